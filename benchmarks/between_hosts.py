@@ -34,10 +34,10 @@ from hostelry.base.peer_name import PeerRole
 from hostelry.base.ports import free_port
 from hostelry.base.private_file import write_whole
 from hostelry.base.tls import TlsFolder
+from hostelry.cluster.host_files import HostFiles
 from hostelry.domain.routes import CopyRoute
 from hostelry.fleet.records import CopyRecord, InstanceFolder
-from hostelry.server.cluster.host_files import HostFiles
-from hostelry.server.home import Home, UpConfig, new_credentials, save_config, save_credentials
+from hostelry.home.home import Home, UpConfig, new_credentials, save_config, save_credentials
 
 READY_S = 20.0
 SETTINGS = {"tiny": (0.3, 1), "short": (4.0, 3)}  # seconds of a measurement, rounds
@@ -107,7 +107,7 @@ def running_pair() -> Iterator[Pair]:
 def running_proxy(home: Home) -> Iterator[tuple[int, int]]:
     """A node proxy's pid and port."""
     port_file = home.root / "port"
-    command = [sys.executable, "-m", "hostelry.server.node_proxy", "--home", str(home.root)]
+    command = [sys.executable, "-m", "hostelry.services.node_proxy", "--home", str(home.root)]
     command += ["--host", "127.0.0.1", "--port", "0", "--port-file", str(port_file)]
     command += ["--instance-id", "i-1"]
     with stopped_after(subprocess.Popen(command, stderr=subprocess.DEVNULL)) as process:

@@ -32,7 +32,7 @@ from benchmarks.start_platform import cpu_s
 from hostelry.base.clock import monotonic_s
 from hostelry.base.proc import arguments, processes, sizes
 from hostelry.chaos.repeated import Repeated
-from hostelry.server.heartbeat import connected, line_path
+from hostelry.home.heartbeat import connected, line_path
 
 ENDPOINT, VARIANT, MODEL, TYPE = "dense", "AllTraffic", "echo", "ml.m5.24xlarge"
 ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"

@@ -28,7 +28,7 @@ from hostelry.base.ports import free_port
 from hostelry.base.private_file import write_whole
 from hostelry.domain.routes import CopyRoute, RouteSnapshot
 from hostelry.graph.document import FILE
-from hostelry.server.home import (
+from hostelry.home.home import (
     Credentials,
     Home,
     UpConfig,

@@ -25,7 +25,7 @@ from tests.integration.leader_rig import Controls, controls
 from tests.postgres_rig import postgres_database
 
 from benchmarks.record import print_table, write_result
-from hostelry.server.standby import STEPPED_DOWN
+from hostelry.control.standby import STEPPED_DOWN
 
 POLL_S = 0.01
 PATIENCE_S = 60.0

@@ -28,7 +28,7 @@ from hostelry.base.private_file import write_whole
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import CopyRoute, EndpointRoute, RouteSnapshot, VariantRoute
 from hostelry.domain.scope import Scope
-from hostelry.server.home import Home, UpConfig, new_credentials, save_config, save_credentials
+from hostelry.home.home import Home, UpConfig, new_credentials, save_config, save_credentials
 
 SEED = 0
 LENGTHS = (1, 2, 5)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from hostelry.base.proc import TICKS_PER_S, process_stat
 from hostelry.fleet.host.processes import process_table
-from hostelry.server.home import Home
-from hostelry.server.run_file import kind_of, live_run_files
+from hostelry.home.home import Home
+from hostelry.home.run_file import kind_of, live_run_files
 
 COPIES, OTHERS = "copies", "others"
 ALL_CORES = os.sched_getaffinity(0)
-AGENT = b"hostelry.server.agent"
+AGENT = b"hostelry.services.agent"
 
 
 def pids_by_part(home: Home) -> dict[str, list[int]]:

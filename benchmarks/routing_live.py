@@ -23,7 +23,7 @@ from hostelry.cli.load.measures import percentile
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import ComponentRoute, CopyRoute, EndpointRoute, RouteSnapshot
 from hostelry.domain.scope import Scope
-from hostelry.server.home import (
+from hostelry.home.home import (
     Credentials,
     Home,
     UpConfig,
@@ -119,7 +119,7 @@ def running_gateway(
         save_config(home, config)
         snapshot = routes(fleet, strategy, copies, credentials)
         write_whole(home.routes, msgspec.json.encode(snapshot))
-        command = [sys.executable, "-m", "hostelry.server.gateway", "--home", str(home.root)]
+        command = [sys.executable, "-m", "hostelry.services.gateway", "--home", str(home.root)]
         with stopped_after(subprocess.Popen(command, stderr=subprocess.DEVNULL)) as gateway:
             wait_for_gateway(config.gateway_url, gateway)
             yield LiveGateway(credentials=credentials, port=config.gateway_port)

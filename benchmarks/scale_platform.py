@@ -16,14 +16,14 @@ from hostelry.api.context import CallContext, Result
 from hostelry.api.iam.execution_role import ensure_execution_role
 from hostelry.api.operations import perform
 from hostelry.base.clock import SystemClock
+from hostelry.control.census import CensusTaker
+from hostelry.control.image_file import ImageFile
 from hostelry.domain.routes import ComponentRoute, EndpointRoute
 from hostelry.domain.scope import Scope
 from hostelry.fleet.fake import FakeFleet, FakeSwitches
 from hostelry.fleet.shapes import instance_types, shape_of
 from hostelry.metrics.series.store import MemoryMetrics
 from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
-from hostelry.server.census import CensusTaker
-from hostelry.server.image_file import ImageFile
 from hostelry.store.protocol import Change, Key, Record, RecordWrite, Store
 from hostelry.store.records import State, open_state
 

@@ -27,8 +27,7 @@ from hostelry.domain.routes import (
     VariantRoute,
 )
 from hostelry.domain.scope import Scope
-from hostelry.server.gateway_workers import shared_listener
-from hostelry.server.home import (
+from hostelry.home.home import (
     Credentials,
     Home,
     UpConfig,
@@ -36,7 +35,8 @@ from hostelry.server.home import (
     save_config,
     save_credentials,
 )
-from hostelry.server.ports import bind
+from hostelry.home.ports import bind
+from hostelry.processes.gateway_workers import shared_listener
 
 ENDPOINT_NAME = "echo"
 COMPONENTS_ENDPOINT = "components"
@@ -121,7 +121,7 @@ def running_stack(
 @contextlib.contextmanager
 def running_mirror(home: Home) -> Iterator[AnyProcess]:
     """The mirror process, as `hostelry up` starts it, once it takes requests."""
-    command = [sys.executable, "-m", "hostelry.server.mirror", "--home", str(home.root)]
+    command = [sys.executable, "-m", "hostelry.services.mirror", "--home", str(home.root)]
     started = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
     with stopped_after(started) as mirror:
         give_up_at_s = monotonic_s() + READY_TIMEOUT_S

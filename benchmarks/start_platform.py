@@ -30,9 +30,9 @@ from hostelry.base.proc import (
     processes,
     sizes,
 )
-from hostelry.server.home import Home, load_config, load_credentials
-from hostelry.server.readiness import gateway_check
-from hostelry.server.run_file import live_run_file, live_run_files
+from hostelry.home.home import Home, load_config, load_credentials
+from hostelry.home.run_file import live_run_file, live_run_files
+from hostelry.processes.readiness import gateway_check
 
 SETTLE_S = 10.0  # after a start, before the platform counts as idle
 POLL_S = 0.01

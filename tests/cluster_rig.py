@@ -12,7 +12,7 @@ from hostelry.base.certificates import Pair, issue, new_authority, new_key, sign
 from hostelry.base.clock import SystemClock
 from hostelry.base.peer_name import PeerName, PeerRole
 from hostelry.base.tls import ClusterTls, TlsFolder
-from hostelry.server.cluster.proxy import Front, NodeProxy, ProxyLimits, proxy_listener
+from hostelry.cluster.proxy import Front, NodeProxy, ProxyLimits, proxy_listener
 
 NOW = SystemClock().now()
 AUTHORITY = new_authority("one", NOW)

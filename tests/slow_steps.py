@@ -16,7 +16,7 @@ from pathlib import Path
 
 import uvloop
 
-from hostelry.server import fleets
+from hostelry.processes import fleets
 
 LONG_S = 0.05
 
@@ -45,8 +45,8 @@ def main() -> None:
     note_slow_steps(Path(os.environ["SLOW_STEPS"]))
     uvloop.run = asyncio.run  # type: ignore[assignment]
     fleets.AGENT_MODULE = "tests.slow_steps"
-    module = "agent" if "--instance-id" in sys.argv else "control"
-    runpy.run_module(f"hostelry.server.{module}", run_name="__main__", alter_sys=True)
+    module = "services.agent" if "--instance-id" in sys.argv else "control.main"
+    runpy.run_module(f"hostelry.{module}", run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

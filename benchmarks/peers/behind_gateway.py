@@ -16,7 +16,7 @@ from hostelry.base.private_file import write_whole
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import ComponentRoute, CopyRoute, EndpointRoute, RouteSnapshot
 from hostelry.domain.scope import Scope
-from hostelry.server.home import Home, UpConfig, new_credentials, save_config, save_credentials
+from hostelry.home.home import Home, UpConfig, new_credentials, save_config, save_credentials
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,8 @@ from botocore.credentials import Credentials
 from msgspec.structs import replace
 from tests.fuzz.conftest import Cases
 from tests.fuzz.mutation import mutated
-from tests.unit.server.s3.signed_heads import NOW, passage
-from tests.unit.server.s3.signed_heads import signed as signed_head
+from tests.unit.s3.signed_heads import NOW, passage
+from tests.unit.s3.signed_heads import signed as signed_head
 
 from hostelry.aws.s3_canonical import UNSIGNED_PAYLOAD
 from hostelry.aws.sigv4 import (
@@ -34,8 +34,8 @@ from hostelry.domain.scope import Scope
 from hostelry.gateway.handlers.callers import Callers
 from hostelry.gateway.handlers.control import ControlHandler
 from hostelry.gateway.http.upstream import UpstreamPool
-from hostelry.server.s3.admission import S3Refusal
-from hostelry.server.s3.head import Head, MalformedHeadError, parse_head, write_head
+from hostelry.s3.admission import S3Refusal
+from hostelry.s3.head import Head, MalformedHeadError, parse_head, write_head
 
 BLANKS = re.compile("[ \t]+")
 KEY = "AKIDEXAMPLE"

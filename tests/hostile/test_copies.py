@@ -47,7 +47,7 @@ from hostelry.domain.copy import CopyPhase, CopyStatus
 from hostelry.domain.routes import CopyRoute
 from hostelry.fleet.local.client import HttpAgent
 from hostelry.fleet.rules.copy_user import EACH_ITS_OWN
-from hostelry.server.home import load_config, save_config
+from hostelry.home.home import load_config, save_config
 
 pytestmark = pytest.mark.integration
 KEY = "5ec3e7" * 10

@@ -11,10 +11,10 @@ from tests.integration.platform import clean_environment, until
 
 from hostelry.base.clock import SystemClock
 from hostelry.base.ports import free_port
-from hostelry.server.home import Home, new_credentials
-from hostelry.server.objectstore import prepare, remove_sockets, weed_binary
-from hostelry.server.objectstore_keys import CERTIFICATE, KEY, grpc_environment
-from hostelry.server.readiness import store_check
+from hostelry.home.home import Home, new_credentials
+from hostelry.processes.objectstore import prepare, remove_sockets, weed_binary
+from hostelry.processes.objectstore_keys import CERTIFICATE, KEY, grpc_environment
+from hostelry.processes.readiness import store_check
 
 pytestmark = pytest.mark.integration
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))

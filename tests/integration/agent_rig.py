@@ -38,8 +38,8 @@ from hostelry.fleet.local.sweep import stop_everything
 from hostelry.fleet.protocol import Agent
 from hostelry.fleet.records import InstanceFolder
 from hostelry.fleet.shapes import shape_of
-from hostelry.server.home import Home, UpConfig, new_credentials, save_config, save_credentials
-from hostelry.server.objectstore import prepare, remove_sockets
+from hostelry.home.home import Home, UpConfig, new_credentials, save_config, save_credentials
+from hostelry.processes.objectstore import prepare, remove_sockets
 
 IMAGES = f"""{ECHO_IMAGE}
 [[image]]
@@ -190,7 +190,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 def agent_command(home: Home) -> list[str]:
-    return [sys.executable, "-m", "hostelry.server.agent", "--home", str(home.root)]
+    return [sys.executable, "-m", "hostelry.services.agent", "--home", str(home.root)]
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from tests.integration.agent_rig import IMAGES
 from hostelry.base.ports import free_port
 from hostelry.fleet.local.fleet import LocalFleet
 from hostelry.fleet.records import instance_folders
-from hostelry.server.home import (
+from hostelry.home.home import (
     Credentials,
     Home,
     UpConfig,
@@ -67,7 +67,7 @@ class ControlUnderTest:
 
     @property
     def command(self) -> list[str]:
-        module = ["-m", "hostelry.server.control"]
+        module = ["-m", "hostelry.control.main"]
         return [sys.executable, *module, "--home", str(self.home.root)]
 
     def begin(self) -> None:

@@ -35,7 +35,7 @@ from hostelry.domain.routes import (
     VariantRoute,
 )
 from hostelry.domain.scope import Scope
-from hostelry.server.home import Home, UpConfig, new_credentials, save_config, save_credentials
+from hostelry.home.home import Home, UpConfig, new_credentials, save_config, save_credentials
 
 WAIT_S = 60.0
 SCOPE = Scope("111122223333", "us-west-2")
@@ -94,7 +94,7 @@ class GatewayRig:
         write_whole(self.home.routes, msgspec.json.encode(snapshot))
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "hostelry.server.gateway", "--home", str(self.home.root)]
+        command = [sys.executable, "-m", "hostelry.services.gateway", "--home", str(self.home.root)]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stderr=log)
         wait_for_gateway(self.config.gateway_url, self.process)

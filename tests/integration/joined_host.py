@@ -9,8 +9,8 @@ import httpx
 from tests.integration.platform import Platform
 
 from hostelry.base.ports import free_port
-from hostelry.server.home import Home, load_config, load_credentials
-from hostelry.server.run_file import live_run_files
+from hostelry.home.home import Home, load_config, load_credentials
+from hostelry.home.run_file import live_run_files
 
 
 class JoinedHost(Platform):

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 from tests.integration.control_rig import ControlUnderTest
 
-from hostelry.server.home import save_credentials
+from hostelry.home.home import save_credentials
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,8 @@ from hostelry.domain.copy import CopySpec
 from hostelry.fleet.launch.launcher import ProcessLauncher
 from hostelry.fleet.local.client import HttpAgent
 from hostelry.fleet.rules.copy_user import CopyUser, FolderMode, closed_to, refusal
-from hostelry.server.copy_user_option import admitted_copy_user, open_home
-from hostelry.server.home import load_config, save_config
+from hostelry.home.copy_user_option import admitted_copy_user, open_home
+from hostelry.home.home import load_config, save_config
 
 pytestmark = pytest.mark.integration
 

@@ -30,10 +30,10 @@ from hostelry.base.proc import arguments, environment_value, process_stat
 from hostelry.fleet.launch.warm import TITLE_ROOM, WarmParent
 from hostelry.fleet.local.agent_start import AgentStart
 from hostelry.fleet.local.fleet import LocalFleet
-from hostelry.server.agent_forks import FORKS_VARIABLE, AgentForks
-from hostelry.server.fleets import AGENT_MODULE
-from hostelry.server.heartbeat import SERVICE_VARIABLE
-from hostelry.server.leftovers import marked_processes
+from hostelry.home.heartbeat import SERVICE_VARIABLE
+from hostelry.processes.agent_forks import FORKS_VARIABLE, AgentForks
+from hostelry.processes.fleets import AGENT_MODULE
+from hostelry.processes.leftovers import marked_processes
 
 pytestmark = pytest.mark.integration
 ALL_SIGNALS = 0x7FFF_FFFF  # but those that libc catches for itself, once there are threads

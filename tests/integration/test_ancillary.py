@@ -11,7 +11,7 @@ import pytest
 from tests.integration.echo_image import ECHO_IMAGE
 from tests.integration.platform import Platform
 
-from hostelry.server.home import Home
+from hostelry.home.home import Home
 
 pytestmark = pytest.mark.integration
 

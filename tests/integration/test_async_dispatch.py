@@ -12,10 +12,10 @@ from tests.integration.async_rig import ERROR, SUCCESS, AsyncRig, Model, until_t
 from tests.integration.test_objectstore import object_store
 
 from hostelry.domain.async_request import AsyncRequest
+from hostelry.home.home import Home
 from hostelry.jobs.dispatch.async_work import AsyncWork
 from hostelry.jobs.queue.memory import MemoryQueue
 from hostelry.jobs.queue.protocol import RequestCompleted, RequestExpired, RequestFailed, Write
-from hostelry.server.home import Home
 from hostelry.store.errors import StoreUnavailable
 
 pytestmark = pytest.mark.integration

@@ -90,6 +90,6 @@ def ended_by_ctrl_c(process: "subprocess.Popen[str]") -> int:
 def names_control(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return b"hostelry.server.control" in file.read().split(b"\0")
+            return b"hostelry.control.main" in file.read().split(b"\0")
     except OSError:
         return False

@@ -12,7 +12,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from tests.integration.echo_image import ECHO_IMAGE
 from tests.integration.platform import Platform, until
 
-from hostelry.server.home import Home
+from hostelry.home.home import Home
 
 pytestmark = pytest.mark.integration
 

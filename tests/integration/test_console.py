@@ -19,7 +19,7 @@ from tests.integration.echo_image import ECHO_IMAGE
 from tests.integration.platform import Platform
 from tests.integration.test_component_fleet import Fleet, specification
 
-from hostelry.server.home import Home
+from hostelry.home.home import Home
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
 PACE = "60"

@@ -14,8 +14,8 @@ import pytest
 from tests.integration.control_rig import ControlUnderTest
 
 from hostelry.aws.temporary_keys import Session, session_header
-from hostelry.server.heartbeat import SERVICE_VARIABLE, connected, line_path
-from hostelry.server.supervision import PATIENT_LIVENESS
+from hostelry.home.heartbeat import SERVICE_VARIABLE, connected, line_path
+from hostelry.processes.supervision import PATIENT_LIVENESS
 
 pytestmark = pytest.mark.integration
 

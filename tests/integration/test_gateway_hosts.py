@@ -40,8 +40,8 @@ from hostelry.base.json import decode
 from hostelry.base.ports import free_port
 from hostelry.domain.load import LoadReport
 from hostelry.gateway.shared.count_table import CountTable
+from hostelry.home.home import Home, load_config, save_config, save_credentials
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
-from hostelry.server.home import Home, load_config, save_config, save_credentials
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 COMMAND = (sys.executable, "-m", "hostelry.cli.main")

@@ -24,7 +24,7 @@ from tests.integration.gateway_rig import (
 
 from hostelry.base.ports import free_port
 from hostelry.domain.routes import CopyRoute, RouteSnapshot
-from hostelry.server.ports import bind
+from hostelry.home.ports import bind
 
 pytestmark = pytest.mark.integration
 PROGRAM = Path(__file__).parent / "servers" / "session_server.py"
@@ -188,7 +188,7 @@ class Workers(GatewayRig):
 
     def start_all(self) -> None:
         fd = self.listening.fileno()
-        argv = [sys.executable, "-m", "hostelry.server.gateway", "--home", str(self.home.root)]
+        argv = [sys.executable, "-m", "hostelry.services.gateway", "--home", str(self.home.root)]
         with self.log.open("ab") as log:
             self.workers = [
                 subprocess.Popen(

@@ -21,8 +21,8 @@ from hostelry.gateway.http.reader import HttpLimits
 from hostelry.gateway.http.server import HttpServer
 from hostelry.gateway.http.upstream import UpstreamPool
 from hostelry.gateway.routes import FixedRoutes
-from hostelry.server.gateway import build_gateway
-from hostelry.server.ports import bind
+from hostelry.home.ports import bind
+from hostelry.services.gateway import build_gateway
 
 pytestmark = pytest.mark.integration
 NUM_CALLERS = 120

@@ -23,7 +23,7 @@ from hostelry.base.clock import SystemClock
 from hostelry.base.runtimes import VARIABLE
 from hostelry.containers.code.confinement import MIN_LANDLOCK, landlock_version
 from hostelry.containers.graph.functions import FunctionError, FunctionProcesses
-from hostelry.server.home import load_config, load_credentials
+from hostelry.home.home import load_config, load_credentials
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "graph"
 ENDPOINT = "wine"

@@ -16,7 +16,7 @@ from tests.integration.joined_host import JoinedHost
 from tests.integration.platform import Platform, until
 
 from hostelry.base.ports import free_port
-from hostelry.server.home import Home
+from hostelry.home.home import Home
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -16,6 +16,7 @@ from hostelry.base.clock import SystemClock
 from hostelry.gateway.fake import FakeReplyConnection
 from hostelry.gateway.http.reply import BrokenError, Reply
 from hostelry.gateway.http.upstream import UpstreamPool
+from hostelry.home.home import Home
 from hostelry.jobs.objects.answer_object import AnswerWriter, StaleClaimError
 from hostelry.jobs.objects.errors import (
     NoSuchBucketError,
@@ -24,7 +25,6 @@ from hostelry.jobs.objects.errors import (
     ObjectStoreDownError,
 )
 from hostelry.jobs.objects.object_store import ObjectStore, OutputSettings
-from hostelry.server.home import Home
 
 pytestmark = pytest.mark.integration
 LARGE = os.urandom(1024 * 1024) * 20

@@ -15,7 +15,7 @@ from tests.contract.jobs.test_request_queue import asked
 from tests.integration.platform import until
 
 from hostelry.base.ports import free_port
-from hostelry.server.home import (
+from hostelry.home.home import (
     Home,
     UpConfig,
     load_credentials,
@@ -40,7 +40,7 @@ class JobsProcess:
 
     @contextmanager
     def running(self) -> Iterator[subprocess.Popen[str]]:
-        command = [sys.executable, "-m", "hostelry.server.jobs", "--home", str(self.home.root)]
+        command = [sys.executable, "-m", "hostelry.services.jobs", "--home", str(self.home.root)]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
             until(self._answers, "an answer")
             yield process

@@ -29,11 +29,11 @@ from tests.postgres_rig import postgres_database, postgres_server
 from hostelry.base.epoch_header import LeaderEpoch
 from hostelry.base.errors import Fenced
 from hostelry.base.ports import free_ports
+from hostelry.control.standby import STEPPED_DOWN
 from hostelry.fleet.local.client import HttpAgent
 from hostelry.fleet.records import instance_folders
-from hostelry.server.home import Home
-from hostelry.server.run_file import live_run_file, live_run_files
-from hostelry.server.standby import STEPPED_DOWN
+from hostelry.home.home import Home
+from hostelry.home.run_file import live_run_file, live_run_files
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

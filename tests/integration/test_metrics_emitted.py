@@ -16,7 +16,7 @@ from tests.integration.platform import Platform, until
 from hostelry.base.clock import SystemClock
 from hostelry.cli.dashboards.alert_table import RULES
 from hostelry.cli.dashboards.panel_table import ROWS
-from hostelry.server.home import Home
+from hostelry.home.home import Home
 
 pytestmark = pytest.mark.integration
 

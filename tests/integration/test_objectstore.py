@@ -18,11 +18,11 @@ from botocore.exceptions import ClientError
 from botocore.session import Session
 from tests.integration.platform import clean_environment, client, until
 
+from hostelry.backup.read import restore, verify
+from hostelry.backup.write import back_up
 from hostelry.base.ports import free_port
-from hostelry.server.aws_client import NO_CONFIGURATION
-from hostelry.server.backup.read import restore, verify
-from hostelry.server.backup.write import back_up
-from hostelry.server.home import (
+from hostelry.home.aws_client import NO_CONFIGURATION
+from hostelry.home.home import (
     Credentials,
     Home,
     UpConfig,
@@ -30,9 +30,9 @@ from hostelry.server.home import (
     save_config,
     save_credentials,
 )
-from hostelry.server.objectstore import INTERNAL_PORTS, SOCKETS, prepare, remove_sockets
-from hostelry.server.readiness import store_check
-from hostelry.server.run_file import save_run_file
+from hostelry.home.run_file import save_run_file
+from hostelry.processes.objectstore import INTERNAL_PORTS, SOCKETS, prepare, remove_sockets
+from hostelry.processes.readiness import store_check
 
 pytestmark = pytest.mark.integration
 

@@ -32,7 +32,7 @@ from tests.postgres_rig import postgres_database
 
 from hostelry.base.ports import free_port
 from hostelry.domain.routes import CopyRoute
-from hostelry.server.home import save_config, save_credentials
+from hostelry.home.home import save_config, save_credentials
 from hostelry.store.database import open_database
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
@@ -94,7 +94,7 @@ class OneHost:
             wait_for_gateway(self.rig.config.gateway_url, self.rig.process)
 
     def start_jobs(self) -> None:
-        words = [sys.executable, "-m", "hostelry.server.jobs", "--home", str(self.rig.home.root)]
+        words = [sys.executable, "-m", "hostelry.services.jobs", "--home", str(self.rig.home.root)]
         with self._jobs_log.open("ab") as log:
             self.jobs = subprocess.Popen(words, stderr=log)
         key = {"X-Hostelry-Key": self.rig.credentials.internal_key}

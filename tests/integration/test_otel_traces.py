@@ -16,7 +16,7 @@ from hostelry.base.clock import ManualClock
 from hostelry.base.errors import TerminalError
 from hostelry.base.http import HttpRequest
 from hostelry.gateway.tracing.call_ring import CallRing
-from hostelry.server.otel_traces import (
+from hostelry.services.otel_traces import (
     BATCH,
     ENDPOINTS,
     EXPORTER,

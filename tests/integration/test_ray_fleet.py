@@ -27,9 +27,9 @@ from hostelry.base.address import Address
 from hostelry.base.clock import monotonic_s
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER
 from hostelry.base.ports import free_port
-from hostelry.server.aws_client import aws_client
-from hostelry.server.fleets import AGENT_MODULE, PROXY_MODULE
-from hostelry.server.home import Home, load_config
+from hostelry.home.aws_client import aws_client
+from hostelry.home.home import Home, load_config
+from hostelry.processes.fleets import AGENT_MODULE, PROXY_MODULE
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
 

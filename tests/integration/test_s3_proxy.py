@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from tests.unit.server.s3.signed_heads import CREDENTIALS, passage
+from tests.unit.s3.signed_heads import CREDENTIALS, passage
 
 from hostelry.base.clock import SystemClock
 from hostelry.base.ports import free_ports
-from hostelry.server.home import UpConfig
-from hostelry.server.s3.admission import S3Refusal
-from hostelry.server.s3.event_file import EventFile
-from hostelry.server.s3.head import Head
-from hostelry.server.s3.passage import own_key
-from hostelry.server.s3.proxy import start_proxy
-from hostelry.server.s3.store_client import StoreClient
-from hostelry.server.s3.watch import Watch
+from hostelry.home.home import UpConfig
+from hostelry.s3.admission import S3Refusal
+from hostelry.s3.event_file import EventFile
+from hostelry.s3.head import Head
+from hostelry.s3.passage import own_key
+from hostelry.s3.proxy import start_proxy
+from hostelry.s3.store_client import StoreClient
+from hostelry.s3.watch import Watch
 
 pytestmark = pytest.mark.integration
 

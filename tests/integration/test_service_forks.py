@@ -17,10 +17,10 @@ from tests.integration.agent_rig import until_true
 from hostelry.base.clock import monotonic_s
 from hostelry.base.proc import arguments, environment_value, process_stat
 from hostelry.fleet.launch.warm import ForkedProcess
-from hostelry.server.heartbeat import SERVICE_VARIABLE
-from hostelry.server.home import Home
-from hostelry.server.service_forks import MARK_ROOM, ServiceForks
-from hostelry.server.supervisor import Command
+from hostelry.home.heartbeat import SERVICE_VARIABLE
+from hostelry.home.home import Home
+from hostelry.processes.service_forks import MARK_ROOM, ServiceForks
+from hostelry.processes.supervisor import Command
 
 pytestmark = pytest.mark.integration
 SERVER = Path(__file__).parent / "servers"

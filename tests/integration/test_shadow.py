@@ -20,8 +20,8 @@ from tests.integration.served_models import ROLE
 
 from hostelry.base.clock import SystemClock
 from hostelry.gateway.mirroring.messages import SIZES
-from hostelry.server.heartbeat import short_name
-from hostelry.server.mirror import NICENESS
+from hostelry.home.heartbeat import short_name
+from hostelry.services.mirror import NICENESS
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(200)]
 NUM_THREADS = 8

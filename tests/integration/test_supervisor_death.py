@@ -32,8 +32,8 @@ from hostelry.chaos.context import drill_context
 from hostelry.chaos.observer import PlatformObserver
 from hostelry.cli.chaos_text import outcome_lines
 from hostelry.fleet.records import instance_folders
-from hostelry.server.run_file import live_run_files
-from hostelry.server.supervision import STEADY_S
+from hostelry.home.run_file import live_run_files
+from hostelry.processes.supervision import STEADY_S
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 SEED = int(os.environ.get("HOSTELRY_SEED", "0")) or random.SystemRandom().randrange(10**6)

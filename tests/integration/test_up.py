@@ -21,7 +21,7 @@ from tests.integration.drill import (
 from tests.integration.platform import CLI, Platform, until
 
 from hostelry.base.proc import process_stat
-from hostelry.server.run_file import run_path, save_run_file
+from hostelry.home.run_file import run_path, save_run_file
 
 pytestmark = pytest.mark.integration
 

@@ -36,9 +36,9 @@ EDGES = {
     "gateway/mirroring/tap_defects.py": "logged; the client's request goes to production",
     "jobs/http.py": "answered with 500 and a request id",
     "metrics/persistence/shared.py": "logged; the next commit of the journal follows",
-    "server/control_app.py": "answered with 500 and a request id",
-    "server/ray_driver.py": "the call of control to Ray gets the failure",
-    "server/s3/proxy.py": "answered with 500 and a request id",
+    "control/app.py": "answered with 500 and a request id",
+    "services/ray_driver.py": "the call of control to Ray gets the failure",
+    "s3/proxy.py": "answered with 500 and a request id",
 }
 
 

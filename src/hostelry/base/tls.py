@@ -12,7 +12,7 @@ i-..., an instance     agent of that very instance, or control
 any other, a copy      agent or control
 
 Who joins a cluster has no certificate yet: ``join``, and nothing else, is reached without one.
-Which names a client may reach is decided by the server (`server/node_proxy.py`). A client that
+Which names a client may reach is decided by the server (`services/node_proxy.py`). A client that
 speaks `PEER_PROTOCOL` gets one byte once the target is connected, before it sends anything, and
 another when the target has ended, unless it may have read a request that it did not answer: a
 request that has this byte for its answer was never read. One of `LINK_PROTOCOL` gets the first of

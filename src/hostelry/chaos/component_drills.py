@@ -13,7 +13,7 @@ from hostelry.chaos.fixture import DrillFixture, specification
 from hostelry.chaos.load import outcome_of
 from hostelry.chaos.observer import wait_for
 from hostelry.chaos.outcome import DrillLimits, DrillOutcome, judge, served_calls
-from hostelry.server.aws_client import aws_client
+from hostelry.home.aws_client import aws_client
 
 COPIES = 2
 LIMIT_MB, TAKEN_MB = 256, 320

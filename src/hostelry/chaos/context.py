@@ -12,7 +12,7 @@ from hostelry.chaos.fixture import DrillFixture
 from hostelry.chaos.jobs.plan import SHORT, JobsSizes
 from hostelry.chaos.load import Load, LoadTarget
 from hostelry.chaos.observer import PlatformObserver, copies_in
-from hostelry.server.aws_client import aws_client
+from hostelry.home.aws_client import aws_client
 
 OWN_COPIES = 2
 

@@ -13,7 +13,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.chaos.call import OK
 from hostelry.chaos.load import LoadTarget, outcome_of
 from hostelry.chaos.observer import PlatformObserver, copies_in, wait_for
-from hostelry.server.aws_client import aws_client
+from hostelry.home.aws_client import aws_client
 
 PREFIX = "hostelry-drill-"
 IMAGE = "hostelry/drill"

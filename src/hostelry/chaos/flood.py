@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 
 from hostelry.chaos.load import Load, LoadTarget
-from hostelry.server.aws_client import aws_client
-from hostelry.server.home import Credentials, UpConfig
+from hostelry.home.aws_client import aws_client
+from hostelry.home.home import Credentials, UpConfig
 
 START_S, END_S = 60.0, 30.0
 

@@ -13,7 +13,7 @@ from hostelry.chaos.fixture import new_name
 from hostelry.chaos.load import outcome_of
 from hostelry.chaos.observer import PlatformObserver
 from hostelry.chaos.threads import running_threads
-from hostelry.server.aws_client import aws_client
+from hostelry.home.aws_client import aws_client
 
 PAUSE_S = 0.1
 IMPATIENT_S = 3.0

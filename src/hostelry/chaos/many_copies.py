@@ -34,7 +34,7 @@ from hostelry.chaos.repeated import Repeated
 from hostelry.chaos.runner import started_at
 from hostelry.chaos.threads import running_threads
 from hostelry.fleet.host.processes import process_table, send
-from hostelry.server.aws_client import aws_client
+from hostelry.home.aws_client import aws_client
 
 NAME = "many-copies"
 TARGET = "all start and end, none that served restarts, the others' clients see no error"

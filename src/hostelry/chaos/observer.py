@@ -25,8 +25,8 @@ from hostelry.fleet.records import (
     InstanceFolder,
     instance_folders,
 )
-from hostelry.server.home import Credentials, Home, UpConfig
-from hostelry.server.run_file import RunFile, live_run_files
+from hostelry.home.home import Credentials, Home, UpConfig
+from hostelry.home.run_file import RunFile, live_run_files
 
 T = TypeVar("T")
 POLL_S = 0.02

@@ -13,8 +13,8 @@ from hostelry.chaos.observer import PlatformObserver, identity_of, ready_pids
 from hostelry.chaos.outcome import DrillLimits, DrillOutcome
 from hostelry.chaos.runner import Fault, run_fault, started_at
 from hostelry.fleet.launch.copy_log import CopyLog
-from hostelry.server.aws_client import aws_client
-from hostelry.server.run_file import RunFile, live_run_files
+from hostelry.home.aws_client import aws_client
+from hostelry.home.run_file import RunFile, live_run_files
 
 # Errors that a client may see of a gateway that is gone, and of one that hangs.
 NO_GATEWAY = frozenset({"EndpointConnectionError", "ConnectionClosedError", "ConnectTimeoutError"})

@@ -6,15 +6,15 @@ from typing import Annotated
 
 import typer
 
+from hostelry.backup.manifest import BackupManifest
+from hostelry.backup.read import readable_by_others, restore, verify
+from hostelry.backup.write import Report, back_up
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import UsageError
 from hostelry.base.user import expanded
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.cli.trace_text import bytes_text
 from hostelry.cli.wait_display import WaitDisplay, waiting
-from hostelry.server.backup.manifest import BackupManifest
-from hostelry.server.backup.read import readable_by_others, restore, verify
-from hostelry.server.backup.write import Report, back_up
 
 VERIFY = "verify"
 REPORT_EVERY_S = 1.0

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 from hostelry.base.errors import UsageError
 from hostelry.cli.program.call import is_aws
-from hostelry.server.home import Credentials, UpConfig
-from hostelry.server.ports import reachable_host
+from hostelry.home.home import Credentials, UpConfig
+from hostelry.home.ports import reachable_host
 
 # Settings of the user that would override ours, or that do not fit another endpoint.
 REMOVED = (

@@ -13,11 +13,11 @@ from hostelry.base.peer_name import PeerRole
 from hostelry.base.tls import TlsFolder
 from hostelry.cli.control_requests import document, send
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
-from hostelry.server.cluster.authority import Authority
-from hostelry.server.cluster.host_files import HostFiles
-from hostelry.server.cluster.join_routes import PROOF_HEADER, TokenRequest, proof_of
-from hostelry.server.cluster.join_token import seconds_of
-from hostelry.server.home import Credentials, Home
+from hostelry.cluster.authority import Authority
+from hostelry.cluster.host_files import HostFiles
+from hostelry.cluster.join_routes import PROOF_HEADER, TokenRequest, proof_of
+from hostelry.cluster.join_token import seconds_of
+from hostelry.home.home import Credentials, Home
 
 certificates = typer.Typer(
     name="certificates",

@@ -11,7 +11,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.cli.completion import names
 from hostelry.cli.control_requests import send
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
-from hostelry.server.home import Credentials, UpConfig
+from hostelry.home.home import Credentials, UpConfig
 
 PATH = "/internal/comparison"
 LOOK_EVERY_S = 1.0

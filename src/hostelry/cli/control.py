@@ -23,10 +23,10 @@ from hostelry.cli.up_flags import (
     TlsKeyOption,
 )
 from hostelry.cli.wait_display import waiting
-from hostelry.server.background import start_detached
-from hostelry.server.cluster.start import check_cluster
-from hostelry.server.home import Credentials, Home, UpConfig, load_config, make_home
-from hostelry.server.up_options import UpOptions, check_logs
+from hostelry.cluster.start import check_cluster
+from hostelry.home.home import Credentials, Home, UpConfig, load_config, make_home
+from hostelry.home.up_options import UpOptions, check_logs
+from hostelry.processes.background import start_detached
 
 
 def control(  # noqa: PLR0913 - one parameter an option of the command
@@ -85,8 +85,8 @@ def control(  # noqa: PLR0913 - one parameter an option of the command
         # Imported here: a start in the background leaves all of it to that process.
         import asyncio
 
-        from hostelry.server.control_host import run_control
-        from hostelry.server.up import Report, log_line
+        from hostelry.processes.control_host import run_control
+        from hostelry.processes.up import Report, log_line
 
         def ready(config: UpConfig, credentials: Credentials) -> None:
             display.pause()

@@ -17,7 +17,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.ports import free_ports
 from hostelry.cli.demo_model import demo_model_folder
 from hostelry.cli.home_option import home_flag
-from hostelry.server.home import UpConfig
+from hostelry.home.home import UpConfig
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 CLI = (sys.executable, "-m", "hostelry.cli.main")

@@ -8,8 +8,8 @@ import typer
 from hostelry.base.clock import monotonic_s
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, settled
 from hostelry.cli.wait_display import waiting
-from hostelry.server.down import StopOutcome, stop_hostelry
-from hostelry.server.home import Home
+from hostelry.home.home import Home
+from hostelry.processes.down import StopOutcome, stop_hostelry
 
 
 def down(

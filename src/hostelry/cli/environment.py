@@ -12,7 +12,7 @@ from hostelry.cli.client_environment import HINT, client_variables, shell_lines
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.cli.program.child import CannotRunError, end_as
 from hostelry.cli.program.report import CallReport, report_lines, stray_lines
-from hostelry.server.run_file import live_run_files
+from hostelry.home.run_file import live_run_files
 
 
 def env(

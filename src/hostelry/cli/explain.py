@@ -18,7 +18,7 @@ from hostelry.cli.reasons_once import reasons_once
 from hostelry.cli.scaling import scaling_targets
 from hostelry.cli.scaling_text import explained_lines
 from hostelry.cli.status import DECLARED_NOTE, only_endpoint
-from hostelry.server.fleets import key_shown_to_agents
+from hostelry.processes.fleets import key_shown_to_agents
 
 
 def explain(

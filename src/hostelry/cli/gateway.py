@@ -28,7 +28,7 @@ from hostelry.cli.up_flags import (
     TlsKeyOption,
     WorkersOption,
 )
-from hostelry.server.up_options import UpOptions
+from hostelry.home.up_options import UpOptions
 
 
 def gateway(  # noqa: PLR0913 - one parameter an option of the command

@@ -10,7 +10,7 @@ import typer
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.user import expanded
-from hostelry.server.home import (
+from hostelry.home.home import (
     ENVIRONMENT_VARIABLE,
     Credentials,
     Home,

@@ -19,7 +19,7 @@ from hostelry.cli.control_requests import document, send
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.cli.printable import CLEAR_LINE
 from hostelry.cli.state import control_state
-from hostelry.server.home import Credentials, UpConfig
+from hostelry.home.home import Credentials, UpConfig
 
 LOOK_EVERY_S = 1.0
 MAX_SILENT_LOOKS = 60  # a restart of a process takes a few seconds

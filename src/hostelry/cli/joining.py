@@ -6,8 +6,8 @@ import typer
 
 from hostelry.base.errors import UsageError
 from hostelry.base.peer_name import PeerRole
-from hostelry.server.home import Home, make_home
-from hostelry.server.run_file import only_one
+from hostelry.home.home import Home, make_home
+from hostelry.home.run_file import only_one
 
 JoinOption = Annotated[
     str | None,
@@ -53,7 +53,7 @@ def joined(
             f" --role {role.value}`"
         )
     # Imported where a host joins: certificates take longer to import than the rest.
-    from hostelry.server.joining import join, must_join
+    from hostelry.cluster.joining import join, must_join
 
     with only_one(make_home(home.root)):
         if must_join(token, home, role):

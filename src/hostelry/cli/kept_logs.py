@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from hostelry.home.home import Home
 from hostelry.logs.errors import LogsUnavailable
 from hostelry.logs.events import LogStream
 from hostelry.logs.store import BEGIN, END, LogStore
-from hostelry.server.home import Home
 
 Read = Callable[[LogStore, LogStream], list[str]]
 

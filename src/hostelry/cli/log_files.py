@@ -7,7 +7,7 @@ from typing import Any
 
 from hostelry.base.errors import TerminalError
 from hostelry.fleet.records import instance_folders
-from hostelry.server.home import Home
+from hostelry.home.home import Home
 
 COPY_ID = re.compile(r"c-[0-9a-f]{8,}")
 INSTANCE_ID = re.compile(r"i-[0-9a-f]{8,}")

@@ -15,9 +15,9 @@ from typing import Any
 import typer
 
 from hostelry.base.errors import TerminalError
-from hostelry.server.aws_client import aws_client
-from hostelry.server.home import Credentials, UpConfig
-from hostelry.server.json_client import JsonClient
+from hostelry.home.aws_client import aws_client
+from hostelry.home.home import Credentials, UpConfig
+from hostelry.home.json_client import JsonClient
 
 MAX_SUGGESTIONS = 3
 PATIENT_TRIES = 6  # the gateway holds each for ten seconds while control is away

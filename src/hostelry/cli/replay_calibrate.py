@@ -14,7 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.cli.home_option import home_at, settled
-from hostelry.server.aws_client import aws_client
+from hostelry.home.aws_client import aws_client
 from hostelry.sim.calibration import Measured, fitted
 from hostelry.sim.service import ServiceModel
 

@@ -13,9 +13,9 @@ from hostelry.cli.completion import names
 from hostelry.cli.control_requests import document, send
 from hostelry.cli.home_option import HomeOption, home_at, settled
 from hostelry.domain.scope import Scope
+from hostelry.home.home import Credentials, UpConfig
 from hostelry.scaling_policy.responsive.opt_in import OFF, RESPONSIVE_TAG, tag_of_options
 from hostelry.scaling_policy.responsive.options import ResponsiveOptions
-from hostelry.server.home import Credentials, UpConfig
 
 
 def responsive(

@@ -6,8 +6,8 @@ import msgspec
 
 from hostelry.base.errors import RetryableError
 from hostelry.base.json import decode
-from hostelry.server.home import Credentials, UpConfig
-from hostelry.server.signed_call import call
+from hostelry.home.home import Credentials, UpConfig
+from hostelry.home.signed_call import call
 
 TIMEOUT_S = 5.0
 MAX_BATCHES = 100  # the newest ones, among which those that have not ended are shown

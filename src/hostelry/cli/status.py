@@ -30,9 +30,9 @@ from hostelry.cli.status_text import (
     process_lines,
 )
 from hostelry.cli.transform_text import running_jobs, transform_lines
-from hostelry.server.home import Home
-from hostelry.server.platform_processes import PlatformProcess, platform_processes
-from hostelry.server.store_option import place_shown
+from hostelry.home.home import Home
+from hostelry.home.platform_processes import PlatformProcess, platform_processes
+from hostelry.home.store_option import place_shown
 
 DECLARED_NOTE = (
     "CPUs, memory and accelerators of instances are those that the instance type declares; "

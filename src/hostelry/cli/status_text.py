@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hostelry.cli.printable import terminal_lines
-from hostelry.server.platform_processes import PlatformProcess
+from hostelry.home.platform_processes import PlatformProcess
 
 GIB = 1024**3
 MIB = 1024**2

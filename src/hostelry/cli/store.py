@@ -9,7 +9,7 @@ from hostelry.base.errors import UsageError
 from hostelry.base.own_arguments import hide_argument
 from hostelry.cli.home_option import JsonOption, print_json
 from hostelry.cli.wait_display import waiting
-from hostelry.server.store_transfer import copy_store
+from hostelry.control.store_transfer import copy_store
 from hostelry.store.claim import release as release_claim
 from hostelry.store.database import open_database
 

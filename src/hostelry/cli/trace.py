@@ -13,7 +13,7 @@ from hostelry.cli.control_requests import document, require_endpoint, send
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.cli.kept_logs import logs_between
 from hostelry.cli.trace_text import call_lines, list_lines, log_lines
-from hostelry.server.home import Credentials, Home, UpConfig
+from hostelry.home.home import Credentials, Home, UpConfig
 
 LOG_BEFORE_S, LOG_AFTER_S = 0.5, 2.5  # lines are collected each second, at their file's last write
 MAX_LOG_LINES = 20  # of a copy

@@ -68,12 +68,12 @@ from hostelry.cli.up_flags import (
 )
 from hostelry.cli.wait_display import waiting
 from hostelry.fleet.rules.copy_user import AUTO
-from hostelry.server.background import start_detached
-from hostelry.server.fleet_option import LOCAL
-from hostelry.server.home import Credentials, Home, UpConfig, make_home
-from hostelry.server.store_option import secret_in
-from hostelry.server.systemd_unit import unit_text
-from hostelry.server.up_options import UpOptions, check_options
+from hostelry.home.fleet_option import LOCAL
+from hostelry.home.home import Credentials, Home, UpConfig, make_home
+from hostelry.home.store_option import secret_in
+from hostelry.home.up_options import UpOptions, check_options
+from hostelry.processes.background import start_detached
+from hostelry.processes.systemd_unit import unit_text
 
 PROGRAM = [sys.executable, "-m", "hostelry.cli.main"]
 
@@ -173,7 +173,7 @@ def go_on_with_open_python(options: UpOptions) -> None:
 
     It returns if this one is such, or there is none.
     """
-    from hostelry.server.open_python import other_interpreter
+    from hostelry.processes.open_python import other_interpreter
 
     python = other_interpreter(options.copy_user, make_home(options.home))
     if python is not None:
@@ -198,7 +198,7 @@ def up_here(options: UpOptions, *, as_json: bool) -> None:
     # Imported here: a start in the background leaves all of it to that process.
     import asyncio
 
-    from hostelry.server.up import Report, log_line, run_up
+    from hostelry.processes.up import Report, log_line, run_up
 
     started = monotonic_s()
     with waiting() as display:

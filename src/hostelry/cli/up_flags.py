@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from hostelry.server.store_option import VARIABLE
+from hostelry.home.store_option import VARIABLE
 
 PortOption = Annotated[
     int | None,

@@ -8,7 +8,7 @@ from hostelry import __version__
 from hostelry.base.clock import monotonic_s
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json
 from hostelry.cli.wait_display import waiting
-from hostelry.server.upgrade import upgrade_host
+from hostelry.processes.upgrade import upgrade_host
 
 
 def upgrade(home: HomeOption = None, as_json: JsonOption = False) -> None:

@@ -11,7 +11,7 @@ from hostelry.cli.printable import printable, whole_stream
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from hostelry.server.background import StartupProgress
+    from hostelry.processes.background import StartupProgress
 
 
 class WaitDisplay:

@@ -16,10 +16,8 @@ from typing import Any
 import pytest
 
 from hostelry import __version__
-from hostelry.base.errors import TerminalError
-from hostelry.domain.scope import Scope
-from hostelry.server.backup.cut import cut_of, one_backup, remove_leftovers
-from hostelry.server.backup.manifest import (
+from hostelry.backup.cut import cut_of, one_backup, remove_leftovers
+from hostelry.backup.manifest import (
     DATA,
     MANIFEST,
     UNFINISHED,
@@ -27,11 +25,13 @@ from hostelry.server.backup.manifest import (
     BackupManifest,
     encode_manifest,
 )
-from hostelry.server.backup.read import read_manifest, restore, verify
-from hostelry.server.backup.write import back_up, check_room, disk_errors
-from hostelry.server.cut_off_copy import refuse_marked
-from hostelry.server.home import Home, UpConfig, new_credentials, save_config, save_credentials
-from hostelry.server.run_file import run_path, save_run_file
+from hostelry.backup.read import read_manifest, restore, verify
+from hostelry.backup.write import back_up, check_room, disk_errors
+from hostelry.base.errors import TerminalError
+from hostelry.domain.scope import Scope
+from hostelry.home.cut_off_copy import refuse_marked
+from hostelry.home.home import Home, UpConfig, new_credentials, save_config, save_credentials
+from hostelry.home.run_file import run_path, save_run_file
 from hostelry.store.database import open_database
 from hostelry.store.protocol import Key
 from hostelry.store.sql import SqlStore
@@ -300,9 +300,9 @@ def test_a_full_disk_is_reported(tmp_path: Path) -> None:
 KILLED = """
 import json, os, sys
 from pathlib import Path
-from hostelry.server.backup.read import restore
-from hostelry.server.backup.write import back_up
-from hostelry.server.home import Home, UpConfig
+from hostelry.backup.read import restore
+from hostelry.backup.write import back_up
+from hostelry.home.home import Home, UpConfig
 act, first, second, left = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
 
 def report(*_):

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from hostelry.cli.main import command_tree
-from hostelry.server.systemd_unit import unit_text
+from hostelry.processes.systemd_unit import unit_text
 
 ROOT = Path(__file__).resolve().parents[3]
 DEPLOY = ROOT / "deploy"

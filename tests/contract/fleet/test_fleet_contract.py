@@ -29,15 +29,15 @@ from hostelry.base.json import decode
 from hostelry.base.peer_name import PeerRole
 from hostelry.base.proc import ProcessIdentity
 from hostelry.base.tls import TlsFolder
+from hostelry.cluster.host_files import HostFiles
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
 from hostelry.fleet.fake import FakeFleet, FakeSwitches
 from hostelry.fleet.local.client import HttpAgent
 from hostelry.fleet.protocol import Agent, Fleet, RunningInstance
 from hostelry.fleet.ray.node_home import NodeHome
 from hostelry.fleet.records import InstanceFolder
-from hostelry.server.cluster.host_files import HostFiles
-from hostelry.server.fleets import ray_fleet
-from hostelry.server.home import load_config, load_credentials, save_config
+from hostelry.home.home import load_config, load_credentials, save_config
+from hostelry.processes.fleets import ray_fleet
 
 ID = "i-1"
 

@@ -18,13 +18,13 @@ from hostelry.base.json import decode
 from hostelry.base.peer_name import PeerRole
 from hostelry.base.proc import ProcessIdentity
 from hostelry.base.tls import TlsFolder
+from hostelry.cluster.host_files import HostFiles
 from hostelry.fleet.host.processes import is_alive
 from hostelry.fleet.ray import instance_proxy
 from hostelry.fleet.ray.instance_proxy import InstanceProxy, end_proxy
 from hostelry.fleet.ray.node_home import NodeHome
-from hostelry.server.cluster.host_files import HostFiles
-from hostelry.server.fleets import PROXY_MODULE
-from hostelry.server.home import load_credentials
+from hostelry.home.home import load_credentials
+from hostelry.processes.fleets import PROXY_MODULE
 
 pytestmark = pytest.mark.integration
 HOST = "127.0.0.3"

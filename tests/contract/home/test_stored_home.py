@@ -19,8 +19,8 @@ from hostelry.domain.metric import Metric, MetricStat
 from hostelry.domain.scope import Scope
 from hostelry.fleet.records import instance_folders
 from hostelry.gateway.routes import RouteFile
+from hostelry.home.home import Home, load_config, save_config
 from hostelry.metrics.persistence.durable import DurableMetrics
-from hostelry.server.home import Home, load_config, save_config
 from hostelry.store.memory import MemoryStore
 from hostelry.store.protocol import Key
 from hostelry.store.records import Records, State, open_state

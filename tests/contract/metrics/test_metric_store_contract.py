@@ -11,13 +11,13 @@ import pytest
 from tests.postgres_rig import postgres_database
 
 from hostelry.base.clock import ManualClock
+from hostelry.control.metric_rows import MetricRows
 from hostelry.domain.metric import Datapoint, Metric, MetricStat, Sample, StatisticSet
 from hostelry.domain.scope import Scope
 from hostelry.metrics.persistence.durable import DurableMetrics
 from hostelry.metrics.persistence.shared import SharedMetrics
 from hostelry.metrics.protocol import MetricFilter, MetricStore
 from hostelry.metrics.series.store import MemoryMetrics
-from hostelry.server.metric_rows import MetricRows
 from hostelry.store.database import open_database
 
 HERE = Scope("123456789012", "us-west-2")

@@ -11,6 +11,15 @@ import msgspec
 from sqlalchemy import MetaData
 from sqlalchemy.dialects import postgresql
 
+from hostelry.cluster.gateway_hosts import GatewayHost, GatewayHostList
+from hostelry.cluster.join_routes import JoinedFiles, JoinRequest
+from hostelry.cluster.join_token import TokenRecord
+from hostelry.cluster.joined_hosts import JoinedHost
+from hostelry.cluster.keeper import Renewal, Renewed
+from hostelry.cluster.leader_view import LeaderAnswer
+from hostelry.control.audit_log import AuditEntry
+from hostelry.control.audit_rows import METADATA as AUDIT
+from hostelry.control.metric_rows import METADATA as METRICS
 from hostelry.domain.async_metrics import AsyncMetricsReport
 from hostelry.domain.capture_report import CaptureReport
 from hostelry.domain.copy import CopySpec
@@ -31,21 +40,12 @@ from hostelry.gateway.control_client import WantedReply
 from hostelry.gateway.shared.count_table import KEY_BYTES
 from hostelry.gateway.shared.host_counts import HostCounts
 from hostelry.gateway.shared.session_exchange import SessionEntry
+from hostelry.home.home import Credentials, UpConfig
 from hostelry.jobs.batches.tables import METADATA as BATCHES
 from hostelry.jobs.batches.tables import SHARED as SHARED_BATCHES
 from hostelry.jobs.dispatch.control_line import EndpointKnown
 from hostelry.jobs.queue.tables import METADATA as QUEUE
 from hostelry.messaging.tables import METADATA as MESSAGES
-from hostelry.server.audit_log import AuditEntry
-from hostelry.server.audit_rows import METADATA as AUDIT
-from hostelry.server.cluster.join_routes import JoinedFiles, JoinRequest
-from hostelry.server.cluster.join_token import TokenRecord
-from hostelry.server.cluster.joined_hosts import JoinedHost
-from hostelry.server.cluster.keeper import Renewal, Renewed
-from hostelry.server.gateway_hosts import GatewayHost, GatewayHostList
-from hostelry.server.home import Credentials, UpConfig
-from hostelry.server.leader_view import LeaderAnswer
-from hostelry.server.metric_rows import METADATA as METRICS
 from hostelry.store.claim import METADATA as CLAIMS
 from hostelry.store.lease_tables import METADATA as LEASES
 from hostelry.store.records import Records, State

@@ -13,12 +13,12 @@ from tests.postgres_rig import postgres_database
 
 from hostelry.base.errors import TerminalError
 from hostelry.domain.scope import Scope
-from hostelry.server.background import command_line
-from hostelry.server.home import Home, UpConfig, load_config, new_credentials, save_config
-from hostelry.server.platform_store import check_store
-from hostelry.server.services import service_environment
-from hostelry.server.store_option import VARIABLE, place_shown, secret_in, store_url_of
-from hostelry.server.up_options import UpOptions
+from hostelry.home.home import Home, UpConfig, load_config, new_credentials, save_config
+from hostelry.home.platform_store import check_store
+from hostelry.home.store_option import VARIABLE, place_shown, secret_in, store_url_of
+from hostelry.home.up_options import UpOptions
+from hostelry.processes.background import command_line
+from hostelry.processes.services import service_environment
 from hostelry.store.database import open_database
 from hostelry.store.errors import StoreRefused, StoreUnavailable
 from hostelry.store.lease_rows import LeaseRows

@@ -20,21 +20,21 @@ from tests.unit.jobs.batches.test_batch_work import Rig
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import TerminalError
+from hostelry.control.audit_log import AuditEntry, AuditLog
+from hostelry.control.audit_rows import AuditRows
+from hostelry.control.metric_rows import MetricRows
+from hostelry.control.store_transfer import copy_store
 from hostelry.domain.llm_batch import BatchStatus
 from hostelry.domain.metric import Metric, MetricStat, Sample
 from hostelry.domain.scope import Scope
+from hostelry.home.home import Home, new_credentials, save_credentials
+from hostelry.home.run_file import save_run_file
 from hostelry.jobs.batches.shared_files import SharedFiles
 from hostelry.jobs.queue.durable_queue import DurableQueue
 from hostelry.messaging.deliveries import Deliveries
 from hostelry.messaging.message_tables import MessageTables
 from hostelry.metrics.persistence.durable import DurableMetrics
 from hostelry.metrics.persistence.shared import SharedMetrics
-from hostelry.server.audit_log import AuditEntry, AuditLog
-from hostelry.server.audit_rows import AuditRows
-from hostelry.server.home import Home, new_credentials, save_credentials
-from hostelry.server.metric_rows import MetricRows
-from hostelry.server.run_file import save_run_file
-from hostelry.server.store_transfer import copy_store
 from hostelry.store.claim import StoreClaim, claim
 from hostelry.store.copying import copy_tables
 from hostelry.store.database import Database, open_database
@@ -165,7 +165,7 @@ def test_a_database_of_another_cluster_is_not_overwritten(
 # Copies, and stops for good with every row written and nothing committed.
 KILLED = """
 import os, sys
-from hostelry.server import store_transfer
+from hostelry.control import store_transfer
 checked = store_transfer.copy_tables
 def stop(*arguments):
     checked(*arguments)

@@ -13,12 +13,12 @@ from tests.contract.store.test_store_copy import a_home, copied, fill, samples
 from tests.selection import runs_all
 
 from hostelry.base.errors import TerminalError
+from hostelry.control.audit_log import AuditEntry, AuditLog
+from hostelry.control.store_transfer import copy_store
+from hostelry.home.home import Home, UpConfig, load_credentials
 from hostelry.messaging.deliveries import Deliveries
 from hostelry.messaging.message_tables import MessageTables
-from hostelry.server.audit_log import AuditEntry, AuditLog
-from hostelry.server.home import Home, UpConfig, load_credentials
-from hostelry.server.start import check_start_store
-from hostelry.server.store_transfer import copy_store
+from hostelry.processes.start import check_start_store
 from hostelry.store import sqlite
 from hostelry.store.database import open_database
 
@@ -27,7 +27,7 @@ from hostelry.store.database import open_database
 KILLER = """
 import os, shutil, sys
 import sqlalchemy as sa
-from hostelry.server.store_transfer import copy_store
+from hostelry.control.store_transfer import copy_store
 from hostelry.store import sqlite, upgrade
 
 sqlite.PRAGMAS += ("PRAGMA synchronous=OFF",)

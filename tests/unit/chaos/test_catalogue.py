@@ -6,7 +6,7 @@ from hostelry.chaos.context import DrillContext
 from hostelry.chaos.load import LoadTarget
 from hostelry.chaos.observer import PlatformObserver
 from hostelry.chaos.outcome import DrillOutcome
-from hostelry.server.home import Home, UpConfig, new_credentials
+from hostelry.home.home import Home, UpConfig, new_credentials
 
 
 def context() -> DrillContext:

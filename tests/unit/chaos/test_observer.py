@@ -29,8 +29,8 @@ from hostelry.domain.routes import (
 )
 from hostelry.domain.scope import Scope
 from hostelry.fleet.host.processes import send
-from hostelry.server.home import Home, UpConfig, new_credentials
-from hostelry.server.run_file import RunFile, save_run_file
+from hostelry.home.home import Home, UpConfig, new_credentials
+from hostelry.home.run_file import RunFile, save_run_file
 
 STATE = {
     "endpoints": [

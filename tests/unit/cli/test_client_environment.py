@@ -18,8 +18,8 @@ from hostelry.cli.program.run import (
     sagemaker_configuration,
     trusted_certificates,
 )
-from hostelry.server.home import Credentials, Home, UpConfig
-from hostelry.server.https_option import system_certificates
+from hostelry.home.home import Credentials, Home, UpConfig
+from hostelry.home.https_option import system_certificates
 
 KEYS = Credentials(
     account_id="111122223333",

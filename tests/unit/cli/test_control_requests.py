@@ -10,7 +10,7 @@ import pytest
 
 from hostelry.base.errors import TerminalError
 from hostelry.cli.control_requests import control_answer, require_endpoint
-from hostelry.server.home import UpConfig, new_credentials
+from hostelry.home.home import UpConfig, new_credentials
 
 CREDENTIALS = new_credentials("111122223333", "us-east-1")
 

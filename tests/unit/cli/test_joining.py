@@ -8,8 +8,8 @@ from tests.cluster_rig import identity
 from hostelry.base.errors import TerminalError
 from hostelry.base.peer_name import PeerRole
 from hostelry.cli.joining import joined
-from hostelry.server.home import Home, UpConfig, save_config
-from hostelry.server.run_file import only_one
+from hostelry.home.home import Home, UpConfig, save_config
+from hostelry.home.run_file import only_one
 
 URL = "https://127.0.0.1:1"  # where nothing answers
 TOKEN = f"h1.{'0' * 64}.{'A' * 43}"

@@ -8,9 +8,9 @@ from hostelry.cli.log_files import find_logs
 from hostelry.cli.logs import last_lines, new_lines
 from hostelry.domain.log_source import LogSource
 from hostelry.domain.scope import Scope
+from hostelry.home.home import Home
 from hostelry.logs.events import NewEvent
 from hostelry.logs.store import LogStore
-from hostelry.server.home import Home
 
 STATE = {
     "endpoints": [

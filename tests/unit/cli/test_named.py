@@ -18,7 +18,7 @@ from hostelry.cli.named import (
     resolve,
     suggestions,
 )
-from hostelry.server.home import UpConfig
+from hostelry.home.home import UpConfig
 
 LISTED = ListedNames(
     endpoints=("shop", "chat", "wine", "stray", "stray-one"),

@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 from hostelry.base.errors import TerminalError
 from hostelry.cli.scaling import scaling
 from hostelry.cli.scaling_responsive import tag_value
-from hostelry.scaling_policy.responsive.opt_in import options_of_tag
-from hostelry.server.home import (
+from hostelry.home.home import (
     Home,
     UpConfig,
     load_config,
@@ -23,6 +22,7 @@ from hostelry.server.home import (
     save_config,
     save_credentials,
 )
+from hostelry.scaling_policy.responsive.opt_in import options_of_tag
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_a_command_loads_neither_arrays_nor_the_simulator(
 @pytest.mark.parametrize(
     ("module", "without"),
     [
-        pytest.param("hostelry.server.detached", SLOW, id="the supervisor in the background"),
+        pytest.param("hostelry.processes.detached", SLOW, id="the supervisor in the background"),
         pytest.param("hostelry.cli.up", (*SLOW, "asyncio"), id="the command that starts it"),
         pytest.param("hostelry.cli.status", (*SLOW, "asyncio"), id="status"),
         pytest.param("hostelry.cli.models.ls", (*SLOW, "asyncio"), id="ls"),

@@ -10,7 +10,7 @@ from hostelry.cli.status_text import (
     memory_text,
     process_lines,
 )
-from hostelry.server.platform_processes import PlatformProcess
+from hostelry.home.platform_processes import PlatformProcess
 
 NOW = 10_000.0
 REASON = "the model server ended with code 3; its last lines:\n" + "\n".join(

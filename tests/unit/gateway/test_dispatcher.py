@@ -13,8 +13,8 @@ from hostelry.gateway.http.reader import HttpRefusedError, Received
 from hostelry.gateway.http.upstream import UpstreamPool
 from hostelry.gateway.routes import FixedRoutes
 from hostelry.gateway.tracing.call_ring import CallRing
-from hostelry.server.gateway import build_gateway
-from hostelry.server.home import UpConfig, new_credentials
+from hostelry.home.home import UpConfig, new_credentials
+from hostelry.services.gateway import build_gateway
 
 CREDENTIALS = new_credentials(HERE.account, HERE.region)
 

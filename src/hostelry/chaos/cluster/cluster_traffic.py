@@ -19,7 +19,7 @@ from hostelry.chaos.fixture import new_name
 from hostelry.chaos.load import Load, LoadTarget, outcome_of
 from hostelry.chaos.observer import PlatformObserver
 from hostelry.chaos.threads import running_threads
-from hostelry.server.aws_client import aws_client
+from hostelry.home.aws_client import aws_client
 
 ASK_S = 0.1
 HEALTH_S = 1.0

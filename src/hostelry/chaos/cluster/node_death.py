@@ -36,7 +36,7 @@ from hostelry.chaos.fixture import INSTANCE_TYPE, PREFIX, DrillFixture
 from hostelry.chaos.load import outcome_of
 from hostelry.chaos.observer import PlatformObserver, wait_for
 from hostelry.chaos.threads import running_threads
-from hostelry.server.home import Home, load_config, load_credentials
+from hostelry.home.home import Home, load_config, load_credentials
 
 NODES, COPIES = 3, 2
 STREAMS, CHUNKS, CHUNK_WAIT_S = 6, 100, 0.15

@@ -31,9 +31,9 @@ from hostelry.chaos.cluster.forwarding import LOOPBACK, NetworkLink, NetworkLink
 from hostelry.chaos.cluster.namespace import NetworkNamespace, cannot, own_namespace
 from hostelry.chaos.cluster.own_postgres import OwnPostgres
 from hostelry.chaos.observer import PlatformObserver, identity_of, wait_for
+from hostelry.cluster.joining import join
 from hostelry.fleet.host.processes import identify, send
-from hostelry.server import objectstore
-from hostelry.server.home import (
+from hostelry.home.home import (
     Credentials,
     Home,
     load_config,
@@ -41,9 +41,9 @@ from hostelry.server.home import (
     save_config,
     save_credentials,
 )
-from hostelry.server.joining import join
-from hostelry.server.run_file import live_run_file, live_run_files
-from hostelry.server.up_options import DEFAULT_ACCOUNT, DEFAULT_REGION
+from hostelry.home.run_file import live_run_file, live_run_files
+from hostelry.home.up_options import DEFAULT_ACCOUNT, DEFAULT_REGION
+from hostelry.processes import objectstore
 
 FIRST, SECOND, GATEWAYS = "first", "second", "gateways"
 CLI = (sys.executable, "-m", "hostelry.cli.main")

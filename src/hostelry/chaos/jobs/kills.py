@@ -18,7 +18,7 @@ from hostelry.chaos.load import outcome_of
 from hostelry.chaos.observer import PlatformObserver, identity_of
 from hostelry.chaos.threads import running_threads
 from hostelry.fleet.host.processes import is_alive, send
-from hostelry.server.aws_client import aws_client
+from hostelry.home.aws_client import aws_client
 
 SERVICES = ("gateway", "control", "jobs")
 OWN_STORE = ("objectstore", "s3door")  # there without an S3 of the operator's

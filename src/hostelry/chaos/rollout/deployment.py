@@ -13,7 +13,7 @@ from hostelry.chaos.call import OK
 from hostelry.chaos.fixture import IMAGE, VARIANT, new_name
 from hostelry.chaos.load import outcome_of
 from hostelry.chaos.observer import PlatformObserver, wait_for
-from hostelry.server.aws_client import aws_client
+from hostelry.home.aws_client import aws_client
 
 INSTANCE_TYPE = "ml.m5.large"
 READY_S, GONE_S = 120.0, 60.0

@@ -16,7 +16,7 @@ from hostelry.cli.completion.names import instances, restarted
 from hostelry.cli.control_requests import control_answer, document, send
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.cli.printable import printable
-from hostelry.server.home import Credentials, UpConfig
+from hostelry.home.home import Credentials, UpConfig
 
 YesOption = Annotated[
     bool, typer.Option("--yes", "-y", help="Act without asking for confirmation.")

@@ -27,8 +27,8 @@ from hostelry.cli.home_option import HomeOption, home_at, settled
 from hostelry.cli.models.adapter_rows import adapter_rows
 from hostelry.cli.named import NamedModel, api_errors, called_model, find_named
 from hostelry.cli.printable import printable
-from hostelry.server.aws_client import aws_client
-from hostelry.server.home import UpConfig
+from hostelry.home.aws_client import aws_client
+from hostelry.home.home import UpConfig
 
 NO_TEMPLATE = "The model has no chat template: the text so far is completed."
 STOPPED = "(stopped)"

@@ -21,7 +21,7 @@ from hostelry.cli.completion import names
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.cli.named import NamedModel, NameKind, api_errors, called_model, find_named
 from hostelry.cli.printable import printable
-from hostelry.server.aws_client import aws_client
+from hostelry.home.aws_client import aws_client
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError

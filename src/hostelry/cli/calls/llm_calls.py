@@ -19,8 +19,8 @@ from hostelry.cli.calls.answer_reader import (
 )
 from hostelry.cli.calls.model_error import model_error_text
 from hostelry.cli.named import api_errors
-from hostelry.server.aws_client import aws_client
-from hostelry.server.home import Credentials, UpConfig
+from hostelry.home.aws_client import aws_client
+from hostelry.home.home import Credentials, UpConfig
 
 if TYPE_CHECKING:
     import httpx

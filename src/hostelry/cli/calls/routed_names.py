@@ -13,8 +13,8 @@ import typer
 from hostelry.cli.named import NoControlAnswerError, api_errors
 from hostelry.domain.routes import RouteSnapshot
 from hostelry.gateway.routes import SnapshotError, decode_snapshot
-from hostelry.server.aws_client import aws_client
-from hostelry.server.home import Credentials, Home, UpConfig
+from hostelry.home.aws_client import aws_client
+from hostelry.home.home import Credentials, Home, UpConfig
 
 T = TypeVar("T")
 CONTROL_WITHIN_S = 5.0  # then names are taken from the routes

@@ -18,8 +18,8 @@ from hostelry.cli.cells.move import MoveOrder, move_endpoint
 from hostelry.cli.cells.table import cell_rows, with_cell
 from hostelry.cli.completion import names
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
-from hostelry.server.cell_router import CellRouterConfig, run_cell_router
-from hostelry.server.home import Home
+from hostelry.home.home import Home
+from hostelry.services.cell_router import CellRouterConfig, run_cell_router
 
 DEFAULT_FILE = Path("cells.toml")
 DEFAULT_PORT = 8780

@@ -39,8 +39,8 @@ from hostelry.cli.declared.resource import ResourceKind
 from hostelry.cli.declared.source import parse_sources
 from hostelry.cli.home_option import settled
 from hostelry.cli.models.rm import remove_named
-from hostelry.server.aws_client import aws_client
-from hostelry.server.home import Credentials, Home, UpConfig
+from hostelry.home.aws_client import aws_client
+from hostelry.home.home import Credentials, Home, UpConfig
 
 REREAD_S = 2.0  # longer than routers take to read the table again
 LOOK_EVERY_S = 1.0

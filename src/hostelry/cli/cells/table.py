@@ -7,7 +7,7 @@ import httpx
 import msgspec
 
 from hostelry.cells.assignment_file import AccountTable, ApartTable, AssignmentDocument, CellTable
-from hostelry.server.home import Credentials
+from hostelry.home.home import Credentials
 
 ANSWER_TIMEOUT_S = 3.0
 

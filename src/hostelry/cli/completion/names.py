@@ -16,8 +16,8 @@ from hostelry.base.errors import HostelryError
 from hostelry.base.json import decode
 from hostelry.cli.completion.words import KEPT_VARIABLE
 from hostelry.cli.home_option import home_at, settled
-from hostelry.server.home import Credentials, Home
-from hostelry.server.run_file import recorded_names
+from hostelry.home.home import Credentials, Home
+from hostelry.home.run_file import recorded_names
 
 WITHIN_S = 1.0
 MAX_JOBS, MAX_CALLS = 100, 50

@@ -20,8 +20,8 @@ from hostelry.cli.declared.source import read_sources
 from hostelry.cli.declared.step import StepPlan
 from hostelry.cli.declared.upload import BUCKET
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
-from hostelry.server.home import Credentials, UpConfig
-from hostelry.server.upload_lock import uploading
+from hostelry.home.home import Credentials, UpConfig
+from hostelry.home.upload_lock import uploading
 
 DIFFERENT = 3
 """The exit code of --diff where there is something to change."""

@@ -11,8 +11,8 @@ from hostelry.base.errors import HostelryError
 from hostelry.cli.artifacts.content import Advance
 from hostelry.cli.artifacts.upload import make_bucket, upload
 from hostelry.cli.declared.step import UploadedFile
-from hostelry.server.aws_client import aws_client
-from hostelry.server.home import Credentials, UpConfig
+from hostelry.home.aws_client import aws_client
+from hostelry.home.home import Credentials, UpConfig
 
 TRIES = 4
 CONFLICTS = (

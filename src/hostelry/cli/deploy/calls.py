@@ -11,8 +11,8 @@ from hostelry.cli.deploy.present import IN_SERVICE, Present, PresentComponent, P
 from hostelry.cli.deploy.steps import Action, DeployStep
 from hostelry.cli.models.capacity import target_id, tracking_policy
 from hostelry.cli.named import described
-from hostelry.server.aws_client import aws_client
-from hostelry.server.home import Credentials, UpConfig
+from hostelry.home.aws_client import aws_client
+from hostelry.home.home import Credentials, UpConfig
 
 POLICY = "hostelry-deploy"
 TRIES = 3

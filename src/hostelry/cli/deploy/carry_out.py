@@ -14,7 +14,7 @@ from hostelry.cli.deploy.steps import Action, DeployStep, missing_objects, next_
 from hostelry.cli.kept_logs import kept_logs
 from hostelry.cli.state import control_state
 from hostelry.cli.work_reporter import WorkReporter
-from hostelry.server.home import Credentials, Home, UpConfig
+from hostelry.home.home import Credentials, Home, UpConfig
 
 PAUSE_S, LONGEST_PAUSE_S = 0.2, 1.0
 STATE_EACH_S = 1.0  # control writes all of its state for each look

@@ -35,9 +35,9 @@ from hostelry.cli.named import api_errors
 from hostelry.cli.work_reporter import WorkReporter
 from hostelry.fleet.host.gpu import gpu_uses
 from hostelry.fleet.rules.frameworks import CUSTOM_CODE, TRUSTED
-from hostelry.server.home import Credentials, Home, UpConfig
-from hostelry.server.run_file import live_run_file
-from hostelry.server.upload_lock import uploading
+from hostelry.home.home import Credentials, Home, UpConfig
+from hostelry.home.run_file import live_run_file
+from hostelry.home.upload_lock import uploading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

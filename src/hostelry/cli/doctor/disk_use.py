@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hostelry.base.runtimes import runtimes_folder
-from hostelry.server.home import Home
+from hostelry.home.home import Home
 
 BLOCK_BYTES = 512  # what st_blocks counts. Source: inode(7)
 MOST_ENTRIES = 200_000  # of one place; what is beyond is not counted

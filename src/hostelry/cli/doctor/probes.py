@@ -41,12 +41,12 @@ from hostelry.fleet.launch.container_engine import find_engine
 from hostelry.fleet.rules.copy_user import AUTO, FIRST_NUMBER, is_offline
 from hostelry.fleet.rules.devices import real_devices
 from hostelry.fleet.rules.limits import CopyLimits
+from hostelry.home.copy_user_option import decided_copy_user
+from hostelry.home.home import Home, UpConfig, load_config, load_credentials
+from hostelry.home.run_file import live_run_files
+from hostelry.processes.objectstore import weed_binary
+from hostelry.processes.open_python import open_bases
 from hostelry.runtimes.install import list_runtimes
-from hostelry.server.copy_user_option import decided_copy_user
-from hostelry.server.home import Home, UpConfig, load_config, load_credentials
-from hostelry.server.objectstore import weed_binary
-from hostelry.server.open_python import open_bases
-from hostelry.server.run_file import live_run_files
 
 ENGINE_WITHIN_S, CONTAINERS_WITHIN_S, TOOL_WITHIN_S, HTTP_WITHIN_S = 60.0, 15.0, 5.0, 5.0
 PUBLIC_HUB = "https://huggingface.co"

@@ -27,8 +27,8 @@ from hostelry.cli.load.report import comparison_lines, progress_line, result_lin
 from hostelry.cli.load.requests import LoadRequests, invocation_requests, openai_requests
 from hostelry.cli.named import NamedModel, api_errors, called_model, find_named
 from hostelry.cli.printable import CLEAR_LINE
-from hostelry.server.aws_client import aws_client
-from hostelry.server.home import Credentials, UpConfig
+from hostelry.home.aws_client import aws_client
+from hostelry.home.home import Credentials, UpConfig
 
 PROMPT = "Write a short story about a lighthouse."
 MAX_REQUESTS = 10_000_000  # of one test: each is kept as a few numbers

@@ -10,7 +10,7 @@ import msgspec
 from hostelry.base.clock import monotonic_s
 from hostelry.cli.load.connection import message
 from hostelry.cli.named import NamedModel
-from hostelry.server.home import Credentials, UpConfig
+from hostelry.home.home import Credentials, UpConfig
 
 SIGNED_FOR_S = 60.0  # a signature is taken for some minutes
 JSON = "application/json"

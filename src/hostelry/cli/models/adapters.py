@@ -32,10 +32,10 @@ from hostelry.cli.named import (
 )
 from hostelry.cli.printable import one_line
 from hostelry.cli.work_reporter import WorkReporter
-from hostelry.server.aws_client import aws_client
-from hostelry.server.home import Credentials, UpConfig
-from hostelry.server.json_client import JsonClient
-from hostelry.server.upload_lock import uploading
+from hostelry.home.aws_client import aws_client
+from hostelry.home.home import Credentials, UpConfig
+from hostelry.home.json_client import JsonClient
+from hostelry.home.upload_lock import uploading
 
 LOOK_EVERY_S = 0.25
 S3, HUB = "s3://", "hf://"

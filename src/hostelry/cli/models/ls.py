@@ -22,7 +22,7 @@ from hostelry.cli.models.listing import (
     with_serving,
 )
 from hostelry.cli.named import NameKind, described, find_named, rows_of
-from hostelry.server.json_client import JsonClient
+from hostelry.home.json_client import JsonClient
 
 MAX_LOOKED_AT = 200  # components of one endpoint, a call each
 NUM_THREADS = 8

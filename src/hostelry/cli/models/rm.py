@@ -25,8 +25,8 @@ from hostelry.cli.named import (
     patient_client,
 )
 from hostelry.cli.printable import one_line
-from hostelry.server.aws_client import aws_client
-from hostelry.server.home import Home
+from hostelry.home.aws_client import aws_client
+from hostelry.home.home import Home
 
 PATIENCE_S = 600.0
 LOOK_EVERY_S = 0.25

@@ -20,9 +20,9 @@ from hostelry.cli.program.call import SeenCall
 from hostelry.cli.program.child import run_child
 from hostelry.cli.program.front import Front, FrontAddresses
 from hostelry.cli.program.proxy import users_proxy
-from hostelry.server.home import ENVIRONMENT_VARIABLE, Credentials, Home, UpConfig
-from hostelry.server.https_option import authorities_of, system_certificates
-from hostelry.server.run_file import live_run_files
+from hostelry.home.home import ENVIRONMENT_VARIABLE, Credentials, Home, UpConfig
+from hostelry.home.https_option import authorities_of, system_certificates
+from hostelry.home.run_file import live_run_files
 
 # Files of trusted certificates: of AWS's SDKs; of OpenSSL, Go, httpx and aiohttp; of requests; of
 # curl; of Node, which trusts them besides its own.

@@ -15,9 +15,9 @@ from hostelry.cli.prune.plan import PrunePlan, StoredUpload, planned
 from hostelry.cli.status_text import columns, count_text, duration
 from hostelry.cli.trace_text import bytes_text
 from hostelry.cli.wait_display import waiting
-from hostelry.server.aws_client import aws_client
-from hostelry.server.home import Credentials, UpConfig
-from hostelry.server.upload_lock import removing
+from hostelry.home.aws_client import aws_client
+from hostelry.home.home import Credentials, UpConfig
+from hostelry.home.upload_lock import removing
 
 HOUR_S = 3600.0
 DEFAULT_HOURS = 24.0

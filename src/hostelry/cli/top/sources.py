@@ -11,9 +11,9 @@ from hostelry.cli.control_requests import document, send
 from hostelry.cli.state import control_state
 from hostelry.cli.top.document import ProcessUse, TopLook
 from hostelry.cli.top.tokens import token_counts, token_rates
-from hostelry.server.home import Credentials, Home, UpConfig
-from hostelry.server.platform_processes import platform_names_of
-from hostelry.server.run_file import live_run_file
+from hostelry.home.home import Credentials, Home, UpConfig
+from hostelry.home.platform_processes import platform_names_of
+from hostelry.home.run_file import live_run_file
 
 TOKENS_EVERY_S = 2.0
 

@@ -12,13 +12,13 @@ from hostelry.api.context import CallContext
 from hostelry.api.events.rule import check_pattern, pattern_of
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
+from hostelry.control.events import call_runner
 from hostelry.domain.object_event import ObjectEvent
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
 from hostelry.events.call_rows import CallRows
 from hostelry.events.calls import calls_of_object
 from hostelry.events.runner import CallRunner
-from hostelry.server.events import call_runner
 from hostelry.store.records import State
 
 Client = Callable[[str], Any]

@@ -14,12 +14,12 @@ from hostelry.api.context import CallContext
 from hostelry.api.operations import OPERATIONS
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import RetryableError, ServiceError
+from hostelry.control.schedules import perform_call, schedule_runner
 from hostelry.domain.event_schedule import EventSchedule
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
 from hostelry.schedules.runner import ScheduleDeps, ScheduleRunner
 from hostelry.schedules.targets import CALLABLE, TargetCall
-from hostelry.server.schedules import perform_call, schedule_runner
 from hostelry.store.errors import StoreUnavailable
 from hostelry.store.records import Records, State, Versioned
 

@@ -12,7 +12,7 @@ import pytest
 
 from hostelry.base.errors import TerminalError
 from hostelry.cli.acts.command import drain, restart
-from hostelry.server.home import Home, UpConfig, new_credentials
+from hostelry.home.home import Home, UpConfig, new_credentials
 
 STATE = {
     "endpoints": [

@@ -15,7 +15,7 @@ from hostelry.cli.calls.chat import NO_TEMPLATE, STOPPED, Talk, question_of
 from hostelry.cli.calls.conversation import Conversation
 from hostelry.cli.calls.llm_calls import LlmCalls
 from hostelry.cli.named import NamedModel, NameKind
-from hostelry.server.home import UpConfig
+from hostelry.home.home import UpConfig
 
 MODEL = NamedModel(kind=NameKind.COMPONENT, endpoint="shop", component="llama")
 

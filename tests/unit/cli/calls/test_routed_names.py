@@ -25,7 +25,7 @@ from hostelry.domain.routes import (
     VariantRoute,
 )
 from hostelry.domain.scope import Scope
-from hostelry.server.home import Home, UpConfig, new_credentials
+from hostelry.home.home import Home, UpConfig, new_credentials
 
 SCOPE = Scope("111122223333", "us-east-1")
 

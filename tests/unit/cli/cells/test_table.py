@@ -9,7 +9,7 @@ from hostelry.cells.assignment_file import AccountTable, ApartTable, AssignmentD
 from hostelry.cli.cells.artifacts import buckets_in, uris_in
 from hostelry.cli.cells.move import wait_until_unused
 from hostelry.cli.cells.table import with_cell, with_resources_apart
-from hostelry.server.home import Credentials
+from hostelry.home.home import Credentials
 
 ACCOUNT = "111122223333"
 CREDENTIALS = Credentials(

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from hostelry.base.ports import free_ports
-from hostelry.server.home import Home, UpConfig, new_credentials, save_config, save_credentials
+from hostelry.home.home import Home, UpConfig, new_credentials, save_config, save_credentials
 
 NAMES = {"endpoints": ["chat", "chairs"], "components": ["base", "base-fr"], "copies": ["c-77"]}
 JOBS = {"jobs": [{"id": "job-1"}], "batches": [{"id": "batch_2"}]}

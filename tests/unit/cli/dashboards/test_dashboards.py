@@ -7,7 +7,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from tests.unit.cli.dashboards.promql import Reader
-from tests.unit.server.test_exposition import Page
+from tests.unit.control.test_exposition import Page
 from typer.testing import CliRunner
 
 from hostelry.cli.dashboards.alert_table import RULES, rule_file
@@ -19,7 +19,7 @@ from hostelry.containers.lmi.engine.backend import BackendStats
 from hostelry.containers.lmi.metrics.exposition import Scrape
 from hostelry.containers.lmi.metrics.measurements import Measurements
 from hostelry.containers.predictive.metrics import PredictiveMetrics
-from hostelry.server.copy_metrics_routes import HEADS
+from hostelry.control.copy_metrics_routes import HEADS
 
 # What the pages' own labels get besides at /metrics/copies.
 COPY_LABELS = {"account", "region", "endpoint", "variant", "component", "copy"}

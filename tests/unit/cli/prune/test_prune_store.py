@@ -4,7 +4,7 @@ import pytest
 
 from hostelry.base.errors import TerminalError
 from hostelry.cli.prune.command import check_store
-from hostelry.server.home import UpConfig
+from hostelry.home.home import UpConfig
 
 OWN = UpConfig(control_port=1)
 SHARED = UpConfig(control_port=1, s3_endpoint="http://store:9000")

@@ -55,6 +55,6 @@ def test_one_that_could_not_be_made_is_made_by_the_next_who_asks() -> None:
 
 def test_an_agent_answers_without_having_read_boto3() -> None:
     """It costs nearly half of an agent's start, which requests may be waiting for."""
-    code = "import sys, hostelry.server.agent; print('boto3' in sys.modules)"
+    code = "import sys, hostelry.services.agent; print('boto3' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

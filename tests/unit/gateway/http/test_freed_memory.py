@@ -16,7 +16,7 @@ from hostelry.base.http import HttpResponse
 from hostelry.gateway.http.exchange import Exchange
 from hostelry.gateway.http.reader import HttpLimits
 from hostelry.gateway.http.server import RETURN_AFTER_SWEEPS, HttpServer
-from hostelry.server.ports import bind
+from hostelry.home.ports import bind
 
 BODY = bytes(1024 * 1024)
 REQUEST = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(BODY) + BODY

@@ -16,7 +16,7 @@ from hostelry.base.https import ServerCertificate
 from hostelry.gateway.http.exchange import Exchange
 from hostelry.gateway.http.reader import HttpLimits
 from hostelry.gateway.http.server import HttpServer
-from hostelry.server.ports import bind
+from hostelry.home.ports import bind
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 LONG_S = 100.0  # beyond the limit of a case

@@ -16,8 +16,8 @@ from hostelry.gateway.http.exchange import Exchange
 from hostelry.gateway.http.reader import Received
 from hostelry.gateway.http.upstream import UpstreamPool
 from hostelry.gateway.routes import FixedRoutes
-from hostelry.server.gateway import Gateway, build_gateway
-from hostelry.server.home import UpConfig, new_credentials
+from hostelry.home.home import UpConfig, new_credentials
+from hostelry.services.gateway import Gateway, build_gateway
 
 CREDENTIALS = new_credentials(HERE.account, HERE.region)
 

@@ -1,0 +1,49 @@
+"""Access to control for this host's other processes: to one of several that answers.
+
+What it needs is imported where there may be several: a platform of one machine needs none of it.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from hostelry.home.home import Credentials, Home, UpConfig
+
+if TYPE_CHECKING:
+    import httpx
+
+    from hostelry.gateway.http.upstream import Upstream
+
+IDLE_S = 30.0  # an idle connection of an httpx client's is kept so long
+
+
+def control_access(
+    home: Home, config: UpConfig, credentials: Credentials, pool: "Upstream"
+) -> "Callable[[Upstream], Upstream]":
+    """How a process sends requests to control; `pool` asks who leads."""
+    if is_alone(config):
+        return lambda given: given
+    from hostelry.cluster.own_control import ControlUpstream, own_control
+
+    control = own_control(home, config, credentials, pool)
+    return lambda given: ControlUpstream(given, control)
+
+
+def control_mounts(
+    home: Home, config: UpConfig, credentials: Credentials
+) -> "dict[str, httpx.AsyncBaseTransport]":
+    """The `mounts` of a process's httpx clients that ask control."""
+    if is_alone(config):
+        return {}
+    from hostelry.base import tls
+    from hostelry.cluster.control_transport import ControlTransport
+    from hostelry.gateway.http.upstream import UpstreamPool
+
+    tls.use(home.tls)
+    pool = UpstreamPool(IDLE_S)
+    upstream = control_access(home, config, credentials, pool)(pool)
+    return {config.control_url: ControlTransport(upstream, config.control_url)}
+
+
+def is_alone(config: UpConfig) -> bool:
+    """Whether control has no others, or another process of the host finds the leader."""
+    return config.store_url is None or config.is_gateway_host

@@ -1,0 +1,74 @@
+"""One HTTP request on a connection that a node proxy serves itself, and its answer."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from hostelry.base.peer_name import PeerName
+from hostelry.cluster.proxy import Front
+
+MAX_HEAD_BYTES = 8 * 1024
+MAX_BODY_BYTES = 64 * 1024
+READ_S, ANSWER_S = 3.0, 15.0
+REASONS = {200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found"}
+
+
+@dataclass(frozen=True, slots=True)
+class FrontRequest:
+    """A request: `peer` is the holder of the certificate, `address` the peer's host."""
+
+    method: str
+    path: str
+    body: bytes
+    peer: PeerName | None
+    address: str
+
+
+Answer = tuple[int, bytes]  # the status and the body, JSON
+
+
+def http_front(answer: Callable[[FrontRequest], Awaitable[Answer]]) -> Front:
+    """A front that has `answer` answer one request of each connection.
+
+    It takes the request within `READ_S`, and gives `answer` as long as `ANSWER_S`.
+    """
+
+    async def serve(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: PeerName | None
+    ) -> None:
+        try:
+            async with asyncio.timeout(READ_S):
+                request = await _read(reader, peer, str(writer.get_extra_info("peername")[0]))
+        except (ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            writer.write(_answer(400, b'"no request that is understood here"'))
+            return
+        async with asyncio.timeout(ANSWER_S):
+            writer.write(_answer(*await answer(request)))
+
+    return serve
+
+
+async def _read(reader: asyncio.StreamReader, peer: PeerName | None, address: str) -> FrontRequest:
+    """The request; raises ValueError where it is malformed or too large."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    if len(head) > MAX_HEAD_BYTES:
+        raise ValueError("the head is too large")
+    first, *fields = head.decode("ascii").split("\r\n")
+    method, path, version = first.split(" ")
+    named = [it.partition(":") for it in fields if it]
+    lengths = [value.strip() for name, _, value in named if name.lower() == "content-length"]
+    others = [it for it in named if it[0].lower() == "transfer-encoding"]
+    if not version.startswith("HTTP/1.") or len(lengths) > 1 or others:
+        raise ValueError("the framing is not understood")
+    length = int(lengths[0]) if lengths else 0
+    if not 0 <= length <= MAX_BODY_BYTES:
+        raise ValueError("the body is too large")
+    return FrontRequest(method, path, await reader.readexactly(length), peer, address)
+
+
+def _answer(status: int, body: bytes) -> bytes:
+    head = (
+        f"HTTP/1.1 {status} {REASONS.get(status, 'Refused')}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode("ascii") + body

@@ -1,0 +1,95 @@
+"""Servers of this host that a node proxy's names stand for.
+
+name               its address
+----------------   -----------------------------------------------------------------
+of a service       as given when the proxy started
+``i-...``          of the instance's agent, from its record
+``c-...``          of the copy, from its record: also while its agent is restarted
+``agent-c-...``    of the agent whose copy that is
+
+Agents and copies are on loopback. Records are read again when their file has changed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hostelry.base.errors import TerminalError
+from hostelry.base.file_stamp import Stamp, stamp_of
+from hostelry.cluster.access import AGENT_OF_COPY, COPY, INSTANCE
+from hostelry.fleet.records import (
+    AgentRecord,
+    CopyRecord,
+    InstanceFolder,
+    instance_folders,
+    plain_name,
+)
+
+LOOPBACK = "127.0.0.1"
+MAX_CACHED = 64 * 1024
+AGENT_PREFIX = AGENT_OF_COPY.removesuffix(COPY)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    folder: InstanceFolder
+    stamp: Stamp | None
+    port: int
+
+
+class ProxyTargets:
+    """The servers of this host by name; `instances` is the folder of its instances' folders."""
+
+    def __init__(self, services: Mapping[str, tuple[str, int]], instances: Path) -> None:
+        self._services = services
+        self._instances = instances
+        self._copies: dict[str, _Found] = {}
+
+    def address_of(self, name: str) -> tuple[str, int] | None:
+        """Host and port; None where no server that runs is called so."""
+        host, port = self._services.get(name) or (LOOPBACK, self._recorded_port(name))
+        return (host, port) if port else None
+
+    def _recorded_port(self, name: str) -> int | None:
+        try:
+            if name.startswith(INSTANCE):
+                return _agent_port(InstanceFolder(self._instances / plain_name(name)).load_agent())
+            if name.startswith(COPY):
+                found = self._copy(name)
+                return None if found is None else found.port or None
+            if name.startswith(AGENT_OF_COPY):
+                found = self._copy(name.removeprefix(AGENT_PREFIX))
+                return None if found is None else _agent_port(found.folder.load_agent())
+        except (OSError, TerminalError):  # it is being removed, or is no name of a folder
+            return None
+        return None
+
+    def _copy(self, copy_id: str) -> _Found | None:
+        known = self._copies.get(copy_id)
+        if known is not None:
+            record = known.folder.copy(copy_id)
+            if (stamp := stamp_of(record.record)) == known.stamp:
+                return known
+            if stamp is not None:
+                return self._keep(copy_id, known.folder, stamp, record.load())
+            del self._copies[copy_id]
+        for folder in instance_folders(self._instances):
+            copy = folder.copy(copy_id)
+            if (stamp := stamp_of(copy.record)) is not None:
+                return self._keep(copy_id, folder, stamp, copy.load())
+        return None
+
+    def _keep(
+        self, copy_id: str, folder: InstanceFolder, stamp: Stamp, record: CopyRecord | None
+    ) -> _Found | None:
+        """`stamp` was taken before the record was read, so that a later write is noticed."""
+        if record is None:
+            return None
+        if len(self._copies) >= MAX_CACHED:
+            self._copies.clear()
+        found = self._copies[copy_id] = _Found(folder, stamp, record.port)
+        return found
+
+
+def _agent_port(record: AgentRecord | None) -> int | None:
+    return None if record is None else record.port or None

@@ -1,0 +1,355 @@
+"""Control's HTTP: AWS calls that the gateway forwards, and routes of the other processes.
+
+docs/architecture.md section 5 lists the routes. Every request needs the internal key.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from hostelry import __version__
+from hostelry.api.context import CallContext, NotYetError
+from hostelry.api.operations import implementation, perform
+from hostelry.aws.call import (
+    ApiCall,
+    find_target,
+    parse_call,
+    serialize_error,
+    serialize_result,
+)
+from hostelry.aws.models import signing_name
+from hostelry.aws.temporary_keys import Session, TemporaryKeys, TokenSeal, session_of_header
+from hostelry.base.clock import Clock, monotonic_s, worked_s
+from hostelry.base.errors import RetryableError, ServiceError
+from hostelry.base.http import HttpRequest, HttpResponse
+from hostelry.base.ids import new_request_id
+from hostelry.base.json_response import JsonResponse
+from hostelry.base.key_guard import INTERNAL_KEY_HEADER, KeyGuard
+from hostelry.base.logging import about_request
+from hostelry.base.rebinding import OwnHostsOnly
+from hostelry.base.root_key import RootKey
+from hostelry.control.call_threads import CallThreads
+from hostelry.control.load_routes import LoadRoutes
+from hostelry.control.long_poll import answered
+from hostelry.control.placement_reports import PlacementReports
+from hostelry.control.route_routes import RouteRoutes
+from hostelry.control.transform_routes import TransformRoutes
+from hostelry.control.wake_routes import WakeRoutes
+from hostelry.domain.endpoint import Endpoint
+from hostelry.domain.load import Wake
+from hostelry.domain.scope import Scope as Owner
+from hostelry.domain.shape import Shape
+from hostelry.events.call_rows import CallRows
+from hostelry.fleet.shapes import instance_types
+from hostelry.gateway.handlers.callers import check_service
+from hostelry.home.home import Credentials
+from hostelry.logs.store import LogStore
+from hostelry.messaging.services import Messaging
+from hostelry.metrics.protocol import MetricStore
+from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
+from hostelry.reconcile.experiment_overview import experiment_overview
+from hostelry.reconcile.overview import overview
+from hostelry.reconcile.reconciler import Reconciler
+from hostelry.reconcile.record import load_all, visible
+from hostelry.reconcile.transform_overview import transform_overview
+from hostelry.store.records import State
+
+LOG = logging.getLogger(__name__)
+MAX_CALL_S = 50.0  # the gateway waits for 55 s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlDeps:
+    """Dependencies of control's application.
+
+    `on_keys_issued` sees temporary keys before their caller does.
+
+    `wake` is called, in a thread, for each name without a copy that requests wait for. `board`
+    aggregates the load that gateway workers report; `last_used` returns when each environment was
+    last used, `captured` the sums of an endpoint's data capture, `verdict_of` the verdict on an
+    endpoint's update, `leader` which of several controls leads, `gateway_hosts` who has gateways.
+    Operations get `metrics`, `pace`, `root_key`, `logs`, `messaging`, `calls` and `foreign_s3`.
+    """
+
+    state: State
+    reconciler: Reconciler
+    credentials: Credentials
+    clock: Clock
+    shape_of: Callable[[str], Shape]
+    max_body_bytes: int
+    wake: Callable[[Wake], None] = lambda _: None
+    board: LoadAggregator = field(default_factory=lambda: LoadAggregator(0.0))
+    metrics: MetricStore
+    pace: float = 1.0
+    root_key: RootKey = field(default_factory=RootKey)
+    logs: LogStore | None = None
+    on_keys_issued: Callable[[TemporaryKeys], None] = lambda _: None
+    checks_roles: bool = True
+    messaging: Messaging | None = None
+    calls: CallRows | None = None
+    foreign_s3: str = ""
+    more_routes: tuple[Route, ...] = ()
+    last_used: Callable[[], Mapping[str, float]] = dict
+    captured: Callable[[Owner, str], Sequence[Mapping[str, Any]]] = lambda *_: ()
+    verdict_of: Callable[[Endpoint], str | None] = lambda _: None
+    leader: Callable[[], dict[str, Any]] | None = None
+    gateway_hosts: Callable[[], list[dict[str, Any]]] = list
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedCaller:
+    """Who calls, as the gateway verified it; `signed_for` is the service of the signature."""
+
+    scope: Owner
+    signed_for: str
+    session: Session | None
+
+    @property
+    def sharer(self) -> str:
+        """Who shares control's threads: the account, or a role of it, whatever its sessions."""
+        role_name = self.session.role_name if self.session is not None else ""
+        return f"{self.scope.account}/{role_name}"
+
+
+def control_app(deps: ControlDeps) -> ASGIApp:
+    """The ASGI application; it refuses every request without the internal key."""
+    routes = InternalApi(deps)
+    wakes = WakeRoutes(deps.state, deps.wake)
+    loads = LoadRoutes(deps.board, deps.clock)
+    transforms = TransformRoutes(deps.reconciler.transforms)
+    app = Starlette(
+        routes=[
+            *RouteRoutes(deps.reconciler.routes).routes(),
+            Route("/internal/state", routes.state, methods=["GET"]),
+            Route("/internal/names", routes.names, methods=["GET"]),
+            Route("/internal/placement", routes.placement, methods=["GET"]),
+            Route("/internal/health", routes.health, methods=["GET"]),
+            Route("/internal/load", loads.take, methods=["POST"]),
+            Route("/internal/load", loads.recent, methods=["GET"]),
+            Route("/internal/wake", wakes.wake, methods=["POST"]),
+            Route("/internal/wanted", wakes.wanted, methods=["GET"]),
+            Route("/internal/transform-jobs", transforms.jobs, methods=["GET"]),
+            Route("/internal/transform-jobs/progress", transforms.progress, methods=["POST"]),
+            Route("/internal/transform-jobs/finish", transforms.finish, methods=["POST"]),
+            *deps.more_routes,
+            # Every other request is an AWS call: `aws` finds its operation, or refuses it.
+            Route("/{path:path}", routes.call, methods=["GET", "POST", "PUT", "DELETE", "PATCH"]),
+        ],
+        exception_handlers={RetryableError: _unavailable},
+    )
+    refusal = Response("The internal key is missing or wrong.", 403)
+    key = deps.credentials.internal_key
+    return OwnHostsOnly(KeyGuard(app, INTERNAL_KEY_HEADER, key, refusal))
+
+
+async def _unavailable(_: Request, error: Exception) -> Response:
+    """503 for an internal route whose store is away, or busy, for a time."""
+    return Response(f"Try again: {error}", 503)
+
+
+class InternalApi:
+    """Handlers of AWS calls and of internal routes."""
+
+    def __init__(self, deps: ControlDeps) -> None:
+        self._deps = deps
+        self._seal = TokenSeal(deps.credentials.internal_key)
+        self._threads = CallThreads()
+        self._reports = PlacementReports(
+            deps.state, lambda: deps.reconciler.instances.facts, monotonic_s
+        )
+
+    async def call(self, request: Request) -> Response:
+        """An AWS control call, in the name of the caller that the gateway has verified."""
+        request_id = request.headers.get("x-hostelry-request-id") or new_request_id()
+        about_request(request_id)  # the task is this request's own
+        plain = HttpRequest("POST", "/", "", {}, b"")
+        try:
+            plain = await _plain(request, self._deps.max_body_bytes)
+            caller = _caller(request)
+            ask = partial(self._answer, plain, caller, request_id, monotonic_s() + MAX_CALL_S)
+            answer = await answered(
+                ask,
+                request,
+                self._deps.messaging,
+                self._deps.clock,
+                self._threads,
+                caller.sharer,
+            )
+        except ServiceError as error:
+            answer = serialize_error(error, None, request_id, plain)
+        return _response(answer)
+
+    async def state(self, request: Request) -> Response:
+        """The data of `hostelry status`: endpoints, jobs, experiments, the routes' version."""
+        states = await asyncio.to_thread(load_all, self._deps.state)
+        stored = await asyncio.to_thread(self._deps.state.transform_jobs.list)
+        experiments = await asyncio.to_thread(self._deps.state.inference_experiments.list)
+        reconciler = self._deps.reconciler
+        snapshot, facts = reconciler.routes.snapshot, reconciler.instances.facts
+        progress_of = reconciler.transforms.progress_of
+        now, pace = self._deps.clock.now(), self._deps.pace
+        endpoints = overview(visible(states), facts, now, pace, self._deps.verdict_of)
+        used_at = self._deps.last_used()
+        for copy in (copy for endpoint in endpoints for copy in endpoint["copies"]):
+            copy["last_used_at"] = used_at.get(copy["id"])
+        for endpoint in (it for it in endpoints if it["capture"] is not None):
+            scope = Owner(endpoint["account"], endpoint["region"])
+            endpoint["capture"]["variants"] = self._deps.captured(scope, endpoint["name"])
+        shown: dict[str, Any] = {
+            "endpoints": endpoints,
+            "transform_jobs": transform_overview(
+                (it.value for it in stored), states, facts, progress_of
+            ),
+            "inference_experiments": experiment_overview(it.value for it in experiments),
+            "routes_version": None if snapshot is None else snapshot.version,
+            "version": __version__,
+        }
+        if self._deps.leader is not None:
+            shown["control"] = await asyncio.to_thread(self._deps.leader)
+        if hosts := self._deps.gateway_hosts():
+            shown["gateway_hosts"] = hosts
+        return JsonResponse(shown)
+
+    async def names(self, request: Request) -> Response:
+        """What there is by name and id, without its state: for completion in shells."""
+        return JsonResponse(await asyncio.to_thread(self._names))
+
+    async def placement(self, request: Request) -> Response:
+        """The data of `hostelry explain`: the endpoints of `state`, each with its `placement`."""
+        shown = {"endpoints": await asyncio.to_thread(self._reports.endpoints)}
+        return JsonResponse(shown)
+
+    async def health(self, request: Request) -> Response:
+        """200 while the process answers and its store does; `ready` once routes are published."""
+        revision = await asyncio.to_thread(self._deps.state.store.revision)
+        is_ready = self._deps.reconciler.routes.snapshot is not None
+        return JsonResponse(
+            {"status": "ok", "ready": is_ready, "revision": revision, "version": __version__}
+        )
+
+    def _names(self) -> dict[str, list[str]]:
+        endpoints = [it for it in visible(load_all(self._deps.state)) if it.endpoint is not None]
+        return {
+            "endpoints": [it.endpoint.name for it in endpoints if it.endpoint is not None],
+            "variants": [variant.variant.name for it in endpoints for _, variant in it.variants()],
+            "components": [name for it in endpoints for name in it.components],
+            "instances": [name for it in endpoints for name in it.instances],
+            "copies": [name for it in endpoints for name in it.copies],
+            "transform_jobs": [it.value.name for it in self._deps.state.transform_jobs.list()],
+        }
+
+    def _answer(
+        self,
+        request: HttpRequest,
+        caller: VerifiedCaller,
+        request_id: str,
+        until_s: float,
+        may_wait: bool,
+    ) -> HttpResponse:
+        """The answer to one call, errors included; runs in a thread. Late after `until_s`.
+
+        Raises NotYetError for a long poll without a message, where it `may_wait`.
+        """
+        call: ApiCall | None = None
+        try:
+            target = find_target(request)
+            check_service(caller.signed_for, signing_name(target.service))
+            # Before the parameters: a client cannot mend a call that is not served at all.
+            implementation(target.service, target.operation)
+            call = parse_call(request, request_id)
+            context = self._context(caller, may_wait, until_s)
+            result = perform(context, call.service, call.operation, call.params)
+            return serialize_result(call, result)
+        except NotYetError:
+            raise
+        except ServiceError as error:
+            return serialize_error(error, call, request_id, request)
+        except RetryableError as error:
+            LOG.warning("request %s: %s", request_id, error)
+            busy = ServiceError("ServiceUnavailable", f"Try again: {error}", 503)
+            return serialize_error(busy, call, request_id, request)
+        except Exception:  # the control request is the outermost edge of every API operation
+            LOG.exception("request %s (%s) failed", request_id, call and call.operation)
+            message = f"An internal error occurred. The request id is {request_id}."
+            defect = ServiceError("InternalFailure", message, 500)
+            return serialize_error(defect, call, request_id, request)
+
+    def _issue(self, session: Session) -> TemporaryKeys:
+        keys = self._seal.issue(session)
+        self._deps.on_keys_issued(keys)
+        return keys
+
+    def _context(self, caller: VerifiedCaller, may_wait: bool, until_s: float) -> CallContext:
+        deps, began_s = self._deps, worked_s()
+        return CallContext(
+            scope=caller.scope,
+            session=caller.session,
+            state=deps.state,
+            now=deps.clock.now(),
+            shape_of=deps.shape_of,
+            role_arn=deps.credentials.role_arn,
+            role_name=deps.credentials.role_name,
+            pace=deps.pace,
+            metrics=deps.metrics,
+            instance_types=instance_types(),
+            root_key=deps.root_key,
+            log_store=deps.logs,
+            issue_keys=self._issue,
+            checks_roles=deps.checks_roles,
+            messaging=deps.messaging,
+            may_wait=may_wait,
+            calls=deps.calls,
+            foreign_s3=deps.foreign_s3,
+            verdict_of=deps.verdict_of,
+            is_late=lambda: monotonic_s() > until_s,
+            worked_s=lambda: worked_s() - began_s,
+        )
+
+
+async def _plain(request: Request, max_body_bytes: int) -> HttpRequest:
+    """The request as the gateway received it; raises ServiceError when its body is too large."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > max_body_bytes:
+            message = f"The request body is larger than the limit of {max_body_bytes} bytes."
+            raise ServiceError("RequestEntityTooLargeException", message, 413)
+    headers: dict[str, str] = {}
+    for name, value in request.headers.items():
+        headers[name] = f"{headers[name]},{value}" if name in headers else value
+    raw_path: bytes = request.scope.get("raw_path") or request.url.path.encode()
+    return HttpRequest(
+        method=request.method,
+        path=raw_path.decode("latin-1"),
+        query=request.scope["query_string"].decode("latin-1"),
+        headers=headers,
+        body=bytes(body),
+    )
+
+
+def _caller(request: Request) -> VerifiedCaller:
+    """The identity that the gateway verified; raises ServiceError where the headers lack it."""
+    account = request.headers.get("x-hostelry-account")
+    region = request.headers.get("x-hostelry-region")
+    if not account or not region:
+        message = "X-Hostelry-Account and X-Hostelry-Region must name the caller."
+        raise ServiceError("MissingAuthenticationToken", message, 403)
+    session = request.headers.get("x-hostelry-session")
+    return VerifiedCaller(
+        scope=Owner(account, region),
+        signed_for=request.headers.get("x-hostelry-service", ""),
+        session=session_of_header(session) if session else None,
+    )
+
+
+def _response(answer: HttpResponse) -> Response:
+    return Response(answer.body, answer.status, dict(answer.headers))

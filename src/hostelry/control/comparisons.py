@@ -1,0 +1,209 @@
+"""GET /internal/comparison: whether a variant or component of an endpoint is worse than another.
+
+Requests are counted for a pair of names from the minute before it was first asked about, as long
+as it is asked about: what no client compares costs nothing.
+"""
+
+import asyncio
+import math
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from hostelry.base.clock import Clock
+from hostelry.base.json_response import JsonResponse
+from hostelry.comparison.confidence import Bounds
+from hostelry.comparison.verdict import (
+    NO_REQUESTS,
+    DivergenceFinding,
+    Finding,
+    VersionEvidence,
+    compared,
+)
+from hostelry.domain.allowance import MOST, Allowance, allowance_of
+from hostelry.domain.divergence import NO_DIVERGENCE, Divergence
+from hostelry.domain.load import LoadKey, SecondLoad
+from hostelry.domain.scope import Scope
+from hostelry.metrics.sagemaker.load_aggregator import DETAILS_S, LoadAggregator
+from hostelry.store.records import State
+
+FORGET_S = 600.0
+MAX_PAIRS = 100
+MILLION = 1e6
+Pair = tuple[LoadKey, LoadKey]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Counted:
+    """The evidence on a pair from the second `since` on; through `seeded` it was looked up."""
+
+    since: int
+    seeded: int
+    asked_at: float
+    old: VersionEvidence = NO_REQUESTS
+    new: VersionEvidence = NO_REQUESTS
+    answers: Divergence = NO_DIVERGENCE
+
+
+class Comparisons:
+    """Evidence on pairs of names, and the route. Thread-safe.
+
+    Args:
+        scope: owns the endpoints.
+        state: has them.
+        board: passes each second's loads.
+        clock: forgets pairs that were not asked about for `FORGET_S`.
+    """
+
+    def __init__(self, scope: Scope, state: State, board: LoadAggregator, clock: Clock) -> None:
+        self._scope = scope
+        self._state = state
+        self._board = board
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._pairs: dict[Pair, _Counted] = {}
+        board.subscribe(self._take)
+
+    def routes(self) -> tuple[Route, ...]:
+        """The route."""
+        return (Route("/internal/comparison", self.compare, methods=["GET"]),)
+
+    async def compare(self, request: Request) -> Response:
+        """The verdict on `new` against `old`; 400 for wrong numbers, 404 for unknown names."""
+        try:
+            asked = request.query_params
+            allowance = allowance_of({it: asked[it] for it in MOST if it in asked})
+        except ValueError as error:
+            return Response(f"{error}.", 400)
+        return await asyncio.to_thread(self._answer, request.query_params, allowance)
+
+    def _answer(self, asked: QueryParams, allowance: Allowance) -> Response:
+        endpoint, names = asked.get("endpoint", ""), [asked.get("old", ""), asked.get("new", "")]
+        known = self._names(endpoint)
+        unknown = [it for it in names if it not in known]
+        if unknown:
+            there = ", ".join(sorted(known)) or "none: there is no such endpoint"
+            return Response(f"{unknown[0]!r} is not of endpoint {endpoint!r}; it has {there}.", 404)
+        if allowance.divergence is not None and not self._is_mirrored(endpoint, names):
+            return Response(
+                f"Answers are compared where one of both is the shadow variant of endpoint"
+                f" {endpoint!r}; {names[0]!r} and {names[1]!r} answer different requests.",
+                400,
+            )
+        counted = self._counted((known[names[0]], known[names[1]]))
+        verdict = compared(counted.old, counted.new, allowance, counted.answers)
+        return JsonResponse(
+            {
+                "outcome": verdict.outcome.value,
+                "since": counted.since,
+                "requests": {"old": counted.old.finished, "new": counted.new.finished},
+                "measures": [_shown(it) for it in verdict.findings],
+                "divergence": verdict.divergence and _shown_divergence(verdict.divergence),
+            }
+        )
+
+    def _names(self, endpoint_name: str) -> dict[str, LoadKey]:
+        """What requests to the endpoint are counted under, by variant or component."""
+        found = self._state.endpoints.get(self._scope, endpoint_name)
+        if found is None:
+            return {}
+        keys = {
+            variant.variant.name: LoadKey(
+                scope=self._scope, endpoint_name=endpoint_name, variant_name=variant.variant.name
+            )
+            for variant in found.value.active.variants
+        }
+        if not found.value.takes_components:
+            return keys
+        return {
+            stored.value.name: LoadKey(
+                scope=self._scope,
+                endpoint_name=endpoint_name,
+                variant_name=stored.value.variant_name,
+                component_name=stored.value.name,
+            )
+            for stored in self._state.components.list(self._scope)
+            if stored.value.endpoint_name == endpoint_name
+        }
+
+    def _is_mirrored(self, endpoint_name: str, names: Sequence[str]) -> bool:
+        """Whether one of both names is the shadow of the other."""
+        found = self._state.endpoints.get(self._scope, endpoint_name)
+        shadow = None if found is None else found.value.active.shadow
+        return shadow is not None and names.count(shadow.variant.name) == 1
+
+    def _counted(self, pair: Pair) -> _Counted:
+        """What is known of a pair; from now on it is counted."""
+        now = self._clock.now()
+        with self._lock:
+            for other in [it for it, known in self._pairs.items() if _is_idle(known, now)]:
+                del self._pairs[other]
+            counted = self._pairs.get(pair)
+            if counted is None:
+                if len(self._pairs) >= MAX_PAIRS:
+                    del self._pairs[min(self._pairs, key=lambda it: self._pairs[it].asked_at)]
+                through = self._board.closed_through
+                since = max(0, through - DETAILS_S + 1)
+                counted = self._pairs[pair] = _Counted(since=since, seeded=through, asked_at=now)
+                for key in pair:
+                    seen = self._board.recent(key, since)
+                    _add(counted, pair, [it for it in seen if it.second <= through])
+            counted.asked_at = now
+            return replace(counted)
+
+    def _take(self, second: int, loads: Sequence[SecondLoad]) -> None:
+        if not self._pairs:
+            return
+        with self._lock:
+            by_key = {it.key: it for it in loads}
+            for pair, counted in self._pairs.items():
+                if second <= counted.seeded:
+                    continue
+                _add(counted, pair, [by_key[it] for it in pair if it in by_key])
+
+
+def _is_idle(counted: _Counted, now: float) -> bool:
+    return now - counted.asked_at > FORGET_S
+
+
+def _add(counted: _Counted, pair: Pair, loads: Sequence[SecondLoad]) -> None:
+    for load in loads:
+        counted.answers = counted.answers.plus(load.divergence)
+        if load.key == pair[0]:
+            counted.old = counted.old.plus(load)
+        else:
+            counted.new = counted.new.plus(load)
+
+
+def _shown(finding: Finding) -> dict[str, Any]:
+    return {
+        "measure": finding.measure,
+        "outcome": finding.outcome.value,
+        "old": _side(finding.old_seen, finding.old),
+        "new": _side(finding.new_seen, finding.new),
+    }
+
+
+def _shown_divergence(finding: DivergenceFinding) -> dict[str, Any]:
+    """The share of answers that differ, and the median distance, from 0 to 1."""
+    bounds = finding.median_bounds
+    median = Bounds(low=bounds.low / MILLION, high=bounds.high / MILLION)
+    return {
+        "pairs": finding.seen.pairs,
+        "exact": finding.seen.exact,
+        "outcome": None if finding.outcome is None else finding.outcome.value,
+        "differing": _side(finding.differing, finding.bounds),
+        "distance_p50": _side(finding.median_millionths / MILLION, median),
+    }
+
+
+def _side(seen: float, bounds: Bounds) -> dict[str, float | None]:
+    """What was seen, and its bounds; None where there is no upper one."""
+    high = bounds.high if math.isfinite(bounds.high) else None
+    return {"seen": seen, "low": bounds.low, "high": high}

@@ -1,0 +1,200 @@
+"""EventBridge of control: events of the S3 port are taken, the calls that they ask for are made."""
+
+import asyncio
+import contextlib
+import logging
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from hostelry.api.context import CallContext
+from hostelry.base.clock import Clock
+from hostelry.base.errors import RetryableError, ServiceError
+from hostelry.base.json import decode
+from hostelry.base.json_response import JsonResponse
+from hostelry.control.data import ControlData
+from hostelry.control.schedules import perform_call
+from hostelry.domain.event_rule import EventCall
+from hostelry.domain.metric import Metric, Sample
+from hostelry.domain.object_event import ObjectEvent, TargetCheck
+from hostelry.domain.queue import AttributeValue
+from hostelry.domain.scope import Scope
+from hostelry.events.call_rows import CallRows, TooManyCallsError
+from hostelry.events.calls import calls_of_object
+from hostelry.events.runner import CallDeps, CallRunner
+from hostelry.messaging.failed_delivery import place_of, queue_at
+from hostelry.messaging.queue_messages import NewMessage
+from hostelry.messaging.services import Messaging
+from hostelry.metrics.protocol import MetricWriter
+from hostelry.schedules.targets import TargetCall
+from hostelry.store.records import State
+
+LOG = logging.getLogger(__name__)
+NAMESPACE = "AWS/Events"
+SWEEP_S = 600.0
+ContextOf = Callable[[Scope], CallContext]
+
+
+class EventServer:
+    """Events of one control process: `run` makes calls until cancelled."""
+
+    def __init__(
+        self, data: ControlData, clock: Clock, messaging: Messaging, context_of: ContextOf
+    ) -> None:
+        state = self._state = data.state
+        self._clock = clock
+        self._woken = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.rows = CallRows(data.messages, self._wake)
+        self.runner = call_runner(self.rows, state, clock, data.metrics, messaging, context_of)
+
+    def routes(self) -> tuple[Route, ...]:
+        """Control's routes for the S3 port."""
+        return (
+            Route("/internal/object-events", self.take, methods=["POST"]),
+            Route("/internal/object-events/targets", self.check, methods=["POST"]),
+        )
+
+    async def take(self, request: Request) -> Response:
+        """204 once the events are durable, also where they were before; 400 for none, else 503."""
+        try:
+            events = decode(await request.body(), list[ObjectEvent])
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            LOG.warning("events of the S3 port were refused: %s", error)
+            return Response(f"no events: {error}", 400)
+        try:
+            await asyncio.to_thread(self._take, events)
+        except (RetryableError, TooManyCallsError) as error:
+            return Response(f"try again: {error}", 503)
+        return Response(status_code=204)
+
+    async def check(self, request: Request) -> Response:
+        """The topics and queues that are not there; where none is missing, each gets a message."""
+        asked = decode(await request.body(), TargetCheck)
+        missing = await asyncio.to_thread(self._missing, asked)
+        return JsonResponse({"missing": missing})
+
+    async def run(self) -> None:
+        """Make calls as they are due, until cancelled."""
+        self._loop = asyncio.get_running_loop()
+        swept_at = 0.0
+        while True:
+            self._woken.clear()
+            await asyncio.to_thread(self.runner.run_due)
+            now = self._clock.now()
+            if now - swept_at >= SWEEP_S:
+                swept_at = now
+                await asyncio.to_thread(self.rows.sweep, now)
+            wait_s = max(0.0, self.runner.next_at() - now)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._woken.wait()
+
+    def _take(self, events: Sequence[ObjectEvent]) -> None:
+        rules = [it.value for it in self._state.event_rules.list()]
+        for event in events:
+            now = self._clock.now()
+            self.rows.accept(event.id, calls_of_object(event, rules, now), now)
+
+    def _missing(self, asked: TargetCheck) -> list[str]:
+        missing = [arn for arn in asked.arns if not is_there(self._state, asked.scope, arn)]
+        now, trial = self._clock.now(), str(uuid.uuid4())
+        calls = [
+            EventCall(
+                id=f"{trial}/{arn}",
+                scope=asked.scope,
+                source="s3:TestEvent",
+                target_arn=arn,
+                text=asked.message,
+                event_at=now,
+            )
+            for arn in dict.fromkeys(asked.arns)
+        ]
+        if not missing:
+            self.rows.accept(trial, calls, now)
+        return missing
+
+    def _wake(self) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._woken.set)
+
+
+def call_runner(
+    rows: CallRows,
+    state: State,
+    clock: Clock,
+    metrics: MetricWriter,
+    messaging: Messaging,
+    context_of: ContextOf,
+) -> CallRunner:
+    """The runner over the calls of `rows`; they are performed in control, as a client's."""
+
+    def invoke(call: EventCall, target: TargetCall) -> None:
+        # A job that an object's event starts is one more in the row that led to the object.
+        context = replace(context_of(call.scope), chain_length=call.chain_length + 1)
+        perform_call(context, target)
+
+    def count(call: EventCall, name: str) -> None:
+        metric = Metric(namespace=NAMESPACE, name=name, dimensions=(("RuleName", call.source),))
+        sample = Sample(metric=metric, at=clock.now(), values=(1.0,), counts=(1.0,), unit="Count")
+        metrics.emit(call.scope, [sample])
+
+    return CallRunner(
+        CallDeps(
+            rows=rows,
+            clock=clock,
+            gateway_url=messaging.gateway_url,
+            invoke=invoke,
+            letters_of=lambda call, error: dead_letters_of(state, call, error, clock.now()),
+            announce=messaging.arrivals.announce,
+            count=count,
+        )
+    )
+
+
+def dead_letters_of(
+    state: State, call: EventCall, error: ServiceError, now: float
+) -> Sequence[NewMessage]:
+    """The input of a call that is given up, for its dead-letter queue; empty without one."""
+    arn = call.dead_letter_arn
+    if arn is None:
+        return ()
+    if queue_at(state, arn) is None:
+        LOG.warning("the dead-letter queue %s of %s is gone", arn, call.source)
+        return ()
+    attributes = {
+        "ERROR_CODE": error.code,
+        "ERROR_MESSAGE": error.message[:1024],
+        "RULE_NAME": call.source,
+        "TARGET_ARN": call.target_arn,
+    }
+    return (
+        NewMessage(
+            id=str(uuid.uuid4()),
+            queue_arn=arn,
+            body=call.text,
+            sent_at=now,
+            visible_at=now,
+            sender=call.scope.account,
+            attributes={
+                name: AttributeValue(kind="String", value=value)
+                for name, value in attributes.items()
+            },
+        ),
+    )
+
+
+def is_there(state: State, scope: Scope, arn: str) -> bool:
+    """Whether an ARN is that of a topic or queue of `scope` that is there."""
+    if arn.count(":") != 5 or not arn.startswith(("arn:aws:sqs:", "arn:aws:sns:")):
+        return False
+    of, name = place_of(arn)
+    if of != scope:
+        return False
+    records = state.queues if arn.startswith("arn:aws:sqs:") else state.topics
+    return records.get(scope, name) is not None

@@ -1,0 +1,65 @@
+"""Control's port from its first moment to its last, whatever it answers with meanwhile."""
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable
+
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from hostelry.base.asgi_server import asgi_server
+from hostelry.home.heartbeat import answer_heartbeats
+
+STARTING = PlainTextResponse("control is starting", status_code=503)
+
+
+class ControlFront:
+    """The server of control's port: `show` exchanges its application, and starts it at first.
+
+    From then on heartbeats are answered, and SIGTERM or SIGINT end it: `ended` is done. `release`
+    is called first; it ends the long polls of other processes, which would delay that.
+    """
+
+    def __init__(self, listener: socket.socket) -> None:
+        self.release: Callable[[], None] = lambda: None
+        self._listener = listener
+        self._app: ASGIApp = STARTING
+        self._server = asgi_server(self)
+        self._tasks: tuple[asyncio.Task[None], asyncio.Task[None]] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer with the present application."""
+        await self._app(scope, receive, send)
+
+    @property
+    def ended(self) -> asyncio.Task[None]:
+        """Done once the server has ended."""
+        assert self._tasks is not None, "nothing was shown yet"
+        return self._tasks[0]
+
+    def show(self, app: ASGIApp) -> None:
+        """Answer with `app` from now on."""
+        self._app = app
+        if self._tasks is not None:
+            return
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        self._tasks = (
+            loop.create_task(self._server.serve(sockets=[self._listener])),
+            loop.create_task(answer_heartbeats()),
+        )
+
+    def stop(self) -> None:
+        """End, in good order."""
+        self._server.end()
+        self.release()
+
+    async def close(self) -> None:
+        """Stop, and wait for the end."""
+        if self._tasks is not None:
+            self.stop()
+            serving, heartbeats = self._tasks
+            await serving
+            heartbeats.cancel()

@@ -1,0 +1,266 @@
+"""Control's process: ``python -m hostelry.control.main --home DIR``.
+
+Wires store, AWS operations, reconcilers and HTTP. May be killed at any moment: what it
+acknowledged is in the store, and the next control process adopts the agents that still run.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import gc
+import sys
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import uvloop
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from hostelry.api.iam.execution_role import ensure_execution_role
+from hostelry.base import tls
+from hostelry.base.asgi_server import listening
+from hostelry.base.clock import SystemClock, monotonic_s
+from hostelry.base.errors import HostelryError, TerminalError
+from hostelry.base.logging import configure_logging
+from hostelry.base.root_key import RootKey
+from hostelry.cluster.gateway_hosts import GatewayHostRoutes
+from hostelry.control.act_routes import ActDeps, OperatorActRoutes
+from hostelry.control.app import ControlDeps, control_app
+from hostelry.control.artifact_uses import ArtifactUseRoutes
+from hostelry.control.async_routes import AsyncRoutes
+from hostelry.control.audit_routes import AuditRoutes
+from hostelry.control.capture_routes import CaptureBoard
+from hostelry.control.census import CensusTaker
+from hostelry.control.comparisons import Comparisons
+from hostelry.control.copy_cache_routes import CopyCacheRoutes
+from hostelry.control.copy_metrics_routes import AGENT_TIMEOUT_S, CopyMetricsRoutes
+from hostelry.control.data import ControlData, control_data
+from hostelry.control.data_log_routes import DataLogRoutes
+from hostelry.control.front import ControlFront
+from hostelry.control.image_file import ImageFile
+from hostelry.control.leader_routes import LeaderRoutes, alone
+from hostelry.control.log_collection import LogCollection, collecting
+from hostelry.control.rollout_verdicts import deciding
+from hostelry.control.scaling import Scaling, running
+from hostelry.control.term import Term
+from hostelry.control.usage_routes import UsageRoutes
+from hostelry.domain.scope import Scope
+from hostelry.fleet.fenced import FencedFleet
+from hostelry.fleet.local.client import HttpAgent
+from hostelry.fleet.shapes import shape_of
+from hostelry.home.home import (
+    Credentials,
+    Home,
+    UpConfig,
+    load_config,
+    load_credentials,
+    log_format,
+)
+from hostelry.home.platform_store import claimed_store, platform_database
+from hostelry.processes.fleets import fleet_of, key_shown_to_agents
+from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
+from hostelry.store.protocol import Store
+from hostelry.store.records import open_state
+
+MAX_THREADS = 32
+# Threads that compute let the event loop run after this time; after 5 ms by default.
+SWITCH_S = 0.001
+DRAIN_SLACK_S = 10.0  # beyond the longest request, before its copy is ended
+
+
+async def serve(home: Home) -> None:
+    """Run control until SIGTERM or SIGINT."""
+    config, credentials = load_config(home), load_credentials(home)
+    tls.use(home.tls)
+    sys.setswitchinterval(SWITCH_S)
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(MAX_THREADS, "control"))
+    with listening(config.control_port) as listener:
+        front = ControlFront(listener)
+        try:
+            async with _term(front, home, config, credentials) as term:
+                if term is not None:
+                    await _lead(home, config, credentials, term, front)
+        finally:
+            await front.close()
+
+
+@contextlib.asynccontextmanager
+async def _term(
+    front: ControlFront, home: Home, config: UpConfig, credentials: Credentials
+) -> AsyncIterator[Term | None]:
+    """The term of this control, once it leads; None where it is to end before."""
+    if config.store_url is not None:
+        # Imported late: the driver of the database is an extra.
+        from hostelry.control.standby import elected
+
+        async with elected(front, home, config, credentials) as term:
+            yield term
+        return
+    database = platform_database(home, config)
+    try:
+        state = open_state(claimed_store(database, home, config, credentials))
+        yield Term(state=state, database=database, leader=lambda: alone(config))
+    finally:
+        database.close()
+
+
+async def _lead(
+    home: Home, config: UpConfig, credentials: Credentials, term: Term, front: ControlFront
+) -> None:
+    state = term.state
+    owner = Scope(credentials.account_id, credentials.region)
+    made_at = home.credentials.stat().st_mtime
+    ensure_execution_role(state, owner, credentials.role_name, made_at)
+    clock = SystemClock()
+    census = CensusTaker(state, lambda: reconciler.instances.facts, home.root, monotonic_s)
+    data = control_data(home, config, state, term.database, clock)
+    scaling = Scaling(home, config, credentials, data, clock, shape_of, census.take)
+    deps = _reconciler_deps(home, config, credentials, clock, term)
+    reconciler = Reconciler(state, replace(deps, verdict_of=scaling.verdicts.verdict_of))
+    async with (
+        collecting(LogCollection(home, config, clock)) as logs,
+        running(scaling),
+        deciding(scaling.verdicts, reconciler.queue.add),
+    ):
+        asynchronous = AsyncRoutes(state, scaling.messages.services.topics, scaling.metrics)
+        usage = UsageRoutes(owner, scaling.metrics, clock)
+        comparisons = Comparisons(owner, state, scaling.board, clock)
+        gateway_hosts = GatewayHostRoutes(monotonic_s)
+        captured = CaptureBoard(scaling.metrics)
+        agent = partial(
+            HttpAgent,
+            internal_key=key_shown_to_agents(config, credentials),
+            call_timeout_s=AGENT_TIMEOUT_S,
+            epoch=term.epoch,
+        )
+        copy_metrics = CopyMetricsRoutes(state, lambda it: agent(it).copy_pages())
+        copy_caches = CopyCacheRoutes(
+            state, lambda it, *asked: agent(it).copy_account(*asked), deps.is_llm
+        )
+        data_logs = DataLogRoutes(state, logs.store, clock)
+        app = control_app(
+            ControlDeps(
+                state=state,
+                reconciler=reconciler,
+                credentials=credentials,
+                clock=clock,
+                shape_of=shape_of,
+                max_body_bytes=config.max_body_bytes,
+                wake=scaling.wake,
+                board=scaling.board,
+                metrics=scaling.metrics,
+                checks_roles=not config.any_role,
+                pace=config.pace,
+                root_key=RootKey(home.root_key),
+                logs=logs.store,
+                messaging=scaling.messages.services,
+                calls=scaling.events.rows,
+                foreign_s3=config.s3_endpoint or "",
+                more_routes=(
+                    *scaling.routes,
+                    *asynchronous.routes(),
+                    *usage.routes(),
+                    *ArtifactUseRoutes(state).routes(),
+                    *data_logs.routes(),
+                    *comparisons.routes(),
+                    *captured.routes(),
+                    *copy_metrics.routes(),
+                    *_act_routes(data, reconciler, clock),
+                    *copy_caches.routes(),
+                    *LeaderRoutes(term.leader).routes(),
+                    *gateway_hosts.routes(),
+                    *_join_routes(home, state.store, owner, config, gateway_hosts, term),
+                ),
+                last_used=scaling.environments.idle_since,
+                captured=captured.of_endpoint,
+                verdict_of=scaling.verdicts.text_of,
+                leader=None if term.epoch is None else term.leader,
+                gateway_hosts=gateway_hosts.shown,
+            )
+        )
+        await _run(front, app, reconciler)
+
+
+def _join_routes(
+    home: Home, store: Store, owner: Scope, config: UpConfig, hosts: GatewayHostRoutes, term: Term
+) -> tuple[Route, ...]:
+    if config.cluster_host is None:
+        return ()
+    # Imported where a cluster is used: a platform of one machine needs none of it.
+    from hostelry.cluster.join_routes import JoinRoutes
+    from hostelry.cluster.joined_hosts import live_hosts
+
+    return JoinRoutes(
+        home=home,
+        store=store,
+        owner=owner,
+        clock=SystemClock(),
+        address=config.control_address,
+        live=lambda: live_hosts(hosts.live(), term.leader()),
+    ).routes()
+
+
+def _act_routes(data: ControlData, reconciler: Reconciler, clock: SystemClock) -> tuple[Route, ...]:
+    acts = ActDeps(
+        state=data.state,
+        facts=lambda: reconciler.instances.facts,
+        audit=data.audit,
+        clock=clock,
+        shape_of=shape_of,
+    )
+    return (*AuditRoutes(data.audit, clock).routes(), *OperatorActRoutes(acts).routes())
+
+
+def _reconciler_deps(
+    home: Home, config: UpConfig, credentials: Credentials, clock: SystemClock, term: Term
+) -> ReconcilerDeps:
+    fleet, connect = fleet_of(home, config, credentials, term.epoch)
+    images = ImageFile(home.images)
+    images.rules()  # an error of the file is logged at the start, not at the first component
+    return ReconcilerDeps(
+        fleet=fleet if term.epoch is None else FencedFleet(fleet, term.check),
+        connect=connect,
+        clock=clock,
+        shape_of=shape_of,
+        is_llm=images.is_llm,
+        pace=config.pace,
+        at_zero=config.at_zero,
+        max_drain_s=max(config.invoke_timeout_s, config.stream_timeout_s) + DRAIN_SLACK_S,
+    )
+
+
+async def _run(front: ControlFront, app: ASGIApp, reconciler: Reconciler) -> None:
+    """Serve and reconcile until a signal; raises TerminalError when reconciling ends first."""
+    reconciling = asyncio.create_task(reconciler.run())
+    front.release = reconciler.release
+    front.show(app)
+    await asyncio.wait({reconciling, front.ended}, return_when=asyncio.FIRST_COMPLETED)
+    if not front.ended.done():
+        await front.close()
+        await reconciling
+        raise TerminalError("the reconciler ended unexpectedly")
+    reconciling.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await reconciling
+
+
+def main() -> None:
+    """Parse the arguments and run; exit code 1 and a line on standard error when it cannot."""
+    parser = argparse.ArgumentParser(prog="python -m hostelry.control.main", description=__doc__)
+    parser.add_argument("--home", type=Path, required=True, help="the home folder")
+    home = Home(parser.parse_args().home)
+    configure_logging("control", log_format=log_format(home))
+    gc.freeze()  # what is imported: each look at it stopped the loop for 50 ms
+    try:
+        uvloop.run(serve(home))
+    except (HostelryError, OSError) as error:
+        sys.exit(f"control cannot run: {error}")
+    finally:
+        gc.freeze()  # else the exit looks at all of it again
+
+
+if __name__ == "__main__":
+    main()

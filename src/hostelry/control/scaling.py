@@ -1,0 +1,276 @@
+"""Metrics, alarms and scaling of control: wired, started and kept running.
+
+Each task runs by itself: one that fails is logged and started again, and none ends control.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import AsyncIterator, Callable
+
+from starlette.routing import Route
+
+from hostelry.api.application_autoscaling.tracking_alarm import renew_alarms
+from hostelry.api.context import CallContext
+from hostelry.api.sagemaker.component_capacity import check_room_for_copies
+from hostelry.autoscaler.alarm_actions import AlarmActionDeps, WebPoster
+from hostelry.autoscaler.alarm_addresses import AddressFile
+from hostelry.autoscaler.alarm_watch import AlarmWatch, AlarmWatchDeps
+from hostelry.autoscaler.environments import EMPTY_S, Environments
+from hostelry.autoscaler.history import History
+from hostelry.autoscaler.responsive_watch import ResponsiveWatch, ResponsiveWatchDeps
+from hostelry.autoscaler.scaler import ScalerDeps, TargetScaler
+from hostelry.autoscaler.schedule_watch import ScheduleWatch
+from hostelry.autoscaler.target_watch import TargetWatch
+from hostelry.base.clock import Clock, MonotonicClock, until_next_s
+from hostelry.base.errors import RetryableError, ServiceError, TerminalError
+from hostelry.base.recurring import Step, run_again, run_guarded, run_until_done
+from hostelry.control.data import ControlData
+from hostelry.control.events import EventServer
+from hostelry.control.exposition import Exposition
+from hostelry.control.messages import MessageServer
+from hostelry.control.otel import OtelExport, is_wanted
+from hostelry.control.rollout_verdicts import RolloutVerdicts
+from hostelry.control.scaling_routes import ScalingRoutes
+from hostelry.control.schedules import schedule_runner
+from hostelry.domain.endpoint import Deployment, Endpoint
+from hostelry.domain.load import Wake
+from hostelry.domain.scope import Scope
+from hostelry.domain.shape import Shape
+from hostelry.home.home import Credentials, Home, UpConfig
+from hostelry.metrics.sagemaker.census import Census
+from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
+from hostelry.metrics.sagemaker.publisher import Publisher
+
+LOG = logging.getLogger(__name__)
+TICK_S = 1.0
+WATCH_S = 10.0
+RETRY_S = 1.0
+
+
+class Scaling:
+    """Metrics, alarms and scaling of one control process: `run` until cancelled, then `close`."""
+
+    def __init__(
+        self,
+        home: Home,
+        config: UpConfig,
+        credentials: Credentials,
+        data: ControlData,
+        clock: Clock,
+        shape_of: Callable[[str], Shape],
+        census: Callable[[], Census],
+    ) -> None:
+        self._data = data
+        state = self._state = data.state
+        self._clock = clock
+        self.metrics = data.metrics
+        self._context_of = self._contexts(credentials, shape_of, config)
+        self.board = LoadAggregator(clock.now())
+        self.board.restore(data.receipts)
+        self.scaler = TargetScaler(
+            ScalerDeps(
+                state=state,
+                loads=self.board,
+                clock=clock,
+                steady=MonotonicClock(),
+                refuse_fewer=self._refusal,
+                pace=config.pace,
+            )
+        )
+        self.environments = Environments(
+            state,
+            self.board,
+            clock,
+            MonotonicClock(),
+            idle_s=config.serverless_idle_s / config.pace,
+            empty_s=EMPTY_S / config.pace,
+        )
+        self.history = History(state, self.metrics, self.board, self.scaler.capacities)
+        self.verdicts = RolloutVerdicts(self.board, clock)
+        self.routes = ScalingRoutes(
+            state, self.scaler, self.history, clock, config.pace, self.verdicts.text_of
+        ).routes()
+        self._poster = WebPoster()
+        addresses = AddressFile(home.actions)
+        self.messages = MessageServer(home, config, data, clock, addresses)
+        self._alarms = AlarmWatch(
+            AlarmWatchDeps(state=state, metrics=self.metrics, scaler=self.scaler, clock=clock),
+            AlarmActionDeps(
+                state=state,
+                clock=clock,
+                addresses_of=addresses.of,
+                post=self._poster.post,
+                publish=self.messages.publish_alarm,
+            ),
+        )
+        self._publisher = Publisher(self.board, self.metrics, census, clock, data.keep_receipts)
+        self.exposition = Exposition(
+            self._publisher.totals, self.board, census, state, clock, self.metrics
+        )
+        scrape = Route("/internal/metrics", self.exposition.serve, methods=["GET"])
+        self._responsive = ResponsiveWatch(
+            ResponsiveWatchDeps(
+                state=state,
+                scaler=self.scaler,
+                clock=clock,
+                steady=MonotonicClock(),
+                metrics=self.metrics,
+            )
+        )
+        self._responsive.listen(self.board)
+        self._rescheduled = asyncio.Event()
+        self._scheduled_actions = ScheduleWatch(state, clock, self.scaler.record_bounds)
+        self._schedules = schedule_runner(
+            state, clock, self.metrics, self.messages.services, self._context_of
+        )
+        self.events = EventServer(data, clock, self.messages.services, self._context_of)
+        self.routes = (*self.routes, scrape, *self.events.routes())
+
+    async def run(self) -> None:
+        """Run every task until cancelled."""
+        await run_until_done("taking up acts of scaling", self._recover, RETRY_S, self._clock)
+        await run_guarded("renewing the alarms of scaling policies", self._renew)
+        async with asyncio.TaskGroup() as tasks:
+            for name, run in self._tasks().items():
+                tasks.create_task(run_again(name, run, RETRY_S, self._clock), name=name)
+
+    def wake(self, wake: Wake) -> None:
+        """Start the first copy of a component, or environments of a serverless variant.
+
+        Gateways repeat a wake that cannot be met now.
+        """
+        wake_up = self.scaler.wake if wake.key.component_name else self.environments.wake
+        try:
+            wake_up(wake)
+        except RetryableError as error:
+            LOG.warning("no copy is started for %s now: %s", wake.key, error)
+
+    def close(self) -> None:
+        """Close what control keeps beside the store, and end the waits of its threads."""
+        self._responsive.end_wait()
+        self._data.close()
+
+    def _tasks(self) -> dict[str, Step]:
+        """Each task by its name in the log."""
+        return {
+            "following scalable targets": self._follow,
+            "following acts of scaling, environments and the history of targets": self._each_second,
+            "firing scheduled actions and schedules": self._fire,
+            "publishing metrics": self._publisher.run,
+            **self._exports(),
+            "watching alarms": self._watch_alarms,
+            "watching for sudden load": self._respond,
+            "delivering messages": self.messages.deliver,
+            "making calls of events": self.events.run,
+            "removing old messages": self.messages.sweep,
+        }
+
+    def _exports(self) -> dict[str, Step]:
+        """The export of metrics; empty where it is not configured, or cannot run."""
+        if not is_wanted(os.environ):
+            return {}
+        try:
+            export = OtelExport(self.exposition.collect, self._clock, os.environ)
+        except TerminalError as error:
+            LOG.error("%s", error)  # noqa: TRY400 - the message says all
+            return {}
+        return {"exporting metrics": export.run}
+
+    async def _recover(self) -> None:
+        await asyncio.to_thread(self.scaler.recover)
+
+    async def _renew(self) -> None:
+        await asyncio.to_thread(renew_alarms, self._state, self._context_of)
+
+    async def _follow(self) -> None:
+        loop = asyncio.get_running_loop()
+
+        def rescheduled() -> None:
+            loop.call_soon_threadsafe(self._rescheduled.set)
+
+        watch = TargetWatch(self._state, self.scaler, rescheduled)
+        await asyncio.to_thread(self.scaler.settle_all)
+        while True:
+            await asyncio.to_thread(watch.follow, WATCH_S)
+
+    async def _each_second(self) -> None:
+        while True:
+            await asyncio.to_thread(self._pass_second)
+            await self._clock.sleep(until_next_s(self._clock.now(), TICK_S))
+
+    def _pass_second(self) -> None:
+        """Do what is due each second; one failure is raised once all was done."""
+        with contextlib.ExitStack() as each:
+            each.callback(self.scaler.tick)
+            each.callback(self.environments.tick)
+            each.callback(self.history.write, self._clock.now())
+            each.callback(self.board.tick, self._clock.now())  # the first of them
+
+    async def _respond(self) -> None:
+        while True:
+            await asyncio.to_thread(self._wait_and_respond)
+
+    def _wait_and_respond(self) -> None:
+        self._responsive.wait(WATCH_S)
+        self._responsive.tick()
+
+    async def _watch_alarms(self) -> None:
+        try:
+            await self._alarms.run()
+        finally:
+            await self._poster.close()
+
+    async def _fire(self) -> None:
+        while True:
+            self._rescheduled.clear()
+            next_at = await asyncio.to_thread(self._fire_due)
+            wait_s = max(0.0, next_at - self._clock.now())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._rescheduled.wait()
+
+    def _fire_due(self) -> float:
+        """Fire what is due; when to look again."""
+        self._scheduled_actions.fire()
+        self._schedules.run_due()
+        return min(self._scheduled_actions.next_at(), self._schedules.next_at())
+
+    def _refusal(self, endpoint: Endpoint, wanted: Deployment) -> str | None:
+        """Why UpdateEndpointWeightsAndCapacities would refuse `wanted`; None where it would not."""
+        try:
+            check_room_for_copies(self._context_of(endpoint.scope), endpoint, wanted)
+        except ServiceError as error:
+            return error.message
+        return None
+
+    def _contexts(
+        self, credentials: Credentials, shape_of: Callable[[str], Shape], config: UpConfig
+    ) -> Callable[[Scope], CallContext]:
+        """The context of operations that control performs itself, by their scope."""
+        return lambda scope: CallContext(
+            scope=scope,
+            state=self._state,
+            now=self._clock.now(),
+            shape_of=shape_of,
+            role_arn=credentials.role_arn,
+            role_name=credentials.role_name,
+            pace=config.pace,
+            metrics=self.metrics,
+            checks_roles=not config.any_role,
+            messaging=self.messages.services,
+        )
+
+
+@contextlib.asynccontextmanager
+async def running(scaling: Scaling) -> AsyncIterator[Scaling]:
+    """Run `scaling` for the block, and close it."""
+    task = asyncio.create_task(scaling.run())
+    try:
+        yield scaling
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        scaling.close()

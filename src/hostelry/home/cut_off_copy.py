@@ -1,0 +1,59 @@
+"""Marks of a home whose files are being replaced, each of them by itself.
+
+`hostelry store copy` and `hostelry up --from` have one each. A mark is there before the first file
+changes, and goes after the last one has: a home that has it is a mixture of what it had and what it
+was to get. Such a home is started and copied from no more, and a copy to it replaces all.
+"""
+
+from shlex import quote
+
+from hostelry.base.errors import TerminalError
+from hostelry.base.private_file import sync_folder, write_whole
+from hostelry.home.home import Home
+
+
+def mark(home: Home) -> None:
+    """Have the home refused from now on; raises OSError."""
+    write_whole(home.cut_off_copy, b"by `hostelry store copy`, until it has ended\n")
+
+
+def unmark(home: Home) -> None:
+    """Have the home accepted again, all of whose files are durable now; raises TerminalError."""
+    try:
+        home.cut_off_copy.unlink(missing_ok=True)
+        sync_folder(home.root)
+    except OSError as error:
+        raise TerminalError(
+            f"the copy is whole, but {home.cut_off_copy} is to be removed: {error.strerror}"
+        ) from error
+
+
+def mark_restore(home: Home) -> None:
+    """Have the home refused from now on, as a restore writes it; raises OSError."""
+    write_whole(home.cut_off_restore, b"by `hostelry up --from`, until it has ended\n")
+
+
+def unmark_restore(home: Home) -> None:
+    """Have the home accepted again; raises OSError."""
+    home.cut_off_restore.unlink(missing_ok=True)
+    sync_folder(home.root)
+
+
+def is_marked(home: Home) -> bool:
+    """Whether a copy to the home has begun to replace files and has not ended."""
+    return home.cut_off_copy.exists()
+
+
+def refuse_marked(home: Home) -> None:
+    """Raise TerminalError for a home that has part of a copy, or of a backup."""
+    if home.cut_off_restore.exists():
+        raise TerminalError(
+            f"{home.root} has part of a backup: `hostelry up --from` was cut off as it restored it."
+            " Run it again: it begins at the start"
+        )
+    if is_marked(home):
+        raise TerminalError(
+            f"{home.root} has part of a copy: `hostelry store copy --to {quote(str(home.root))}` "
+            "was cut off as it replaced files. Run it again from the same store, "
+            "which replaces all of them"
+        )

@@ -1,0 +1,39 @@
+"""The lock between commands that upload artifacts and `hostelry prune`, which removes unused ones.
+
+Uploads share it, from their look at what is there until records name it.
+"""
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hostelry.base.errors import TerminalError
+from hostelry.home.home import Home
+
+
+@contextmanager
+def uploading(home: Home) -> Iterator[None]:
+    """Keep uploads from being removed, for the block; waits while `hostelry prune` removes some."""
+    with _lock_of(home).open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield
+
+
+@contextmanager
+def removing(home: Home) -> Iterator[None]:
+    """Keep uploads from beginning, for the block; raises TerminalError while one is under way."""
+    with _lock_of(home).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise TerminalError(
+                "`hostelry deploy`, `apply` or `adapters add` is under way, and may need what is"
+                " there: try again once it has ended"
+            ) from None
+        yield
+
+
+def _lock_of(home: Home) -> Path:
+    home.run.mkdir(mode=0o700, exist_ok=True)
+    return home.run / "uploads.lock"

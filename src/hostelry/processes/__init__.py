@@ -1,0 +1,1 @@
+"""Processes of a platform: started, supervised, adopted, upgraded and stopped."""

@@ -1,0 +1,204 @@
+"""A host of control alone, of a platform with PostgreSQL: one more that may lead.
+
+Control and the process for jobs run there, and the node proxy. A home joins (`cluster.joining`), or
+has the files of the first host's.
+"""
+
+import asyncio
+import os
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from hostelry.base.clock import SystemClock, monotonic_s
+from hostelry.base.errors import TerminalError
+from hostelry.base.key_guard import INTERNAL_KEY_HEADER
+from hostelry.base.peer_name import PeerRole
+from hostelry.base.tls import TlsFolder
+from hostelry.cluster.further_control import NO_STORE, ON_FIRST_HOST
+from hostelry.cluster.start import check_cluster, in_cluster, prepare_certificates
+from hostelry.home.copy_user_option import open_home
+from hostelry.home.fleet_option import LOCAL, check_fleet
+from hostelry.home.home import Credentials, Home, UpConfig, make_home, save_config
+from hostelry.home.run_file import only_one, remove_run_file, save_run_file
+from hostelry.home.store_option import store_url_of
+from hostelry.home.up_options import UpOptions
+from hostelry.processes.adoption import adoption_sentence, decide_adoption
+from hostelry.processes.leftovers import find_services
+from hostelry.processes.services import (
+    control_services,
+    proxy_service,
+    service_environment,
+    watcher_service,
+)
+from hostelry.processes.start import HostPlan, decide_port, earlier_config, stored_credentials
+from hostelry.processes.supervisor import ServiceSpec, Supervisor
+from hostelry.processes.up import (
+    READY_WITHIN_S,
+    Relaunch,
+    Report,
+    arm_watcher,
+    begin,
+    first_of,
+    listen_for_signals,
+    until_answered,
+)
+
+CHECK_S = 3.0
+STOPPED_IN_ORDER = ("jobs", "control", "proxy")
+
+
+async def run_control(
+    options: UpOptions,
+    environment: Mapping[str, str],
+    report: Report,
+    relaunch: Relaunch | None = None,
+) -> None:
+    """Keep control running until SIGINT or SIGTERM, and what it needs beside it.
+
+    It leads or stands by. What a killed supervisor has left is adopted. With `relaunch`, a watcher
+    starts a killed supervisor again. Raises TerminalError where it cannot start.
+    """
+    check_cluster(options)
+    home = make_home(options.home)
+    with only_one(home, relaunch.lock if relaunch else None):
+        if relaunch is None:  # in the foreground no watcher starts it again
+            home.kept.unlink(missing_ok=True)
+        watchers = [watcher_service(home, environment, relaunch.argv)] if relaunch else []
+        plan = control_plan(home, options)
+        save_run_file(home, "up", os.getpid(), plan.config.control_port)
+        try:
+            await keep_control(plan, environment, watchers, report)
+        finally:
+            remove_run_file(home, "up")
+
+
+def control_plan(home: Home, options: UpOptions) -> HostPlan:
+    """Decide the configuration of a joined home, and store it for its processes.
+
+    Raises TerminalError where the home is of no cluster, or lacks what a leader needs.
+    """
+    before, credentials = earlier_config(home), stored_credentials(home)
+    if before is None or credentials is None or before.is_gateway_host:
+        raise TerminalError(
+            f"{home.root} has joined no platform as a host of control: name one with --join URL and"
+            " a token of `hostelry join-token --role control` there"
+        )
+    url = store_url_of(options.store, before)
+    if url is None:
+        raise TerminalError(NO_STORE)
+    check_leads(home, before)
+    found = find_services(home)
+    config = in_cluster(
+        replace(
+            before,
+            store_url=url,
+            gateway_workers=0,
+            mirror_process=False,
+            console_port=0,
+            controls=(),
+            cluster_host=own_address(home, options, before),
+            peer_port=0,
+            control_port=decide_port(before.control_port, found.get("control")),
+            jobs_port=decide_port(before.jobs_port, found.get("jobs")),
+            log_format=options.log_format,
+        ),
+        options,
+        0,
+    )
+    config = replace(config, peer_address="")  # counts are gateways'
+    prepare_certificates(home, config, credentials, PeerRole.CONTROL, SystemClock().now())
+    if config != before:
+        save_config(home, config)
+    if config.copy_user is not None and config.fleet == LOCAL:
+        open_home(home)
+    return HostPlan(home=home, config=config, credentials=credentials, found=found)
+
+
+def own_address(home: Home, options: UpOptions, before: UpConfig) -> str | None:
+    """The address at which other hosts reach this one; None for one that they do not.
+
+    Raises TerminalError where a host that has joined has none.
+    """
+    has_certificate = TlsFolder(home.tls).identity.exists()
+    address = options.cluster_host or (before.cluster_host if has_certificate else None)
+    if address is None and has_certificate:
+        raise TerminalError(
+            "a control that has joined needs the address at which the other hosts reach it: "
+            "--cluster-host ADDRESS"
+        )
+    return address
+
+
+def check_leads(home: Home, config: UpConfig) -> None:
+    """Raise TerminalError where a control of the home could not lead, with what is missing."""
+    if not home.root_key.exists():
+        raise TerminalError(
+            f"{home.root_key} is missing: KMS keys could not be used while this control leads; copy"
+            " it from the platform's first home, or join again after that has started once more"
+        )
+    if config.fleet == LOCAL and not home.instances.is_symlink():
+        raise TerminalError(ON_FIRST_HOST)
+    paths = (config.ray_runtime_env, config.node_dir)
+    runtime_env, node_dir = (None if it is None else Path(it) for it in paths)
+    check_fleet(config.fleet, config.ray_address, runtime_env, node_dir)
+
+
+async def keep_control(
+    plan: HostPlan, environment: Mapping[str, str], watchers: Sequence[ServiceSpec], report: Report
+) -> None:
+    """Run the host's services until a signal asks to stop, or one of them cannot start."""
+    home, config, credentials = plan.home, plan.config, plan.credentials
+    supervisor, asked = Supervisor(home, report.say), asyncio.Event()
+    env = service_environment(environment, home)
+    services = control_services(plan, env)
+    if config.cluster_host is not None:
+        services.append(proxy_service(plan, env))
+    decided = decide_adoption(
+        {name: it.digest for name, it in plan.found.items()},
+        {it.name: it.digest for it in [*services, *watchers]},
+    )
+    if sentence := adoption_sentence(decided):
+        report.say(sentence)
+    listen_for_signals(asked, supervisor)
+    begin(supervisor, plan.found, decided, services)
+    asking = asyncio.create_task(asked.wait())
+    deadline = monotonic_s() + READY_WITHIN_S
+    report.phase("waiting for control")
+    started = asyncio.create_task(
+        until_answered(control_check(config, credentials), "control", deadline)
+    )
+    try:
+        await first_of(started, asking, supervisor.failed)
+        if started.done() and not asking.done():
+            supervisor.now_ready()
+            arm_watcher(supervisor, home, plan.found, decided, watchers, report)
+            report.ready(config, credentials)
+            await first_of(asking, supervisor.failed)
+    finally:
+        asking.cancel()
+        started.cancel()
+        if asked.is_set():
+            home.kept.unlink(missing_ok=True)
+            await supervisor.stop("watcher")
+        report.phase("stopping control")
+        for name in STOPPED_IN_ORDER:
+            await supervisor.stop(name)
+        await supervisor.retired()
+
+
+def control_check(config: UpConfig, credentials: Credentials) -> Callable[[], str | None]:
+    """A check that control answers, as the leader or on standby."""
+    request = urllib.request.Request(f"{config.control_url}/internal/health")
+    request.add_header(INTERNAL_KEY_HEADER, credentials.internal_key)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def check() -> str | None:
+        try:
+            with opener.open(request, timeout=CHECK_S):
+                return None
+        except OSError as error:
+            return str(error)
+
+    return check

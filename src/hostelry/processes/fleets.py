@@ -1,0 +1,135 @@
+"""The fleet that a platform was started with, for control and for those that end it."""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from hostelry.base.epoch_header import LeaderEpoch
+from hostelry.base.errors import HostelryError
+from hostelry.base.key_guard import INTERNAL_KEY_HEADER
+from hostelry.fleet.rules.devices import real_devices
+from hostelry.home.fleet_option import RAY
+from hostelry.home.home import Credentials, Home, UpConfig, load_config, load_credentials
+
+if TYPE_CHECKING:
+    from hostelry.fleet.protocol import Agent, Fleet
+    from hostelry.fleet.ray.fleet import RayFleet
+
+LOG = logging.getLogger("hostelry.up")
+HEALTH = "/internal/health"
+ASK_S = 3.0
+AGENT_MODULE = "hostelry.services.agent"
+PROXY_MODULE = "hostelry.services.node_proxy"
+END_ALL_S = 60.0
+
+
+def fleet_of(
+    home: Home, config: UpConfig, credentials: Credentials, epoch: LeaderEpoch | None
+) -> "tuple[Fleet, Callable[[str], Agent]]":
+    """The platform's fleet, and what connects to its agents. Starts nothing.
+
+    `epoch` is that of the leader, for calls to agents; None for a control without others.
+    """
+    if config.fleet == RAY:
+        ray = ray_fleet(home, credentials, epoch)
+        return ray, ray.connect
+    # Imported late: `up` and `down` end the fleet without a client of its agents.
+    from hostelry.fleet.local.agent_start import AgentStart
+    from hostelry.fleet.local.client import HttpAgent
+    from hostelry.fleet.local.fleet import LocalFleet
+    from hostelry.processes.agent_forks import lent_forks
+
+    command = [sys.executable, "-m", AGENT_MODULE, "--home", str(home.root)]
+    devices = real_devices(os.environ, os.listdir("/dev"))
+    key = credentials.internal_key
+    start = AgentStart(forks=lent_forks(AGENT_MODULE, home.root))
+    local = LocalFleet(home.instances, command, key, devices=devices, epoch=epoch, start=start)
+    return local, partial(HttpAgent, internal_key=key, epoch=epoch)
+
+
+def ray_fleet(home: Home, credentials: Credentials, epoch: LeaderEpoch | None = None) -> "RayFleet":
+    """The fleet of a platform on Ray; nothing is started before its first call."""
+    from hostelry.fleet.ray.fleet import RayFleet
+
+    command = [sys.executable, "-m", "hostelry.services.ray_driver", "--home", str(home.root)]
+    return RayFleet(command, credentials.agents_key, epoch)
+
+
+def key_shown_to_agents(config: UpConfig, credentials: Credentials) -> str:
+    """The key of calls to agents: those on other nodes do not see the internal one."""
+    return credentials.agents_key if config.fleet == RAY else credentials.internal_key
+
+
+def cluster_id(credentials: Credentials) -> str:
+    """The name of one platform, among others on the same Ray cluster: a digest of its key."""
+    return "hostelry-" + hashlib.sha256(credentials.internal_key.encode()).hexdigest()[:12]
+
+
+def stop_fleet(home: Home) -> str | None:
+    """End every agent and copy of the platform; blocks. Why some may run on, or None.
+
+    None is ended where this host is not the platform's first, or another control runs on.
+    """
+    # Imported late: `up` imports this module at its start, and ends the fleet at its end.
+    from hostelry.fleet.local.sweep import stop_everything
+
+    try:
+        config, credentials = load_config(home), load_credentials(home)
+    except FileNotFoundError:
+        stop_everything(home.instances)
+        return None
+    if config.is_gateway_host or config.is_control_host:
+        return None
+    if (other := another_control(home, config, credentials)) is not None:
+        LOG.info("instances are left to the control at %s", other)
+        return None
+    stop_everything(home.instances)
+    try:
+        if config.fleet == RAY:
+            asyncio.run(_end_all(ray_fleet(home, credentials)))
+    except (HostelryError, TimeoutError) as error:
+        return f"instances on the Ray cluster may run on: {error or 'it does not answer'}"
+    return None
+
+
+def another_control(home: Home, config: UpConfig, credentials: Credentials) -> str | None:
+    """The address of a control of another home that answers, which has the fleet; blocks."""
+    if config.store_url is None:
+        return None
+    # Imported late: the driver of the database is an extra.
+    import httpx
+
+    from hostelry.base import tls
+    from hostelry.base.peer_http import peer_get
+    from hostelry.home.platform_store import platform_database
+    from hostelry.store.leaders import read_leadership
+
+    tls.use(home.tls)
+    key = {INTERNAL_KEY_HEADER: credentials.internal_key}
+    try:
+        database = platform_database(home, config)
+        try:
+            known = {it.address for it in read_leadership(database).controls}
+        finally:
+            database.close()
+        for address in sorted(known - {config.control_address}):
+            with contextlib.suppress(httpx.HTTPError):
+                if peer_get(address, HEALTH, headers=key, timeout=ASK_S).status_code == 200:
+                    return address
+    except (HostelryError, ValueError) as error:
+        LOG.warning("whether another control runs is not known: %s", error)
+    return None
+
+
+async def _end_all(fleet: "RayFleet") -> None:
+    try:
+        async with asyncio.timeout(END_ALL_S):
+            await fleet.end_all()
+    finally:
+        fleet.close()

@@ -1,0 +1,86 @@
+"""A host with gateways alone, of a platform whose control is on other hosts: its start.
+
+Its home was made by joining that platform; `config.json` there names the controls. Beside the
+gateway's workers and the mirror process it runs the control link, which stands in for control, and
+the peers process.
+"""
+
+import os
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+from hostelry.base.clock import SystemClock
+from hostelry.base.errors import TerminalError
+from hostelry.base.peer_name import PeerRole
+from hostelry.cluster.start import in_cluster, prepare_certificates
+from hostelry.home.home import Home, UpConfig, save_config
+from hostelry.home.https_option import with_https
+from hostelry.home.port_choice import choose_ports, port_requests
+from hostelry.home.run_file import kind_of
+from hostelry.home.up_options import MAX_DEFAULT_WORKERS, UpOptions, listening_host
+from hostelry.processes.leftovers import end_services, find_services
+from hostelry.processes.start import (
+    StartPlan,
+    decide_port,
+    earlier_config,
+    inherited_listener,
+    stored_credentials,
+)
+
+
+@contextmanager
+def gateway_host_plan(
+    home: Home, options: UpOptions, environment: Mapping[str, str], say: Callable[[str], None]
+) -> Iterator[StartPlan]:
+    """Decide ports and configuration of a joined home, and store them for its processes.
+
+    The gateway's port is reserved for the block. Raises TerminalError where the home has joined no
+    platform.
+    """
+    before, credentials = earlier_config(home), stored_credentials(home)
+    if before is None or credentials is None or not before.is_gateway_host:
+        raise TerminalError(
+            f"{home.root} has joined no platform: name one with --join URL and a token of "
+            "`hostelry join-token` there"
+        )
+    found = find_services(home)
+    inherited = inherited_listener(home, found)
+    if inherited is None:
+        end_services(home, ["gateway"], at_once=True)
+        found = {name: it for name, it in found.items() if kind_of(name) != "gateway"}
+    gateway, _ = port_requests(options.port, None, before)
+    with choose_ports(listening_host(options), gateway, None, inherited=inherited) as ports:
+        config = replace(
+            host_config(before, options, len(os.sched_getaffinity(0))),
+            gateway_port=ports.gateway_port,
+            chosen_gateway_port=ports.chosen_gateway,
+            control_port=decide_port(before.control_port, found.get("link")),
+            jobs_port=before.jobs_port if "link" in found else decide_port(before.jobs_port, None),
+            peer_port=decide_port(before.peer_port, found.get("peers")),
+        )
+        config = in_cluster(config, options, config.peer_port)
+        config = with_https(home, config, options)
+        prepare_certificates(home, config, credentials, PeerRole.GATEWAY, SystemClock().now())
+        if config != before:
+            save_config(home, config)
+        yield StartPlan(home=home, config=config, credentials=credentials, ports=ports, found=found)
+
+
+def host_config(joined: UpConfig, options: UpOptions, num_cpus: int) -> UpConfig:
+    """The configuration of this host: that of the platform it joined, with its own options."""
+    return replace(
+        joined,
+        host=listening_host(options),
+        host_id=joined.host_id or secrets.token_hex(8),
+        console_port=0,
+        insecure_no_auth=False,
+        gateway_workers=options.gateway_workers or min(MAX_DEFAULT_WORKERS, num_cpus),
+        mirror_process=options.mirror_process,
+        hold_requests=options.hold_requests,
+        hold_requests_each=options.hold_requests_each,
+        hold_bytes=int(options.hold_mb * 1024 * 1024),
+        log_format=options.log_format,
+        drain_s=options.drain_s,
+    )

@@ -1,0 +1,194 @@
+"""Plan of a start of `up`: keys, ports and configuration, and the processes that still run."""
+
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from hostelry.base.clock import SystemClock
+from hostelry.base.errors import HostelryError, TerminalError
+from hostelry.base.peer_name import PeerRole
+from hostelry.base.ports import free_port, reserve_port
+from hostelry.cluster.start import in_cluster, prepare_certificates
+from hostelry.home.copy_user_option import decided_copy_user, open_home
+from hostelry.home.cut_off_copy import refuse_marked
+from hostelry.home.heartbeat import line_path, take_listener
+from hostelry.home.home import (
+    Credentials,
+    Home,
+    UpConfig,
+    load_config,
+    load_credentials,
+    save_config,
+    save_credentials,
+)
+from hostelry.home.https_option import with_https
+from hostelry.home.port_choice import ChosenPorts, choose_ports, port_requests
+from hostelry.home.ports import is_free
+from hostelry.home.run_file import RunFile, kind_of, service_path
+from hostelry.home.store_option import involves_server, store_url_of
+from hostelry.home.up_options import (
+    UpOptions,
+    decide_config,
+    decide_credentials,
+    listening_host,
+)
+from hostelry.processes.leftovers import end_services, find_services
+
+LISTENER_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostPlan:
+    """Decisions of a start, and the live processes of an earlier one by name."""
+
+    home: Home
+    config: UpConfig
+    credentials: Credentials
+    found: Mapping[str, RunFile]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartPlan(HostPlan):
+    """Decisions of a start of `up`, with a gateway."""
+
+    ports: ChosenPorts
+
+
+@contextmanager
+def start_plan(
+    home: Home, options: UpOptions, environment: Mapping[str, str], say: Callable[[str], None]
+) -> Iterator[StartPlan]:
+    """Decide keys, ports and the user of copies, and store them for the other processes.
+
+    The ports are reserved for the block.
+    """
+    stored = stored_credentials(home)
+    credentials = decide_credentials(options, stored, environment)
+    user, note = decided_copy_user(options.copy_user, home)
+    if note is not None:
+        say(note)
+    found = find_services(home)
+    inherited = inherited_listener(home, found)
+    if inherited is None:
+        # A worker that does not pass its socket would keep the port from its successors.
+        end_services(home, ["gateway"], at_once=True)
+        found = {name: it for name, it in found.items() if kind_of(name) != "gateway"}
+    control, own_s3 = found.get("control"), found.get("s3door") or found.get("objectstore")
+    before = earlier_config(home)
+    gateway, s3 = port_requests(options.port, options.s3_port, before)
+    with choose_ports(
+        listening_host(options),
+        gateway,
+        s3 if options.embedded_store else None,
+        inherited=inherited,
+        own_s3=before.s3_port if before and own_s3 else None,
+    ) as ports:
+        control_port = decide_port(before.control_port if before else None, control)
+        jobs_port = decide_port(before.jobs_port if before else None, found.get("jobs"))
+        console_port = 0
+        if options.console:
+            before_port = before.console_port if before else None
+            console_port = decide_port(before_port, found.get("console"))
+        num_cpus = len(os.sched_getaffinity(0))
+        config = decide_config(
+            options,
+            ports,
+            (control_port, jobs_port, console_port),
+            num_cpus,
+            user,
+            store_url_of(options.store, before),
+        )
+        check_start_store(home, config, before, credentials, found, say)
+        if options.cluster_host is not None:
+            peer_port = decide_port(before.peer_port if before else None, found.get("peers"))
+            known = replace(config, host_id=before.host_id) if before else config
+            config = in_cluster(known, options, peer_port)
+        config = replace(with_https(home, config, options), copy_user_problem=note)
+        prepare_certificates(home, config, credentials, PeerRole.CONTROL, SystemClock().now())
+        if credentials != stored:
+            save_credentials(home, credentials)
+        if config != before:
+            save_config(home, config)
+        if user is not None:
+            open_home(home)
+        yield StartPlan(
+            home=home,
+            config=config,
+            credentials=credentials,
+            ports=ports,
+            found=found,
+        )
+
+
+def check_start_store(
+    home: Home,
+    config: UpConfig,
+    before: UpConfig | None,
+    credentials: Credentials,
+    found: Mapping[str, RunFile],
+    say: Callable[[str], None],
+) -> None:
+    """Raise TerminalError where the store cannot be used.
+
+    Processes that run on the same store need a supervisor all the same: then `say` takes it.
+    """
+    if config.store_url is None:
+        refuse_marked(home)
+    if not involves_server(config, before):
+        return
+    # Imported late: a database's code is slow to load, and `up` does without it.
+    from hostelry.home.platform_store import check_store
+
+    try:
+        check_store(home, config, before, credentials)
+    except HostelryError as error:
+        if found and before is not None and before.store_url == config.store_url:
+            say(str(error))
+            return
+        raise TerminalError(str(error)) from error
+
+
+def inherited_listener(
+    home: Home, found: Mapping[str, RunFile], kind: str = "gateway"
+) -> socket.socket | None:
+    """The listening socket of gateway or node proxy, from any live process that passes it."""
+    for name in found:
+        if kind_of(name) == kind:
+            listener = take_listener(line_path(service_path(home, name)), LISTENER_TIMEOUT_S)
+            if listener is not None:
+                return listener
+    return None
+
+
+def decide_port(earlier: int | None, living: RunFile | None) -> int:
+    """A service's port on loopback: of its live process, else the earlier one, else a free one."""
+    if living is not None and living.port:
+        return living.port
+    if earlier and is_free("127.0.0.1", earlier):
+        reserve_port(earlier)  # unless who started this process has chosen it
+        return earlier
+    return free_port()
+
+
+def earlier_config(home: Home) -> UpConfig | None:
+    """The configuration of the last `up`; None where it cannot be read."""
+    try:
+        return load_config(home)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def stored_credentials(home: Home) -> Credentials | None:
+    """The keys of earlier starts; raises TerminalError where they cannot be read."""
+    try:
+        return load_credentials(home)
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise TerminalError(
+            f"{home.credentials} is damaged ({error}): restore it, or remove it to get new keys"
+        ) from None

@@ -1,0 +1,88 @@
+"""Digest of what a service is started by: the program's version and what it reads at its start.
+
+A new supervisor adopts a process whose digest is the present one, and replaces any other.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import hostelry
+from hostelry.home.home import Credentials, UpConfig
+
+# Configuration that a service does not read. A name that is missing here only replaces too much.
+UP_ONLY = frozenset({"drain_s"})
+GATEWAY_ONLY = frozenset(
+    {
+        "gateway_workers",
+        "mirror_process",
+        "hold_limit_s",
+        "hold_requests",
+        "hold_requests_each",
+        "hold_bytes",
+        "insecure_no_auth",
+    }
+)
+CONTROL_ONLY = frozenset(
+    {
+        "any_role",
+        "pace",
+        "metrics_bytes",
+        "logs_bytes",
+        "logs_days",
+        "serverless_idle_s",
+        "artifact_cache_bytes",
+        "copy_user",
+        "copy_user_problem",
+        "fleet",
+        "ray_address",
+        "ray_runtime_env",
+        "node_dir",
+    }
+)
+JOBS_ONLY = frozenset({"files_bytes"})
+NO_CONSOLE = frozenset({"console_port"})
+NOT_READ: Mapping[str, frozenset[str]] = {
+    "control": GATEWAY_ONLY | JOBS_ONLY | NO_CONSOLE,
+    "gateway": CONTROL_ONLY - {"pace"} | JOBS_ONLY,  # it paces the objects of data capture
+    "mirror": GATEWAY_ONLY - {"gateway_workers"} | CONTROL_ONLY - {"pace"} | JOBS_ONLY | NO_CONSOLE,
+    "jobs": GATEWAY_ONLY | CONTROL_ONLY | NO_CONSOLE,
+    "peers": GATEWAY_ONLY - {"gateway_workers"} | CONTROL_ONLY | JOBS_ONLY | NO_CONSOLE,
+    "link": GATEWAY_ONLY | CONTROL_ONLY | JOBS_ONLY | NO_CONSOLE,
+    "console": GATEWAY_ONLY | CONTROL_ONLY | JOBS_ONLY,
+}
+
+
+@cache
+def program_stamp() -> str:
+    """Digest of this installation: its version, and size and mtime of each source file."""
+    package = Path(hostelry.__file__).parent
+    found = hashlib.sha256(f"{hostelry.__version__} {package}".encode())
+    for path in sorted(package.rglob("*.py")):
+        stat = path.stat()
+        found.update(f"{path} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+    return found.hexdigest()
+
+
+def service_digest(kind: str, config: UpConfig, credentials: Credentials) -> str:
+    """The digest of one of our own services, a kind of `NOT_READ`."""
+    read = {k: v for k, v in asdict(config).items() if k not in NOT_READ[kind] | UP_ONLY}
+    return digest(kind, read, asdict(credentials))
+
+
+def program_of(binary: Path) -> tuple[str, int, int]:
+    """The identity of a program file: its path, size and mtime."""
+    stat = binary.stat()
+    return str(binary), stat.st_size, stat.st_mtime_ns
+
+
+def digest(*parts: Any) -> str:
+    """The digest of this program and of `parts`, which JSON can express."""
+    found = hashlib.sha256(program_stamp().encode())
+    found.update(msgspec.json.encode(parts, enc_hook=str, order="deterministic"))
+    return found.hexdigest()

@@ -1,0 +1,124 @@
+"""Decisions of the S3 proxy on a request: what it asks for, from its head. Pure."""
+
+from dataclasses import dataclass
+from urllib.parse import unquote
+from xml.sax.saxutils import escape
+
+from hostelry.s3.head import Head
+
+ENCRYPTION = "x-amz-server-side-encryption"
+KEY_ID = "x-amz-server-side-encryption-aws-kms-key-id"
+TOKEN = "x-amz-security-token"
+KMS = "aws:kms"
+SERVED = (KMS, "AES256")
+DEFAULT_KEY = "alias/aws/s3"
+# Heads are signed again; these bodies are signed in pieces that begin with the head's signature.
+SIGNED_PIECES = "STREAMING-AWS4"
+STATUS_TEXTS = {
+    400: "Bad Request",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    411: "Length Required",
+    413: "Content Too Large",
+    501: "Not Implemented",
+    503: "Service Unavailable",
+}
+
+
+class S3Refusal(Exception):  # noqa: N818 - an answer of S3's, not a failure of the proxy
+    """An answer of the proxy itself, by S3's code and text."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wants:
+    """What a request takes besides being passed on.
+
+    `key` is the KMS key to look at; `adds_key` where the request leaves it open. `token` is a
+    session's, of a temporary pair of keys. `starts_upload`: its bucket's default may be KMS.
+    """
+
+    key: str = ""
+    adds_key: bool = False
+    token: str = ""
+    starts_upload: bool = False
+
+    @property
+    def nothing(self) -> bool:
+        """Whether the request is passed on as it came."""
+        return not (self.key or self.token or self.starts_upload)
+
+
+def wants_of(head: Head) -> Wants:
+    """What the request takes; raises S3Refusal for an encryption that is not served."""
+    request = head.request
+    query = request.query.lower()
+    if ENCRYPTION + "=" in query:
+        message = f"{ENCRYPTION} is served as a header, not in the query."
+        raise S3Refusal(501, "NotImplemented", message)
+    values = request.headers
+    method = values.get(ENCRYPTION, "")
+    if method and method not in SERVED:
+        message = f"The encryption method {method:.40} is not supported; use aws:kms or AES256."
+        raise S3Refusal(501, "NotImplemented", message)
+    names = {it.partition("=")[0] for it in query.split("&")}
+    token = token_of(head)
+    if token and "authorization" not in values and "x-amz-signature" not in names:
+        message = (
+            "With temporary keys a URL is presigned by Signature Version 4 only: "
+            'Config(signature_version="s3v4").'
+        )
+        raise S3Refusal(501, "NotImplemented", message)
+    given = values.get(KEY_ID, "")
+    key = (given or DEFAULT_KEY) if method == KMS and head.method in ("PUT", "POST") else ""
+    return Wants(
+        key=key,
+        adds_key=bool(key) and not given,
+        token=token,
+        starts_upload=head.method == "POST" and "uploads" in names and not method,
+    )
+
+
+def token_of(head: Head) -> str:
+    """The session token of a request's header or query; empty where it has none."""
+    request = head.request
+    if TOKEN in request.headers:
+        return request.headers[TOKEN]
+    for pair in request.query.split("&"):
+        name, _, value = pair.partition("=")
+        if name.lower() == TOKEN:
+            return unquote(value)
+    return ""
+
+
+def check_can_sign(head: Head) -> None:
+    """Raise S3Refusal for a body whose pieces are signed: the head cannot be signed again."""
+    if head.values.get("x-amz-content-sha256", "").startswith(SIGNED_PIECES):
+        raise S3Refusal(
+            501,
+            "NotImplemented",
+            "A body that is signed in chunks needs a permanent access key, and with aws:kms the id "
+            f"of the key ({DEFAULT_KEY} is the default one). Send it unchunked, or unsigned.",
+        )
+
+
+def error_answer(refusal: S3Refusal, request_id: str, *, has_body: bool) -> bytes:
+    """S3's answer for a refusal, after which the connection closes."""
+    body = (
+        '<?xml version="1.0" encoding="UTF-8"?>\n<Error>'
+        f"<Code>{escape(refusal.code)}</Code><Message>{escape(refusal.message)}</Message>"
+        f"<RequestId>{request_id}</RequestId></Error>"
+    ).encode()
+    reason = STATUS_TEXTS.get(refusal.status, "Error")
+    head = (
+        f"HTTP/1.1 {refusal.status} {reason}\r\nContent-Type: application/xml\r\n"
+        f"x-amz-request-id: {request_id}\r\nContent-Length: {len(body)}\r\n"
+        "Connection: close\r\n\r\n"
+    )
+    return head.encode() + (body if has_body else b"")

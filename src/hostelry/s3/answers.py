@@ -1,0 +1,180 @@
+"""Answers of the object store, passed on one by one; that of a write is held until it is noted."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from hostelry.s3.head import END, Head, MalformedHeadError, parse_header
+
+CHUNK_BYTES = 256 * 1024
+MAX_HELD_BYTES = 1024 * 1024
+BODILESS = (204, 304)
+LINE_END = b"\r\n"
+
+
+class BrokenAnswerError(Exception):
+    """The bytes from the object store are no answer in HTTP/1.1, or too many to be held."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreAnswer:
+    """An answer: its status, its headers by lower-cased name, and its body where it was held."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+
+Settle = Callable[[StoreAnswer], Awaitable[bytes | None]]
+"""Sees an answer before the client does; bytes that it returns take its place, and end all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassedRequest:
+    """A request that is passed on; its answer is held for `settle`, where that is given."""
+
+    head: Head
+    settle: Settle | None = None
+
+
+class Answers:
+    """Answers on one connection to the store, in the order of the requests that `note` gets.
+
+    `proven` is called when the store has done what a signed request asks: its client has a key.
+    """
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        proven: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._proven = proven
+        self._reader = reader
+        self._writer = writer
+        self._asked: deque[PassedRequest] = deque()
+        self._all_passed = asyncio.Event()
+        self._all_passed.set()
+
+    def note(self, asked: PassedRequest) -> None:
+        """A request is passed on now."""
+        self._asked.append(asked)
+        self._all_passed.clear()
+
+    async def all_passed(self) -> None:
+        """Return once every request has its answer, or no further one comes."""
+        await self._all_passed.wait()
+
+    async def pass_all(self) -> None:
+        """Pass answers until either side ends."""
+        try:
+            while await self._pass_next():
+                pass
+        except (OSError, ValueError, asyncio.IncompleteReadError, BrokenAnswerError):
+            self._writer.close()
+        finally:
+            self._asked.clear()
+            self._all_passed.set()
+
+    async def _pass_next(self) -> bool:
+        """Pass one answer; False after the last one."""
+        try:
+            raw = await self._reader.readuntil(END)
+        except asyncio.IncompleteReadError as ended:
+            if ended.partial:
+                self._writer.write(ended.partial)
+                await self._writer.drain()
+            return False
+        except asyncio.LimitOverrunError:
+            raise BrokenAnswerError from None
+        answer = parse_answer(raw)
+        if answer.status < 200:  # 100 Continue: the answer itself follows
+            self._writer.write(raw)
+            await self._writer.drain()
+            return True
+        asked = self._asked[0] if self._asked else None
+        if asked is not None and asked.head.is_signed and answer.status < 400:
+            self._proven()
+        if asked is not None and asked.settle is not None and 200 <= answer.status < 300:
+            goes_on = await self._settle(asked.settle, asked.head, raw, answer)
+        else:
+            self._writer.write(raw)
+            async with aclosing(self._body(asked.head if asked else None, answer)) as parts:
+                async for part, _ in parts:
+                    self._writer.write(part)
+                    await self._writer.drain()
+            goes_on = True
+        if asked is not None:
+            self._asked.popleft()
+        if not self._asked:
+            self._all_passed.set()
+        return goes_on
+
+    async def _settle(self, settle: Settle, head: Head, raw: bytes, answer: StoreAnswer) -> bool:
+        """Pass an answer once it is settled; False where another one took its place."""
+        came, content = bytearray(raw), bytearray()
+        async with aclosing(self._body(head, answer)) as parts:
+            async for part, data in parts:
+                came += part
+                content += data
+                if len(came) > MAX_HELD_BYTES:
+                    raise BrokenAnswerError
+        held = StoreAnswer(status=answer.status, headers=answer.headers, body=bytes(content))
+        other = await settle(held)
+        self._writer.write(bytes(came) if other is None else other)
+        await self._writer.drain()
+        return other is None
+
+    async def _body(
+        self, head: Head | None, answer: StoreAnswer
+    ) -> AsyncGenerator[tuple[bytes, bytes], None]:
+        """The body's bytes as they come, and the content in them."""
+        if answer.status in BODILESS or (head is not None and head.method == "HEAD"):
+            return
+        length = answer.headers.get("content-length")
+        if "chunked" in answer.headers.get("transfer-encoding", "").lower():
+            while size := int((line := await self._line()).partition(b";")[0], 16):
+                yield line, b""
+                async for part in self._exactly(size):
+                    yield part, part
+                yield await self._reader.readexactly(len(LINE_END)), b""
+            yield line, b""
+            while (line := await self._line()) != LINE_END:  # the trailer's fields
+                yield line, b""
+            yield line, b""
+        elif length is not None:
+            async for part in self._exactly(int(length)):
+                yield part, part
+        else:
+            while part := await self._reader.read(CHUNK_BYTES):
+                yield part, part
+
+    async def _line(self) -> bytes:
+        try:
+            return await self._reader.readuntil(LINE_END)
+        except asyncio.LimitOverrunError:
+            raise BrokenAnswerError from None
+
+    async def _exactly(self, num_bytes: int) -> AsyncGenerator[bytes, None]:
+        left = num_bytes
+        while left > 0:
+            part = await self._reader.read(min(left, CHUNK_BYTES))
+            if not part:
+                raise asyncio.IncompleteReadError(b"", left)
+            left -= len(part)
+            yield part
+
+
+def parse_answer(raw: bytes) -> StoreAnswer:
+    """Status and headers of an answer's head; raises BrokenAnswerError."""
+    line, *lines = raw[: -len(END)].decode("latin-1").split("\r\n")
+    parts = line.split(" ", 2)
+    if len(parts) < 2 or not parts[0].startswith("HTTP/1.") or not parts[1].isdigit():
+        raise BrokenAnswerError
+    try:
+        headers = {name.lower(): value for name, value in map(parse_header, lines)}
+    except MalformedHeadError:
+        raise BrokenAnswerError from None
+    return StoreAnswer(status=int(parts[1]), headers=headers)

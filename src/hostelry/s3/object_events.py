@@ -1,0 +1,170 @@
+"""Events of objects: noted before their upload is answered, then reported to control.
+
+Promise: an upload into a bucket with a notification configuration is answered with success only
+once its event is on disk, and the event stays there until control has taken it. A kill in between
+is a client without an answer, or an event that is reported twice, which control knows by its id.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import re
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import httpx
+import msgspec
+
+from hostelry.base.clock import Clock
+from hostelry.base.key_guard import INTERNAL_KEY_HEADER
+from hostelry.base.peer_http import loopback_client
+from hostelry.domain.bucket_notification import CREATED
+from hostelry.domain.object_event import ObjectEvent
+from hostelry.domain.scope import Scope
+from hostelry.home.home import Credentials, UpConfig
+from hostelry.s3.answers import Settle, StoreAnswer
+from hostelry.s3.event_file import EventFile, EventFileError
+from hostelry.s3.store_client import StoreClient
+from hostelry.s3.writes import ObjectWrite
+
+LOG = logging.getLogger(__name__)
+ETAG = re.compile(r"<ETag>([^<]*)</ETag>")
+FAILED = b"<Error>"
+MOST_AT_ONCE = 100
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
+IDLE_S = 60.0
+
+
+class ObjectEvents:
+    """Notes the events of writes in `file`."""
+
+    def __init__(self, file: EventFile, store: StoreClient, clock: Clock, scope: Scope) -> None:
+        self._file = file
+        self._store = store
+        self._clock = clock
+        self._scope = scope
+        self._numbers = itertools.count(1)
+        self.noted = asyncio.Event()
+
+    def watches(self, write: ObjectWrite) -> bool:
+        """Whether the write's bucket has a notification configuration for it."""
+        notification = self._file.notification(write.bucket)
+        return notification.to_bus or bool(notification.wanted(CREATED + write.kind, write.key))
+
+    async def note(self, write: ObjectWrite, answer: StoreAnswer, source_address: str) -> None:
+        """Make the event of a write durable; raises EventFileError.
+
+        Nothing is noted of a write that failed, which of a copy the answer's body alone says.
+        """
+        if FAILED in answer.body:
+            return
+        event = await self._event(write, answer, source_address)
+        if event.to_bus or event.targets:
+            await asyncio.to_thread(self._file.add, event)
+            self.noted.set()
+
+    async def _event(self, write: ObjectWrite, answer: StoreAnswer, source: str) -> ObjectEvent:
+        notification, now = self._file.notification(write.bucket), self._clock.now()
+        size = write.size_bytes
+        if size is None:
+            found = await self._store.ask("HEAD", write.target)
+            stated = "" if found is None else found.headers.get("content-length", "")
+            size = int(stated) if stated.isdigit() else None
+        in_body = ETAG.search(answer.body.decode("utf-8", "replace"))
+        etag = answer.headers.get("etag") or (in_body.group(1) if in_body else "")
+        return ObjectEvent(
+            id=str(uuid.uuid4()),
+            scope=self._scope,
+            kind=write.kind,
+            bucket=write.bucket,
+            key=write.key,
+            at=now,
+            sequencer=f"{int(now * 1e6):014X}{next(self._numbers) % 65536:04X}",
+            request_id=answer.headers.get("x-amz-request-id", ""),
+            source_address=source,
+            size_bytes=size,
+            etag=etag.replace("&#34;", "").replace("&quot;", "").strip('"'),
+            version_id=answer.headers.get("x-amz-version-id", ""),
+            chain_length=write.chain_length,
+            targets=notification.wanted(CREATED + write.kind, write.key),
+            to_bus=notification.to_bus,
+        )
+
+
+class EventSender:
+    """Notifies control of the events in `file`, oldest first, until it has taken them."""
+
+    def __init__(
+        self,
+        file: EventFile,
+        noted: asyncio.Event,
+        clock: Clock,
+        report: Callable[[Sequence[ObjectEvent]], Awaitable[bool]],
+    ) -> None:
+        self._file = file
+        self._noted = noted
+        self._clock = clock
+        self._report = report
+
+    async def run(self) -> None:
+        """Notify of events until cancelled."""
+        pause_s = FIRST_PAUSE_S
+        while True:
+            self._noted.clear()
+            found = await asyncio.to_thread(self._file.oldest, MOST_AT_ONCE)
+            if not found:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(IDLE_S):
+                        await self._noted.wait()
+            elif await self._sent(found):
+                pause_s = FIRST_PAUSE_S
+            else:
+                await self._clock.sleep(pause_s)
+                pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
+
+    async def _sent(self, found: Sequence[tuple[int, ObjectEvent]]) -> bool:
+        if not await self._report([event for _, event in found]):
+            return False
+        try:
+            await asyncio.to_thread(self._file.forget, found[-1][0])
+        except EventFileError as error:
+            LOG.warning("events that control has taken are reported again: %s", error)
+            return False
+        return True
+
+
+def settling(events: ObjectEvents, write: ObjectWrite, source: str, refused: bytes) -> Settle:
+    """What holds the answer to `write` until its event is durable; else `refused` is answered."""
+
+    async def settle(answer: StoreAnswer) -> bytes | None:
+        try:
+            await events.note(write, answer, source)
+        except EventFileError as error:
+            LOG.warning("the event of %s/%s is not noted: %s", write.bucket, write.key, error)
+            return refused
+        return None
+
+    return settle
+
+
+def control_reporter(
+    config: UpConfig,
+    credentials: Credentials,
+    mounts: Mapping[str, httpx.AsyncBaseTransport],
+) -> Callable[[Sequence[ObjectEvent]], Awaitable[bool]]:
+    """Notifies control, by `mounts`, of events; whether it has taken them, or never will."""
+    client = loopback_client(30.0, mounts)
+    headers = {INTERNAL_KEY_HEADER: credentials.internal_key}
+
+    async def report(events: Sequence[ObjectEvent]) -> bool:
+        url = f"{config.control_url}/internal/object-events"
+        try:
+            answer = await client.post(url, headers=headers, content=msgspec.json.encode(events))
+        except httpx.HTTPError:
+            return False
+        if answer.status_code == 400:
+            LOG.error("control cannot read %d events: %s", len(events), answer.text)
+        return answer.status_code in (204, 400)
+
+    return report

@@ -1,0 +1,141 @@
+"""Passage of one request's head: as it came, or signed again with the store's own key."""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+
+from hostelry.aws.s3_signing import OwnKey
+from hostelry.aws.sigv4 import NeedsBody, Proven, Secret, Verifier
+from hostelry.aws.temporary_keys import TokenSeal
+from hostelry.base.clock import Clock
+from hostelry.base.errors import ServiceError
+from hostelry.home.home import Credentials
+from hostelry.s3.admission import (
+    DEFAULT_KEY,
+    ENCRYPTION,
+    KEY_ID,
+    KMS,
+    S3Refusal,
+    Wants,
+    check_can_sign,
+    wants_of,
+)
+from hostelry.s3.head import Head, parse_head, write_head
+from hostelry.s3.keys import KmsKeys
+from hostelry.s3.signing import signed_head
+from hostelry.s3.store_client import StoreClient
+
+Passes = Callable[[Head], Awaitable[bytes]]
+# S3 allows clients a clock that is this wrong.
+MAX_SKEW_S = 900.0
+# S3's own names for what is wrong with temporary keys.
+REFUSED: Mapping[str, tuple[int, str]] = {
+    "ExpiredTokenException": (400, "ExpiredToken"),
+    "UnrecognizedClientException": (403, "InvalidAccessKeyId"),
+    "MissingAuthenticationTokenException": (403, "AccessDenied"),
+    "AccessDeniedException": (403, "AccessDenied"),
+}
+COPYS_KEYS = "These keys are those of a graph's copy, which may invoke endpoints and nothing else."
+AGENTS_KEYS = "These keys are those of an instance's agent, which may read objects and no more."
+MISMATCH = (403, "SignatureDoesNotMatch")
+DEFAULT_RULE = re.compile(
+    r"<SSEAlgorithm>aws:kms</SSEAlgorithm>\s*(?:<KMSMasterKeyID>([^<]*)</KMSMasterKeyID>)?"
+)
+
+
+class Passage:
+    """Decides how requests reach `store`; keys are looked up at control, by `keys`."""
+
+    def __init__(
+        self, credentials: Credentials, keys: KmsKeys, store: StoreClient, clock: Clock
+    ) -> None:
+        self._own = own_key(credentials)
+        secret = Secret(
+            secret_access_key=credentials.secret_access_key, account_id=credentials.account_id
+        )
+        known = {credentials.access_key_id: secret}
+        seal = TokenSeal(credentials.internal_key)
+        self._verifier = Verifier(known.get, MAX_SKEW_S, seal, is_s3=True)
+        self._keys = keys
+        self._clock = clock
+        self._store = store
+
+    async def passed(self, head: Head) -> bytes:
+        """The head's bytes for the store; raises S3Refusal for what is answered here."""
+        wants = wants_of(head)
+        if head.body_bytes is None:
+            head = closing(head)
+        if wants.nothing or not self._holds(head, wants):
+            return head.raw  # the store refuses what is not signed by a key that it knows
+        added = await self._added(head, wants)
+        if not added and not wants.token:
+            return head.raw
+        check_can_sign(head)
+        return signed_head(head, self._own, self._clock.now(), added)
+
+    def check_signed(self, head: Head) -> None:
+        """Raise S3Refusal unless the head proves that the client holds a key that may use S3."""
+        try:
+            found = self._verified(head)
+        except ServiceError as error:
+            raise S3Refusal(*REFUSED.get(error.code, MISMATCH), error.message) from None
+        if not isinstance(found, Proven):
+            message = "Missing required header for this request: x-amz-content-sha256"
+            raise S3Refusal(400, "InvalidRequest", message)
+
+    def _holds(self, head: Head, wants: Wants) -> bool:
+        """Whether the client's signature holds; raises S3Refusal if temporary keys do not."""
+        try:
+            return isinstance(self._verified(head), Proven)
+        except ServiceError as error:
+            if wants.token:
+                raise S3Refusal(*REFUSED.get(error.code, MISMATCH), error.message) from None
+            return False
+
+    def _verified(self, head: Head) -> Proven | NeedsBody:
+        """What the head proves.
+
+        Raises ServiceError for a wrong signature, for a copy's keys and for a write by an agent.
+        """
+        found = self._verifier.verify_head(head.request, self._clock.now())
+        session = found.identity.session if isinstance(found, Proven) else None
+        if session is not None and session.is_agents:
+            if not session.reads_objects_only:
+                raise ServiceError("AccessDeniedException", COPYS_KEYS, 403)
+            if head.method not in ("GET", "HEAD"):
+                raise ServiceError("AccessDeniedException", AGENTS_KEYS, 403)
+        return found
+
+    async def _added(self, head: Head, wants: Wants) -> dict[str, str]:
+        """The headers that the request leaves to its bucket or to KMS's default."""
+        if wants.key:
+            arn = await self._keys.usable_arn(wants.key)
+            return {KEY_ID: arn} if wants.adds_key else {}
+        name = await self._bucket_key(head) if wants.starts_upload else ""
+        if not name:
+            return {}
+        return {ENCRYPTION: KMS, KEY_ID: await self._keys.usable_arn(name)}
+
+    async def _bucket_key(self, head: Head) -> str:
+        """The KMS key of the default encryption of the request's bucket; empty without one."""
+        bucket = head.request.path.lstrip("/").partition("/")[0]
+        answer = await self._store.ask("GET", f"/{bucket}?encryption=")
+        if answer is None or answer.status_code != 200:
+            return ""  # the store answers the request itself
+        found = DEFAULT_RULE.search(answer.text)
+        return (found.group(1) or DEFAULT_KEY) if found else ""
+
+
+def own_key(credentials: Credentials) -> OwnKey:
+    """The keys that the store knows."""
+    return OwnKey(
+        access_key_id=credentials.access_key_id,
+        secret_access_key=credentials.secret_access_key,
+        region=credentials.region,
+    )
+
+
+def closing(head: Head) -> Head:
+    """The head of the last request of its connection."""
+    headers = [(name, it) for name, it in head.headers if name.lower() != "connection"]
+    headers.append(("Connection", "close"))
+    return parse_head(write_head(head.method, head.target, headers))

@@ -1,0 +1,316 @@
+"""The S3 proxy: the S3 port, in front of the object store, which is on loopback.
+
+Requests pass unchanged, body and answer uncopied by any rule, so that signatures stay valid. Three
+kinds are changed, and signed again with the store's own key once the client's signature holds:
+
+- one that leaves the KMS key open gets the key that AWS would take, ``alias/aws/s3``;
+- a multipart upload into a bucket whose default is KMS gets that default;
+- one signed with temporary keys, which the store does not know.
+
+A key that cannot be used is refused here in S3's words: the store would answer 500.
+
+Notification configurations of buckets are answered here (`watch.py`). The answer to a write into a
+bucket that has one is held until its event is on disk (`object_events.py`).
+Run as ``python -m hostelry.s3.proxy --home DIR --target PORT``.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import resource
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from hostelry.base.clock import SystemClock
+from hostelry.base.errors import TerminalError
+from hostelry.base.https import ServerCertificate
+from hostelry.base.ids import new_request_id
+from hostelry.base.logging import configure_logging
+from hostelry.base.recurring import run_again
+from hostelry.cluster.control_access import control_mounts
+from hostelry.gateway.http.connection_limits import (
+    ConnectionLimitError,
+    ConnectionLimits,
+    client_of,
+)
+from hostelry.home.heartbeat import answer_heartbeats
+from hostelry.home.home import Home, load_config, load_credentials, log_format
+from hostelry.home.https_option import certificate_of
+from hostelry.s3.admission import S3Refusal, error_answer
+from hostelry.s3.answers import CHUNK_BYTES, Answers, PassedRequest
+from hostelry.s3.event_file import EventFile
+from hostelry.s3.head import END, MAX_HEAD_BYTES, Head, MalformedHeadError, parse_head
+from hostelry.s3.keys import KmsKeys
+from hostelry.s3.listener import SecuredListener, Served, listened
+from hostelry.s3.object_events import EventSender, control_reporter
+from hostelry.s3.passage import Passage, Passes, own_key
+from hostelry.s3.store_client import StoreClient
+from hostelry.s3.watch import MAX_BODY_BYTES, Watch
+from hostelry.s3.writes import is_notification_call
+
+TARGET_HOST = "127.0.0.1"
+IDLE_S = 150.0  # longer than the store's own limit, which then decides
+DRAINED_S = 5.0
+BODY_S = 20.0  # for the configuration of a bucket's notifications
+RETRY_S = 1.0
+MAX_CONNECTIONS = 4096
+RESERVED_FILES = 256  # for everything but connections, each of which takes two
+log = logging.getLogger(__name__)
+
+
+class Connection:
+    """One client's connection, and the one to the store that serves it; `LimitedConnection`."""
+
+    can_be_shed = False
+    reading_since_s = 0.0
+
+    def __init__(
+        self,
+        client: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        store: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        passes: Passes,
+        watch: Watch | None,
+        limits: "ConnectionLimits[Connection]",
+    ) -> None:
+        self.is_verified, self.held_bytes = False, 0
+        self._reader, self._writer = client
+        self.address = client_of(self._source_address())
+        answers, self._requests = store
+        self._proven: Callable[[], None] = lambda: limits.verified(self)
+        self._answers = Answers(answers, self._writer, self._proven)
+        self._passes = passes
+        self._watch = watch
+
+    def abort(self) -> None:
+        """Cut the connection."""
+        self._writer.transport.abort()
+
+    async def serve(self) -> None:
+        """Pass requests and answers until either side ends."""
+        sending = asyncio.create_task(self._pass_requests())
+        try:
+            # A client may half-close and still read; once the store has ended, so has all.
+            await self._answers.pass_all()
+            if sending.done() or not self._requests.is_closing():
+                sending.cancel()
+            with contextlib.suppress(asyncio.CancelledError, OSError):
+                await sending
+        finally:
+            sending.cancel()
+            self._requests.close()
+            self._writer.close()
+
+    async def _pass_requests(self) -> None:
+        try:
+            while await self._pass_request():
+                pass
+            if self._requests.can_write_eof() and not self._requests.is_closing():
+                self._requests.write_eof()
+        except (OSError, asyncio.IncompleteReadError):
+            self._requests.close()
+
+    async def _pass_request(self) -> bool:
+        """Pass one request; False after the last one of the connection."""
+        head: Head | None = None
+        try:
+            raw = await self._next_head()
+            if raw is None:
+                return False
+            head = parse_head(raw)
+            if self._watch is not None and is_notification_call(head):
+                await self._answer(self._watch, head)
+                return True
+            passed = await self._passes(head)
+        except MalformedHeadError as error:
+            await self._refuse(head, S3Refusal(400, "BadRequest", f"Malformed HTTP: {error}."))
+            return False
+        except S3Refusal as refusal:
+            await self._refuse(head, refusal)
+            return False
+        except (OSError, asyncio.IncompleteReadError):
+            raise
+        except Exception:  # a defect; its client may not wait for an answer that never comes
+            log.exception("a request to the S3 port failed")
+            await self._refuse(head, S3Refusal(500, "InternalError", "Internal error; try again."))
+            return False
+        watch = self._watch
+        settle = None if watch is None else watch.settle_of(head, self._source_address())
+        self._answers.note(PassedRequest(head=head, settle=settle))
+        self._requests.write(passed)
+        if head.body_bytes is None:  # the store reads to the end of a chunked body, and closes
+            await copy_bytes(self._reader, self._requests)
+            return False
+        await copy_exactly(self._reader, self._requests, head.body_bytes)
+        return True
+
+    async def _answer(self, watch: Watch, head: Head) -> None:
+        """Answer a call on a notification configuration; raises S3Refusal."""
+        self._writer.write(await watch.answer(head, lambda: self._configuration(head)))
+        await self._writer.drain()
+
+    async def _configuration(self, head: Head) -> bytes:
+        """The body of such a call, whose signature holds; raises S3Refusal."""
+        self._proven()
+        length = head.body_bytes
+        if length is None:
+            raise S3Refusal(411, "MissingContentLength", "The request needs a Content-Length.")
+        if length > MAX_BODY_BYTES:
+            message = f"The configuration is longer than {MAX_BODY_BYTES} bytes."
+            raise S3Refusal(413, "EntityTooLarge", message)
+        await self._answers.all_passed()
+        if head.values.get("expect", "").lower() == "100-continue":
+            self._writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        try:
+            async with asyncio.timeout(BODY_S):
+                return await self._reader.readexactly(length)
+        except TimeoutError:
+            message = f"The configuration did not arrive within {BODY_S:g} s."
+            raise S3Refusal(400, "RequestTimeout", message) from None
+
+    def _source_address(self) -> str:
+        peer = self._writer.get_extra_info("peername")
+        return str(peer[0]) if peer else ""
+
+    async def _next_head(self) -> bytes | None:
+        """The next request's head; None where the client has ended."""
+        try:
+            async with asyncio.timeout(IDLE_S):
+                return await self._reader.readuntil(END)
+        except asyncio.IncompleteReadError as ended:
+            if ended.partial.strip(b"\r\n"):
+                raise MalformedHeadError("the head is cut off") from None
+            return None
+        except asyncio.LimitOverrunError:
+            raise MalformedHeadError(f"the head is longer than {MAX_HEAD_BYTES} bytes") from None
+        except TimeoutError:
+            return None
+
+    async def _refuse(self, head: Head | None, refusal: S3Refusal) -> None:
+        """Answer in the store's place, take what the client still sends, and end."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAINED_S):
+                await self._answers.all_passed()
+        has_body = head is None or head.method != "HEAD"
+        self._writer.write(error_answer(refusal, new_request_id(), has_body=has_body))
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(DRAINED_S):
+                await self._writer.drain()
+                if self._writer.can_write_eof():
+                    self._writer.write_eof()
+                while await self._reader.read(CHUNK_BYTES):
+                    pass
+        self._requests.close()
+
+
+async def start_proxy(
+    address: tuple[str, int],
+    target_port: int,
+    passes: Passes,
+    watch: Watch | None = None,
+    certificate: ServerCertificate | None = None,
+    max_connections: int = MAX_CONNECTIONS,
+) -> asyncio.Server | SecuredListener:
+    """Listen on `address` and pass requests to 127.0.0.1:`target_port`."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    most = max(min(max_connections, (files - RESERVED_FILES) // 2), 1)
+    served = passing(target_port, passes, watch, ConnectionLimits(most, (most + 1) // 2, 0))
+    return await listened(*address, served, certificate)
+
+
+def passing(
+    target_port: int, passes: Passes, watch: Watch | None, limits: ConnectionLimits[Connection]
+) -> Served:
+    """What serves a connection by passing its requests to 127.0.0.1:`target_port`."""
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            store = await asyncio.open_connection(TARGET_HOST, target_port)
+        except OSError:
+            writer.close()
+            return
+        connection = Connection((reader, writer), store, passes, watch, limits)
+        try:
+            shed = limits.add(connection)
+        except ConnectionLimitError as error:
+            refusal = S3Refusal(503, "SlowDown", f"{error} Try again in a moment.")
+            writer.write(error_answer(refusal, new_request_id(), has_body=True))
+            store[1].close()
+            writer.close()
+            return
+        if shed is not None:
+            shed.abort()
+        try:
+            await connection.serve()
+        finally:
+            limits.remove(connection)
+
+    return connected
+
+
+async def copy_bytes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Copy bytes until either side ends."""
+    try:
+        while chunk := await reader.read(CHUNK_BYTES):
+            writer.write(chunk)
+            await writer.drain()
+    except OSError:
+        writer.close()
+
+
+async def copy_exactly(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, num_bytes: int
+) -> None:
+    """Copy so many bytes; raises IncompleteReadError where the reader ends before."""
+    left = num_bytes
+    while left:
+        chunk = await reader.read(min(left, CHUNK_BYTES))
+        if not chunk:
+            raise asyncio.IncompleteReadError(b"", left)
+        left -= len(chunk)
+        writer.write(chunk)
+        await writer.drain()
+
+
+async def serve(home: Home, target_port: int) -> None:
+    """Pass requests until this process is ended, and answer its supervisor."""
+    config, credentials, clock = load_config(home), load_credentials(home), SystemClock()
+    store = StoreClient(f"http://{TARGET_HOST}:{target_port}", own_key(credentials), clock)
+    mounts = control_mounts(home, config, credentials)
+    passage = Passage(credentials, KmsKeys(config, credentials, mounts), store, clock)
+    file = EventFile(home.object_events)
+    watch = Watch(config, credentials, passage, store, file, clock, mounts)
+    report = control_reporter(config, credentials, mounts)
+    sender = EventSender(file, watch.events.noted, clock, report)
+    address, certificate = (config.host, config.s3_port), certificate_of(config)
+    async with await start_proxy(
+        address, target_port, passage.passed, watch, certificate
+    ) as server:
+        name = "reporting events to control"
+        reporting = asyncio.create_task(run_again(name, sender.run, RETRY_S, clock))
+        heartbeats = asyncio.create_task(answer_heartbeats())
+        try:
+            await server.serve_forever()
+        finally:
+            heartbeats.cancel()
+            reporting.cancel()
+            file.close()
+
+
+def main() -> None:
+    """Parse the arguments and run; exit code 1 and a line on standard error when it cannot."""
+    parser = argparse.ArgumentParser(prog="python -m hostelry.s3.proxy", description=__doc__)
+    parser.add_argument("--home", type=Path, required=True, help="the home folder")
+    parser.add_argument("--target", type=int, required=True, help="the object store's own port")
+    arguments = parser.parse_args()
+    home = Home(arguments.home)
+    configure_logging("s3door", log_format=log_format(home))
+    try:
+        asyncio.run(serve(home, arguments.target))
+    except (OSError, TerminalError) as error:
+        sys.exit(f"the S3 port cannot be served: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""A cell router's process, which `hostelry cells router` runs in the foreground.
+
+It keeps nothing: any number may run beside each other, behind any load balancer.
+"""
+
+import asyncio
+import logging
+import resource
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvloop
+
+from hostelry.base.clock import SystemClock
+from hostelry.base.errors import TerminalError
+from hostelry.base.file_stamp import Stamp, stamp_of
+from hostelry.base.recurring import run_periodically
+from hostelry.base.stop_event import stop_event
+from hostelry.cells.assignment import Assignment
+from hostelry.cells.assignment_file import assignment_of, read_document
+from hostelry.cells.router import CellRouter
+from hostelry.gateway.http.reader import HttpLimits
+from hostelry.gateway.http.server import HttpServer
+from hostelry.gateway.http.upstream import UpstreamPool
+from hostelry.home.ports import bind, url_host
+from hostelry.services.worker_parts import first_to_end, raise_file_limit
+
+log = logging.getLogger(__name__)
+LOOK_EVERY_S = 0.5  # at the file
+STOP_GRACE_S = 60.0  # for requests under way
+RESERVED_FILES = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellRouterConfig:
+    """What a cell router is started with."""
+
+    file: Path
+    host: str
+    port: int
+    max_body_bytes: int
+
+
+class AssignmentFile:
+    """The assignment as the file has it; the last good one where that cannot be read.
+
+    Raises TerminalError where it cannot be read at the start.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stamp: Stamp | None = stamp_of(path)
+        self._assignment = assignment_of(read_document(path))
+
+    def current(self) -> Assignment:
+        """The newest good assignment."""
+        return self._assignment
+
+    async def look(self) -> None:
+        """Read the file again where it has changed."""
+        stamp = stamp_of(self._path)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self._assignment = assignment_of(await asyncio.to_thread(read_document, self._path))
+        except TerminalError as error:
+            log.warning("the last good assignment stays in use: %s", error)
+            return
+        log.info("a new assignment of %d cells", len(self._assignment.cells))
+
+
+async def serve(config: CellRouterConfig, ready: Callable[[str], None]) -> None:
+    """Route until SIGTERM or SIGINT, then finish what is under way; `ready` gets the URL."""
+    file = AssignmentFile(config.file)
+    pool = UpstreamPool()
+    router = CellRouter(file.current, pool)
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    limits = HttpLimits(
+        max_body_bytes=config.max_body_bytes,
+        max_connections=max((files - RESERVED_FILES) // 2, 1),
+        max_unverified_bytes=max(HttpLimits().max_unverified_bytes, 4 * config.max_body_bytes),
+    )
+    server = HttpServer(router.handle, router.refusal_answer, limits, SystemClock())
+    listening = bind(config.host, config.port)
+    port = listening.getsockname()[1]
+    loop, stopping = asyncio.get_running_loop(), stop_event()
+    await server.start(listening)
+    ready(f"http://{url_host(config.host)}:{port}")
+    tasks = {
+        "looking at the assignment": loop.create_task(
+            run_periodically("looking at the assignment", file.look, LOOK_EVERY_S)
+        ),
+        "looking at time limits": loop.create_task(server.sweep_forever()),
+    }
+    cause = await first_to_end(tasks, stopping)
+    log.info("closing: %d connections", server.num_connections)
+    await server.stop(STOP_GRACE_S)
+    for task in tasks.values():
+        task.cancel()
+    await asyncio.gather(*tasks.values(), return_exceptions=True)
+    pool.close()
+    if cause is not None:
+        raise TerminalError(cause)
+
+
+def run_cell_router(config: CellRouterConfig, ready: Callable[[str], None]) -> None:
+    """Run until a signal; raises TerminalError or OSError where it cannot."""
+    raise_file_limit()
+    uvloop.run(serve(config, ready))

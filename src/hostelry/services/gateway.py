@@ -1,0 +1,453 @@
+"""The gateway process: wires a worker and serves until a signal ends it.
+
+``python -m hostelry.services.gateway --home DIR [--worker N --listen-fd FD]``
+"""
+
+import argparse
+import asyncio
+import gc
+import logging
+import os
+import random
+import resource
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import uvloop
+
+from hostelry.aws.async_runtime import parse_async_invocation
+from hostelry.aws.models import CONTROL_SERVICES, service_model
+from hostelry.aws.runtime import parse_invocation
+from hostelry.aws.sigv4 import Secret, Verifier
+from hostelry.aws.temporary_keys import TokenSeal
+from hostelry.base import tls
+from hostelry.base.clock import Clock, SystemClock, monotonic_ns, monotonic_s
+from hostelry.base.errors import TerminalError
+from hostelry.base.http import HttpRequest
+from hostelry.base.logging import configure_logging
+from hostelry.base.private_file import write_whole
+from hostelry.base.recurring import run_periodically
+from hostelry.base.stop_event import stop_event
+from hostelry.cluster.control_access import control_access
+from hostelry.domain.scope import Scope
+from hostelry.gateway.answer_pairs import AnswerPairs
+from hostelry.gateway.balancing.load_balancer import LoadBalancer
+from hostelry.gateway.balancing.model_balancer import Balancers, ModelBalancer
+from hostelry.gateway.balancing.model_homes import ModelHomes
+from hostelry.gateway.balancing.outstanding import InFlightCounts, Outstanding
+from hostelry.gateway.capture.capture import RequestCapture
+from hostelry.gateway.capture.report_sender import REPORT_S, CaptureReportSender
+from hostelry.gateway.control_client import ControlClient, HttpControlClient, NoControl
+from hostelry.gateway.dispatcher import Dispatcher
+from hostelry.gateway.handlers.async_runtime import AsyncRuntimeHandler
+from hostelry.gateway.handlers.callers import Callers
+from hostelry.gateway.handlers.completions import Completions
+from hostelry.gateway.handlers.console import ConsoleHandler
+from hostelry.gateway.handlers.control import ControlHandler
+from hostelry.gateway.handlers.metrics import MetricsHandler
+from hostelry.gateway.handlers.openai import OpenAiHandler
+from hostelry.gateway.handlers.openai_batches import UPLOADS, OpenAiBatchHandler
+from hostelry.gateway.handlers.runtime import InvocationLimits, RuntimeHandler
+from hostelry.gateway.handlers.tapped import RequestTaps
+from hostelry.gateway.handlers.traces import TracesHandler
+from hostelry.gateway.http.acceptor import NoPeers, Peers
+from hostelry.gateway.http.reader import HttpLimits
+from hostelry.gateway.http.server import HttpServer
+from hostelry.gateway.http.upstream import UpstreamPool
+from hostelry.gateway.jobs_client import HttpJobsClient
+from hostelry.gateway.metering.load_sender import LoadSender
+from hostelry.gateway.metering.meter import Meter
+from hostelry.gateway.mirror import MAX_IN_FLIGHT, ShadowMirror
+from hostelry.gateway.mirroring.handover import MirrorHandover
+from hostelry.gateway.mirroring.intake import MirrorIntake, OwnMirror
+from hostelry.gateway.mirroring.port import MirrorPort
+from hostelry.gateway.mirroring.tap_defects import TapDefects
+from hostelry.gateway.mirroring.turns import ShadowTurns
+from hostelry.gateway.queueing.pending_queue import PendingQueue
+from hostelry.gateway.queueing.request_queues import QueueLimits
+from hostelry.gateway.routes import PublishedRoutes, RouteFile, RouteSource
+from hostelry.gateway.shared.counts import SharedCounts
+from hostelry.gateway.shared.peer_workers import PeerWorkers
+from hostelry.gateway.tracing.call_ring import CallRing
+from hostelry.home.heartbeat import answer_heartbeats, connected
+from hostelry.home.home import (
+    Credentials,
+    Home,
+    UpConfig,
+    load_config,
+    load_credentials,
+    log_format,
+)
+from hostelry.home.https_option import certificate_of
+from hostelry.home.ports import bind, is_loopback
+from hostelry.home.run_file import gateway_name
+from hostelry.processes.gateway_workers import open_table
+from hostelry.routing.even_draws import EvenDraws
+from hostelry.services.gateway_memory import GatewayMemory, own_memory, shared_memory
+from hostelry.services.otel_traces import TraceExport, trace_export
+from hostelry.services.worker_parts import (
+    REPORTS_IDLE_S,
+    capture_sender,
+    exchanged_sessions,
+    first_to_end,
+    load_sender,
+    mirror_limits,
+    raise_file_limit,
+    spool_of,
+)
+from hostelry.services.worker_traces import AllWorkers, OneWorker
+
+log = logging.getLogger("hostelry.services.gateway")  # it runs as __main__
+STOP_GRACE_S = 10.0
+RESERVED_FILES = 128 + MAX_IN_FLIGHT  # descriptors that a worker opens for itself, and for shadows
+TIDY_PAUSE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gateway:
+    """A wired gateway: dispatcher, queue of requests without a copy, meter of load, and taps.
+
+    `calls` are those that were noted.
+    """
+
+    dispatcher: Dispatcher
+    pending_queue: PendingQueue
+    meter: Meter
+    capture: RequestCapture
+    mirror: MirrorPort
+    calls: CallRing
+
+
+def build_gateway(
+    config: UpConfig,
+    credentials: Credentials,
+    routes: RouteSource,
+    pool: UpstreamPool,
+    counts: InFlightCounts | None = None,
+    memory: GatewayMemory | None = None,
+    control: ControlClient | None = None,
+) -> Gateway:
+    """A gateway over `routes`.
+
+    Without `counts` and `memory` this process has its own; without `control` no wake is sent.
+    """
+    clock = SystemClock()
+    memory = memory or own_memory(clock.now)
+    control = control or NoControl()
+    to_control = memory.to_control(pool)
+    callers = callers_of(config, credentials, clock)
+    draw = random.Random().random
+    outstanding = counts or Outstanding()
+    copies = LoadBalancer(pool, outstanding, draw, monotonic_s, memory.places)
+    models = ModelBalancer(copies, pool, outstanding, ModelHomes(monotonic_s), monotonic_s)
+    balancers = Balancers(
+        counts=outstanding, copies=copies, models=models, sessions=memory.sessions
+    )
+    capture = RequestCapture(memory.spool, draw, clock)
+    meter = Meter(clock.now)
+    pending_queue = PendingQueue(
+        routes, control, outstanding, queue_limits(config), clock, monotonic_s, meter
+    )
+    limits = invocation_limits(config)
+    mirror = mirror_of(config, memory, pool, meter, capture, draw)
+    calls = memory.calls
+    taps = RequestTaps(
+        capture=capture,
+        mirror=mirror,
+        not_mirrored=meter.dropped,
+        defects=TapDefects(monotonic_s),
+        calls=calls,
+    )
+    dispatcher = Dispatcher(
+        runtime=RuntimeHandler(
+            callers, routes, balancers, pending_queue, limits, EvenDraws(draw()), taps
+        ),
+        openai=OpenAiHandler(
+            callers,
+            routes,
+            Completions(routes, copies, pending_queue, config.stream_timeout_s),
+            config.max_body_bytes,
+            calls,
+        ),
+        openai_batches=OpenAiBatchHandler(
+            callers=callers,
+            pool=pool,
+            address=config.jobs_url,
+            internal_key=credentials.internal_key,
+        ),
+        control=ControlHandler(callers, to_control, config.control_url, credentials.internal_key),
+        async_runtime=AsyncRuntimeHandler(
+            callers=callers,
+            routes=routes,
+            control=control,
+            jobs=HttpJobsClient(pool, config.jobs_url, credentials.internal_key),
+            clock=clock,
+        ),
+        metrics=MetricsHandler(callers, to_control, config.control_url, credentials.internal_key),
+        traces=TracesHandler(callers, credentials.internal_key, memory.workers or OneWorker(calls)),
+        console=console_handler(config, credentials, pool),
+        calls=calls,
+        why_unhealthy=lambda: why_unhealthy(routes, memory.is_draining()),
+        own_names=frozenset({config.host}) if config.insecure_no_auth else None,
+    )
+    return Gateway(
+        dispatcher=dispatcher,
+        pending_queue=pending_queue,
+        meter=meter,
+        capture=capture,
+        mirror=mirror,
+        calls=calls,
+    )
+
+
+def why_unhealthy(routes: RouteSource, is_draining: bool) -> str | None:
+    """The reason why a load balancer should not send requests here; None where it may."""
+    if is_draining:
+        return "draining: requests are served until this gateway stops"
+    if not routes.table.version:
+        return "no routes yet: control has not published any"
+    return None
+
+
+def console_handler(
+    config: UpConfig, credentials: Credentials, pool: UpstreamPool
+) -> ConsoleHandler | None:
+    """The passage to the console; None where the platform serves none."""
+    if not config.has_console:
+        return None
+    return ConsoleHandler(
+        pool=pool,
+        address=config.console_address,
+        internal_key=credentials.internal_key,
+        is_secure=config.https_cert is not None,
+    )
+
+
+def invocation_limits(config: UpConfig) -> InvocationLimits:
+    """Limits of one invocation."""
+    return InvocationLimits(
+        max_answer_bytes=config.max_body_bytes,
+        invoke_timeout_s=config.invoke_timeout_s,
+        stream_timeout_s=config.stream_timeout_s,
+    )
+
+
+def mirror_of(
+    config: UpConfig,
+    memory: GatewayMemory,
+    pool: UpstreamPool,
+    meter: Meter,
+    capture: RequestCapture,
+    draw: Callable[[], float],
+) -> MirrorPort:
+    """The line to the mirror process; without one, requests are mirrored here."""
+    turns = ShadowTurns(draw)
+    if memory.mirror is not None:
+        return MirrorHandover(memory.mirror, turns, meter.dropped, monotonic_s)
+    mirror = ShadowMirror(pool, meter, mirror_limits(config), draw, monotonic_s)
+    return OwnMirror(MirrorIntake(mirror, capture, AnswerPairs(meter, monotonic_s)), turns)
+
+
+def callers_of(config: UpConfig, credentials: Credentials, clock: Clock) -> Callers:
+    """Who may call: holders of the owner's keys, and of temporary ones."""
+    secrets = {
+        credentials.access_key_id: Secret(
+            secret_access_key=credentials.secret_access_key, account_id=credentials.account_id
+        )
+    }
+    return Callers(
+        Verifier(
+            secrets.get,
+            seal=TokenSeal(credentials.internal_key),
+            is_private=bool(config.https_cert) or is_loopback(config.host),
+        ),
+        Scope(credentials.account_id, credentials.region),
+        credentials.openai_api_key,
+        config.insecure_no_auth,
+        clock.now,
+    )
+
+
+def http_limits(config: UpConfig, max_files: int) -> HttpLimits:
+    """The limits of clients of this worker, which may have `max_files` descriptors open.
+
+    The memory for requests of unverified senders is shared by the workers.
+    """
+    unverified_bytes = config.unproven_bytes // max(config.gateway_workers, 1)
+    # Each client connection may need another one to a copy.
+    room = max((max_files - RESERVED_FILES) // 2, 1)
+    return HttpLimits(
+        max_body_bytes=config.max_body_bytes,
+        max_connections=min(config.max_connections, room),
+        max_unverified_bytes=max(unverified_bytes, 4 * config.max_body_bytes),
+        streamed_bodies=UPLOADS,
+    )
+
+
+def queue_limits(config: UpConfig) -> QueueLimits:
+    """This worker's share of the requests that the gateway may hold."""
+    limits = QueueLimits(
+        max_requests=config.hold_requests,
+        max_requests_each=config.hold_requests_each,
+        max_bytes=config.hold_bytes,
+        limit_s=config.hold_limit_s,
+    )
+    return limits.share(config.gateway_workers)
+
+
+def workers_of(home: Home, config: UpConfig, worker: int) -> tuple[InFlightCounts, Peers]:
+    """The counts that this worker shares, and its peer workers; `worker` is from 1."""
+    table = open_table(home, config)
+    if table is None:
+        return Outstanding(), NoPeers()
+    counts = SharedCounts(table, worker - 1)
+    return counts, PeerWorkers(table, worker - 1, monotonic_ns)
+
+
+def warm_up() -> None:
+    """Load the service models and exempt them from garbage collection.
+
+    Loading takes 0.2 s, in which a worker that serves would stall every stream.
+    """
+    for service in CONTROL_SERVICES:
+        service_model(service)
+    for action in ("invocations", "invocations-response-stream"):
+        parse_invocation(HttpRequest("POST", f"/endpoints/any/{action}"))
+    parse_async_invocation(HttpRequest("POST", "/endpoints/any/async-invocations", body=b"{}"))
+    gc.collect()
+    gc.freeze()
+
+
+async def serve(home: Home, worker: int, listening: socket.socket | None) -> None:
+    """Serve until SIGTERM or SIGINT, then finish what is under way.
+
+    `listening` is the socket that workers share; None where this one binds its own.
+    """
+    config, credentials = load_config(home), load_credentials(home)
+    tls.use(home.tls)
+    warm_up()
+    clock = SystemClock()
+    pool = UpstreamPool()
+    to_control = control_access(home, config, credentials, pool)
+    routes = PublishedRoutes(
+        to_control(pool),
+        config.control_url,
+        credentials.internal_key,
+        RouteFile(home.routes, write_whole),
+        clock,
+        config.copies_proxy,
+    )
+    counts, peers = workers_of(home, config, worker)
+    name, key = gateway_name(worker), credentials.internal_key
+    spans = trace_export(name, clock, os.environ)
+    exchanged = exchanged_sessions(config, credentials, pool, clock.now)
+    memory = shared_memory(home, config, clock.now, spans, exchanged)
+    workers = AllWorkers(home, config.gateway_workers, worker, memory.calls)
+    memory = replace(
+        memory,
+        spool=spool_of(home, config, name),
+        mirror=partial(connected, home.mirror) if config.mirror_process else None,
+        workers=workers,
+        is_draining=home.draining.exists,
+        to_control=to_control,
+    )
+    control = HttpControlClient(to_control(pool), config.control_url, key, monotonic_s)
+    gateway = build_gateway(config, credentials, routes, pool, counts, memory, control)
+    server = HttpServer(
+        gateway.dispatcher.handle,
+        gateway.dispatcher.refusal_answer,
+        http_limits(config, resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
+        clock,
+        peers,
+        gateway.dispatcher.admit,
+    )
+    loop, stopping = asyncio.get_running_loop(), stop_event()
+    listener = listening or bind(config.host, config.gateway_port)
+    await server.start(listener, certificate_of(config))
+    log.info("listening at %s", config.client_url)
+    if config.insecure_no_auth:
+        log.warning("signatures are not required: any client that can connect acts as the owner")
+    heartbeats = loop.create_task(answer_heartbeats(listener, workers.answer_line))
+    reports = UpstreamPool(REPORTS_IDLE_S)
+    sender = load_sender(config, credentials, gateway.meter, name, to_control(reports))
+    captured = capture_sender(config, credentials, gateway.capture, name, to_control(reports))
+    tasks = {
+        "following routes": loop.create_task(routes.follow()),
+        "dropping old counts": loop.create_task(tidy(routes, counts)),
+        "keeping time for held requests": loop.create_task(gateway.pending_queue.run()),
+        "reporting load": loop.create_task(sender.run()),
+        "looking at time limits": loop.create_task(server.sweep_forever()),
+        "writing captured requests": loop.create_task(gateway.capture.run()),
+        "reporting data capture": loop.create_task(
+            run_periodically("reporting data capture", captured.send, REPORT_S)
+        ),
+    }
+    if spans is not None:
+        tasks["exporting traces"] = loop.create_task(spans.run())
+    cause = await first_to_end(tasks, stopping)
+    log.info("closing: %d connections", server.num_connections)
+    await server.stop(STOP_GRACE_S)
+    await gateway.mirror.close()
+    for task in tasks.values():
+        task.cancel()
+    await asyncio.gather(*tasks.values(), return_exceptions=True)
+    await send_last(gateway, sender, captured, spans)
+    reports.close()
+    pool.close()
+    heartbeats.cancel()
+    if cause is not None:
+        raise TerminalError(cause)
+
+
+async def send_last(
+    gateway: Gateway,
+    sender: LoadSender,
+    captured: CaptureReportSender,
+    spans: TraceExport | None,
+) -> None:
+    """Send what the worker has noted and not sent yet."""
+    await gateway.capture.finish()
+    await sender.finish()
+    await captured.send()
+    if spans is not None:
+        await spans.finish()
+
+
+async def tidy(routes: RouteSource, counts: InFlightCounts) -> None:
+    """Drop the counts of copies that have left the routes, until cancelled."""
+    seen = None
+
+    async def look() -> None:
+        nonlocal seen
+        table = routes.table
+        if table is not seen:
+            counts.retain(table.counted_ids())
+            seen = table
+
+    await run_periodically("dropping counts of gone copies", look, TIDY_PAUSE_S)
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--home", type=Path, required=True, help="the hostelry's home folder")
+    parser.add_argument("--worker", type=int, default=1, help="this worker's number, from 1")
+    parser.add_argument("--listen-fd", type=int, help="the inherited socket; else one is bound")
+    arguments = parser.parse_args()
+    home = Home(arguments.home)
+    configure_logging(f"gateway-{arguments.worker}", log_format=log_format(home))
+    raise_file_limit()
+    inherited = arguments.listen_fd
+    listening = None if inherited is None else socket.socket(fileno=inherited)
+    try:
+        uvloop.run(serve(home, arguments.worker, listening))
+    except (OSError, TerminalError) as error:
+        sys.exit(f"the gateway cannot run: {error}")
+
+
+if __name__ == "__main__":
+    main()

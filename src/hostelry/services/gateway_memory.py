@@ -1,0 +1,84 @@
+"""Memory of a gateway worker: sessions and adapter locations, shared with its peers; its calls."""
+
+import logging
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hostelry.base.clock import monotonic_ns
+from hostelry.gateway.balancing.adapter_places import AdapterPlaces
+from hostelry.gateway.balancing.sessions import SessionDict, Sessions, SessionTable
+from hostelry.gateway.capture.spool import Spool
+from hostelry.gateway.handlers.traces import GatewayWorkers
+from hostelry.gateway.http.upstream import Upstream
+from hostelry.gateway.shared.map import SharedMap
+from hostelry.gateway.shared.mapped_file import LockedError
+from hostelry.gateway.shared.session_exchange import SharedSessions
+from hostelry.gateway.tracing.call_ring import CallRing, CallSink
+from hostelry.home.home import Home, UpConfig
+
+log = logging.getLogger(__name__)
+NUM_PLACES = 65536  # adapters on copies; 4 MB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayMemory:
+    """Sessions, the copies that adapters are on, captured requests on disk, and noted calls.
+
+    Without `spool` nothing is captured. `mirror` connects to the mirror process; without it the
+    worker mirrors requests itself. Without `workers` this is the only one. While the gateway
+    `is_draining` a load balancer is to send nothing more to it. `to_control` is how requests to
+    control are sent.
+    """
+
+    sessions: Sessions
+    places: AdapterPlaces
+    calls: CallRing
+    spool: Spool | None = None
+    mirror: Callable[[], socket.socket] | None = None
+    workers: GatewayWorkers | None = None
+    is_draining: Callable[[], bool] = lambda: False
+    to_control: Callable[[Upstream], Upstream] = lambda pool: pool
+
+
+def own_memory(now: Callable[[], float]) -> GatewayMemory:
+    """Memory of this process alone, lost at its end; `now` is seconds since the epoch."""
+    return GatewayMemory(
+        sessions=Sessions(SessionDict(now), now),
+        places=AdapterPlaces(now),
+        calls=CallRing(now, monotonic_ns),
+    )
+
+
+def shared_memory(
+    home: Home,
+    config: UpConfig,
+    now: Callable[[], float],
+    sink: CallSink | None = None,
+    exchanged: Callable[[SessionTable], SharedSessions] | None = None,
+) -> GatewayMemory:
+    """Memory of all workers, which sessions outlive; what cannot be shared is this process's.
+
+    `sink` gets each noted call besides. `exchanged` is the table shared with other hosts.
+    """
+    num_workers = config.gateway_workers
+    sessions: SessionTable = _open(home.sessions, now) or SessionDict(now)
+    fetch = None
+    if exchanged is not None:
+        sessions = shared = exchanged(sessions)
+        fetch = shared.fetch
+    board = _open(home.adapter_places, now, NUM_PLACES) if num_workers > 1 else None
+    return GatewayMemory(
+        sessions=Sessions(sessions, now, fetch),
+        places=AdapterPlaces(now, board, num_workers=num_workers),
+        calls=CallRing(now, monotonic_ns, sink=sink),
+    )
+
+
+def _open(path: Path, now: Callable[[], float], capacity: int = 16384) -> SharedMap | None:
+    try:
+        return SharedMap(path, now, capacity)
+    except (OSError, LockedError) as error:
+        log.warning("%s cannot be opened (%s): each gateway worker has its own memory", path, error)
+        return None

@@ -1,0 +1,121 @@
+"""Batches of OpenAI's API in the jobs process, wired: their work, and the API in front of it."""
+
+import asyncio
+import random
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hostelry.base.clock import Clock, monotonic_s
+from hostelry.gateway.balancing.load_balancer import LoadBalancer
+from hostelry.gateway.balancing.outstanding import Outstanding
+from hostelry.gateway.control_client import HttpControlClient
+from hostelry.gateway.handlers.completions import Completions
+from hostelry.gateway.http.upstream import Upstream, UpstreamPool
+from hostelry.gateway.metering.meter import Meter
+from hostelry.gateway.queueing.pending_queue import PendingQueue
+from hostelry.gateway.queueing.request_queues import QueueLimits
+from hostelry.gateway.routes import RouteSource
+from hostelry.home.home import Credentials, Home, UpConfig
+from hostelry.jobs.batches.batch_claims import BatchClaims
+from hostelry.jobs.batches.batch_run import BatchDeps
+from hostelry.jobs.batches.batch_work import BatchWork
+from hostelry.jobs.batches.copy_sizes import CopySizes
+from hostelry.jobs.batches.file_folder import FileFolder
+from hostelry.jobs.batches.file_room import FileRoom
+from hostelry.jobs.batches.file_store import FileStore
+from hostelry.jobs.batches.line_calls import LineCalls
+from hostelry.jobs.batches.line_queue import SharedPools
+from hostelry.jobs.batches.openai_api import OpenAiFilesApi
+from hostelry.jobs.batches.rows import BatchRows
+from hostelry.jobs.batches.shared_files import SharedFiles
+from hostelry.jobs.batches.shared_rows import SharedBatchRows
+from hostelry.services.gateway_memory import own_memory
+from hostelry.store.database import Database
+
+# What waits for a copy is bounded by the batches themselves.
+WAITING = QueueLimits(max_requests=100_000, max_requests_each=100_000, max_bytes=8 * 1024**3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobBatches:
+    """Batches in this process."""
+
+    work: BatchWork
+    api: OpenAiFilesApi
+    pending_queue: PendingQueue
+    files: FileStore
+
+    async def sweep(self) -> None:
+        """Forget what is over, of all hosts."""
+        await self.work.sweep()
+        if isinstance(self.files, SharedFiles):
+            await asyncio.to_thread(self.files.sweep)
+
+    def tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:
+        """What runs until it is cancelled, by name."""
+        return {**self.work.tasks(), "holding lines of batches": self.pending_queue.run()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessParts:
+    """What the process has of its own: connections to copies and to the platform among it.
+
+    `database` is that of all hosts, of which this is `host`; None where there is one.
+    """
+
+    database: Database
+    host: str | None
+    routes: RouteSource
+    copies: UpstreamPool
+    platform: UpstreamPool
+    control: Upstream
+    meter: Meter
+    clock: Clock
+
+
+def build_batches(
+    home: Home, config: UpConfig, credentials: Credentials, parts: ProcessParts
+) -> JobBatches:
+    """Batches: on this machine, or with their files in the database that hosts share."""
+    routes, copies, meter, clock = parts.routes, parts.copies, parts.meter, parts.clock
+    outstanding = Outstanding()
+    control = HttpControlClient(
+        parts.control, config.control_url, credentials.internal_key, monotonic_s
+    )
+    pending_queue = PendingQueue(routes, control, outstanding, WAITING, clock, monotonic_s, meter)
+    places = own_memory(clock.now).places
+    balancer = LoadBalancer(copies, outstanding, random.Random().random, monotonic_s, places)
+    completions = Completions(routes, balancer, pending_queue, config.stream_timeout_s)
+    rows, files, claims = kept_batches(home, parts)
+    work = BatchWork(
+        BatchDeps(
+            rows=rows,
+            files=files,
+            routes=routes,
+            calls=LineCalls(completions, config.max_body_bytes),
+            sizes=CopySizes(copies, lambda: work.wake()),
+            pools=SharedPools(),
+            clock=clock,
+            max_line_bytes=config.max_body_bytes,
+        ),
+        claims,
+    )
+    room = FileRoom(rows, config.files_bytes)
+    api = OpenAiFilesApi(rows=rows, files=files, room=room, work=work, clock=clock)
+    return JobBatches(work=work, api=api, pending_queue=pending_queue, files=files)
+
+
+def kept_batches(
+    home: Home, parts: ProcessParts
+) -> tuple[BatchRows, FileStore, BatchClaims | None]:
+    """Where rows and bytes are, without what an earlier process left; who runs which batch."""
+    if parts.host is None:
+        rows, folder = BatchRows(parts.database), FileFolder(home.files)
+        folder.retain(rows.file_ids())
+        return rows, folder, None
+    files = SharedFiles(parts.database, parts.host, home.files, parts.clock)
+    files.give_up_own()
+    claims = BatchClaims(parts.database, parts.host)
+    claims.give_back()
+    return SharedBatchRows(parts.database, parts.host), files, claims

@@ -1,0 +1,69 @@
+"""Data capture in the process for jobs: its own requests to files, and files of all to objects."""
+
+import random
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hostelry.base.recurring import run_guarded, run_periodically
+from hostelry.domain.capture_report import CaptureCounts
+from hostelry.domain.load import LoadKey
+from hostelry.gateway.capture.capture import RequestCapture
+from hostelry.gateway.capture.report_sender import REPORT_S, CaptureReportSender
+from hostelry.home.home import Home, UpConfig
+from hostelry.jobs.capture.spool_folder import SpoolFolder
+from hostelry.jobs.capture.uploads import LOOK_S, CaptureUploads
+from hostelry.jobs.objects.object_store import ObjectStore
+from hostelry.services.job_batches import ProcessParts
+from hostelry.services.worker_parts import reporter_name, spool_of
+
+REPORTER = "jobs"
+REPORTING = "reporting data capture"
+UPLOADING = "uploading captured requests"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobCapture:
+    """The parts; `requests` takes what this process sends to copies."""
+
+    requests: RequestCapture
+    uploads: CaptureUploads
+    sender: CaptureReportSender
+
+    def tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:
+        """What runs until it is cancelled, by name."""
+        return {
+            "writing captured requests": self.requests.run(),
+            UPLOADING: run_periodically(UPLOADING, self.uploads.look, LOOK_S),
+            REPORTING: run_periodically(REPORTING, self.sender.send, REPORT_S),
+        }
+
+    async def finish(self) -> None:
+        """Write what is left, for the next process to upload; nothing is captured any more."""
+        await run_guarded("the last captured requests", self.requests.finish)
+        await run_guarded("the last report of data capture", self.sender.send)
+
+
+def build_capture(
+    home: Home, config: UpConfig, internal_key: str, store: ObjectStore, parts: ProcessParts
+) -> JobCapture:
+    """Data capture with the process's own spool files, and the uploads of every process's."""
+    clock = parts.clock
+    requests = RequestCapture(spool_of(home, config, REPORTER), random.Random().random, clock)
+    uploads = CaptureUploads(SpoolFolder(home.capture), store, clock)
+
+    def counts() -> Mapping[LoadKey, CaptureCounts]:
+        found = uploads.counts()
+        for key, counted in requests.counts().items():
+            found.setdefault(key, CaptureCounts()).add(counted)
+        return found
+
+    sender = CaptureReportSender(
+        reporter_name(config, REPORTER),
+        counts,
+        parts.control,
+        config.control_url,
+        internal_key,
+        clock,
+    )
+    return JobCapture(requests=requests, uploads=uploads, sender=sender)

@@ -1,0 +1,110 @@
+"""Parts of the processes that send requests to copies: gateway workers, the mirror, jobs."""
+
+import asyncio
+import logging
+import resource
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from hostelry.base.clock import SystemClock
+from hostelry.gateway.balancing.sessions import SessionTable
+from hostelry.gateway.capture.capture import RequestCapture
+from hostelry.gateway.capture.report_sender import CaptureReportSender
+from hostelry.gateway.capture.spool import Spool, SpoolLimits, remove_unfinished
+from hostelry.gateway.http.upstream import Timeouts, Upstream
+from hostelry.gateway.metering.load_backlog import LoadBacklog
+from hostelry.gateway.metering.load_sender import LoadSender
+from hostelry.gateway.metering.meter import Meter
+from hostelry.gateway.mirror import MirrorLimits
+from hostelry.gateway.shared.session_exchange import SharedSessions
+from hostelry.home.home import Credentials, Home, UpConfig
+
+log = logging.getLogger(__name__)
+LEAST_ROLL_S = 1.0
+REPORTS_IDLE_S = 30.0  # an idle connection to control for load reports is kept so long
+OTHER_SPOOLS = 2  # those of the mirror process and of jobs
+
+
+async def first_to_end(
+    tasks: Mapping[str, asyncio.Task[None]], stopping: asyncio.Event
+) -> str | None:
+    """None once `stopping` is set; else which of `tasks` ended, and why: none should.
+
+    After a defect a new process is better than one that lacks a task.
+    """
+    asked_to_stop = asyncio.get_running_loop().create_task(stopping.wait())
+    await asyncio.wait((*tasks.values(), asked_to_stop), return_when=asyncio.FIRST_COMPLETED)
+    asked_to_stop.cancel()
+    if stopping.is_set():
+        return None
+    name, task = next((name, task) for name, task in tasks.items() if task.done())
+    defect = None if task.cancelled() else task.exception()
+    log.error("%s ended", name, exc_info=defect)
+    return f"{name} ended: {defect!r}"
+
+
+def load_sender(
+    config: UpConfig, credentials: Credentials, meter: Meter, process: str, pool: Upstream
+) -> LoadSender:
+    """The sender of the load that `meter` measures to control."""
+    clock = SystemClock()
+    backlog = LoadBacklog(reporter_name(config, process), clock.now())
+    return LoadSender(meter, backlog, pool, config.control_url, credentials.internal_key, clock)
+
+
+def exchanged_sessions(
+    config: UpConfig, credentials: Credentials, pool: Upstream, now: Callable[[], float]
+) -> Callable[[SessionTable], SharedSessions] | None:
+    """The sessions of this host and of others, over its table; None where there is no other."""
+    if not config.peer_port:
+        return None
+    key = credentials.internal_key
+    return lambda table: SharedSessions(table, pool, config.peers_url, key, now)
+
+
+def reporter_name(config: UpConfig, process: str) -> str:
+    """The name of a process in its reports, unique among those of all hosts."""
+    return f"{config.host_id}/{process}" if config.host_id else process
+
+
+def capture_sender(
+    config: UpConfig,
+    credentials: Credentials,
+    capture: RequestCapture,
+    process: str,
+    pool: Upstream,
+) -> CaptureReportSender:
+    """The sender of what `capture` counts to control."""
+    name, key = reporter_name(config, process), credentials.internal_key
+    clock = SystemClock()
+    return CaptureReportSender(name, capture.counts, pool, config.control_url, key, clock)
+
+
+def mirror_limits(config: UpConfig) -> MirrorLimits:
+    """The limits of one gateway worker's mirrored requests; answers have those of clients'."""
+    return MirrorLimits(
+        max_answer_bytes=config.max_body_bytes,
+        whole=Timeouts(total_s=config.invoke_timeout_s),
+        stream=Timeouts(total_s=config.stream_timeout_s),
+    )
+
+
+def spool_of(home: Home, config: UpConfig, process: str) -> Spool:
+    """A process's captured requests on disk; all workers, the mirror and jobs have 2 GiB."""
+    folder = home.capture / process
+    remove_unfinished(folder)
+    limits = SpoolLimits()
+    return Spool(
+        folder,
+        replace(
+            limits,
+            roll_s=max(limits.roll_s / config.pace, LEAST_ROLL_S),
+            total_bytes=limits.total_bytes // (config.gateway_workers + OTHER_SPOOLS),
+        ),
+    )
+
+
+def raise_file_limit() -> None:
+    """Raise the limit of open files to the hard limit."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

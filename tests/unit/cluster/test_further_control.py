@@ -1,0 +1,108 @@
+"""Needs of a control on a further host, and names of hosts."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hostelry.base.errors import HostelryError, RetryableError, TerminalError
+from hostelry.cluster.further_control import machine, why_not
+from hostelry.cluster.joined_hosts import (
+    STARTS_WITHIN_S,
+    JoinedHost,
+    check_name,
+    control_id,
+    host_id_of,
+    live_hosts,
+)
+from hostelry.home.home import UpConfig
+
+ON_RAY = UpConfig(
+    control_port=1,
+    fleet="ray",
+    store_url="postgresql://u:secret@db/h",
+    s3_endpoint="http://nas:9000",
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        pytest.param({}, None, id="Ray, a database and an S3 that every host reaches"),
+        pytest.param({"store_url": None}, "--store postgresql://", id="records in a file"),
+        pytest.param({"fleet": "local"}, "--fleet ray", id="instances on the first host"),
+        pytest.param({"s3_endpoint": None}, "--s3-endpoint URL", id="objects on the first host"),
+        pytest.param({"s3_endpoint": "http://[::1]:9"}, "--s3-endpoint names", id="S3 on loopback"),
+        pytest.param(
+            {"store_url": "postgresql://u@localhost/h"}, "--store names", id="a database on it"
+        ),
+        pytest.param({"store_url": "postgresql:///h"}, "--store names", id="one behind a socket"),
+        pytest.param(
+            {"store_url": "postgresql:///h?host=/run/p"}, "--store names", id="another socket"
+        ),
+        pytest.param({"store_url": "postgresql:///h?host=db"}, None, id="a host as a parameter"),
+        pytest.param(
+            {"ray_address": "127.0.0.1:6379"}, "--ray-address names", id="Ray on loopback"
+        ),
+    ],
+)
+def test_what_a_control_on_another_machine_needs(
+    changes: dict[str, Any], reason: str | None
+) -> None:
+    found = why_not(replace(ON_RAY, **changes), is_same_machine=False)
+    assert (found is None) is (reason is None), found
+    assert (reason or "") in (found or "")
+    assert "secret" not in (found or "")
+
+
+def test_a_control_on_the_same_machine_needs_a_database_alone() -> None:
+    local = replace(ON_RAY, fleet="local", s3_endpoint=None, store_url="postgresql:///h")
+    assert why_not(local, is_same_machine=True) is None
+    assert why_not(replace(local, store_url=None), is_same_machine=True) is not None
+
+
+def test_processes_of_one_machine_agree_on_it() -> None:
+    code = "from hostelry.cluster.further_control import machine; print(machine())"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == machine()
+
+
+def host(host_id: str, joined_at: float) -> JoinedHost:
+    return JoinedHost(role="gateway", host_id=host_id, joined_at=joined_at)
+
+
+@pytest.mark.parametrize(
+    ("holder", "live", "raised"),
+    [
+        pytest.param(None, set(), None, id="nobody's"),
+        pytest.param(host("me", 999.0), {"me"}, None, id="its own, as it joins again"),
+        pytest.param(host("other", 0.0), {"other"}, TerminalError, id="of one that runs"),
+        pytest.param(host("other", 0.0), {"me"}, None, id="of one that is gone"),
+        pytest.param(host("other", 999.0), set(), TerminalError, id="of one that is to start"),
+        pytest.param(host("other", 0.0), None, RetryableError, id="of one of which none knows"),
+        pytest.param(None, None, None, id="nobody's, whoever runs"),
+    ],
+)
+def test_whose_a_name_is(
+    holder: JoinedHost | None, live: set[str] | None, raised: type[HostelryError] | None
+) -> None:
+    asked = host("me", STARTS_WITHIN_S + 950.0)
+    if raised is None:
+        check_name("name", holder, asked, live)
+        return
+    with pytest.raises(raised, match="name"):
+        check_name("name", holder, asked, live)
+
+
+def test_a_controls_id_names_its_host_and_one_process() -> None:
+    one, other = (control_id("my-host", "a1b2c3d4e5f60718", os.getpid()) for _ in range(2))
+    assert one != other
+    assert one.startswith(f"my-host-{os.getpid()}-")
+    assert host_id_of(one) == "a1b2c3d4e5f60718"
+    assert host_id_of(control_id("my-host", "", 7)) == ""
+    members = {"members": [{"id": one}, {"id": "first-7-abcdef"}]}
+    assert live_hosts({"g"}, members) == {"g", "a1b2c3d4e5f60718", ""}
+    assert live_hosts(None, members) is None

@@ -1,0 +1,270 @@
+"""The control that a host's processes use: own control, or another one while that is away."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.unit.cluster.test_leader_proxy import (
+    Answering,
+    Controls,
+    answers,
+    breaks,
+    refuses,
+    reply,
+)
+
+from hostelry.base.clock import ManualClock
+from hostelry.cluster import own_control
+from hostelry.cluster.known_controls import known_controls
+from hostelry.cluster.leader_calls import NOT_LEADER
+from hostelry.cluster.leader_view import ControlAnswer, LeaderAnswer, LeaderView, ask_leader
+from hostelry.cluster.own_control import ControlUpstream, OwnControl, is_over, next_choice
+from hostelry.gateway.http.reply import ConnectError, ControlAwayError, Reply
+from hostelry.gateway.http.upstream import Timeouts
+from hostelry.home.home import Home, UpConfig
+
+OWN = "http://own"
+OWN_ADDRESS, OTHER, THIRD = (f"https://control@10.0.0.{it}:7443" for it in (2, 3, 4))
+
+
+def named(address: str, leader: str | None, epoch: int = 5) -> ControlAnswer:
+    return ControlAnswer(address=address, answer=LeaderAnswer(leader, epoch, [OWN_ADDRESS]))
+
+
+def silent(address: str) -> ControlAnswer:
+    return ControlAnswer(address=address, failure="refused")
+
+
+@pytest.mark.parametrize(
+    ("asked", "leader", "epoch"),
+    [
+        pytest.param([named(OWN, OWN_ADDRESS)], OWN, 5, id="own control leads"),
+        pytest.param([named(OWN, THIRD, 6)], OWN, 6, id="own control forwards to another"),
+        pytest.param([silent(OWN), named(OTHER, THIRD)], THIRD, 5, id="own control is away"),
+        pytest.param(
+            [named(OWN, None, 0), named(OTHER, THIRD)], THIRD, 5, id="it has lost the database"
+        ),
+        pytest.param(
+            [named(OWN, OWN_ADDRESS, 4), named(OTHER, THIRD)], THIRD, 5, id="it was frozen"
+        ),
+        pytest.param(
+            [silent(OWN), named(OTHER, OWN_ADDRESS)], OWN, 5, id="it is away, and leads still"
+        ),
+        pytest.param([silent(OWN), named(OTHER, None)], OWN, 5, id="none leads"),
+        pytest.param([silent(OWN), silent(OTHER)], OWN, 5, id="none answers"),
+        pytest.param([silent(OWN), named(OTHER, THIRD, 4)], OWN, 5, id="an older epoch"),
+        pytest.param([silent(OWN)], OWN, 5, id="no other is known"),
+        pytest.param(
+            [silent(OWN), named(OTHER, "http://10.0.0.9:80")],
+            OWN,
+            5,
+            id="the key goes to none in clear",
+        ),
+    ],
+)
+def test_where_requests_go(asked: Sequence[ControlAnswer], leader: str, epoch: int) -> None:
+    before = LeaderView(leader=OWN, epoch=5)
+    found = next_choice((OWN, OWN_ADDRESS), before, asked)
+    assert (found.leader, found.epoch) == (leader, epoch)
+
+
+@pytest.mark.parametrize(
+    ("before", "found", "over"),
+    [
+        pytest.param((OWN, 5), (THIRD, 5), True, id="own control is left"),
+        pytest.param((THIRD, 5), (OWN, 5), False, id="own control is back, the other leads on"),
+        pytest.param((THIRD, 5), (OWN, 6), True, id="own control is back, the other leads no more"),
+        pytest.param((OWN, 5), (OWN, 6), False, id="own control forwards to another one now"),
+    ],
+)
+def test_when_requests_under_way_are_given_up(
+    before: tuple[str, int], found: tuple[str, int], over: bool
+) -> None:
+    views = [LeaderView(leader=leader, epoch=epoch) for leader, epoch in (before, found)]
+    assert is_over(OWN, views[0], views[1]) is over
+
+
+def test_the_internal_key_is_sent_to_controls_by_mutual_tls_or_on_loopback(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    addresses = [
+        THIRD,
+        "http://127.0.0.1:4",
+        "http://10.0.0.9:7443",
+        "https://10.0.0.9:7443",
+        "https://jobs@10.0.0.9:7443",
+        "https://",
+    ]
+    home.known_controls.write_bytes(msgspec.json.encode(addresses))
+    assert known_controls(home, UpConfig(control_port=1)) == (THIRD, "http://127.0.0.1:4")
+    home.known_controls.write_bytes(b"\xff[")
+    assert known_controls(home, UpConfig(control_port=1)) == ()
+
+
+class Rig:
+    """Own control and another one, each answering by functions for calls and for who leads."""
+
+    def __init__(self, own: Answering, other: Answering, *, others: tuple[str, ...] = (OTHER,)):
+        self.controls = Controls(own=own)
+        self.controls.answering[OTHER] = other
+        self.leads: dict[str, Answering] = {OWN: refuses, OTHER: names(OTHER)}
+
+        async def ask(address: str, timeouts: Timeouts) -> ControlAnswer:
+            return await ask_leader(self, address, "key", timeouts)
+
+        self.control = OwnControl((OWN, OWN_ADDRESS), lambda: others, ask, ManualClock())
+        self.upstream = ControlUpstream(self.controls, self.control)
+
+    async def send(
+        self,
+        address: str,
+        parts: tuple[bytes, bytes],
+        timeouts: Timeouts,
+        whole_below_bytes: int | None = None,
+    ) -> Reply:
+        """As a pool: the answer to who leads."""
+        return await self.leads[address](parts[0])
+
+    async def call(self, method: str = "POST", total_s: float = 60.0) -> int:
+        head = f"{method} /internal/x HTTP/1.1\r\n\r\n".encode()
+        sent = await self.upstream.send(OWN, (head, b""), Timeouts(total_s=total_s))
+        sent.close()
+        return sent.status
+
+
+def names(leader: str | None, epoch: int = 5) -> Answering:
+    async def answering(_: bytes) -> Reply:
+        return reply(200, msgspec.json.encode(LeaderAnswer(leader, epoch, [])))
+
+    return answering
+
+
+async def not_taken(_: bytes) -> Reply:
+    return reply(503, b"", {NOT_LEADER: "1"})
+
+
+async def cannot(_: bytes) -> Reply:
+    return reply(503, b"the store is away")
+
+
+@pytest.mark.parametrize(
+    ("own", "method", "status", "asked"),
+    [
+        pytest.param(answers, "POST", 200, {OWN}, id="own control answers"),
+        pytest.param(refuses, "POST", 200, {OWN, OTHER}, id="it refuses connections"),
+        pytest.param(not_taken, "POST", 200, {OWN, OTHER}, id="it has no leader"),
+        pytest.param(breaks, "GET", 200, {OWN, OTHER}, id="it dies, and the call only reads"),
+        pytest.param(breaks, "POST", "may have been executed", {OWN}, id="it dies with a write"),
+        pytest.param(cannot, "POST", 503, {OWN}, id="its answer is passed on"),
+    ],
+)
+def test_a_call_while_another_control_leads(
+    own: Answering, method: str, status: int | str, asked: set[str]
+) -> None:
+    async def main() -> None:
+        rig = Rig(own, answers)
+        if isinstance(status, str):
+            with pytest.raises(ControlAwayError, match=status) as caught:
+                await rig.call(method)
+            assert OWN in str(caught.value)
+        else:
+            assert await rig.call(method) == status
+        assert set(rig.controls.asked) == asked
+        if own in (refuses, breaks):
+            await rig.control.look()
+            assert await rig.call() == 200, "the next call goes there at once"
+            assert rig.controls.asked[-1] == OTHER
+
+    asyncio.run(main())
+
+
+def test_own_control_is_used_as_soon_as_it_names_a_leader() -> None:
+    async def main() -> None:
+        rig = Rig(refuses, answers)
+        assert await rig.call() == 200
+        assert rig.control.view.leader == OTHER
+        changed = rig.control.changed()
+        rig.controls.answering[OWN] = answers
+        rig.leads[OWN] = names(OTHER)
+        assert await rig.control.look()
+        assert not changed.done(), "the other one leads on, and finishes what it has"
+        assert await rig.call() == 200
+        assert rig.controls.asked[-1] == OWN
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("method", "status"),
+    [
+        pytest.param("GET", 200, id="a call that only reads is sent to the other"),
+        pytest.param("POST", None, id="another may have been executed"),
+    ],
+)
+def test_a_call_to_a_frozen_control(
+    method: str, status: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_control, "SLOW_S", 0.001)
+    monkeypatch.setattr("hostelry.cluster.leader_calls.AFTER_CHANGE_S", 0.0)
+
+    async def hangs(_: bytes) -> Reply:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def main() -> None:
+        rig = Rig(hangs, answers)
+        if status is None:
+            with pytest.raises(ControlAwayError, match="may have been executed"):
+                await rig.call(method)
+        else:
+            assert await rig.call(method) == status
+        assert await rig.call() == 200, "the next one goes to the other at once"
+
+    asyncio.run(main())
+
+
+def test_each_control_that_was_tried_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_control, "WAIT_S", 0.0)
+
+    async def main() -> None:
+        rig = Rig(refuses, refuses)
+        with pytest.raises(ControlAwayError, match=f"{OWN}: refused"):
+            await rig.call()
+        await rig.control.look()
+        with pytest.raises(ControlAwayError, match=f"{OTHER}: refused"):
+            await rig.call()
+
+    asyncio.run(main())
+
+
+def test_a_time_limit_ends_the_tries() -> None:
+    async def main() -> None:
+        rig = Rig(refuses, refuses)
+        with pytest.raises(ControlAwayError, match="refused"):
+            await rig.call(total_s=0.01)
+
+    asyncio.run(main())
+
+
+def test_a_control_that_is_alone_is_asked_as_ever() -> None:
+    async def main() -> None:
+        rig = Rig(refuses, answers, others=())
+        with pytest.raises(ConnectError):
+            await rig.call()
+        assert rig.controls.asked == [OWN]
+        assert rig.control.view.leader == OWN
+
+    asyncio.run(main())
+
+
+def test_the_file_is_read_once_a_second_at_the_most(tmp_path: Path) -> None:
+    now_s = 0.0
+    home, config = Home(tmp_path), UpConfig(control_port=1)
+    now: Callable[[], float] = lambda: now_s  # noqa: E731
+    others = own_control.OtherControls(home, config, now)
+    assert others() == ()
+    home.known_controls.write_bytes(msgspec.json.encode([THIRD]))
+    assert others() == ()
+    now_s = 1.0
+    assert others() == (THIRD,)

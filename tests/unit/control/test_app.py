@@ -1,0 +1,341 @@
+"""Control's HTTP without a process: the key, AWS answers, the routes' long poll, the overview."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from hostelry import __version__
+from hostelry.aws.temporary_keys import Session
+from hostelry.base.clock import ManualClock
+from hostelry.control import app as control_app_module
+from hostelry.control.app import ControlDeps, VerifiedCaller, control_app
+from hostelry.domain.routes import RouteSnapshot
+from hostelry.domain.scope import Scope
+from hostelry.domain.shape import Shape
+from hostelry.fleet.fake import FakeFleet
+from hostelry.home.home import Credentials
+from hostelry.metrics.series.store import MemoryMetrics
+from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
+from hostelry.store.errors import StoreUnavailable
+from hostelry.store.memory import MemoryStore
+from hostelry.store.protocol import Key, Record
+from hostelry.store.records import open_state
+
+CREDENTIALS = Credentials(
+    account_id="111122223333",
+    region="us-west-2",
+    access_key_id="AKIAEXAMPLE",
+    secret_access_key="secret",
+    internal_key="internal-key",
+    openai_api_key="sk-x",
+)
+OWN = {
+    "X-Hostelry-Key": "internal-key",
+    "X-Hostelry-Account": "111122223333",
+    "X-Hostelry-Region": "us-west-2",
+    "X-Hostelry-Request-Id": "rid-7",
+}
+
+
+class BreakingStore(MemoryStore):
+    """A store whose every write raises `fault`, and every revision `away`, when there is one."""
+
+    fault: Exception | None = None
+    away: Exception | None = None
+
+    def revision(self) -> int:
+        if self.away is not None:
+            raise self.away
+        return super().revision()
+
+    def put(self, key: Key, body: bytes, *, expect: int | None) -> Record:
+        if self.fault is not None:
+            raise self.fault
+        return super().put(key, body, expect=expect)
+
+
+class App:
+    """The application over a memory store, and a client of it."""
+
+    def __init__(self) -> None:
+        self.store = BreakingStore()
+        clock = ManualClock()
+        fleet = FakeFleet()
+        shape = Shape(cpus=4, memory_bytes=1 << 34)
+        around = ReconcilerDeps(
+            fleet=fleet,
+            connect=fleet.connect,
+            clock=clock,
+            shape_of=lambda _: shape,
+            is_llm=lambda _: True,
+        )
+        state = open_state(self.store)
+        self.reconciler = Reconciler(state, around)
+        app = control_app(
+            ControlDeps(
+                state=state,
+                reconciler=self.reconciler,
+                credentials=CREDENTIALS,
+                clock=clock,
+                shape_of=lambda _: shape,
+                max_body_bytes=10_000,
+                checks_roles=False,
+                metrics=MemoryMetrics(clock),
+            )
+        )
+        self.client = httpx.AsyncClient(
+            transport=httpx.ASGITransport(app=app), base_url="http://127.0.0.1"
+        )
+
+    async def aws(
+        self, operation: str, params: dict[str, Any] | bytes, **headers: str
+    ) -> httpx.Response:
+        body = params if isinstance(params, bytes) else json.dumps(params).encode()
+        target = {
+            "X-Amz-Target": f"SageMaker.{operation}",
+            "Content-Type": "application/x-amz-json-1.1",
+        }
+        return await self.client.post("/", headers={**OWN, **target, **headers}, content=body)
+
+
+def with_app(scenario: Callable[[App], Awaitable[None]]) -> None:
+    async def main() -> None:
+        app = App()
+        async with app.client:
+            await scenario(app)
+
+    asyncio.run(main())
+
+
+CONFIG = {
+    "EndpointConfigName": "c",
+    "ExecutionRoleArn": "arn:aws:iam::111122223333:role/R",
+    "ProductionVariants": [
+        {"VariantName": "v", "InstanceType": "ml.m5.large", "InitialInstanceCount": 1}
+    ],
+}
+
+
+@pytest.mark.parametrize("path", ["/internal/health", "/internal/state"])
+def test_internal_routes_say_that_the_store_is_away(path: str) -> None:
+    async def scenario(app: App) -> None:
+        app.store.away = StoreUnavailable("the server restarts")
+        answer = await app.client.get(path, headers=OWN)
+        assert (answer.status_code, answer.text) == (503, "Try again: the server restarts")
+
+    with_app(scenario)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        pytest.param({}, id="no key"),
+        pytest.param({"X-Hostelry-Key": ""}, id="an empty key"),
+        pytest.param({"X-Hostelry-Key": "internal-kex"}, id="a wrong key"),
+        pytest.param({"X-Hostelry-Key": "internal-key2"}, id="a longer key"),
+        pytest.param({"X-Hostelry-Key": "\u00e9"}, id="a key that is no ASCII"),
+        pytest.param({"Authorization": "internal-key"}, id="the key elsewhere"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/", "/internal/state", "/internal/routes", "/internal/health"])
+def test_nothing_is_answered_without_the_key(headers: dict[str, str], path: str) -> None:
+    async def scenario(app: App) -> None:
+        sent = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+        for method in ("GET", "POST"):
+            refused = await app.client.request(method, path, headers=sent)
+            assert refused.status_code == 403
+
+    with_app(scenario)
+
+
+def test_a_call_is_performed_for_the_verified_caller() -> None:
+    async def scenario(app: App) -> None:
+        created = await app.aws("CreateEndpointConfig", CONFIG)
+        assert created.status_code == 200
+        assert created.json()["EndpointConfigArn"].endswith("111122223333:endpoint-config/c")
+        assert created.headers["x-amzn-requestid"] == "rid-7"
+        listed = await app.aws("ListEndpointConfigs", {})
+        assert [it["EndpointConfigName"] for it in listed.json()["EndpointConfigs"]] == ["c"]
+        other = {"X-Hostelry-Account": "999999999999"}
+        theirs = await app.aws("ListEndpointConfigs", {}, **other)
+        assert theirs.json()["EndpointConfigs"] == []
+        unseen = await app.aws("DescribeEndpointConfig", {"EndpointConfigName": "c"}, **other)
+        assert unseen.status_code == 400
+        assert "Could not find" in unseen.json()["message"]
+
+    with_app(scenario)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        pytest.param(b"", 400, id="an empty body"),
+        pytest.param(b"{", 400, id="half a body"),
+        pytest.param(b"[]", 400, id="a list"),
+        pytest.param(b"\xff\xfe{}", 400, id="no UTF-8"),
+        pytest.param(b'{"EndpointConfigName": 7}', 400, id="a wrong type"),
+        pytest.param(b"[" * 9_000, 400, id="deep nesting"),
+        pytest.param(b"{" + b" " * 10_000 + b"}", 413, id="more than the limit"),
+    ],
+)
+def test_bad_bodies_are_refused_in_aws_form_with_the_request_id(body: bytes, status: int) -> None:
+    async def scenario(app: App) -> None:
+        answer = await app.aws("CreateEndpointConfig", body)
+        assert answer.status_code == status
+        assert answer.headers["x-amzn-requestid"] == "rid-7"
+        assert answer.json()["__type"]
+        assert app.store.revision() == 0
+
+    with_app(scenario)
+
+
+@pytest.mark.parametrize(
+    ("missing", "status"),
+    [("X-Hostelry-Account", 403), ("X-Hostelry-Region", 403)],
+)
+def test_a_caller_without_an_identity_is_refused(missing: str, status: int) -> None:
+    async def scenario(app: App) -> None:
+        answer = await app.aws("ListModels", {}, **{missing: ""})
+        assert answer.status_code == status
+        assert answer.headers["x-amzn-requestid"] == "rid-7"
+
+    with_app(scenario)
+
+
+@pytest.mark.parametrize(
+    ("signed_for", "refused"),
+    [("monitoring", False), ("", False), ("sagemaker", True), ("sts", True)],
+)
+def test_a_form_is_answered_to_who_signed_for_its_service(signed_for: str, refused: bool) -> None:
+    async def scenario(app: App) -> None:
+        form = {"Action": "ListMetrics", "Version": "2010-08-01"}
+        headers = OWN | {"X-Hostelry-Service": signed_for}
+        answer = await app.client.post("/", headers=headers, data=form)
+        assert ("SignatureDoesNotMatch" in answer.text) is refused
+        assert (answer.status_code == 403) is refused
+
+    with_app(scenario)
+
+
+def test_a_web_page_that_knows_the_key_still_gets_nothing() -> None:
+    async def scenario(app: App) -> None:
+        answer = await app.client.get("/internal/health", headers=OWN | {"Host": "evil.example"})
+        assert answer.status_code == 403
+        assert "evil.example" in answer.text
+
+    with_app(scenario)
+
+
+def test_a_call_that_comes_to_its_turn_too_late_is_not_performed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(control_app_module, "MAX_CALL_S", -1.0)
+
+    async def scenario(app: App) -> None:
+        before = app.store.revision()
+        answer = await app.aws("CreateEndpointConfig", CONFIG)
+        assert (answer.status_code, answer.json()["__type"]) == (400, "ThrottlingException")
+        assert app.store.revision() == before
+
+    with_app(scenario)
+
+
+@pytest.mark.parametrize(
+    ("session", "sharer"),
+    [
+        pytest.param({}, "1/", id="the account's own keys share"),
+        pytest.param(
+            {"session_name": "s"}, "1/", id="keys of the account's sessions share with them"
+        ),
+        pytest.param({"role_name": "R", "session_name": "s"}, "1/R", id="a role's sessions share"),
+    ],
+)
+def test_callers_share_threads_by_account_and_role(session: dict[str, str], sharer: str) -> None:
+    caller = VerifiedCaller(
+        scope=Scope("1", "us-west-2"),
+        signed_for="iam",
+        session=Session(access_key_id="A", account_id="1", expires_at=0, **session)
+        if session
+        else None,
+    )
+    assert caller.sharer == sharer
+
+
+def test_unknown_operations_and_paths_get_a_modelled_error() -> None:
+    async def scenario(app: App) -> None:
+        unknown = await app.aws("ListClusters", {})
+        assert 400 <= unknown.status_code < 500
+        assert "ListClusters" in unknown.text
+        nowhere = await app.client.get("/nowhere", headers=OWN)
+        assert 400 <= nowhere.status_code < 500
+        assert nowhere.headers["x-amzn-requestid"] == "rid-7"
+
+    with_app(scenario)
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "code"),
+    [
+        pytest.param(StoreUnavailable("disk full"), 503, "ServiceUnavailable", id="a full disk"),
+        pytest.param(ZeroDivisionError("secret detail"), 500, "InternalFailure", id="a defect"),
+    ],
+)
+def test_defects_are_answered_with_the_request_id_and_without_details(
+    fault: Exception, status: int, code: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(app: App) -> None:
+        app.store.fault = fault
+        answer = await app.aws("CreateEndpointConfig", CONFIG)
+        assert answer.status_code == status
+        assert answer.json()["__type"] == code
+        assert "secret detail" not in answer.text
+        assert "rid-7" in caplog.text
+
+    with_app(scenario)
+
+
+def test_the_routes_are_answered_at_once_to_those_who_lack_them() -> None:
+    async def scenario(app: App) -> None:
+        board = app.reconciler.routes
+        waiting = asyncio.create_task(app.client.get("/internal/routes", headers=OWN))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not waiting.done(), "there are none before the first look"
+        board.publish(RouteSnapshot(version="v1", endpoints=()))
+        assert (await waiting).json() == {"version": "v1", "endpoints": []}
+        stale = await app.client.get("/internal/routes", params={"have": "v0"}, headers=OWN)
+        assert stale.json()["version"] == "v1"
+        fresh = asyncio.create_task(
+            app.client.get("/internal/routes", params={"have": "v1"}, headers=OWN)
+        )
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not fresh.done()
+        board.publish(RouteSnapshot(version="v2", endpoints=()))
+        assert (await fresh).json()["version"] == "v2"
+
+    with_app(scenario)
+
+
+def test_health_state_and_placement_report_what_is_there() -> None:
+    async def scenario(app: App) -> None:
+        health = await app.client.get("/internal/health", headers=OWN)
+        known = {"status": "ok", "ready": False, "revision": 0, "version": __version__}
+        assert health.json() == known
+        await app.aws("CreateEndpointConfig", CONFIG)
+        await app.aws("CreateEndpoint", {"EndpointName": "e", "EndpointConfigName": "c"})
+        state = (await app.client.get("/internal/state", headers=OWN)).json()
+        assert state["routes_version"] is None
+        assert [(it["name"], it["status"]) for it in state["endpoints"]] == [("e", "Creating")]
+        known = (await app.client.get("/internal/names", headers=OWN)).json()
+        assert (known["endpoints"], known["variants"], known["copies"]) == (["e"], ["v"], [])
+        explained = (await app.client.get("/internal/placement", headers=OWN)).json()["endpoints"]
+        (placement,) = [it.pop("placement") for it in explained]
+        assert explained == state["endpoints"]
+        assert placement == {"instances": [], "why": {}, "unplaced": []}
+
+    with_app(scenario)

@@ -1,0 +1,73 @@
+"""/internal/load: what control answers to reports of load, good and bad, and to questions."""
+
+import asyncio
+
+import httpx
+import msgspec
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Route
+from tests.unit.metrics.sagemaker.load_sample import CHAT, T0, load, report
+
+from hostelry.base.clock import ManualClock
+from hostelry.control.load_routes import LoadRoutes
+from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
+
+GOOD = msgspec.json.encode(report("gateway-1", 1, load(T0, arrivals=3)))
+
+
+def answers(board: LoadAggregator, *bodies: bytes) -> list[int]:
+    async def main() -> list[int]:
+        routes = LoadRoutes(board, ManualClock(T0 + 1.0))
+        app = Starlette(routes=[Route("/internal/load", routes.take, methods=["POST"])])
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://control") as client:
+            return [(await client.post("/internal/load", content=it)).status_code for it in bodies]
+
+    return asyncio.run(main())
+
+
+def test_a_report_is_taken_and_again_taken_for_counted() -> None:
+    board = LoadAggregator(T0 - 60.0)
+    assert answers(board, GOOD, GOOD) == [204, 204]
+    board.tick(T0 + 60)
+    assert [it.arrivals for it in board.recent(CHAT, T0)] == [3]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"\xff\xfe", id="no text"),
+        pytest.param(b'{"worker": "gateway-1"}', id="half a report"),
+        pytest.param(GOOD.replace(b'"arrivals":3', b'"arrivals":-3'), id="a negative count"),
+        pytest.param(GOOD.replace(b'"arrivals":3', b'"arrivals":NaN'), id="no number"),
+        pytest.param(GOOD.replace(b'"arrivals":3', b'"arrivals":1e999'), id="no finite number"),
+    ],
+)
+def test_what_is_no_report_is_refused_and_counts_nothing(body: bytes) -> None:
+    board = LoadAggregator(T0 - 60.0)
+    assert answers(board, body) == [400]
+    board.tick(T0 + 60)
+    assert board.keys() == []
+
+
+def test_the_load_of_one_name_is_shown_by_time() -> None:
+    board = LoadAggregator(T0 - 60.0)
+    for number in range(1, 9):
+        board.take(report("gateway-1", number, load(T0 + number, arrivals=3)), T0 + number + 1.0)
+    board.tick(T0 + 60)
+
+    async def main() -> list[httpx.Response]:
+        routes = LoadRoutes(board, ManualClock(T0 + 60.0))
+        app = Starlette(routes=[Route("/internal/load", routes.recent, methods=["GET"])])
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://control") as client:
+            own = {"endpoint": CHAT.endpoint_name, "component": CHAT.component_name or ""}
+            unknown = {"endpoint": CHAT.endpoint_name, "component": "unknown"}
+            return [await client.get("/internal/load", params=it) for it in (own, unknown)]
+
+    own, unknown = (it.json() for it in asyncio.run(main()))
+    assert [it["component"] for it in own["names"]] == [CHAT.component_name]
+    assert sum(it["arrivals_per_s"] for it in own["series"]) > 0
+    assert (len(unknown["names"]), unknown["series"]) == (1, [])

@@ -1,0 +1,54 @@
+"""An object store that reports a full disk, and what there is room for by then."""
+
+from pathlib import Path
+
+import pytest
+
+from hostelry.processes import store_disk
+from hostelry.processes.store_disk import StoreDisk
+
+FULL = "E filer.go:301 persisting /b/k : write data/filerldb2/00/1.log: no space left on device\n"
+TOO_LARGE = "E volume_write.go:1 write data/b_1.dat: no space left on device\n"
+OTHER = "I server.go: started\n"
+
+
+@pytest.mark.parametrize(
+    ("checks", "needs_restart"),
+    [
+        pytest.param([(True, OTHER)], False, id="it reports nothing"),
+        pytest.param([(True, TOO_LARGE)], False, id="an object had no room: others may have it"),
+        pytest.param([(False, FULL)], False, id="the disk is full still"),
+        pytest.param([(False, FULL), (True, "")], True, id="there is room again"),
+        pytest.param([(True, FULL), (True, OTHER)], True, id="it was full for a moment"),
+    ],
+)
+def test_a_store_whose_index_found_no_room_is_started_again_once_there_is_some(
+    checks: list[tuple[bool, str]],
+    needs_restart: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    output = tmp_path / "objectstore.log"
+    output.write_text(FULL)  # of an earlier process
+    disk = StoreDisk(tmp_path, output)
+    found = False
+    for has_room, text in checks:
+        monkeypatch.setattr(store_disk, "ROOM_BYTES", 0 if has_room else 1 << 60)
+        with output.open("a") as file:
+            file.write(text)
+        found = disk.needs_restart()
+    assert found is needs_restart
+    disk.restarted()
+    assert not disk.needs_restart()
+
+
+def test_output_that_is_shorter_than_before_is_read_from_its_start(tmp_path: Path) -> None:
+    output = tmp_path / "objectstore.log"
+    output.write_text(OTHER * 100)
+    disk = StoreDisk(tmp_path, output)
+    assert not disk.needs_restart()
+    output.write_text(FULL)
+    assert disk.needs_restart()
+    output.unlink()
+    disk.restarted()
+    assert not disk.needs_restart()

@@ -1,0 +1,108 @@
+"""Answers of the object store: where each ends, and what is held."""
+
+import asyncio
+
+import pytest
+
+from hostelry.s3.answers import Answers, PassedRequest, Settle, StoreAnswer
+from hostelry.s3.head import parse_head
+
+GET, HEAD, PUT = (
+    PassedRequest(head=parse_head(f"{method} /b/k HTTP/1.1\r\nHost: h\r\n\r\n".encode()))
+    for method in ("GET", "HEAD", "PUT")
+)
+OK = b"HTTP/1.1 200 OK\r\n"
+LENGTH = OK + b"Content-Length: 2\r\n\r\nok"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n5;a=b\r\nhello\r\n1\r\n!\r\n0\r\nT: v\r\n\r\n"
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+NO_BODY = b"HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n"
+HEAD_ONLY = OK + b"Content-Length: 500\r\n\r\n"
+UNBOUNDED = OK + b"\r\nto the end"
+REFUSED = b"HTTP/1.1 503 no\r\n\r\n"
+
+
+class Client:
+    """A writer that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.got = b""
+        self.is_closed = False
+
+    def write(self, data: bytes) -> None:
+        self.got += data
+
+    async def drain(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def passed(sent: bytes, *asked: PassedRequest) -> Client:
+    """What the client has once the store has sent this, and ended."""
+
+    async def passing() -> Client:
+        reader, client = asyncio.StreamReader(), Client()
+        answers = Answers(reader, client)  # type: ignore[arg-type]
+        for request in asked:
+            answers.note(request)
+        reader.feed_data(sent)
+        reader.feed_eof()
+        await answers.pass_all()
+        await answers.all_passed()
+        return client
+
+    return asyncio.run(passing())
+
+
+@pytest.mark.parametrize(
+    ("sent", "asked"),
+    [
+        pytest.param(LENGTH * 2, (GET, GET), id="bodies of a length"),
+        pytest.param(CHUNKED + LENGTH, (GET, GET), id="a body in chunks, with a trailer"),
+        pytest.param(CONTINUE + LENGTH, (PUT,), id="an interim answer"),
+        pytest.param(HEAD_ONLY + LENGTH, (HEAD, GET), id="a head alone"),
+        pytest.param(NO_BODY + LENGTH, (GET, GET), id="a status without a body"),
+        pytest.param(LENGTH + UNBOUNDED, (GET, GET), id="a body that ends with the connection"),
+        pytest.param(LENGTH, (), id="an answer that nothing asked for"),
+    ],
+)
+def test_bytes_pass_unchanged(sent: bytes, asked: tuple[PassedRequest, ...]) -> None:
+    assert passed(sent, *asked).got == sent
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(b"no answer\r\n\r\n", id="no HTTP"),
+        pytest.param(OK + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\n", id="a size of no number"),
+        pytest.param(LENGTH[:-1], id="a body that is cut off"),
+    ],
+)
+def test_a_broken_answer_closes_the_clients_connection(sent: bytes) -> None:
+    assert passed(sent, GET).is_closed
+
+
+@pytest.mark.parametrize(
+    ("sent", "other", "seen", "got"),
+    [
+        pytest.param(LENGTH, None, b"ok", LENGTH, id="passed once it is settled"),
+        pytest.param(CHUNKED, None, b"hello!", CHUNKED, id="its content without chunks"),
+        pytest.param(LENGTH, REFUSED, b"ok", REFUSED, id="another one takes its place"),
+        pytest.param(CONTINUE + LENGTH, None, b"ok", CONTINUE + LENGTH, id="after an interim one"),
+        pytest.param(REFUSED, None, None, REFUSED, id="a failure is not held"),
+    ],
+)
+def test_an_answer_is_held_for_its_request(
+    sent: bytes, other: bytes | None, seen: bytes | None, got: bytes
+) -> None:
+    saw: list[StoreAnswer] = []
+
+    async def settle(answer: StoreAnswer) -> bytes | None:
+        saw.append(answer)
+        return other
+
+    held: Settle = settle
+    client = passed(sent, PassedRequest(head=PUT.head, settle=held))
+    assert client.got == got
+    assert [it.body for it in saw] == ([] if seen is None else [seen])

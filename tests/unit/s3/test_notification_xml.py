@@ -1,0 +1,100 @@
+"""Notification configurations in XML: read, answered, refused."""
+
+import pytest
+
+from hostelry.domain.bucket_notification import BucketNotification, NotificationTarget
+from hostelry.s3.admission import S3Refusal
+from hostelry.s3.notification_xml import notification_xml, read_notification
+
+ARN = "arn:aws:sqs:us-west-2:123456789012:q"
+EVENT = "<Event>s3:ObjectCreated:*</Event>"
+
+
+def document(inner: str) -> bytes:
+    return (
+        '<NotificationConfiguration xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+        f"{inner}</NotificationConfiguration>"
+    ).encode()
+
+
+def queue(inner: str, prefix: str = "", id: str = "a") -> str:
+    rule = f"<FilterRule><Name>prefix</Name><Value>{prefix}</Value></FilterRule>"
+    filters = f"<Filter><S3Key>{rule}</S3Key></Filter>"
+    return (
+        f"<QueueConfiguration><Id>{id}</Id><Queue>{ARN}</Queue>{inner}{filters}"
+        "</QueueConfiguration>"
+    )
+
+
+def test_a_configuration_is_answered_as_it_was_put() -> None:
+    target = NotificationTarget(
+        id="<1>", arn=ARN, events=("s3:ObjectCreated:Put",), prefix="a&b/", suffix=".csv"
+    )
+    topic = NotificationTarget(
+        id="t", arn="arn:aws:sns:us-west-2:123456789012:t", events=("s3:ObjectCreated:Copy",)
+    )
+    for given in (
+        BucketNotification(targets=(target, topic), to_bus=True),
+        BucketNotification(),
+    ):
+        assert read_notification(notification_xml(given)) == given
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "words"),
+    [
+        pytest.param(b"<a", "MalformedXML", "well-formed", id="no XML"),
+        pytest.param(b"<Other/>", "MalformedXML", "no NotificationConfiguration", id="another"),
+        pytest.param(
+            b'<!DOCTYPE a [<!ENTITY b "c">]><a/>', "MalformedXML", "declares", id="entities"
+        ),
+        pytest.param(document(queue("")), "MalformedXML", "an Event", id="no event"),
+        pytest.param(
+            document(queue("<Event>s3:ObjectRemoved:*</Event>")),
+            "NotImplemented",
+            "s3:ObjectRemoved:* is not served",
+            id="an event that is not served",
+        ),
+        pytest.param(
+            document("<CloudFunctionConfiguration/>"),
+            "NotImplemented",
+            "functions",
+            id="a function",
+        ),
+        pytest.param(
+            document(queue(EVENT, "in/") + queue(EVENT, "in/a", "b")),
+            "InvalidArgument",
+            "ambiguously",
+            id="prefixes that overlap",
+        ),
+        pytest.param(
+            document(queue(EVENT, "in/") + queue(EVENT, "out/")),
+            "InvalidArgument",
+            "unique",
+            id="one id twice",
+        ),
+        pytest.param(
+            document(queue(EVENT).replace(":sqs:", ":lambda:")),
+            "InvalidArgument",
+            "not well formed",
+            id="an ARN of another service",
+        ),
+        pytest.param(
+            document(queue(EVENT).replace("prefix<", "middle<")),
+            "InvalidArgument",
+            "prefix or suffix",
+            id="another filter",
+        ),
+    ],
+)
+def test_a_configuration_is_refused(body: bytes, code: str, words: str) -> None:
+    with pytest.raises(S3Refusal) as refused:
+        read_notification(body)
+    assert refused.value.code == code
+    assert words in refused.value.message
+
+
+def test_prefixes_that_do_not_overlap_are_taken() -> None:
+    found = read_notification(document(queue(EVENT, "in/") + queue(EVENT, "out/", "b")))
+    assert [it.id for it in found.wanted("s3:ObjectCreated:Put", "out/a")] == ["b"]
+    assert found.wanted("s3:ObjectCreated:Put", "else/a") == ()
