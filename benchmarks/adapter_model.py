@@ -16,10 +16,10 @@ import uvloop
 from benchmarks.echo_model import ATTRIBUTES, refused
 from hostelry.base.clock import SystemClock
 from hostelry.base.http import HttpResponse
-from hostelry.gateway.handlers.invocation_head import ADAPTER_IDENTIFIER
-from hostelry.gateway.http.exchange import Exchange
-from hostelry.gateway.http.reader import HttpLimits
-from hostelry.gateway.http.server import HttpServer
+from hostelry.dataplane.http.exchange import Exchange
+from hostelry.dataplane.http.reader import HttpLimits
+from hostelry.dataplane.http.server import HttpServer
+from hostelry.dataplane.invocation_head import ADAPTER_IDENTIFIER
 
 
 class AdapterModel:

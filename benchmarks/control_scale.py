@@ -34,9 +34,9 @@ from benchmarks.scale_platform import (
     simulated_fleet,
 )
 from benchmarks.scale_seed import grown, seed, staff
+from hostelry.dataplane.route_table import RouteTable
+from hostelry.dataplane.routes import decode_delta, decode_snapshot
 from hostelry.domain.routes import RouteSnapshot
-from hostelry.gateway.route_table import RouteTable
-from hostelry.gateway.routes import decode_delta, decode_snapshot
 from hostelry.reconcile.record import all_keys
 from hostelry.store.database import open_database
 from hostelry.store.records import open_state

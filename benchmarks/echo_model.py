@@ -30,9 +30,9 @@ import uvloop
 
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.http import HttpRequest, HttpResponse
-from hostelry.gateway.http.exchange import Exchange
-from hostelry.gateway.http.reader import HttpLimits, HttpRefusedError
-from hostelry.gateway.http.server import HttpServer
+from hostelry.dataplane.http.exchange import Exchange
+from hostelry.dataplane.http.reader import HttpLimits, HttpRefusedError
+from hostelry.dataplane.http.server import HttpServer
 
 ATTRIBUTES = "x-amzn-sagemaker-custom-attributes"
 BREAK_OFF = "break off"

@@ -6,7 +6,7 @@ from random import Random
 from tests.fuzz.conftest import Cases
 from tests.fuzz.mutation import cuts, mutated
 
-from hostelry.gateway.http.reader import HttpLimits, HttpRefusedError, Received, RequestReader
+from hostelry.dataplane.http.reader import HttpLimits, HttpRefusedError, Received, RequestReader
 
 WIDE = HttpLimits(max_head_bytes=1 << 20, max_headers=1000, max_body_bytes=1 << 20)
 NARROW = HttpLimits(max_head_bytes=200, max_headers=6, max_body_bytes=40, max_waiting_requests=4)

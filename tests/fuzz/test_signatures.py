@@ -30,10 +30,10 @@ from hostelry.aws.steering_headers import ADDED_ON_THE_WAY
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
+from hostelry.dataplane.http.upstream import UpstreamPool
 from hostelry.domain.scope import Scope
 from hostelry.gateway.handlers.callers import Callers
 from hostelry.gateway.handlers.control import ControlHandler
-from hostelry.gateway.http.upstream import UpstreamPool
 from hostelry.s3.admission import S3Refusal
 from hostelry.s3.head import Head, MalformedHeadError, parse_head, write_head
 

@@ -15,14 +15,14 @@ from tests.integration.test_objectstore import KEYS
 
 from hostelry.aws.s3_signing import OwnKey
 from hostelry.base.clock import SystemClock
+from hostelry.dataplane.capture.capture import RequestCapture
+from hostelry.dataplane.metering.meter import Meter
+from hostelry.dataplane.routes import FixedRoutes
 from hostelry.domain.async_inference import AsyncInference
 from hostelry.domain.async_request import AsyncRequest
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import CopyRoute, EndpointRoute, RouteSnapshot, VariantRoute
 from hostelry.domain.scope import Scope
-from hostelry.gateway.capture.capture import RequestCapture
-from hostelry.gateway.metering.meter import Meter
-from hostelry.gateway.routes import FixedRoutes
 from hostelry.jobs.dispatch.async_work import AsyncWork, WorkPlaces
 from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.memory import MemoryQueue

@@ -38,8 +38,8 @@ from tests.integration.test_gateway_sessions import NEW, SessionProcess
 from hostelry.base.clock import SystemClock
 from hostelry.base.json import decode
 from hostelry.base.ports import free_port
+from hostelry.dataplane.shared.count_table import CountTable
 from hostelry.domain.load import LoadReport
-from hostelry.gateway.shared.count_table import CountTable
 from hostelry.home.home import Home, load_config, save_config, save_credentials
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 

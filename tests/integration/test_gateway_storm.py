@@ -16,11 +16,11 @@ from tests.integration.gateway_rig import (
 )
 
 from hostelry.base.clock import SystemClock
-from hostelry.gateway.balancing.outstanding import Outstanding
-from hostelry.gateway.http.reader import HttpLimits
-from hostelry.gateway.http.server import HttpServer
-from hostelry.gateway.http.upstream import UpstreamPool
-from hostelry.gateway.routes import FixedRoutes
+from hostelry.dataplane.balancing.outstanding import Outstanding
+from hostelry.dataplane.http.reader import HttpLimits
+from hostelry.dataplane.http.server import HttpServer
+from hostelry.dataplane.http.upstream import UpstreamPool
+from hostelry.dataplane.routes import FixedRoutes
 from hostelry.home.ports import bind
 from hostelry.services.gateway import build_gateway
 

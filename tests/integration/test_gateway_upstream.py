@@ -9,8 +9,8 @@ from collections.abc import Callable, Coroutine, Iterator
 import pytest
 import uvloop
 
-from hostelry.gateway.http.reply import BrokenError
-from hostelry.gateway.http.upstream import Timeouts, UpstreamConnection, UpstreamPool
+from hostelry.dataplane.http.reply import BrokenError
+from hostelry.dataplane.http.upstream import Timeouts, UpstreamConnection, UpstreamPool
 
 pytestmark = pytest.mark.integration
 TIMEOUTS = Timeouts(total_s=20)

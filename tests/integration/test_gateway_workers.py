@@ -26,7 +26,7 @@ from tests.integration.drill import (
 )
 from tests.integration.platform import Platform, until
 
-from hostelry.gateway.shared.count_table import CountTable
+from hostelry.dataplane.shared.count_table import CountTable
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 WORKERS = 3

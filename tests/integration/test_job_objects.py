@@ -13,9 +13,9 @@ from tests.integration.test_objectstore import KEYS, object_store
 
 from hostelry.aws.s3_signing import OwnKey
 from hostelry.base.clock import SystemClock
-from hostelry.gateway.fake import FakeReplyConnection
-from hostelry.gateway.http.reply import BrokenError, Reply
-from hostelry.gateway.http.upstream import UpstreamPool
+from hostelry.dataplane.fake import FakeReplyConnection
+from hostelry.dataplane.http.reply import BrokenError, Reply
+from hostelry.dataplane.http.upstream import UpstreamPool
 from hostelry.home.home import Home
 from hostelry.jobs.objects.answer_object import AnswerWriter, StaleClaimError
 from hostelry.jobs.objects.errors import (

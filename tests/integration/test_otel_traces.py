@@ -15,7 +15,7 @@ from tests.integration.otlp_receiver import OtlpReceiver
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import TerminalError
 from hostelry.base.http import HttpRequest
-from hostelry.gateway.tracing.call_ring import CallRing
+from hostelry.dataplane.tracing.call_ring import CallRing
 from hostelry.services.otel_traces import (
     BATCH,
     ENDPOINTS,

@@ -12,9 +12,9 @@ import pytest
 from tests.integration.servers.shared_memory import CAPACITY, NUM_COPIES, NUM_KEYS, expiry_of
 
 from hostelry.base.clock import SystemClock
-from hostelry.gateway.shared.count_table import CountTable
-from hostelry.gateway.shared.counts import SharedCounts
-from hostelry.gateway.shared.map import SharedMap
+from hostelry.dataplane.shared.count_table import CountTable
+from hostelry.dataplane.shared.counts import SharedCounts
+from hostelry.dataplane.shared.map import SharedMap
 
 pytestmark = pytest.mark.integration
 PROGRAM = Path(__file__).parent / "servers" / "shared_memory.py"

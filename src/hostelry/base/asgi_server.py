@@ -59,9 +59,9 @@ class AsgiServer(QuietServer):
 
 @contextlib.contextmanager
 def listening(port: int) -> Iterator[socket.socket]:
-    """A listening socket on `port`; bound first, so that a second process changes nothing.
+    """A listening socket on `port`.
 
-    Raises TerminalError when another process has the port.
+    Raises TerminalError if another process has the port.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

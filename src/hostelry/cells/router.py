@@ -16,12 +16,12 @@ from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.ids import new_request_id
 from hostelry.cells.assignment import Assignment, Cell
 from hostelry.cells.request_claims import claims_of
+from hostelry.dataplane.http.exchange import Exchange, header_lines
+from hostelry.dataplane.http.reader import HttpRefusedError
+from hostelry.dataplane.http.reply import ConnectError, Reply, UpstreamError
+from hostelry.dataplane.http.upstream import Timeouts, Upstream
+from hostelry.dataplane.openai_error import error_response
 from hostelry.gateway.dispatcher import OWN_PATHS, UNREAD, own_answer
-from hostelry.gateway.handlers.openai_error import error_response
-from hostelry.gateway.http.exchange import Exchange, header_lines
-from hostelry.gateway.http.reader import HttpRefusedError
-from hostelry.gateway.http.reply import ConnectError, Reply, UpstreamError
-from hostelry.gateway.http.upstream import Timeouts, Upstream
 
 log = logging.getLogger(__name__)
 # A cell has time limits of its own; these end requests to one that keeps none any more.

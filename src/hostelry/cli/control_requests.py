@@ -11,7 +11,7 @@ import msgspec
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
-from hostelry.gateway.handlers.control_calls import CONTROL_BACK_S
+from hostelry.dataplane.control_calls import CONTROL_BACK_S
 from hostelry.home.home import Credentials, UpConfig
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Sends a request to the leader among several controls, and again where that is safe.
 
-`gateway/handlers/control_calls.py` says which calls. They are sent again for some time from their
+`dataplane/control_calls.py` says which calls. They are sent again for some time from their
 first failure on, while their time limit lasts, and if all of their body is there.
 """
 
@@ -11,8 +11,8 @@ from typing import Any, Protocol, TypeVar
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import HostelryError
 from hostelry.cluster.leader_view import LeaderSource
-from hostelry.gateway.handlers.control_calls import CallOutcome, may_send_again
-from hostelry.gateway.http.reply import ConnectError, Reply, UpstreamError
+from hostelry.dataplane.control_calls import CallOutcome, may_send_again
+from hostelry.dataplane.http.reply import ConnectError, Reply, UpstreamError
 
 AFTER_CHANGE_S = 1.0  # for the answer of a leader that has just been replaced
 AGAIN_S = 0.1  # from a failure to the next try, where the leader does not change sooner

@@ -20,11 +20,11 @@ from hostelry.cluster.leader_calls import (
     LeaderCalls,
 )
 from hostelry.cluster.leader_view import LeaderSource
+from hostelry.dataplane.control_calls import CallOutcome, is_read
+from hostelry.dataplane.http.reply import Reply, UpstreamError
+from hostelry.dataplane.http.streamed_body import StreamedBody
+from hostelry.dataplane.http.upstream import Timeouts, Upstream
 from hostelry.gateway.handlers.control import AWAY_HEADER
-from hostelry.gateway.handlers.control_calls import CallOutcome, is_read
-from hostelry.gateway.http.reply import Reply, UpstreamError
-from hostelry.gateway.http.streamed_body import StreamedBody
-from hostelry.gateway.http.upstream import Timeouts, Upstream
 
 log = logging.getLogger(__name__)
 LEADER_WAIT_S = 1.0

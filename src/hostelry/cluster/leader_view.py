@@ -20,8 +20,8 @@ import msgspec
 
 from hostelry.base.clock import Clock
 from hostelry.base.json import decode
-from hostelry.gateway.http.reply import UpstreamError
-from hostelry.gateway.http.upstream import Timeouts, Upstream
+from hostelry.dataplane.http.reply import UpstreamError
+from hostelry.dataplane.http.upstream import Timeouts, Upstream
 
 log = logging.getLogger(__name__)
 POLL_S = 0.4

@@ -26,9 +26,9 @@ from hostelry.cluster.leader_view import (
     ask_leader,
     next_view,
 )
-from hostelry.gateway.handlers.control_calls import is_read
-from hostelry.gateway.http.reply import ControlAwayError, DeadlineError, Reply
-from hostelry.gateway.http.upstream import Timeouts, Upstream
+from hostelry.dataplane.control_calls import is_read
+from hostelry.dataplane.http.reply import ControlAwayError, DeadlineError, Reply
+from hostelry.dataplane.http.upstream import Timeouts, Upstream
 from hostelry.home.home import Credentials, Home, UpConfig
 
 log = logging.getLogger(__name__)

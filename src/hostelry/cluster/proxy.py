@@ -21,7 +21,7 @@ from hostelry.base.tls import (
     peer_of,
 )
 from hostelry.cluster.access import may_reach
-from hostelry.gateway.http.upstream import acked_bytes, never_read
+from hostelry.dataplane.http.upstream import acked_bytes, never_read
 
 log = logging.getLogger(__name__)
 BACKLOG = 4096

@@ -36,7 +36,7 @@ from hostelry.control.election import LeaderElection
 from hostelry.control.front import ControlFront
 from hostelry.control.leader_routes import LeaderRoutes, own_address, read_document
 from hostelry.control.term import Term
-from hostelry.gateway.http.upstream import UpstreamPool
+from hostelry.dataplane.http.upstream import UpstreamPool
 from hostelry.home.home import Credentials, Home, UpConfig
 from hostelry.home.platform_store import claimed_store, platform_database
 from hostelry.store.fence import Fence, FencedDatabase

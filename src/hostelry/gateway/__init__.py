@@ -1,1 +1,1 @@
-"""The data plane: routes, admission, copy choice, proxying and streaming."""
+"""The gateway: the APIs that clients call, admission, waiting requests, and shadows."""

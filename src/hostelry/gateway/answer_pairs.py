@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 from hostelry.base.recurring import run_guarded
 from hostelry.comparison.answers import distance_of
+from hostelry.dataplane.metering.meter import Meter
 from hostelry.domain.load import LoadKey
-from hostelry.gateway.metering.meter import Meter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

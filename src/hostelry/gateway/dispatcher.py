@@ -14,13 +14,13 @@ from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.ids import new_request_id
 from hostelry.base.logging import about_request, no_request
 from hostelry.base.rebinding import foreign_page
+from hostelry.dataplane.http.exchange import Exchange
+from hostelry.dataplane.http.reader import HttpRefusedError
+from hostelry.dataplane.tracing.call_ring import CallRing
 from hostelry.gateway.handlers.console import CONSOLE
 from hostelry.gateway.handlers.metrics import PATHS as METRICS_PATHS
 from hostelry.gateway.handlers.openai_batches import PATHS as BATCH_PATHS
 from hostelry.gateway.handlers.traces import TRACES
-from hostelry.gateway.http.exchange import Exchange
-from hostelry.gateway.http.reader import HttpRefusedError
-from hostelry.gateway.tracing.call_ring import CallRing
 
 log = logging.getLogger(__name__)
 OWN_PATHS = frozenset({"/ping", "/health"})

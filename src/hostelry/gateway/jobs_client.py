@@ -5,9 +5,9 @@ from typing import Protocol
 import msgspec
 
 from hostelry.base.errors import ServiceError
+from hostelry.dataplane.http.reply import UpstreamError
+from hostelry.dataplane.http.upstream import Timeouts, Upstream
 from hostelry.domain.async_request import AsyncRequest
-from hostelry.gateway.http.reply import UpstreamError
-from hostelry.gateway.http.upstream import Timeouts, Upstream
 
 SUBMIT_TIMEOUTS = Timeouts(total_s=15.0, connect_s=1.0)
 MAX_ANSWER_BYTES = 64 * 1024

@@ -21,19 +21,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from hostelry.domain.routes import CopyRoute
-from hostelry.gateway.balancing.load_balancer import head_end
-from hostelry.gateway.balancing.outstanding import Outstanding
-from hostelry.gateway.http.reply import (
+from hostelry.dataplane.balancing.load_balancer import head_end
+from hostelry.dataplane.balancing.outstanding import Outstanding
+from hostelry.dataplane.http.reply import (
     ConnectError,
     Reply,
     ReplyPhase,
     TooLargeError,
     UpstreamError,
 )
-from hostelry.gateway.http.upstream import KeptUpstream, Timeouts
-from hostelry.gateway.metering.meter import Measurement, Meter
-from hostelry.gateway.route_table import Shadow
+from hostelry.dataplane.http.upstream import KeptUpstream, Timeouts
+from hostelry.dataplane.metering.meter import Measurement, Meter
+from hostelry.dataplane.route_table import Shadow
+from hostelry.domain.routes import CopyRoute
 from hostelry.routing.circuit import Circuit, chosen, refused, unanswered
 from hostelry.routing.copy_choice import choose_copy
 

@@ -1,9 +1,9 @@
 """A copy's answer to GET /execution-parameters: how many requests it wants at once, and of what."""
 
+from hostelry.dataplane.balancing.load_balancer import head_end
+from hostelry.dataplane.http.reply import UpstreamError
+from hostelry.dataplane.http.upstream import Timeouts, UpstreamPool
 from hostelry.domain.routes import CopyRoute
-from hostelry.gateway.balancing.load_balancer import head_end
-from hostelry.gateway.http.reply import UpstreamError
-from hostelry.gateway.http.upstream import Timeouts, UpstreamPool
 
 TIMEOUTS = Timeouts(total_s=4.0, connect_s=1.0)
 MAX_BYTES = 16 * 1024

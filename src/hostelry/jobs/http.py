@@ -26,10 +26,10 @@ from hostelry.base.errors import HostelryError, RetryableError, ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER, is_shown
 from hostelry.base.whole_number import whole_number
+from hostelry.dataplane.http.exchange import Exchange
+from hostelry.dataplane.http.reader import HttpRefusedError
 from hostelry.domain.async_request import AsyncRequest
 from hostelry.domain.llm_batch import StatusOrderError
-from hostelry.gateway.http.exchange import Exchange
-from hostelry.gateway.http.reader import HttpRefusedError
 from hostelry.jobs.batches.openai_api import OpenAiFilesApi
 from hostelry.jobs.batches.overview import BatchOverview
 from hostelry.jobs.queue.durable_queue import DurableQueue

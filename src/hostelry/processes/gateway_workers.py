@@ -11,8 +11,8 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-from hostelry.gateway.shared.count_table import CountTable
-from hostelry.gateway.shared.mapped_file import LockedError
+from hostelry.dataplane.shared.count_table import CountTable
+from hostelry.dataplane.shared.mapped_file import LockedError
 from hostelry.home.home import Home, UpConfig
 from hostelry.home.run_file import gateway_name
 from hostelry.processes.supervision import GATEWAY_LIVENESS

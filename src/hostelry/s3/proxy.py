@@ -30,7 +30,7 @@ from hostelry.base.ids import new_request_id
 from hostelry.base.logging import configure_logging
 from hostelry.base.recurring import run_again
 from hostelry.cluster.control_access import control_mounts
-from hostelry.gateway.http.connection_limits import (
+from hostelry.dataplane.http.connection_limits import (
     ConnectionLimitError,
     ConnectionLimits,
     client_of,

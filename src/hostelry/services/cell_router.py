@@ -20,9 +20,9 @@ from hostelry.base.stop_event import stop_event
 from hostelry.cells.assignment import Assignment
 from hostelry.cells.assignment_file import assignment_of, read_document
 from hostelry.cells.router import CellRouter
-from hostelry.gateway.http.reader import HttpLimits
-from hostelry.gateway.http.server import HttpServer
-from hostelry.gateway.http.upstream import UpstreamPool
+from hostelry.dataplane.http.reader import HttpLimits
+from hostelry.dataplane.http.server import HttpServer
+from hostelry.dataplane.http.upstream import UpstreamPool
 from hostelry.home.ports import bind, url_host
 from hostelry.services.worker_parts import first_to_end, raise_file_limit
 

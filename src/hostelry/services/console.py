@@ -34,7 +34,7 @@ from hostelry.console.platform import PlatformError
 from hostelry.console.playground_calls import PlaygroundCalls
 from hostelry.console.session_file import SessionFile
 from hostelry.console.view_table import VIEWS
-from hostelry.gateway.handlers.control_calls import CONTROL_BACK_S
+from hostelry.dataplane.control_calls import CONTROL_BACK_S
 from hostelry.home.aws_client import aws_client
 from hostelry.home.heartbeat import answer_heartbeats
 from hostelry.home.home import (

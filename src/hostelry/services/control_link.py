@@ -30,7 +30,7 @@ from hostelry.base.stop_event import stop_event
 from hostelry.cluster.known_controls import known_controls
 from hostelry.cluster.leader_proxy import LeaderProxy
 from hostelry.cluster.leader_view import AskedControls
-from hostelry.gateway.http.upstream import UpstreamPool
+from hostelry.dataplane.http.upstream import UpstreamPool
 from hostelry.home.heartbeat import answer_heartbeats
 from hostelry.home.home import Home, load_config, load_credentials, log_format
 from hostelry.jobs.records.batch_lines import MAX_FILE_BYTES

@@ -33,15 +33,25 @@ from hostelry.base.private_file import write_whole
 from hostelry.base.recurring import run_periodically
 from hostelry.base.stop_event import stop_event
 from hostelry.cluster.control_access import control_access
+from hostelry.dataplane.balancing.load_balancer import LoadBalancer
+from hostelry.dataplane.balancing.model_balancer import Balancers, ModelBalancer
+from hostelry.dataplane.balancing.model_homes import ModelHomes
+from hostelry.dataplane.balancing.outstanding import InFlightCounts, Outstanding
+from hostelry.dataplane.capture.capture import RequestCapture
+from hostelry.dataplane.capture.report_sender import REPORT_S, CaptureReportSender
+from hostelry.dataplane.control_client import ControlClient, HttpControlClient, NoControl
+from hostelry.dataplane.http.acceptor import NoPeers, Peers
+from hostelry.dataplane.http.reader import HttpLimits
+from hostelry.dataplane.http.server import HttpServer
+from hostelry.dataplane.http.upstream import UpstreamPool
+from hostelry.dataplane.metering.load_sender import LoadSender
+from hostelry.dataplane.metering.meter import Meter
+from hostelry.dataplane.routes import PublishedRoutes, RouteFile, RouteSource
+from hostelry.dataplane.shared.counts import SharedCounts
+from hostelry.dataplane.shared.peer_workers import PeerWorkers
+from hostelry.dataplane.tracing.call_ring import CallRing
 from hostelry.domain.scope import Scope
 from hostelry.gateway.answer_pairs import AnswerPairs
-from hostelry.gateway.balancing.load_balancer import LoadBalancer
-from hostelry.gateway.balancing.model_balancer import Balancers, ModelBalancer
-from hostelry.gateway.balancing.model_homes import ModelHomes
-from hostelry.gateway.balancing.outstanding import InFlightCounts, Outstanding
-from hostelry.gateway.capture.capture import RequestCapture
-from hostelry.gateway.capture.report_sender import REPORT_S, CaptureReportSender
-from hostelry.gateway.control_client import ControlClient, HttpControlClient, NoControl
 from hostelry.gateway.dispatcher import Dispatcher
 from hostelry.gateway.handlers.async_runtime import AsyncRuntimeHandler
 from hostelry.gateway.handlers.callers import Callers
@@ -54,13 +64,7 @@ from hostelry.gateway.handlers.openai_batches import UPLOADS, OpenAiBatchHandler
 from hostelry.gateway.handlers.runtime import InvocationLimits, RuntimeHandler
 from hostelry.gateway.handlers.tapped import RequestTaps
 from hostelry.gateway.handlers.traces import TracesHandler
-from hostelry.gateway.http.acceptor import NoPeers, Peers
-from hostelry.gateway.http.reader import HttpLimits
-from hostelry.gateway.http.server import HttpServer
-from hostelry.gateway.http.upstream import UpstreamPool
 from hostelry.gateway.jobs_client import HttpJobsClient
-from hostelry.gateway.metering.load_sender import LoadSender
-from hostelry.gateway.metering.meter import Meter
 from hostelry.gateway.mirror import MAX_IN_FLIGHT, ShadowMirror
 from hostelry.gateway.mirroring.handover import MirrorHandover
 from hostelry.gateway.mirroring.intake import MirrorIntake, OwnMirror
@@ -69,10 +73,6 @@ from hostelry.gateway.mirroring.tap_defects import TapDefects
 from hostelry.gateway.mirroring.turns import ShadowTurns
 from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.gateway.queueing.request_queues import QueueLimits
-from hostelry.gateway.routes import PublishedRoutes, RouteFile, RouteSource
-from hostelry.gateway.shared.counts import SharedCounts
-from hostelry.gateway.shared.peer_workers import PeerWorkers
-from hostelry.gateway.tracing.call_ring import CallRing
 from hostelry.home.heartbeat import answer_heartbeats, connected
 from hostelry.home.home import (
     Credentials,

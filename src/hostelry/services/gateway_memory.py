@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hostelry.base.clock import monotonic_ns
-from hostelry.gateway.balancing.adapter_places import AdapterPlaces
-from hostelry.gateway.balancing.sessions import SessionDict, Sessions, SessionTable
-from hostelry.gateway.capture.spool import Spool
+from hostelry.dataplane.balancing.adapter_places import AdapterPlaces
+from hostelry.dataplane.balancing.sessions import SessionDict, Sessions, SessionTable
+from hostelry.dataplane.capture.spool import Spool
+from hostelry.dataplane.http.upstream import Upstream
+from hostelry.dataplane.shared.map import SharedMap
+from hostelry.dataplane.shared.mapped_file import LockedError
+from hostelry.dataplane.shared.session_exchange import SharedSessions
+from hostelry.dataplane.tracing.call_ring import CallRing, CallSink
 from hostelry.gateway.handlers.traces import GatewayWorkers
-from hostelry.gateway.http.upstream import Upstream
-from hostelry.gateway.shared.map import SharedMap
-from hostelry.gateway.shared.mapped_file import LockedError
-from hostelry.gateway.shared.session_exchange import SharedSessions
-from hostelry.gateway.tracing.call_ring import CallRing, CallSink
 from hostelry.home.home import Home, UpConfig
 
 log = logging.getLogger(__name__)

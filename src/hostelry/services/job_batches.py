@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from hostelry.base.clock import Clock, monotonic_s
-from hostelry.gateway.balancing.load_balancer import LoadBalancer
-from hostelry.gateway.balancing.outstanding import Outstanding
-from hostelry.gateway.control_client import HttpControlClient
+from hostelry.dataplane.balancing.load_balancer import LoadBalancer
+from hostelry.dataplane.balancing.outstanding import Outstanding
+from hostelry.dataplane.control_client import HttpControlClient
+from hostelry.dataplane.http.upstream import Upstream, UpstreamPool
+from hostelry.dataplane.metering.meter import Meter
+from hostelry.dataplane.routes import RouteSource
 from hostelry.gateway.handlers.completions import Completions
-from hostelry.gateway.http.upstream import Upstream, UpstreamPool
-from hostelry.gateway.metering.meter import Meter
 from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.gateway.queueing.request_queues import QueueLimits
-from hostelry.gateway.routes import RouteSource
 from hostelry.home.home import Credentials, Home, UpConfig
 from hostelry.jobs.batches.batch_claims import BatchClaims
 from hostelry.jobs.batches.batch_run import BatchDeps

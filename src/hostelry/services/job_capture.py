@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from hostelry.base.recurring import run_guarded, run_periodically
+from hostelry.dataplane.capture.capture import RequestCapture
+from hostelry.dataplane.capture.report_sender import REPORT_S, CaptureReportSender
 from hostelry.domain.capture_report import CaptureCounts
 from hostelry.domain.load import LoadKey
-from hostelry.gateway.capture.capture import RequestCapture
-from hostelry.gateway.capture.report_sender import REPORT_S, CaptureReportSender
 from hostelry.home.home import Home, UpConfig
 from hostelry.jobs.capture.spool_folder import SpoolFolder
 from hostelry.jobs.capture.uploads import LOOK_S, CaptureUploads

@@ -26,12 +26,12 @@ from hostelry.base.private_file import write_whole
 from hostelry.base.recurring import run_periodically
 from hostelry.base.stop_event import stop_event
 from hostelry.cluster.control_access import control_access
+from hostelry.dataplane.http.reader import HttpLimits
+from hostelry.dataplane.http.server import HttpServer
+from hostelry.dataplane.http.upstream import Upstream, UpstreamPool
+from hostelry.dataplane.metering.meter import Meter
+from hostelry.dataplane.routes import PublishedRoutes, RouteFile
 from hostelry.gateway.handlers.openai_batches import UPLOADS
-from hostelry.gateway.http.reader import HttpLimits
-from hostelry.gateway.http.server import HttpServer
-from hostelry.gateway.http.upstream import Upstream, UpstreamPool
-from hostelry.gateway.metering.meter import Meter
-from hostelry.gateway.routes import PublishedRoutes, RouteFile
 from hostelry.home.heartbeat import answer_heartbeats
 from hostelry.home.home import (
     Credentials,

@@ -25,16 +25,16 @@ from hostelry.base.private_file import write_whole
 from hostelry.base.recurring import run_periodically
 from hostelry.base.stop_event import stop_event
 from hostelry.cluster.control_access import control_access
+from hostelry.dataplane.capture.capture import RequestCapture
+from hostelry.dataplane.capture.report_sender import REPORT_S
+from hostelry.dataplane.http.upstream import UpstreamPool
+from hostelry.dataplane.metering.meter import Meter
+from hostelry.dataplane.routes import PublishedRoutes, RouteFile
 from hostelry.gateway.answer_pairs import AnswerPairs, PairLimits
-from hostelry.gateway.capture.capture import RequestCapture
-from hostelry.gateway.capture.report_sender import REPORT_S
-from hostelry.gateway.http.upstream import UpstreamPool
-from hostelry.gateway.metering.meter import Meter
 from hostelry.gateway.mirror import MirrorLimits, ShadowMirror
 from hostelry.gateway.mirroring.intake import MirrorIntake
 from hostelry.gateway.mirroring.line import MirrorEnd, MirrorLine
 from hostelry.gateway.mirroring.tap_defects import TapDefects
-from hostelry.gateway.routes import PublishedRoutes, RouteFile
 from hostelry.home.heartbeat import answer_heartbeats, listened
 from hostelry.home.home import Home, UpConfig, load_config, load_credentials, log_format
 from hostelry.services.priority import lower_priority

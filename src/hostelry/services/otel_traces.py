@@ -14,14 +14,14 @@ from typing import Any
 from hostelry import __version__
 from hostelry.base.clock import Clock
 from hostelry.base.errors import TerminalError
-from hostelry.gateway.tracing.call_document import call_document
-from hostelry.gateway.tracing.call_spans import (
+from hostelry.dataplane.tracing.call_document import call_document
+from hostelry.dataplane.tracing.call_spans import (
     CallSpan,
     TraceSampling,
     call_spans,
     trace_ids,
 )
-from hostelry.gateway.tracing.call_trace import CallTrace, read
+from hostelry.dataplane.tracing.call_trace import CallTrace, read
 
 LOG = logging.getLogger(__name__)
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")

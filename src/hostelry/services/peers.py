@@ -36,11 +36,11 @@ from hostelry.base.recurring import run_periodically
 from hostelry.base.stop_event import stop_event
 from hostelry.cluster.control_access import control_access
 from hostelry.cluster.gateway_hosts import REPORT_S, GatewayHost, GatewayHostList, KnownHosts
-from hostelry.gateway.balancing.sessions import SessionDict, SessionTable
-from hostelry.gateway.http.reply import UpstreamError
-from hostelry.gateway.http.upstream import Timeouts, Upstream, UpstreamPool
-from hostelry.gateway.shared.count_table import CountTable
-from hostelry.gateway.shared.host_counts import (
+from hostelry.dataplane.balancing.sessions import SessionDict, SessionTable
+from hostelry.dataplane.http.reply import UpstreamError
+from hostelry.dataplane.http.upstream import Timeouts, Upstream, UpstreamPool
+from hostelry.dataplane.shared.count_table import CountTable
+from hostelry.dataplane.shared.host_counts import (
     INTERVAL_S,
     HostCounts,
     HostCountsError,
@@ -49,9 +49,9 @@ from hostelry.gateway.shared.host_counts import (
     decode_host_counts,
     share_of,
 )
-from hostelry.gateway.shared.map import SharedMap
-from hostelry.gateway.shared.mapped_file import LockedError
-from hostelry.gateway.shared.session_exchange import (
+from hostelry.dataplane.shared.map import SharedMap
+from hostelry.dataplane.shared.mapped_file import LockedError
+from hostelry.dataplane.shared.session_exchange import (
     CHANGE,
     FIND,
     PEER_CHANGE,

@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from hostelry.base.clock import SystemClock
-from hostelry.gateway.balancing.sessions import SessionTable
-from hostelry.gateway.capture.capture import RequestCapture
-from hostelry.gateway.capture.report_sender import CaptureReportSender
-from hostelry.gateway.capture.spool import Spool, SpoolLimits, remove_unfinished
-from hostelry.gateway.http.upstream import Timeouts, Upstream
-from hostelry.gateway.metering.load_backlog import LoadBacklog
-from hostelry.gateway.metering.load_sender import LoadSender
-from hostelry.gateway.metering.meter import Meter
+from hostelry.dataplane.balancing.sessions import SessionTable
+from hostelry.dataplane.capture.capture import RequestCapture
+from hostelry.dataplane.capture.report_sender import CaptureReportSender
+from hostelry.dataplane.capture.spool import Spool, SpoolLimits, remove_unfinished
+from hostelry.dataplane.http.upstream import Timeouts, Upstream
+from hostelry.dataplane.metering.load_backlog import LoadBacklog
+from hostelry.dataplane.metering.load_sender import LoadSender
+from hostelry.dataplane.metering.meter import Meter
+from hostelry.dataplane.shared.session_exchange import SharedSessions
 from hostelry.gateway.mirror import MirrorLimits
-from hostelry.gateway.shared.session_exchange import SharedSessions
 from hostelry.home.home import Credentials, Home, UpConfig
 
 log = logging.getLogger(__name__)

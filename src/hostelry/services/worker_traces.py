@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import msgspec
 
 from hostelry.base.json import decode
-from hostelry.gateway.tracing.call_ring import CallRing
-from hostelry.gateway.tracing.question import TraceQuestion, WorkerCalls, answer
+from hostelry.dataplane.tracing.call_ring import CallRing
+from hostelry.dataplane.tracing.question import TraceQuestion, WorkerCalls, answer
 from hostelry.home.heartbeat import CALLS_REQUEST, asked_line, line_path
 from hostelry.home.home import Home
 from hostelry.home.run_file import gateway_name, gateway_names, service_path

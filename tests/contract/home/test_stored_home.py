@@ -15,10 +15,10 @@ import msgspec
 import pytest
 
 from hostelry.base.clock import ManualClock
+from hostelry.dataplane.routes import RouteFile
 from hostelry.domain.metric import Metric, MetricStat
 from hostelry.domain.scope import Scope
 from hostelry.fleet.records import instance_folders
-from hostelry.gateway.routes import RouteFile
 from hostelry.home.home import Home, load_config, save_config
 from hostelry.metrics.persistence.durable import DurableMetrics
 from hostelry.store.memory import MemoryStore

@@ -12,7 +12,7 @@ from typing import IO
 import pytest
 import sqlalchemy as sa
 from tests.postgres_rig import postgres_database, postgres_server
-from tests.unit.gateway.routes_sample import HERE, OTHER_ACCOUNT
+from tests.unit.dataplane.routes_sample import HERE, OTHER_ACCOUNT
 from tests.unit.jobs.batches.test_batch_work import OK, USED, Rig
 
 from hostelry.base.errors import ServiceError

@@ -20,6 +20,12 @@ from hostelry.cluster.leader_view import LeaderAnswer
 from hostelry.control.audit_log import AuditEntry
 from hostelry.control.audit_rows import METADATA as AUDIT
 from hostelry.control.metric_rows import METADATA as METRICS
+from hostelry.dataplane.balancing.model_balancer import ModelLease
+from hostelry.dataplane.balancing.sessions import KEY_BYTES as SESSION_KEY_BYTES
+from hostelry.dataplane.control_client import WantedReply
+from hostelry.dataplane.shared.count_table import KEY_BYTES
+from hostelry.dataplane.shared.host_counts import HostCounts
+from hostelry.dataplane.shared.session_exchange import SessionEntry
 from hostelry.domain.async_metrics import AsyncMetricsReport
 from hostelry.domain.capture_report import CaptureReport
 from hostelry.domain.copy import CopySpec
@@ -34,12 +40,6 @@ from hostelry.domain.transform_job import TransformEnd, TransformProgressReport,
 from hostelry.fleet.agent.models.lease_server import AskedModel, EndedLease
 from hostelry.fleet.protocol import CopyPage, Observation
 from hostelry.fleet.ray.messages import NodeOrder, Started
-from hostelry.gateway.balancing.model_balancer import ModelLease
-from hostelry.gateway.balancing.sessions import KEY_BYTES as SESSION_KEY_BYTES
-from hostelry.gateway.control_client import WantedReply
-from hostelry.gateway.shared.count_table import KEY_BYTES
-from hostelry.gateway.shared.host_counts import HostCounts
-from hostelry.gateway.shared.session_exchange import SessionEntry
 from hostelry.home.home import Credentials, UpConfig
 from hostelry.jobs.batches.tables import METADATA as BATCHES
 from hostelry.jobs.batches.tables import SHARED as SHARED_BATCHES

@@ -20,8 +20,8 @@ from tests.contract.skew.record import FOLDER
 
 from hostelry import __version__
 from hostelry.base.version_skew import are_neighbours
-from hostelry.gateway.shared.host_counts import decode_host_counts
-from hostelry.gateway.shared.session_exchange import decode_session
+from hostelry.dataplane.shared.host_counts import decode_host_counts
+from hostelry.dataplane.shared.session_exchange import decode_session
 from hostelry.store.schema import SCHEMA_REVISION
 from hostelry.store.upgrade import floors
 

@@ -15,7 +15,7 @@ from tests.contract.jobs.test_request_queue import NOW, asked, claims, ids
 from tests.contract.jobs.test_shared_batches import claimed, uploaded
 from tests.contract.messages.test_message_tables import HOOK, delivery
 from tests.postgres_rig import QUOTED_PASSWORD, postgres_database, postgres_server
-from tests.unit.gateway.routes_sample import HERE
+from tests.unit.dataplane.routes_sample import HERE
 from tests.unit.jobs.batches.test_batch_work import Rig
 
 from hostelry.base.clock import ManualClock

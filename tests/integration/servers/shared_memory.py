@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hostelry.base.clock import SystemClock
-from hostelry.gateway.shared.count_table import CountTable
-from hostelry.gateway.shared.counts import SharedCounts
-from hostelry.gateway.shared.map import SharedMap
+from hostelry.dataplane.shared.count_table import CountTable
+from hostelry.dataplane.shared.counts import SharedCounts
+from hostelry.dataplane.shared.map import SharedMap
 
 NUM_KEYS = 40
 NUM_COPIES = 6

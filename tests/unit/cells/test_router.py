@@ -9,11 +9,11 @@ import pytest
 from hostelry.base.http import HttpRequest
 from hostelry.cells.assignment import Assignment, Cell, CellAccount
 from hostelry.cells.router import CellRouter
-from hostelry.gateway.fake import FakeReplyConnection
-from hostelry.gateway.http.exchange import Exchange
-from hostelry.gateway.http.reader import Received
-from hostelry.gateway.http.reply import BrokenError, ConnectError, Reply, UpstreamError
-from hostelry.gateway.http.upstream import Timeouts
+from hostelry.dataplane.fake import FakeReplyConnection
+from hostelry.dataplane.http.exchange import Exchange
+from hostelry.dataplane.http.reader import Received
+from hostelry.dataplane.http.reply import BrokenError, ConnectError, Reply, UpstreamError
+from hostelry.dataplane.http.upstream import Timeouts
 
 ASSIGNMENT = Assignment(
     cells={name: Cell(name=name, url=f"http://{name}:1") for name in ("blue", "green")},

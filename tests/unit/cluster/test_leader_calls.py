@@ -3,9 +3,9 @@
 import pytest
 
 from hostelry.cluster.leader_calls import NOT_LEADER, outcome_of
-from hostelry.gateway.fake import FakeReplyConnection
-from hostelry.gateway.handlers.control_calls import CallOutcome, is_read, may_send_again
-from hostelry.gateway.http.reply import BrokenError, ConnectError, DeadlineError, Reply
+from hostelry.dataplane.control_calls import CallOutcome, is_read, may_send_again
+from hostelry.dataplane.fake import FakeReplyConnection
+from hostelry.dataplane.http.reply import BrokenError, ConnectError, DeadlineError, Reply
 
 NEVER, READS, ALWAYS = (False, False), (True, False), (True, True)
 

@@ -18,10 +18,10 @@ from hostelry.cluster.leader_view import (
     LeaderView,
     next_view,
 )
-from hostelry.gateway.fake import FakeReplyConnection
-from hostelry.gateway.http.reply import BrokenError, ConnectError, Reply
-from hostelry.gateway.http.streamed_body import StreamedBody
-from hostelry.gateway.http.upstream import Timeouts
+from hostelry.dataplane.fake import FakeReplyConnection
+from hostelry.dataplane.http.reply import BrokenError, ConnectError, Reply
+from hostelry.dataplane.http.streamed_body import StreamedBody
+from hostelry.dataplane.http.upstream import Timeouts
 
 OLD, NEW = "http://old", "http://new"
 Answering = Callable[[bytes], Awaitable[Reply]]

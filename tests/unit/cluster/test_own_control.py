@@ -21,8 +21,8 @@ from hostelry.cluster.known_controls import known_controls
 from hostelry.cluster.leader_calls import NOT_LEADER
 from hostelry.cluster.leader_view import ControlAnswer, LeaderAnswer, LeaderView, ask_leader
 from hostelry.cluster.own_control import ControlUpstream, OwnControl, is_over, next_choice
-from hostelry.gateway.http.reply import ConnectError, ControlAwayError, Reply
-from hostelry.gateway.http.upstream import Timeouts
+from hostelry.dataplane.http.reply import ConnectError, ControlAwayError, Reply
+from hostelry.dataplane.http.upstream import Timeouts
 from hostelry.home.home import Home, UpConfig
 
 OWN = "http://own"

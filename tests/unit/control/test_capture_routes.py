@@ -6,7 +6,7 @@ import httpx
 import msgspec
 import pytest
 from starlette.applications import Starlette
-from tests.unit.gateway.capture.capture_sample import AT, KEY
+from tests.unit.dataplane.capture.capture_sample import AT, KEY
 
 from hostelry.base.clock import ManualClock
 from hostelry.control.capture_routes import CaptureBoard

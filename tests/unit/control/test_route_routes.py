@@ -13,14 +13,14 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from tests.unit.gateway.routes_sample import HERE, changed_between, component
+from tests.unit.dataplane.routes_sample import HERE, changed_between, component
 
 from hostelry.base.clock import SystemClock
 from hostelry.base.private_file import write_whole
 from hostelry.control.route_routes import RouteRoutes
+from hostelry.dataplane.routes import PublishedRoutes, RouteFile, decode_snapshot
 from hostelry.domain.route_delta import DELTA, ROUTES_HEADER, encoded, snapshot_of
 from hostelry.domain.routes import EndpointRoute, RouteSnapshot
-from hostelry.gateway.routes import PublishedRoutes, RouteFile, decode_snapshot
 from hostelry.reconcile.route_board import RouteBoard
 
 PARTS = tuple(component(f"c{number:02}") for number in range(20))

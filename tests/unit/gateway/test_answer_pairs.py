@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from tests.unit.gateway.routes_sample import HERE
+from tests.unit.dataplane.routes_sample import HERE
 
+from hostelry.dataplane.metering.meter import Meter
 from hostelry.domain.divergence import Divergence
 from hostelry.domain.load import LoadKey
 from hostelry.gateway.answer_pairs import AnswerPair, AnswerPairs, PairLimits
-from hostelry.gateway.metering.meter import Meter
 
 KEY = LoadKey(scope=HERE, endpoint_name="e", variant_name="shadow")
 LIMITS = PairLimits(pairs_per_s=10.0, share=0.25, max_bytes=8, max_waiting=2)

@@ -2,17 +2,17 @@ import asyncio
 import logging
 
 import pytest
-from tests.unit.gateway.routes_sample import HERE, SNAPSHOT
+from tests.unit.dataplane.routes_sample import HERE, SNAPSHOT
 
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.logging import TEXT, formatter_of
+from hostelry.dataplane.http.exchange import Exchange
+from hostelry.dataplane.http.reader import HttpRefusedError, Received
+from hostelry.dataplane.http.upstream import UpstreamPool
+from hostelry.dataplane.routes import FixedRoutes
+from hostelry.dataplane.tracing.call_ring import CallRing
 from hostelry.gateway.dispatcher import Dispatcher
-from hostelry.gateway.http.exchange import Exchange
-from hostelry.gateway.http.reader import HttpRefusedError, Received
-from hostelry.gateway.http.upstream import UpstreamPool
-from hostelry.gateway.routes import FixedRoutes
-from hostelry.gateway.tracing.call_ring import CallRing
 from hostelry.home.home import UpConfig, new_credentials
 from hostelry.services.gateway import build_gateway
 

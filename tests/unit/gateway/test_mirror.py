@@ -4,17 +4,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import pytest
-from tests.unit.gateway.routes_sample import COPIES, HERE
+from tests.unit.dataplane.routes_sample import COPIES, HERE
 
+from hostelry.dataplane.fake import FakeReplyConnection
+from hostelry.dataplane.http.reply import BrokenError, ConnectError, Reply
+from hostelry.dataplane.http.upstream import Timeouts
+from hostelry.dataplane.metering.meter import Meter
+from hostelry.dataplane.route_table import Shadow
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.routes import CopyRoute
-from hostelry.gateway.fake import FakeReplyConnection
-from hostelry.gateway.http.reply import BrokenError, ConnectError, Reply
-from hostelry.gateway.http.upstream import Timeouts
-from hostelry.gateway.metering.meter import Meter
 from hostelry.gateway.mirror import MirrorLimits, ShadowMirror
-from hostelry.gateway.route_table import Shadow
 
 KEY = LoadKey(scope=HERE, endpoint_name="e", variant_name="shadow")
 TIMES = Timeouts(total_s=1.0)

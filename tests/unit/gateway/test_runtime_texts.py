@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.gateway.routes_sample import COPIES, HERE, SNAPSHOT
+from tests.unit.dataplane.routes_sample import COPIES, HERE, SNAPSHOT
 
 from hostelry.aws.runtime import InvokeRequest
 from hostelry.base.errors import ServiceError
-from hostelry.gateway.balancing.destination import find_destination
-from hostelry.gateway.handlers.model_error import answered_with_error, gave_no_answer
-from hostelry.gateway.http.reply import BrokenError, DeadlineError, TooLargeError, UpstreamError
-from hostelry.gateway.route_table import Destination, RouteTable
+from hostelry.dataplane.balancing.destination import find_destination
+from hostelry.dataplane.http.reply import BrokenError, DeadlineError, TooLargeError, UpstreamError
+from hostelry.dataplane.model_error import answered_with_error, gave_no_answer
+from hostelry.dataplane.route_table import Destination, RouteTable
 
 TABLE = RouteTable(SNAPSHOT)
 LATE = (

@@ -9,8 +9,8 @@ import pytest
 from hostelry.base.errors import TerminalError
 from hostelry.base.ports import free_port
 from hostelry.cluster.known_controls import known_controls
+from hostelry.dataplane.routes import FixedRoutes
 from hostelry.domain.routes import RouteSnapshot
-from hostelry.gateway.routes import FixedRoutes
 from hostelry.home.home import (
     Home,
     UpConfig,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hostelry.base.ports import free_port
-from hostelry.gateway.shared.count_table import CountTable
-from hostelry.gateway.shared.counts import SharedCounts
+from hostelry.dataplane.shared.count_table import CountTable
+from hostelry.dataplane.shared.counts import SharedCounts
 from hostelry.home.home import Home, UpConfig
 from hostelry.home.ports import bind
 from hostelry.processes.gateway_workers import SharedListener, open_table, shared_listener

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from tests.unit.gateway.capture.capture_sample import AT, CAPTURE, all_records, content, spool
-from tests.unit.gateway.routes_sample import HERE, variant
+from tests.unit.dataplane.capture.capture_sample import AT, CAPTURE, all_records, content, spool
+from tests.unit.dataplane.routes_sample import HERE, variant
 from tests.unit.services.test_metered_gateway import (
     CREDENTIALS,
     LoadBalancer,
@@ -22,17 +22,17 @@ from tests.unit.services.test_metered_gateway import (
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.http import HttpRequest
+from hostelry.dataplane.capture.spool import SpoolLimits
+from hostelry.dataplane.fake import FakeReplyConnection
+from hostelry.dataplane.http.exchange import Exchange
+from hostelry.dataplane.http.reader import Received
+from hostelry.dataplane.http.reply import BrokenError, Reply
+from hostelry.dataplane.http.upstream import Timeouts
+from hostelry.dataplane.routes import FixedRoutes
 from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.divergence import Divergence
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import CopyRoute, EndpointRoute, RouteSnapshot, ShadowRoute
-from hostelry.gateway.capture.spool import SpoolLimits
-from hostelry.gateway.fake import FakeReplyConnection
-from hostelry.gateway.http.exchange import Exchange
-from hostelry.gateway.http.reader import Received
-from hostelry.gateway.http.reply import BrokenError, Reply
-from hostelry.gateway.http.upstream import Timeouts
-from hostelry.gateway.routes import FixedRoutes
 from hostelry.home.home import UpConfig
 from hostelry.services.gateway import Gateway, build_gateway
 from hostelry.services.gateway_memory import own_memory

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.unit.gateway.capture.capture_sample import AT, LIMITS, TARGET, record_head, spool
+from tests.unit.dataplane.capture.capture_sample import AT, LIMITS, TARGET, record_head, spool
 
 from hostelry.base.clock import ManualClock
+from hostelry.dataplane.capture.spool import SpoolBatch
+from hostelry.dataplane.capture.spool_file import record_prefix
+from hostelry.dataplane.fake import FakeReplyConnection
+from hostelry.dataplane.http.reply import Reply
+from hostelry.dataplane.http.upstream import Timeouts, UpstreamPool
 from hostelry.domain.capture_report import CaptureReport
-from hostelry.gateway.capture.spool import SpoolBatch
-from hostelry.gateway.capture.spool_file import record_prefix
-from hostelry.gateway.fake import FakeReplyConnection
-from hostelry.gateway.http.reply import Reply
-from hostelry.gateway.http.upstream import Timeouts, UpstreamPool
 from hostelry.home.home import Home, UpConfig, new_credentials
 from hostelry.jobs.objects.object_store import ObjectStore, OutputSettings
 from hostelry.services.host_capture import HostCapture

@@ -4,23 +4,23 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from tests.unit.gateway.routes_sample import COPIES, SNAPSHOT
+from tests.unit.dataplane.routes_sample import COPIES, SNAPSHOT
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.http import HttpRequest
-from hostelry.domain.load import SecondLoad
-from hostelry.gateway.fake import FakeReplyConnection, FakeUpstream
-from hostelry.gateway.http.exchange import Exchange
-from hostelry.gateway.http.reader import Received
-from hostelry.gateway.http.reply import (
+from hostelry.dataplane.fake import FakeReplyConnection, FakeUpstream
+from hostelry.dataplane.http.exchange import Exchange
+from hostelry.dataplane.http.reader import Received
+from hostelry.dataplane.http.reply import (
     BrokenError,
     ConnectError,
     DeadlineError,
     Reply,
     UpstreamError,
 )
-from hostelry.gateway.http.upstream import Timeouts
-from hostelry.gateway.routes import FixedRoutes
+from hostelry.dataplane.http.upstream import Timeouts
+from hostelry.dataplane.routes import FixedRoutes
+from hostelry.domain.load import SecondLoad
 from hostelry.home.home import Credentials, UpConfig
 from hostelry.services.gateway import Gateway, build_gateway
 

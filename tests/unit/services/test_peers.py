@@ -12,12 +12,12 @@ from starlette.applications import Starlette
 
 from hostelry.base.clock import ManualClock
 from hostelry.cluster.gateway_hosts import KNOWN_S, SHOWN_S, GatewayHostRoutes, KnownHosts
-from hostelry.gateway.balancing.sessions import SessionDict
-from hostelry.gateway.fake import FakeReplyConnection
-from hostelry.gateway.http.reply import ConnectError, Reply
-from hostelry.gateway.http.upstream import Timeouts
-from hostelry.gateway.shared.counts import SharedCounts
-from hostelry.gateway.shared.session_exchange import CLOSED, SessionEntry, SharedSessions
+from hostelry.dataplane.balancing.sessions import SessionDict
+from hostelry.dataplane.fake import FakeReplyConnection
+from hostelry.dataplane.http.reply import ConnectError, Reply
+from hostelry.dataplane.http.upstream import Timeouts
+from hostelry.dataplane.shared.counts import SharedCounts
+from hostelry.dataplane.shared.session_exchange import CLOSED, SessionEntry, SharedSessions
 from hostelry.home.home import Home, UpConfig
 from hostelry.processes.gateway_workers import open_table
 from hostelry.routing.copy_choice import GatewayShare

@@ -7,24 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.dataplane.routes_sample import COPIES
 from tests.unit.gateway.queueing.queue_rig import FakeControlClient
-from tests.unit.gateway.routes_sample import COPIES
 from tests.unit.services.test_metered_gateway import CREDENTIALS
 
 from hostelry.base.http import HttpRequest
+from hostelry.dataplane.balancing.outstanding import InFlightCounts
+from hostelry.dataplane.fake import FakeReplyConnection
+from hostelry.dataplane.http.exchange import Exchange
+from hostelry.dataplane.http.reader import Received
+from hostelry.dataplane.http.reply import BrokenError, ConnectError, Reply
+from hostelry.dataplane.http.upstream import Timeouts
+from hostelry.dataplane.routes import FixedRoutes
+from hostelry.dataplane.shared.count_table import CountTable
+from hostelry.dataplane.shared.counts import SharedCounts
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import CopyRoute, EndpointRoute, RouteSnapshot, VariantRoute
 from hostelry.domain.scope import Scope
 from hostelry.domain.serverless import MAX_PAYLOAD_BYTES, ServerlessConfig
-from hostelry.gateway.balancing.outstanding import InFlightCounts
-from hostelry.gateway.fake import FakeReplyConnection
-from hostelry.gateway.http.exchange import Exchange
-from hostelry.gateway.http.reader import Received
-from hostelry.gateway.http.reply import BrokenError, ConnectError, Reply
-from hostelry.gateway.http.upstream import Timeouts
-from hostelry.gateway.routes import FixedRoutes
-from hostelry.gateway.shared.count_table import CountTable
-from hostelry.gateway.shared.counts import SharedCounts
 from hostelry.home.home import UpConfig
 from hostelry.services.gateway import build_gateway
 

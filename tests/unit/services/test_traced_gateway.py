@@ -9,18 +9,18 @@ import pytest
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as SigningKeys
-from tests.unit.gateway.routes_sample import COPIES, SNAPSHOT
+from tests.unit.dataplane.routes_sample import COPIES, SNAPSHOT
 from tests.unit.services.test_metered_gateway import CREDENTIALS
 
 from hostelry.aws.temporary_keys import Session, TokenSeal
 from hostelry.base.clock import SystemClock
 from hostelry.base.http import HttpRequest
-from hostelry.gateway.fake import FakeReplyConnection, FakeUpstream
-from hostelry.gateway.http.exchange import Exchange
-from hostelry.gateway.http.reader import Received
-from hostelry.gateway.http.reply import BrokenError, ConnectError, Reply
-from hostelry.gateway.http.upstream import Timeouts
-from hostelry.gateway.routes import FixedRoutes
+from hostelry.dataplane.fake import FakeReplyConnection, FakeUpstream
+from hostelry.dataplane.http.exchange import Exchange
+from hostelry.dataplane.http.reader import Received
+from hostelry.dataplane.http.reply import BrokenError, ConnectError, Reply
+from hostelry.dataplane.http.upstream import Timeouts
+from hostelry.dataplane.routes import FixedRoutes
 from hostelry.graph.step_report import HEADER, StepReport, step_header
 from hostelry.home.home import UpConfig
 from hostelry.services.gateway import Gateway, build_gateway

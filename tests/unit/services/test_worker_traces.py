@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from hostelry.base.http import HttpRequest
-from hostelry.gateway.tracing.call_ring import CallRing
-from hostelry.gateway.tracing.question import TraceQuestion, WorkerCalls
+from hostelry.dataplane.tracing.call_ring import CallRing
+from hostelry.dataplane.tracing.question import TraceQuestion, WorkerCalls
 from hostelry.home.heartbeat import (
     CALLS_REQUEST,
     SERVICE_VARIABLE,

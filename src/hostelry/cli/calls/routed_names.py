@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import typer
 
 from hostelry.cli.named import NoControlAnswerError, api_errors
+from hostelry.dataplane.routes import SnapshotError, decode_snapshot
 from hostelry.domain.routes import RouteSnapshot
-from hostelry.gateway.routes import SnapshotError, decode_snapshot
 from hostelry.home.aws_client import aws_client
 from hostelry.home.home import Credentials, Home, UpConfig
 

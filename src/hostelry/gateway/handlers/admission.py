@@ -3,12 +3,12 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from hostelry.gateway.balancing.load_balancer import InFlightRequest
-from hostelry.gateway.http.reply import ConnectError
-from hostelry.gateway.metering.meter import Measurement
+from hostelry.dataplane.balancing.load_balancer import InFlightRequest
+from hostelry.dataplane.http.reply import ConnectError
+from hostelry.dataplane.metering.meter import Measurement
+from hostelry.dataplane.route_table import Destination
 from hostelry.gateway.queueing.decisions import Decision, Refuse, Wait
 from hostelry.gateway.queueing.pending_queue import PendingQueue, PendingRequest
-from hostelry.gateway.route_table import Destination
 
 Send = Callable[[Destination, Measurement], Awaitable[InFlightRequest]]
 

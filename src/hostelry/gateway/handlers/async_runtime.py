@@ -8,16 +8,16 @@ from hostelry.base.clock import Clock
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.ids import new_uuid
+from hostelry.dataplane.control_client import ControlClient
+from hostelry.dataplane.http.exchange import Exchange
+from hostelry.dataplane.routes import RouteSource
 from hostelry.domain.async_inference import AsyncInference
 from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import EndpointRoute
 from hostelry.domain.scope import Scope
-from hostelry.gateway.control_client import ControlClient
 from hostelry.gateway.handlers.callers import Callers, check_service, principal_of
-from hostelry.gateway.http.exchange import Exchange
 from hostelry.gateway.jobs_client import JobsClient
 from hostelry.gateway.queued_request import queued_request
-from hostelry.gateway.routes import RouteSource
 
 SERVICE = "sagemaker"
 # For the route of an endpoint that control serves and this worker does not know yet.

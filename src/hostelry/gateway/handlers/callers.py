@@ -10,8 +10,8 @@ from hostelry.aws.temporary_keys import Session
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
 from hostelry.base.key_guard import is_shown
+from hostelry.dataplane.invocation_head import PRINCIPAL, ROLE, TENANT, terms_of_principal
 from hostelry.domain.scope import Scope
-from hostelry.gateway.handlers.invocation_head import PRINCIPAL, ROLE, TENANT, terms_of_principal
 
 # Hashing a body takes about 0.6 ms a megabyte: large ones in a thread, or streams would stall.
 HASH_APART_BYTES = 512 * 1024

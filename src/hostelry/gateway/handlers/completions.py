@@ -5,26 +5,26 @@ import msgspec
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
 from hostelry.base.json import decode
-from hostelry.domain.at_zero import AtZero
-from hostelry.domain.scope import Scope
-from hostelry.gateway.balancing.destination import NoCopyError
-from hostelry.gateway.balancing.load_balancer import InFlightRequest, LoadBalancer
-from hostelry.gateway.handlers.admission import Admitted, admit
-from hostelry.gateway.handlers.invocation_head import (
+from hostelry.dataplane.balancing.destination import NoCopyError
+from hostelry.dataplane.balancing.load_balancer import InFlightRequest, LoadBalancer
+from hostelry.dataplane.http.reply import ConnectError, DeadlineError, UpstreamError
+from hostelry.dataplane.http.upstream import Timeouts
+from hostelry.dataplane.invocation_head import (
     ADAPTER_ALIAS,
     ADAPTER_IDENTIFIER,
     post_head,
     terms,
 )
-from hostelry.gateway.handlers.openai_model import find_model
-from hostelry.gateway.http.reply import ConnectError, DeadlineError, UpstreamError
-from hostelry.gateway.http.upstream import Timeouts
-from hostelry.gateway.metering.meter import Measurement
+from hostelry.dataplane.metering.meter import Measurement
+from hostelry.dataplane.openai_model import find_model
+from hostelry.dataplane.route_table import Destination
+from hostelry.dataplane.routes import RouteSource
+from hostelry.dataplane.tracing.call_trace import CallTrace
+from hostelry.domain.at_zero import AtZero
+from hostelry.domain.scope import Scope
+from hostelry.gateway.handlers.admission import Admitted, admit
 from hostelry.gateway.queueing.decisions import NotServedError
 from hostelry.gateway.queueing.pending_queue import PendingQueue
-from hostelry.gateway.route_table import Destination
-from hostelry.gateway.routes import RouteSource
-from hostelry.gateway.tracing.call_trace import CallTrace
 
 NO_CAPACITY = "no_capacity"
 TIMEOUT = "timeout"

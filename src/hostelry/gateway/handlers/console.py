@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER
-from hostelry.gateway.http.exchange import Exchange, header_lines
-from hostelry.gateway.http.reply import Reply, UpstreamError
-from hostelry.gateway.http.upstream import Timeouts, UpstreamPool
+from hostelry.dataplane.http.exchange import Exchange, header_lines
+from hostelry.dataplane.http.reply import Reply, UpstreamError
+from hostelry.dataplane.http.upstream import Timeouts, UpstreamPool
 
 CONSOLE = "console"
 MAX_BODY_BYTES = 1024 * 1024

@@ -15,17 +15,17 @@ from hostelry.aws.temporary_keys import session_header
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
-from hostelry.gateway.handlers.callers import Callers, check_service, is_unsigned
-from hostelry.gateway.handlers.control_calls import (
+from hostelry.dataplane.control_calls import (
     CONTROL_BACK_S,
     CallOutcome,
     is_read,
     may_send_again,
     why_unanswered,
 )
-from hostelry.gateway.http.exchange import Exchange, header_lines
-from hostelry.gateway.http.reply import ConnectError, ControlAwayError, Reply, UpstreamError
-from hostelry.gateway.http.upstream import Timeouts, Upstream
+from hostelry.dataplane.http.exchange import Exchange, header_lines
+from hostelry.dataplane.http.reply import ConnectError, ControlAwayError, Reply, UpstreamError
+from hostelry.dataplane.http.upstream import Timeouts, Upstream
+from hostelry.gateway.handlers.callers import Callers, check_service, is_unsigned
 
 TIMEOUTS = Timeouts(total_s=55.0, connect_s=1.0)  # botocore's clients wait for 60 s
 MAX_ANSWER_BYTES = 64 * 1024 * 1024

@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from functools import partial
 
-from hostelry.gateway.balancing.load_balancer import Chosen, InFlightRequest, uncounted
-from hostelry.gateway.balancing.model_balancer import Balancers, ModelRequest
-from hostelry.gateway.balancing.pipeline import PipelineLimits, PipelineStep, through_pipeline
-from hostelry.gateway.handlers.invocation_head import invocation_head, step_head
+from hostelry.dataplane.balancing.load_balancer import Chosen, InFlightRequest, uncounted
+from hostelry.dataplane.balancing.model_balancer import Balancers, ModelRequest
+from hostelry.dataplane.balancing.pipeline import PipelineLimits, PipelineStep, through_pipeline
+from hostelry.dataplane.http.upstream import Timeouts
+from hostelry.dataplane.invocation_head import invocation_head, step_head
+from hostelry.dataplane.metering.meter import Measurement
+from hostelry.dataplane.route_table import Destination
 from hostelry.gateway.handlers.tapped import TappedInvocation
-from hostelry.gateway.http.upstream import Timeouts
-from hostelry.gateway.metering.meter import Measurement
-from hostelry.gateway.route_table import Destination
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

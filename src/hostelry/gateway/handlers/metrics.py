@@ -4,10 +4,10 @@ from urllib.parse import parse_qsl, urlencode
 
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
+from hostelry.dataplane.http.exchange import Exchange, header_lines
+from hostelry.dataplane.http.reply import UpstreamError
+from hostelry.dataplane.http.upstream import Timeouts, Upstream
 from hostelry.gateway.handlers.callers import Callers
-from hostelry.gateway.http.exchange import Exchange, header_lines
-from hostelry.gateway.http.reply import UpstreamError
-from hostelry.gateway.http.upstream import Timeouts, Upstream
 
 PATHS = {"/metrics": "/internal/metrics", "/metrics/copies": "/internal/copy-metrics"}
 TIMEOUTS = Timeouts(total_s=10.0, connect_s=1.0)

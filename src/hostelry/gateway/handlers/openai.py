@@ -10,17 +10,17 @@ import msgspec
 
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
+from hostelry.dataplane.http.exchange import Exchange
+from hostelry.dataplane.http.reply import UpstreamError
+from hostelry.dataplane.invocation_head import STEPS, noted
+from hostelry.dataplane.openai_error import error_object, error_response
+from hostelry.dataplane.openai_model import find_model
+from hostelry.dataplane.routes import RouteSource
+from hostelry.dataplane.tracing.call_ring import CallRing
+from hostelry.dataplane.tracing.call_trace import MAX_ERROR_CHARACTERS, CallTrace
 from hostelry.gateway.handlers.admission import Admitted
 from hostelry.gateway.handlers.callers import Callers, bound
 from hostelry.gateway.handlers.completions import Completions, asked_model, no_answer
-from hostelry.gateway.handlers.invocation_head import STEPS, noted
-from hostelry.gateway.handlers.openai_error import error_object, error_response
-from hostelry.gateway.handlers.openai_model import find_model
-from hostelry.gateway.http.exchange import Exchange
-from hostelry.gateway.http.reply import UpstreamError
-from hostelry.gateway.routes import RouteSource
-from hostelry.gateway.tracing.call_ring import CallRing
-from hostelry.gateway.tracing.call_trace import MAX_ERROR_CHARACTERS, CallTrace
 
 COMPLETION_PATHS = (
     "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/v1/rerank",

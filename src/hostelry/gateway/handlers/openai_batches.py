@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
+from hostelry.dataplane.http.exchange import Exchange
+from hostelry.dataplane.http.reply import Reply, UpstreamError
+from hostelry.dataplane.http.request_body import BodyLostError
+from hostelry.dataplane.http.streamed_body import BodyBrokenError, StreamedBody
+from hostelry.dataplane.http.upstream import Timeouts, UpstreamPool
+from hostelry.dataplane.openai_error import error_response
 from hostelry.gateway.handlers.callers import Callers
 from hostelry.gateway.handlers.openai import check_openai_key
-from hostelry.gateway.handlers.openai_error import error_response
-from hostelry.gateway.http.exchange import Exchange
-from hostelry.gateway.http.reply import Reply, UpstreamError
-from hostelry.gateway.http.request_body import BodyLostError
-from hostelry.gateway.http.streamed_body import BodyBrokenError, StreamedBody
-from hostelry.gateway.http.upstream import Timeouts, UpstreamPool
 
 PATHS = ("/v1/files", "/v1/batches")
 # With the file, of 200 MB at most, the rest of the form.

@@ -16,48 +16,48 @@ from hostelry.aws.runtime import (
 )
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
-from hostelry.domain.at_zero import AtZero
-from hostelry.domain.routes import CopyRoute
-from hostelry.domain.scope import Scope
-from hostelry.domain.serverless import MAX_INVOCATION_S, MAX_PAYLOAD_BYTES
-from hostelry.gateway.balancing.destination import NoCopyError, find_destination, unavailable
-from hostelry.gateway.balancing.load_balancer import Chosen, InFlightRequest
-from hostelry.gateway.balancing.model_balancer import (
+from hostelry.dataplane.balancing.destination import NoCopyError, find_destination, unavailable
+from hostelry.dataplane.balancing.load_balancer import Chosen, InFlightRequest
+from hostelry.dataplane.balancing.model_balancer import (
     Balancers,
     TargetModelRefusedError,
 )
-from hostelry.gateway.balancing.serverless import (
+from hostelry.dataplane.balancing.serverless import (
     ConcurrencyError,
     check_invocation,
     enter,
     is_beyond_provisioned,
 )
-from hostelry.gateway.balancing.sessions import (
+from hostelry.dataplane.balancing.sessions import (
     CLOSED_SESSION_ID,
     new_session_id,
     pinned_copy,
 )
-from hostelry.gateway.balancing.traffic_split import TrafficSplit
-from hostelry.gateway.handlers.admission import Admitted, admit
-from hostelry.gateway.handlers.callers import Callers, bound, check_service, is_copys
-from hostelry.gateway.handlers.invocation_call import InvocationCall
-from hostelry.gateway.handlers.invocation_head import STEPS, noted
-from hostelry.gateway.handlers.model_error import (
+from hostelry.dataplane.balancing.traffic_split import TrafficSplit
+from hostelry.dataplane.http.exchange import Exchange
+from hostelry.dataplane.http.reply import ConnectError, DeadlineError, Reply, UpstreamError
+from hostelry.dataplane.http.upstream import Timeouts
+from hostelry.dataplane.invocation_head import STEPS, noted
+from hostelry.dataplane.metering.meter import Measurement
+from hostelry.dataplane.model_error import (
     ModelError,
     answered_with_error,
     gave_no_answer,
     refused_model,
     timed_out,
 )
+from hostelry.dataplane.route_table import Destination
+from hostelry.dataplane.routes import RouteSource
+from hostelry.dataplane.tracing.call_trace import CallTrace, RouteView
+from hostelry.domain.at_zero import AtZero
+from hostelry.domain.routes import CopyRoute
+from hostelry.domain.scope import Scope
+from hostelry.domain.serverless import MAX_INVOCATION_S, MAX_PAYLOAD_BYTES
+from hostelry.gateway.handlers.admission import Admitted, admit
+from hostelry.gateway.handlers.callers import Callers, bound, check_service, is_copys
+from hostelry.gateway.handlers.invocation_call import InvocationCall
 from hostelry.gateway.handlers.tapped import RequestTaps, TappedInvocation
-from hostelry.gateway.http.exchange import Exchange
-from hostelry.gateway.http.reply import ConnectError, DeadlineError, Reply, UpstreamError
-from hostelry.gateway.http.upstream import Timeouts
-from hostelry.gateway.metering.meter import Measurement
 from hostelry.gateway.queueing.pending_queue import PendingQueue
-from hostelry.gateway.route_table import Destination
-from hostelry.gateway.routes import RouteSource
-from hostelry.gateway.tracing.call_trace import CallTrace, RouteView
 from hostelry.graph import target_proof
 from hostelry.routing.session import NEW_SESSION
 

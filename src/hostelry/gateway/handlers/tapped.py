@@ -8,15 +8,15 @@ from msgspec import structs
 
 from hostelry.aws.runtime import InvokeRequest
 from hostelry.base.http import HttpRequest
+from hostelry.dataplane.capture.capture import UNWRITTEN, CapturedRequest, RequestCapture
+from hostelry.dataplane.invocation_head import invocation_head
+from hostelry.dataplane.route_table import Destination, Shadow
+from hostelry.dataplane.tracing.call_ring import CallRing
 from hostelry.domain.load import LoadKey
-from hostelry.gateway.capture.capture import UNWRITTEN, CapturedRequest, RequestCapture
-from hostelry.gateway.handlers.invocation_head import invocation_head
 from hostelry.gateway.mirror import AnswerTap
 from hostelry.gateway.mirroring.messages import MirroredInvocation, address_of
 from hostelry.gateway.mirroring.port import MirrorPort
 from hostelry.gateway.mirroring.tap_defects import TapDefects
-from hostelry.gateway.route_table import Destination, Shadow
-from hostelry.gateway.tracing.call_ring import CallRing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

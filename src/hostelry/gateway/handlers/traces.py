@@ -21,10 +21,10 @@ import msgspec
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER, is_shown
+from hostelry.dataplane.http.exchange import Exchange
+from hostelry.dataplane.tracing.call_document import with_calls
+from hostelry.dataplane.tracing.question import MAX_LISTED, TraceQuestion, WorkerCalls
 from hostelry.gateway.handlers.callers import Callers
-from hostelry.gateway.http.exchange import Exchange
-from hostelry.gateway.tracing.call_document import with_calls
-from hostelry.gateway.tracing.question import MAX_LISTED, TraceQuestion, WorkerCalls
 
 TRACES = "traces"
 ORDERS = ("slowest", "failed")

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from hostelry.dataplane.route_table import Shadow
 from hostelry.domain.load import LoadKey
 from hostelry.gateway.mirroring.messages import (
     Message,
@@ -27,7 +28,6 @@ from hostelry.gateway.mirroring.messages import (
     frame_start,
 )
 from hostelry.gateway.mirroring.turns import ShadowTurns
-from hostelry.gateway.route_table import Shadow
 
 log = logging.getLogger(__name__)
 MAX_BATCH = 64  # frames of one system call

@@ -1,12 +1,12 @@
 """Intake of a mirror: a request, its taps, and its pair of answers."""
 
+from hostelry.dataplane.capture.capture import CapturedRequest, RequestCapture
+from hostelry.dataplane.route_table import Shadow
 from hostelry.domain.load import LoadKey
 from hostelry.gateway.answer_pairs import AnswerPair, AnswerPairs
-from hostelry.gateway.capture.capture import CapturedRequest, RequestCapture
 from hostelry.gateway.mirror import AnswerTap, ShadowMirror
 from hostelry.gateway.mirroring.messages import MirroredInvocation
 from hostelry.gateway.mirroring.turns import ShadowTurns
-from hostelry.gateway.route_table import Shadow
 
 
 class MirrorIntake:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from hostelry.dataplane.routes import RouteSource
 from hostelry.domain.load import LoadKey
 from hostelry.domain.scope import Scope
 from hostelry.gateway.answer_pairs import AnswerPair
@@ -18,7 +19,6 @@ from hostelry.gateway.mirroring.messages import (
     ShadowAddress,
 )
 from hostelry.gateway.mirroring.tap_defects import TapDefects
-from hostelry.gateway.routes import RouteSource
 
 log = logging.getLogger(__name__)
 DELAY_S = 0.105  # longer than a worker's batch takes to come

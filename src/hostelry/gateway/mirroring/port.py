@@ -2,9 +2,9 @@
 
 from typing import Protocol
 
+from hostelry.dataplane.route_table import Shadow
 from hostelry.gateway.mirror import AnswerTap
 from hostelry.gateway.mirroring.messages import MirroredInvocation
-from hostelry.gateway.route_table import Shadow
 
 
 class MirrorPort(Protocol):

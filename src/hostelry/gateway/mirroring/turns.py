@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from hostelry.gateway.balancing.even_positions import EvenPositions
-from hostelry.gateway.route_table import Shadow
+from hostelry.dataplane.balancing.even_positions import EvenPositions
+from hostelry.dataplane.route_table import Shadow
 from hostelry.routing.traffic_split import takes_new
 
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hostelry.base.errors import ServiceError
+from hostelry.dataplane.balancing.destination import NoCopyError, UnknownNameError
+from hostelry.dataplane.balancing.load_balancer import CopiesBusyError
+from hostelry.dataplane.http.reply import ConnectError
+from hostelry.dataplane.route_table import Destination
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.load import LoadKey
-from hostelry.gateway.balancing.destination import NoCopyError, UnknownNameError
-from hostelry.gateway.balancing.load_balancer import CopiesBusyError
-from hostelry.gateway.http.reply import ConnectError
-from hostelry.gateway.route_table import Destination
 from hostelry.routing.no_copy import NoCopyAction
 from hostelry.routing.release import num_to_release
 

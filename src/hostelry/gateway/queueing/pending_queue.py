@@ -11,12 +11,15 @@ from collections.abc import Callable
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import ServiceError
+from hostelry.dataplane.balancing.destination import NoCopyError, UnknownNameError
+from hostelry.dataplane.balancing.outstanding import InFlightCounts
+from hostelry.dataplane.control_client import ControlClient
+from hostelry.dataplane.http.reply import ConnectError
+from hostelry.dataplane.metering.meter import Measurement, Meter
+from hostelry.dataplane.route_table import Destination, RouteTable
+from hostelry.dataplane.routes import RouteSource
+from hostelry.dataplane.tracing.call_trace import CallTrace
 from hostelry.domain.load import LoadKey, Wake
-from hostelry.gateway.balancing.destination import NoCopyError, UnknownNameError
-from hostelry.gateway.balancing.outstanding import InFlightCounts
-from hostelry.gateway.control_client import ControlClient
-from hostelry.gateway.http.reply import ConnectError
-from hostelry.gateway.metering.meter import Measurement, Meter
 from hostelry.gateway.queueing.decisions import (
     AskControl,
     Decision,
@@ -37,9 +40,6 @@ from hostelry.gateway.queueing.request_queues import (
     RequestQueues,
     WaitOutcome,
 )
-from hostelry.gateway.route_table import Destination, RouteTable
-from hostelry.gateway.routes import RouteSource
-from hostelry.gateway.tracing.call_trace import CallTrace
 from hostelry.routing.release import RELEASE_INTERVAL_S
 
 SYNC_S = 5.0  # within which the routes have what control has

@@ -16,6 +16,7 @@ from typing import IO, TypeVar
 from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError
 from hostelry.base.recurring import run_guarded
+from hostelry.dataplane.routes import RouteSource
 from hostelry.domain.llm_batch import (
     BatchStatus,
     LineFault,
@@ -25,7 +26,6 @@ from hostelry.domain.llm_batch import (
     TokenUsage,
     kept_over,
 )
-from hostelry.gateway.routes import RouteSource
 from hostelry.jobs.batches.batch_claims import BatchClaim, BatchClaimLostError
 from hostelry.jobs.batches.copy_sizes import CopySizes
 from hostelry.jobs.batches.file_store import FileStore, ResultLines

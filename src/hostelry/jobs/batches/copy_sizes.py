@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
+from hostelry.dataplane.http.upstream import UpstreamPool
 from hostelry.domain.routes import CopyRoute
-from hostelry.gateway.http.upstream import UpstreamPool
 from hostelry.jobs.copy_parameters import execution_parameters
 from hostelry.jobs.records.settings import reported_concurrency
 from hostelry.jobs.rules.batch_fill import wanted_at_once

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
+from hostelry.dataplane.http.reply import TooLargeError, UpstreamError
+from hostelry.dataplane.openai_error import error_response
 from hostelry.domain.llm_batch import LlmBatch
 from hostelry.gateway.handlers.completions import (
     MODEL_FAILED,
@@ -12,8 +14,6 @@ from hostelry.gateway.handlers.completions import (
     Completions,
     no_answer,
 )
-from hostelry.gateway.handlers.openai_error import error_response
-from hostelry.gateway.http.reply import TooLargeError, UpstreamError
 from hostelry.jobs.rules.next_step import BUSY, Trouble, trouble_of_status
 
 TROUBLES = {

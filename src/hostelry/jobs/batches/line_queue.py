@@ -4,9 +4,9 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
 
 from hostelry.base.errors import ServiceError
+from hostelry.dataplane.openai_model import find_model
+from hostelry.dataplane.route_table import Destination, RouteTable
 from hostelry.domain.scope import Scope
-from hostelry.gateway.handlers.openai_model import find_model
-from hostelry.gateway.route_table import Destination, RouteTable
 from hostelry.jobs.batches.copy_sizes import CopySizes
 from hostelry.jobs.records.batch_lines import BatchLine
 from hostelry.jobs.rules.batch_fill import HELD, ModelQueue, next_models, room_for_batch

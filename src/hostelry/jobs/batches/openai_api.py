@@ -25,11 +25,11 @@ from hostelry.base.clock import Clock
 from hostelry.base.errors import RetryableError, ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.whole_number import whole_number
+from hostelry.dataplane.http.exchange import Exchange
+from hostelry.dataplane.http.request_body import BodyLostError, RequestBody
+from hostelry.dataplane.openai_error import error_response
 from hostelry.domain.llm_batch import LlmBatch, StatusOrderError, StoredFile
 from hostelry.domain.scope import Scope
-from hostelry.gateway.handlers.openai_error import error_response
-from hostelry.gateway.http.exchange import Exchange
-from hostelry.gateway.http.request_body import BodyLostError, RequestBody
 from hostelry.jobs.batches.batch_work import BatchWork
 from hostelry.jobs.batches.file_room import FileRoom, UploadedBytes
 from hostelry.jobs.batches.file_store import FileStore, IncomingFile

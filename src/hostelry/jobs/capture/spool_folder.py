@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hostelry.gateway.capture.spool import SUFFIX
-from hostelry.gateway.capture.spool_file import SpoolError, SpoolHead, read_head, read_records
+from hostelry.dataplane.capture.spool import SUFFIX
+from hostelry.dataplane.capture.spool_file import SpoolError, SpoolHead, read_head, read_records
 from hostelry.jobs.records.captured_line import captured_line
 
 HEAD_BYTES = 64 * 1024

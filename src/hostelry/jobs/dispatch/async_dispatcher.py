@@ -9,10 +9,10 @@ from hostelry.base.clock import Clock
 from hostelry.base.concurrently import for_each
 from hostelry.base.logging import about_request
 from hostelry.base.recurring import run_guarded
+from hostelry.dataplane.capture.capture import RequestCapture
+from hostelry.dataplane.routes import RouteSource
 from hostelry.domain.routes import EndpointRoute
 from hostelry.domain.scope import Scope
-from hostelry.gateway.capture.capture import RequestCapture
-from hostelry.gateway.routes import RouteSource
 from hostelry.jobs.data_log import DataLog
 from hostelry.jobs.dispatch.attempt import AttemptFailedError, CopyAttempts
 from hostelry.jobs.dispatch.attempt_capture import AttemptCapture

@@ -11,13 +11,13 @@ from typing import Any
 from hostelry.aws.s3_signing import OwnKey
 from hostelry.base.clock import Clock, monotonic_s
 from hostelry.base.recurring import run_guarded, run_periodically, run_until_done
+from hostelry.dataplane.capture.capture import RequestCapture
+from hostelry.dataplane.http.upstream import Upstream, UpstreamPool
+from hostelry.dataplane.metering.load_backlog import LoadBacklog
+from hostelry.dataplane.metering.load_sender import LoadSender
+from hostelry.dataplane.metering.meter import Meter
+from hostelry.dataplane.routes import RouteSource
 from hostelry.domain.scope import Scope
-from hostelry.gateway.capture.capture import RequestCapture
-from hostelry.gateway.http.upstream import Upstream, UpstreamPool
-from hostelry.gateway.metering.load_backlog import LoadBacklog
-from hostelry.gateway.metering.load_sender import LoadSender
-from hostelry.gateway.metering.meter import Meter
-from hostelry.gateway.routes import RouteSource
 from hostelry.jobs.data_log import SEND_S, DataLog
 from hostelry.jobs.dispatch.async_dispatcher import AsyncDispatcher, DispatchDeps
 from hostelry.jobs.dispatch.attempt import AttemptDeps, CopyAttempts

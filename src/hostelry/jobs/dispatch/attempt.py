@@ -5,30 +5,30 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from hostelry.base.errors import HostelryError
-from hostelry.domain.async_request import AsyncRequest
-from hostelry.domain.endpoint_config import RoutingStrategy
-from hostelry.domain.load import LoadKey
-from hostelry.domain.routes import CopyRoute, EndpointRoute
-from hostelry.gateway.balancing.load_balancer import InFlightRequest, head_end, uncounted
-from hostelry.gateway.balancing.pipeline import (
+from hostelry.dataplane.balancing.load_balancer import InFlightRequest, head_end, uncounted
+from hostelry.dataplane.balancing.pipeline import (
     OTHERWISE,
     PipelineLimits,
     PipelineStep,
     through_pipeline,
 )
-from hostelry.gateway.handlers.invocation_head import post_head, terms_of_principal
-from hostelry.gateway.handlers.model_error import answered_with_error, gave_no_answer
-from hostelry.gateway.http.reply import (
+from hostelry.dataplane.http.reply import (
     ConnectError,
     DeadlineError,
     Reply,
     TooLargeError,
     UpstreamError,
 )
-from hostelry.gateway.http.streamed_body import BodyBrokenError
-from hostelry.gateway.http.upstream import Timeouts, UpstreamPool
-from hostelry.gateway.metering.meter import Measurement, Meter
-from hostelry.gateway.route_table import Destination
+from hostelry.dataplane.http.streamed_body import BodyBrokenError
+from hostelry.dataplane.http.upstream import Timeouts, UpstreamPool
+from hostelry.dataplane.invocation_head import post_head, terms_of_principal
+from hostelry.dataplane.metering.meter import Measurement, Meter
+from hostelry.dataplane.model_error import answered_with_error, gave_no_answer
+from hostelry.dataplane.route_table import Destination
+from hostelry.domain.async_request import AsyncRequest
+from hostelry.domain.endpoint_config import RoutingStrategy
+from hostelry.domain.load import LoadKey
+from hostelry.domain.routes import CopyRoute, EndpointRoute
 from hostelry.jobs.dispatch.attempt_capture import AttemptCapture
 from hostelry.jobs.dispatch.measurements import (
     DOWNLOAD_FAILURES,

@@ -7,9 +7,9 @@ it.
 from collections.abc import Mapping
 from uuid import UUID
 
+from hostelry.dataplane.capture.capture import CapturedAnswer, CapturedRequest, RequestCapture
+from hostelry.dataplane.route_table import Destination
 from hostelry.domain.async_request import AsyncRequest
-from hostelry.gateway.capture.capture import CapturedAnswer, CapturedRequest, RequestCapture
-from hostelry.gateway.route_table import Destination
 from hostelry.jobs.dispatch.request_input import OpenInput
 from hostelry.jobs.objects.object_store import PART_BYTES
 

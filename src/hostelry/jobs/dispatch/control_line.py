@@ -8,12 +8,12 @@ import msgspec
 
 from hostelry.base.errors import RetryableError
 from hostelry.base.json import decode
+from hostelry.dataplane.http.reply import UpstreamError
+from hostelry.dataplane.http.upstream import Timeouts, Upstream
 from hostelry.domain.async_metrics import AsyncMetricsReport
 from hostelry.domain.data_log import DataLogReport
 from hostelry.domain.publication_request import PublicationRequest
 from hostelry.domain.scope import Scope
-from hostelry.gateway.http.reply import UpstreamError
-from hostelry.gateway.http.upstream import Timeouts, Upstream
 
 log = logging.getLogger(__name__)
 TIMEOUTS = Timeouts(total_s=10.0, connect_s=1.0)

@@ -5,8 +5,8 @@ import logging
 
 from hostelry.base.clock import Clock
 from hostelry.base.concurrently import for_each
+from hostelry.dataplane.routes import RouteSource
 from hostelry.domain.publication_request import PublicationRequest
-from hostelry.gateway.routes import RouteSource
 from hostelry.jobs.dispatch.control_line import ControlDownError, ControlLine, ControlRefusedError
 from hostelry.jobs.dispatch.measurements import NOTIFICATION_FAILURES, AsyncMeasurements
 from hostelry.jobs.queue.commits import QueueCommits

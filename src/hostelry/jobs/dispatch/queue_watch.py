@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 
 from hostelry.base.clock import Clock
 from hostelry.base.concurrently import for_each
+from hostelry.dataplane.route_table import RouteTable
+from hostelry.dataplane.routes import RouteSource
 from hostelry.domain.async_metrics import ScopedMetric
 from hostelry.domain.scope import Scope
-from hostelry.gateway.route_table import RouteTable
-from hostelry.gateway.routes import RouteSource
 from hostelry.jobs.dispatch.control_line import ControlDownError, ControlLine, ControlRefusedError
 from hostelry.jobs.dispatch.endings import RequestEnds
 from hostelry.jobs.dispatch.measurements import AsyncMeasurements

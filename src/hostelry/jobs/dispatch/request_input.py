@@ -3,8 +3,8 @@
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
+from hostelry.dataplane.http.streamed_body import StreamedBody
 from hostelry.domain.async_request import AsyncRequest
-from hostelry.gateway.http.streamed_body import StreamedBody
 from hostelry.jobs.objects.errors import ObjectError
 from hostelry.jobs.objects.object_store import ObjectStore, StoredObject
 

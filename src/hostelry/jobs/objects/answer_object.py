@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from hostelry.gateway.http.reply import Reply
+from hostelry.dataplane.http.reply import Reply
 from hostelry.jobs.objects.errors import ObjectError
 from hostelry.jobs.objects.object_store import PART_BYTES, ObjectStore, OutputSettings, PartedUpload
 

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 from xml.sax.saxutils import escape
 
 from hostelry.aws.s3_signing import OwnKey, object_target, signed_request_head
+from hostelry.dataplane.http.reply import Reply, UpstreamError
+from hostelry.dataplane.http.upstream import Timeouts, UpstreamPool
 from hostelry.domain.object_event import CHAIN_HEADER
-from hostelry.gateway.http.reply import Reply, UpstreamError
-from hostelry.gateway.http.upstream import Timeouts, UpstreamPool
 from hostelry.jobs.objects.errors import ObjectError, ObjectStoreDownError, refusal_of
 from hostelry.jobs.objects.listed_page import ListedPage, read_page
 

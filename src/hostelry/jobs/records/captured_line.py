@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
+from hostelry.dataplane.capture.spool_file import CapturedRecord, RecordHead
 from hostelry.domain.data_capture import CaptureEncoding, DataCapture
-from hostelry.gateway.capture.spool_file import CapturedRecord, RecordHead
 
 EVENT_VERSION = "0"
 _encode = msgspec.json.Encoder().encode

@@ -6,9 +6,9 @@ import msgspec
 
 from hostelry.base.errors import HostelryError
 from hostelry.base.json import decode
+from hostelry.dataplane.http.reply import UpstreamError
+from hostelry.dataplane.http.upstream import Timeouts, Upstream
 from hostelry.domain.transform_job import TransformEnd, TransformProgressReport, TransformSnapshot
-from hostelry.gateway.http.reply import UpstreamError
-from hostelry.gateway.http.upstream import Timeouts, Upstream
 
 CALL_TIMEOUTS = Timeouts(total_s=10.0, connect_s=1.0)
 POLL_TIMEOUTS = Timeouts(total_s=30.0, connect_s=1.0)

@@ -5,25 +5,25 @@ from collections.abc import Callable
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError
-from hostelry.domain.load import LoadKey
-from hostelry.domain.routes import CopyRoute
-from hostelry.domain.transform_job import VARIANT_NAME, TransformJob
-from hostelry.gateway.balancing.load_balancer import InFlightRequest, head_end, uncounted
-from hostelry.gateway.balancing.pipeline import (
+from hostelry.dataplane.balancing.load_balancer import InFlightRequest, head_end, uncounted
+from hostelry.dataplane.balancing.pipeline import (
     OTHERWISE,
     PipelineLimits,
     PipelineStep,
     through_pipeline,
 )
-from hostelry.gateway.handlers.invocation_head import post_head
-from hostelry.gateway.http.reply import (
+from hostelry.dataplane.http.reply import (
     BrokenError,
     ConnectError,
     DeadlineError,
     TooLargeError,
 )
-from hostelry.gateway.http.upstream import Timeouts, UpstreamPool
-from hostelry.gateway.metering.meter import Meter
+from hostelry.dataplane.http.upstream import Timeouts, UpstreamPool
+from hostelry.dataplane.invocation_head import post_head
+from hostelry.dataplane.metering.meter import Meter
+from hostelry.domain.load import LoadKey
+from hostelry.domain.routes import CopyRoute
+from hostelry.domain.transform_job import VARIANT_NAME, TransformJob
 from hostelry.jobs.copy_parameters import execution_parameters
 from hostelry.jobs.records.errors import RecordError
 

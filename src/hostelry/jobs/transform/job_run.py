@@ -19,6 +19,9 @@ from typing import TypeVar
 from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError
 from hostelry.base.recurring import run_guarded
+from hostelry.dataplane.http.upstream import UpstreamPool
+from hostelry.dataplane.metering.meter import Meter
+from hostelry.dataplane.routes import RouteSource
 from hostelry.domain.routes import CopyRoute
 from hostelry.domain.transform_job import (
     VARIANT_NAME,
@@ -28,9 +31,6 @@ from hostelry.domain.transform_job import (
     TransformProgress,
     TransformProgressReport,
 )
-from hostelry.gateway.http.upstream import UpstreamPool
-from hostelry.gateway.metering.meter import Meter
-from hostelry.gateway.routes import RouteSource
 from hostelry.jobs.data_log import DataLog
 from hostelry.jobs.objects.errors import ObjectError, ObjectStoreDownError
 from hostelry.jobs.objects.object_store import ObjectStore

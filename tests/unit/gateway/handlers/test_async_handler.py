@@ -4,25 +4,25 @@ import asyncio
 from dataclasses import dataclass, field, replace
 
 import pytest
-from tests.unit.gateway.routes_sample import HERE, SNAPSHOT, variant
+from tests.unit.dataplane.routes_sample import HERE, SNAPSHOT, variant
 
 from hostelry.aws.sigv4 import Identity, Verifier
 from hostelry.aws.temporary_keys import Session
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
+from hostelry.dataplane.fake import FakeUpstream
+from hostelry.dataplane.http.exchange import Exchange
+from hostelry.dataplane.http.reader import Received
+from hostelry.dataplane.http.reply import ConnectError
+from hostelry.dataplane.routes import FixedRoutes
 from hostelry.domain.async_inference import AsyncInference
 from hostelry.domain.async_request import AsyncRequest
 from hostelry.domain.load import LoadKey, Wake
 from hostelry.domain.routes import EndpointRoute, RouteSnapshot
-from hostelry.gateway.fake import FakeUpstream
 from hostelry.gateway.handlers.async_runtime import AsyncRuntimeHandler
 from hostelry.gateway.handlers.callers import Callers
-from hostelry.gateway.http.exchange import Exchange
-from hostelry.gateway.http.reader import Received
-from hostelry.gateway.http.reply import ConnectError
 from hostelry.gateway.jobs_client import HttpJobsClient, not_queued
-from hostelry.gateway.routes import FixedRoutes
 
 QUEUED = EndpointRoute(
     scope=HERE,

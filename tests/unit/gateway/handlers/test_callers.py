@@ -1,7 +1,7 @@
 import asyncio
 
 import pytest
-from tests.unit.gateway.routes_sample import HERE
+from tests.unit.dataplane.routes_sample import HERE
 
 from hostelry.aws.sigv4 import Secret, Verifier
 from hostelry.aws.temporary_keys import Session

@@ -7,17 +7,17 @@ import pytest
 
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
-from hostelry.gateway.fake import FakeReplyConnection
+from hostelry.dataplane.fake import FakeReplyConnection
+from hostelry.dataplane.http.exchange import Exchange
+from hostelry.dataplane.http.reader import Received
+from hostelry.dataplane.http.reply import BrokenError, ConnectError, Reply
+from hostelry.dataplane.http.upstream import Timeouts, UpstreamPool
 from hostelry.gateway.handlers.console import (
     MAX_BODY_BYTES,
     STREAM_TIMEOUTS,
     TIMEOUTS,
     ConsoleHandler,
 )
-from hostelry.gateway.http.exchange import Exchange
-from hostelry.gateway.http.reader import Received
-from hostelry.gateway.http.reply import BrokenError, ConnectError, Reply
-from hostelry.gateway.http.upstream import Timeouts, UpstreamPool
 
 
 class WrittenAnswer:

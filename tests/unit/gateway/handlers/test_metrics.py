@@ -7,13 +7,13 @@ import pytest
 from hostelry.aws.sigv4 import Verifier
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
+from hostelry.dataplane.fake import FakeUpstream
+from hostelry.dataplane.http.exchange import Exchange
+from hostelry.dataplane.http.reader import Received
+from hostelry.dataplane.http.reply import ConnectError
 from hostelry.domain.scope import Scope
-from hostelry.gateway.fake import FakeUpstream
 from hostelry.gateway.handlers.callers import Callers
 from hostelry.gateway.handlers.metrics import MetricsHandler
-from hostelry.gateway.http.exchange import Exchange
-from hostelry.gateway.http.reader import Received
-from hostelry.gateway.http.reply import ConnectError
 
 CONTROL = "http://control:1"
 

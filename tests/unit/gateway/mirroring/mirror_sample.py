@@ -1,11 +1,11 @@
 """A shadow, and requests for it."""
 
-from tests.unit.gateway.routes_sample import COPIES, HERE
+from tests.unit.dataplane.routes_sample import COPIES, HERE
 
+from hostelry.dataplane.route_table import Shadow
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.load import LoadKey
 from hostelry.gateway.mirroring.messages import MirroredInvocation, address_of
-from hostelry.gateway.route_table import Shadow
 
 KEY = LoadKey(scope=HERE, endpoint_name="e", variant_name="shadow")
 SHADOW = Shadow(key=KEY, share=1.0, routing=RoutingStrategy.RANDOM, copies=COPIES[:1])

@@ -6,21 +6,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.gateway.capture.capture_sample import AT, CAPTURE, all_records, spool
+from tests.unit.dataplane.capture.capture_sample import AT, CAPTURE, all_records, spool
+from tests.unit.dataplane.routes_sample import HERE, variant
 from tests.unit.gateway.mirroring.mirror_sample import KEY, asked
-from tests.unit.gateway.routes_sample import HERE, variant
 
 from hostelry.base.clock import ManualClock
+from hostelry.dataplane.capture.capture import RequestCapture
+from hostelry.dataplane.capture.spool import SpoolLimits
+from hostelry.dataplane.fake import FakeReplyConnection, FakeTransport
+from hostelry.dataplane.http.reply import Reply
+from hostelry.dataplane.http.upstream import Timeouts
+from hostelry.dataplane.metering.meter import Meter
+from hostelry.dataplane.routes import FixedRoutes
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.load import SecondLoad
 from hostelry.domain.routes import CopyRoute, EndpointRoute, RouteSnapshot, ShadowRoute
 from hostelry.gateway.answer_pairs import AnswerPairs, PairLimits
-from hostelry.gateway.capture.capture import RequestCapture
-from hostelry.gateway.capture.spool import SpoolLimits
-from hostelry.gateway.fake import FakeReplyConnection, FakeTransport
-from hostelry.gateway.http.reply import Reply
-from hostelry.gateway.http.upstream import Timeouts
-from hostelry.gateway.metering.meter import Meter
 from hostelry.gateway.mirror import MirrorLimits, ShadowMirror
 from hostelry.gateway.mirroring import line as line_module
 from hostelry.gateway.mirroring.intake import MirrorIntake
@@ -31,7 +32,6 @@ from hostelry.gateway.mirroring.messages import (
     frame_start,
 )
 from hostelry.gateway.mirroring.tap_defects import TapDefects
-from hostelry.gateway.routes import FixedRoutes
 
 TIMES = Timeouts(total_s=1.0)
 NOISE = b"\xff" * 64

@@ -1,12 +1,12 @@
 """Turns: a shadow's share of requests, evenly."""
 
 import pytest
-from tests.unit.gateway.routes_sample import COPIES, HERE
+from tests.unit.dataplane.routes_sample import COPIES, HERE
 
+from hostelry.dataplane.route_table import Shadow
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.load import LoadKey
 from hostelry.gateway.mirroring.turns import ShadowTurns
-from hostelry.gateway.route_table import Shadow
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])

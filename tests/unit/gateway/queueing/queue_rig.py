@@ -5,28 +5,28 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
-from tests.unit.gateway.routes_sample import COPIES, HERE, component
+from tests.unit.dataplane.routes_sample import COPIES, HERE, component
 
 from hostelry.aws.runtime import InvokeRequest
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
+from hostelry.dataplane.balancing.destination import find_destination
+from hostelry.dataplane.balancing.load_balancer import InFlightRequest, LoadBalancer
+from hostelry.dataplane.balancing.outstanding import Outstanding
+from hostelry.dataplane.fake import FakeUpstream
+from hostelry.dataplane.http.upstream import Timeouts
+from hostelry.dataplane.metering.meter import Measurement, Meter
+from hostelry.dataplane.route_table import Destination
+from hostelry.dataplane.routes import FixedRoutes
+from hostelry.dataplane.tracing.call_document import call_document
+from hostelry.dataplane.tracing.call_ring import CallRing
 from hostelry.domain.at_zero import AtZero, Wakeable
 from hostelry.domain.load import LoadKey, SecondLoad, Wake
 from hostelry.domain.routes import ComponentRoute, EndpointRoute, RouteSnapshot
-from hostelry.gateway.balancing.destination import find_destination
-from hostelry.gateway.balancing.load_balancer import InFlightRequest, LoadBalancer
-from hostelry.gateway.balancing.outstanding import Outstanding
-from hostelry.gateway.fake import FakeUpstream
 from hostelry.gateway.handlers.admission import admit
-from hostelry.gateway.http.upstream import Timeouts
-from hostelry.gateway.metering.meter import Measurement, Meter
 from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.gateway.queueing.request_queues import QueueLimits
-from hostelry.gateway.route_table import Destination
-from hostelry.gateway.routes import FixedRoutes
-from hostelry.gateway.tracing.call_document import call_document
-from hostelry.gateway.tracing.call_ring import CallRing
 
 LIMIT_S = 60.0
 NOTHING = EndpointRoute(scope=HERE, name="llms", takes_components=True)

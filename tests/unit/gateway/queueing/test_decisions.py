@@ -3,15 +3,16 @@
 from dataclasses import replace
 
 import pytest
-from tests.unit.gateway.routes_sample import COPIES, HERE, component
+from tests.unit.dataplane.routes_sample import COPIES, HERE, component
 
 from hostelry.base.errors import ServiceError
+from hostelry.dataplane.balancing.destination import NoCopyError, UnknownNameError
+from hostelry.dataplane.balancing.load_balancer import CopiesBusyError
+from hostelry.dataplane.http.reply import ConnectError
+from hostelry.dataplane.route_table import Destination, RouteTable
 from hostelry.domain.at_zero import AtZero, Wakeable
 from hostelry.domain.routes import ComponentRoute, EndpointRoute, RouteSnapshot
 from hostelry.domain.serverless import ServerlessConfig
-from hostelry.gateway.balancing.destination import NoCopyError, UnknownNameError
-from hostelry.gateway.balancing.load_balancer import CopiesBusyError
-from hostelry.gateway.http.reply import ConnectError
 from hostelry.gateway.queueing.decisions import (
     REFUSED_S,
     AskControl,
@@ -23,7 +24,6 @@ from hostelry.gateway.queueing.decisions import (
     late_error,
     num_released,
 )
-from hostelry.gateway.route_table import Destination, RouteTable
 from hostelry.routing.release import WINDOW
 
 ASLEEP = replace(component("llm", ()), at_zero=AtZero.HOLD, wakeable=Wakeable.YES, desired_copies=0)

@@ -3,8 +3,8 @@
 import asyncio
 from dataclasses import replace
 
+from tests.unit.dataplane.routes_sample import COPIES
 from tests.unit.gateway.queueing.queue_rig import ASLEEP, AWAKE, COMING, LIMIT_S, Rig, play, settle
-from tests.unit.gateway.routes_sample import COPIES
 
 from hostelry.routing.release import WINDOW
 

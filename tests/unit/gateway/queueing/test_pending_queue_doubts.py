@@ -4,13 +4,13 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from tests.unit.dataplane.routes_sample import COPIES, HERE, component, variant
 from tests.unit.gateway.queueing.queue_rig import ASLEEP, AWAKE, COMING, Rig, play, settle
-from tests.unit.gateway.routes_sample import COPIES, HERE, component, variant
 
+from hostelry.dataplane.balancing.destination import NO_CAPACITY
+from hostelry.dataplane.http.reply import ConnectError
 from hostelry.domain.at_zero import AtZero, Wakeable
 from hostelry.domain.routes import ComponentRoute, EndpointRoute
-from hostelry.gateway.balancing.destination import NO_CAPACITY
-from hostelry.gateway.http.reply import ConnectError
 from hostelry.gateway.queueing.decisions import REFUSED_S, NotServedError
 from hostelry.gateway.queueing.pending_queue import SYNC_S
 

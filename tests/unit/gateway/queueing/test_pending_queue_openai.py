@@ -5,17 +5,17 @@ import json
 from dataclasses import replace
 
 import pytest
+from tests.unit.dataplane.routes_sample import COPIES, HERE
 from tests.unit.gateway.queueing.queue_rig import ASLEEP, AWAKE, NOTHING, settle
-from tests.unit.gateway.routes_sample import COPIES, HERE
 from tests.unit.gateway.test_dispatcher import WrittenAnswer
 
 from hostelry.base.http import HttpRequest
+from hostelry.dataplane.http.exchange import Exchange
+from hostelry.dataplane.http.reader import Received
+from hostelry.dataplane.http.upstream import UpstreamPool
+from hostelry.dataplane.routes import FixedRoutes
 from hostelry.domain.at_zero import AtZero, Wakeable
 from hostelry.domain.routes import ComponentRoute, RouteSnapshot
-from hostelry.gateway.http.exchange import Exchange
-from hostelry.gateway.http.reader import Received
-from hostelry.gateway.http.upstream import UpstreamPool
-from hostelry.gateway.routes import FixedRoutes
 from hostelry.home.home import UpConfig, new_credentials
 from hostelry.services.gateway import Gateway, build_gateway
 

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.gateway.routes_sample import HERE, SNAPSHOT
+from tests.unit.dataplane.routes_sample import HERE, SNAPSHOT
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import RetryableError
+from hostelry.dataplane.routes import FixedRoutes
 from hostelry.domain.llm_batch import (
     BatchStatus,
     LlmBatch,
@@ -22,7 +23,6 @@ from hostelry.domain.llm_batch import (
     TokenUsage,
 )
 from hostelry.domain.routes import CopyRoute
-from hostelry.gateway.routes import FixedRoutes
 from hostelry.jobs.batches.batch_claims import BatchClaims
 from hostelry.jobs.batches.batch_run import BatchDeps
 from hostelry.jobs.batches.batch_work import MAX_RUNNING, BatchWork

@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.gateway.capture.capture_sample import AT, KEY, LIMITS, TARGET, record_head, spool
+from tests.unit.dataplane.capture.capture_sample import AT, KEY, LIMITS, TARGET, record_head, spool
 
 from hostelry.base.clock import ManualClock
+from hostelry.dataplane.capture.spool import Spool, SpoolBatch, SpoolTarget
+from hostelry.dataplane.capture.spool_file import record_prefix
 from hostelry.domain.capture_report import CaptureCounts
-from hostelry.gateway.capture.spool import Spool, SpoolBatch, SpoolTarget
-from hostelry.gateway.capture.spool_file import record_prefix
 from hostelry.jobs.capture.spool_folder import SpoolFolder
 from hostelry.jobs.capture.uploads import KEPT_S, CaptureUploads
 from hostelry.jobs.objects.errors import NoSuchBucketError, ObjectError, ObjectStoreDownError

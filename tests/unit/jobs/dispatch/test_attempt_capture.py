@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.gateway.capture.capture_sample import AT, CAPTURE, KEY, all_records, spool
+from tests.unit.dataplane.capture.capture_sample import AT, CAPTURE, KEY, all_records, spool
 
 from hostelry.base.clock import ManualClock
+from hostelry.dataplane.capture.capture import MAX_BUFFER_BYTES, MIB, RequestCapture
+from hostelry.dataplane.capture.spool import SpoolLimits
+from hostelry.dataplane.route_table import Destination
 from hostelry.domain.async_request import AsyncRequest
 from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint_config import RoutingStrategy
-from hostelry.gateway.capture.capture import MAX_BUFFER_BYTES, MIB, RequestCapture
-from hostelry.gateway.capture.spool import SpoolLimits
-from hostelry.gateway.route_table import Destination
 from hostelry.jobs.dispatch.attempt_capture import TOO_LARGE, AttemptCapture
 from hostelry.jobs.dispatch.request_input import OpenInput
 

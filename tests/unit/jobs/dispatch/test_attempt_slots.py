@@ -8,11 +8,11 @@ import pytest
 from tests.unit.jobs.dispatch.claims import SCOPE, claimed
 
 from hostelry.base.clock import ManualClock
+from hostelry.dataplane.capture.capture import RequestCapture
+from hostelry.dataplane.metering.meter import Meter
 from hostelry.domain.async_inference import AsyncInference
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import CopyRoute, EndpointRoute, VariantRoute
-from hostelry.gateway.capture.capture import RequestCapture
-from hostelry.gateway.metering.meter import Meter
 from hostelry.jobs.dispatch import attempt
 from hostelry.jobs.dispatch.attempt import AttemptDeps, CopyAttempts
 from hostelry.jobs.dispatch.attempt_capture import AttemptCapture

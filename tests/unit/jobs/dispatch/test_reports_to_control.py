@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hostelry.base.clock import ManualClock
+from hostelry.dataplane.routes import FixedRoutes
 from hostelry.domain.async_inference import AsyncInference
 from hostelry.domain.async_metrics import AsyncMetricsReport, ScopedMetric
 from hostelry.domain.async_request import AsyncRequest
@@ -15,7 +16,6 @@ from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.publication_request import PublicationRequest
 from hostelry.domain.routes import EndpointRoute, RouteSnapshot, VariantRoute
 from hostelry.domain.scope import Scope
-from hostelry.gateway.routes import FixedRoutes
 from hostelry.jobs.dispatch.control_line import ControlDownError, ControlRefusedError
 from hostelry.jobs.dispatch.measurements import (
     NOTIFICATION_FAILURES,

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.gateway.capture.capture_sample import CAPTURE, record_head
+from tests.unit.dataplane.capture.capture_sample import CAPTURE, record_head
 
-from hostelry.gateway.capture.spool_file import CapturedRecord
+from hostelry.dataplane.capture.spool_file import CapturedRecord
 from hostelry.jobs.records.captured_line import captured_line
 
 

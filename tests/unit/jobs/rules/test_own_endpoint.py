@@ -1,7 +1,7 @@
 """Requests of an endpoint, and a later endpoint of the same name."""
 
 import pytest
-from tests.unit.gateway.routes_sample import HERE
+from tests.unit.dataplane.routes_sample import HERE
 
 from hostelry.domain.async_request import AsyncRequest
 from hostelry.domain.routes import EndpointRoute

@@ -1,0 +1,325 @@
+"""Load balancer: sends a request to one of a destination's copies, or to another if it refuses."""
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from hostelry.base.copy_key import HEADER
+from hostelry.dataplane.balancing.adapter_places import AdapterPlaces
+from hostelry.dataplane.balancing.outstanding import InFlightCounts
+from hostelry.dataplane.http.reply import (
+    BrokenError,
+    ConnectError,
+    DeadlineError,
+    Reply,
+    ReplyPhase,
+    UpstreamError,
+)
+from hostelry.dataplane.http.upstream import Timeouts, Upstream
+from hostelry.dataplane.tracing.call_trace import MAX_VIEWED, RouteView
+from hostelry.domain.endpoint_config import RoutingStrategy
+from hostelry.domain.routes import CopyRoute
+from hostelry.routing import circuit as circuits
+from hostelry.routing.circuit import Circuit, refused, unanswered, usable
+from hostelry.routing.copy_choice import choose_copy
+
+log = logging.getLogger(__name__)
+RANDOM = RoutingStrategy.RANDOM
+CLOSED = Circuit()
+MAX_KNOWN_KEYS = 4096
+Ending = Callable[[Reply], None]
+Chosen = Callable[[str, int, str | None, RouteView | None], None]
+
+
+class InFlightRequest:
+    """A request in flight on a copy; `close` must be called once it is over.
+
+    Args:
+        copy: the copy.
+        reply: its answer.
+        give_back: ends the count of this request.
+        learn: is called with the answer once it is over, or None.
+        answered_by: the copy whose answer it is, where that is not `copy` itself.
+    """
+
+    __slots__ = ("_give_back", "_learn", "answered_by", "copy", "reply")
+
+    def __init__(
+        self,
+        copy: CopyRoute,
+        reply: Reply,
+        give_back: Callable[[], None],
+        learn: Ending | None = None,
+        answered_by: CopyRoute | None = None,
+    ) -> None:
+        self.copy = copy
+        self.answered_by = copy if answered_by is None else answered_by
+        self.reply = reply
+        self._give_back = give_back
+        self._learn = learn
+
+    def close(self) -> None:
+        """End the count; closes the connection where the answer was not read to its end."""
+        self.reply.close()
+        self._give_back()
+        if self._learn is not None:
+            learn, self._learn = self._learn, None
+            learn(self.reply)
+
+
+class CopiesBusyError(ConnectError):
+    """Each copy has as many requests as it takes; none was sent anything."""
+
+
+class LoadBalancer:
+    """Chooses copies, counts requests in flight on them, and keeps their circuits.
+
+    Args:
+        pool: connections to copies.
+        outstanding: requests in flight, which only objects of this class change.
+        draw: uniform random numbers in [0, 1).
+        now_s: seconds of a clock that never goes back.
+        places: where adapters are; without it a request for an adapter is like any other.
+    """
+
+    def __init__(
+        self,
+        pool: Upstream,
+        outstanding: InFlightCounts,
+        draw: Callable[[], float],
+        now_s: Callable[[], float],
+        places: AdapterPlaces | None = None,
+    ) -> None:
+        self._pool = pool
+        self._outstanding = outstanding
+        self._draw = draw
+        self._now_s = now_s
+        self._places = places
+        self._circuits: dict[str, Circuit] = {}
+
+    async def send(
+        self,
+        copies: Sequence[CopyRoute],
+        strategy: RoutingStrategy,
+        parts: tuple[bytes, bytes],
+        timeouts: Timeouts,
+        whole_below_bytes: int | None = None,
+        adapter: str | None = None,
+        chosen: Chosen | None = None,
+    ) -> InFlightRequest:
+        """Send a request to one of `copies`; returns once the head of its answer has come.
+
+        outcome                              next
+        the copy refuses the connection      its circuit opens, and another copy is tried
+        all copies refuse                    ConnectError: the request was not processed
+        the answer breaks, or takes too long its circuit counts that; BrokenError, DeadlineError:
+                                             it may have been processed, and is not sent again
+        an answer                            its circuit closes
+
+        `parts` are the request's head, without the end that carries the copy's key, and its body.
+        `adapter` is the adapter's name on the copies, if one is requested. `chosen` is called with
+        the id of each copy that is tried, the requests in flight on all of `copies`, of all
+        workers, and what it was chosen from.
+        """
+        left = copies
+        refusal = ConnectError("There is no copy to connect to.")
+        while left:
+            copy, learn, num_others, route = self._choose(left, strategy, adapter)
+            give_back = self._outstanding.reserve(copy.id)
+            if chosen is not None:
+                chosen(copy.id, num_others + 1, copy.config, route)
+            try:
+                reply = await self._sent(copy, give_back, parts, timeouts, whole_below_bytes)
+            except ConnectError as error:
+                left = [it for it in left if it is not copy]
+                refusal = error
+            else:
+                return InFlightRequest(copy, reply, give_back, learn)
+        raise refusal
+
+    async def send_to_free(
+        self,
+        copies: Sequence[CopyRoute],
+        parts: tuple[bytes, bytes],
+        timeouts: Timeouts,
+        whole_below_bytes: int | None = None,
+        chosen: Chosen | None = None,
+    ) -> InFlightRequest:
+        """As `send`, to a copy without any request, of all workers; none gets a second one.
+
+        The first free one of `copies` is taken, so that the last ones are idle where not all are
+        needed. Raises CopiesBusyError where no copy is free and none refused.
+        """
+        refusal: ConnectError = CopiesBusyError("Each copy has a request already.")
+        for copy in self._usable(copies) if self._circuits else copies:
+            give_back = self._outstanding.claim(copy.id, 1)
+            if give_back is None:
+                continue
+            if chosen is not None:
+                counts = [self._outstanding.of(it.id) for it in copies]
+                route = route_view("the first free", copies, counts)
+                chosen(copy.id, sum(counts), copy.config, route)
+            try:
+                reply = await self._sent(copy, give_back, parts, timeouts, whole_below_bytes)
+            except ConnectError as error:
+                refusal = error
+            else:
+                return InFlightRequest(copy, reply, give_back)
+        raise refusal
+
+    def choose(
+        self, copies: Sequence[CopyRoute], strategy: RoutingStrategy, adapter: str | None = None
+    ) -> tuple[CopyRoute, Ending | None]:
+        """One of `copies`, at least one, and the function to call with its answer, if any.
+
+        Copies whose circuit is open are chosen only where all circuits are.
+        """
+        return self._choose(copies, strategy, adapter)[:2]
+
+    async def send_on(
+        self,
+        first: CopyRoute,
+        copy: CopyRoute,
+        parts: tuple[bytes, bytes],
+        timeouts: Timeouts,
+        whole_below_bytes: int | None = None,
+    ) -> Reply:
+        """Send to a further container of the pipeline that begins with `first`; raises as `send`.
+
+        A failure counts against `first`, so that requests go to other instances.
+        """
+        head, body = parts
+        return await self._noted(
+            first, copy.address, (head + head_end(copy.key), body), timeouts, whole_below_bytes
+        )
+
+    async def _sent(
+        self,
+        copy: CopyRoute,
+        give_back: Callable[[], None],
+        parts: tuple[bytes, bytes],
+        timeouts: Timeouts,
+        whole_below_bytes: int | None,
+    ) -> Reply:
+        """The head of the copy's answer; a failure ends the count, and its circuit has it."""
+        head, body = parts
+        try:
+            reply = await self._noted(
+                copy, copy.address, (head + head_end(copy.key), body), timeouts, whole_below_bytes
+            )
+        except UpstreamError as error:
+            give_back()
+            error.copy = copy
+            raise
+        except BaseException:
+            give_back()
+            raise
+        if self._circuits:
+            self._circuits.pop(copy.id, None)
+        return reply
+
+    async def _noted(
+        self,
+        copy: CopyRoute,
+        address: str,
+        parts: tuple[bytes, bytes],
+        timeouts: Timeouts,
+        whole_below_bytes: int | None,
+    ) -> Reply:
+        """The head of the answer of `address`; the circuit of `copy` has a failure."""
+        try:
+            return await self._pool.send(address, parts, timeouts, whole_below_bytes)
+        except ConnectError as error:
+            self._note_refusal(copy, error)
+            raise
+        except (BrokenError, DeadlineError) as error:
+            self._note(copy, unanswered(self._circuit(copy), self._now_s()), error)
+            raise
+
+    def _choose(
+        self, copies: Sequence[CopyRoute], strategy: RoutingStrategy, adapter: str | None
+    ) -> tuple[CopyRoute, Ending | None, int, RouteView | None]:
+        """As `choose`, with the requests in flight on the copies whose circuit is not open.
+
+        The last is what was chosen from; None where there was no choice.
+        """
+        if self._circuits:
+            copies = self._usable(copies)
+        learn = None
+        counts = [self._outstanding.of(copy.id) for copy in copies]
+        if adapter is not None and self._places is not None and strategy is not RANDOM:
+            copy, learn, costs = self._choose_for(adapter, self._places, copies, counts)
+            route = route_view("adapter", copies, costs)
+        elif len(copies) == 1:
+            copy, route = copies[0], None
+        else:
+            copy = copies[choose_copy(strategy, counts, self._draw(), self._outstanding.share)]
+            route = route_view(strategy.value, copies, counts)
+        if self._circuits and copy.id in self._circuits:
+            self._circuits[copy.id] = circuits.chosen(self._circuits[copy.id], self._now_s())
+        return copy, learn, sum(counts), route
+
+    def _choose_for(
+        self,
+        adapter: str,
+        places: AdapterPlaces,
+        copies: Sequence[CopyRoute],
+        counts: Sequence[int],
+    ) -> tuple[CopyRoute, Ending, Sequence[float]]:
+        began_s = self._now_s()
+        choice = places.choose(copies, counts, adapter)
+        copy, outstanding = copies[choice.index], counts[choice.index]
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("adapter %s goes to copy %s: %s", adapter, copy.id, choice.reason)
+
+        def learn(reply: Reply) -> None:
+            if reply.status >= 300:
+                places.failed(copy, adapter, choice)
+            elif reply.phase is ReplyPhase.WHOLE:
+                took_ms = (self._now_s() - began_s) * 1000
+                places.answered(copy, took_ms, outstanding, choice)
+
+        return copy, learn, choice.costs_ms
+
+    def _note_refusal(self, copy: CopyRoute, error: ConnectError) -> None:
+        self._note(copy, refused(self._circuit(copy), self._now_s()), error)
+        if self._places is not None:
+            self._places.forget(copy)
+
+    def _note(self, copy: CopyRoute, circuit: Circuit, error: Exception) -> None:
+        if circuit.trips > self._circuit(copy).trips:
+            log.warning("circuit open for copy %s for %g s: %s", copy.id, circuit.open_s, error)
+        self._circuits[copy.id] = circuit
+
+    def _circuit(self, copy: CopyRoute) -> Circuit:
+        return self._circuits.get(copy.id, CLOSED)
+
+    def _usable(self, copies: Sequence[CopyRoute]) -> Sequence[CopyRoute]:
+        now_s = self._now_s()
+        for copy_id, circuit in tuple(self._circuits.items()):
+            if circuit.is_forgotten(now_s):
+                del self._circuits[copy_id]
+        circuits = [self._circuits.get(copy.id) for copy in copies]
+        return [copies[index] for index in usable(circuits, now_s)]
+
+
+def route_view(
+    policy: str, copies: Sequence[CopyRoute], costs: Sequence[float]
+) -> RouteView | None:
+    """What a copy was chosen from: the first of `copies`, with their costs; None for one alone."""
+    num = len(copies)
+    if num < 2:
+        return None
+    if num > MAX_VIEWED:
+        copies, costs = copies[:MAX_VIEWED], costs[:MAX_VIEWED]
+    return policy, tuple([it.id for it in copies]), tuple(costs), num
+
+
+def uncounted() -> None:
+    """The end of a request that is not counted on its copy, or is counted elsewhere."""
+
+
+@lru_cache(MAX_KNOWN_KEYS)
+def head_end(key: str | None) -> bytes:
+    """The end of a request's head for a copy with this key."""
+    return b"\r\n" if key is None else f"{HEADER}: {key}\r\n\r\n".encode("latin-1")

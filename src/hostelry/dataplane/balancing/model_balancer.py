@@ -1,0 +1,339 @@
+"""Sends a request for a model of a multi-model endpoint to a copy that has it, or loads it first.
+
+The copy's agent keeps the model loaded while a lease on it lasts: one is taken before the request
+is sent, and given back after its last byte, or a moment later if other requests use it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from hostelry.base.errors import HostelryError
+from hostelry.base.json import decode
+from hostelry.dataplane.balancing.kept_leases import IDLE_S, KeptLease, KeptLeases
+from hostelry.dataplane.balancing.load_balancer import (
+    Chosen,
+    InFlightRequest,
+    LoadBalancer,
+    head_end,
+    route_view,
+)
+from hostelry.dataplane.balancing.model_homes import ModelHomes
+from hostelry.dataplane.balancing.outstanding import InFlightCounts
+from hostelry.dataplane.balancing.sessions import Sessions
+from hostelry.dataplane.http.reply import ConnectError, Reply, ReplyPhase, UpstreamError
+from hostelry.dataplane.http.upstream import Timeouts, Upstream
+from hostelry.dataplane.tracing.call_trace import RouteView
+from hostelry.domain.endpoint_config import RoutingStrategy
+from hostelry.domain.load import LoadKey
+from hostelry.domain.routes import CopyRoute
+
+log = logging.getLogger(__name__)
+LEASE_TIMEOUTS = Timeouts(total_s=65.0)  # an agent lets a request wait 60 s for its model
+RELEASE_TIMEOUTS = Timeouts(total_s=10.0)
+CLOSE_S = 1.0
+MAX_LEASE_BYTES = 64 * 1024
+MAX_BACKGROUND = 64  # releases excluded
+REFUSALS = (400, 424, 429)
+NOT_LOADED = 404
+OUT_OF_RESOURCES = 507
+Head = Callable[[str], bytes]
+
+
+class TargetModelRefusedError(HostelryError):
+    """The copy cannot serve the model; `status` is the agent's, `model_status` the container's."""
+
+    def __init__(self, status: int, message: str, model_status: int | None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.model_status = model_status
+
+
+class ModelLease(msgspec.Struct):
+    """A model that a copy keeps loaded; `times` are what it measured since the last lease.
+
+    `keep`: other requests may use the lease too.
+    """
+
+    lease: str
+    model_id: str
+    hit: bool
+    waited_s: float
+    times: tuple[tuple[str, float], ...] = ()
+    keep: bool = False
+
+    def kept(self, copy: CopyRoute, target: str, now_s: float) -> KeptLease:
+        """This lease with what is needed to use it again and to give it back."""
+        return KeptLease(copy, target, self.lease, self.model_id, now_s)
+
+
+class _Refusal(msgspec.Struct):
+    message: str
+    status: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRequest:
+    """A request to `key` for a model.
+
+    `head` makes the request's head for the id that a copy has for the model; `leased` is called
+    with each lease.
+    """
+
+    key: LoadKey
+    target: str
+    head: Head
+    body: bytes
+    timeouts: Timeouts
+    whole_below_bytes: int | None
+    chosen: Chosen
+    leased: Callable[[ModelLease], None]
+
+    def seen_by(self, route: RouteView | None) -> "ModelRequest":
+        """The request whose `chosen` gets `route`, which its copy was chosen from."""
+        if route is None:
+            return self
+
+        def chosen(copy_id: str, num_on_copies: int, config: str | None, _: object) -> None:
+            self.chosen(copy_id, num_on_copies, config, route)
+
+        return replace(self, chosen=chosen)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Balancers:
+    """The balancers of requests for copies, and of those for models on copies.
+
+    With their counts, and the sessions that bind requests to copies.
+    """
+
+    counts: InFlightCounts
+    copies: LoadBalancer
+    models: "ModelBalancer"
+    sessions: Sessions
+
+
+class ModelBalancer:
+    """Chooses copies for models, and leases these there.
+
+    Args:
+        copies: sends requests to copies.
+        pool: connections to agents.
+        outstanding: requests in flight on copies.
+        homes: where models are.
+        now_s: seconds of a clock that never goes back.
+    """
+
+    def __init__(
+        self,
+        copies: LoadBalancer,
+        pool: Upstream,
+        outstanding: InFlightCounts,
+        homes: ModelHomes,
+        now_s: Callable[[], float],
+    ) -> None:
+        self._copies = copies
+        self._pool = pool
+        self._outstanding = outstanding
+        self._homes = homes
+        self._now_s = now_s
+        self._background: set[asyncio.Task[None]] = set()
+        self._kept = KeptLeases()
+        self._releases: dict[str, asyncio.Task[None]] = {}  # under way, by their leases
+        self._sweep: asyncio.TimerHandle | None = None
+
+    async def send(self, copies: Sequence[CopyRoute], request: ModelRequest) -> InFlightRequest:
+        """Send the request to one of `copies`; returns once the head of its answer has come.
+
+        outcome                                    next
+        agent or copy refuse the connection        another copy is tried
+        all of them do                             ConnectError: the request was not processed
+        the copy has lost the model (404)          it is loaded again, once
+        the copy has no memory for it (507)        others are evicted, and it is sent again, once
+        the model cannot be had                    TargetModelRefusedError
+        otherwise                                  as LoadBalancer.send
+        """
+        for newcomer in self._homes.newcomers(copies):
+            self._load(newcomer, self._homes.popular(request.key))
+        left = list(copies)
+        refusal = ConnectError("There is no copy to connect to.")
+        while left:
+            counts = [self._outstanding.of(copy.id) for copy in left]
+            choice = self._homes.choose(request.key, left, counts, request.target)
+            copy = left[choice.index]
+            if choice.copy_to is not None:
+                self._load(left[choice.copy_to], [request.target])
+            asked = request.seen_by(route_view("model", left, choice.costs_ms))
+            try:
+                return await self._send_to(copy, asked, counts[choice.index])
+            except ConnectError as error:
+                self._homes.forget(copy)
+                left.remove(copy)
+                refusal = error
+        raise refusal
+
+    async def close(self) -> None:
+        """Give back what is kept, end what is under way in the background."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for kept in self._kept.close():
+            self._release(kept, lost=False)
+        if self._background:
+            await asyncio.wait(self._background, timeout=CLOSE_S)
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+
+    async def _send_to(
+        self, copy: CopyRoute, request: ModelRequest, outstanding: int
+    ) -> InFlightRequest:
+        sent, lease = await self._leased(copy, request, outstanding)
+        if sent.reply.status not in (NOT_LOADED, OUT_OF_RESOURCES):
+            return sent
+        sent.close()
+        # Before the next lease: else the agent gives one of the model that the copy has lost.
+        if (release := self._releases.get(lease)) is not None:
+            await asyncio.wait({release})
+        more_room = sent.reply.status == OUT_OF_RESOURCES
+        sent, _ = await self._leased(copy, request, outstanding, more_room=more_room)
+        return sent
+
+    async def _leased(
+        self, copy: CopyRoute, request: ModelRequest, outstanding: int, *, more_room: bool = False
+    ) -> tuple[InFlightRequest, str]:
+        """The request in flight, and its lease."""
+        kept = await self._kept_lease(copy, request, more_room=more_room)
+        began_s = self._now_s()
+        try:
+            sent = await self._copies.send(
+                (copy,),
+                RoutingStrategy.RANDOM,
+                (request.head(kept.model_id), request.body),
+                request.timeouts,
+                request.whole_below_bytes,
+                chosen=request.chosen,
+            )
+        except BaseException:
+            self._give_back(kept)
+            raise
+
+        def ended(reply: Reply) -> None:
+            is_lost = reply.status == NOT_LOADED
+            self._give_back(kept, lost=is_lost, again=reply.status != OUT_OF_RESOURCES)
+            if is_lost:
+                self._homes.failed(copy, request.target)
+            elif reply.phase is ReplyPhase.WHOLE:
+                self._homes.answered(copy, (self._now_s() - began_s) * 1000, outstanding)
+
+        return InFlightRequest(copy, sent.reply, sent.close, ended), kept.lease
+
+    async def _kept_lease(
+        self, copy: CopyRoute, request: ModelRequest, *, more_room: bool
+    ) -> KeptLease:
+        """The lease that another request uses or has just used, or one of the agent's."""
+        kept = None if more_room else self._kept.take(copy, request.target, self._now_s())
+        if kept is not None:
+            self._homes.acquired(copy, request.target, hit=True, waited_s=0.0)
+            request.leased(
+                ModelLease(lease=kept.lease, model_id=kept.model_id, hit=True, waited_s=0.0)
+            )
+            return kept
+        lease = await self._lease(copy, request.target, more_room=more_room)
+        request.leased(lease)
+        kept = lease.kept(copy, request.target, self._now_s())
+        if lease.keep:
+            self._kept.add(kept)
+        return kept
+
+    def _give_back(self, kept: KeptLease, *, lost: bool = False, again: bool = True) -> None:
+        """End the use by one request."""
+        if self._kept.give_back(kept, self._now_s(), lost=lost, again=again):
+            self._release(kept, lost=lost)
+        elif self._sweep is None:
+            self._sweep = asyncio.get_running_loop().call_later(IDLE_S, self._release_idle)
+
+    def _release_idle(self) -> None:
+        self._sweep = None
+        for kept in self._kept.ended(self._now_s()):
+            self._release(kept, lost=False)
+        if self._kept.num_idle:
+            self._sweep = asyncio.get_running_loop().call_later(IDLE_S, self._release_idle)
+
+    async def _lease(self, copy: CopyRoute, target: str, *, more_room: bool = False) -> ModelLease:
+        """A lease of the model. Raises TargetModelRefusedError, ConnectError."""
+        asked = {"target": target} | ({"more_room": True} if more_room else {})
+        try:
+            status, body = await self._call(
+                copy, "acquire", msgspec.json.encode(asked), LEASE_TIMEOUTS
+            )
+            if status == 200:
+                lease = decode(body, ModelLease)
+                self._homes.acquired(copy, target, hit=lease.hit, waited_s=lease.waited_s)
+                return lease
+            refused = decode(body, _Refusal) if status in REFUSALS else None
+        except (UpstreamError, msgspec.DecodeError) as error:
+            raise ConnectError(f"The copy's agent gave no answer: {error}") from error
+        self._homes.failed(copy, target)
+        if refused is None:
+            raise ConnectError(f"The copy's agent answered {status}.")
+        raise TargetModelRefusedError(status, refused.message, refused.status)
+
+    def _release(self, kept: KeptLease, *, lost: bool) -> None:
+        """Give the lease back; where the agent does not answer it ends by its time limit."""
+
+        async def release() -> None:
+            body = msgspec.json.encode({"lease": kept.lease, "lost": lost, "uses": kept.uses})
+            try:
+                await self._call(kept.copy, "release", body, RELEASE_TIMEOUTS)
+            except UpstreamError as error:
+                where = kept.copy.id
+                log.info("the lease of a model on copy %s is not given back: %s", where, error)
+
+        task = self._releases[kept.lease] = self._in_background(release())
+        task.add_done_callback(lambda _: self._releases.pop(kept.lease, None))
+
+    def _load(self, copy: CopyRoute, targets: Sequence[str]) -> None:
+        """Have the copy load models for requests to come, one after the other."""
+        if len(self._background) >= MAX_BACKGROUND:
+            return
+
+        async def load() -> None:
+            for target in targets:
+                try:
+                    lease = await self._lease(copy, target)
+                except (ConnectError, TargetModelRefusedError) as error:
+                    log.info("copy %s does not load model %s: %s", copy.id, target, error)
+                    return
+                self._release(lease.kept(copy, target, self._now_s()), lost=False)
+
+        self._in_background(load())
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+    async def _call(
+        self, copy: CopyRoute, action: str, body: bytes, timeouts: Timeouts
+    ) -> tuple[int, bytes]:
+        """The status and body of the agent's answer. Raises UpstreamError."""
+        if copy.models_address is None:
+            raise ConnectError("The copy's agent has not reported where its models are leased.")
+        scheme, _, rest = copy.models_address.partition("://")
+        server, _, path = rest.partition("/")
+        head = (
+            f"POST /{path}/{action} HTTP/1.1\r\nHost: localhost\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        ).encode("latin-1")
+        reply = await self._pool.send(
+            f"{scheme}://{server}", (head + head_end(copy.key), body), timeouts, MAX_LEASE_BYTES
+        )
+        try:
+            return reply.status, await reply.body(MAX_LEASE_BYTES)
+        finally:
+            reply.close()

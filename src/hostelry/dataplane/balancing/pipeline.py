@@ -1,0 +1,144 @@
+"""Carries a request through the containers of a pipeline: each gets the answer of the one before.
+
+an answer                                   next
+-----------------------------------------   ----------------------------------------------------
+2xx, and a container follows                its whole body goes there
+2xx of the last container                   it is the answer, whole or as it comes
+any other                                   it is the answer: no further container is asked
+none, broken, late, or larger than a body   UpstreamError, with the copy that it is about
+may be between containers
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from hostelry.dataplane.balancing.load_balancer import InFlightRequest
+from hostelry.dataplane.http.reply import (
+    ConnectError,
+    ContainerDownError,
+    DeadlineError,
+    UpstreamError,
+)
+from hostelry.dataplane.http.upstream import Timeouts
+from hostelry.domain.routes import CopyRoute
+
+OTHERWISE = "application/octet-stream"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineLimits:
+    """Limits of all containers together, since the first was chosen, and of a body between two."""
+
+    total_s: float
+    max_body_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineStep:
+    """A request to a further container: the answer of the one before, and what time is left."""
+
+    copy: CopyRoute
+    content_type: str
+    content_encoding: str | None
+    body: bytes
+    timeouts: Timeouts
+    is_last: bool
+
+
+class ContainerTimes(Protocol):
+    """What is measured of one request at each of its containers."""
+
+    def at_container(self, name: str | None, copy_id: str = "") -> None:
+        """Record that it goes to this container, which is that copy."""
+        ...
+
+    def container_answered(self, num_bytes: int = 0) -> None:
+        """Record the whole answer of a container that another one follows."""
+        ...
+
+    def since_chosen_s(self) -> float:
+        """The seconds since its copy was chosen."""
+        ...
+
+
+SendStep = Callable[[PipelineStep], Awaitable[InFlightRequest]]
+
+
+async def through_pipeline(
+    first: InFlightRequest, send: SendStep, limits: PipelineLimits, measured: ContainerTimes
+) -> InFlightRequest:
+    """The request in flight on the container whose answer is the client's.
+
+    `first` is it on the first container; what is returned ends both. Raises UpstreamError and what
+    `send` does, with nothing left in flight. A container that takes no connection is a
+    ContainerDownError: those before it have done their part, so that no other copy is asked.
+    """
+    current = first
+    further = first.copy.further
+    try:
+        for number, copy in enumerate(further, start=1):
+            if not 200 <= current.reply.status < 300:
+                break
+            step = await _next_step(current, copy, limits, measured, number == len(further))
+            current.reply.close()
+            if current is not first:
+                current.close()
+            current = await _sent(step, send)
+    except BaseException:
+        current.close()
+        if current is not first:
+            first.close()
+        raise
+    if current is first:
+        return first
+    last = current
+
+    def end() -> None:
+        last.close()
+        first.close()
+
+    return InFlightRequest(first.copy, last.reply, end, answered_by=last.copy)
+
+
+async def _next_step(
+    current: InFlightRequest,
+    copy: CopyRoute,
+    limits: PipelineLimits,
+    measured: ContainerTimes,
+    is_last: bool,
+) -> PipelineStep:
+    """The step that follows the whole answer of the container before."""
+    reply = current.reply
+    try:
+        body = await reply.body(limits.max_body_bytes)
+    except UpstreamError as error:
+        error.copy = current.answered_by
+        raise
+    measured.container_answered(len(body))
+    left_s = limits.total_s - measured.since_chosen_s()
+    measured.at_container(copy.container, copy.id)
+    if left_s <= 0:
+        raise DeadlineError("The time limit passed before the container was asked.", copy)
+    return PipelineStep(
+        copy=copy,
+        content_type=reply.headers.get("content-type", OTHERWISE),
+        content_encoding=reply.headers.get("content-encoding"),
+        body=body,
+        timeouts=Timeouts(total_s=left_s),
+        is_last=is_last,
+    )
+
+
+async def _sent(step: PipelineStep, send: SendStep) -> InFlightRequest:
+    try:
+        return await send(step)
+    except ConnectError as error:
+        raise ContainerDownError(
+            f"Container {step.copy.container} takes no connection: its model server has ended, and "
+            "is started again.",
+            step.copy,
+        ) from error
+    except UpstreamError as error:
+        error.copy = step.copy
+        raise

@@ -1,0 +1,113 @@
+"""Reports of data capture to control; what is not reported yet waits while control is down."""
+
+import logging
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from hostelry.base.clock import Clock
+from hostelry.dataplane.http.reply import UpstreamError
+from hostelry.dataplane.http.upstream import Timeouts, Upstream
+from hostelry.domain.capture_report import CaptureCounts, CaptureReport, VariantCapture
+from hostelry.domain.load import LoadKey
+
+log = logging.getLogger(__name__)
+TIMEOUTS = Timeouts(total_s=5.0, connect_s=1.0)
+MAX_ANSWER_BYTES = 64 * 1024
+MAX_VARIANTS = 1000  # in a report; the others are in the next one
+REPORT_S = 5.0
+
+
+class CaptureReportSender:
+    """Reports what one process counted; used by one event loop.
+
+    Args:
+        reporter: the process.
+        take: what was counted since the last call.
+        pool: connections.
+        address: control's ``http://host:port``.
+        internal_key: of calls between the platform's own processes.
+        clock: dates reports.
+    """
+
+    def __init__(
+        self,
+        reporter: str,
+        take: Callable[[], Mapping[LoadKey, CaptureCounts]],
+        pool: Upstream,
+        address: str,
+        internal_key: str,
+        clock: Clock,
+    ) -> None:
+        self._reporter = reporter
+        self._take = take
+        self._pool = pool
+        self._address = address
+        self._internal_key = internal_key
+        self._clock = clock
+        self._started_at = clock.now()
+        self._sequence = 0
+        self._waiting: dict[LoadKey, CaptureCounts] = {}
+        self._causes: dict[LoadKey, str] = {}  # of drops, as they were logged
+        self._unanswered: CaptureReport | None = None
+
+    async def send(self) -> None:
+        """Report what was counted, unless control is down; nothing is counted twice there."""
+        for key, counts in self._take().items():
+            self._note(key, counts)
+            self._waiting.setdefault(key, CaptureCounts()).add(counts)
+        report = self._unanswered or self._next()
+        if report is None:
+            return
+        self._unanswered = report
+        if await self._posted(report):
+            self._unanswered = None
+
+    def _next(self) -> CaptureReport | None:
+        keys = list(self._waiting)[:MAX_VARIANTS]
+        if not keys:
+            return None
+        self._sequence += 1
+        return CaptureReport(
+            reporter=self._reporter,
+            started_at=self._started_at,
+            sequence=self._sequence,
+            at=self._clock.now(),
+            variants=tuple(VariantCapture(key=it, counts=self._waiting.pop(it)) for it in keys),
+        )
+
+    async def _posted(self, report: CaptureReport) -> bool:
+        """Whether control took the report, or never will."""
+        body = msgspec.json.encode(report)
+        head = (
+            f"POST /internal/capture HTTP/1.1\r\nHost: {self._address.removeprefix('http://')}\r\n"
+            f"X-Hostelry-Key: {self._internal_key}\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        try:
+            reply = await self._pool.send(
+                self._address, (head.encode("latin-1"), body), TIMEOUTS, MAX_ANSWER_BYTES
+            )
+            try:
+                answer = await reply.body(MAX_ANSWER_BYTES)
+            finally:
+                reply.close()
+        except UpstreamError:
+            return False
+        if 400 <= reply.status < 500:
+            log.error("control refused a report of data capture: %.300r", answer)
+        return reply.status < 500
+
+    def _note(self, key: LoadKey, counts: CaptureCounts) -> None:
+        """Log the cause of drops once, until a variant is captured without any again."""
+        cause = counts.drop_cause
+        if counts.captured and not counts.dropped:
+            self._causes.pop(key, None)
+        if cause is None or self._causes.get(key) == cause:
+            return
+        self._causes[key] = cause
+        log.warning(
+            "endpoint %s, variant %s: requests are not captured: %s",
+            key.endpoint_name,
+            key.variant_name,
+            cause,
+        )

@@ -1,0 +1,233 @@
+"""Spool files of one gateway worker: captured requests on disk, until they are uploaded.
+
+A worker holds a lock on each file that it writes. A file that can be locked is whole, whether its
+writer closed it or was killed, and the process that uploads takes it.
+"""
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hostelry.base.ids import new_uuid
+from hostelry.dataplane.capture.spool_file import SpoolHead, head_bytes, object_uri
+from hostelry.domain.capture_report import CaptureCounts
+from hostelry.domain.data_capture import DataCapture
+from hostelry.domain.load import LoadKey
+
+SUFFIX = ".records"
+NEW_SUFFIX = ".new"
+MIB = 1024 * 1024
+HOUR_S = 3600
+JOIN_BYTES = 256 * 1024
+SCAN_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpoolLimits:
+    """When a file is closed, and bounds of what waits on disk.
+
+    A file is closed once it is `roll_s` old, or has `file_bytes`. At most `total_bytes` of this
+    worker wait, a quarter of them for one endpoint, and `min_free_bytes` of the disk stay free.
+    """
+
+    roll_s: float = 60.0
+    file_bytes: int = 8 * MIB
+    total_bytes: int = 2048 * MIB
+    min_free_bytes: int = 256 * MIB
+    max_open: int = 64
+
+    @property
+    def endpoint_bytes(self) -> int:
+        """The most bytes that wait for one endpoint."""
+        return self.total_bytes // 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpoolTarget:
+    """A variant, and how it is captured: its requests share an object."""
+
+    key: LoadKey
+    capture: DataCapture
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpoolBatch:
+    """Whole records of one target, in parts to be written one after another."""
+
+    target: SpoolTarget
+    parts: Sequence[bytes]
+    num_records: int
+    num_bytes: int
+
+
+class OpenFile:
+    """A file being written, and locked; `num_bytes` of it are whole records."""
+
+    __slots__ = ("descriptor", "num_bytes", "opened_at")
+
+    def __init__(self, descriptor: int, num_bytes: int, opened_at: float) -> None:
+        self.descriptor = descriptor
+        self.num_bytes = num_bytes
+        self.opened_at = opened_at
+
+
+def is_due(opened_at: float, num_bytes: int, now: float, limits: SpoolLimits) -> bool:
+    """Whether a file is closed: by age, by size, and as an object's key names one hour."""
+    return (
+        not 0.0 <= now - opened_at < limits.roll_s
+        or num_bytes >= limits.file_bytes
+        or now // HOUR_S != opened_at // HOUR_S
+    )
+
+
+def endpoint_prefix(key: LoadKey) -> str:
+    """The beginning of the names of all files of the key's endpoint."""
+    names = f"{key.scope.account}/{key.scope.region}/{key.endpoint_name}"
+    return hashlib.sha256(names.encode()).hexdigest()[:16]
+
+
+class Spool:
+    """Writes the files in `folder`; used by one thread at a time."""
+
+    def __init__(self, folder: Path, limits: SpoolLimits) -> None:
+        self._folder = folder
+        self._limits = limits
+        self._open: dict[SpoolTarget, OpenFile] = {}
+        self._waiting: dict[str, int] = {}  # bytes in all files, by endpoint
+        self._scanned_at = 0.0
+
+    def append(self, batches: Sequence[SpoolBatch], now: float) -> list[CaptureCounts]:
+        """Write the batches; what became of each, in their order. Then close files that are due."""
+        found = [self._append(batch, now) for batch in batches]
+        for target, file in list(self._open.items()):
+            if is_due(file.opened_at, file.num_bytes, now, self._limits):
+                self._close(target)
+        return found
+
+    @property
+    def has_open(self) -> bool:
+        """Whether a file is being written."""
+        return bool(self._open)
+
+    def close(self) -> None:
+        """Close all files, so that they are uploaded."""
+        for target in list(self._open):
+            self._close(target)
+
+    def _append(self, batch: SpoolBatch, now: float) -> CaptureCounts:
+        cause = None
+        try:
+            cause = self._why_full(batch, now)
+            if cause is None:
+                self._write(self._file(batch.target, now), batch)
+        except OSError as error:
+            cause = f"the spool file cannot be written: {error.strerror or error}"
+        if cause is not None:
+            return CaptureCounts(dropped=batch.num_records, drop_cause=cause)
+        prefix = endpoint_prefix(batch.target.key)
+        self._waiting[prefix] = self._waiting.get(prefix, 0) + batch.num_bytes
+        return CaptureCounts(captured=batch.num_records, captured_bytes=batch.num_bytes)
+
+    def _why_full(self, batch: SpoolBatch, now: float) -> str | None:
+        """Why the batch has no room; None where it has."""
+        limits, prefix = self._limits, endpoint_prefix(batch.target.key)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not 0.0 <= now - self._scanned_at < SCAN_S:
+            self._scan(now)
+        for is_fresh in (False, True):
+            mine, everyones = self._waiting.get(prefix, 0), sum(self._waiting.values())
+            if mine + batch.num_bytes <= limits.endpoint_bytes and (
+                everyones + batch.num_bytes <= limits.total_bytes
+            ):
+                break
+            if is_fresh:
+                most = limits.endpoint_bytes // MIB
+                return f"{most} MiB of the endpoint, or {4 * most} of all, wait to be uploaded"
+            self._scan(now)
+        disk = os.statvfs(self._folder)
+        free = disk.f_bavail * disk.f_frsize
+        if free - batch.num_bytes < limits.min_free_bytes:
+            return f"the disk has less than {limits.min_free_bytes // MIB} MiB left"
+        return None
+
+    def _scan(self, now: float) -> None:
+        """Measure what waits: uploaded files are gone."""
+        waiting: dict[str, int] = {}
+        with os.scandir(self._folder) as entries:
+            for entry in entries:
+                try:
+                    size = entry.stat().st_size
+                except FileNotFoundError:
+                    continue
+                prefix = entry.name.partition("-")[0]
+                waiting[prefix] = waiting.get(prefix, 0) + size
+        self._waiting, self._scanned_at = waiting, now
+
+    def _file(self, target: SpoolTarget, now: float) -> OpenFile:
+        """The open file of the target; raises OSError where none can be made."""
+        file = self._open.get(target)
+        if file is not None and not is_due(file.opened_at, 0, now, self._limits):
+            return file
+        self._close(target)
+        if len(self._open) >= self._limits.max_open:
+            self._close(next(iter(self._open)))
+        unique = new_uuid()
+        path = self._folder / f"{endpoint_prefix(target.key)}-{unique}{SUFFIX}"
+        scratch = path.with_suffix(NEW_SUFFIX)
+        uri = object_uri(target.capture, target.key, now, unique)
+        head = SpoolHead(key=target.key, capture=target.capture, object_uri=uri, opened_at=now)
+        descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            written = head_bytes(head)
+            write_all(descriptor, (written,))
+            scratch.rename(path)  # locked before it is seen
+        except OSError:
+            os.close(descriptor)
+            scratch.unlink(missing_ok=True)
+            raise
+        opened = self._open[target] = OpenFile(descriptor, len(written), now)
+        return opened
+
+    @staticmethod
+    def _write(file: OpenFile, batch: SpoolBatch) -> None:
+        """Append the batch whole, or nothing of it; raises OSError."""
+        try:
+            write_all(file.descriptor, batch.parts)
+        except OSError:
+            os.ftruncate(file.descriptor, file.num_bytes)
+            raise
+        file.num_bytes += batch.num_bytes
+
+    def _close(self, target: SpoolTarget) -> None:
+        file = self._open.pop(target, None)
+        if file is not None:
+            os.close(file.descriptor)
+
+
+def write_all(descriptor: int, parts: Sequence[bytes]) -> None:
+    """Write the parts, small ones joined; raises OSError."""
+    small: list[bytes] = []
+    num_small = 0
+    for part in parts:
+        if num_small and num_small + len(part) > JOIN_BYTES:
+            _write_whole(descriptor, b"".join(small))
+            small, num_small = [], 0
+        small.append(part)
+        num_small += len(part)
+    _write_whole(descriptor, b"".join(small))
+
+
+def _write_whole(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove files that a killed writer had not given a head; only before this worker writes."""
+    for scratch in folder.glob(f"*{NEW_SUFFIX}"):
+        scratch.unlink(missing_ok=True)

@@ -1,0 +1,124 @@
+"""Client of control for queued requests: wake a name, and ask whether control knows one."""
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+from urllib.parse import urlencode
+
+import msgspec
+
+from hostelry.base.json import decode
+from hostelry.dataplane.http.reply import UpstreamError
+from hostelry.dataplane.http.upstream import Timeouts, Upstream
+from hostelry.domain.load import LoadKey, Wake
+
+log = logging.getLogger(__name__)
+CALL_TIMEOUTS = Timeouts(total_s=5.0, connect_s=1.0)
+MAX_ANSWER_BYTES = 64 * 1024
+MAX_ASKING = 32  # concurrent calls about names that the routes do not have
+MAX_REMEMBERED = 1024
+REMEMBERED_S = 0.25  # a no is valid; repeated requests for unknown names cost control little
+
+
+class ControlClient(Protocol):
+    """The calls to control that queued requests need; neither raises for failures of control."""
+
+    async def wake(self, wake: Wake) -> None:
+        """Report that requests wait for a name without a copy; lost where control is down."""
+        ...
+
+    async def is_wanted(self, key: LoadKey) -> bool:
+        """Whether control knows the name and desires copies, which the routes may not have yet."""
+        ...
+
+
+class WantedReply(msgspec.Struct):
+    """Control's answer about a name."""
+
+    wanted: bool = False
+
+
+class NoControl:
+    """Stand-in where there is no control."""
+
+    async def wake(self, wake: Wake) -> None:
+        """No-op."""
+
+    async def is_wanted(self, key: LoadKey) -> bool:
+        """False: the routes are complete."""
+        return False
+
+
+class HttpControlClient:
+    """Control at an address.
+
+    Args:
+        pool: connections; `UpstreamPool` is one.
+        address: ``http://host:port``.
+        internal_key: of calls between the platform's own processes.
+        now_s: seconds of a clock that never goes back.
+    """
+
+    def __init__(
+        self, pool: Upstream, address: str, internal_key: str, now_s: Callable[[], float]
+    ) -> None:
+        self._pool = pool
+        self._address = address
+        self._head = f"Host: {address.removeprefix('http://')}\r\nX-Hostelry-Key: {internal_key}"
+        self._now_s = now_s
+        self._num_asking = 0
+        self._unwanted: dict[LoadKey, float] = {}
+
+    async def wake(self, wake: Wake) -> None:
+        """POST /internal/wake."""
+        body = msgspec.json.encode(wake)
+        status, answer = await self._call("POST", "/internal/wake", body)
+        if status != 204:
+            log.warning("control did not take the wake of %s: %s", wake.key, answer)
+
+    async def is_wanted(self, key: LoadKey) -> bool:
+        """Ask control; a no is cached for a moment, and is the answer above MAX_ASKING calls."""
+        now_s = self._now_s()
+        if self._unwanted.get(key, 0.0) > now_s or self._num_asking >= MAX_ASKING:
+            return False
+        asked = urlencode(
+            {
+                "account": key.scope.account,
+                "region": key.scope.region,
+                "endpoint": key.endpoint_name,
+                "component": key.component_name or "",
+            }
+        )
+        self._num_asking += 1
+        try:
+            status, answer = await self._call("GET", f"/internal/wanted?{asked}", b"")
+        finally:
+            self._num_asking -= 1
+        if status == 200 and is_yes(answer):
+            return True
+        if len(self._unwanted) >= MAX_REMEMBERED:
+            self._unwanted.clear()
+        self._unwanted[key] = now_s + REMEMBERED_S
+        return False
+
+    async def _call(self, method: str, target: str, body: bytes) -> tuple[int, bytes]:
+        """The answer's status and body; status 0 and the reason where there is none."""
+        head = f"{method} {target} HTTP/1.1\r\n{self._head}\r\nContent-Length: {len(body)}\r\n\r\n"
+        try:
+            reply = await self._pool.send(
+                self._address, (head.encode("latin-1"), body), CALL_TIMEOUTS, MAX_ANSWER_BYTES
+            )
+            try:
+                return reply.status, await reply.body(MAX_ANSWER_BYTES)
+            finally:
+                reply.close()
+        except UpstreamError as error:
+            return 0, str(error).encode()
+
+
+def is_yes(body: bytes) -> bool:
+    """Whether control answers that copies of a name are desired."""
+    try:
+        return decode(body, WantedReply).wanted
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return False

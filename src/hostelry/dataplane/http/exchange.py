@@ -1,0 +1,138 @@
+"""A request with its answer: whole, or in chunks as they come."""
+
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Protocol
+
+from hostelry.base.http import HttpRequest, HttpResponse
+from hostelry.dataplane.http.reader import Received
+from hostelry.dataplane.tracing.call_trace import CallTrace
+
+STATUS_LINES = {
+    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
+}
+BODILESS_STATUSES = frozenset({204, 304})
+JOIN_BELOW_BYTES = 16 * 1024  # one write and one copy beat two writes for small bodies
+
+
+class Sink(Protocol):
+    """The receiver of an answer's bytes."""
+
+    async def write(self, *parts: bytes) -> None:
+        """Send; returns once the receiver has room for more."""
+        ...
+
+    def write_now(self, *parts: bytes) -> None:
+        """Send without waiting for room."""
+        ...
+
+
+def status_line(status: int) -> bytes:
+    """The first line of an answer."""
+    return STATUS_LINES.get(status) or f"HTTP/1.1 {status} Unknown\r\n".encode()
+
+
+def header_lines(headers: Mapping[str, str]) -> bytes:
+    """Header fields as sent; line breaks in a value would end it, so they become spaces."""
+    text = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    if text.count("\n") != len(headers) or text.count("\r") != len(headers):
+        flat = {name: " ".join(value.split()) for name, value in headers.items()}
+        text = "".join([f"{name}: {value}\r\n" for name, value in flat.items()])
+    return text.encode("latin-1", "replace")
+
+
+class Exchange:
+    """One request with its answer; `finished` once the whole answer is on its way.
+
+    An answer that was `started` and is never finished ends with its connection cut.
+    `keep_alive` turns False when the connection cannot carry another request. `verified` is called
+    once it is known who sent the request. `body` is that of a request which is served while it
+    comes in; None where the request is whole. `trace` is where a call's way is noted, from the
+    instant that its sender is known.
+    """
+
+    __slots__ = (
+        "_chunked",
+        "_common_head",
+        "_sink",
+        "body",
+        "finished",
+        "keep_alive",
+        "request",
+        "started",
+        "trace",
+        "verified",
+    )
+
+    def __init__(
+        self,
+        sink: Sink,
+        received: Received,
+        common_head: bytes,
+        draining: bool = False,
+        verified: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.request: HttpRequest = received.request
+        self.body = received.body
+        self.keep_alive = received.keep_alive and not draining
+        self.started = False
+        self.finished = False
+        self.verified = verified
+        self.trace: CallTrace | None = None
+        self._sink = sink
+        self._chunked = received.chunked_answer
+        self._common_head = common_head
+
+    def respond(self, response: HttpResponse) -> None:
+        """Answer whole."""
+        body = b"" if self._bodiless(response.status) else response.body
+        head = b"%b%b%bContent-Length: %d\r\n%b\r\n" % (
+            status_line(response.status),
+            header_lines(response.headers),
+            self._common_head,
+            len(response.body),
+            self._connection_line(),
+        )
+        if len(body) < JOIN_BELOW_BYTES:
+            self._sink.write_now(head + body)
+        else:
+            self._sink.write_now(head, body)
+        self.started = self.finished = True
+
+    def start(self, status: int, headers: Mapping[str, str]) -> None:
+        """Begin an answer whose length is not known; `send` its chunks, then `finish`."""
+        if not self._chunked:
+            self.keep_alive = False
+        self.started = True
+        coding = b"Transfer-Encoding: chunked\r\n" if self._chunked else b""
+        self._sink.write_now(
+            b"%b%b%b%b%b\r\n"
+            % (
+                status_line(status),
+                header_lines(headers),
+                self._common_head,
+                coding,
+                self._connection_line(),
+            )
+        )
+
+    async def send(self, chunk: bytes) -> None:
+        """Send one chunk at once; returns when the client has room for more."""
+        if not chunk:  # an empty chunk would end the answer
+            return
+        if self._chunked:
+            await self._sink.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+        else:
+            await self._sink.write(chunk)
+
+    def finish(self) -> None:
+        """End a started answer."""
+        if self._chunked:
+            self._sink.write_now(b"0\r\n\r\n")
+        self.finished = True
+
+    def _bodiless(self, status: int) -> bool:
+        return self.request.method == "HEAD" or status in BODILESS_STATUSES
+
+    def _connection_line(self) -> bytes:
+        return b"" if self.keep_alive else b"Connection: close\r\n"

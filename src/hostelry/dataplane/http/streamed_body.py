@@ -1,0 +1,85 @@
+"""Body of a request that is sent as it comes, as fast as the copy takes it."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from hostelry.dataplane.http.reply import BrokenError
+
+
+@dataclass(frozen=True, slots=True)
+class StreamedBody:
+    """A body of `length_bytes`, in pieces; it can be sent once."""
+
+    chunks: AsyncGenerator[bytes, None]
+    length_bytes: int
+
+
+class BodyBrokenError(BrokenError):
+    """The source of a request's body broke off; `cause` is its own error, where it raised one."""
+
+    def __init__(self, message: str, cause: BaseException | None = None) -> None:
+        super().__init__(message)
+        self.cause = cause
+
+
+class BodyFeed:
+    """Writes a streamed body; never more than `length_bytes`, and waits while it is paused.
+
+    Args:
+        body: the body.
+        write: takes bytes for the copy.
+        broke: is called once with the error where the body ends early, or is too long.
+    """
+
+    def __init__(
+        self,
+        body: StreamedBody,
+        write: Callable[[bytes], None],
+        broke: Callable[[BodyBrokenError], None],
+    ) -> None:
+        self._body = body
+        self._write = write
+        self._broke = broke
+        self._may_write = asyncio.Event()
+        self._may_write.set()
+        self.is_whole = False
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(self._ended)
+
+    def pause(self) -> None:
+        """Write no more for now: the transport's buffer is full."""
+        self._may_write.clear()
+
+    def resume(self) -> None:
+        """Write again."""
+        self._may_write.set()
+
+    def stop(self) -> None:
+        """Take no more from the source, and close it."""
+        self._task.cancel()
+
+    async def _run(self) -> None:
+        left = self._body.length_bytes
+        async with aclosing(self._body.chunks) as chunks:
+            async for chunk in chunks:
+                left -= len(chunk)
+                if left < 0:
+                    break
+                await self._may_write.wait()
+                self._write(chunk)
+        if left:
+            stated = self._body.length_bytes
+            found = "has more than" if left < 0 else f"ended {left} bytes before"
+            raise BodyBrokenError(f"The body {found} the {stated} bytes that were announced.")
+        self.is_whole = True
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        if task.cancelled():
+            return
+        error = task.exception()
+        if isinstance(error, BodyBrokenError):
+            self._broke(error)
+        elif error is not None:
+            self._broke(BodyBrokenError(f"The body broke off: {error}", error))

@@ -1,0 +1,498 @@
+"""The gateway's HTTP client: connections to copies and to control, kept alive."""
+
+import asyncio
+import select
+import socket
+import struct
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+import httptools
+
+from hostelry.base import tls
+from hostelry.base.address import Address
+from hostelry.base.errors import TerminalError
+from hostelry.dataplane.http.reply import (
+    BrokenError,
+    ConnectError,
+    DeadlineError,
+    Reply,
+    ReplyPhase,
+)
+from hostelry.dataplane.http.silent_hosts import SilentHosts, tcp_info
+from hostelry.dataplane.http.streamed_body import BodyBrokenError, BodyFeed, StreamedBody
+
+MAX_HEAD_BYTES = 64 * 1024
+MAX_IDLE_CONNECTIONS = 256  # per copy
+JOIN_BELOW_BYTES = 16 * 1024
+# An agent that drains a copy counts open connections as requests in flight: idle ones close soon.
+MAX_IDLE_S = 1.0
+REPEATABLE = (b"GET ", b"HEAD ")  # answering these twice changes nothing
+_ACKED_BYTES_AT = 120  # in Linux's struct tcp_info: tcpi_bytes_acked, which counts the SYN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """Limits of one call, in seconds from its start; `first_byte_s` None means `total_s`."""
+
+    total_s: float
+    connect_s: float = 2.0
+    first_byte_s: float | None = None
+
+
+class Upstream(Protocol):
+    """Client that sends requests to addresses; raises as `UpstreamPool.send` does."""
+
+    async def send(
+        self,
+        address: str,
+        parts: tuple[bytes, bytes],
+        timeouts: Timeouts,
+        whole_below_bytes: int | None = None,
+    ) -> Reply:
+        """One request's reply, its head there already; the caller closes it."""
+        ...
+
+
+class KeptUpstream(Upstream, Protocol):
+    """Client that also sends on connections that it has kept, without waiting for anything."""
+
+    def send_now(
+        self, address: str, parts: tuple[bytes, bytes], timeouts: Timeouts
+    ) -> Reply | None:
+        """The reply to a request that is sent on a kept connection; None without one."""
+        ...
+
+
+def never_read(loss: Exception | None, acked_bytes: int | None, sent_before_bytes: int) -> bool:
+    """Whether a connection that ended by `loss` proves that its last request was never read.
+
+    loss                      acknowledged of the request  never read
+    an end, or a broken pipe  nothing                      yes: it closed before the first byte
+    an end, or a broken pipe  some, or unknown             no
+    a reset                   any                          no: it may have read all
+
+    Linux reports a reset that follows the copy's end as a broken pipe.
+    """
+    came_to_an_end = loss is None or isinstance(loss, BrokenPipeError)
+    return came_to_an_end and acked_bytes is not None and acked_bytes <= sent_before_bytes
+
+
+def acked_bytes(connected: socket.socket | None) -> int | None:
+    """Bytes sent that the peer's kernel has acknowledged; None where that is not known."""
+    info = b"" if connected is None else tcp_info(connected)
+    if len(info) < _ACKED_BYTES_AT + 8:
+        return None
+    acked: int = struct.unpack_from("Q", info, _ACKED_BYTES_AT)[0]
+    return acked - 1
+
+
+def is_unframed(headers: Mapping[str, str]) -> bool:
+    """Whether an answer with these headers ends with its connection, if it has a body."""
+    return not {"content-length", "transfer-encoding"} & headers.keys()
+
+
+class UpstreamConnection(asyncio.Protocol):
+    """One connection to a copy; carries one request at a time.
+
+    With `connected`, a future, it leads through a node proxy (`base.tls`): that is set once the
+    proxy has connected the copy.
+    """
+
+    def __init__(
+        self,
+        pool: "UpstreamPool",
+        address: str,
+        connected: "asyncio.Future[None] | None" = None,
+    ) -> None:
+        self.address = address
+        self._connected = connected
+        self.usable = True
+        self.may_repeat = False  # the last request was not processed, or is idempotent
+        self.kept_at = 0.0  # since when it is idle, in seconds of the event loop's clock
+        self._pool = pool
+        self._transport: asyncio.Transport
+        self._parser = httptools.HttpResponseParser(self)
+        self._reply: Reply | None = None
+        self._headers: dict[str, str] = {}
+        self._head_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._num_requests = 0
+        self._sent_bytes = 0
+        self._sent_before_bytes = 0  # before the request in flight
+        self._is_repeatable = False
+        self._socket: socket.socket | None = None
+        self._paused = False
+        self._readiness = select.poll()
+        self._held: bytes | None = None  # the last byte where it may be the node proxy's
+        self._feed: BodyFeed | None = None  # of a streamed body, the connection's only request
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The copy accepted."""
+        self._transport = cast(asyncio.Transport, transport)
+        found = transport.get_extra_info("socket")
+        # What a node proxy's kernel has acknowledged says nothing of the copy.
+        self._socket = found if self._connected is None else None
+        if found is not None:
+            self._readiness.register(found.fileno(), select.POLLIN)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the copy closed, or sent anything, while no request was in flight.
+
+        Asks the kernel, since the event loop may not have run yet.
+        """
+        return not self.usable or bool(self._readiness.poll(0))
+
+    def send(self, parts: tuple[bytes, bytes], timeouts: Timeouts) -> Reply:
+        """Send a request (head, body); its answer fills the reply that is returned."""
+        head, body = parts
+        reply = self._reply = Reply(self)
+        self._num_requests += 1
+        self._sent_before_bytes = self._sent_bytes
+        self._sent_bytes += len(head) + len(body)
+        self._is_repeatable = head.startswith(REPEATABLE)
+        self._headers = {}
+        self._head_bytes = 0
+        if len(body) < JOIN_BELOW_BYTES:
+            self._transport.write(head + body)
+        else:
+            self._transport.writelines((head, body))
+        first_s = timeouts.total_s if timeouts.first_byte_s is None else timeouts.first_byte_s
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(first_s, self._expire, max(timeouts.total_s - first_s, 0.0))
+        return reply
+
+    def stream(self, head: bytes, body: StreamedBody, timeouts: Timeouts) -> Reply:
+        """Send a request whose body comes in pieces; its answer may come before the body's end."""
+        reply = self.send((head, b""), timeouts)
+        self._feed = BodyFeed(body, self._transport.write, self._body_broke)
+        return reply
+
+    def pause_writing(self) -> None:
+        """The transport's buffer is full."""
+        if self._feed is not None:
+            self._feed.pause()
+
+    def resume_writing(self) -> None:
+        """The transport's buffer has room again."""
+        if self._feed is not None:
+            self._feed.resume()
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the answer; bytes without a request end the connection."""
+        reply = self._reply
+        if reply is None:
+            self._idle_bytes(data)
+            return
+        reply.bytes_seen += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            if self._connected is not None and data == tls.UNREAD and reply.bytes_seen == 1:
+                self.may_repeat = True
+                self._break("The copy closed the connection before it read the request.")
+                return
+            self._break(f"The answer was not HTTP: {error}")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The copy closed; an answer without a length is whole then, any other is broken."""
+        self.usable = False
+        self._pool.forget(self)
+        if self._feed is not None:
+            self._feed.stop()
+        if self._connected is not None and not self._connected.done():
+            self._connected.set_exception(exc or ConnectionRefusedError("the node proxy refused"))
+        reply = self._reply
+        if reply is None:
+            return
+        if self._num_requests > 1 and reply.bytes_seen == 0:
+            self.may_repeat = self._is_repeatable or never_read(
+                exc, acked_bytes(self._socket), self._sent_before_bytes
+            )
+        ended = exc is None and self._held in (None, tls.UNREAD)
+        if reply.phase is ReplyPhase.HEAD and is_unframed(reply.headers) and ended:
+            self._finish(reusable=False)
+        else:
+            reply.failed(BrokenError("The connection was closed before the answer was whole."))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header field of the answer."""
+        self._head_bytes += len(name) + len(value)
+        if self._head_bytes > MAX_HEAD_BYTES:
+            raise BrokenError(f"its head is larger than {MAX_HEAD_BYTES} bytes")
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        """The answer's head is whole; an interim answer (1xx) is not the answer."""
+        status = self._parser.get_status_code()
+        if status >= 200 and self._reply is not None:
+            self._reply.head_came(status, self._headers)
+            if self._connected is not None and is_unframed(self._headers):
+                self._held = b""  # its end is the node proxy's word that the copy has ended
+            self._headers = {}  # what follows the body (trailers) is dropped
+
+    def on_body(self, part: bytes) -> None:
+        """A piece of the answer's body."""
+        if self._held is not None:
+            part, self._held = self._held + part, b""
+            if part.endswith(tls.UNREAD):
+                part, self._held = part[:-1], tls.UNREAD
+        if self._reply is not None and part:
+            self._reply.chunk_came(part)
+
+    def on_message_complete(self) -> None:
+        """The answer is whole."""
+        if self._reply is None or self._reply.phase is ReplyPhase.AWAITED:
+            self._headers = {}
+            return
+        self._finish(self._parser.should_keep_alive())
+
+    def pause_reading(self) -> None:
+        """Take no more bytes from the copy."""
+        if self.usable and not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Take bytes again."""
+        if self.usable and self._paused:
+            self._paused = False
+            self._transport.resume_reading()
+
+    def release(self, reusable: bool) -> None:
+        """Keep the connection for another request, or cut it."""
+        self._disarm()
+        self._reply = self._held = None
+        if reusable and self.usable:
+            self.resume_reading()
+            if self._pool.keep(self):
+                return
+        self.abort()
+
+    def abort(self) -> None:
+        """Cut the connection now."""
+        self.usable = False
+        if self._feed is not None:
+            self._feed.stop()
+        self._transport.abort()
+
+    def host_gone(self) -> None:
+        """The copy's host answers no more."""
+        self._break("The copy's host does not answer.")
+
+    def _idle_bytes(self, data: bytes) -> None:
+        """The proxy's word that the copy is connected; anything else ends the connection."""
+        if self._connected is None or self._connected.done() or data != tls.CONNECTED:
+            self.abort()
+        else:
+            self._connected.set_result(None)
+
+    def _finish(self, reusable: bool) -> None:
+        self._disarm()
+        if self._reply is not None:
+            was_sent = self._feed is None or self._feed.is_whole
+            self._reply.completed(reusable and was_sent)
+
+    def _break(self, reason: str) -> None:
+        if self._reply is not None:
+            self._reply.failed(BrokenError(reason))
+        self.abort()
+
+    def _body_broke(self, error: BodyBrokenError) -> None:
+        """The copy must not take a part of the body for all of it."""
+        if self._reply is not None:
+            self._reply.failed(error)
+        self.abort()
+
+    def _expire(self, further_s: float) -> None:
+        reply = self._reply
+        if reply is None:
+            return
+        if further_s > 0 and reply.phase is ReplyPhase.HEAD:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(further_s, self._expire, 0.0)
+            return
+        reply.failed(DeadlineError("The time limit passed before the answer was whole."))
+        # Now, not when it is closed: a slow caller would hold on to the copy for longer.
+        self.abort()
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class UpstreamPool:
+    """Open connections by address (`base.address`); cut once idle for `max_idle_s`."""
+
+    def __init__(self, max_idle_s: float = MAX_IDLE_S) -> None:
+        self._max_idle_s = max_idle_s
+        self._idle: dict[str, deque[UpstreamConnection]] = {}
+        self._sweep: asyncio.TimerHandle | None = None
+        self._hosts = SilentHosts()
+
+    async def send(
+        self,
+        address: str,
+        parts: tuple[bytes, bytes],
+        timeouts: Timeouts,
+        whole_below_bytes: int | None = None,
+    ) -> Reply:
+        """One request's reply, its head there already; the caller closes it.
+
+        `parts` are the request's head and body. With `whole_below_bytes` the reply is not returned
+        before its body is whole (or larger than that). A kept connection that the copy closed
+        before a byte of the request reached it is replaced by a fresh one. Raises ConnectError
+        where no connection can be made, BrokenError, DeadlineError.
+        """
+        kept = self._take(address)
+        if kept is not None:
+            try:
+                return await self._send(kept, parts, timeouts, whole_below_bytes)
+            except BrokenError:
+                if not kept.may_repeat:
+                    raise
+        fresh = await self._connect(address, timeouts.connect_s)
+        return await self._send(fresh, parts, timeouts, whole_below_bytes)
+
+    def send_now(
+        self, address: str, parts: tuple[bytes, bytes], timeouts: Timeouts
+    ) -> Reply | None:
+        """The reply to a request that is sent on a kept connection; None without one.
+
+        The caller closes it. Where it fails and `may_repeat`, the request may be sent again.
+        """
+        kept = self._take(address)
+        return None if kept is None else kept.send(parts, timeouts)
+
+    async def stream(
+        self, address: str, head: bytes, body: StreamedBody, timeouts: Timeouts
+    ) -> Reply:
+        """As `send`, for a body in pieces, on a connection of its own.
+
+        Nothing is taken from `body` before the connection is made. A copy may answer before the
+        body's end; then no more is sent once the reply is closed. Raises as `send`, and
+        BodyBrokenError where the body itself breaks off, which cuts the connection.
+        """
+        fresh = await self._connect(address, timeouts.connect_s)
+        reply = fresh.stream(head, body, timeouts)
+        try:
+            await reply.head()
+        except BaseException:
+            reply.close()
+            raise
+        return reply
+
+    def keep(self, connection: UpstreamConnection) -> bool:
+        """Keep `connection` for a later request; False where enough are kept."""
+        idle = self._idle.setdefault(connection.address, deque())
+        if len(idle) >= MAX_IDLE_CONNECTIONS:
+            return False
+        loop = asyncio.get_running_loop()
+        connection.kept_at = loop.time()
+        idle.append(connection)
+        if self._sweep is None:
+            self._sweep = loop.call_later(self._max_idle_s / 2, self._cut_idle)
+        return True
+
+    def forget(self, connection: UpstreamConnection) -> None:
+        """`connection` is closed."""
+        self._hosts.forget(connection)
+        idle = self._idle.get(connection.address)
+        if idle is None:
+            return
+        if connection in idle:
+            idle.remove(connection)
+        if not idle:
+            del self._idle[connection.address]
+
+    def _cut_idle(self) -> None:
+        """Cut connections that are idle for too long, the longest first."""
+        loop = asyncio.get_running_loop()
+        oldest = loop.time() - self._max_idle_s
+        for idle in tuple(self._idle.values()):
+            while idle and idle[0].kept_at <= oldest:
+                idle.popleft().abort()
+        again = (
+            loop.call_later(self._max_idle_s / 2, self._cut_idle)
+            if any(self._idle.values())
+            else None
+        )
+        self._sweep = again
+
+    def close(self) -> None:
+        """Cut every idle connection."""
+        self._hosts.close()
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        for idle in tuple(self._idle.values()):
+            for connection in tuple(idle):
+                connection.abort()
+        self._idle.clear()
+
+    def _take(self, address: str) -> UpstreamConnection | None:
+        idle = self._idle.get(address)
+        while idle:
+            connection = idle.pop()
+            if not connection.has_ended:
+                return connection
+            connection.abort()
+        return None
+
+    async def _connect(self, address: str, timeout_s: float) -> UpstreamConnection:
+        target = Address.parse(address)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(timeout_s):
+                if target.name is not None:
+                    return await self._connect_peer(address, target, target.name)
+                _, connection = await loop.create_connection(
+                    lambda: UpstreamConnection(self, address),
+                    target.host,
+                    target.port,
+                    ssl=True if target.scheme == "https" else None,
+                )
+        except (OSError, TimeoutError, TerminalError) as error:
+            raise ConnectError(f"No connection to {address}: {error or 'timed out'}.") from error
+        return connection
+
+    async def _connect_peer(self, address: str, target: Address, name: str) -> UpstreamConnection:
+        """A connection through a node proxy, which has connected the copy already."""
+        loop = asyncio.get_running_loop()
+        connected: asyncio.Future[None] = loop.create_future()
+        transport, connection = await loop.create_connection(
+            lambda: UpstreamConnection(self, address, connected),
+            target.host,
+            target.port,
+            ssl=tls.in_use().client(),
+            server_hostname=name,
+        )
+        found = transport.get_extra_info("socket")
+        self._hosts.watch(connection, found, connection.host_gone)
+        try:
+            await connected
+        except BaseException:
+            connection.abort()
+            raise
+        return connection
+
+    @staticmethod
+    async def _send(
+        connection: UpstreamConnection,
+        parts: tuple[bytes, bytes],
+        timeouts: Timeouts,
+        whole_below_bytes: int | None,
+    ) -> Reply:
+        reply = connection.send(parts, timeouts)
+        if whole_below_bytes is not None:
+            reply.expect_whole(whole_below_bytes)
+        try:
+            await reply.head()
+        except BaseException:
+            reply.close()
+            raise
+        return reply

@@ -1,0 +1,469 @@
+"""Measures every admitted request until its last byte.
+
+On the hottest path: a request costs one object and some additions. Seconds begin by the wall clock;
+their lengths are of a clock that never jumps.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from hostelry.base.clock import monotonic_ns
+from hostelry.dataplane.metering.request_counters import (
+    ARRIVALS,
+    BROKEN,
+    ERRORS_4XX,
+    ERRORS_5XX,
+    FINISHED,
+    FIRST_ANSWER,
+    MODEL_ERRORS,
+    NONE_YET,
+    ModelCounters,
+    PairCounters,
+    RequestCounters,
+    answered,
+)
+from hostelry.dataplane.tracing.call_trace import (
+    CHOSEN,
+    CONTAINER,
+    CONTAINER_END,
+    HELD,
+    LEASED,
+    RELEASED,
+    CallTrace,
+    RouteView,
+)
+from hostelry.domain.load import LoadKey, SecondLoad
+
+SECOND_NS = 1_000_000_000
+NS_PER_MS = 1_000_000
+MOST_SECONDS_AT_ONCE = 60  # that a stopped process catches up with
+FOLLOW_FROM_NS = SECOND_NS // 1000  # differences from the wall clock that are corrected
+MAX_LOADS = 50_000  # not collected yet; beyond it the older half is dropped
+BROKE_OFF = "The model server broke its streamed answer off, after it had begun."
+OUTCOMES = {
+    ERRORS_4XX: "errors_4xx",
+    ERRORS_5XX: "errors_5xx",
+    MODEL_ERRORS: "model_errors",
+    BROKEN: "broken_streams",
+}
+JUMP_FROM_NS = SECOND_NS // 2  # a larger difference: the wall clock was set
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedSeconds:
+    """The loads of seconds `first` through `through`, names without any left out."""
+
+    first: int
+    through: int
+    loads: tuple[SecondLoad, ...]
+
+
+class Measurement:
+    """One request in flight; `end` must be called once it is over, whatever happened to it.
+
+    Of the methods that record its outcome at most one is called. `trace` is where its way is noted
+    too, if anywhere.
+    """
+
+    __slots__ = (
+        "_began_ns",
+        "_chosen_ns",
+        "_config",
+        "_container",
+        "_containers_ns",
+        "_copy",
+        "_ended",
+        "_hop_ns",
+        "_meter",
+        "_model_ns",
+        "_outcome",
+        "_since_ns",
+        "_tally",
+        "trace",
+    )
+
+    def __init__(
+        self,
+        meter: "Meter",
+        tally: RequestCounters,
+        now_ns: int,
+        trace: CallTrace | None = None,
+    ) -> None:
+        self._meter = meter
+        self._tally = tally
+        self._began_ns = now_ns
+        self._chosen_ns = self._hop_ns = 0
+        self._model_ns = -1
+        self._container: str | None = None
+        self._containers_ns = 0  # of those before this one
+        self._since_ns = now_ns  # its arrival, or the answer of the container before
+        self._copy: list[int] | None = None
+        self._config: str | None = None
+        self._outcome: tuple[int, ...] = ()
+        self._ended = False
+        self.trace = trace
+
+    def held(self) -> None:
+        """Record that it waits for a copy; a copy that it was sent to has refused it."""
+        now_ns = self._meter.now_ns()
+        if self.trace is not None:
+            self.trace.note(HELD, now_ns)
+        if self._copy is not None:
+            self._copy[0] -= 1
+            self._copy = self._config = None
+        tally = self._tally
+        tally.held[self] = self._began_ns
+        tally.base.hold()
+
+    def release(self) -> None:
+        """Record the end of its wait; counted once."""
+        now_ns = self._meter.now_ns()
+        if self._tally.held.pop(self, None) is not None:
+            if self.trace is not None:
+                self.trace.note(RELEASED, now_ns)
+            self._tally.delayed += 1
+            self._tally.base.held_on_copies -= 1
+
+    def chosen(
+        self,
+        copy_id: str,
+        num_on_copies: int = 0,
+        config: str | None = None,
+        route: RouteView | None = None,
+    ) -> None:
+        """Record the copy that it is sent to; another one follows where the first refuses.
+
+        `num_on_copies` are the requests in flight on all copies, with this one and those of other
+        workers. `config` is the copy's configuration, where those of an endpoint are counted apart.
+        `route` is what it was chosen from, where there was a choice.
+        """
+        meter = self._meter
+        self._chosen_ns = self._hop_ns = now_ns = meter.clock_ns()
+        if now_ns >= meter.ends_ns:
+            meter.now_ns()
+        trace = self.trace
+        if trace is not None:
+            if trace.events:
+                trace.note(CHOSEN, now_ns, copy_id, config, route)
+            else:
+                trace.events = (CHOSEN, now_ns, copy_id, config, route)
+        if self._copy is not None:
+            self._copy[0] -= 1
+        copies = self._tally.copies
+        copy = copies.get(copy_id)
+        if copy is None:
+            copy = copies[copy_id] = [0, 0, *NONE_YET]
+        copy[0] += 1
+        if copy[0] > copy[1]:
+            copy[1] = copy[0]
+        copy[ARRIVALS] += 1
+        self._copy = copy
+        self._config = config
+        if config is not None:
+            self._tally.of_config(config).numbers[ARRIVALS] += 1
+        base = self._tally.base
+        if num_on_copies > base.seen_on_copies:
+            base.seen_on_copies = num_on_copies
+
+    def leased(self, *, hit: bool, waited_s: float, times: Iterable[tuple[str, float]]) -> None:
+        """Record its model of a multi-model endpoint, and times that the copy has measured."""
+        now_ns = self._meter.now_ns()
+        if self.trace is not None:
+            self.trace.note(LEASED, now_ns, hit, waited_s)
+        models = self._tally.models
+        if models is None:
+            models = self._tally.models = ModelCounters()
+        models.leased(hit=hit, waited_s=waited_s, times=times)
+
+    def at_container(self, name: str | None, copy_id: str = "") -> None:
+        """Record that it goes to this container of a model of several; None: there is one alone.
+
+        `copy_id` is empty where its copy is yet to be chosen.
+        """
+        if name is None:
+            return
+        self._hop_ns = now_ns = self._meter.now_ns()
+        if name == self._container:  # another copy of it is tried
+            return
+        if self.trace is not None:
+            self.trace.note(CONTAINER, now_ns, name, copy_id)
+        self._container = name
+        self._tally.of_container(name).numbers[ARRIVALS] += 1
+
+    def container_answered(self, num_bytes: int = 0) -> None:
+        """Record the whole answer, of so many bytes, of a container that another one follows."""
+        now_ns = self._meter.now_ns()
+        if self.trace is not None:
+            self.trace.note(CONTAINER_END, now_ns, num_bytes)
+        took_ns = now_ns - self._hop_ns
+        self._containers_ns += took_ns
+        self._leave_container(took_ns, self._hop_ns - self._since_ns)
+        self._since_ns = now_ns
+
+    def since_chosen_s(self) -> float:
+        """The seconds since its copy was chosen."""
+        return (self._meter.clock_ns() - self._chosen_ns) / SECOND_NS
+
+    def _leave_container(self, took_ns: int, overhead_ns: int) -> None:
+        """Count what the container took; `took_ns` below 0: it gave no whole answer."""
+        if self._container is None:
+            return
+        counters = self._tally.of_container(self._container)
+        counters.numbers[FINISHED] += 1
+        if took_ns >= 0:
+            counters.latency(took_ns, overhead_ns)
+        self._container = None
+
+    def first_chunk(self) -> None:
+        """Record the first chunk of a streamed answer."""
+        now_ns = self._meter.now_ns()
+        if self.trace is not None:
+            self.trace.first_ns = now_ns
+        model_ns, overhead_ns = now_ns - self._chosen_ns, self._chosen_ns - self._began_ns
+        self._tally.first_chunk(model_ns, overhead_ns)
+        if self._config is not None:
+            self._tally.of_config(self._config).first_chunk(model_ns, overhead_ns)
+
+    def answered(self) -> None:
+        """Record the copy's whole answer."""
+        now_ns = self._meter.clock_ns()
+        if self.trace is not None:
+            self.trace.answered_ns = now_ns
+        self._model_ns = now_ns - self._hop_ns + self._containers_ns
+
+    def moved(self, bytes_in: int, bytes_out: int) -> None:
+        """Record bytes of the request's body, or of its answer's; those of several calls add up."""
+        self._tally.bytes_in += bytes_in
+        self._tally.bytes_out += bytes_out
+
+    def refused_by_model(self, status: int) -> None:
+        """Record an error answer of the copy."""
+        if 400 <= status < 500:
+            self._outcome = (MODEL_ERRORS, ERRORS_4XX)
+        else:
+            self._outcome = (MODEL_ERRORS, ERRORS_5XX) if status >= 500 else (MODEL_ERRORS,)
+
+    def got_no_answer(self) -> None:
+        """Record that no copy could be reached, or that the copy gave no whole answer in time."""
+        self._outcome = (MODEL_ERRORS, ERRORS_5XX)
+
+    def found_no_capacity(self) -> None:
+        """Record that it was refused for want of a copy."""
+        self._tally.no_capacity += 1
+
+    def stream_broke(self) -> None:
+        """Record a streamed answer that broke off."""
+        if self.trace is not None:
+            self.trace.failed(200, "StreamBroken", BROKE_OFF)
+        self._outcome = (BROKEN,)
+
+    def _count(self, what: int) -> None:
+        """Count an outcome, for the copy that has the request too."""
+        name = OUTCOMES[what]
+        setattr(self._tally, name, getattr(self._tally, name) + 1)
+        if self._copy is not None:
+            self._copy[what] += 1
+        if self._config is not None:
+            self._tally.of_config(self._config).numbers[what] += 1
+        if self._container is not None:
+            self._tally.of_container(self._container).numbers[what] += 1
+
+    def end(self) -> None:
+        """End the measurement: the last byte is sent, or the client is gone. Idempotent."""
+        if self._ended:
+            return
+        self._ended = True
+        meter, tally = self._meter, self._tally
+        now_ns = meter.clock_ns()
+        if now_ns >= meter.ends_ns:
+            meter.now_ns()
+        for what in self._outcome:  # in the second of its end, of whose requests it is one
+            self._count(what)
+        tally.left(now_ns)
+        if tally.held and tally.held.pop(self, None) is not None:
+            tally.base.held_on_copies -= 1
+        if self._container is not None:
+            took_ns = -1 if self._model_ns < 0 else self._model_ns - self._containers_ns
+            self._leave_container(took_ns, now_ns - self._since_ns - took_ns)
+        copy = self._copy
+        if copy is not None:
+            copy[0] -= 1
+            copy[FINISHED] += 1
+            configs = None if self._config is None else tally.of_config(self._config)
+            if configs is not None:
+                configs.numbers[FINISHED] += 1
+            tally.service_ns += now_ns - self._chosen_ns
+            tally.billed_ms += -((self._chosen_ns - now_ns) // NS_PER_MS)
+            if self._model_ns >= 0:
+                overhead_ns = now_ns - self._began_ns - self._model_ns
+                tally.latency(self._model_ns, overhead_ns)
+                answered(copy, self._model_ns, overhead_ns)
+                if configs is not None:
+                    configs.latency(self._model_ns, overhead_ns)
+                copy[FIRST_ANSWER] = copy[FIRST_ANSWER] or now_ns
+
+
+class Meter:
+    """All requests of one worker. `ends_ns` is where the present second ends.
+
+    `began` is called when a request comes to a meter that was idle.
+
+    Args:
+        wall_s: seconds since the epoch, of a clock that may jump.
+        clock_ns: nanoseconds of one that never does.
+    """
+
+    def __init__(
+        self, wall_s: Callable[[], float], clock_ns: Callable[[], int] = monotonic_ns
+    ) -> None:
+        self._wall_s = wall_s
+        self.clock_ns = clock_ns
+        self.began: Callable[[], None] = lambda: None
+        self._tallies: dict[LoadKey, RequestCounters] = {}
+        self._closed: list[ClosedSeconds] = []
+        self._loads: list[SecondLoad] = []
+        self._first = self._second = 0
+        self._begins_ns = self.ends_ns = 0
+        self._anchor(clock_ns())
+
+    def begin(
+        self, key: LoadKey, base_key: LoadKey | None = None, trace: CallTrace | None = None
+    ) -> Measurement:
+        """Begin to measure a request for `key`; `base_key` has the copies, if not `key` itself.
+
+        Its way is noted in `trace`, if any.
+        """
+        now_ns = self.clock_ns()
+        if now_ns >= self.ends_ns:
+            self._pass(now_ns)
+        tally = self._tallies.get(key)
+        if tally is None:
+            base = None if base_key is None else self._tally(base_key, now_ns)
+            tally = self._new_tally(key, now_ns, base)
+        tally.arrived(now_ns)
+        if trace is not None:
+            trace.found_ns = now_ns
+            trace.endpoint, trace.variant = key.endpoint_name, key.variant_name
+            trace.component = key.component_name
+            if base_key is not None:
+                trace.base_component = base_key.component_name
+        return Measurement(self, tally, now_ns, trace)
+
+    def throttled(self, key: LoadKey) -> None:
+        """Record a request for `key` that was refused, as too many are in flight; no arrival."""
+        self._tally(key, self.now_ns()).throttled += 1
+
+    def dropped(self, key: LoadKey) -> None:
+        """Record that the shadow `key` got no copy of a request; no arrival."""
+        self._tally(key, self.now_ns()).dropped += 1
+
+    def compared(self, key: LoadKey, *, exact: bool, close: bool, distance: float) -> None:
+        """Record that an answer of the shadow `key` was compared with production's; no arrival."""
+        tally = self._tally(key, self.now_ns())
+        if tally.pairs is None:
+            tally.pairs = PairCounters()
+        tally.pairs.compared(exact=exact, close=close, distance=distance)
+
+    def spilled(self, key: LoadKey) -> None:
+        """Record that a request for `key`, which arrives now, is beyond the provisioned ones."""
+        self._tally(key, self.now_ns()).spilled += 1
+
+    def now_ns(self) -> int:
+        """The present instant, after closing the seconds that are over."""
+        now_ns = self.clock_ns()
+        if now_ns >= self.ends_ns:
+            self._pass(now_ns)
+        return now_ns
+
+    def closed(self) -> list[ClosedSeconds]:
+        """Seconds closed since the last call, in order; a jump of the clock begins a new span."""
+        self.now_ns()
+        self._cut()
+        closed, self._closed = self._closed, []
+        return closed
+
+    def close_now(self) -> list[ClosedSeconds]:
+        """As `closed`, with the present second although it is not over: before the process ends."""
+        self._close(self.clock_ns())
+        self._second += 1
+        return self.closed()
+
+    @property
+    def is_idle(self) -> bool:
+        """True if nothing is under way, and nothing was in the last second that was closed."""
+        return not self._tallies
+
+    def nothing(self) -> ClosedSeconds:
+        """A span without a second, before the present one."""
+        return ClosedSeconds(first=self._first, through=self._first - 1, loads=())
+
+    @property
+    def until_next_s(self) -> float:
+        """Seconds until the present second is over."""
+        return max(0, self.ends_ns - self.clock_ns()) / SECOND_NS
+
+    def _tally(self, key: LoadKey, now_ns: int) -> RequestCounters:
+        tally = self._tallies.get(key)
+        if tally is None:
+            tally = self._new_tally(key, now_ns)
+        return tally
+
+    def _new_tally(
+        self, key: LoadKey, now_ns: int, base: RequestCounters | None = None
+    ) -> RequestCounters:
+        if not self._tallies:
+            self.began()
+        tally = self._tallies[key] = RequestCounters(key, now_ns, base)
+        return tally
+
+    def _pass(self, now_ns: int) -> None:
+        """Close every second that is over."""
+        behind = (now_ns - self.ends_ns) // SECOND_NS
+        if behind > MOST_SECONDS_AT_ONCE:  # the process was stopped: what it missed is a gap
+            self._close(self.ends_ns)
+            self._second += 1
+            self._anchor(now_ns)
+            return
+        while now_ns >= self.ends_ns:
+            self._close(self.ends_ns)
+            self._second += 1
+            self._begins_ns, self.ends_ns = self.ends_ns, self.ends_ns + SECOND_NS
+        wall_ns = int(self._wall_s() * SECOND_NS)
+        ahead_ns = wall_ns - (now_ns - self._begins_ns) - self._second * SECOND_NS
+        if abs(ahead_ns) > JUMP_FROM_NS:
+            self._anchor(now_ns)
+        elif abs(ahead_ns) > FOLLOW_FROM_NS:
+            self.ends_ns -= ahead_ns
+
+    def _close(self, at_ns: int) -> None:
+        """End the present second at `at_ns`."""
+        length_ns = max(1, at_ns - self._begins_ns)
+        idle = []
+        for key, tally in self._tallies.items():
+            if tally.is_idle:
+                idle.append(key)
+            else:
+                self._loads.append(tally.close(self._second, at_ns, length_ns))
+        for key in idle:
+            del self._tallies[key]
+        if len(self._loads) > MAX_LOADS:
+            del self._loads[: len(self._loads) // 2]
+
+    def _cut(self) -> None:
+        """End a span of seconds, which may be empty of loads, before the present one."""
+        if self._second > self._first:
+            self._closed.append(
+                ClosedSeconds(first=self._first, through=self._second - 1, loads=tuple(self._loads))
+            )
+            self._loads = []
+        self._first = self._second
+
+    def _anchor(self, now_ns: int) -> None:
+        """Begin the second that the wall clock has, wherever in it that may be."""
+        self._cut()
+        wall_ns = int(self._wall_s() * SECOND_NS)
+        self._second = self._first = wall_ns // SECOND_NS
+        self._begins_ns = now_ns
+        self.ends_ns = now_ns + SECOND_NS - wall_ns % SECOND_NS
+        for tally in self._tallies.values():
+            tally.restart(now_ns)

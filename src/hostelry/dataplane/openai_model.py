@@ -1,0 +1,41 @@
+"""Look-up of an OpenAI client's `model`: a component, or an adapter inside its archive."""
+
+import re
+from dataclasses import replace
+
+from hostelry.base.errors import ServiceError
+from hostelry.dataplane.balancing.destination import UnknownNameError, failure_text
+from hostelry.dataplane.route_table import Destination, RouteTable
+from hostelry.domain.load import LoadKey
+from hostelry.domain.scope import Scope
+
+ADAPTER_NAME = re.compile(r"[\x21-\x7e]{1,256}")  # it travels in a header
+
+
+def find_model(table: RouteTable, owner: Scope, name: str) -> Destination:
+    """The destination of `name`: COMPONENT, or COMPONENT:ADAPTER; it may have no copy.
+
+    Raises UnknownNameError, which is a ServiceError model_not_found (404), or ServiceError
+    component_failed (400) with the reason for a component that is Failed.
+    """
+    whole = table.llm(owner, name)
+    if whole is not None:
+        return whole
+    component_name, _, adapter = name.partition(":")
+    failed = table.failed(owner, name) or table.failed(owner, component_name)
+    if failed is not None and failed.serves_llm:
+        raise ServiceError("component_failed", failure_text(failed), 400, {"param": "model"})
+    base = table.llm(owner, component_name)
+    if base is None or base.adapter_id is not None or not ADAPTER_NAME.fullmatch(adapter):
+        unknown = ServiceError(
+            "model_not_found",
+            f"The model `{name:.300}` does not exist. GET /v1/models lists the models there are; "
+            "COMPONENT:ADAPTER names an adapter inside a component's archive.",
+            404,
+            {"param": "model"},
+        )
+        raise UnknownNameError(
+            unknown,
+            LoadKey(scope=owner, endpoint_name="", variant_name="", component_name=component_name),
+        )
+    return replace(base, adapter_id=adapter, adapter_alias=adapter)

@@ -1,0 +1,444 @@
+"""Index of a route snapshot: every look-up of a request is one dictionary access."""
+
+from collections.abc import Iterable, Iterator, KeysView, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+
+from hostelry.dataplane.known_endpoint import KnownEndpoint
+from hostelry.domain.at_zero import AtZero, Wakeable
+from hostelry.domain.data_capture import DataCapture
+from hostelry.domain.endpoint_config import RoutingStrategy
+from hostelry.domain.load import LoadKey
+from hostelry.domain.route_delta import (
+    EndpointDelta,
+    EndpointId,
+    RouteDelta,
+    endpoint_id,
+    endpoint_total,
+    total_change,
+    total_of,
+    version_of,
+)
+from hostelry.domain.routes import (
+    ComponentRoute,
+    CopyRoute,
+    EndpointRoute,
+    FailedComponent,
+    RouteSnapshot,
+    VariantRoute,
+)
+from hostelry.domain.scope import Scope
+from hostelry.domain.serverless import ServerlessConfig
+
+EMPTY_SNAPSHOT = RouteSnapshot(version="", endpoints=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleets:
+    """The copies of a variant's two fleets, and the share of its requests for the new one."""
+
+    share: float
+    old: tuple[CopyRoute, ...]
+    new: tuple[CopyRoute, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shadow:
+    """The copies of a shadow variant, and the share of requests that they get copies of.
+
+    `key` is the name that these are counted under; `capture` is set where answers are captured.
+    """
+
+    key: LoadKey
+    share: float
+    routing: RoutingStrategy
+    copies: tuple[CopyRoute, ...]
+    capture: DataCapture | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """The copies of one variant or component.
+
+    `component_name` is None on a model endpoint, which always has a desired copy. `adapter_id` and
+    `adapter_alias` are set for an adapter. `key` is the name that its requests are counted under;
+    `base_key`, for an adapter, is the base that has the copies. On a serverless variant a copy is
+    an environment, which takes one request at a time; `concurrency_id` counts those of all. While
+    traffic shifts, `fleets` divides the copies. `capture` is set where requests are captured;
+    `shadow` is where they are mirrored to. `container` is the one that the request names by
+    TargetContainerHostname, whose copies these are.
+    """
+
+    scope: Scope
+    endpoint_name: str
+    variant_name: str
+    component_name: str | None
+    routing: RoutingStrategy
+    copies: tuple[CopyRoute, ...]
+    desired_copies: int = 0
+    adapter_id: str | None = None
+    adapter_alias: str | None = None
+    serves_llm: bool = False
+    at_zero: AtZero = AtZero.COMPAT
+    wakeable: Wakeable = Wakeable.NO_TARGET
+    waiting_for: str | None = None
+    key: LoadKey
+    base_key: LoadKey | None = None
+    serverless: ServerlessConfig | None = None
+    fleets: Fleets | None = None
+    capture: DataCapture | None = None
+    shadow: Shadow | None = None
+    container: str | None = None
+
+    @property
+    def is_pipeline(self) -> bool:
+        """Whether its copies are the first of several containers; all of a deployment are alike."""
+        return bool(self.copies) and bool(self.copies[0].further)
+
+    @property
+    def begins_with_models(self) -> bool:
+        """Whether a request's TargetModel is for the first container, not for one that follows."""
+        return not self.is_pipeline or self.copies[0].models_address is not None
+
+    @property
+    def concurrency_id(self) -> str:
+        """The name that all requests of a serverless variant are counted under, among copies."""
+        scope = self.scope
+        return f"serverless/{scope.account}/{scope.region}/{self.endpoint_name}/{self.variant_name}"
+
+
+OnEndpoint = tuple[str, ComponentRoute]  # the endpoint's name, and a component of it
+
+
+class RouteTable:
+    """Index of the routes of one version; `changed` makes the next one's of it."""
+
+    def __init__(self, snapshot: RouteSnapshot) -> None:
+        self.version = snapshot.version
+        self._endpoints: dict[EndpointId, KnownEndpoint] = {}
+        self._counted: dict[str, int] = {}  # how many routes have the copy of that id
+        # By account and region, then name; a destination is made once it is asked for: most of a
+        # hundred thousand adapters never are, of this process.
+        self._components: dict[tuple[str, str], dict[str, Destination | OnEndpoint]] = {}
+        self._variants: dict[tuple[str, str, str, str], Destination] = {}
+        self._containers: dict[tuple[str, str, str, str, str], Destination] = {}
+        self._serverless: dict[tuple[str, str, str], Destination] = {}
+        self._failed: dict[tuple[str, str, str], FailedComponent] = {}
+        self._shadows: dict[tuple[str, str, str, str], Shadow] = {}
+        for endpoint in snapshot.endpoints:
+            self._add(endpoint)
+
+    def changed(self, delta: RouteDelta) -> "RouteTable":
+        """The index of the routes with the changes applied, in time of what changed.
+
+        They are applied in place: what is looked up in this table is of the newer routes too.
+        Raises ValueError where they do not lead to the version that `delta` names, or name an
+        endpoint twice; nothing is changed then.
+        """
+        self._verify(delta)
+        after = copy(self)
+        after.version = delta.version
+        for address in delta.removed:
+            after._drop(address)
+        for change in delta.changed:  # all that goes first: a name may move between endpoints
+            after._drop_changed(change)
+        for change in delta.changed:
+            after._add_changed(change)
+        return after
+
+    @property
+    def num_components(self) -> int:
+        """How many components there are, adapters among them."""
+        return sum(map(len, self._components.values()))
+
+    def snapshot(self) -> RouteSnapshot:
+        """The routes as they are published."""
+        ordered = tuple(self._endpoints[it].route() for it in sorted(self._endpoints))
+        return RouteSnapshot(version=self.version, endpoints=ordered)
+
+    def endpoint(self, scope: Scope, name: str) -> EndpointRoute | None:
+        """The endpoint of that name, without its components, or None."""
+        found = self._endpoints.get((scope.account, scope.region, name))
+        return None if found is None else found.head
+
+    def endpoints(self) -> Iterator[EndpointRoute]:
+        """Every endpoint, without its components."""
+        for found in self._endpoints.values():
+            yield found.head
+
+    def component(self, scope: Scope, name: str) -> Destination | None:
+        """The inference component of that name, or None."""
+        there = self._components.get((scope.account, scope.region))
+        if there is None:
+            return None
+        found = there.get(name)
+        if not isinstance(found, tuple):
+            return found
+        made = there[name] = _component_destination(scope, *found)
+        return made
+
+    def failed(self, scope: Scope, name: str) -> FailedComponent | None:
+        """The component of that name where it is Failed, else None."""
+        return self._failed.get((scope.account, scope.region, name))
+
+    def failed_on(self, endpoint: EndpointRoute, name: str) -> FailedComponent | None:
+        """The component of that name where it is Failed and of that endpoint, else None."""
+        known = self._endpoints.get(endpoint_id(endpoint))
+        return None if known is None else known.failed_component(name)
+
+    def variant(
+        self, endpoint: EndpointRoute, variant: VariantRoute, container: str | None = None
+    ) -> Destination:
+        """The destination of that variant of a model endpoint, or of one of its containers."""
+        key = (endpoint.scope.account, endpoint.scope.region, endpoint.name, variant.name)
+        return self._variants[key] if container is None else self._containers[*key, container]
+
+    def serverless(self, scope: Scope, endpoint_name: str) -> Destination | None:
+        """The serverless variant of that endpoint, which is its only one; None on others."""
+        if not self._serverless:
+            return None
+        return self._serverless.get((scope.account, scope.region, endpoint_name))
+
+    def shadow(self, address: tuple[str, str, str, str]) -> Shadow | None:
+        """The shadow at that account, region, endpoint and variant, or None."""
+        return self._shadows.get(address)
+
+    def llm(self, scope: Scope, name: str) -> Destination | None:
+        """The component that serves an LLM under that name; one in the scope's region goes first.
+
+        OpenAI clients know no regions, so any region of the account will do.
+        """
+        account = scope.account
+        others = (region for owner, region in sorted(self._components) if owner == account)
+        for region in (scope.region, *others):
+            found = self.component(Scope(account, region), name)
+            if found is not None and found.serves_llm:
+                return found
+        return None
+
+    def llms(self, account: str) -> list[str]:
+        """The names of the account's components that serve an LLM, in order."""
+        found = set[str]()
+        for (owner, _), there in self._components.items():
+            for name, known in there.items() if owner == account else ():
+                part = known[1] if isinstance(known, tuple) else known
+                if part.serves_llm:
+                    found.add(name)
+        return sorted(found)
+
+    def counted_ids(self) -> KeysView[str]:
+        """What requests are counted on: every copy, and all of a serverless variant together.
+
+        These are the newest routes' at each look.
+        """
+        return self._counted.keys()
+
+    def _verify(self, delta: RouteDelta) -> None:
+        """Raise ValueError where the changes do not lead to the version that they name.
+
+        The sum over all parts shows that both ends had the same ones before.
+        """
+        if self.version != delta.since:
+            raise ValueError(f"changes since {delta.since!r} do not apply to {self.version!r}")
+        changed = {endpoint_id(it.head): it for it in delta.changed}
+        if len(changed) < len(delta.changed) or changed.keys() & set(delta.removed):
+            raise ValueError(f"the changes since {delta.since!r} name an endpoint twice")
+        total = total_of(self.version)
+        for address in set(delta.removed) & self._endpoints.keys():
+            total -= endpoint_total(self._endpoints[address].route())
+        for address, change in changed.items():
+            known = self._endpoints.get(address)
+            if known is None or change.is_whole:
+                total += total_change(None if known is None else known.route(), change)
+            else:
+                total += known.total_change(change)
+        if version_of(total) != delta.version:
+            raise ValueError(
+                f"the changes since {delta.since!r} lead to {version_of(total)!r}, not to"
+                f" {delta.version!r}"
+            )
+
+    def _add_changed(self, change: EndpointDelta) -> None:
+        """Add the parts of an endpoint that changed, of which `_drop_changed` removed the old."""
+        known = self._endpoints.get(endpoint_id(change.head))
+        if known is None:
+            self._add(replace(change.head, components=change.components, failed=change.failed))
+            return
+        if known.head != change.head:
+            self._add_head(change.head)
+        known.apply(change)
+        self._add_components(change.head, change.components, change.failed)
+
+    def _add(self, endpoint: EndpointRoute) -> None:
+        self._endpoints[endpoint_id(endpoint)] = KnownEndpoint(endpoint)
+        self._add_head(endpoint)
+        self._add_components(endpoint, endpoint.components, endpoint.failed)
+
+    def _add_head(self, endpoint: EndpointRoute) -> None:
+        scope = endpoint.scope
+        shadow = _shadow(endpoint)
+        if shadow is not None:
+            name = shadow.key.variant_name
+            self._shadows[scope.account, scope.region, endpoint.name, name] = shadow
+        for variant in endpoint.variants:
+            key = (scope.account, scope.region, endpoint.name, variant.name)
+            destination = self._variants[key] = _variant_destination(endpoint, variant, shadow)
+            self._count(variant.all_copies)
+            for container in variant.containers:
+                self._containers[*key, container.hostname] = replace(
+                    destination,
+                    copies=container.copies,
+                    container=container.hostname,
+                    fleets=_fleets(replace(variant, copies=container.copies)),
+                )
+            if variant.serverless is not None:
+                self._serverless[scope.account, scope.region, endpoint.name] = destination
+                self._count_id(destination.concurrency_id, 1)
+
+    def _add_components(
+        self,
+        endpoint: EndpointRoute,
+        components: Sequence[ComponentRoute],
+        failed: Iterable[FailedComponent],
+    ) -> None:
+        scope = endpoint.scope
+        for one in failed:
+            self._failed[scope.account, scope.region, one.name] = one
+        place = (scope.account, scope.region)
+        there = self._components.setdefault(place, {}) if components else {}
+        for component in components:
+            there[component.name] = endpoint.name, component
+            self._count(component.copies)
+
+    def _drop(self, address: EndpointId) -> None:
+        """Remove everything of an endpoint."""
+        known = self._endpoints.pop(address, None)
+        if known is not None:
+            self._drop_head(known.head)
+            self._drop_components(known.head.scope, known.components, known.failed)
+
+    def _drop_changed(self, change: EndpointDelta) -> None:
+        """Remove the parts of an endpoint that changed."""
+        address = endpoint_id(change.head)
+        known = self._endpoints.get(address)
+        if known is None:
+            return
+        if change.is_whole:
+            self._drop(address)
+            return
+        if known.head != change.head:
+            self._drop_head(known.head)
+        self._drop_components(change.head.scope, *known.replaced(change))
+
+    def _drop_head(self, endpoint: EndpointRoute) -> None:
+        address = endpoint_id(endpoint)
+        self._serverless.pop(address, None)
+        for variant in endpoint.variants:
+            destination = self._variants.pop((*address, variant.name))
+            if destination.serverless is not None:
+                self._count_id(destination.concurrency_id, -1)
+            self._count(variant.all_copies, -1)
+            for container in variant.containers:
+                self._containers.pop((*address, variant.name, container.hostname), None)
+        if endpoint.shadow is not None:
+            self._shadows.pop((*address, endpoint.shadow.name), None)
+
+    def _drop_components(
+        self, scope: Scope, components: Iterable[ComponentRoute], failed: Iterable[FailedComponent]
+    ) -> None:
+        place = (scope.account, scope.region)
+        there = self._components.get(place, {})
+        for component in components:
+            there.pop(component.name, None)
+            self._count(component.copies, -1)
+        if not there:
+            self._components.pop(place, None)
+        for one in failed:
+            self._failed.pop((scope.account, scope.region, one.name), None)
+
+    def _count(self, copies: Iterable[CopyRoute], by: int = 1) -> None:
+        for one in copies:
+            for counted in (one, *one.further):
+                self._count_id(counted.id, by)
+
+    def _count_id(self, id: str, by: int) -> None:
+        now = self._counted.get(id, 0) + by
+        if now:
+            self._counted[id] = now
+        else:
+            del self._counted[id]
+
+
+def _shadow(endpoint: EndpointRoute) -> Shadow | None:
+    route = endpoint.shadow
+    if route is None:
+        return None
+    return Shadow(
+        key=LoadKey(scope=endpoint.scope, endpoint_name=endpoint.name, variant_name=route.name),
+        share=route.share,
+        routing=route.routing,
+        copies=route.copies,
+        capture=route.capture,
+    )
+
+
+def _variant_destination(
+    endpoint: EndpointRoute, variant: VariantRoute, shadow: Shadow | None
+) -> Destination:
+    return Destination(
+        scope=endpoint.scope,
+        endpoint_name=endpoint.name,
+        variant_name=variant.name,
+        component_name=None,
+        routing=variant.routing,
+        copies=variant.copies,
+        desired_copies=0 if variant.serverless else 1,
+        at_zero=AtZero.HOLD if variant.serverless else endpoint.at_zero,
+        wakeable=Wakeable.YES if variant.serverless else Wakeable.NO_TARGET,
+        waiting_for=variant.waiting_for,
+        serverless=variant.serverless,
+        fleets=_fleets(variant),
+        capture=variant.capture,
+        shadow=shadow,
+        key=LoadKey(scope=endpoint.scope, endpoint_name=endpoint.name, variant_name=variant.name),
+    )
+
+
+def _fleets(variant: VariantRoute) -> Fleets | None:
+    if variant.shift is None:
+        return None
+    new_ids = set(variant.shift.new_ids)
+    return Fleets(
+        share=variant.shift.share,
+        old=tuple(it for it in variant.copies if it.id not in new_ids),
+        new=tuple(it for it in variant.copies if it.id in new_ids),
+    )
+
+
+def _component_destination(
+    scope: Scope, endpoint_name: str, component: ComponentRoute
+) -> Destination:
+    key = LoadKey(
+        scope=scope,
+        endpoint_name=endpoint_name,
+        variant_name=component.variant_name,
+        component_name=component.name,
+    )
+    base_name = component.base_name
+    return Destination(
+        scope=scope,
+        endpoint_name=endpoint_name,
+        variant_name=component.variant_name,
+        component_name=component.name,
+        routing=component.routing,
+        copies=component.copies,
+        desired_copies=component.desired_copies,
+        adapter_id=component.adapter_id,
+        adapter_alias=component.name if component.adapter_id is not None else None,
+        serves_llm=component.serves_llm,
+        at_zero=component.at_zero,
+        wakeable=component.wakeable,
+        waiting_for=component.waiting_for,
+        key=key,
+        base_key=None if base_name is None else replace(key, component_name=base_name),
+    )

@@ -1,0 +1,150 @@
+"""Sessions, exchanged between hosts with gateways.
+
+A gateway that does not know a session asks the other hosts; what its copies open and close it
+sends to them as well. Either way alone would do most of the time: asking covers the moment until a
+change has arrived, and changes cover a host that is gone when it would be asked.
+"""
+
+import asyncio
+import logging
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hostelry.base.errors import HostelryError
+from hostelry.dataplane.balancing.sessions import KEY_BYTES, SessionTable
+from hostelry.dataplane.http.reply import UpstreamError
+from hostelry.dataplane.http.upstream import Timeouts, Upstream
+
+log = logging.getLogger(__name__)
+FIND, CHANGE = "/internal/sessions/find", "/internal/sessions/change"
+PEER_FIND, PEER_CHANGE = "/internal/peer/sessions/find", "/internal/peer/sessions/change"
+ENTRY = struct.Struct(f"!{KEY_BYTES}sqd")
+CLOSED = -1  # in place of the copy's mark
+FIND_TIMEOUTS = Timeouts(total_s=1.0, connect_s=0.5)
+MAX_UNDER_WAY = 256
+MAX_ANSWER_BYTES = 4096
+
+
+class SessionEntryError(HostelryError):
+    """The bytes are no session."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEntry:
+    """The copy that holds a session, by its `mark`, until `expires_at`; `CLOSED`: no copy."""
+
+    key: bytes
+    mark: int
+    expires_at: float
+
+    def encode(self) -> bytes:
+        """The entry's bytes."""
+        return ENTRY.pack(self.key, self.mark, self.expires_at)
+
+    def keep(self, table: SessionTable) -> None:
+        """Have `table` hold what the entry states."""
+        if self.mark == CLOSED:
+            table.remove(self.key)
+        else:
+            table.put(self.key, self.mark, self.expires_at)
+
+
+def decode_session(body: bytes) -> SessionEntry:
+    """The entry in `body`; raises SessionEntryError."""
+    if len(body) != ENTRY.size:
+        raise SessionEntryError(f"{len(body)} bytes are no session of {ENTRY.size}")
+    return SessionEntry(*ENTRY.unpack(body))
+
+
+class SharedSessions:
+    """The sessions of this host's table, and of the other hosts behind the process at `address`.
+
+    Args:
+        table: this host's.
+        pool: connections.
+        address: of this host's process that exchanges with other hosts.
+        internal_key: of calls between the platform's own processes.
+        now: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        table: SessionTable,
+        pool: Upstream,
+        address: str,
+        internal_key: str,
+        now: Callable[[], float],
+    ) -> None:
+        self._table = table
+        self._pool = pool
+        self._address = address
+        self._internal_key = internal_key
+        self._now = now
+        self._sending: set[asyncio.Task[None]] = set()
+
+    def get(self, key: bytes) -> tuple[int, float] | None:
+        """The value under `key` on this host and when it expires."""
+        return self._table.get(key)
+
+    def put(self, key: bytes, value: int, expires_at: float) -> None:
+        """Keep `value` here, and have the other hosts do so."""
+        self._table.put(key, value, expires_at)
+        self._send(SessionEntry(key, value, expires_at))
+
+    def remove(self, key: bytes) -> None:
+        """Forget `key` here, and have the other hosts do so."""
+        self._table.remove(key)
+        self._send(SessionEntry(key, CLOSED, 0.0))
+
+    async def fetch(self, key: bytes) -> None:
+        """Have the session in the table where another host knows it; no-op where it is there."""
+        if self._table.get(key) is not None:
+            return
+        found = await ask_session(self._pool, self._address + FIND, self._internal_key, key)
+        if found is not None and found.expires_at > self._now():
+            found.keep(self._table)
+
+    def _send(self, entry: SessionEntry) -> None:
+        if len(self._sending) >= MAX_UNDER_WAY:  # other hosts will ask for it
+            return
+        change = send_session(self._pool, self._address + CHANGE, self._internal_key, entry)
+        task = asyncio.get_running_loop().create_task(change)
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+
+async def ask_session(
+    pool: Upstream, url: str, internal_key: str, key: bytes
+) -> SessionEntry | None:
+    """The session that the process at `url` knows; None where it knows none or does not answer."""
+    try:
+        status, body = await _post(pool, url, internal_key, key)
+        return decode_session(body) if status == 200 else None
+    except (UpstreamError, SessionEntryError) as error:
+        log.info("sessions of other hosts cannot be asked for: %s", error)
+        return None
+
+
+async def send_session(pool: Upstream, url: str, internal_key: str, entry: SessionEntry) -> None:
+    """Send the entry; where it is lost the other host will ask for it."""
+    try:
+        await _post(pool, url, internal_key, entry.encode())
+    except UpstreamError as error:
+        log.info("a session was not sent to %s: %s", url, error)
+
+
+async def _post(pool: Upstream, url: str, internal_key: str, body: bytes) -> tuple[int, bytes]:
+    scheme, _, rest = url.partition("://")
+    host, _, path = rest.partition("/")
+    head = (
+        f"POST /{path} HTTP/1.1\r\nHost: localhost\r\nX-Hostelry-Key: {internal_key}\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
+    reply = await pool.send(
+        f"{scheme}://{host}", (head.encode("latin-1"), body), FIND_TIMEOUTS, MAX_ANSWER_BYTES
+    )
+    try:
+        return reply.status, await reply.body(MAX_ANSWER_BYTES)
+    finally:
+        reply.close()

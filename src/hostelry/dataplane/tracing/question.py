@@ -1,0 +1,57 @@
+"""A question for calls, which each worker answers from what it keeps; one line of JSON each way."""
+
+from typing import Any
+
+import msgspec
+
+from hostelry.dataplane.tracing.call_document import call_document
+from hostelry.dataplane.tracing.call_ring import CallRing
+
+MAX_LISTED = 100
+
+
+class TraceQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Calls by their ids or by the calls that made them; with `order` the slowest or the failed.
+
+    `account` None: of all accounts. `endpoint` None: of all endpoints.
+    """
+
+    account: str | None = None
+    ids: frozenset[str] = frozenset()
+    parents: frozenset[str] = frozenset()
+    order: str | None = None
+    endpoint: str | None = None
+    since_s: float = 300.0
+    limit: int = 20
+
+
+class WorkerCalls(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker answers: documents of calls, and what it keeps.
+
+    `began_at` is its start, `oldest_at` since when every call is kept, in seconds since the epoch.
+    """
+
+    worker: str
+    calls: tuple[dict[str, Any], ...]
+    began_at: float
+    oldest_at: float | None
+    num_last: int
+
+
+def answer(ring: CallRing, question: TraceQuestion, worker: str) -> WorkerCalls:
+    """What this worker has."""
+    account, limit = question.account, min(question.limit, MAX_LISTED)
+    if question.order is None:
+        found = ring.found(account=account, ids=question.ids, parents=question.parents)
+    else:
+        order = ring.failed if question.order == "failed" else ring.slowest
+        found = order(
+            account=account, endpoint=question.endpoint, since_s=question.since_s, limit=limit
+        )
+    return WorkerCalls(
+        worker=worker,
+        calls=tuple(call_document(call, worker) for call in found),
+        began_at=ring.began_at,
+        oldest_at=ring.oldest_at,
+        num_last=ring.num_last,
+    )

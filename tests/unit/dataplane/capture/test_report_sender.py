@@ -1,0 +1,99 @@
+"""Reports of data capture over HTTP: each counted once, kept while control is down."""
+
+import asyncio
+import logging
+
+import msgspec
+import pytest
+from tests.unit.dataplane.capture.capture_sample import AT, KEY
+
+from hostelry.base.clock import ManualClock
+from hostelry.dataplane.capture.report_sender import CaptureReportSender
+from hostelry.dataplane.fake import FakeReplyConnection, FakeUpstream
+from hostelry.dataplane.http.reply import ConnectError, Reply
+from hostelry.dataplane.http.upstream import Timeouts
+from hostelry.domain.capture_report import CaptureCounts, CaptureReport
+from hostelry.domain.load import LoadKey
+
+
+class Control(FakeUpstream):
+    """Answers with those statuses, one after the other; None: it is down."""
+
+    def __init__(self, *statuses: int | None) -> None:
+        super().__init__()
+        self.statuses = list(statuses)
+        self.reports: list[CaptureReport] = []
+
+    async def send(
+        self,
+        address: str,
+        parts: tuple[bytes, bytes],
+        timeouts: Timeouts,
+        whole_below_bytes: int | None = None,
+    ) -> Reply:
+        assert b"POST /internal/capture " in parts[0]
+        assert b"X-Hostelry-Key: secret" in parts[0]
+        status = self.statuses.pop(0)
+        if status is None:
+            raise ConnectError("refused")
+        self.reports.append(msgspec.json.decode(parts[1], type=CaptureReport))
+        reply = Reply(FakeReplyConnection())
+        reply.head_came(status, {})
+        reply.completed(reusable=True)
+        return reply
+
+
+def reported(control: Control, *counted: CaptureCounts | None) -> list[tuple[int, int, int]]:
+    """Number, captured and dropped of each report that control saw; one `send` for each count."""
+    counts = list(counted)
+
+    def take() -> dict[LoadKey, CaptureCounts]:
+        now = counts.pop(0)
+        return {} if now is None else {KEY: now}
+
+    sender = CaptureReportSender(
+        "gateway-1", take, control, "http://c:1", "secret", ManualClock(AT)
+    )
+
+    async def main() -> None:
+        for _ in counted:
+            await sender.send()
+
+    asyncio.run(main())
+    found = [(it.sequence, it.variants[0].counts) for it in control.reports]
+    return [(number, it.captured, it.dropped) for number, it in found]
+
+
+def one(captured: int = 1, dropped: int = 0, cause: str | None = None) -> CaptureCounts:
+    return CaptureCounts(captured=captured, dropped=dropped, drop_cause=cause)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "counted", "seen"),
+    [
+        pytest.param((204, 204), (one(), one(2)), [(1, 1, 0), (2, 2, 0)], id="one after another"),
+        pytest.param((204,), (one(), None), [(1, 1, 0)], id="nothing: no report"),
+        pytest.param(
+            (None, 204, 204),
+            (one(), one(2), one(4)),
+            [(1, 1, 0), (2, 6, 0)],
+            id="control down: the same report, then what came meanwhile",
+        ),
+        pytest.param((500, 204), (one(), None), [(1, 1, 0), (1, 1, 0)], id="a failure of control"),
+        pytest.param((400, 204), (one(), one(2)), [(1, 1, 0), (2, 2, 0)], id="refused: dropped"),
+    ],
+)
+def test_reports(
+    statuses: tuple[int | None, ...],
+    counted: tuple[CaptureCounts | None, ...],
+    seen: list[tuple[int, int, int]],
+) -> None:
+    assert reported(Control(*statuses), *counted) == seen
+
+
+def test_a_cause_of_drops_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    full, ok = one(0, 5, "the disk is full"), one(3)
+    with caplog.at_level(logging.WARNING):
+        reported(Control(*[204] * 5), full, full, ok, full, one(0, 1, "another"))
+    causes = [it.getMessage().rpartition(": ")[2] for it in caplog.records]
+    assert causes == ["the disk is full", "the disk is full", "another"]

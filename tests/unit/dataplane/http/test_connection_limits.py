@@ -1,0 +1,71 @@
+from dataclasses import dataclass
+
+import pytest
+
+from hostelry.dataplane.http.connection_limits import (
+    ConnectionLimitError,
+    ConnectionLimits,
+    client_of,
+)
+
+
+@dataclass(eq=False)
+class Client:
+    address: str = "1.1.1.1"
+    is_verified: bool = False
+    held_bytes: int = 0
+    can_be_shed: bool = True
+    reading_since_s: float = 0.0
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        pytest.param("10.0.0.1", "10.0.0.2", False, id="two IPv4 addresses"),
+        pytest.param("2001:db8::1", "2001:db8::ffff:2", True, id="two of one IPv6 network"),
+        pytest.param("2001:db8::1", "2001:db8:0:1::1", False, id="two IPv6 networks"),
+        pytest.param("::ffff:10.0.0.1", "10.0.0.1", True, id="an IPv4 address within IPv6"),
+        pytest.param("fe80::1%eth0", "fe80::2%eth0", True, id="with a zone"),
+    ],
+)
+def test_who_counts_as_one_client(one: str, other: str, same: bool) -> None:
+    assert (client_of(one) == client_of(other)) is same
+
+
+def test_an_address_at_its_limit_sheds_its_own_connections_only() -> None:
+    limits = ConnectionLimits[Client](10, 2, 100)
+    other = Client("2.2.2.2")
+    first, second = Client(), Client()
+    assert [limits.add(it) for it in (other, first, second)] == [None] * 3
+    assert limits.add(Client()) is first
+    limits.verified(second)
+    third = Client()
+    assert limits.add(third) is not second
+    limits.verified(third)
+    with pytest.raises(ConnectionLimitError, match="2 connections"):
+        limits.add(Client())
+    assert limits.num_connections == 3
+
+
+def test_a_removed_connection_leaves_nothing_behind() -> None:
+    limits = ConnectionLimits[Client](1, 1, 100)
+    for _ in range(3):
+        client = Client()
+        assert limits.add(client) is None
+        limits.hold(client, 60)
+        limits.remove(client)
+        limits.remove(client)
+    assert (limits.num_connections, limits.held_bytes) == (0, 0)
+
+
+def test_unverified_connections_are_shed_first_and_slow_ones_before_quick_ones() -> None:
+    limits = ConnectionLimits[Client](10, 10, 100)
+    known, slow, quick = Client(), Client(), Client(reading_since_s=9.0)
+    for client in (known, slow, quick):
+        limits.add(client)
+        limits.hold(client, 40)
+    limits.verified(known)
+    assert limits.is_full
+    assert limits.to_shed(10.0) == [slow]
+    slow.can_be_shed = False
+    assert limits.to_shed(10.0) == [quick]

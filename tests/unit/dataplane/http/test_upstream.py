@@ -1,0 +1,346 @@
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hostelry.dataplane.fake import FakeTransport
+from hostelry.dataplane.http.reply import (
+    BrokenError,
+    DeadlineError,
+    Reply,
+    ReplyPhase,
+    TooLargeError,
+    UpstreamError,
+)
+from hostelry.dataplane.http.upstream import Timeouts, UpstreamConnection, UpstreamPool, never_read
+
+ADDRESS = "http://127.0.0.1:1"
+LONG = Timeouts(total_s=60)
+REQUEST = (b"POST / HTTP/1.1\r\n\r\n", b"body")
+CHUNKED = (
+    b"HTTP/1.1 100 Continue\r\n\r\n"
+    b"HTTP/1.1 200 OK\r\nX-One: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"3\r\nabc\r\n2\r\nde\r\n0\r\nX-Trailer: t\r\n\r\n"
+)
+
+
+class Rig:
+    """A connection to a copy over a recorded transport, with a request on the line."""
+
+    def __init__(self, timeouts: Timeouts = LONG, pool: UpstreamPool | None = None) -> None:
+        self.pool = pool or UpstreamPool()
+        self.transport = FakeTransport()
+        self.connection = UpstreamConnection(self.pool, ADDRESS)
+        self.connection.connection_made(self.transport)
+        self.reply = self.connection.send(REQUEST, timeouts)
+
+
+async def drained(reply: Reply) -> bytes:
+    """The body, read chunk by chunk."""
+    pieces = []
+    while (chunk := await reply.next_chunk()) is not None:
+        pieces.append(chunk)
+    return b"".join(pieces)
+
+
+@pytest.mark.parametrize("cut", range(1, len(CHUNKED)))
+def test_an_answer_is_the_same_however_its_bytes_are_cut(cut: int) -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        assert rig.transport.written == b"".join(REQUEST)
+        rig.connection.data_received(CHUNKED[:cut])
+        rig.connection.data_received(CHUNKED[cut:])
+        await rig.reply.head()
+        assert (rig.reply.status, rig.reply.headers) == (
+            200,
+            {"x-one": "a", "transfer-encoding": "chunked"},
+        )
+        assert await drained(rig.reply) == b"abcde"
+        rig.reply.close()
+        assert not rig.transport.closed
+
+    asyncio.run(scenario())
+
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("received", "loss", "body"),
+    [
+        pytest.param(OK + b"hello", None, b"hello", id="a whole answer"),
+        pytest.param(b"HTTP/1.1 204 No Content\r\n\r\n", None, b"", id="an answer without a body"),
+        pytest.param(b"HTTP/1.1 200 OK\r\n\r\nhello", "eof", b"hello", id="ended by the close"),
+        pytest.param(b"HTTP/1.1 200 OK\r\n\r\nhel", "reset", None, id="not by a reset"),
+        pytest.param(b"", "eof", None, id="closed without an answer"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-", "eof", None, id="closed in the head"),
+        pytest.param(OK + b"hel", "eof", None, id="closed before the stated length"),
+        pytest.param(CHUNKED[:-2], "eof", None, id="closed before the last chunk"),
+        pytest.param(b"Segmentation fault\n", None, None, id="no HTTP at all"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nX: " + b"a" * 70000 + b"\r\n\r\n", None, None,
+                     id="an endless head"),
+    ],
+)  # fmt: skip
+def test_how_answers_end(received: bytes, loss: str | None, body: bytes | None) -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        rig.connection.data_received(received)
+        if loss is not None:
+            rig.connection.connection_lost(ConnectionResetError() if loss == "reset" else None)
+        if body is None:
+            with pytest.raises(BrokenError):
+                await rig.reply.body(100)
+        else:
+            assert await rig.reply.body(100) == body
+        rig.reply.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("received", "kept"),
+    [
+        pytest.param(OK + b"hello", True, id="a whole answer leaves the connection usable"),
+        pytest.param(OK + b"hel", False, id="half an answer does not"),
+        pytest.param(b"", False, id="nor does none"),
+        pytest.param(
+            b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+            False,
+            id="nor one that says so",
+        ),
+    ],
+)
+def test_whether_a_connection_is_kept(received: bytes, kept: bool) -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        rig.connection.data_received(received)
+        rig.reply.close()
+        rig.reply.close()
+        assert rig.transport.aborted is not kept
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("received", "lost", "num_calls", "chunks"),
+    [
+        pytest.param(OK + b"hello", False, 1, [b"hello"], id="whole"),
+        pytest.param(OK + b"hel", False, 0, [b"hel"], id="not whole yet"),
+        pytest.param(OK + b"hel", True, 1, [b"hel"], id="broken off"),
+        pytest.param(b"", True, 1, [], id="none"),
+        pytest.param(
+            b"HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n" + b"x" * 300_000,
+            False,
+            1,
+            [b"x" * 300_000],
+            id="more than is kept of it",
+        ),
+    ],
+)
+def test_what_a_listener_is_called_for(
+    received: bytes, lost: bool, num_calls: int, chunks: list[bytes]
+) -> None:
+    async def scenario() -> None:
+        rig, calls = Rig(), list[ReplyPhase]()
+        rig.reply.listen(lambda: calls.append(rig.reply.phase))
+        rig.connection.data_received(received)
+        if lost:
+            rig.connection.connection_lost(None)
+        assert calls == [], "not while the bytes are taken in"
+        await asyncio.sleep(0)
+        assert len(calls) == num_calls
+        assert b"".join(rig.reply.taken()) == b"".join(chunks)
+        assert (rig.reply.taken(), rig.reply.num_buffered) == ([], 0)
+
+    asyncio.run(scenario())
+
+
+def test_a_request_is_sent_at_once_where_a_connection_is_kept() -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        assert rig.pool.send_now(ADDRESS, REQUEST, LONG) is None, "its connection is in use"
+        rig.connection.data_received(OK + b"hello")
+        rig.reply.close()
+        reply = rig.pool.send_now(ADDRESS, REQUEST, LONG)
+        assert reply is not None
+        assert rig.transport.written == b"".join(REQUEST) * 2
+        assert not reply.may_repeat
+        reply.close()
+        rig.pool.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_idle_connection_is_cut() -> None:
+    """What is open to a copy that has left the routes is a request under way, soon after."""
+
+    async def scenario() -> None:
+        rig = Rig(pool=UpstreamPool(max_idle_s=0.01))
+        rig.connection.data_received(OK + b"hello")
+        await rig.reply.head()
+        rig.reply.close()
+        assert not rig.transport.closed
+        async with asyncio.timeout(5):
+            while not rig.transport.closed:  # noqa: ASYNC110 - no event to await
+                await asyncio.sleep(0.005)
+
+    asyncio.run(scenario())
+
+
+def test_unsolicited_bytes_end_an_idle_connection() -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        rig.connection.data_received(OK + b"hello")
+        rig.reply.close()
+        rig.connection.data_received(b"HTTP/1.1 200 OK\r\n")
+        assert rig.transport.aborted
+
+    asyncio.run(scenario())
+
+
+def test_a_whole_answer_above_the_limit_is_an_error() -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        rig.reply.expect_whole(4)
+        rig.connection.data_received(OK + b"hello")
+        with pytest.raises(TooLargeError):
+            await rig.reply.body(4)
+
+    asyncio.run(scenario())
+
+
+def test_reading_pauses_while_the_chunks_are_not_taken() -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        big = b"a" * 300_000
+        rig.connection.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 600000\r\n\r\n" + big)
+        assert not rig.transport.reading
+        assert await rig.reply.next_chunk() == big
+        waiting = asyncio.ensure_future(rig.reply.next_chunk())
+        await asyncio.sleep(0)
+        assert rig.transport.reading
+        rig.connection.data_received(big)
+        assert await waiting == big
+        assert await rig.reply.next_chunk() is None
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("timeouts", "received"),
+    [
+        pytest.param(Timeouts(total_s=0), b"", id="no answer in time"),
+        pytest.param(Timeouts(total_s=0), OK, id="half an answer in time"),
+        pytest.param(Timeouts(total_s=60, first_byte_s=0), b"", id="no first byte in time"),
+    ],
+)
+def test_deadlines(timeouts: Timeouts, received: bytes) -> None:
+    async def scenario() -> None:
+        rig = Rig(timeouts)
+        rig.connection.data_received(received)
+        with pytest.raises(DeadlineError):
+            await rig.reply.body(100)
+        assert rig.transport.aborted, "however long its reader takes to close it"
+        rig.reply.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_limit_for_the_first_byte_ends_with_it() -> None:
+    async def scenario() -> None:
+        rig = Rig(Timeouts(total_s=60, first_byte_s=0))
+        rig.connection.data_received(OK)
+        await asyncio.sleep(0)
+        assert rig.reply.phase is ReplyPhase.HEAD
+        rig.connection.data_received(b"hello")
+        assert await rig.reply.body(100) == b"hello"
+
+    asyncio.run(scenario())
+
+
+def second_request(rig: Rig) -> Reply:
+    rig.connection.data_received(OK + b"hello")
+    rig.reply.close()
+    return rig.connection.send(REQUEST, LONG)
+
+
+def first_request(rig: Rig) -> Reply:
+    return rig.reply
+
+
+def question(rig: Rig) -> Reply:
+    second_request(rig)
+    return rig.connection.send((b"GET /internal/health HTTP/1.1\r\n\r\n", b""), LONG)
+
+
+def answered_a_little(rig: Rig) -> Reply:
+    reply = second_request(rig)
+    rig.connection.data_received(b"H")
+    return reply
+
+
+@pytest.mark.parametrize(
+    ("loss", "acked_bytes", "proven"),
+    [
+        pytest.param(None, 100, True, id="it closed before the first byte"),
+        pytest.param(BrokenPipeError(), 100, True, id="and what came then was thrown back"),
+        pytest.param(None, 101, False, id="it had a byte"),
+        pytest.param(BrokenPipeError(), 150, False, id="it had the request"),
+        pytest.param(ConnectionResetError(), 150, False, id="a reset by who had the request"),
+        pytest.param(ConnectionResetError(), 100, False, id="a reset, which acknowledges nothing"),
+        pytest.param(None, None, False, id="the kernel does not tell"),
+    ],
+)
+def test_what_proves_that_a_request_was_never_read(
+    loss: Exception | None, acked_bytes: int | None, proven: bool
+) -> None:
+    assert never_read(loss, acked_bytes, sent_before_bytes=100) is proven
+
+
+@pytest.mark.parametrize(
+    ("request_on_the_line", "loss", "repeated"),
+    [
+        pytest.param(first_request, ConnectionResetError(), False, id="not a fresh connection"),
+        pytest.param(second_request, ConnectionResetError(), False, id="not after a reset"),
+        pytest.param(second_request, None, False, id="not what the kernel does not vouch for"),
+        pytest.param(question, ConnectionResetError(), True, id="but what changes nothing twice"),
+        pytest.param(answered_a_little, ConnectionResetError(), False, id="nor one that answered"),
+    ],
+)
+def test_what_may_be_sent_again(
+    request_on_the_line: Callable[[Rig], Reply], loss: Exception | None, repeated: bool
+) -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        reply = request_on_the_line(rig)
+        rig.connection.connection_lost(loss)
+        with pytest.raises(UpstreamError):
+            await reply.head()
+        assert rig.connection.may_repeat is repeated
+
+    asyncio.run(scenario())
+
+
+@given(st.lists(st.tuples(st.integers(0, len(CHUNKED) - 1), st.binary(max_size=3)), max_size=4))
+def test_mutated_answers_end_whole_or_broken_and_nothing_else(
+    edits: list[tuple[int, bytes]],
+) -> None:
+    mutated = bytearray(CHUNKED)
+    for at, piece in edits:
+        mutated[at : at + 1] = piece
+
+    async def scenario() -> None:
+        rig = Rig()
+        for at in range(0, len(mutated), 37):
+            if rig.connection.usable:
+                rig.connection.data_received(bytes(mutated[at : at + 37]))
+        rig.connection.connection_lost(None)
+        with contextlib.suppress(BrokenError):
+            await rig.reply.body(10_000)
+        assert rig.reply.phase in (ReplyPhase.WHOLE, ReplyPhase.FAILED)
+        rig.reply.close()
+
+    asyncio.run(scenario())

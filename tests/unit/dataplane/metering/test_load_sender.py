@@ -1,0 +1,116 @@
+"""Reports of load over HTTP: sent again until control takes them, dropped where it never will."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+import msgspec
+import pytest
+from tests.unit.metrics.sagemaker.load_sample import CHAT
+
+from hostelry.base.clock import ManualClock
+from hostelry.dataplane.fake import FakeReplyConnection, FakeUpstream
+from hostelry.dataplane.http.reply import ConnectError, Reply
+from hostelry.dataplane.http.upstream import Timeouts
+from hostelry.dataplane.metering.load_backlog import LoadBacklog
+from hostelry.dataplane.metering.load_sender import LoadSender
+from hostelry.dataplane.metering.meter import Meter
+from hostelry.domain.load import LoadReport
+
+SECOND_NS = 1_000_000_000
+
+
+class Control(FakeUpstream):
+    """Answers with those statuses, one after the other; None: it is down."""
+
+    def __init__(self, *statuses: int | None) -> None:
+        super().__init__()
+        self.statuses = list(statuses)
+        self.reported: list[LoadReport] = []
+        self.head = b""
+
+    async def send(
+        self,
+        address: str,
+        parts: tuple[bytes, bytes],
+        timeouts: Timeouts,
+        whole_below_bytes: int | None = None,
+    ) -> Reply:
+        status = self.statuses.pop(0) if self.statuses else 204
+        if status is None:
+            raise ConnectError("refused")
+        self.head = parts[0]
+        self.reported.append(msgspec.json.decode(parts[1], type=LoadReport))
+        reply = Reply(FakeReplyConnection())
+        reply.head_came(status, {})
+        reply.completed(reusable=True)
+        return reply
+
+
+class Worker:
+    """A sender whose clocks are one, for a number of seconds."""
+
+    def __init__(self, control: Control) -> None:
+        self.clock = ManualClock(1_700_000_000.0)
+        self.meter = Meter(self.clock.now, lambda: int(self.clock.now() * SECOND_NS))
+        backlog = LoadBacklog("gateway-1", self.clock.now())
+        self.sender = LoadSender(self.meter, backlog, control, "http://c:1", "key", self.clock)
+
+    def run(self, requests: Iterator[int], until: Callable[[], bool]) -> None:
+        """Let so many requests come each second, until that holds."""
+
+        async def main() -> None:
+            running = asyncio.create_task(self.sender.run())
+            for count in requests:
+                for _ in range(count):
+                    self.meter.begin(CHAT).end()
+                await asyncio.sleep(0)
+                if until():
+                    break
+            running.cancel()
+            await self.sender.finish()
+
+        asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("statuses", "sequences", "arrivals"),
+    [
+        pytest.param([204, 204], [1, 2], 10, id="each second is reported once"),
+        pytest.param([None, 204], [1, 2], 10, id="what control was away for is reported later"),
+        pytest.param([500, 204], [1, 1, 2], 10, id="what it could not take is reported again"),
+        pytest.param([400], [1, 2], 10, id="what it refuses is not reported again"),
+    ],
+)
+def test_control_hears_of_every_request(
+    statuses: list[int | None], sequences: list[int], arrivals: int
+) -> None:
+    control = Control(*statuses)
+    worker = Worker(control)
+    worker.run(iter([0, 3, 3, 4]), lambda: False)
+    reported = {it.sequence: it for it in control.reported}
+    assert [it.sequence for it in control.reported][: len(sequences)] == sequences
+    assert sum(it.arrivals for one in reported.values() for it in one.seconds) == arrivals
+    assert b"X-Hostelry-Key: key\r\n" in control.head
+    assert control.reported[-1].worker == "gateway-1"
+
+
+def test_a_process_without_requests_is_silent_and_reports_at_once_when_one_comes() -> None:
+    control = Control()
+    worker = Worker(control)
+
+    async def main() -> None:
+        running = asyncio.create_task(worker.sender.run())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert [it.idle_s for it in control.reported] == [5.0]
+        worker.clock.advance(3.25)
+        worker.meter.begin(CHAT)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        running.cancel()
+
+    asyncio.run(main())
+    idle, begun, load = control.reported[:3]
+    assert (begun.idle_s, begun.seconds, begun.through) == (0.0, (), idle.through + 3)
+    assert (load.idle_s, load.first) == (0.0, begun.through + 1)
+    assert load.seconds[0].arrivals == 1

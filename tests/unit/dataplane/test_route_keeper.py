@@ -1,0 +1,188 @@
+"""Routes on disk: when newer ones are written, and what a fault leaves."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from hostelry.base.clock import ManualClock
+from hostelry.dataplane import route_keeper
+from hostelry.dataplane.route_keeper import RETRY_S, KeptRoutes, RouteKeeper, left_of, pause_after
+from hostelry.dataplane.route_table import RouteTable
+from hostelry.domain.routes import RouteSnapshot
+
+NOW = 1000.0
+WAIT_S = 30.0
+
+
+@pytest.mark.parametrize(
+    ("cpu_s", "took_s", "pause_s"),
+    [
+        pytest.param(0.001, 0.004, 0.0, id="a quick write is followed by others at once"),
+        pytest.param(0.0001, 0.02, 0.4, id="a slow disk has a rest"),
+        pytest.param(0.008, 0.025, 4.0, id="large routes take 0.2 % of a core"),
+        pytest.param(0.5, 2.0, 60.0, id="huge routes are a minute old at most"),
+    ],
+)
+def test_a_pause_is_a_share_of_the_last_write(cpu_s: float, took_s: float, pause_s: float) -> None:
+    assert pause_after(cpu_s, took_s) == pytest.approx(pause_s)
+
+
+@pytest.mark.parametrize(
+    ("written_at", "left_s"),
+    [
+        pytest.param(NOW - 3.0, 7.0, id="what any process wrote counts"),
+        pytest.param(NOW - 10.0, 0.0, id="a pause that is over"),
+        pytest.param(NOW + 60.0, 0.0, id="a clock that was set back"),
+        pytest.param(None, 0.0, id="no file"),
+    ],
+)
+def test_a_pause_is_since_the_last_write(written_at: float | None, left_s: float) -> None:
+    kept = None if written_at is None else KeptRoutes(version="1", written_at=written_at)
+    assert left_of(10.0, kept, NOW) == left_s
+
+
+class FakeFile:
+    """A file in memory; the next writes raise `failures`."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._tried = asyncio.Event()
+        self._kept: KeptRoutes | None = None
+        self.written: list[str] = []
+        self.failures: list[OSError] = []
+
+    def kept(self) -> KeptRoutes | None:
+        return self._kept
+
+    def put(self, version: str) -> None:
+        """A write, of this process or another."""
+        self._kept = KeptRoutes(version=version, written_at=self._clock.now())
+
+    def save(self, snapshot: RouteSnapshot) -> None:
+        try:
+            if self.failures:
+                raise self.failures.pop()
+            self.written.append(snapshot.version)
+            self.put(snapshot.version)
+        finally:
+            self._loop.call_soon_threadsafe(self._tried.set)
+
+    async def tried(self) -> None:
+        """Return after the next try to write."""
+        await self._tried.wait()
+        self._tried.clear()
+
+
+Scenario = Callable[[RouteKeeper, FakeFile, ManualClock], Awaitable[None]]
+
+
+def kept_by(scenario: Scenario) -> list[str]:
+    """The versions that a keeper writes in `scenario`, and when it is stopped after it."""
+
+    async def run() -> list[str]:
+        clock = ManualClock()
+        file = FakeFile(clock)
+        keeper = RouteKeeper(file, clock, lambda: 0.5)
+        keeping = asyncio.create_task(keeper.run())
+        async with asyncio.timeout(WAIT_S):
+            await scenario(keeper, file, clock)
+        keeping.cancel()
+        await asyncio.wait({keeping})
+        return file.written
+
+    return asyncio.run(run())
+
+
+def table(version: str) -> RouteTable:
+    return RouteTable(RouteSnapshot(version=version, endpoints=()))
+
+
+async def yielded() -> None:
+    """Let what is ready run."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def each_change(keeper: RouteKeeper, file: FakeFile, clock: ManualClock) -> None:
+    for version in ("1", "2"):
+        keeper.note(table(version))
+        await file.tried()
+
+
+async def anothers_write(keeper: RouteKeeper, file: FakeFile, clock: ManualClock) -> None:
+    file.put("1")
+    keeper.note(table("1"))
+    await yielded()
+    keeper.note(table("2"))
+    await file.tried()
+
+
+async def a_failure(keeper: RouteKeeper, file: FakeFile, clock: ManualClock) -> None:
+    file.failures = [OSError("disk full")]
+    started = clock.now()
+    keeper.note(table("1"))
+    await file.tried()
+    await file.tried()
+    assert clock.now() == started + RETRY_S
+
+
+@pytest.mark.parametrize(
+    ("scenario", "written"),
+    [
+        pytest.param(each_change, ["1", "2"], id="each change, where writing is quick"),
+        pytest.param(anothers_write, ["2"], id="nothing that another process has written"),
+        pytest.param(a_failure, ["1"], id="again, a while after a failure"),
+    ],
+)
+def test_newer_routes_are_kept(
+    monkeypatch: pytest.MonkeyPatch, scenario: Scenario, written: list[str]
+) -> None:
+    monkeypatch.setattr(route_keeper, "pause_after", lambda *_: 0.0)
+    assert kept_by(scenario) == written
+
+
+async def paused(keeper: RouteKeeper, file: FakeFile, clock: ManualClock) -> None:
+    """A first write, and a change in the pause after it."""
+    keeper.note(table("1"))
+    await file.tried()
+    await yielded()
+    keeper.note(table("2"))
+    await yielded()
+    assert file.written == ["1"]
+
+
+async def loss_of_control(keeper: RouteKeeper, file: FakeFile, clock: ManualClock) -> None:
+    await paused(keeper, file, clock)
+    keeper.set_urgent(True)
+    await file.tried()
+    assert file.written == ["1", "2"]
+    keeper.set_urgent(False)
+    keeper.note(table("3"))
+    await yielded()
+    assert file.written == ["1", "2"], "control is back"
+
+
+async def anothers_write_in_the_pause(
+    keeper: RouteKeeper, file: FakeFile, clock: ManualClock
+) -> None:
+    await paused(keeper, file, clock)
+    file.put("2")
+    keeper.set_urgent(True)
+    await yielded()
+
+
+@pytest.mark.parametrize(
+    ("scenario", "written"),
+    [
+        pytest.param(paused, ["1", "2"], id="a process that stops keeps the newest"),
+        pytest.param(loss_of_control, ["1", "2", "3"], id="one that loses control, at once"),
+        pytest.param(anothers_write_in_the_pause, ["1"], id="what another wrote is kept"),
+    ],
+)
+def test_large_routes_are_kept_after_a_pause(
+    monkeypatch: pytest.MonkeyPatch, scenario: Scenario, written: list[str]
+) -> None:
+    monkeypatch.setattr(route_keeper, "pause_after", lambda *_: 10 * WAIT_S)
+    assert kept_by(scenario) == written
