@@ -19,7 +19,6 @@ EDGES = {
     "containers/lmi/code/author_hooks.py": "reported as the failure of the author's code",
     "containers/lmi/code/program.py": "reported as the failure of the author's code",
     "containers/lmi/engine/loop.py": "the request, call or adapter is answered with the cause",
-    "containers/lmi/engine/preparations.py": "reported with the adapter that was loaded",
     "containers/lmi/engine/process.py": "reported as the reason why the engine's process ends",
     "containers/lmi/http/invoke.py": "the last event of the answer has the cause",
     "containers/lmi/vllm/async_llm.py": "vLLM's errors have no class: reported with the adapter",

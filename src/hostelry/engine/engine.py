@@ -17,7 +17,7 @@ from hostelry.engine.deps import EngineDeps
 from hostelry.engine.fused_adapter import FusedAdapter
 from hostelry.engine.loading import load_deps, scheduler_limits
 from hostelry.engine.lora.adapter_metrics import AdapterMetrics
-from hostelry.engine.lora.errors import AdapterError, AdapterTooLargeError
+from hostelry.engine.lora.errors import AdapterError, AdapterTooLargeError, UnknownAdapterError
 from hostelry.engine.lora.loader import Prepared, StorageTier
 from hostelry.engine.lora.sources import Fetcher
 from hostelry.engine.lora.store import RegisteredAdapter
@@ -59,10 +59,6 @@ _log = logging.getLogger(__name__)
 
 _TOO_LATE = "no first token within the request's deadline; the server is busy"
 _LOAD_WAIT_S = 0.005  # how long a step with nothing to compute waits for an adapter's load
-
-
-class UnknownAdapterError(ValueError):
-    """The request's adapter is not registered; the base model never answers in its place."""
 
 
 class Engine:

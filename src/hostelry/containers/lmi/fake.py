@@ -68,7 +68,7 @@ class FakeBackend:
         self.gate.set()
 
     async def generate(self, requests: Sequence[Request]) -> AsyncGenerator[tuple[Output, ...]]:
-        """Run `requests` together; see EngineBackend."""
+        """Run `requests` together (see EngineBackend)."""
         for request in requests:
             self._check_admitted(request)
         self.seen += requests
@@ -156,7 +156,7 @@ class FakeBackend:
     async def register_adapter(
         self, name: str, src: str, *, pin: bool, replace: bool, limit_s: float
     ) -> None:
-        """Register `src` as `name`; see EngineBackend."""
+        """Register `src` as `name` (see EngineBackend)."""
         self._check_alive()
         if name in self.versions and not replace:
             raise AdapterExistsError(f"adapter {name} is loaded already")
@@ -172,14 +172,14 @@ class FakeBackend:
             self.pinned.add(name)
 
     async def pin_adapter(self, name: str, pin: bool) -> None:
-        """Pin or unpin it; see EngineBackend."""
+        """Pin or unpin it (see EngineBackend)."""
         self._check_alive()
         if pin and name == "fr":
             raise AdapterCapacityError("the pins would take more than their budget of the pool")
         (self.pinned.add if pin else self.pinned.discard)(name)
 
     async def adapter(self, name: str) -> AdapterView:
-        """A made-up view; see EngineBackend."""
+        """A made-up view (see EngineBackend)."""
         self._check_alive()
         if name not in self.versions:
             raise AdapterMissingError(f"adapter {name} is not loaded")
@@ -188,14 +188,14 @@ class FakeBackend:
         return AdapterView(version=version, tier=tier, rank=8, num_bytes=10, num_pages=1)
 
     async def unload_adapter(self, name: str) -> None:
-        """Unregister `name`; see EngineBackend."""
+        """Unregister `name` (see EngineBackend)."""
         self._check_alive()
         if name not in self.adapters:
             raise AdapterMissingError(f"adapter {name} is not loaded")
         del self.versions[name]
 
     async def cache(self, limit: int) -> CacheView:
-        """The made-up views, and a pool of four pages; see EngineBackend."""
+        """The made-up views, and a pool of four pages (see EngineBackend)."""
         names = list(self.versions)[:limit]
         views = [CachedAdapterView(name=it, view=await self.adapter(it)) for it in names]
         return CacheView(

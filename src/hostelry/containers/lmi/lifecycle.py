@@ -40,7 +40,7 @@ from hostelry.containers.lmi.settings.model_source import (
 from hostelry.containers.lmi.settings.option_reader import ConfigurationError
 from hostelry.containers.lmi.text_codec import TextCodec
 from hostelry.containers.lmi.tools.conventions import OFF, Conventions, conventions_of
-from hostelry.containers.lmi.vllm.choice import ChosenEngine
+from hostelry.containers.lmi.vllm.launch import ChosenEngine
 
 DRAIN_S = 8.0
 FAILED_ANSWERS_S = 1.0  # how long a failed server still responds, so that clients get the reason

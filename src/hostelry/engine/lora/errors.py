@@ -7,3 +7,7 @@ class AdapterError(ValueError):
 
 class AdapterTooLargeError(AdapterError):
     """An adapter too large for host memory or the pool; the message names sizes and setting."""
+
+
+class UnknownAdapterError(ValueError):
+    """No adapter of that name is registered. The base model never answers in its place."""

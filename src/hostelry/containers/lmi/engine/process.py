@@ -14,19 +14,25 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
+from hostelry.base.clock import monotonic_s
 from hostelry.base.logging import configure_logging
+from hostelry.base.readable import readable
 from hostelry.containers.lmi.adapters.fetchers import adapter_fetchers
-from hostelry.containers.lmi.engine.channel import EngineChannel, ParentGoneError
 from hostelry.containers.lmi.engine.child import engine_environment
-from hostelry.containers.lmi.engine.loop import EngineLoop
+from hostelry.containers.lmi.engine.loop import MessageLoop
 from hostelry.containers.lmi.engine.messages import (
+    TO_ENGINE,
     EngineSettings,
     Failed,
+    FromEngine,
     ModelLoaded,
     StartEngine,
+    Stepped,
     ToEngine,
+    Unframer,
+    frame,
 )
-from hostelry.containers.lmi.engine.view import facts
+from hostelry.containers.lmi.engine.own_engine import OwnEngine, facts
 from hostelry.engine.config import PooledTask
 from hostelry.engine.engine import AdapterError, Engine, EngineConfig, TenantPolicies
 from hostelry.engine.models.spec import UnsupportedModelError
@@ -39,9 +45,53 @@ with suppress(GrammarError):
     load_xgrammar()
 
 PR_SET_PDEATHSIG = 1
+RECEIVE_BYTES = 1 << 20
+SILENT_S = 10.0  # without outputs for that long, an empty `Stepped` is sent as a heartbeat
 MAX_WAITING_TEXTS = 8192  # of a pooled model: four of the largest requests
 
 log = logging.getLogger(__name__)
+
+
+class ParentGoneError(Exception):
+    """The HTTP process closed its end."""
+
+
+class EngineChannel:
+    """Messages from and to the HTTP process; only `wake` is safe from other threads."""
+
+    def __init__(self, stream: socket.socket) -> None:
+        self._stream = stream
+        self._unframer = Unframer()
+        self._woken = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def wake(self) -> None:
+        """Wake a waiting `receive`."""
+        os.eventfd_write(self._woken, 1)
+
+    def receive(self, *, wait: bool) -> list[ToEngine]:
+        """The messages that arrived; with `wait`, blocks until one does or `wake` is called.
+
+        Raises ParentGoneError.
+        """
+        source = self._stream.fileno()
+        ready = readable(source, self._woken, within_s=None if wait else 0.0)
+        if self._woken in ready:
+            os.eventfd_read(self._woken)
+        messages: list[ToEngine] = []
+        while source in ready:
+            data = self._stream.recv(RECEIVE_BYTES)
+            if not data:
+                raise ParentGoneError
+            messages += [TO_ENGINE.decode(body) for body in self._unframer.feed(data)]
+            ready = readable(source, within_s=0.0)
+        return messages
+
+    def send(self, message: FromEngine) -> None:
+        """Write `message` whole. Raises ParentGoneError."""
+        try:
+            self._stream.sendall(frame(message))
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise ParentGoneError from error
 
 
 def engine_config(settings: EngineSettings) -> EngineConfig:
@@ -112,7 +162,7 @@ def serve(channel: EngineChannel) -> int:
         os.environ.update(engine_environment(os.environ, start.settings))
         engine = load(start)
         channel.send(ModelLoaded(facts(engine, EngineConfig().page_tokens)))
-        EngineLoop(engine, channel).run()
+        run_engine(engine, channel)
     except ParentGoneError:
         return 0
     except Exception as error:
@@ -122,6 +172,27 @@ def serve(channel: EngineChannel) -> int:
             channel.send(Failed(f"{type(error).__name__}: {error}", is_unsupported))
         return 1
     return 0
+
+
+def run_engine(engine: Engine, channel: EngineChannel) -> None:
+    """Handle messages between steps; all outputs of a step are sent in one message.
+
+    Raises ParentGoneError once the parent closes the socket.
+    """
+    loop = MessageLoop(OwnEngine(engine), channel.send, channel.wake)
+    sent_at = monotonic_s()
+    while True:
+        for message in channel.receive(wait=not engine.has_work):
+            loop.take(message)
+        loop.settle()
+        if not engine.has_work:
+            sent_at = monotonic_s()
+            continue
+        outputs = engine.step()
+        now = monotonic_s()
+        if outputs or now - sent_at > SILENT_S:
+            sent_at = now
+            channel.send(Stepped(tuple(outputs)))
 
 
 def die_with_parent() -> None:

@@ -134,7 +134,7 @@ class ProcessBackend:
         return self._facts.result()
 
     async def generate(self, requests: Sequence[Request]) -> AsyncGenerator[tuple[Output, ...]]:
-        """Run `requests` together; see EngineBackend."""
+        """Run `requests` together (see EngineBackend)."""
         group = RequestGroup(requests)
         self._send(Add(tuple(requests)))
         self._groups.update(dict.fromkeys(group.unfinished, group))
@@ -161,7 +161,7 @@ class ProcessBackend:
     async def register_adapter(
         self, name: str, src: str, *, pin: bool, replace: bool, limit_s: float
     ) -> None:
-        """Register the adapter at `src` as `name`; see EngineBackend."""
+        """Register the adapter at `src` as `name` (see EngineBackend)."""
         call = self._next_call()
         self._registrations.add(call)
         loop = asyncio.get_running_loop()
@@ -173,17 +173,17 @@ class ProcessBackend:
             self._registrations.discard(call)
 
     async def pin_adapter(self, name: str, pin: bool) -> None:
-        """Pin or unpin it; see EngineBackend."""
+        """Pin or unpin it (see EngineBackend)."""
         await self._call(PinAdapter(self._next_call(), name, pin))
 
     async def adapter(self, name: str) -> AdapterView:
-        """The adapter's state; see EngineBackend."""
+        """The adapter's state (see EngineBackend)."""
         view = (await self._call(AskAdapter(self._next_call(), name))).adapter
         assert view is not None, "the engine answers with the adapter or a fault"
         return view
 
     async def unload_adapter(self, name: str) -> None:
-        """Unregister `name`; see EngineBackend."""
+        """Unregister `name` (see EngineBackend)."""
         await self._call(UnloadAdapter(self._next_call(), name))
 
     async def stats(self) -> BackendStats:
@@ -191,7 +191,7 @@ class ProcessBackend:
         return (await self._call(AskStats(self._next_call()))).stats or BackendStats()
 
     async def cache(self, limit: int) -> CacheView:
-        """What the engine keeps; see EngineBackend."""
+        """What the engine keeps (see EngineBackend)."""
         view = (await self._call(AskCache(self._next_call(), limit))).cache
         assert view is not None, "the engine answers with what it keeps or a fault"
         return view

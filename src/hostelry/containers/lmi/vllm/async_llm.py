@@ -13,11 +13,12 @@ from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
-from hostelry.containers.lmi.engine.backend import ModelFacts
+from hostelry.containers.lmi.engine.backend import EngineFailedError, ModelFacts
 from hostelry.containers.lmi.engine.messages import EngineSettings
+from hostelry.containers.lmi.vllm.adapters import VllmAdapter
 from hostelry.containers.lmi.vllm.arguments import engine_arguments
-from hostelry.containers.lmi.vllm.engine_seam import EngineLostError, LoadedAdapter
-from hostelry.containers.lmi.vllm.outputs import Generated
+from hostelry.containers.lmi.vllm.interface import Generated
+from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.request import Request
 
 SHUTDOWN_S = 1.0
@@ -71,9 +72,9 @@ class AsyncVllm:
         return round(self._usage * self.num_pages)
 
     async def generate(
-        self, request: Request, arguments: Mapping[str, Any], adapter: LoadedAdapter | None
+        self, request: Request, arguments: Mapping[str, Any], adapter: VllmAdapter | None
     ) -> AsyncGenerator[Generated]:
-        """The request's outputs; see Vllm."""
+        """The request's outputs (see Vllm)."""
         try:
             results = self._llm.generate(
                 await prompt_of(request),
@@ -84,12 +85,12 @@ class AsyncVllm:
             async for each in results:
                 yield each
         except EngineDeadError as error:
-            raise EngineLostError(str(error)) from error
+            raise EngineFailedError(str(error)) from error
         except EngineGenerateError as error:
             raise RuntimeError(f"vLLM: {error.__cause__ or error}") from error
 
-    async def add_adapter(self, adapter: LoadedAdapter) -> list[str]:
-        """Load the adapter; see Vllm."""
+    async def add_adapter(self, adapter: VllmAdapter) -> list[str]:
+        """Load the adapter (see Vllm)."""
         try:
             await self._llm.collective_rpc("spare_base_rows")
             await self._llm.add_lora(lora_request(adapter))
@@ -97,17 +98,17 @@ class AsyncVllm:
                 "unused_adapter_modules", args=(adapter.number,)
             )
         except EngineDeadError as error:
-            raise EngineLostError(str(error)) from error
+            raise EngineFailedError(str(error)) from error
         except Exception as error:  # vLLM sends its workers' errors as plain ones
-            raise ValueError(f"vLLM cannot load it: {error}") from error
+            raise AdapterError(f"vLLM cannot load it: {error}") from error
         return sorted({name for names in unused for name in names})
 
-    async def remove_adapter(self, adapter: LoadedAdapter) -> None:
-        """Forget the adapter; see Vllm."""
+    async def remove_adapter(self, adapter: VllmAdapter) -> None:
+        """Forget the adapter (see Vllm)."""
         try:
             await self._llm.remove_lora(adapter.number)
         except EngineDeadError as error:
-            raise EngineLostError(str(error)) from error
+            raise EngineFailedError(str(error)) from error
 
     def shutdown(self) -> None:
         """End vLLM's processes."""
@@ -171,7 +172,7 @@ def sampling_params(arguments: Mapping[str, Any]) -> Any:
     )
 
 
-def lora_request(adapter: LoadedAdapter) -> Any:
+def lora_request(adapter: VllmAdapter) -> Any:
     """The adapter as requests name it to vLLM."""
     return LoRARequest(adapter.key, adapter.number, str(adapter.folder))
 

@@ -1,4 +1,4 @@
-"""The first error of vLLM's processes: the cause of a failed start, which its last one hides."""
+"""Failures of vLLM: the first error of its processes, which its last one hides."""
 
 import json
 import logging
@@ -6,6 +6,7 @@ from pathlib import Path
 
 LOGGING_FILE = "logging.json"
 ERROR_FILE = "first-error"
+MAX_FAILURE_CHARACTERS = 300  # a FailureReason has room for it
 
 
 class FirstError(logging.Handler):
@@ -55,3 +56,16 @@ def first_error(place: Path) -> str | None:
         return (place / ERROR_FILE).read_text(encoding="utf-8")
     except (OSError, ValueError):
         return None
+
+
+def failure_text(error: Exception, first: str | None = None) -> str:
+    """VLLM's error on one line of bounded length, without the frame that pydantic gives it.
+
+    `first` is the first error of its processes, which takes the error's place.
+    """
+    if first is not None:
+        return f"vLLM: {' '.join(first.split())[:MAX_FAILURE_CHARACTERS]}"
+    text = " ".join(str(error).split())
+    text = text.partition("Value error, ")[2] or text
+    text = text.partition(" [type=")[0].partition(" For further information visit")[0]
+    return f"vLLM: {type(error).__name__}: {text[:MAX_FAILURE_CHARACTERS]}"

@@ -12,7 +12,7 @@ import shutil
 import signal
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from hostelry.base.json import decode
 from hostelry.base.logging import configure_logging
 from hostelry.base.readable import readable
 from hostelry.containers.lmi.adapters.fetchers import adapter_fetchers
+from hostelry.containers.lmi.engine.loop import MessageLoop, Send
 from hostelry.containers.lmi.engine.messages import (
     TO_ENGINE,
     EngineSettings,
@@ -38,12 +39,13 @@ from hostelry.containers.lmi.vllm.adapters import (
     base_linears,
     is_of_base,
 )
+from hostelry.containers.lmi.vllm.arguments import sampling_arguments
 from hostelry.containers.lmi.vllm.async_llm import AsyncVllm
-from hostelry.containers.lmi.vllm.engine_seam import Vllm, failure_text
-from hostelry.containers.lmi.vllm.first_error import first_error
-from hostelry.containers.lmi.vllm.loop import VllmLoop
-from hostelry.containers.lmi.vllm.sampling import sampling_arguments
+from hostelry.containers.lmi.vllm.engine import VllmEngine
+from hostelry.containers.lmi.vllm.first_error import failure_text, first_error
+from hostelry.containers.lmi.vllm.interface import Vllm
 from hostelry.engine.lora.base_identity import BaseIdentity
+from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.request import Request, SamplingParams
 from hostelry.engine.sampling.structure_compiler import StructureCompiler
 
@@ -110,7 +112,7 @@ async def serve(stream: socket.socket, place: Path) -> int:
         return 1
 
 
-async def run(reader: asyncio.StreamReader, send: Callable[[FromEngine], None], place: Path) -> int:
+async def run(reader: asyncio.StreamReader, send: Send, place: Path) -> int:
     """Load, then handle messages until the end of `reader`, or vLLM's."""
     unframer = Unframer()
     bodies: list[bytes] = []
@@ -131,7 +133,7 @@ async def run(reader: asyncio.StreamReader, send: Callable[[FromEngine], None], 
         folder, vocab_size=llm.facts.vocab_size, end_token_ids=llm.facts.eos_token_ids
     )
     prepare = preparer(settings, place)
-    loop = VllmLoop(
+    engine = VllmEngine(
         llm,
         settings,
         prepare=None if prepare is None else prepare.prepare,
@@ -140,17 +142,23 @@ async def run(reader: asyncio.StreamReader, send: Callable[[FromEngine], None], 
         clock=MonotonicClock(),
     )
     for name, source in start.adapters:
-        await loop.load_first(name, source)
+        try:
+            adapter = await asyncio.to_thread(engine.prepare_adapter, name, source)
+        except (AdapterError, OSError, ValueError) as error:
+            raise AdapterError(f"adapter {name} in {source} cannot be loaded: {error}") from error
+        engine.register_adapter(name, adapter, pin=False, replace=False)
         log.info("Registered adapter %s from %s successfully", name, source)
+    event_loop = asyncio.get_running_loop()
+    loop = MessageLoop(engine, send, lambda: event_loop.call_soon_threadsafe(loop.settle))
     send(ModelLoaded(llm.facts))
     receiving = asyncio.ensure_future(receive(reader, unframer, bodies, loop))
-    beating = asyncio.ensure_future(loop.beat())
+    beating = asyncio.ensure_future(engine.beat())
     await asyncio.wait((receiving, beating), return_when=asyncio.FIRST_COMPLETED)
     if beating.done():
         send(Failed(beating.result()))
         await asyncio.sleep(READY_WAIT_S)
         return 1
-    loop.close()
+    engine.close()
     receiving.result()
     llm.shutdown()
     return 0
@@ -159,7 +167,7 @@ async def run(reader: asyncio.StreamReader, send: Callable[[FromEngine], None], 
 async def prove(llm: Vllm) -> None:
     """Compute one token: a model that loads may have no kernel on this device.
 
-    Raises EngineLostError or ValueError.
+    Raises EngineFailedError or ValueError.
     """
     request = Request(
         id="first", prompt_token_ids=(0, 0), sampling=SamplingParams(max_new_tokens=1)
@@ -169,7 +177,7 @@ async def prove(llm: Vllm) -> None:
 
 
 async def receive(
-    reader: asyncio.StreamReader, unframer: Unframer, bodies: list[bytes], loop: VllmLoop
+    reader: asyncio.StreamReader, unframer: Unframer, bodies: list[bytes], loop: MessageLoop
 ) -> None:
     """Handle messages until the server closes the socket; `bodies` came with the first one."""
     for body in bodies:

@@ -1,25 +1,146 @@
-"""The requests of the engine process: checked, queued, run by vLLM, their tokens sent."""
+"""The requests of the engine process: checked, queued by tenant, run by vLLM, their tokens sent."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hostelry.base.clock import Clock
-from hostelry.containers.lmi.engine.messages import Add, FromEngine, Refused, Stepped
-from hostelry.containers.lmi.vllm.admission import VllmAdmission
-from hostelry.containers.lmi.vllm.engine_seam import EngineLostError, Vllm
-from hostelry.containers.lmi.vllm.outputs import outputs_of
-from hostelry.containers.lmi.vllm.registry import AdapterTable, UnknownVersionError, VllmAdapter
-from hostelry.containers.lmi.vllm.sampling import sampling_arguments
+from hostelry.containers.lmi.engine.backend import EngineFailedError
+from hostelry.containers.lmi.engine.loop import Send
+from hostelry.containers.lmi.engine.messages import Stepped
+from hostelry.containers.lmi.vllm.adapters import AdapterTable, VllmAdapter
+from hostelry.containers.lmi.vllm.arguments import sampling_arguments
+from hostelry.containers.lmi.vllm.interface import Vllm, outputs_of
 from hostelry.engine.request import MAX_LOGPROBS, FinishReason, Output, Request
 from hostelry.engine.sampling.history import check_token_ids
+from hostelry.engine.scheduler.decisions import Submission
 from hostelry.engine.scheduler.errors import QuotaExceededError, ServerFullError
-
-Send = Callable[[FromEngine], None]
+from hostelry.engine.scheduler.fair_queue import OUTPUT_CHARGE, FairQueue
+from hostelry.engine.scheduler.quotas import CompletionInterval
+from hostelry.engine.scheduler.records import RequestStatus, Tenant
+from hostelry.engine.scheduler.records import Sequence as QueuedSequence
+from hostelry.engine.scheduler.tenants import TenantPolicies
 
 log = logging.getLogger(__name__)
+
+
+class VllmAdmission:
+    """Requests by arrival, quota and fair share; at most `max_running` run.
+
+    vLLM computes requests in their order, of any tenant. So vLLM is given no more requests than one
+    batch holds, and the fair queue of our own engine chooses the next one. Different from our own
+    engine, prompt tokens are charged when a request starts, also those in vLLM's prefix cache, and
+    a request that has started is not held back for another tenant's request.
+    """
+
+    def __init__(self, policies: TenantPolicies, max_running: int, max_waiting: int | None) -> None:
+        self._max_running = max_running
+        self._max_waiting = max_waiting
+        self._queue = FairQueue(policies)
+        self._sequences: dict[str, QueuedSequence] = {}
+        self._requests: dict[str, Request] = {}
+        self._interval = CompletionInterval()
+        self._num_submitted = 0
+        self.num_running = 0
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that have not started."""
+        return self._queue.num_waiting
+
+    def submit(self, request: Request, now: float) -> None:
+        """Queue a request. Raises QuotaExceededError, ServerFullError, ValueError."""
+        if request.id in self._sequences:
+            raise ValueError(f"request {request.id} is already in progress")
+        num_prompt = len(request.prompt_token_ids)
+        name = (request.adapter or "") if request.tenant is None else request.tenant
+        tenant = self._queue.tenant(name, now)
+        self._check_quotas(tenant, num_prompt, now)
+        if self._max_waiting is not None and self._queue.num_waiting >= self._max_waiting:
+            raise ServerFullError(self._max_waiting, self._interval.retry_after_s)
+        if tenant.bucket is not None:
+            tenant.bucket.take(num_prompt, now)
+        if not tenant.num_in_flight:
+            tenant.completion_interval.begin(now)
+        if not self._sequences:
+            self._interval.begin(now)
+        self._num_submitted += 1
+        max_tokens = num_prompt + max(1, request.sampling.max_new_tokens)
+        sequence = QueuedSequence(
+            id=request.id,
+            number=self._num_submitted,
+            flow=self._queue.flow(tenant, request.adapter),
+            submission=Submission(
+                id=request.id, tenant=name, num_prompt_tokens=num_prompt, max_tokens=max_tokens
+            ),
+            num_prompt=num_prompt,
+            num_keys=0,
+            max_tokens=max_tokens,
+            num_tokens=num_prompt,
+            num_ahead=tenant.num_waiting,
+            num_departed_before=tenant.num_departed,
+        )
+        self._sequences[request.id] = sequence
+        self._requests[request.id] = request
+        self._queue.push(sequence)
+
+    def start(self) -> Iterable[Request]:
+        """The requests whose turn it is, while there are places; from now on they run."""
+        while self.num_running < self._max_running:
+            flow = self._queue.first()
+            if flow is None:
+                return
+            sequence = self._queue.pop(flow)
+            sequence.status = RequestStatus.RUNNING
+            flow.num_running += 1
+            flow.tenant.num_running += 1
+            self.num_running += 1
+            self._queue.charge(flow, sequence.num_prompt)
+            yield self._requests[sequence.id]
+
+    def generated(self, request_id: str, num_tokens: int, now: float) -> None:
+        """Charge output tokens to the request's tenant."""
+        flow = self._sequences[request_id].flow
+        self._queue.charge(flow, OUTPUT_CHARGE * num_tokens)
+        if flow.tenant.bucket is not None:
+            flow.tenant.bucket.take(num_tokens, now)
+
+    def end(self, request_id: str, now: float) -> None:
+        """Forget a request that ended, waiting or running; no effect for an unknown one."""
+        sequence = self._sequences.pop(request_id, None)
+        if sequence is None:
+            return
+        del self._requests[request_id]
+        flow = sequence.flow
+        if sequence.status is RequestStatus.RUNNING:
+            sequence.status = RequestStatus.ENDED
+            flow.num_running -= 1
+            flow.tenant.num_running -= 1
+            self.num_running -= 1
+        else:
+            self._queue.withdraw(sequence)
+            if flow.tenant.bucket is not None:
+                flow.tenant.bucket.take(-sequence.num_prompt, now)
+        flow.tenant.completion_interval.end(now)
+        self._interval.end(now)
+
+    def _check_quotas(self, tenant: Tenant, num_prompt: int, now: float) -> None:
+        """Raise QuotaExceededError where a quota does not admit this request now."""
+        policy = tenant.policy
+        for quota, limit, used in (
+            ("concurrent requests", policy.max_concurrent, tenant.num_in_flight),
+            ("queued requests", policy.max_queued, tenant.num_waiting),
+        ):
+            if limit is not None and used >= limit:
+                retry_s = tenant.completion_interval.retry_after_s
+                raise QuotaExceededError(tenant.name, quota, limit, retry_s)
+        if tenant.bucket is not None:
+            wait_s = tenant.bucket.wait_s(num_prompt, now)
+            if wait_s > 0:
+                rate = tenant.bucket.tokens_per_s
+                raise QuotaExceededError(tenant.name, "tokens per second", rate, max(1.0, wait_s))
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -61,26 +182,24 @@ class VllmRequests:
         """Requests that have not ended."""
         return len(self._unfinished)
 
-    def add(self, message: Add) -> None:
-        """Queue all requests of the message, or refuse all."""
+    def add(self, requests: Sequence[Request]) -> None:
+        """Queue all `requests`; none of them if one is refused.
+
+        Raises ValueError, QuotaExceededError, ServerFullError.
+        """
         added: list[str] = []
-        for request in message.requests:
-            try:
+        try:
+            for request in requests:
                 self._add(request)
-            except (ValueError, QuotaExceededError, ServerFullError) as error:
-                for request_id in added:
-                    self._forget(request_id)
-                self.refuse(message, error)
-                return
-            added.append(request.id)
+                added.append(request.id)
+        except BaseException:
+            for request_id in added:
+                self._forget(request_id)
+            raise
         self._start()
 
-    def refuse(self, message: Add, error: Exception) -> None:
-        """Say that none of the message's requests runs."""
-        self._send(refused(message, error))
-
     def abort(self, request_ids: Iterable[str]) -> None:
-        """End these requests; unknown ids are skipped."""
+        """End these requests. Unknown ids are skipped."""
         for request_id in request_ids:
             self._end_early(request_id, FinishReason.ABORT)
         self._start()
@@ -127,7 +246,7 @@ class VllmRequests:
                 if found and found[-1].finish_reason:
                     return
             self._failed(held, "vLLM ended it without a reason")
-        except EngineLostError:
+        except EngineFailedError:
             log.exception("request %s ends with the engine", request.id)
         except ValueError as error:  # before its first token: what vLLM does not take
             self._failed(held, str(error), FinishReason.REFUSED)
@@ -206,15 +325,3 @@ def check(request: Request, llm: Vllm) -> None:
         raise ValueError(
             f"num_prompt_logprobs is {num_top}; it must be between 0 and {MAX_LOGPROBS}"
         )
-
-
-def refused(message: Add, error: Exception) -> Refused:
-    """The refusal of all requests of the message."""
-    ids = tuple(it.id for it in message.requests)
-    if isinstance(error, QuotaExceededError):
-        return Refused(ids, "quota", str(error), error.retry_after_s)
-    if isinstance(error, ServerFullError):
-        return Refused(ids, "full", str(error), error.retry_after_s)
-    if isinstance(error, UnknownVersionError):
-        return Refused(ids, "adapter_missing", str(error))
-    return Refused(ids, "request", str(error))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.containers.lmi.engine.test_process import CompilingEngine, asking, ended, running
 
-from hostelry.containers.lmi.engine import preparations
+from hostelry.containers.lmi.engine import loop
 from hostelry.containers.lmi.engine.loop import adapter_fault_of, fault_of
 from hostelry.containers.lmi.engine.messages import Add, CancelRegistration, Done, RegisterAdapter
 from hostelry.engine.engine import (
@@ -59,8 +59,8 @@ def test_steps_go_on_while_an_adapter_is_read_and_a_late_one_is_given_up() -> No
 
 
 def test_sources_that_hang_leave_room_once_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparations, "MAX_LOCAL", 1)
-    monkeypatch.setattr(preparations, "MAX_WAITING", 2)
+    monkeypatch.setattr(loop, "MAX_LOCAL", 1)
+    monkeypatch.setattr(loop, "MAX_WAITING", 2)
     engine = ReadingEngine()
     with running(engine) as parent:
         parent.say(RegisterAdapter(1, "a", "hang"))

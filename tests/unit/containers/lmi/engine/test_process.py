@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from hostelry.containers.lmi.engine.channel import EngineChannel, ParentGoneError
-from hostelry.containers.lmi.engine.loop import EngineLoop, lacks_memory
+from hostelry.containers.lmi.engine.loop import lacks_memory
 from hostelry.containers.lmi.engine.messages import (
     FROM_ENGINE,
     Abort,
@@ -23,6 +22,7 @@ from hostelry.containers.lmi.engine.messages import (
     Unframer,
     frame,
 )
+from hostelry.containers.lmi.engine.process import EngineChannel, ParentGoneError, run_engine
 from hostelry.engine.request import FinishReason, Output, Request, SamplingParams, Structure
 from hostelry.engine.sampling.grammar import GrammarError
 
@@ -110,7 +110,7 @@ def running(engine: Any) -> Iterator[Parent]:
 
     def run() -> None:
         with pytest.raises(ParentGoneError):
-            EngineLoop(engine, EngineChannel(theirs)).run()
+            run_engine(engine, EngineChannel(theirs))
 
     thread = threading.Thread(target=run)
     thread.start()

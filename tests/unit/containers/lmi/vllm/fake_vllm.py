@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hostelry.containers.lmi.engine.backend import ModelFacts
-from hostelry.containers.lmi.vllm.engine_seam import LoadedAdapter
-from hostelry.containers.lmi.vllm.outputs import Generated, Scores
+from hostelry.containers.lmi.vllm.adapters import VllmAdapter
+from hostelry.containers.lmi.vllm.interface import Generated, Scores
 from hostelry.engine.request import Request
 
 
@@ -57,7 +57,7 @@ class FakeVllm:
     error: Exception | None = None
 
     async def generate(
-        self, request: Request, arguments: Mapping[str, Any], adapter: LoadedAdapter | None
+        self, request: Request, arguments: Mapping[str, Any], adapter: VllmAdapter | None
     ) -> AsyncGenerator[Generated]:
         self.started.append(request.id)
         self.arguments[request.id] = arguments
@@ -74,9 +74,9 @@ class FakeVllm:
         finally:
             self.ended.append(request.id)
 
-    async def add_adapter(self, adapter: LoadedAdapter) -> list[str]:
+    async def add_adapter(self, adapter: VllmAdapter) -> list[str]:
         self.loaded[adapter.number] = adapter.key
         return self.unused
 
-    async def remove_adapter(self, adapter: LoadedAdapter) -> None:
+    async def remove_adapter(self, adapter: VllmAdapter) -> None:
         del self.loaded[adapter.number]

@@ -7,9 +7,8 @@ import pytest
 from hostelry.containers.lmi.engine.messages import EngineSettings
 from hostelry.containers.lmi.settings.config import Backend, LmiConfig, resolve_config
 from hostelry.containers.lmi.settings.option_reader import ConfigurationError
-from hostelry.containers.lmi.vllm.choice import backends_to_try
-from hostelry.containers.lmi.vllm.engine_seam import failure_text
-from hostelry.containers.lmi.vllm.launch import vllm_environment, why_not
+from hostelry.containers.lmi.vllm.first_error import failure_text
+from hostelry.containers.lmi.vllm.launch import backends_to_try, vllm_environment, why_not
 
 OURS, VLLM = Backend.HOSTELRY, Backend.VLLM
 MISSING = "vLLM is not installed in /runtimes: hostelry runtimes install vllm"

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from hostelry.containers.lmi.vllm.engine_seam import MAX_FAILURE_CHARACTERS, failure_text
 from hostelry.containers.lmi.vllm.first_error import (
     ERROR_FILE,
     LOGGING_FILE,
+    MAX_FAILURE_CHARACTERS,
+    failure_text,
     first_error,
     write_logging,
 )

@@ -11,6 +11,7 @@ import pytest
 from tests.unit.containers.lmi.vllm.fake_vllm import FakeVllm
 
 from hostelry.base.clock import ManualClock
+from hostelry.containers.lmi.engine.loop import MessageLoop
 from hostelry.containers.lmi.engine.messages import (
     Abort,
     Add,
@@ -28,7 +29,7 @@ from hostelry.containers.lmi.engine.messages import (
     UnloadAdapter,
 )
 from hostelry.containers.lmi.vllm.adapters import PreparedAdapter
-from hostelry.containers.lmi.vllm.loop import VllmLoop
+from hostelry.containers.lmi.vllm.engine import VllmEngine
 from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.request import FinishReason, Output, Request, SamplingParams, Structure
 from hostelry.engine.scheduler.tenants import TenantPolicy
@@ -46,13 +47,19 @@ class Rig:
     compiled: "Future[Any]" = field(default_factory=Future)
 
     def __post_init__(self) -> None:
-        self.loop = VllmLoop(
+        self.engine = VllmEngine(
             self.vllm,
             self.settings,
             prepare=self.prepare,
             compile_structure=lambda _: self.compiled,
             send=self.sent.append,
             clock=self.clock,
+        )
+        event_loop = asyncio.get_running_loop()
+        self.loop = MessageLoop(
+            self.engine,
+            self.sent.append,
+            lambda: event_loop.call_soon_threadsafe(self.loop.settle),
         )
 
     def prepare(self, src: str) -> PreparedAdapter:
@@ -101,7 +108,7 @@ def played(root: Path, play: Callable[[Rig], Awaitable[None]], **settings: Any) 
     async def main() -> Rig:
         rig = Rig(root, EngineSettings(folder="/model", **settings))
         await play(rig)
-        rig.loop.close()
+        rig.engine.close()
         await rig.turns()
         return rig
 
@@ -396,11 +403,11 @@ def test_counters_return_to_zero(tmp_path: Path) -> None:
 def test_the_heart_beats_with_steps_and_ends_with_vllm(tmp_path: Path) -> None:
     async def play(rig: Rig) -> None:
         rig.loop.take(Add((request("a"),)))
-        beating = asyncio.ensure_future(rig.loop.beat())
+        beating = asyncio.ensure_future(rig.engine.beat())
         await rig.turns()
         assert rig.sent == [Stepped(())]
         beating.cancel()
         rig.vllm.failure = "vLLM's engine core died"
-        assert await rig.loop.beat() == "vLLM's engine core died"
+        assert await rig.engine.beat() == "vLLM's engine core died"
 
     played(tmp_path, play)

@@ -6,9 +6,13 @@ import pytest
 from tests.unit.containers.lmi.vllm.fake_vllm import FakeCompletion, FakeGenerated, FakeScore
 
 from hostelry.containers.lmi.engine.messages import EngineSettings
-from hostelry.containers.lmi.vllm.arguments import engine_arguments
-from hostelry.containers.lmi.vllm.outputs import outputs_of
-from hostelry.containers.lmi.vllm.sampling import SAME, check_given, sampling_arguments
+from hostelry.containers.lmi.vllm.arguments import (
+    SAME,
+    check_given,
+    engine_arguments,
+    sampling_arguments,
+)
+from hostelry.containers.lmi.vllm.interface import outputs_of
 from hostelry.engine.request import FinishReason, Request, SamplingParams, Structure, TokenLogprob
 
 PROMPT = (5, 6, 7)

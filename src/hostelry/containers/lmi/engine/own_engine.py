@@ -1,7 +1,9 @@
-"""The engine's state for the HTTP process: facts of the model, load, adapters."""
+"""Our engine as the loop serves it, and its state for the HTTP process."""
 
 import sys
 from array import array
+from collections.abc import Sequence
+from concurrent.futures import Future
 
 from hostelry.containers.lmi.engine.backend import (
     AdapterView,
@@ -10,10 +12,81 @@ from hostelry.containers.lmi.engine.backend import (
     CacheView,
     ModelFacts,
 )
-from hostelry.engine.engine import Engine, UnknownAdapterError
+from hostelry.engine.engine import Engine
 from hostelry.engine.lora.adapter_metrics import AdapterMetrics
-from hostelry.engine.lora.loader import StorageTier
+from hostelry.engine.lora.errors import UnknownAdapterError
+from hostelry.engine.lora.loader import Prepared, StorageTier
 from hostelry.engine.lora.store import RegisteredAdapter
+from hostelry.engine.request import Request, Structure
+from hostelry.engine.sampling.xgrammar_binding import CompiledStructure
+
+
+class OwnEngine:
+    """Our engine as `HostedEngine`."""
+
+    pin_refusal = None
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def add(self, requests: Sequence[Request]) -> None:
+        """Start all `requests`, or none (see HostedEngine)."""
+        added: list[str] = []
+        try:
+            for request in requests:
+                self._engine.add(request)
+                added.append(request.id)
+        except BaseException:
+            self.abort(added)
+            raise
+
+    def abort(self, request_ids: Sequence[str]) -> None:
+        """End these requests (see HostedEngine)."""
+        for request_id in request_ids:
+            self._engine.abort(request_id)
+
+    def compile_structure(self, structure: Structure) -> Future[CompiledStructure]:
+        """Compile in another process (see HostedEngine)."""
+        return self._engine.compile_structure(structure)
+
+    def prepare_adapter(self, name: str, src: str) -> Prepared:
+        """Read the adapter at `src` (see HostedEngine)."""
+        return self._engine.prepare_adapter(src)
+
+    def register_adapter(self, name: str, prepared: Prepared, *, pin: bool, replace: bool) -> None:
+        """Register it (see HostedEngine)."""
+        self._engine.register_adapter(name, prepared, pin=pin, replace=replace)
+
+    def discard_adapter(self, prepared: Prepared) -> None:
+        """Nothing: a prepared adapter is memory alone."""
+
+    def unload_adapter(self, name: str) -> None:
+        """Unregister it (see HostedEngine)."""
+        self._engine.unload_adapter(name)
+
+    def pin_adapter(self, name: str, pin: bool) -> None:
+        """Pin or unpin it (see HostedEngine)."""
+        (self._engine.pin_adapter if pin else self._engine.unpin_adapter)(name)
+
+    def has_adapter(self, name: str) -> bool:
+        """True if it is registered."""
+        return any(it.version.name == name for it in self._engine.adapters)
+
+    def adapter(self, name: str) -> AdapterView:
+        """Its state (see HostedEngine)."""
+        found = next((it for it in self._engine.adapters if it.version.name == name), None)
+        if found is None:
+            raise UnknownAdapterError(f"adapter {name!r} is not loaded")
+        engine = self._engine
+        return _view(found, engine.adapter_tier(name), engine.adapter_metrics(name))
+
+    def stats(self) -> BackendStats:
+        """The present load."""
+        return stats(self._engine)
+
+    def cache(self, limit: int) -> CacheView:
+        """The contents of the caches (see HostedEngine)."""
+        return cache_view(self._engine, limit)
 
 
 def stats(engine: Engine) -> BackendStats:
@@ -47,14 +120,6 @@ def stats(engine: Engine) -> BackendStats:
         adapter_loads_running=adapters.num_running_loads,
         adapter_loads_failed=adapters.num_failed_loads,
     )
-
-
-def adapter_view(engine: Engine, name: str) -> AdapterView:
-    """One adapter's state. Raises UnknownAdapterError."""
-    registered = next((it for it in engine.adapters if it.version.name == name), None)
-    if registered is None:
-        raise UnknownAdapterError(f"adapter {name!r} is not loaded")
-    return _view(registered, engine.adapter_tier(name), engine.adapter_metrics(name))
 
 
 def cache_view(engine: Engine, limit: int) -> CacheView:

@@ -1,9 +1,11 @@
-"""vLLM's outputs as the engine's: one `Output` a token. Pure, over the members that are read."""
+"""The part of vLLM that we use, and its outputs as ours: one `Output` a token."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
+from hostelry.containers.lmi.engine.backend import ModelFacts
+from hostelry.containers.lmi.vllm.adapters import VllmAdapter
 from hostelry.engine.request import (
     FinishReason,
     Output,
@@ -147,3 +149,48 @@ def likeliest(scores: Scores, num_top: int) -> list[tuple[int, TokenScore]]:
     """The first `num_top` tokens by rank; vLLM adds the token itself, of whatever rank."""
     ranked = sorted(scores.items(), key=lambda it: -it[1].logprob)
     return ranked[:num_top]
+
+
+class Vllm(Protocol):
+    """vLLM's asynchronous engine over token ids."""
+
+    num_steps: int  # so far
+    cached_tokens: int
+    preemptions: int
+
+    @property
+    def facts(self) -> ModelFacts:
+        """The loaded model."""
+        ...
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing can be computed any more; None while it can."""
+        ...
+
+    @property
+    def num_pages(self) -> int:
+        """Blocks of the KV cache."""
+        ...
+
+    @property
+    def num_used_pages(self) -> int:
+        """Blocks in use at the last step."""
+        ...
+
+    def generate(
+        self, request: Request, arguments: Mapping[str, Any], adapter: VllmAdapter | None
+    ) -> AsyncGenerator[Generated]:
+        """The request's outputs; closing the generator ends the request.
+
+        Raises ValueError for a request that vLLM refuses, EngineFailedError.
+        """
+        ...
+
+    async def add_adapter(self, adapter: VllmAdapter) -> list[str]:
+        """Load the adapter; the modules of it that no layer takes. Raises AdapterError."""
+        ...
+
+    async def remove_adapter(self, adapter: VllmAdapter) -> None:
+        """Forget the adapter; no effect where it is not in memory."""
+        ...
