@@ -16,9 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.record import print_table, write_result
-from hostelry.autoscaler.alarm_actions import AlarmActionDeps
-from hostelry.autoscaler.alarm_addresses import Addresses
-from hostelry.autoscaler.alarm_watch import AlarmWatch, AlarmWatchDeps
 from hostelry.base.clock import ManualClock
 from hostelry.domain.alarm import (
     AlarmActions,
@@ -33,8 +30,11 @@ from hostelry.domain.load import Wake
 from hostelry.domain.metric import Metric, MetricStat, Sample
 from hostelry.domain.scope import Scope
 from hostelry.metrics.series.store import MemoryMetrics
-from hostelry.scaling_policy.alarm_events import new_status
-from hostelry.scaling_policy.request import Proposal, Trigger
+from hostelry.scaling.decide.alarm_events import new_status
+from hostelry.scaling.decide.request import Proposal, Trigger
+from hostelry.scaling.loop.alarm_actions import AlarmActionDeps
+from hostelry.scaling.loop.alarm_addresses import Addresses
+from hostelry.scaling.loop.alarm_watch import AlarmWatch, AlarmWatchDeps
 from hostelry.store.memory import MemoryStore
 from hostelry.store.records import State, open_state
 from hostelry.store.sql import SqlStore

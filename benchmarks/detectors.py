@@ -7,10 +7,10 @@ from typing import Protocol
 from benchmarks.detection_streams import Seconds
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.scope import Scope
-from hostelry.scaling_policy.decision import Capacity
-from hostelry.scaling_policy.responsive.options import ResponsiveOptions
-from hostelry.scaling_policy.responsive.policy import step
-from hostelry.scaling_policy.responsive.state import ResponsiveState
+from hostelry.scaling.decide.decision import Capacity
+from hostelry.scaling.decide.responsive.options import ResponsiveOptions
+from hostelry.scaling.decide.responsive.policy import step
+from hostelry.scaling.decide.responsive.state import ResponsiveState
 from hostelry.sim.peers import (
     KnativeRule,
     KnativeState,

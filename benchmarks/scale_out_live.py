@@ -24,7 +24,7 @@ from tests.integration.platform import CLI, Platform
 from benchmarks.live_component import COMPONENT, ENDPOINT, running_component
 from benchmarks.scale_out_replay import HIGH_RESOLUTION, OURS, PREDEFINED
 from hostelry.base.clock import monotonic_s
-from hostelry.scaling_policy.responsive.options import ResponsiveOptions
+from hostelry.scaling.decide.responsive.options import ResponsiveOptions
 from hostelry.sim.arrivals import modulated
 from hostelry.sim.deployment import SimulatedDeployment
 from hostelry.sim.outcome import ReplayOutcome, replayed

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hostelry.scaling_policy.responsive.options import ResponsiveOptions
+from hostelry.scaling.decide.responsive.options import ResponsiveOptions
 from hostelry.sim.deployment import SimulatedDeployment
 from hostelry.sim.outcome import ReplayOutcome, replayed
 from hostelry.sim.peers import KnativeRule, RayServeRule

@@ -12,9 +12,9 @@ from hostelry.metrics.query.math_syntax import ExpressionError
 from hostelry.metrics.query.queries import check_queries, evaluate
 from hostelry.metrics.query.search import parse_search
 from hostelry.metrics.series.store import MemoryMetrics
-from hostelry.scaling_policy.composite import RuleError, children, holds
-from hostelry.scaling_policy.composite import parse as parse_rule
-from hostelry.scaling_policy.schedule import (
+from hostelry.scaling.decide.composite import RuleError, children, holds
+from hostelry.scaling.decide.composite import parse as parse_rule
+from hostelry.scaling.decide.schedule import (
     Window,
     newest_fire,
     next_fire,

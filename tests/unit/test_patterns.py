@@ -41,7 +41,7 @@ READ_IN_TURN = {
     "metrics/query/math_syntax.py:_TOKEN",
     "metrics/query/search.py:_PART",
     "metrics/query/search.py:_TOKEN",
-    "scaling_policy/composite.py:TOKEN",
+    "scaling/decide/composite.py:TOKEN",
 }
 LISTED = {
     "api/sagemaker/serverless.py:ACCELERATED_TAG": "an image has 255 characters at most",
@@ -61,7 +61,7 @@ LISTED = {
     "graph/strict_yaml.py:": "a number or truth value of which each part takes other characters",
     "logs/patterns/fields.py:_SPLIT": "a filter pattern has 1,024 characters at most",
     "metrics/query/search.py:_WORDS": "if the check fails, one character less matches",
-    "scaling_policy/alarm_target.py:POLICY": "an alarm's action has 1,024 characters at most",
+    "scaling/decide/alarm_target.py:POLICY": "an alarm's action has 1,024 characters at most",
 }
 
 

@@ -24,7 +24,7 @@ from hostelry.domain.scaling import (
     policy_key,
     target_name,
 )
-from hostelry.scaling_policy.alarm_events import configured
+from hostelry.scaling.decide.alarm_events import configured
 from hostelry.store.alarm_log import append_history
 from hostelry.store.records import Versioned
 

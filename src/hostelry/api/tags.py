@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from hostelry.api.context import CallContext, Result
 from hostelry.base.errors import validation_error
 from hostelry.domain.tags import MAX_TAGS, TagSet
-from hostelry.scaling_policy.responsive.opt_in import OFF, RESPONSIVE_TAG, options_of_tag
+from hostelry.scaling.decide.responsive.opt_in import OFF, RESPONSIVE_TAG, options_of_tag
 
 
 def read_tags(context: CallContext, arn: str) -> Mapping[str, str]:

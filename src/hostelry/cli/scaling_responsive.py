@@ -14,8 +14,8 @@ from hostelry.cli.control_requests import document, send
 from hostelry.cli.home_option import HomeOption, home_at, settled
 from hostelry.domain.scope import Scope
 from hostelry.home.home import Credentials, UpConfig
-from hostelry.scaling_policy.responsive.opt_in import OFF, RESPONSIVE_TAG, tag_of_options
-from hostelry.scaling_policy.responsive.options import ResponsiveOptions
+from hostelry.scaling.decide.responsive.opt_in import OFF, RESPONSIVE_TAG, tag_of_options
+from hostelry.scaling.decide.responsive.options import ResponsiveOptions
 
 
 def responsive(

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from hostelry.autoscaler.alarm_addresses import AddressFile
 from hostelry.base.clock import Clock
 from hostelry.control.data import ControlData
 from hostelry.home.home import Home, UpConfig
@@ -21,6 +20,7 @@ from hostelry.messaging.services import Messaging
 from hostelry.messaging.sweep import sweep
 from hostelry.messaging.topic_publisher import TopicMissingError, TopicPublisher
 from hostelry.messaging.web_delivery import GuardedPoster
+from hostelry.scaling.loop.alarm_addresses import AddressFile
 
 SWEEP_S = 60.0
 PORT_FILES = ("run/*.json", "instances/*/agent.json", "instances/*/copies/*/copy.json")

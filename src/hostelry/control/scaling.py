@@ -14,15 +14,6 @@ from starlette.routing import Route
 from hostelry.api.application_autoscaling.tracking_alarm import renew_alarms
 from hostelry.api.context import CallContext
 from hostelry.api.sagemaker.component_capacity import check_room_for_copies
-from hostelry.autoscaler.alarm_actions import AlarmActionDeps, WebPoster
-from hostelry.autoscaler.alarm_addresses import AddressFile
-from hostelry.autoscaler.alarm_watch import AlarmWatch, AlarmWatchDeps
-from hostelry.autoscaler.environments import EMPTY_S, Environments
-from hostelry.autoscaler.history import History
-from hostelry.autoscaler.responsive_watch import ResponsiveWatch, ResponsiveWatchDeps
-from hostelry.autoscaler.scaler import ScalerDeps, TargetScaler
-from hostelry.autoscaler.schedule_watch import ScheduleWatch
-from hostelry.autoscaler.target_watch import TargetWatch
 from hostelry.base.clock import Clock, MonotonicClock, until_next_s
 from hostelry.base.errors import RetryableError, ServiceError, TerminalError
 from hostelry.base.recurring import Step, run_again, run_guarded, run_until_done
@@ -42,6 +33,15 @@ from hostelry.home.home import Credentials, Home, UpConfig
 from hostelry.metrics.sagemaker.census import Census
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.metrics.sagemaker.publisher import Publisher
+from hostelry.scaling.loop.alarm_actions import AlarmActionDeps, WebPoster
+from hostelry.scaling.loop.alarm_addresses import AddressFile
+from hostelry.scaling.loop.alarm_watch import AlarmWatch, AlarmWatchDeps
+from hostelry.scaling.loop.environments import EMPTY_S, Environments
+from hostelry.scaling.loop.history import History
+from hostelry.scaling.loop.responsive_watch import ResponsiveWatch, ResponsiveWatchDeps
+from hostelry.scaling.loop.scaler import ScalerDeps, TargetScaler
+from hostelry.scaling.loop.schedule_watch import ScheduleWatch
+from hostelry.scaling.loop.target_watch import TargetWatch
 
 LOG = logging.getLogger(__name__)
 TICK_S = 1.0

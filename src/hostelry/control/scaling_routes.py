@@ -9,10 +9,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from hostelry.autoscaler.capacity import names_in
-from hostelry.autoscaler.history import NAMES, History
-from hostelry.autoscaler.responsive_targets import responsive_targets
-from hostelry.autoscaler.scaler import TargetScaler
 from hostelry.base.clock import Clock
 from hostelry.base.json_response import JsonResponse
 from hostelry.domain.endpoint import Endpoint
@@ -26,8 +22,12 @@ from hostelry.domain.scaling import (
 from hostelry.domain.scope import Scope
 from hostelry.domain.update_history import known_updates
 from hostelry.domain.update_progress import update_progress
-from hostelry.scaling_policy.responsive.opt_in import tag_of_options
-from hostelry.scaling_policy.schedule import next_due
+from hostelry.scaling.decide.responsive.opt_in import tag_of_options
+from hostelry.scaling.decide.schedule import next_due
+from hostelry.scaling.loop.capacity import names_in
+from hostelry.scaling.loop.history import NAMES, History
+from hostelry.scaling.loop.responsive_targets import responsive_targets
+from hostelry.scaling.loop.scaler import TargetScaler
 from hostelry.store.records import State
 
 DEFAULT_SINCE_S = 900.0

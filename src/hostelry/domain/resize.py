@@ -1,4 +1,4 @@
-"""Resizing of components and endpoints, by a client's call or by the autoscaler. Pure."""
+"""Resizing of components and endpoints, by a client's call or by auto scaling. Pure."""
 
 from dataclasses import replace
 

@@ -15,7 +15,7 @@ from hostelry.domain.load import LoadKey
 from hostelry.domain.scaling import Dimension, target_name
 from hostelry.domain.scope import Scope
 from hostelry.reconcile.plan.endpoint_state import SERVING_COMPONENT, SERVING_ENDPOINT
-from hostelry.scaling_policy.wake import wakeable
+from hostelry.scaling.decide.wake import wakeable
 from hostelry.store.records import State
 
 

@@ -23,7 +23,7 @@ from hostelry.reconcile.own_writes import OwnWrites
 from hostelry.reconcile.plan.endpoint_state import EndpointState, GroupKey, InstanceFacts
 from hostelry.reconcile.plan.guards import component_alarms, endpoint_alarms
 from hostelry.reconcile.plan.settled import following
-from hostelry.scaling_policy.composite import children, parse
+from hostelry.scaling.decide.composite import children, parse
 from hostelry.store.mirror import NO_RECORDS, RecordGroup
 from hostelry.store.protocol import Change, RecordWrite
 from hostelry.store.records import Records, State, all_groups, endpoint_address, groups_named

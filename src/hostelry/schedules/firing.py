@@ -18,7 +18,7 @@ any other failure                   a further one after 1, 2, 4 ... 300 s, withi
 import hashlib
 
 from hostelry.domain.event_schedule import EventSchedule, ScheduledExecution
-from hostelry.scaling_policy.schedule import (
+from hostelry.scaling.decide.schedule import (
     Once,
     Rate,
     Schedule,

@@ -5,9 +5,9 @@ from collections import deque
 from typing import Protocol
 
 from hostelry.domain.load import SecondLoad
-from hostelry.scaling_policy.responsive.options import ResponsiveOptions
-from hostelry.scaling_policy.responsive.policy import proposed
-from hostelry.scaling_policy.responsive.state import ResponsiveState
+from hostelry.scaling.decide.responsive.options import ResponsiveOptions
+from hostelry.scaling.decide.responsive.policy import proposed
+from hostelry.scaling.decide.responsive.state import ResponsiveState
 from hostelry.sim.peers import (
     KnativeRule,
     KnativeState,

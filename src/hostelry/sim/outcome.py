@@ -7,7 +7,7 @@ from itertools import accumulate
 import numpy as np
 
 from hostelry.domain.scaling import Dimension
-from hostelry.scaling_policy.load_signals import LOOK_BACK_S, LULL_S
+from hostelry.scaling.decide.load_signals import LOOK_BACK_S, LULL_S
 from hostelry.sim.ledger import ReplayLedger, RequestFate, SimulatedAct
 from hostelry.sim.occupancy import Occupancy, step_means
 from hostelry.sim.replay import Progress, Replay, ReplaySetup, no_progress

@@ -16,7 +16,7 @@ import msgspec
 from hostelry.base.errors import HostelryError, TerminalError
 from hostelry.base.json import convert
 from hostelry.domain.scaling import Dimension
-from hostelry.scaling_policy.responsive.options import ResponsiveOptions
+from hostelry.scaling.decide.responsive.options import ResponsiveOptions
 from hostelry.sim.peers import KnativeRule, RayServeRule
 from hostelry.sim.policy_requests import (
     AUTOSCALING,

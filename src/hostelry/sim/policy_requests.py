@@ -22,8 +22,8 @@ from hostelry.domain.metric import MetricQuery, MetricStat
 from hostelry.domain.scaling import Dimension, ScalingPolicy, ScheduledAction
 from hostelry.domain.scope import Scope
 from hostelry.metrics.query.queries import check_queries
-from hostelry.scaling_policy.schedule import parse_schedule, time_zone
-from hostelry.scaling_policy.tracking_alarms import PREDEFINED
+from hostelry.scaling.decide.schedule import parse_schedule, time_zone
+from hostelry.scaling.decide.tracking_alarms import PREDEFINED
 from hostelry.sim.policy_set import NamedAlarm
 from hostelry.sim.published import REPLAYED, REPLAYED_STATISTICS
 

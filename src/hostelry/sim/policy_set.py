@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from hostelry.domain.alarm import AlarmRule
 from hostelry.domain.scaling import Dimension, ScalingPolicy, ScheduledAction
-from hostelry.scaling_policy.responsive.options import ResponsiveOptions
+from hostelry.scaling.decide.responsive.options import ResponsiveOptions
 from hostelry.sim.peers import KnativeRule, RayServeRule
 
 

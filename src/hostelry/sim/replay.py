@@ -16,7 +16,7 @@ import numpy as np
 from hostelry.base.errors import TerminalError
 from hostelry.domain.load import LoadKey
 from hostelry.domain.scaling import ScheduledAction
-from hostelry.scaling_policy.schedule import next_due
+from hostelry.scaling.decide.schedule import next_due
 from hostelry.sim.aws_controller import AwsController
 from hostelry.sim.component import ComponentDeps, SimulatedComponent
 from hostelry.sim.controllers import (

@@ -5,18 +5,18 @@ from dataclasses import replace
 
 from hostelry.domain.load import Wake
 from hostelry.domain.scaling import ScalableTarget, ScalingPolicy, ScheduledAction
-from hostelry.scaling_policy.decide import NO_ACTS, NO_TRIGGERS, TargetSnapshot, decide, look_back_s
-from hostelry.scaling_policy.decision import Capacity, Decision, LastAct, LastActs
-from hostelry.scaling_policy.last_acts import WAKE
-from hostelry.scaling_policy.request import (
+from hostelry.scaling.decide.decide import NO_ACTS, NO_TRIGGERS, TargetSnapshot, decide, look_back_s
+from hostelry.scaling.decide.decision import Capacity, Decision, LastAct, LastActs
+from hostelry.scaling.decide.last_acts import WAKE
+from hostelry.scaling.decide.request import (
     PROPOSAL_S,
     BoundsCheck,
     Proposal,
     Request,
     Trigger,
 )
-from hostelry.scaling_policy.resource import Resource
-from hostelry.scaling_policy.schedule import with_bounds
+from hostelry.scaling.decide.resource import Resource
+from hostelry.scaling.decide.schedule import with_bounds
 from hostelry.sim.component import SimulatedComponent
 from hostelry.sim.ledger import ReplayLedger, SimulatedAct
 from hostelry.sim.policy_requests import SCOPE

@@ -7,7 +7,7 @@ from hostelry.base.errors import Conflict
 from hostelry.base.json import decode
 from hostelry.domain.alarm import AlarmHistory, AlarmHistoryItem
 from hostelry.domain.scope import Scope
-from hostelry.scaling_policy.alarm_events import KEPT_S, kept_items
+from hostelry.scaling.decide.alarm_events import KEPT_S, kept_items
 from hostelry.store.records import State
 
 ATTEMPTS = 20

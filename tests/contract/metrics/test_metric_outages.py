@@ -9,11 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.autoscaler.alarm_rig import ALARM, SCOPE, Rig
+from tests.unit.scaling.loop.alarm_rig import ALARM, SCOPE, Rig
 
-from hostelry.autoscaler.alarm_actions import AlarmActionDeps
-from hostelry.autoscaler.alarm_addresses import Addresses
-from hostelry.autoscaler.alarm_watch import AlarmWatch, AlarmWatchDeps
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import RetryableError
 from hostelry.domain.metric import Metric, MetricStat, Sample
@@ -21,6 +18,9 @@ from hostelry.domain.scope import Scope
 from hostelry.metrics.persistence.durable import SNAPSHOT_RETRY_S, DurableMetrics
 from hostelry.metrics.persistence.outage import RETRY_S
 from hostelry.metrics.protocol import MetricFilter
+from hostelry.scaling.loop.alarm_actions import AlarmActionDeps
+from hostelry.scaling.loop.alarm_addresses import Addresses
+from hostelry.scaling.loop.alarm_watch import AlarmWatch, AlarmWatchDeps
 
 HERE = Scope("123456789012", "us-west-2")
 T = 1_700_000_040.0

@@ -22,7 +22,7 @@ from hostelry.home.home import (
     save_config,
     save_credentials,
 )
-from hostelry.scaling_policy.responsive.opt_in import options_of_tag
+from hostelry.scaling.decide.responsive.opt_in import options_of_tag
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,12 @@
 import json
 from dataclasses import replace
 
-from tests.unit.autoscaler.scaling_town import ScalingTown
+from tests.unit.scaling.loop.scaling_town import ScalingTown
 
-from hostelry.autoscaler.history import History
 from hostelry.control.scaling_routes import ScalingRoutes
 from hostelry.domain.endpoint import EndpointStatus, Shift
 from hostelry.metrics.series.store import MemoryMetrics
+from hostelry.scaling.loop.history import History
 
 
 def routes_of(town: ScalingTown) -> ScalingRoutes:

@@ -1,14 +1,14 @@
 """Control's answers on targets that chose the responsive policy."""
 
-from tests.unit.autoscaler.scaling_town import NAME, ScalingTown
 from tests.unit.reconcile.samples import NOW, SCOPE
+from tests.unit.scaling.loop.scaling_town import NAME, ScalingTown
 
-from hostelry.autoscaler.history import History
 from hostelry.base.clock import ManualClock
 from hostelry.cli.scaling_text import status_lines
 from hostelry.control.scaling_routes import ScalingRoutes
 from hostelry.domain.tags import TagSet
 from hostelry.metrics.series.store import MemoryMetrics
+from hostelry.scaling.loop.history import History
 
 
 def test_a_target_shows_its_choice_and_the_reason_where_it_is_refused() -> None:

@@ -50,7 +50,7 @@ from hostelry.reconcile.plan.endpoint_state import GroupKey
 from hostelry.reconcile.plan.plan import next_plan_at
 from hostelry.reconcile.reconciler import Reconciler
 from hostelry.reconcile.record import guarded_keys, load_all
-from hostelry.scaling_policy.alarm_events import moved, new_status
+from hostelry.scaling.decide.alarm_events import moved, new_status
 from hostelry.store.records import State
 
 ALARM, OK, NO_DATA = AlarmState.ALARM, AlarmState.OK, AlarmState.INSUFFICIENT_DATA

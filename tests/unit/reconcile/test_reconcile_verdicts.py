@@ -18,7 +18,7 @@ from hostelry.domain.traffic import FleetSize, FleetUnit, TrafficPolicy, Traffic
 from hostelry.reconcile.plan.guards import LEAST_STEP_S
 from hostelry.reconcile.plan.watched_update import watched_update
 from hostelry.reconcile.record import EVALUATION_S, alarm_view_s
-from hostelry.scaling_policy.alarm_events import new_status
+from hostelry.scaling.decide.alarm_events import new_status
 
 WAIT_S = 600.0
 HALF = FleetSize(unit=FleetUnit.CAPACITY_PERCENT, value=50)

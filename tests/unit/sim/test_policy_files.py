@@ -8,7 +8,7 @@ import pytest
 
 from hostelry.base.errors import TerminalError
 from hostelry.domain.scaling import Dimension
-from hostelry.scaling_policy.responsive.options import ResponsiveOptions
+from hostelry.scaling.decide.responsive.options import ResponsiveOptions
 from hostelry.sim.peers import KnativeRule, RayServeRule
 from hostelry.sim.policy_file import read_policy
 

@@ -24,7 +24,7 @@ from hostelry.base.errors import ServiceError, validation_error
 from hostelry.base.ids import new_uuid
 from hostelry.domain.alarm import alarm_arn
 from hostelry.domain.scaling import ScalableTarget, ScalingPolicy, policy_key
-from hostelry.scaling_policy.tracking_alarms import same_metric
+from hostelry.scaling.decide.tracking_alarms import same_metric
 from hostelry.store.records import Versioned
 
 MAX_POLICIES = 50  # of a target

@@ -20,7 +20,7 @@ from hostelry.domain.scaling import (
     TargetTracking,
 )
 from hostelry.metrics.query.queries import check_queries, is_single, uses_search
-from hostelry.scaling_policy.tracking_alarms import CUSTOMIZED_PERIOD_S, PREDEFINED
+from hostelry.scaling.decide.tracking_alarms import CUSTOMIZED_PERIOD_S, PREDEFINED
 
 DEFAULT_COOLDOWN_S = 300
 MAX_STEPS = 20

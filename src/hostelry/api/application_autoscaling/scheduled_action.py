@@ -18,7 +18,7 @@ from hostelry.api.deregistration import actions_of, delete_action
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.base.ids import new_uuid
 from hostelry.domain.scaling import ScalableTarget, ScheduledAction, policy_key
-from hostelry.scaling_policy.schedule import next_due, parse_schedule, time_zone
+from hostelry.scaling.decide.schedule import next_due, parse_schedule, time_zone
 from hostelry.store.records import Versioned
 
 MAX_ACTIONS = 200  # of a target

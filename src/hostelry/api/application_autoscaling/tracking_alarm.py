@@ -10,7 +10,7 @@ from hostelry.base.ids import new_uuid
 from hostelry.domain.alarm import AlarmActions, MetricAlarm, alarm_arn
 from hostelry.domain.scaling import ScalingPolicy, TargetTracking
 from hostelry.domain.scope import Scope
-from hostelry.scaling_policy.tracking_alarms import AlarmSide, alarm_name, alarm_rule, side_of
+from hostelry.scaling.decide.tracking_alarms import AlarmSide, alarm_name, alarm_rule, side_of
 from hostelry.store.records import State
 
 

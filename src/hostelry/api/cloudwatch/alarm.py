@@ -14,9 +14,9 @@ from hostelry.domain.alarm import (
     alarm_arn,
 )
 from hostelry.domain.tags import MAX_TAGS
-from hostelry.scaling_policy.alarm_events import configured, new_status
-from hostelry.scaling_policy.alarm_target import TargetKind
-from hostelry.scaling_policy.composite import (
+from hostelry.scaling.decide.alarm_events import configured, new_status
+from hostelry.scaling.decide.alarm_target import TargetKind
+from hostelry.scaling.decide.composite import (
     Expression,
     RuleError,
     alarm_name,

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from hostelry.api.context import Params
 from hostelry.base.errors import validation_error
 from hostelry.domain.alarm import AlarmActions
-from hostelry.scaling_policy.alarm_target import TargetKind, target_kind
+from hostelry.scaling.decide.alarm_target import TargetKind, target_kind
 
 FIELDS = ("AlarmActions", "OKActions", "InsufficientDataActions")
 KNOWN = (

@@ -20,8 +20,8 @@ from hostelry.domain.alarm import (
 )
 from hostelry.domain.metric import MetricQuery, MetricStat
 from hostelry.metrics.series.statistic import is_simple
-from hostelry.scaling_policy.alarm_events import Alarm
-from hostelry.scaling_policy.composite import alarm_name, children, parse, suppression
+from hostelry.scaling.decide.alarm_events import Alarm
+from hostelry.scaling.decide.composite import alarm_name, children, parse, suppression
 
 PAGE_SIZE = 50
 FILTERS = (

@@ -7,7 +7,7 @@ from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.page import PageTokens, page_of
 from hostelry.api.refusals import refuse_fields
 from hostelry.domain.alarm import METRIC_ALARM, AlarmHistory, AlarmHistoryItem
-from hostelry.scaling_policy.composite import alarm_name
+from hostelry.scaling.decide.composite import alarm_name
 from hostelry.store.alarm_log import histories as all_histories
 
 PAGE_SIZE = 100

@@ -9,8 +9,8 @@ from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.tags import write_tags
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.alarm import AlarmState, CompositeAlarm, MetricAlarm
-from hostelry.scaling_policy.alarm_events import Alarm, configured, moved, transition
-from hostelry.scaling_policy.composite import children, parse
+from hostelry.scaling.decide.alarm_events import Alarm, configured, moved, transition
+from hostelry.scaling.decide.composite import children, parse
 from hostelry.store.alarm_log import append_history
 from hostelry.store.records import Records, Versioned
 

@@ -6,7 +6,7 @@ from hostelry.api.tags import read_tags, tag_list, tags_of, tags_without, write_
 from hostelry.base.errors import ServiceError
 from hostelry.domain.alarm import alarm_arn
 from hostelry.domain.dashboard import dashboard_arn, everywhere
-from hostelry.scaling_policy.composite import alarm_name
+from hostelry.scaling.decide.composite import alarm_name
 
 
 def list_tags_for_resource(context: CallContext, params: Params) -> Result:

@@ -22,7 +22,7 @@ from hostelry.api.sns.subscription_attributes import checked_attributes
 from hostelry.base.errors import ServiceError
 from hostelry.domain.topic import Subscription, SubscriptionProtocol
 from hostelry.messaging.line_files import is_file_name
-from hostelry.scaling_policy.alarm_target import TargetKind, target_kind
+from hostelry.scaling.decide.alarm_target import TargetKind, target_kind
 from hostelry.store.records import Versioned
 
 MAX_SUBSCRIPTIONS = 1000  # of a topic

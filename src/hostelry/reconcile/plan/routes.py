@@ -52,7 +52,7 @@ from hostelry.reconcile.plan.variant_routes import (
     variant_routes,
     waiting_for,
 )
-from hostelry.scaling_policy.wake import wakeable
+from hostelry.scaling.decide.wake import wakeable
 
 FAILED = ComponentStatus.FAILED
 

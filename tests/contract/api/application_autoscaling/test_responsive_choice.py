@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from hostelry.autoscaler.responsive_targets import responsive_targets
 from hostelry.domain.scope import Scope
+from hostelry.scaling.loop.responsive_targets import responsive_targets
 from hostelry.store.records import State
 
 Call = Callable[..., dict[str, Any]]

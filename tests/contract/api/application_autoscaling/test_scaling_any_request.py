@@ -16,7 +16,7 @@ from hostelry.domain.component import ComponentStatus
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
 from hostelry.metrics.series.store import MemoryMetrics
-from hostelry.scaling_policy.schedule import due, next_due
+from hostelry.scaling.decide.schedule import due, next_due
 from hostelry.store.memory import MemoryStore
 from hostelry.store.records import State, open_state
 

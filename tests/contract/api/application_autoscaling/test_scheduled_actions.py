@@ -12,7 +12,7 @@ import pytest
 from hostelry.base.clock import ManualClock
 from hostelry.domain.scaling import ScheduledAction
 from hostelry.domain.scope import Scope
-from hostelry.scaling_policy.schedule import due
+from hostelry.scaling.decide.schedule import due
 from hostelry.store.records import State
 
 Call = Callable[..., dict[str, Any]]

@@ -8,13 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.autoscaler.alarm_rig import Web
-from tests.unit.autoscaler.scaling_town import FakeLoads
+from tests.unit.scaling.loop.alarm_rig import Web
+from tests.unit.scaling.loop.scaling_town import FakeLoads
 
-from hostelry.autoscaler.alarm_actions import AlarmActionDeps
-from hostelry.autoscaler.alarm_addresses import Addresses
-from hostelry.autoscaler.alarm_watch import AlarmWatch, AlarmWatchDeps
-from hostelry.autoscaler.scaler import ScalerDeps, TargetScaler
 from hostelry.base.clock import ManualClock
 from hostelry.domain.copy import CopyPhase
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
@@ -29,6 +25,10 @@ from hostelry.metrics.sagemaker.census import (
 )
 from hostelry.metrics.sagemaker.publication import Publication
 from hostelry.metrics.series.store import MemoryMetrics
+from hostelry.scaling.loop.alarm_actions import AlarmActionDeps
+from hostelry.scaling.loop.alarm_addresses import Addresses
+from hostelry.scaling.loop.alarm_watch import AlarmWatch, AlarmWatchDeps
+from hostelry.scaling.loop.scaler import ScalerDeps, TargetScaler
 from hostelry.store.records import State
 
 Client = Callable[[str], Any]

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 from hostelry.api.context import CallContext
 from hostelry.api.operations import perform
-from hostelry.autoscaler.alarm_actions import AlarmActionDeps
-from hostelry.autoscaler.alarm_addresses import Addresses
-from hostelry.autoscaler.alarm_watch import AlarmWatch, AlarmWatchDeps
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.domain.load import Wake
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
 from hostelry.metrics.series.store import MemoryMetrics
-from hostelry.scaling_policy.request import Proposal, Trigger
+from hostelry.scaling.decide.request import Proposal, Trigger
+from hostelry.scaling.loop.alarm_actions import AlarmActionDeps
+from hostelry.scaling.loop.alarm_addresses import Addresses
+from hostelry.scaling.loop.alarm_watch import AlarmWatch, AlarmWatchDeps
 from hostelry.store.memory import MemoryStore
 from hostelry.store.records import State, open_state
 

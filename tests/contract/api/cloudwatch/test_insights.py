@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from hostelry.autoscaler.alarm_look import look_at
 from hostelry.base.clock import ManualClock
 from hostelry.domain.alarm import AlarmState
 from hostelry.domain.scope import Scope
 from hostelry.metrics.series.store import MemoryMetrics
+from hostelry.scaling.loop.alarm_look import look_at
 from hostelry.store.records import State
 
 M0 = 1_700_000_040

@@ -1,0 +1,1 @@
+"""Scaling: `decide` (pure) says what capacity should be, `loop` reads, decides and acts."""

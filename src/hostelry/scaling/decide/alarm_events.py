@@ -1,0 +1,141 @@
+"""Events of an alarm: its next status, and the items of its history.
+
+Source: DescribeAlarmHistory in the CloudWatch API reference; HistoryData as AWS's own alarms have
+it.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hostelry.domain.alarm import (
+    COMPOSITE_ALARM,
+    METRIC_ALARM,
+    AlarmHistoryItem,
+    AlarmState,
+    AlarmStatus,
+    CompositeAlarm,
+    MetricAlarm,
+)
+from hostelry.scaling.decide.alarm_reasons import dense
+
+Alarm = MetricAlarm | CompositeAlarm
+
+MAX_SUMMARY = 255
+MAX_DATA = 4095
+KEPT_ITEMS = 100
+KEPT_S = 30 * 86_400.0
+
+
+def new_status(now: float) -> AlarmStatus:
+    """The status of an alarm that was just made."""
+    return AlarmStatus(updated_at=now, transitioned_at=now, acted_at=now)
+
+
+def moved(
+    status: AlarmStatus, state: AlarmState, reason: str, reason_data: str | None, now: float
+) -> AlarmStatus:
+    """The status with another state or reason; the actions of another state are pending."""
+    after = replace(status, state=state, reason=reason, reason_data=reason_data, updated_at=now)
+    if state is status.state:
+        return after
+    return replace(after, transitioned_at=now, acted_at=None, previous=status.state)
+
+
+def is_pending(alarm: Alarm) -> bool:
+    """Whether the actions of the state that the alarm is in have still to be done."""
+    status = alarm.status
+    if status.acted_at is not None or status.previous is None:
+        return False
+    return alarm.actions.enabled and bool(alarm.actions.on(status.state))
+
+
+def alarm_type(alarm: Alarm) -> str:
+    """MetricAlarm or CompositeAlarm."""
+    return METRIC_ALARM if isinstance(alarm, MetricAlarm) else COMPOSITE_ALARM
+
+
+def configured(alarm: Alarm, kind: str, at: float) -> AlarmHistoryItem:
+    """A ConfigurationUpdate; `kind` is Create, Update or Delete."""
+    verb = {"Create": "created", "Update": "updated", "Delete": "deleted"}[kind]
+    content = {"version": "1.0", "type": kind}
+    given = {name[:1].lower() + name[1:]: value for name, value in alarm.given.items()}
+    return AlarmHistoryItem(
+        at=at,
+        alarm_name=alarm.name,
+        alarm_type=alarm_type(alarm),
+        kind="ConfigurationUpdate",
+        summary=_short(f'Alarm "{alarm.name}" {verb}'),
+        data=_fitting([{**content, f"{verb}Alarm": given}, content]),
+    )
+
+
+def transition(alarm: Alarm, before: AlarmStatus, at: float) -> AlarmHistoryItem:
+    """A StateUpdate: the alarm was in `before`, and is in its status now."""
+    states = (before, alarm.status)
+    variants = [
+        {
+            "version": "1.0",
+            "oldState": _state(states[0], with_data=with_old),
+            "newState": _state(states[1], with_data=with_new),
+        }
+        for with_old, with_new in ((True, True), (False, True), (False, False))
+    ]
+    return AlarmHistoryItem(
+        at=at,
+        alarm_name=alarm.name,
+        alarm_type=alarm_type(alarm),
+        kind="StateUpdate",
+        summary=f"Alarm updated from {before.state.value} to {alarm.status.state.value}",
+        data=_fitting(variants),
+    )
+
+
+def action_done(alarm: Alarm, action: str, problem: str | None, at: float) -> AlarmHistoryItem:
+    """An Action: done, or failed for a `problem`."""
+    content: dict[str, Any] = {
+        "actionState": "Succeeded" if problem is None else "Failed",
+        "notificationResource": action,
+        "stateValue": alarm.status.state.value,
+        "stateUpdateTimestamp": round(alarm.status.transitioned_at * 1000),
+        "error": problem,
+    }
+    done = "Successfully executed" if problem is None else "Failed to execute"
+    return AlarmHistoryItem(
+        at=at,
+        alarm_name=alarm.name,
+        alarm_type=alarm_type(alarm),
+        kind="Action",
+        summary=_short(f"{done} action {action}"),
+        data=_fitting([content]),
+    )
+
+
+def kept_items(items: Sequence[AlarmHistoryItem], now: float) -> tuple[AlarmHistoryItem, ...]:
+    """As much of a history, newest first, as is kept: items of 30 days, and the newest 100."""
+    return tuple(it for it in items if it.at > now - KEPT_S)[:KEPT_ITEMS]
+
+
+def _state(status: AlarmStatus, *, with_data: bool) -> Mapping[str, Any]:
+    members: dict[str, Any] = {"stateValue": status.state.value, "stateReason": status.reason}
+    if with_data and status.reason_data is not None:
+        members["stateReasonData"] = _read(status.reason_data)
+    return members
+
+
+def _read(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _fitting(variants: Sequence[Mapping[str, Any]]) -> str:
+    """The first of the variants that is short enough; the last one, cut, where none is."""
+    texts = [dense(it) for it in variants]
+    return next((it for it in texts if len(it) <= MAX_DATA), texts[-1][:MAX_DATA])
+
+
+def _short(summary: str) -> str:
+    return summary if len(summary) <= MAX_SUMMARY else summary[: MAX_SUMMARY - 3] + "..."

@@ -1,0 +1,278 @@
+"""The decision about one scalable target: a snapshot of all that is known in, a plan out.
+
+| request | capacity that is desired |
+| --- | --- |
+| trigger of an alarm | the combined votes of all policies and of the newest proposal |
+| proposal | its own, within the bounds; it lowers only where it `may_lower` and no policy tracks |
+| wake | enough copies for the requests that wait; only where a request may start one |
+| check of the bounds | the present one, moved inside them |
+
+A trigger or a proposal that would lower is vetoed while the target fares badly, or was woken a
+short time ago; both are subject to SuspendedState. Then:
+
+| resource | desired | plan |
+| --- | --- | --- |
+| missing, or ending | any | GONE: a failed activity, once |
+| there | the present one, and policies refused | REFUSE: an activity with NotScaledReasons |
+| there | the present one | NOTHING |
+| takes no such number now | another | POSTPONE: a refusal, and later the same request again |
+| takes it | another | SET |
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from hostelry.domain.at_zero import Wakeable
+from hostelry.domain.load import SecondLoad, Wake
+from hostelry.domain.scaling import ScalableTarget, ScalingPolicy, TargetTracking
+from hostelry.scaling.decide import activity_texts, wake
+from hostelry.scaling.decide.combine import CombinedDecision, combine, unless_suspended
+from hostelry.scaling.decide.decision import (
+    Capacity,
+    Decision,
+    LastAct,
+    LastActs,
+    Situation,
+)
+from hostelry.scaling.decide.guard import unless_vetoed, veto
+from hostelry.scaling.decide.last_acts import WAKE
+from hostelry.scaling.decide.load_signals import (
+    GUARD_WINDOW_S,
+    LOOK_BACK_S,
+    health_of,
+    is_over,
+    mean_service_s,
+    rose_at,
+)
+from hostelry.scaling.decide.request import BoundsCheck, Proposal, Request, Trigger
+from hostelry.scaling.decide.resource import Resource
+from hostelry.scaling.decide.votes import proposal_vote, votes_of
+
+NO_TRIGGERS: Mapping[str, Trigger] = {}
+NO_ACTS = LastActs()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetSnapshot:
+    """Everything that a decision about a target rests on, as of one instant.
+
+    `resource` is None where it does not exist (any more). `standing` has, by policy ARN, the
+    newest trigger of an alarm that is still in ALARM. `proposal` is one of the last `PROPOSAL_S`.
+    `woken` is the last wake. `seconds` is the load of the last `look_back_s`, oldest first.
+    `num_crashed` copies died by themselves in the guard's window; `had_two_fleets` is whether an
+    update's traffic shifted a moment ago. `pace` divides cooldowns.
+    """
+
+    target: ScalableTarget
+    resource: Resource | None
+    policies: Sequence[ScalingPolicy] = ()
+    standing: Mapping[str, Trigger] = field(default_factory=lambda: NO_TRIGGERS)
+    proposal: Proposal | None = None
+    acts: LastActs = NO_ACTS
+    woken: LastAct | None = None
+    seconds: Sequence[SecondLoad] = ()
+    num_crashed: int = 0
+    had_two_fleets: bool = False
+    pace: float = 1.0
+
+    @property
+    def tracking(self) -> list[TargetTracking]:
+        """The configurations of its target-tracking policies."""
+        return [it.tracking for it in self.policies if it.tracking is not None]
+
+
+class PlannedAction(Enum):
+    """The kind of a plan; the table above has when each is due."""
+
+    NOTHING = "nothing"
+    SET = "set the number"
+    REFUSE = "record why nothing is changed"
+    POSTPONE = "record that nothing can be changed now, and try again"
+    GONE = "record that the resource is gone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivityCause:
+    """An activity's Cause, the name of what decided it, and since when load was up."""
+
+    text: str
+    by: str
+    load_rose_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingPlan:
+    """What is to be done, and why; `decision` None where there was nothing to decide."""
+
+    action: PlannedAction
+    cause: ActivityCause
+    decision: Decision | None = None
+
+
+def decide(known: TargetSnapshot, request: Request, now: float) -> ScalingPlan:
+    """The plan for a request; its snapshot has the load that `look_back_s` asks for."""
+    cause, resource = cause_of(known, request), known.resource
+    if resource is None or resource.is_ending:
+        return ScalingPlan(action=PlannedAction.GONE, cause=cause)
+    found = _guarded(known, request, _desired(known, request, resource, now), resource, now)
+    if found is None:
+        return ScalingPlan(action=PlannedAction.NOTHING, cause=cause)
+    decision = found.decision
+    if decision.desired == resource.desired:
+        action = PlannedAction.REFUSE if decision.not_scaled else PlannedAction.NOTHING
+        return ScalingPlan(action=action, cause=cause, decision=decision)
+    if isinstance(request, Trigger) and decision.desired > resource.desired:
+        cause = replace(cause, load_rose_at=_rose_at(known, request, resource))
+    if found.by:
+        cause = replace(cause, by=found.by)
+    may = resource.may_become(decision.desired)
+    action = PlannedAction.SET if may else PlannedAction.POSTPONE
+    return ScalingPlan(action=action, cause=cause, decision=decision)
+
+
+def look_back_s(known: TargetSnapshot, request: Request, now: float) -> int:
+    """How many seconds of load `decide` needs beside `known`, which has none yet.
+
+    | request | seconds |
+    | --- | --- |
+    | wake: what a request takes | 600 |
+    | trigger that raises: when the load rose | 600 |
+    | trigger or proposal that lowers: health | 60 |
+    | anything else | 0 |
+
+    Most triggers are of idle targets and change nothing: they must not cost ten minutes of load.
+    """
+    resource = known.resource
+    if resource is None or resource.is_ending or isinstance(request, BoundsCheck):
+        return 0
+    if isinstance(request, Wake):
+        return LOOK_BACK_S
+    found = _desired(known, request, resource, now)
+    if found is None or found.decision.desired == resource.desired:
+        return 0
+    if found.decision.desired < resource.desired:
+        return GUARD_WINDOW_S
+    return LOOK_BACK_S if isinstance(request, Trigger) else 0
+
+
+def cause_of(known: TargetSnapshot, request: Request) -> ActivityCause:
+    """The cause of what a request leads to."""
+    match request:
+        case Trigger(alarm_name=alarm):
+            policy = _triggered(known, request)
+            name = "" if policy is None else policy.name
+            return ActivityCause(text=activity_texts.by_alarm(alarm, name), by=name)
+        case Proposal(by=by, decision=decision, load_rose_at=rose):
+            text = f"{by}: {decision.reason}"[: activity_texts.MAX_MESSAGE_CHARS]
+            return ActivityCause(text=text, by=by, load_rose_at=rose)
+        case Wake(held=held, at=at):
+            text = activity_texts.by_wake(held, known.target.resource_id)
+            return ActivityCause(text=text, by=WAKE, load_rose_at=at)
+        case BoundsCheck():
+            if known.resource is None or known.resource.is_ending:
+                return ActivityCause(text="bounds were set", by="")
+            text = activity_texts.by_bound(known.target, known.resource.desired)
+            return ActivityCause(text=text, by="")
+
+
+def _desired(
+    known: TargetSnapshot, request: Request, resource: Resource, now: float
+) -> CombinedDecision | None:
+    """The decision before the guard; None where there is nothing to decide."""
+    capacity = resource.capacity(known.target)
+    match request:
+        case Trigger():
+            at = Situation(capacity=capacity, acts=known.acts, now=now, pace=known.pace)
+            votes = votes_of(known.policies, known.standing, request, at)
+            if known.proposal is not None:
+                votes.append(proposal_vote(known.proposal, capacity))
+            return combine(votes, capacity)
+        case Proposal():
+            vote = proposal_vote(request, capacity)
+            if request.may_lower and not known.tracking:
+                return CombinedDecision(decision=vote.decision, by=request.by)
+            return combine([vote], capacity)
+        case Wake():
+            return _woken(known, request, capacity)
+        case BoundsCheck():
+            within = capacity.clamped(capacity.desired)
+            if within == capacity.desired:
+                return None
+            reason = f"{activity_texts.by_bound(known.target, capacity.desired)}."
+            return CombinedDecision(decision=Decision(desired=within, reason=reason))
+
+
+def _woken(known: TargetSnapshot, request: Wake, capacity: Capacity) -> CombinedDecision | None:
+    if wake.wakeable(known.target) is not Wakeable.YES:
+        return None
+    concurrent = (it for it in known.tracking if "ConcurrentRequests" in (it.predefined or ""))
+    waiting = wake.Waiting(
+        held=request.held,
+        service_s=mean_service_s(known.seconds),
+        at_once=max((it.target_value for it in concurrent), default=1.0),
+    )
+    return CombinedDecision(decision=wake.decide(waiting, capacity), by=WAKE)
+
+
+def _guarded(
+    known: TargetSnapshot,
+    request: Request,
+    found: CombinedDecision | None,
+    resource: Resource,
+    now: float,
+) -> CombinedDecision | None:
+    """`found`, or the present number where the target's health, a wake or suspension forbids it.
+
+    Wakes only raise, and no suspension holds up the bounds.
+    """
+    if found is None or not isinstance(request, Trigger | Proposal):
+        return found
+    capacity = resource.capacity(known.target)
+    desired = found.decision.desired
+    if desired < capacity.desired:
+        # What is being updated is postponed, as AWS does, and comes here once it is settled.
+        had_two = known.had_two_fleets and resource.is_settled
+        health = health_of(known.seconds, known.num_crashed, had_two_fleets=had_two)
+        reason = veto(health) or wake.keeps_awake(
+            desired, known.woken, _cooldown_s(known, request), known.pace, now
+        )
+        found = unless_vetoed(found, capacity, reason)
+    return unless_suspended(found, capacity, known.target.suspended)
+
+
+def _cooldown_s(known: TargetSnapshot, request: Trigger | Proposal) -> float:
+    """The time for which the triggered policy leaves a change alone before it scales in."""
+    policy = _triggered(known, request) if isinstance(request, Trigger) else None
+    if policy is None:
+        return 0.0
+    if policy.tracking is not None:
+        return policy.tracking.scale_in_cooldown_s
+    return 0.0 if policy.stepping is None else policy.stepping.cooldown_s
+
+
+def _rose_at(known: TargetSnapshot, trigger: Trigger, resource: Resource) -> float | None:
+    """When the load left what the capacity carries; else the first of the alarm's last values over.
+
+    The metrics have one value for ten seconds or a minute, loads have one for each second.
+    """
+    policy = _triggered(known, trigger)
+    tracking = None if policy is None else policy.tracking
+    over = is_over(
+        None if tracking is None else tracking.predefined,
+        trigger.threshold if tracking is None else tracking.target_value,
+        resource.serving,
+    )
+    since = rose_at(known.seconds, over)
+    if since is not None:
+        return since
+    first: float | None = None
+    for point in reversed(trigger.values):
+        if not point.value >= trigger.threshold:
+            break
+        first = point.at
+    return first
+
+
+def _triggered(known: TargetSnapshot, trigger: Trigger) -> ScalingPolicy | None:
+    return next((it for it in known.policies if it.arn == trigger.policy_arn), None)

@@ -1,0 +1,264 @@
+"""The responsive policy: one second's load in, a new state and sometimes a decision out.
+
+It acts when the load that is to be expected is more than the capacity carries, and when that is
+certain enough; a change of arrivals alone is no reason. It leaves scale-in to others, unless
+`scale_in_after_s` is set.
+
+| need | decision |
+| --- | --- |
+| a call waits too long (`too_old`) | more copies, at once, also during the warm-up |
+| arrivals rose for certain (`risen`) | copies for the new rate |
+| averages surely above capacity (`sustained`) | copies for them |
+| any of these, within `APART_S` of an act or with too many acts this minute | nothing |
+| any of these at the maximum | AlreadyAtMaxCapacity, once a minute |
+| none, `scale_in_after_s` of too little load | one copy less |
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from hostelry.domain.load import SecondLoad
+from hostelry.domain.scaling import NotScaled
+from hostelry.scaling.decide.decision import Capacity, Decision
+from hostelry.scaling.decide.responsive.change import WINDOWS_S, Rise, likeliest_rise
+from hostelry.scaling.decide.responsive.dispersion import after_gap, observed
+from hostelry.scaling.decide.responsive.doubt import doubted, on_trial
+from hostelry.scaling.decide.responsive.expected import expected_concurrency
+from hostelry.scaling.decide.responsive.limits import (
+    MINUTE_S,
+    acts_of_last_minute,
+    may_act,
+    within_limits,
+)
+from hostelry.scaling.decide.responsive.rates import Second, averaged, jumped
+from hostelry.scaling.decide.responsive.state import ResponsiveState
+from hostelry.scaling.decide.responsive.triggers import (
+    CapacityNeed,
+    carried,
+    copies_for,
+    idle_copies,
+    risen,
+    sustained,
+    too_old,
+)
+
+RECENT_S = 10  # a second that lies no further back was reported late, or twice
+MOST_TIMES = 1.5  # what an act covers: to so much a single wild second can move the base rate
+KEPT_S = 900.0  # as long as AWS's policies look back before they scale in
+NUM_COUNTS = WINDOWS_S[-1]
+KEEP_EVERY_S = 10  # a proposal is forgotten after PROPOSAL_S
+
+
+def step(
+    state: ResponsiveState, second_load: SecondLoad, capacity: Capacity, now: float
+) -> tuple[ResponsiveState, Decision | None]:
+    """The state after one more second of load, and what is to be done, if anything.
+
+    Seconds come in order; one that came before changes nothing, missing ones were not seen (they
+    are no zeros), and numbers that are none count as missing. `signal["rose_s_ago"]` of a decision
+    is how long before the end of this second the load rose.
+    """
+    known = learnt(state, second_load)
+    if known is state:
+        return state, None
+    rise = _rise(known, capacity)
+    need = _need(known, rise, second_load, capacity)
+    if need is None:
+        return _scaled_in(known, second_load, capacity)
+    return _scaled_out(known, need, second_load, capacity, now)
+
+
+def proposed(
+    state: ResponsiveState, load: SecondLoad, capacity: Capacity, now: float, *, is_tracked: bool
+) -> tuple[ResponsiveState, Decision | None, bool]:
+    """The state after one more second, what is to be proposed, and whether that may lower.
+
+    | `step` decides | `is_tracked` by target tracking | proposed |
+    | --- | --- | --- |
+    | more, or that it is full | either | that |
+    | less | no | that; it may lower |
+    | less | yes | nothing: target tracking scales in |
+    | nothing | either | each `KEEP_EVERY_S` what is still needed after an act |
+    """
+    after, decision = step(state, load, capacity, now)
+    if decision is None:
+        is_due = load.second % KEEP_EVERY_S == 0
+        return after, kept_up(after, capacity, now) if is_due else None, False
+    lowers = decision.desired < capacity.desired
+    return after, None if lowers and is_tracked else decision, lowers
+
+
+def expected(state: ResponsiveState) -> float:
+    """The concurrency that is to be expected from what is known, as it is published."""
+    return expected_concurrency(state.rates)
+
+
+def learnt(state: ResponsiveState, load: SecondLoad) -> ResponsiveState:
+    """The state with this second in it, and no thought of acting; the same where it is not new."""
+    numbers = (
+        *(load.arrivals, load.finished, load.service_s, load.in_flight_mean),
+        *(load.held, load.oldest_held_s),
+    )
+    if not all(0.0 <= it < math.inf for it in numbers):
+        return state
+    if state.second is not None and state.second - RECENT_S < load.second <= state.second:
+        return state
+    follows = state.second is None or load.second == state.second + 1
+    counts = state.counts if follows else ()
+    before = state.dispersion if follows else after_gap(state.dispersion)
+    second = Second(
+        arrivals=float(load.arrivals),
+        finished=float(load.finished),
+        service_s=load.service_s,
+        in_flight=load.in_flight_mean,
+    )
+    return ResponsiveState(
+        options=state.options,
+        second=load.second,
+        num_seconds=state.num_seconds + 1,
+        counts=(*counts[-NUM_COUNTS + 1 :], second.arrivals),
+        rates=averaged(state.rates, second, state.dispersion.index[0]),
+        dispersion=observed(before, second.arrivals),
+        doubt=doubted(state.doubt, second.arrivals, state.options.false_alarms_per_hour),
+        acts=state.acts,
+        reported_full_at=state.reported_full_at,
+        idle_since=state.idle_since,
+    )
+
+
+def kept_up(state: ResponsiveState, capacity: Capacity, now: float) -> Decision | None:
+    """The capacity still needed, for some time after an act; None: no opinion.
+
+    Proposed repeatedly against policies that scale in by averages which the load has outrun.
+    """
+    if not state.acts or now - state.acts[-1] > KEPT_S or not state.is_warm:
+        return None
+    concurrency = expected_concurrency(state.rates)
+    needed = capacity.clamped(math.ceil(concurrency / state.options.target - 1e-9))
+    if needed <= capacity.minimum:
+        return None
+    return Decision(
+        desired=min(needed, capacity.desired),
+        reason=f"{concurrency:.3g} calls at once are expected since the last scale-out",
+        signal={"expected_concurrency": concurrency, "target_per_copy": state.options.target},
+    )
+
+
+def _rise(state: ResponsiveState, capacity: Capacity) -> Rise | None:
+    service_s = state.rates.mean_service_s
+    if not state.is_warm or service_s <= 0.0 or not state.counts[-1]:
+        return None  # a second without arrivals never adds to the evidence
+    carried_per_s = carried(state.options, capacity) / service_s
+    return likeliest_rise(state.counts, state.rates, state.dispersion, carried_per_s)
+
+
+def _need(
+    state: ResponsiveState, rise: Rise | None, load: SecondLoad, capacity: Capacity
+) -> CapacityNeed | None:
+    need = too_old(load, state.options, capacity)
+    if need is not None or not state.is_warm:
+        return need
+    need = risen(rise, state, capacity)
+    if need is not None:
+        return need
+    return sustained(state, capacity)
+
+
+def _scaled_out(
+    state: ResponsiveState, need: CapacityNeed, load: SecondLoad, capacity: Capacity, now: float
+) -> tuple[ResponsiveState, Decision | None]:
+    options = state.options
+    acts = acts_of_last_minute(state.acts, now)
+    if not may_act(acts, options, now):
+        return state, None
+    asked = copies_for(need, options)
+    desired = within_limits(asked, capacity, options, load.oldest_held_s)
+    signal = {**_signal(state, load, capacity), **need.signal}
+    signal |= {"needed_concurrency": need.concurrency, "rose_s_ago": need.since_s}
+    if desired > capacity.desired:
+        armed = replace(_rearmed(state, need, desired), acts=(*acts, now), idle_since=None)
+        if not need.is_certain:
+            carried_per_s = carried(options, capacity) / state.rates.mean_service_s
+            armed = replace(armed, doubt=on_trial(state.doubt, carried_per_s, need.excess))
+        return armed, Decision(
+            desired=desired, reason=_reason(need, capacity, asked, desired), signal=signal
+        )
+    if asked <= capacity.desired or _reported_lately(state.reported_full_at, now):
+        return state, None
+    full = NotScaled(
+        code="AlreadyAtMaxCapacity",
+        max_capacity=capacity.maximum,
+        min_capacity=capacity.minimum,
+        current_capacity=capacity.desired,
+    )
+    reason = f"{need.reason}, but the maximum is {capacity.maximum}"
+    after = _rearmed(replace(state, reported_full_at=now), need, capacity.desired)
+    return after, Decision(
+        desired=capacity.desired, reason=reason, signal=signal, not_scaled=(full,)
+    )
+
+
+def _reported_lately(at: float | None, now: float) -> bool:
+    return at is not None and 0.0 <= now - at < MINUTE_S
+
+
+def _rearmed(state: ResponsiveState, need: CapacityNeed, copies: int) -> ResponsiveState:
+    """Ready for the next change: the new level is the base now, to be corrected by what comes."""
+    if need.per_s is None:
+        return state
+    covered_per_s = state.options.target * copies / state.rates.mean_service_s
+    level_per_s = min(need.per_s, MOST_TIMES * covered_per_s)
+    rates = jumped(state.rates, level_per_s, need.known_s)
+    return replace(state, rates=rates, counts=(), dispersion=after_gap(state.dispersion))
+
+
+def _scaled_in(
+    state: ResponsiveState, load: SecondLoad, capacity: Capacity
+) -> tuple[ResponsiveState, Decision | None]:
+    after_s = state.options.scale_in_after_s
+    if after_s is None or not state.is_warm:
+        return state, None
+    if load.held or not idle_copies(state, capacity):
+        return (state if state.idle_since is None else replace(state, idle_since=None)), None
+    since = load.second if state.idle_since is None else min(state.idle_since, load.second)
+    if load.second - since < after_s:
+        return replace(state, idle_since=since), None
+    fewer = capacity.clamped(capacity.desired - 1)
+    return replace(state, idle_since=load.second), Decision(
+        desired=fewer,
+        reason=f"{fewer} copies have been enough for {after_s:g} s",
+        signal=_signal(state, load, capacity),
+    )
+
+
+def _reason(need: CapacityNeed, capacity: Capacity, asked: int, desired: int) -> str:
+    per_copy = need.concurrency / max(capacity.desired, 1)
+    text = (
+        f"{need.reason}: {need.concurrency:.3g} calls at once are expected, {per_copy:.3g} per copy"
+    )
+    return (
+        text
+        if asked == desired
+        else f"{text}; {asked} copies would be needed, {desired} are allowed"
+    )
+
+
+def _signal(state: ResponsiveState, load: SecondLoad, capacity: Capacity) -> Mapping[str, float]:
+    rates, options = state.rates, state.options
+    return {
+        "arrivals_per_s": float(load.arrivals),
+        "base_per_s": rates.per_s,
+        "dispersion": state.dispersion.index[-1],
+        "service_s": rates.mean_service_s,
+        "expected_concurrency": expected_concurrency(rates),
+        "in_flight": load.in_flight_mean,
+        "held": float(load.held),
+        "oldest_held_s": load.oldest_held_s,
+        "target_per_copy": options.target,
+        "capacity": float(capacity.desired),
+        "serving": float(capacity.serving),
+        "threshold": state.threshold,
+        "deviations": state.deviations,
+        "false_alarms": float(state.doubt.num_false),
+    }

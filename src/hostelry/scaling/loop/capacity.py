@@ -1,0 +1,258 @@
+"""The desired number of a scalable target: read from the records, set by compare-and-set."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from hostelry.base.errors import Conflict, RetryableError, ServiceError, TerminalError
+from hostelry.domain.component import ComponentStatus, InferenceComponent
+from hostelry.domain.copy import InstanceState
+from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
+from hostelry.domain.load import LoadKey
+from hostelry.domain.resize import (
+    is_only_resized,
+    is_only_resizing,
+    with_active,
+    with_copies,
+    with_instances,
+    with_serverless,
+    with_variant,
+)
+from hostelry.domain.scaling import Dimension, ScalableTarget
+from hostelry.domain.scope import Scope
+from hostelry.domain.serverless import check_serverless
+from hostelry.domain.validation import MAX_COPIES, check_instance_count, check_limit
+from hostelry.scaling.decide.resource import Resource
+from hostelry.scaling.loop.groups import Grouping, Groups, Variant
+from hostelry.store.records import State, Versioned
+
+ATTEMPTS = 20  # reconcilers write beside us; each lost race means that one of them got on
+RefuseFewer = Callable[[Endpoint, Deployment], str | None]
+
+
+class Unscalable(RetryableError):  # noqa: N818 - AWS's own word
+    """The resource takes no other number now; it will once what is under way has ended."""
+
+
+class Gone(TerminalError):  # noqa: N818 - a fact, not a failure
+    """The resource does not exist any more."""
+
+
+def names_in(resource_id: str) -> tuple[str, ...]:
+    """The names in a ResourceId: (endpoint, variant), or (component,)."""
+    return tuple(resource_id.split("/")[1::2])
+
+
+def component_id(name: str) -> str:
+    """The ResourceId of an inference component."""
+    return f"inference-component/{name}"
+
+
+def variant_id(endpoint_name: str, variant_name: str) -> str:
+    """The ResourceId of a variant."""
+    return f"endpoint/{endpoint_name}/variant/{variant_name}"
+
+
+class Capacities:
+    """The numbers of every scalable target.
+
+    `refuse_fewer` says why an endpoint cannot have the (fewer) instances of a deployment, or None.
+    """
+
+    def __init__(self, state: State, refuse_fewer: RefuseFewer) -> None:
+        self._state = state
+        self._refuse_fewer = refuse_fewer
+        self._grouping = Grouping(state)
+
+    def groups(self) -> Groups:
+        """The records as they are now, for several calls of `find` in a row."""
+        return self._grouping.now()
+
+    def find(
+        self,
+        scope: Scope,
+        resource_id: str,
+        dimension: Dimension,
+        groups: Groups | None = None,
+    ) -> Resource | None:
+        """What the number belongs to; None where it does not exist (any more)."""
+        groups = groups or self.groups()
+        names = names_in(resource_id)
+        if dimension is Dimension.COPIES and len(names) == 1:
+            component = groups.components.get((scope, names[0]))
+            if component is None or component.spec is None:
+                return None
+            return of_component(component, groups)
+        if dimension is not Dimension.COPIES and len(names) == 2:
+            endpoint = groups.endpoints.get((scope, names[0]))
+            desired = None if endpoint is None else variant_in(endpoint, names[1])
+            if endpoint is None or desired is None:
+                return None
+            is_serverless = desired.serverless is not None
+            if is_serverless is not (dimension is Dimension.PROVISIONED_CONCURRENCY):
+                return None
+            return of_variant(endpoint, desired, groups)
+        return None
+
+    def set(self, target: ScalableTarget, desired: int, now: float) -> None:
+        """Write the number; on return it is durable.
+
+        Raises Gone where there is nothing to scale, Unscalable where it may work later, and
+        TerminalError where such a number is never possible.
+        """
+        change = {
+            Dimension.COPIES: self._set_copies,
+            Dimension.INSTANCES: self._set_instances,
+            Dimension.PROVISIONED_CONCURRENCY: self._set_provisioned,
+        }[target.dimension]
+        with self._state.writing:
+            for _ in range(ATTEMPTS - 1):
+                try:
+                    return change(target, desired, now)
+                except Conflict:
+                    continue
+            return change(target, desired, now)
+
+    def _set_copies(self, target: ScalableTarget, desired: int, now: float) -> None:
+        scope, (name, *_) = target.scope, names_in(target.resource_id)
+        found = self._state.components.get(scope, name)
+        if found is None or found.value.spec is None:
+            raise Gone(f"inference component {name} does not exist any more")
+        if found.value.desired_copies == desired:
+            return
+        now_there = of_component(found.value, self.groups())
+        self._check(now_there, desired, f"inference component {name}")
+        refused(lambda: check_limit("DesiredCopyCount", desired, MAX_COPIES))
+        variant = self._hosting(found)
+        after = with_copies(found.value, desired, variant.variant, now)
+        self._state.components.put(scope, name, after, expect=found.version)
+
+    def _set_instances(self, target: ScalableTarget, desired: int, now: float) -> None:
+        scope, (endpoint_name, variant_name, *_) = target.scope, names_in(target.resource_id)
+        found = self._state.endpoints.get(scope, endpoint_name)
+        before = None if found is None else variant_in(found.value, variant_name)
+        if found is None or before is None:
+            raise Gone(f"endpoint {endpoint_name} has no variant {variant_name} any more")
+        if before.desired_instance_count == desired:
+            return
+        now_there = of_variant(found.value, before, self.groups())
+        self._check(now_there, desired, f"endpoint {endpoint_name}")
+        least = found.value.active.config.least_instances
+        refused(lambda: check_instance_count(before.variant, desired, least))
+        active = with_instances(found.value.active, variant_name, desired)
+        if desired < before.desired_instance_count:
+            reason = self._refuse_fewer(found.value, active)
+            if reason is not None:
+                raise Unscalable(reason)
+        after = with_active(found.value, active, now)
+        self._state.endpoints.put(scope, endpoint_name, after, expect=found.version)
+
+    def _set_provisioned(self, target: ScalableTarget, desired: int, now: float) -> None:
+        scope, (endpoint_name, variant_name, *_) = target.scope, names_in(target.resource_id)
+        found = self._state.endpoints.get(scope, endpoint_name)
+        before = None if found is None else variant_in(found.value, variant_name)
+        config = None if before is None else before.serverless
+        if found is None or before is None or config is None:
+            raise Gone(
+                f"endpoint {endpoint_name} has no serverless variant {variant_name} any more"
+            )
+        if config.provisioned_concurrency == desired:
+            return
+        now_there = of_variant(found.value, before, self.groups())
+        self._check(now_there, desired, f"endpoint {endpoint_name}")
+        wanted = replace(config, provisioned_concurrency=desired)
+        refused(lambda: check_serverless(wanted, f"variant {variant_name}"))
+        active = with_variant(found.value.active, with_serverless(before, wanted))
+        after = with_active(found.value, active, now)
+        self._state.endpoints.put(scope, endpoint_name, after, expect=found.version)
+
+    def _check(self, resource: Resource, desired: int, what: str) -> None:
+        if resource.is_ending:
+            raise Gone(f"{what} is {resource.status}")
+        if not resource.may_become(desired):
+            raise Unscalable(
+                f"{what} is {resource.status}: it takes {desired} once it is InService"
+            )
+
+    def _hosting(self, found: Versioned[InferenceComponent]) -> EndpointVariant:
+        component = found.value
+        endpoint = self._state.endpoints.get(component.scope, component.endpoint_name)
+        variant = None if endpoint is None else variant_in(endpoint.value, component.variant_name)
+        if variant is None:
+            raise Gone(f"endpoint {component.endpoint_name} does not exist any more")
+        return variant
+
+
+def of_component(component: InferenceComponent, groups: Groups) -> Resource:
+    """What a component's number of copies belongs to."""
+    name = (component.scope, component.name)
+    mine = groups.copies.get(name, ())
+    return Resource(
+        keys=tuple(key_of(it) for it in (component, *groups.adapters.get(name, ()))),
+        desired=component.desired_copies,
+        serving=sum(it.serves for it in mine),
+        status=component.status.value,
+        is_settled=component.status is ComponentStatus.IN_SERVICE,
+        may_grow=is_only_resizing(component),
+        is_ending=component.status in (ComponentStatus.DELETING, ComponentStatus.FAILED),
+        problem=component.failure_reason or component.placement_note,
+        copies=tuple(mine),
+        created_at=component.created_at,
+    )
+
+
+def of_variant(endpoint: Endpoint, desired: EndpointVariant, groups: Groups) -> Resource:
+    """What a variant's number of instances, or of provisioned environments, belongs to."""
+    place = (endpoint.scope, endpoint.name, desired.variant.name)
+    copies = groups.copies_on.get(place, ())
+    generation = endpoint.active.generation
+    current = [it for it in groups.instances.get(place, ()) if it.generation == generation]
+    running = {it.id for it in current if it.state is InstanceState.RUNNING}
+    if desired.model is not None:
+        running &= {it.instance_id for it in copies if it.serves}
+    count, serving, config = desired.desired_instance_count, len(running), desired.serverless
+    if config is not None:
+        count = config.provisioned_concurrency
+        serving = sum(it.serves and it.generation == generation for it in copies)
+    return Resource(
+        keys=keys_on(desired, place, groups),
+        desired=count,
+        serving=serving,
+        status=endpoint.status.value,
+        is_settled=endpoint.status is EndpointStatus.IN_SERVICE,
+        may_grow=is_only_resized(endpoint),
+        is_ending=endpoint.status in (EndpointStatus.DELETING, EndpointStatus.FAILED),
+        problem=endpoint.failure_reason,
+        copies=tuple(copies),
+        created_at=endpoint.created_at,
+    )
+
+
+def keys_on(desired: EndpointVariant, place: Variant, groups: Groups) -> tuple[LoadKey, ...]:
+    """The names whose requests a variant carries: its model's, or those of its components."""
+    if desired.model is None:
+        return tuple(key_of(it) for it in groups.hosted.get(place, ()))
+    scope, endpoint_name, variant_name = place
+    return (LoadKey(scope=scope, endpoint_name=endpoint_name, variant_name=variant_name),)
+
+
+def key_of(component: InferenceComponent) -> LoadKey:
+    """The name that a component's requests are counted by."""
+    return LoadKey(
+        scope=component.scope,
+        endpoint_name=component.endpoint_name,
+        variant_name=component.variant_name,
+        component_name=component.name,
+    )
+
+
+def variant_in(endpoint: Endpoint, name: str) -> EndpointVariant | None:
+    """The variant of that name in the deployment that serves."""
+    return next((it for it in endpoint.active.variants if it.variant.name == name), None)
+
+
+def refused(check: Callable[[], None]) -> None:
+    """Run a check of `domain.validation`; raises TerminalError with what it says."""
+    try:
+        check()
+    except ServiceError as error:
+        raise TerminalError(error.message) from None

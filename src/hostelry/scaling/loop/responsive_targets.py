@@ -1,0 +1,180 @@
+"""Targets that chose the responsive policy, with their capacity, read from the records."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hostelry.domain.load import LoadKey
+from hostelry.domain.scaling import Dimension, ScalableTarget, ScalingPolicy
+from hostelry.domain.scope import Scope
+from hostelry.domain.transform_job import is_hidden
+from hostelry.scaling.decide.decision import Capacity
+from hostelry.scaling.decide.responsive.opt_in import RESPONSIVE_TAG, chosen, options_of_tracking
+from hostelry.scaling.decide.responsive.options import ResponsiveOptions
+from hostelry.scaling.loop.capacity import component_id, variant_id
+from hostelry.store.records import State
+
+Target = tuple[Scope, str, Dimension]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponsiveTarget:
+    """A target that is watched: what it chose, and its number with its bounds.
+
+    `is_tracked`: a target-tracking policy of AWS's sees to its scale-in.
+    """
+
+    resource_id: str
+    dimension: Dimension
+    options: ResponsiveOptions
+    capacity: Capacity
+    is_tracked: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponsiveTargets:
+    """Everything that chose the policy; `refused` says, by ARN, why it cannot have it."""
+
+    watched: Mapping[LoadKey, ResponsiveTarget] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Resource:
+    """What a tag or a policy may choose for; a variant has no `arn` and no tags of its own."""
+
+    key: LoadKey
+    arn: str
+    endpoint_arn: str
+    resource_id: str
+    dimension: Dimension
+    desired: int
+
+
+def responsive_targets(state: State) -> ResponsiveTargets:
+    """The targets as recorded now; one pass over each kind of record."""
+    targets = {_place(it.value): it.value for it in state.scalable_targets.list()}
+    policies: dict[Target, list[ScalingPolicy]] = {}
+    for stored in state.scaling_policies.list():
+        policies.setdefault(_place(stored.value), []).append(stored.value)
+    tags = {it.value.arn: it.value.tags for it in state.tags.list()}
+    serving = _serving(state)
+    watched: dict[LoadKey, ResponsiveTarget] = {}
+    refused: dict[str, str] = {}
+    heeded: set[str] = set()
+    for resource in _resources(state):
+        key = resource.key
+        place = (key.scope, resource.resource_id, resource.dimension)
+        mine = policies.get(place, [])
+        own, endpoints = tags.get(resource.arn, {}), tags.get(resource.endpoint_arn, {})
+        try:
+            options = chosen(own, endpoints, _by_policy(mine, key))
+        except ValueError as error:
+            arn = resource.arn if RESPONSIVE_TAG in own else resource.endpoint_arn
+            refused[arn] = f"tag {RESPONSIVE_TAG} cannot be read: {error}"
+            continue
+        target = targets.get(place)
+        if options is None or target is None:
+            if options is not None and RESPONSIVE_TAG in own:
+                refused[resource.arn] = _unregistered(resource)
+            continue
+        heeded.add(resource.endpoint_arn)
+        watched[key] = ResponsiveTarget(
+            resource_id=resource.resource_id,
+            dimension=resource.dimension,
+            options=options,
+            capacity=_capacity(resource, target, serving.get(key, 0)),
+            is_tracked=any(it.tracking is not None for it in mine),
+        )
+    for resource in _resources(state):
+        arn = resource.endpoint_arn
+        if RESPONSIVE_TAG in tags.get(arn, {}) and arn not in heeded and arn not in refused:
+            refused[arn] = _unregistered(resource)
+    return ResponsiveTargets(watched=watched, refused=refused)
+
+
+def _by_policy(policies: list[ScalingPolicy], key: LoadKey) -> ResponsiveOptions | None:
+    found = [options_of_tracking(it.tracking, key) for it in policies if it.tracking is not None]
+    return min((it for it in found if it is not None), key=lambda it: it.target, default=None)
+
+
+def _capacity(resource: _Resource, target: ScalableTarget, serving: int) -> Capacity:
+    return Capacity(
+        desired=resource.desired,
+        serving=serving,
+        minimum=target.min_capacity,
+        maximum=resource.desired if target.suspended.scale_out else target.max_capacity,
+    )
+
+
+def _unregistered(resource: _Resource) -> str:
+    return (
+        f"nothing is scaled: no scalable target gives the bounds of {resource.resource_id}; "
+        f"call RegisterScalableTarget for {resource.dimension.value}"
+    )
+
+
+def _place(value: ScalableTarget | ScalingPolicy) -> Target:
+    return value.scope, value.resource_id, value.dimension
+
+
+def _resources(state: State) -> list[_Resource]:
+    found = []
+    endpoint_arns = {}
+    for stored in state.endpoints.list():
+        endpoint = stored.value
+        if is_hidden(endpoint.name):
+            continue  # a transform job says how many instances it has
+        endpoint_arns[endpoint.scope, endpoint.name] = endpoint.arn
+        for variant in endpoint.active.variants:
+            if variant.model is None or variant.serverless is not None:
+                continue  # what is scaled by load are its components, or its environments
+            name = variant.variant.name
+            found.append(
+                _Resource(
+                    key=LoadKey(
+                        scope=endpoint.scope, endpoint_name=endpoint.name, variant_name=name
+                    ),
+                    arn="",
+                    endpoint_arn=endpoint.arn,
+                    resource_id=variant_id(endpoint.name, name),
+                    dimension=Dimension.INSTANCES,
+                    desired=variant.desired_instance_count,
+                )
+            )
+    for stored_component in state.components.list():
+        component = stored_component.value
+        if component.spec is None:
+            continue  # an adapter is in its base's copies
+        found.append(
+            _Resource(
+                key=LoadKey(
+                    scope=component.scope,
+                    endpoint_name=component.endpoint_name,
+                    variant_name=component.variant_name,
+                    component_name=component.name,
+                ),
+                arn=component.arn,
+                endpoint_arn=endpoint_arns.get((component.scope, component.endpoint_name), ""),
+                resource_id=component_id(component.name),
+                dimension=Dimension.COPIES,
+                desired=component.desired_copies,
+            )
+        )
+    return found
+
+
+def _serving(state: State) -> dict[LoadKey, int]:
+    """How many copies of each component, or instances of each variant of models, serve."""
+    found: dict[LoadKey, set[str]] = {}
+    for stored in state.copies.list():
+        copy = stored.value
+        if copy.serves:
+            key = LoadKey(
+                scope=copy.scope,
+                endpoint_name=copy.endpoint_name,
+                variant_name=copy.variant_name,
+                component_name=copy.component_name,
+            )
+            place = copy.instance_id if copy.component_name is None else copy.spec.id
+            found.setdefault(key, set()).add(place)
+    return {key: len(places) for key, places in found.items()}

@@ -1,0 +1,319 @@
+"""Schedules on a virtual clock.
+
+Sources: CRON = "Cron expressions reference" in the Amazon EventBridge user guide; Q = Quartz's
+CronExpression; DST = "Schedule types" (Daylight savings time) in the EventBridge Scheduler user
+guide; API = PutScheduledAction in the Application Auto Scaling API reference.
+"""
+
+from dataclasses import replace
+from datetime import datetime, tzinfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hostelry.domain.scaling import Dimension, ScheduledAction
+from hostelry.domain.scope import Scope
+from hostelry.scaling.decide.schedule import (
+    Schedule,
+    Window,
+    due,
+    newest_fire,
+    next_due,
+    next_fire,
+    parse_schedule,
+    time_zone,
+)
+
+ALWAYS = Window(created_at=0.0)
+NEW_YORK = "America/New_York"  # forward on 2024-03-10 at 02:00, back on 2024-11-03 at 02:00
+LORD_HOWE = "Australia/Lord_Howe"  # by half an hour: forward on 2024-10-06 at 02:00
+APIA = "Pacific/Apia"  # had no 2011-12-30
+
+
+def at(text: str, zone: str = "UTC", fold: int = 0) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=time_zone(zone), fold=fold).timestamp()
+
+
+def local(instant: float | None, zone: str = "UTC") -> str | None:
+    if instant is None:
+        return None
+    return datetime.fromtimestamp(instant, time_zone(zone)).strftime("%Y-%m-%dT%H:%M:%S%z")
+
+
+def after(text: str, since: str, zone: str = "UTC") -> str | None:
+    found = next_fire(parse_schedule(text), time_zone(zone), at(since, zone), ALWAYS)
+    return None if found is None else (local(found, zone) or "")[:16]
+
+
+@pytest.mark.parametrize(
+    ("fields", "since", "fires"),
+    [
+        pytest.param("0 10 * * ? *", "2024-05-01T10:00", "2024-05-02T10:00", id="daily (CRON)"),
+        pytest.param("15 12 * * ? *", "2024-05-01T10:00", "2024-05-01T12:15", id="12:15 (CRON)"),
+        pytest.param("0 18 ? * MON-FRI *", "2024-05-03T18:00", "2024-05-06T18:00",
+            id="on working days (CRON)"),
+        pytest.param("0 8 1 * ? *", "2024-05-01T08:00", "2024-06-01T08:00", id="on the 1st (CRON)"),
+        pytest.param("0/15 * * * ? *", "2024-05-01T10:07", "2024-05-01T10:15",
+            id="every 15 minutes (CRON)"),
+        pytest.param("0/10 * ? * MON-FRI *", "2024-05-03T23:50", "2024-05-06T00:00",
+            id="every 10 minutes of working days (CRON)"),
+        pytest.param("0/5 8-17 ? * MON-FRI *", "2024-05-03T17:55", "2024-05-06T08:00",
+            id="every 5 minutes of working hours (CRON)"),
+        pytest.param("15 10 ? * 6L 2019-2022", "2019-01-01T00:00", "2019-01-25T10:15",
+            id="the last Friday (CRON)"),
+        pytest.param("15 10 ? * 6L 2019-2022", "2022-12-30T10:15", None, id="no such year follows"),
+        pytest.param("0 9 ? * 3#2 *", "2024-05-01T00:00", "2024-05-14T09:00",
+            id="the second Tuesday (CRON: 3#2)"),
+        pytest.param("0 9 ? * 2#5 *", "2024-05-01T00:00", "2024-07-29T09:00",
+            id="a fifth Monday: in months that have one"),
+        pytest.param("0 9 L * ? *", "2024-02-01T00:00", "2024-02-29T09:00", id="L, leap year"),
+        pytest.param("0 9 L-3 * ? *", "2024-02-01T00:00", "2024-02-26T09:00", id="3 before (Q)"),
+        pytest.param("0 9 LW * ? *", "2024-06-01T00:00", "2024-06-28T09:00",
+            id="the last weekday: June ends on a Sunday (Q)"),
+        pytest.param("0 9 15W * ? *", "2024-06-01T00:00", "2024-06-14T09:00",
+            id="nearest to Saturday the 15th is the Friday (CRON: W)"),
+        pytest.param("0 9 1W * ? *", "2024-06-01T00:00", "2024-06-03T09:00",
+            id="nearest to Saturday the 1st is Monday the 3rd, of the same month (Q)"),
+        pytest.param("0 9 31W * ? *", "2024-03-01T00:00", "2024-03-29T09:00",
+            id="nearest to Sunday the 31st is Friday the 29th, of the same month (Q)"),
+        pytest.param("0 9 31W * ? *", "2024-04-01T00:00", "2024-05-31T09:00", id="no 31st, no W"),
+        pytest.param("0 9 3W * ? *", "2024-03-01T00:00", "2024-03-04T09:00",
+            id="nearest to Sunday the 3rd is the Monday"),
+        pytest.param("0 0 29 2 ? *", "2024-03-01T00:00", "2028-02-29T00:00", id="leap days"),
+        pytest.param("0 0 29 2 ? *", "2096-03-01T00:00", "2104-02-29T00:00", id="2100 has none"),
+        pytest.param("0 0 31 FEB,APR ? *", "2024-01-01T00:00", None, id="a day that never comes"),
+        pytest.param("0 0 ? jan sun 2030", "2024-01-01T00:00", "2030-01-06T00:00", id="names"),
+        pytest.param("0 0 ? * FRI-MON *", "2024-05-07T00:00", "2024-05-10T00:00",
+            id="a range that wraps (Q)"),
+        pytest.param("0 22-2/2 * * ? *", "2024-05-01T22:00", "2024-05-02T00:00",
+            id="hours that wrap, by twos (Q)"),
+        pytest.param("0 0 ? * 1 *", "2024-05-01T00:00", "2024-05-05T00:00", id="1: Sunday (CRON)"),
+        pytest.param("0 0 ? * L *", "2024-05-01T00:00", "2024-05-04T00:00", id="L is Saturday (Q)"),
+        pytest.param("30 0 12 * * ? *", "2024-05-01T00:00", "2024-05-01T12:00",
+            id="seven fields: the seconds have no effect"),
+        pytest.param("0,30 9 1,15 * ? *", "2024-05-01T09:30", "2024-05-15T09:00", id="lists"),
+    ],
+)  # fmt: skip
+def test_cron(fields: str, since: str, fires: str | None) -> None:
+    assert after(f"cron({fields})", since) == fires
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        pytest.param("", "it must be at", id="nothing"),
+        pytest.param("every day", "it must be at", id="words"),
+        pytest.param("cron(0 9 * * ? *", "it must be at", id="no closing bracket"),
+        pytest.param("cron(0 9 * * *)", "6 fields", id="five fields, as crontab has them"),
+        pytest.param("cron(0 9 * * * *)", "exactly one of day-of-month", id="no ? (CRON)"),
+        pytest.param("cron(0 9 ? * ? *)", "exactly one of day-of-month", id="two ? (CRON)"),
+        pytest.param("cron(60 9 * * ? *)", "minutes '60' is not", id="minute 60"),
+        pytest.param("cron(0 24 * * ? *)", "hours '24' is not", id="hour 24"),
+        pytest.param("cron(0 9 0 * ? *)", "day-of-month '0' is not", id="day 0"),
+        pytest.param("cron(0 9 ? * 0 *)", "day-of-week '0' is not", id="weekday 0 (CRON: 1-7)"),
+        pytest.param("cron(0 9 ? * MOO *)", "nor one of SUN, MON", id="no weekday"),
+        pytest.param("cron(0 9 ? * 2#6 *)", "1 to 5 after the #", id="a sixth Monday"),
+        pytest.param("cron(0 9 * 13 ? *)", "month '13' is not", id="month 13"),
+        pytest.param("cron(0 9 * * ? 1969)", "year '1969' is not", id="before 1970 (CRON)"),
+        pytest.param("cron(0 9 * * ? 2030-2020)", "ends before it begins", id="years backwards"),
+        pytest.param("cron(0/0 9 * * ? *)", "above 0 after the slash", id="a step of nothing"),
+        pytest.param("cron(0/ 9 * * ? *)", "above 0 after the slash", id="no step"),
+        pytest.param("cron(0,, 9 * * ? *)", "minutes '' is not", id="an empty part"),
+        pytest.param("cron(1- 9 * * ? *)", "minutes '' is not", id="half a range"),
+        pytest.param("cron(٣ 9 * * ? *)", "is not a number", id="digits of another script"),
+        pytest.param("cron(x 0 9 * * ? *)", "seconds 'X' is not", id="seconds are checked"),
+        pytest.param("at(2024-05-01)", "yyyy-mm-ddThh:mm:ss", id="a date without time"),
+        pytest.param("at(2024-02-30T00:00:00)", "day", id="30 February"),
+        pytest.param("at(2024-05-01T10:00:00Z)", "yyyy-mm-ddThh:mm:ss", id="an offset"),
+        pytest.param("rate(0 minutes)", "whole number from 1", id="a rate of nothing"),
+        pytest.param("rate(5 seconds)", "minute(s), hour(s)", id="seconds (API)"),
+        pytest.param("rate(1.5 hours)", "whole number", id="a fraction"),
+        pytest.param("rate(99999999 days)", "whole number", id="longer than time"),
+        pytest.param("rate(minutes)", "whole number", id="no number"),
+    ],
+)
+def test_what_is_no_schedule(text: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        parse_schedule(text)
+    assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "Mars/Olympus", "America", "../../etc/passwd", "/etc/localtime", "UTC\x00", "x" * 5000],
+)
+def test_what_is_no_time_zone(name: str) -> None:
+    with pytest.raises(ValueError, match="IANA"):
+        time_zone(name)
+
+
+@pytest.mark.parametrize(
+    ("fields", "zone", "since", "fires"),
+    [
+        pytest.param("30 2 * * ? *", NEW_YORK, "2024-03-09T03:00", "2024-03-11T02:30",
+            id="a time that summer time leaves out is skipped (DST)"),
+        pytest.param("30 1 * * ? *", NEW_YORK, "2024-11-02T12:00", "2024-11-03T01:30",
+            id="a time that comes twice fires the first time (DST)"),
+        pytest.param("30 1 * * ? *", NEW_YORK, "2024-11-03T01:30", "2024-11-04T01:30",
+            id="a time that comes twice fires once (DST)"),
+        pytest.param("15 2 * * ? *", LORD_HOWE, "2024-10-05T12:00", "2024-10-07T02:15",
+            id="a gap of half an hour"),
+        pytest.param("0 9 * * ? *", APIA, "2011-12-29T09:00", "2011-12-31T09:00",
+            id="a day that was left out"),
+        pytest.param("0 9 * * ? *", NEW_YORK, "2024-03-09T09:00", "2024-03-10T09:00",
+            id="nine stays nine over the change"),
+        pytest.param("0 0 * * ? *", "Pacific/Kiritimati", "2024-05-01T00:00", "2024-05-02T00:00",
+            id="14 hours ahead of UTC"),
+    ],
+)  # fmt: skip
+def test_cron_in_time_zones(fields: str, zone: str, since: str, fires: str) -> None:
+    assert after(f"cron({fields})", since, zone) == fires
+
+
+def test_the_first_of_a_repeated_hour_is_meant() -> None:
+    found = next_fire(
+        parse_schedule("cron(30 1 * * ? *)"), time_zone(NEW_YORK), at("2024-11-03T00:00", NEW_YORK),
+        ALWAYS,
+    )  # fmt: skip
+    assert local(found, NEW_YORK) == "2024-11-03T01:30:00-0400"
+
+
+@pytest.mark.parametrize(
+    ("text", "zone", "fires"),
+    [
+        pytest.param("at(2024-05-01T10:00:00)", "UTC", "2024-05-01T10:00:00+0000", id="UTC (API)"),
+        pytest.param("at(2024-05-01T10:00:00)", NEW_YORK, "2024-05-01T10:00:00-0400", id="a zone"),
+        pytest.param("at(2024-03-10T02:30:00)", NEW_YORK, "2024-03-10T03:30:00-0400",
+            id="a time that is left out fires after the gap, for it has no second chance"),
+        pytest.param("at(2024-11-03T01:30:00)", NEW_YORK, "2024-11-03T01:30:00-0400",
+            id="a time that comes twice means the first"),
+    ],
+)  # fmt: skip
+def test_at_fires_once(text: str, zone: str, fires: str) -> None:
+    schedule, where = parse_schedule(text), time_zone(zone)
+    found = next_fire(schedule, where, at("2024-01-01T00:00"), ALWAYS)
+    assert found is not None
+    assert local(found, zone) == fires
+    assert next_fire(schedule, where, found, ALWAYS) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "window", "since", "fires"),
+    [
+        pytest.param("rate(5 minutes)", Window(created_at=1000.0), 1000.0, 1300.0,
+            id="a rate counts from its creation"),
+        pytest.param("rate(5 minutes)", Window(created_at=1000.0), 1300.0, 1600.0, id="and on"),
+        pytest.param("rate(1 hour)", Window(created_at=0.0, start_at=5000.0), 100.0, 5000.0,
+            id="a rate fires first at StartTime (API)"),
+        pytest.param("rate(1 hour)", Window(created_at=0.0, start_at=5000.0), 5000.0, 8600.0,
+            id="and from there on"),
+        pytest.param("rate(2 days)", Window(created_at=0.0, end_at=172800.0), 0.0, 172800.0,
+            id="EndTime itself still counts"),
+        pytest.param("rate(2 days)", Window(created_at=0.0, end_at=172799.0), 0.0, None,
+            id="nothing after EndTime (API)"),
+        pytest.param("cron(0 * * * ? *)", Window(created_at=0.0, start_at=7200.0), 0.0, 7200.0,
+            id="StartTime itself counts"),
+        pytest.param("cron(0 * * * ? *)", Window(created_at=0.0, start_at=7201.0), 0.0, 10800.0,
+            id="nothing before StartTime (API)"),
+        pytest.param("cron(0 * * * ? *)", Window(created_at=0.0, end_at=3599.0), 0.0, None,
+            id="cron ends too"),
+        pytest.param("at(1970-01-01T01:00:00)", Window(created_at=0.0, end_at=10.0), 0.0, None,
+            id="at after EndTime never fires"),
+        pytest.param("cron(0 * * * ? *)", ALWAYS, 1e18, None, id="a clock beyond the calendar"),
+        pytest.param("cron(0 * * * ? *)", ALWAYS, -1e18, 3600.0, id="a clock before it"),
+    ],
+)  # fmt: skip
+def test_start_and_end(text: str, window: Window, since: float, fires: float | None) -> None:
+    assert next_fire(parse_schedule(text), time_zone("UTC"), since, window) == fires
+
+
+def action(schedule: str, zone: str = "UTC", **more: float) -> ScheduledAction:
+    put = ScheduledAction(
+        scope=Scope("123456789012", "us-west-2"),
+        name="n",
+        arn="arn",
+        resource_id="inference-component/c",
+        dimension=Dimension.COPIES,
+        schedule=schedule,
+        timezone=zone,
+        created_at=at("2024-05-01T00:30"),
+    )
+    return replace(put, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("of", "now", "fires"),
+    [
+        pytest.param(action("cron(0 * * * ? *)"), "2024-05-01T00:59", None, id="not yet"),
+        pytest.param(action("cron(0 * * * ? *)"), "2024-05-01T01:00", "2024-05-01T01:00", id="now"),
+        pytest.param(action("cron(0 * * * ? *)"), "2024-05-08T07:20", "2024-05-08T07:00",
+            id="after a week without control the newest missed one is made up for"),
+        pytest.param(action("cron(0 * * * ? *)", fired_at=at("2024-05-08T07:00")),
+            "2024-05-08T07:20", None, id="once"),
+        pytest.param(action("cron(0 * * * ? *)", fired_at=at("2024-05-08T07:00")),
+            "2024-05-08T06:20", None, id="a clock set back by an hour repeats nothing"),
+        pytest.param(action("cron(0 * * * ? *)", fired_at=at("2024-05-08T07:00")),
+            "2024-05-08T08:30", "2024-05-08T08:00", id="a clock set forward skips nothing"),
+        pytest.param(action("at(2024-05-01T00:00:00)"), "2024-05-01T01:00", None,
+            id="what lies before the creation was not missed"),
+        pytest.param(action("at(2024-05-01T02:00:00)"), "2024-05-09T00:00", "2024-05-01T02:00",
+            id="one that happens once is made up for, however late"),
+        pytest.param(action("at(2024-05-01T02:00:00)", fired_at=at("2024-05-01T02:00")),
+            "2024-05-09T00:00", None, id="and not twice"),
+        pytest.param(action("rate(1 hour)"), "2024-05-01T05:00", "2024-05-01T04:30", id="a rate"),
+        pytest.param(action("rate(1 hour)"), "2024-05-01T01:29", None, id="a rate's first"),
+        pytest.param(action("rate(1 hour)", start_at=at("2024-05-02T00:00")),
+            "2024-05-01T05:00", None, id="a rate before its StartTime"),
+        pytest.param(action("cron(0 * * * ? *)", end_at=at("2024-05-01T03:30")),
+            "2024-05-09T00:00", "2024-05-01T03:00", id="the last before EndTime is made up for"),
+        pytest.param(action("cron(0 * * * ? *)", start_at=at("2024-05-01T03:30")),
+            "2024-05-01T03:40", None, id="one before StartTime was not missed"),
+        pytest.param(action("cron(30 2 * * ? *)", NEW_YORK), "2024-05-01T07:00",
+            "2024-05-01T06:30", id="in its time zone"),
+        pytest.param(action("cron(0 0 30 2 ? *)"), "2199-01-01T00:00", None, id="never"),
+    ],
+)  # fmt: skip
+def test_what_is_due(of: ScheduledAction, now: str, fires: str | None) -> None:
+    found = due(of, at(now))
+    assert (local(found) or "")[:16] == (fires or "")
+
+
+def test_what_is_due_next() -> None:
+    hourly = action("cron(0 * * * ? *)")
+    assert next_due(hourly, at("2024-05-01T01:00")) == at("2024-05-01T02:00")
+    fired = replace(hourly, fired_at=at("2024-05-01T02:00"))
+    assert next_due(fired, at("2024-05-01T01:10")) == at("2024-05-01T03:00")
+
+
+SCHEDULES: st.SearchStrategy[Schedule] = st.sampled_from(
+    [
+        "cron(0/7 * * * ? *)", "cron(30 1,2 * * ? *)", "cron(0 3 ? * SUN#2 *)", "cron(0 3 L * ? *)",
+        "cron(59 23 31 12 ? *)", "at(2024-03-10T02:30:00)", "rate(7 hours)", "rate(1 minute)",
+    ]
+).map(parse_schedule)  # fmt: skip
+ZONES = st.sampled_from(["UTC", NEW_YORK, LORD_HOWE, APIA, "Asia/Kathmandu"]).map(time_zone)
+INSTANTS = st.floats(at("2011-12-01T00:00"), at("2026-01-01T00:00"))
+
+
+@given(SCHEDULES, ZONES, INSTANTS, st.floats(0, 400 * 86400))
+def test_the_newest_is_the_last_of_the_next_ones(
+    schedule: Schedule, zone: tzinfo, since: float, more: float
+) -> None:
+    window = Window(created_at=at("2011-11-01T00:00"))
+    newest = newest_fire(schedule, zone, since, since + more, window)
+    following = next_fire(schedule, zone, since, window)
+    if newest is None:
+        assert following is None or following > since + more
+        return
+    assert following is not None
+    assert since < following <= newest <= since + more
+    after_newest = next_fire(schedule, zone, newest, window)
+    assert after_newest is None or after_newest > since + more
+
+
+@given(SCHEDULES, ZONES, INSTANTS)
+def test_fires_are_later_and_by_the_minute(schedule: Schedule, zone: tzinfo, since: float) -> None:
+    window = Window(created_at=at("2011-11-01T00:00"))
+    found = next_fire(schedule, zone, since, window)
+    assert found is None or (found > since and found % 60 == 0)
