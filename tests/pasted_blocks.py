@@ -32,6 +32,7 @@ LEFT_OUT = {
         "pip install -c constraints.txt": INSTALLS,
     },
     "docs/backends.md": {"hostelry runtimes install vllm": INSTALLS, "OPTION_BACKEND=vllm": STAYS},
+    "docs/embeddings.md": {"curl": "needs a model that embeds"},
     "docs/graphs.md": {
         "hostelry exec -- python examples/graph/deploy.py": INSTALLS,
         "hostelry explain --graph wine": "needs the graph of the line above it",
@@ -62,7 +63,13 @@ INDENTED = {
 }
 # What the page's reader has done before its first block, apart from the README.
 BEFORE = {"docs/autoscaling.md": "hostelry scale chat --min 1 --max 1"}
-AFTER_README = ("docs/autoscaling.md", "docs/engine.md", "docs/traces.md")
+AFTER_README = (
+    "docs/autoscaling.md",
+    "docs/engine.md",
+    "docs/llm-scores.md",
+    "docs/tools.md",
+    "docs/traces.md",
+)
 
 
 @dataclass(frozen=True, slots=True)
