@@ -17,7 +17,7 @@ from tests.integration.predictive_rig import PredictiveServer, launched
 from tests.integration.virtual_environments import virtual_environment
 
 from hostelry.base.runtimes import runtime_python
-from hostelry.containers.predictive.worker.recordio import counted, framed
+from hostelry.containers.predictive.worker.recordio import frame, pack_field
 from hostelry.runtimes.recipes import folder_name
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -79,17 +79,19 @@ def as_libsvm(rows: list[list[float]]) -> bytes:
 def as_records(rows: list[list[float]]) -> bytes:
     """A dense record for each row."""
     features = (struct.pack(f"<{len(row)}d", *row) for row in rows)
-    values = (counted(3, counted(1, it)) for it in features)
-    return b"".join(framed(counted(1, counted(1, b"values") + counted(2, it))) for it in values)
+    values = (pack_field(3, pack_field(1, packed)) for packed in features)
+    entries = (pack_field(1, b"values") + pack_field(2, value) for value in values)
+    return b"".join(frame(pack_field(1, entry)) for entry in entries)
 
 
 def as_sparse_records(rows: list[list[float]]) -> bytes:
     """A record with the key of each value for each row."""
     found = b""
     for row in rows:
-        tensor = counted(1, struct.pack(f"<{len(row)}f", *row)) + counted(2, bytes(range(len(row))))
-        value = counted(2, tensor + counted(3, bytes([len(row)])))
-        found += framed(counted(1, counted(1, b"values") + counted(2, value)))
+        tensor = pack_field(1, struct.pack(f"<{len(row)}f", *row))
+        tensor += pack_field(2, bytes(range(len(row))))
+        value = pack_field(2, tensor + pack_field(3, bytes([len(row)])))
+        found += frame(pack_field(1, pack_field(1, b"values") + pack_field(2, value)))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Messages to and from the worker program; worker/frames.py has the format."""
+"""Messages to and from the worker program; worker/serving.py has the format."""
 
 import asyncio
 import struct

@@ -30,11 +30,11 @@ from hostelry.base.freed_memory import return_freed_memory
 from hostelry.base.json import decode
 from hostelry.base.proc import process_stat
 from hostelry.containers.predictive.worker.copy_process import (
-    become,
-    mark,
     redirect,
     show_command,
+    switch_user,
     take_environment,
+    write_marker,
 )
 from hostelry.fleet.launch.warm_messages import (
     ForkOrder,
@@ -242,7 +242,7 @@ class ForkedChild:
             os.umask(self.order.umask)
         redirect(self.order.log)
         take_environment(self.order.environment)
-        mark(self.order.marker, self.order.environment.get(self.order.marker, ""))
+        write_marker(self.order.marker, self.order.environment.get(self.order.marker, ""))
         show_command(self.order.argv)
         word = os.read(self.gate, 1)
         os.close(self.gate)
@@ -250,7 +250,7 @@ class ForkedChild:
             os._exit(EXIT_ABANDONED)
         # After the limits: setting those of another user's process takes one more privilege.
         if self.order.uid is not None and self.order.gid is not None:
-            become(self.order.uid, self.order.gid)
+            switch_user(self.order.uid, self.order.gid)
         for fd, number in zip(kept, self.order.fds, strict=True):
             os.dup2(fd, number)
             os.close(fd)

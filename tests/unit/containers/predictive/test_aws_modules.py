@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hostelry.containers.predictive.worker import aws_containers, aws_modules, recordio
-from hostelry.containers.predictive.worker.aws_containers import ScriptResponse
-from hostelry.containers.predictive.worker.model_serving import reply_of_flask
+from hostelry.containers.predictive.worker import aws_functions, aws_modules, recordio
+from hostelry.containers.predictive.worker.aws_functions import ScriptResponse
+from hostelry.containers.predictive.worker.model_serving import convert_flask_response
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +101,7 @@ def test_content_types_have_awss_names(module: str, names: dict[str, Any]) -> No
     ],
 )
 def test_csv_is_read_as_by_awss_encoders(text: Any, dtype: Any, expected: list[Any]) -> None:
-    assert aws_containers.csv_to_numpy(text, dtype).tolist() == expected
+    assert aws_functions.csv_to_numpy(text, dtype).tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -118,8 +118,8 @@ def test_csv_is_read_as_by_awss_encoders(text: Any, dtype: Any, expected: list[A
     ],
 )
 def test_csv_that_is_refused(text: str, dtype: Any, message: str) -> None:
-    with pytest.raises(aws_containers.ClientError, match=message):
-        aws_containers.csv_to_numpy(text, dtype)
+    with pytest.raises(aws_functions.ClientError, match=message):
+        aws_functions.csv_to_numpy(text, dtype)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_csv_that_is_refused(text: str, dtype: Any, message: str) -> None:
     ],
 )
 def test_csv_is_written_as_by_awss_encoders(values: Any, expected: str) -> None:
-    assert aws_containers.array_to_csv(values) == expected
+    assert aws_functions.array_to_csv(values) == expected
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_csv_is_written_as_by_awss_encoders(values: Any, expected: str) -> None:
     ],
 )  # fmt: skip
 def test_their_responses_are_answers(response: Any, expected: tuple[Any, ...]) -> None:
-    reply = reply_of_flask(response)
+    reply = convert_flask_response(response)
     assert (reply.status, reply.body, reply.content_type, reply.headers) == expected
 
 
@@ -169,11 +169,11 @@ class Sparse:
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
 def test_rows_are_written_as_records_that_can_be_read(dtype: str) -> None:
     rows = np.array([[1, 0, -3], [4, 5, 0]], dtype)
-    body = recordio.features_body(rows, np.array([7, 8], "float32"))
-    assert recordio.features_of(body).tolist() == rows.tolist()
+    body = recordio.encode_features(rows, np.array([7, 8], "float32"))
+    assert recordio.decode_features(body).tolist() == rows.tolist()
     assert struct.pack("<f", 8) in body
-    sparse = recordio.features_body(Sparse(rows))
-    read = [recordio.features_row(record) for record in recordio.records(sparse)]
+    sparse = recordio.encode_features(Sparse(rows))
+    read = [recordio.read_features(record) for record in recordio.read_records(sparse)]
     assert [it[0].tolist() for it in read] == [[1, -3], [4, 5]]
     assert [list(it[1]) for it in read] == [[0, 2], [0, 1]]
     assert [it[2] for it in read] == [3, 3]
@@ -181,4 +181,4 @@ def test_rows_are_written_as_records_that_can_be_read(dtype: str) -> None:
 
 def test_other_values_are_no_record() -> None:
     with pytest.raises(TypeError, match="the values are <U1; a record has float32"):
-        recordio.features_body(np.array([["a"]]))
+        recordio.encode_features(np.array([["a"]]))

@@ -10,39 +10,37 @@ import numpy as np
 import pytest
 
 from hostelry.containers.predictive.worker import (
-    codecs_beyond,
+    bodies,
+    default_tensorflow,
     default_xgboost,
     defaults,
     recordio,
-    tensorflow_rest,
-    xgboost_output,
 )
-from hostelry.containers.predictive.worker.codecs_beyond import ByMediaType, accepted_types
+from hostelry.containers.predictive.worker.bodies import ByMediaType, decode_text, parse_accept
 from hostelry.containers.predictive.worker.default_xgboost import (
     MODEL_PARAMETERS,
     NAME_LENGTH,
     Boosters,
-    older_settings,
+    read_binary_settings,
 )
-from hostelry.containers.predictive.worker.model_serving import without_folders
-from hostelry.containers.predictive.worker.recordio import counted, encoded, framed
-from hostelry.containers.predictive.worker.refusal import text_of
+from hostelry.containers.predictive.worker.model_serving import strip_folders
+from hostelry.containers.predictive.worker.recordio import frame, pack_field, pack_varint
 
 
 def test_an_error_keeps_the_systems_paths_and_loses_the_machines() -> None:
     text = "/home/me/model/code/x.py: /usr/bin/ffmpeg and /srv/python/lib/y are missing"
     folders = ["/home/me/model/code", "", "/srv/python/", "/usr", "/usr/local"]
     expected = "x.py: /usr/bin/ffmpeg and lib/y are missing"
-    assert without_folders(text, folders) == expected
+    assert strip_folders(text, folders) == expected
 
 
 F32, F64, I32 = 2, 3, 7
 
 
 def record(values: bytes, kind: int = F32, name: bytes = b"values") -> bytes:
-    """A framed record with one feature."""
-    value = counted(kind, counted(1, values))
-    return framed(counted(1, counted(1, name) + counted(2, value)))
+    """A frame record with one feature."""
+    value = pack_field(kind, pack_field(1, values))
+    return frame(pack_field(1, pack_field(1, name) + pack_field(2, value)))
 
 
 @pytest.mark.parametrize(
@@ -50,12 +48,14 @@ def record(values: bytes, kind: int = F32, name: bytes = b"values") -> bytes:
     [
         pytest.param(record(struct.pack("<3f", 1, 2, 3)), [[1, 2, 3]], id="32-bit floats"),
         pytest.param(record(struct.pack("<2d", 1, -2), F64), [[1, -2]], id="64-bit floats"),
-        pytest.param(record(encoded(7) + encoded((1 << 64) - 1), I32), [[7, -1]], id="integers"),
+        pytest.param(
+            record(pack_varint(7) + pack_varint((1 << 64) - 1), I32), [[7, -1]], id="integers"
+        ),
         pytest.param(record(struct.pack("<f", 1)) * 2, [[1], [1]], id="two records"),
     ],
 )
 def test_dense_records_are_an_array(body: bytes, expected: list[list[float]]) -> None:
-    assert recordio.features_of(body).tolist() == expected
+    assert recordio.decode_features(body).tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -66,9 +66,9 @@ def test_dense_records_are_an_array(body: bytes, expected: list[list[float]]) ->
         pytest.param(b"\0" * 8, "no magic number", id="another format"),
         pytest.param(struct.pack("<II", recordio.MAGIC, 1 << 31), "beyond the body",
                      id="a length beyond the body"),
-        pytest.param(framed(b"\x0a\x7f"), "longer than the record", id="a field beyond the record"),
-        pytest.param(framed(b"\xff" * 12), "cut in a number", id="an endless number"),
-        pytest.param(framed(b"\x0b"), "unknown kind", id="a kind that protobuf has not"),
+        pytest.param(frame(b"\x0a\x7f"), "longer than the record", id="a field beyond the record"),
+        pytest.param(frame(b"\xff" * 12), "cut in a number", id="an endless number"),
+        pytest.param(frame(b"\x0b"), "unknown kind", id="a kind that protobuf has not"),
         pytest.param(record(b"1234", name=b"others"), "no features with the name values",
                      id="another name"),
         pytest.param(record(b"1234", 9), "no tensor", id="bytes in place of a tensor"),
@@ -77,15 +77,17 @@ def test_dense_records_are_an_array(body: bytes, expected: list[list[float]]) ->
 )  # fmt: skip
 def test_damaged_records_are_refused(body: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        recordio.features_of(body)
+        recordio.decode_features(body)
 
 
 def test_answers_as_records_can_be_read() -> None:
-    (first, second) = recordio.records(recordio.labels_body([{"score": [0.5]}, {"score": [2.0]}]))
-    (number, entry), = recordio.fields(first)  # fmt: skip
-    pair = dict(recordio.fields(entry))
+    (first, second) = recordio.read_records(
+        recordio.encode_labels([{"score": [0.5]}, {"score": [2.0]}])
+    )
+    (number, entry), = recordio.read_fields(first)  # fmt: skip
+    pair = dict(recordio.read_fields(entry))
     assert (number, pair[1]) == (recordio.LABEL, b"score")
-    assert recordio.tensor(pair[2])[0].tolist() == [0.5]
+    assert recordio.read_tensor(pair[2])[0].tolist() == [0.5]
     assert second != first
 
 
@@ -99,7 +101,7 @@ def test_answers_as_records_can_be_read() -> None:
     ],
 )
 def test_xgboosts_scores(values: Any, kind: str, expected: bytes) -> None:
-    assert xgboost_output.encoded(xgboost_output.Scores(values, "", 0), kind) == expected
+    assert default_xgboost.encode_scores(default_xgboost.Scores(values, "", 0), kind) == expected
 
 
 @pytest.mark.parametrize(
@@ -115,19 +117,21 @@ def test_xgboosts_scores(values: Any, kind: str, expected: bytes) -> None:
                      id="text in libsvm"),
         pytest.param(default_xgboost.from_libsvm, "1 0:1\n1 -1:1", "line 2 has the index -1",
                      id="a negative index"),
-        pytest.param(recordio.features_of, record(b"1234") + framed(b"\x0a\x7f"), "record 2: ",
+        pytest.param(recordio.decode_features, record(b"1234") + frame(b"\x0a\x7f"), "record 2: ",
                      id="a damaged record"),
-        pytest.param(codecs_beyond.from_json_lines, "[1]\n\n[2", "line 3: Expecting",
+        pytest.param(bodies.decode_json_lines, "[1]\n\n[2", "line 3: Expecting",
                      id="half a JSON line"),
-        pytest.param(codecs_beyond.from_libsvm, "x\n0:1 1:b", "line 2: field 2 is '1:b'",
+        pytest.param(bodies.decode_libsvm, "x\n0:1 1:b", "line 2: field 2 is '1:b'",
                      id="text in another framework's libsvm"),
-        pytest.param(tensorflow_rest.as_predict_body, '{"a": 1}\n{', "line 2: Expecting",
+        pytest.param(default_tensorflow.to_predict_body, '{"a": 1}\n{', "line 2: Expecting",
                      id="TensorFlow's lines"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_body_names_its_record(read: Any, body: Any, message: str) -> None:
-    arguments = (body, "application/json") if read is tensorflow_rest.as_predict_body else (body,)
-    with pytest.raises((ValueError, tensorflow_rest.RestError)) as caught:
+    arguments = (
+        (body, "application/json") if read is default_tensorflow.to_predict_body else (body,)
+    )
+    with pytest.raises((ValueError, default_tensorflow.RestError)) as caught:
         read(*arguments)
     assert message in str(caught.value)
 
@@ -147,7 +151,7 @@ def test_what_is_wrong_with_a_body_names_its_record(read: Any, body: Any, messag
 def test_xgboosts_errors_say_what_is_wrong_not_where_in_its_sources(
     text: str, expected: str
 ) -> None:
-    assert default_xgboost.message_of(ValueError(text)) == expected
+    assert default_xgboost.get_message(ValueError(text)) == expected
 
 
 @pytest.mark.parametrize(
@@ -168,14 +172,14 @@ def test_xgboosts_other_servers_scores(
     monkeypatch: pytest.MonkeyPatch, variable: str, values: Any, kind: str, expected: bytes
 ) -> None:
     monkeypatch.setenv(f"SAGEMAKER_{variable}", "true")
-    assert xgboost_output.encoded(xgboost_output.Scores(values, "", 0), kind) == expected
+    assert default_xgboost.encode_scores(default_xgboost.Scores(values, "", 0), kind) == expected
 
 
 def test_many_models_have_no_selected_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SAGEMAKER_MULTI_MODEL", "true")
     monkeypatch.setenv("SAGEMAKER_INFERENCE_OUTPUT", "predicted_label")
-    scores = xgboost_output.Scores(np.array([0.75]), "binary:logistic", 0)
-    assert xgboost_output.encoded(scores, "application/json") == b"[0.75]"
+    scores = default_xgboost.Scores(np.array([0.75]), "binary:logistic", 0)
+    assert default_xgboost.encode_scores(scores, "application/json") == b"[0.75]"
     assert default_xgboost.XGBoostHandler().default_accept == "application/json"
 
 
@@ -192,8 +196,8 @@ def test_what_is_selected_of_xgboosts_answers(
 ) -> None:
     keys = ("predicted_label", "labels", "probability", "probabilities")
     monkeypatch.setenv("SAGEMAKER_INFERENCE_OUTPUT", ", ".join((*keys, "predicted_score")))
-    scores = xgboost_output.Scores(np.array([value]), objective, num_class)
-    (found,) = json.loads(xgboost_output.encoded(scores, "application/json"))["predictions"]
+    scores = default_xgboost.Scores(np.array([value]), objective, num_class)
+    (found,) = json.loads(default_xgboost.encode_scores(scores, "application/json"))["predictions"]
     assert tuple(found[key] for key in keys) == expected
     assert found["predicted_score"] != found["predicted_score"], "not a number: no regression"
 
@@ -212,7 +216,7 @@ def test_what_is_selected_of_xgboosts_answers(
     ],
 )  # fmt: skip
 def test_other_bodies_become_rows_of_the_rest_schema(text: str, kind: str, instances: Any) -> None:
-    assert json.loads(tensorflow_rest.as_predict_body(text, kind)) == {"instances": instances}
+    assert json.loads(default_tensorflow.to_predict_body(text, kind)) == {"instances": instances}
 
 
 SPECS = {"a": None, "b": None}
@@ -228,15 +232,15 @@ SPECS = {"a": None, "b": None}
     ],
 )
 def test_rows_that_no_signature_takes(instances: Any, message: str) -> None:
-    with pytest.raises(tensorflow_rest.RestError, match=message):
-        tensorflow_rest.columns_of(instances, SPECS)
+    with pytest.raises(default_tensorflow.RestError, match=message):
+        default_tensorflow.read_instances(instances, SPECS)
 
 
 def test_rows_become_columns() -> None:
     rows = [{"a": 1, "b": 2}, {"a": 3, "b": 4}]
-    assert tensorflow_rest.columns_of(rows, SPECS) == {"a": [1, 3], "b": [2, 4]}
-    assert tensorflow_rest.columns_of([1, 2], {"a": None}) == {"a": [1, 2]}
-    assert tensorflow_rest.columns_of([{"a": 1}], {"a": None}) == {"a": [1]}
+    assert default_tensorflow.read_instances(rows, SPECS) == {"a": [1, 3], "b": [2, 4]}
+    assert default_tensorflow.read_instances([1, 2], {"a": None}) == {"a": [1, 2]}
+    assert default_tensorflow.read_instances([{"a": 1}], {"a": None}) == {"a": [1]}
 
 
 class OldBooster:
@@ -277,7 +281,7 @@ def test_the_oldest_xgboosts_settings_are_in_the_binary_form(start: bytes) -> No
 @pytest.mark.parametrize("length", [0, 4, 100, 143])
 def test_a_binary_form_that_is_cut_off_is_refused(length: int) -> None:
     with pytest.raises(ValueError, match=f"has {length} bytes only"):
-        older_settings(OldestBooster().raw[:length])
+        read_binary_settings(OldestBooster().raw[:length])
 
 
 @pytest.mark.parametrize(
@@ -290,7 +294,7 @@ def test_a_binary_form_that_is_cut_off_is_refused(length: int) -> None:
     ],
 )
 def test_a_body_is_text_in_its_charset(body: bytes, content_type: str, expected: str) -> None:
-    assert text_of(body, content_type) == expected
+    assert decode_text(body, content_type) == expected
 
 
 def test_tables_of_content_types_know_parameters_and_any_case() -> None:
@@ -299,8 +303,8 @@ def test_tables_of_content_types_know_parameters_and_any_case() -> None:
     assert [table[it] for it in given] == [1, 1, 2]
     with pytest.raises(KeyError):
         table["text/plain; charset=utf-8"]
-    accept = "application/json; charset=utf-8, Text/CSV ,*/*"
-    assert accepted_types(accept, "a/b") == ["application/json", "text/csv", "a/b"]
+    accept = "text/plain; charset=utf-8, Text/CSV ,*/*"
+    assert parse_accept(accept) == ["text/plain", "text/csv", "application/json"]
 
 
 class Joblib:
@@ -335,6 +339,6 @@ def test_files_of_both_joblibs_are_read(
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     if expected is None:
         with pytest.raises(KeyError):
-            defaults.unpickled(path)
+            defaults.unpickle(path)
     else:
-        assert defaults.unpickled(path) == expected
+        assert defaults.unpickle(path) == expected

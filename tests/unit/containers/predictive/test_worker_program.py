@@ -10,8 +10,8 @@ import pytest
 
 from hostelry.containers.predictive import worker
 from hostelry.containers.predictive.batching import BatchLimits, wait_s
-from hostelry.containers.predictive.worker import batches, frames
-from hostelry.containers.predictive.worker.model_serving import as_bytes
+from hostelry.containers.predictive.worker import model_serving, serving
+from hostelry.containers.predictive.worker.model_serving import to_bytes
 
 FILES = sorted(Path(worker.__file__).parent.glob("*.py"))
 STANDARD = {
@@ -35,21 +35,21 @@ def test_it_is_python_3_7_of_the_standard_library_and_itself(file: Path) -> None
 def test_messages_arrive_whole_and_with_their_socket() -> None:
     here, there = socket.socketpair()
     with here, there:
-        frames.send(here, {"a": 1}, b"body")
-        frames.send(here, {"b": "ü"})
-        assert frames.receive(there) == ({"a": 1}, b"body")
-        assert frames.receive(there) == ({"b": "ü"}, b"")
+        serving.send(here, {"a": 1}, b"body")
+        serving.send(here, {"b": "ü"})
+        assert serving.receive(there) == ({"a": 1}, b"body")
+        assert serving.receive(there) == ({"b": "ü"}, b"")
         one, other = socket.socketpair()
         with one, other:
-            socket.send_fds(here, [frames.packed({"number": 3})], [other.fileno()])
-            head, (received,) = frames.receive_with_sockets(there)
+            socket.send_fds(here, [serving.pack_message({"number": 3})], [other.fileno()])
+            head, (received,) = serving.receive_with_sockets(there)
             assert head == {"number": 3}
             with received:
                 one.sendall(b"hello")
                 assert received.recv(5) == b"hello"
         here.close()
-        with pytest.raises(frames.ClosedError):
-            frames.receive(there)
+        with pytest.raises(serving.ClosedError):
+            serving.receive(there)
 
 
 def array(*rows: list[float]) -> Any:
@@ -68,9 +68,9 @@ def array(*rows: list[float]) -> Any:
 def test_inputs_are_joined_and_predictions_divided(
     parts: list[Any], predicted: Any, expected: list[Any]
 ) -> None:
-    rows = [batches.num_rows(it) for it in parts]
-    assert len(batches.joined(parts)) == sum(rows)
-    assert [list(it) for it in batches.split(predicted, rows)] == expected
+    rows = [model_serving.count_rows(it) for it in parts]
+    assert len(model_serving.join_inputs(parts)) == sum(rows)
+    assert [list(it) for it in model_serving.split_prediction(predicted, rows)] == expected
 
 
 @pytest.mark.parametrize(
@@ -89,11 +89,11 @@ def test_inputs_are_joined_and_predictions_divided(
 )
 def test_what_cannot_be_one_batch(parts: list[Any], predicted: Any) -> None:
     def divided() -> list[Any]:
-        rows = [batches.num_rows(it) for it in parts]
-        batches.joined(parts)
-        return batches.split(predicted, rows)
+        rows = [model_serving.count_rows(it) for it in parts]
+        model_serving.join_inputs(parts)
+        return model_serving.split_prediction(predicted, rows)
 
-    with pytest.raises(batches.NotBatchableError):
+    with pytest.raises(model_serving.NotBatchableError):
         divided()
 
 
@@ -105,12 +105,12 @@ def test_what_cannot_be_one_batch(parts: list[Any], predicted: Any) -> None:
     ],
 )
 def test_what_functions_may_answer(response: Any, expected: bytes) -> None:
-    assert as_bytes(response) == expected
+    assert to_bytes(response) == expected
 
 
 def test_what_they_may_not() -> None:
     with pytest.raises(TypeError, match="the answer is dict; output_fn and transform_fn must"):
-        as_bytes({"a": 1})
+        to_bytes({"a": 1})
 
 
 @pytest.mark.parametrize(

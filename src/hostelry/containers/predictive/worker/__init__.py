@@ -1,5 +1,5 @@
-"""The part that runs in a runtime's own interpreter: Python 3.7 syntax, standard library only.
+"""The part that runs in a runtime's interpreter: Python 3.7 syntax, standard library only.
 
-What it imports beyond that is what the runtime has: the framework and AWS's sagemaker-inference.
-Nothing else of our package is found there: worker/__main__.py sees to that.
+It also imports the runtime's framework and AWS's sagemaker-inference, by name. It cannot import
+the rest of the platform (see worker/__main__.py).
 """

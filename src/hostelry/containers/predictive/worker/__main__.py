@@ -11,12 +11,12 @@ PACKAGE = "hostelry.containers.predictive.worker"
 
 
 def show_own_package() -> None:
-    """Make the folder of this file importable by its name, and nothing else of ours.
+    """Make the folder of this file importable as PACKAGE, and nothing else of the platform.
 
     The packages above it are empty modules here.
     """
     folder = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [it for it in sys.path if os.path.abspath(it or os.curdir) != folder]
+    sys.path[:] = [path for path in sys.path if os.path.abspath(path or os.curdir) != folder]
     names = PACKAGE.split(".")
     for length in range(1, len(names) + 1):
         package = ModuleType(".".join(names[:length]))

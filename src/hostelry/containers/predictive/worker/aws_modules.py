@@ -1,9 +1,9 @@
 """The modules of AWS's images, importable by their names, over the functions of this server.
 
-Inference scripts that AWS publishes import them at their top. The packages themselves are model
-servers: they need Java, a compiler or another version of sagemaker-inference, and two are on no
-index. So the names that such scripts use are here. A package of that name in the runtime, in
-requirements.txt or in the model's own code comes first.
+Inference scripts that AWS publishes import them. The packages themselves are model servers: they
+need Java, a compiler or another version of sagemaker-inference, and two are on no index. Here are
+the names that such scripts use. A package of that name in the runtime, in requirements.txt or in
+the model's own code comes first.
 """
 
 from __future__ import annotations
@@ -15,28 +15,29 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-OURS = "hostelry.containers.predictive.worker."
+from hostelry.containers.predictive.worker import aws_functions
+
 CONTAINERS, XGBOOST = "sagemaker_containers", "sagemaker_xgboost_container"
 HUGGING_FACE = "sagemaker_huggingface_inference_toolkit"
 PYTORCH = "sagemaker_pytorch_serving_container"
-# The module here that has the names of each of AWS's: NAME:GROUP, see `names_of`.
+# The function that provides the names of each module.
 PROVIDED = {
-    f"{CONTAINERS}._content_types": "aws_containers:content_types",
-    f"{CONTAINERS}._encoders": "aws_containers:encoders",
-    f"{CONTAINERS}._env": "aws_containers:env",
-    f"{CONTAINERS}._errors": "aws_containers:errors",
-    f"{CONTAINERS}._transformer": "aws_containers:transformer",
-    f"{CONTAINERS}._worker": "aws_containers:worker",
-    f"{XGBOOST}.constants.xgb_content_types": "aws_xgboost:content_types",
-    f"{XGBOOST}.encoder": "aws_xgboost:encoder",
-    "sagemaker_algorithm_toolkit.exceptions": "aws_xgboost:exceptions",
-    f"{PYTORCH}.default_inference_handler": "aws_toolkits:pytorch",
-    f"{PYTORCH}.default_pytorch_inference_handler": "aws_toolkits:pytorch",
-    f"{HUGGING_FACE}.content_types": "aws_toolkits:content_types",
-    f"{HUGGING_FACE}.decoder_encoder": "aws_toolkits:decoder_encoder",
-    "mms.service": "aws_toolkits:mms",
+    f"{CONTAINERS}._content_types": aws_functions.provide_content_types,
+    f"{CONTAINERS}._encoders": aws_functions.provide_encoders,
+    f"{CONTAINERS}._env": aws_functions.provide_env,
+    f"{CONTAINERS}._errors": aws_functions.provide_errors,
+    f"{CONTAINERS}._transformer": aws_functions.provide_transformer,
+    f"{CONTAINERS}._worker": aws_functions.provide_worker,
+    f"{XGBOOST}.constants.xgb_content_types": aws_functions.provide_xgboost_types,
+    f"{XGBOOST}.encoder": aws_functions.provide_xgboost_encoder,
+    "sagemaker_algorithm_toolkit.exceptions": aws_functions.provide_xgboost_errors,
+    f"{PYTORCH}.default_inference_handler": aws_functions.provide_pytorch,
+    f"{PYTORCH}.default_pytorch_inference_handler": aws_functions.provide_pytorch,
+    f"{HUGGING_FACE}.content_types": aws_functions.provide_hugging_face_types,
+    f"{HUGGING_FACE}.decoder_encoder": aws_functions.provide_hugging_face_codecs,
+    "mms.service": aws_functions.provide_mms,
 }
-# What trains, or is AWS's server: it can be imported, and says so when it is used.
+# Modules for training or of AWS's server. They can be imported, and fail when they are used.
 ELSEWHERE = (
     *(
         f"{CONTAINERS}.{name}"
@@ -69,57 +70,51 @@ NAMES = frozenset(
 
 
 def install() -> None:
-    """Let these modules be found where no other finder has them."""
-    if not any(isinstance(each, AwsModules) for each in sys.meta_path):
+    """Make these modules importable if no other finder has them."""
+    if not any(isinstance(finder, AwsModules) for finder in sys.meta_path):
         sys.meta_path.append(AwsModules())
 
 
 class AwsModules(MetaPathFinder, Loader):
-    """Finds and makes the modules."""
+    """Finds and creates the modules."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """The module's spec; None for other names, and below a package that is really there."""
+        """The module's spec. None for other names and for parts of an installed package."""
         parent = sys.modules.get(fullname.rpartition(".")[0])
         if fullname not in NAMES or not (parent is None or isinstance(parent, AwsModule)):
             return None
-        has_parts = any(each.startswith(fullname + ".") for each in NAMES)
+        has_parts = any(name.startswith(fullname + ".") for name in NAMES)
         return ModuleSpec(fullname, self, is_package=has_parts)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """An empty module."""
+        """Create an empty module."""
         return AwsModule(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
         """Fill the module with its names."""
-        vars(module).update(names_of(module.__name__))
+        vars(module).update(get_names(module.__name__))
 
 
 class AwsModule(ModuleType):
-    """A module whose other names are functions that say that they are not here."""
+    """A module whose unknown names are functions that raise an error."""
 
     def __getattr__(self, name: str) -> Any:
-        """Raise AttributeError for Python's own names; otherwise a function that refuses."""
+        """A function that raises an error. Raises AttributeError for Python's own names."""
         if name.startswith("__"):
             raise AttributeError(name)
-        return refused(f"{self.__name__}.{name}")
+        return build_missing(f"{self.__name__}.{name}")
 
 
-def names_of(module: str) -> dict[str, Any]:
-    """What a module of AWS's has, by name."""
+def get_names(module: str) -> dict[str, Any]:
+    """The names of one of AWS's modules."""
     if module == FRAMEWORK:
-        parts = [each for each in NAMES if each.rpartition(".")[0] == CONTAINERS]
-        named = {each.rpartition(".")[2].lstrip("_"): each for each in parts}
-        return {
-            name: importlib.import_module(each) for name, each in named.items() if name != "beta"
-        }
-    file, _, group = PROVIDED.get(module, "").partition(":")
-    found: dict[str, Any] = {}
-    if file:
-        found = getattr(importlib.import_module(OURS + file), group)()
-    return found
+        parts = [name for name in NAMES if name.rpartition(".")[0] == CONTAINERS]
+        named = {name.rpartition(".")[2].lstrip("_"): name for name in parts}
+        return {name: importlib.import_module(it) for name, it in named.items() if name != "beta"}
+    return PROVIDED[module]() if module in PROVIDED else {}
 
 
-def refused(name: str) -> Any:
+def build_missing(name: str) -> Any:
     """A function that says why `name` cannot be called here."""
 
     def call(*_arguments: Any, **_named: Any) -> Any:

@@ -1,7 +1,7 @@
-"""A process that was forked for one copy becomes the copy's: in its folder, log and user.
+"""A fork becomes the process of one copy, with the copy's folder, log and user.
 
-A fork keeps the variables, the output and the user of the process that it was forked from. The
-same for forks of the platform's interpreter (fleet/launch/warm_process.py) and of a runtime's.
+A fork first has the variables, the output and the user of its parent. This serves forks of the
+platform's interpreter (fleet/launch/warm_process.py) and of a runtime's interpreter.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ ARGUMENTS_AT, ENVIRONMENT_AT = 48, 50  # the numbers of the fields in proc_pid_s
 
 
 def become_copy(copy: dict[str, Any], gate: socket.socket) -> bool:
-    """Become a process of the copy that an order describes; False where the agent is gone.
+    """Become a process of the copy that an order describes. False if the agent is gone.
 
-    It waits at the gate until the agent has set its limits: those of another user's process take
-    one more privilege.
+    The process waits at the gate until the agent has set its limits, before it changes its user:
+    the agent would need one more privilege to limit another user's process.
     """
     os.setsid()
     os.chdir(copy["folder"])
     redirect(copy["log"])
-    mark(copy["marker"], copy["copy_folder"])
+    write_marker(copy["marker"], copy["copy_folder"])
     with gate:
         if not gate.recv(1):
             return False
     if copy["uid"] is not None:
-        become(copy["uid"], copy["gid"])
+        switch_user(copy["uid"], copy["gid"])
     return True
 
 
 def take_environment(environment: dict[str, str]) -> None:
-    """Use these variables and no others."""
+    """Replace the environment."""
     os.environ.clear()
     os.environ.update(environment)
     tempfile.tempdir = None  # TMPDIR may have changed
 
 
-def become(uid: int, gid: int) -> None:
-    """Switch to the user for good, in that group only; raises OSError if the kernel refuses."""
+def switch_user(uid: int, gid: int) -> None:
+    """Switch to the user permanently, in that group only. Raises OSError if that is forbidden."""
     os.setgroups([])
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
     tempfile.tempdir = None  # TMPDIR has changed
-    # The kernel hides a process that changed its user from itself in /proc, unless it is dumpable.
+    # After the change of user a process cannot read itself in /proc, unless it is dumpable.
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
 
 
@@ -64,11 +64,11 @@ def redirect(log: str) -> None:
     os.close(sink)
 
 
-def mark(variable: str, folder: str) -> None:
+def write_marker(variable: str, folder: str) -> None:
     """Write `folder` into the space of the marker in this process's first environment.
 
-    /proc/PID/environ shows the memory that the program was started with, whatever os.environ holds
-    now. Agents find a copy's processes there (fleet/host/processes.py).
+    /proc/PID/environ shows the memory of the program's start, not os.environ. Agents find a copy's
+    processes there (fleet/host/processes.py).
     """
     with open("/proc/self/environ", "rb") as file:
         shown = file.read()
@@ -82,7 +82,7 @@ def mark(variable: str, folder: str) -> None:
 
 
 def show_command(argv: list[str] | tuple[str, ...]) -> None:
-    """Show `argv` as this process's command line in /proc, cut to the space of the first one."""
+    """Show `argv` as this process's command line in /proc, cut to the first command's space."""
     begin = memory_address(ARGUMENTS_AT)
     room = memory_address(ARGUMENTS_AT + 1) - begin
     shown = b"".join(os.fsencode(it) + b"\0" for it in argv)[: room - 1]
@@ -90,7 +90,7 @@ def show_command(argv: list[str] | tuple[str, ...]) -> None:
 
 
 def memory_address(field: int) -> int:
-    """An address in this process's memory, by its number in proc_pid_stat(5)."""
+    """An address in this process's memory, by the field's number in proc_pid_stat(5)."""
     with open("/proc/self/stat", "rb") as file:
-        # The command in parentheses may itself hold spaces and parentheses.
+        # The command in parentheses may contain spaces and parentheses.
         return int([b"", b"", b"", *file.read().rpartition(b")")[2].split()][field])

@@ -1,7 +1,7 @@
-"""Hugging Face without functions of its own: a pipeline of transformers.
+"""Default functions of Hugging Face models: a pipeline of transformers.
 
-The task is HF_TASK, else what the architecture in config.json is for. The model is the model
-folder, or HF_MODEL_ID (HF_MODEL_REVISION) of the hub. A body has `inputs`, and maybe `parameters`.
+The task is HF_TASK, or the one of the architecture in config.json. The model is the model folder,
+or HF_MODEL_ID (HF_MODEL_REVISION) of the hub. A body has `inputs` and optional `parameters`.
 """
 
 from __future__ import annotations
@@ -12,19 +12,21 @@ import importlib
 import io
 import json
 import os
-import sys
 from typing import Any
 
-from hostelry.containers.predictive.worker.refusal import (
+from hostelry.containers.predictive.worker.bodies import (
     BAD_REQUEST,
     BODY_ERRORS,
-    UNSUPPORTED_TYPE,
-    first_accepted,
+    CSV,
+    JSON,
+    NPY,
+    choose_accepted,
+    decode_npy,
     media_type,
     refusal,
+    to_text,
+    unsupported_type,
 )
-
-csv.field_size_limit(sys.maxsize)  # the body's limit bounds a cell
 
 TASKS = {
     "TapasForQuestionAnswering": "table-question-answering",
@@ -42,7 +44,6 @@ TASKS = {
     "ForObjectDetection": "object-detection",
     "ForCTC": "automatic-speech-recognition",
 }
-JSON, CSV, NPY = "application/json", "text/csv", "application/x-npy"
 IMAGES = ("image/jpeg", "image/png", "image/tiff", "image/bmp", "image/gif", "image/webp")
 AUDIO = ("audio/x-flac", "audio/mpeg", "audio/wave", "audio/ogg", "audio/x-audio")
 ACCEPTED = (JSON, CSV, NPY, "image/png", "image/jpeg", "image/webp", "image/bmp", "image/tiff")
@@ -55,7 +56,7 @@ class HuggingFaceHandler:
     """The functions of Hugging Face models."""
 
     def default_model_fn(self, model_dir: str, context: Any = None) -> Any:
-        """The pipeline of the model's task."""
+        """The pipeline for the model's task."""
         transformers = importlib.import_module("transformers")
         model, revision = os.environ.get("HF_MODEL_ID") or model_dir, None
         if model.startswith("/opt/ml/model"):
@@ -64,11 +65,11 @@ class HuggingFaceHandler:
             revision = os.environ.get("HF_MODEL_REVISION") or None
         trusted = os.environ.get("HF_TRUST_REMOTE_CODE", "").lower() in ("1", "true")
         return transformers.pipeline(
-            task=os.environ.get("HF_TASK") or task_of(model_dir),
+            task=os.environ.get("HF_TASK") or find_task(model_dir),
             model=model,
             revision=revision,
             device=0 if importlib.import_module("torch").cuda.is_available() else -1,
-            **({"trust_remote_code": True} if trusted else {}),  # which 4.12 does not know
+            **({"trust_remote_code": True} if trusted else {}),  # 4.12 has no such argument
         )
 
     def default_input_fn(self, input_data: Any, content_type: str, context: Any = None) -> Any:
@@ -76,20 +77,17 @@ class HuggingFaceHandler:
         kind = media_type(content_type)
         if kind == CSV and os.environ.get("HF_TASK") in NO_CSV:
             raise refusal(BAD_REQUEST, f"the task {os.environ['HF_TASK']} takes no {CSV}")
-        reader = reader_of(kind)
-        if reader is None:
+        read = find_reader(kind)
+        if read is None:
             known = ", ".join((JSON, CSV, NPY, *IMAGES, *AUDIO))
-            raise refusal(
-                UNSUPPORTED_TYPE,
-                f"the content type is {str(content_type)[:200]!r}; it must be one of {known}",
-            )
+            raise unsupported_type(content_type, f"one of {known}")
         try:
-            return reader(input_data)
+            return read(input_data)
         except (*BODY_ERRORS, OSError) as error:
             raise refusal(BAD_REQUEST, f"the body cannot be read as {kind}: {error}") from None
 
     def default_predict_fn(self, data: Any, model: Any, context: Any = None) -> Any:
-        """What the pipeline gives for the inputs."""
+        """The pipeline's result for the inputs."""
         inputs: Any = data
         parameters: Any = {}
         if isinstance(data, dict):
@@ -105,8 +103,8 @@ class HuggingFaceHandler:
             raise refusal(BAD_REQUEST, f"{type(error).__name__}: {error}") from error
 
     def default_output_fn(self, prediction: Any, accept: str, context: Any = None) -> Any:
-        """The prediction in the asked type, and the type."""
-        kind = first_accepted(accept, ACCEPTED)
+        """The prediction in the accepted type, and the type."""
+        kind = choose_accepted(accept, ACCEPTED)
         try:
             if kind == JSON:
                 return to_json(prediction), kind
@@ -120,8 +118,8 @@ class HuggingFaceHandler:
             raise refusal(BAD_REQUEST, f"the answer cannot be written as {kind}: {error}") from None
 
 
-def task_of(model_dir: str) -> str:
-    """The task of the architecture in config.json. Raises ValueError."""
+def find_task(model_dir: str) -> str:
+    """The task of the architecture in config.json. Raises ValueError if it is unknown."""
     try:
         with open(os.path.join(model_dir, "config.json"), encoding="utf-8") as file:
             architecture = str((json.load(file).get("architectures") or [""])[0])
@@ -135,8 +133,8 @@ def task_of(model_dir: str) -> str:
     )
 
 
-def reader_of(kind: str) -> Any:
-    """The function that reads a body of this type; None for an unknown one."""
+def find_reader(kind: str) -> Any:
+    """The function that reads a body of this type. None for an unknown type."""
     if kind in IMAGES or kind == "image/x-image":
         return from_image
     if kind in AUDIO:
@@ -151,8 +149,7 @@ def from_json(body: Any) -> Any:
 
 def from_csv(body: Any) -> Any:
     """The rows of a body with the column `inputs`, or with `question` and `context`."""
-    text = body if isinstance(body, str) else bytes(body).decode("utf-8")
-    rows = list(csv.DictReader(io.StringIO(text)))
+    rows = list(csv.DictReader(io.StringIO(to_text(body))))
     names = rows[0].keys() if rows else ()
     if not any(name in names for name in CSV_NAMES):
         raise ValueError("its first line must name the columns: inputs, or question and context")
@@ -162,35 +159,38 @@ def from_csv(body: Any) -> Any:
 
 
 def from_npy(body: Any) -> Any:
-    """The array of a .npy file; one of Python objects is refused."""
-    numpy = importlib.import_module("numpy")
-    return {"inputs": numpy.load(io.BytesIO(body), allow_pickle=False)}
+    """The array of a .npy file. Raises ValueError for an array of Python objects."""
+    return {"inputs": decode_npy(body)}
 
 
 def from_image(body: Any) -> Any:
-    """The picture of the body."""
+    """The image of the body."""
     images = importlib.import_module("PIL.Image")
-    picture = images.open(io.BytesIO(body))
-    if picture.width * picture.height > MAX_PIXELS:
-        raise ValueError(f"it has {picture.width} x {picture.height} pixels; at most {MAX_PIXELS}")
-    return {"inputs": picture.convert("RGB")}
+    image = images.open(io.BytesIO(body))
+    if image.width * image.height > MAX_PIXELS:
+        raise ValueError(f"it has {image.width} x {image.height} pixels; at most {MAX_PIXELS}")
+    return {"inputs": image.convert("RGB")}
 
 
 def from_audio(body: Any) -> Any:
-    """The sound of the body, as it is."""
+    """The sound of the body, unchanged."""
     return {"inputs": bytes(body)}
 
 
 def to_json(prediction: Any) -> str:
-    """Compact JSON; arrays, numbers of frameworks and pictures are written too."""
+    """Compact JSON. Arrays, numbers of frameworks and images are converted."""
     return json.dumps(
-        prediction, ensure_ascii=False, allow_nan=False, default=plain, separators=(",", ":")
+        prediction,
+        ensure_ascii=False,
+        allow_nan=False,
+        default=to_json_value,
+        separators=(",", ":"),
     )
 
 
-def plain(value: Any) -> Any:
-    """What stands for a value that JSON has not."""
-    if hasattr(value, "tolist"):  # numpy's and torch's
+def to_json_value(value: Any) -> Any:
+    """A JSON value for a value that JSON lacks. Raises TypeError."""
+    if hasattr(value, "tolist"):  # of numpy and torch
         return value.tolist()
     if hasattr(value, "save") and hasattr(value, "convert"):
         return base64.b64encode(to_image(value, "image/png")).decode()
@@ -200,7 +200,7 @@ def plain(value: Any) -> Any:
 
 
 def to_csv(prediction: Any) -> str:
-    """A line of names and a line for each object of the prediction."""
+    """A line of names and one line per object of the prediction."""
     rows = prediction if isinstance(prediction, list) else [prediction]
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0].keys()))
@@ -209,8 +209,8 @@ def to_csv(prediction: Any) -> str:
     return text.getvalue()
 
 
-def to_image(picture: Any, kind: str) -> bytes:
-    """A picture in this type."""
+def to_image(image: Any, kind: str) -> bytes:
+    """The image in this type."""
     written = io.BytesIO()
-    picture.save(written, format=kind.split("/")[1].upper())
+    image.save(written, format=kind.split("/")[1].upper())
     return written.getvalue()
