@@ -9,7 +9,7 @@ from botocore.model import StructureShape
 
 from hostelry.aws import codecs, query
 from hostelry.aws.codes import query_code
-from hostelry.aws.models import service_model
+from hostelry.aws.models import modelled_errors, service_model
 from hostelry.aws.target import CBOR, EC2, QUERY, REST
 from hostelry.aws.tree import write_tree
 from hostelry.base.errors import ServiceError
@@ -19,7 +19,7 @@ from hostelry.base.http import HttpResponse
 @cache
 def error_shapes(service: str) -> Mapping[str, StructureShape]:
     """Modelled errors of `service` by shape name and by query code."""
-    by_name = {shape.name: shape for shape in service_model(service).error_shapes}
+    by_name = {shape.name: shape for shape in modelled_errors(service)}
     by_code = {shape.metadata.get("error", {}).get("code"): shape for shape in by_name.values()}
     by_code.pop(None, None)
     return MappingProxyType(by_code | by_name)

@@ -1,15 +1,16 @@
 """botocore's service models, loaded at first use; the only source of shapes."""
 
 import gzip
-import json
-import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from functools import cache
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from botocore.loaders import JSONFileLoader, Loader
-from botocore.model import OperationModel, ServiceModel
+import msgspec
+from botocore.loaders import Loader
+from botocore.model import OperationModel, ServiceModel, StructureShape
 
 TARGETS: Mapping[str, str] = MappingProxyType(
     {
@@ -60,40 +61,65 @@ OPEN_ENUMS = frozenset({"ProductionVariantInstanceType", "InstanceType", "QueueA
 have the attributes of queues."""
 
 
-class PlainModels(JSONFileLoader):  # type: ignore[misc] # botocore has no types
-    """Reads models without their documentation, which is most of them.
+_TEXT = rb'"documentation"\s*:\s*"[^"\\]*(?:\\.[^"\\]*)*"'
+_NOT_READ = re.compile(rb"\n\s*|,\s*%b|%b\s*,?" % (_TEXT, _TEXT))
+"""Line ends with indentation, and members that are texts of documentation with one comma. A quote
+or a line end in a text is escaped, so that no text matches."""
 
-    Equal references to shapes are one object. botocore never changes a model.
+
+class ModelFile(msgspec.Struct):
+    """A file of botocore's, whose operations and shapes are still JSON."""
+
+    metadata: dict[str, Any]
+    operations: dict[str, msgspec.Raw]
+    shapes: dict[str, msgspec.Raw]
+
+
+class EncodedMembers(Mapping[str, Any]):
+    """A JSON object whose members are decoded each time they are read.
+
+    Encoded they take a third of the memory, and a process reads few of a model's shapes.
     """
 
-    def load_file(self, file_path: str) -> dict[str, Any] | None:
-        """The model at `file_path` plus ``.json`` or ``.json.gz``; None if there is neither."""
-        known: dict[tuple[tuple[str, Any], ...], dict[str, Any]] = {}
+    def __init__(self, members: Mapping[str, msgspec.Raw]) -> None:
+        self._members = members
 
-        def slim(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-            # A member of that name is no text.
-            kept = [it for it in pairs if it[0] != "documentation" or not isinstance(it[1], str)]
-            if all(isinstance(it[1], str) for it in kept):
-                return known.setdefault(tuple(kept), dict(kept))
-            return dict(kept)
+    def __getitem__(self, name: str) -> Any:
+        return msgspec.json.decode(self._members[name])
 
-        for path, opened in ((f"{file_path}.json", open), (f"{file_path}.json.gz", gzip.open)):
-            if os.path.isfile(path):
-                with opened(path, "rb") as file:
-                    model: dict[str, Any] = json.loads(file.read(), object_pairs_hook=slim)
-                    return model
-        return None
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+
+@cache
+def model_file(service: str) -> ModelFile:
+    """The newest model of `service` that the installed botocore ships; a user's own are ignored.
+
+    It has no documentation, which is most of the file.
+    """
+    folder = max(Path(Loader.BUILTIN_DATA_PATH, service).iterdir())  # they are named by dates
+    (path,) = folder.glob("service-2.json*")
+    data = path.read_bytes()
+    plain = gzip.decompress(data) if path.suffix == ".gz" else data
+    return msgspec.json.decode(_NOT_READ.sub(b"", plain), type=ModelFile)
 
 
 @cache
 def service_model(service: str) -> ServiceModel:
-    """The newest model of `service` that the installed botocore ships; a user's own are ignored."""
-    loader = Loader(
-        extra_search_paths=[Loader.BUILTIN_DATA_PATH],
-        include_default_search_paths=False,
-        file_loader=PlainModels(),
-    )
-    return ServiceModel(loader.load_service_model(service, "service-2"), service)
+    """The model of `service`, as botocore shows it."""
+    file = model_file(service)
+    parts = {"operations": EncodedMembers(file.operations), "shapes": EncodedMembers(file.shapes)}
+    return ServiceModel({"metadata": file.metadata, **parts}, service)
+
+
+def modelled_errors(service: str) -> list[StructureShape]:
+    """The errors that `service` models; botocore's own list would decode every shape."""
+    model = service_model(service)
+    named = [name for name, it in model_file(service).shapes.items() if b'"exception"' in bytes(it)]
+    return [shape for shape in map(model.shape_for, named) if shape.metadata.get("exception")]
 
 
 @cache

@@ -311,7 +311,7 @@ def workers_of(home: Home, config: UpConfig, worker: int) -> tuple[InFlightCount
 def warm_up() -> None:
     """Load the service models and exempt them from garbage collection.
 
-    Loading takes 0.2 s, in which a worker that serves would stall every stream.
+    Loading takes 0.15 s, in which a worker that serves would stall every stream.
     """
     for service in CONTROL_SERVICES:
         service_model(service)

@@ -3,16 +3,42 @@
 from typing import Any
 
 import pytest
+from botocore.loaders import Loader
 
 from hostelry.aws.models import (
     CONTROL_SERVICES,
     TARGETS,
     VERSIONS,
+    modelled_errors,
     service_model,
     service_operations,
     signing_name,
 )
 from hostelry.aws.pattern import compiled
+
+
+def plain(value: Any) -> Any:
+    """`value` without the texts in members named documentation."""
+    if isinstance(value, dict):
+        kept = {name: plain(it) for name, it in value.items()}
+        return {
+            name: it
+            for name, it in kept.items()
+            if name != "documentation" or not isinstance(it, str)
+        }
+    return [plain(it) for it in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("service", [*CONTROL_SERVICES, "sagemaker-runtime"])
+def test_a_model_is_botocores_without_documentation(service: str) -> None:
+    own = Loader(extra_search_paths=[Loader.BUILTIN_DATA_PATH], include_default_search_paths=False)
+    expected, read = plain(own.load_service_model(service, "service-2")), service_model(service)
+    description = read._service_description
+    assert read.metadata == expected["metadata"]
+    assert dict(description["operations"]) == expected["operations"]
+    assert dict(description["shapes"]) == expected["shapes"]
+    errors = {shape.name for shape in read.error_shapes}
+    assert {shape.name for shape in modelled_errors(service)} == errors
 
 
 @pytest.mark.parametrize("service", [*CONTROL_SERVICES, "sagemaker-runtime"])
