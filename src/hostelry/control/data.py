@@ -1,6 +1,6 @@
 """Data of control: in files of its home, or all of it in the store's database.
 
-docs/cluster.md, "What is kept where", has every file of a home.
+docs/cluster.md, "The data of a home", has every file of a home.
 """
 
 import logging
