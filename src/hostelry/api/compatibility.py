@@ -6,15 +6,13 @@
 import re
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from botocore.model import ListShape, MapShape, Shape, StructureShape
-
 from hostelry.api.operations import OPERATIONS, REFUSED
-from hostelry.aws.models import operation_model, service_operations
+from hostelry.aws.models import service_operations
 
 # The gateway serves these itself, without an entry in OPERATIONS.
 RUNTIME_OPERATIONS = (
@@ -27,27 +25,33 @@ HOSTING = re.compile(
     r"[A-Z][a-z]+(Endpoint(?!Policy)|Inference(Component|Experiment|Recommendation)"
     r"|TransformJob|Models?$)"
 )
-# So many others are named, too, instead of "every other operation".
+# Up to this number of others are named, instead of "every other operation".
 FEW = 3
 SERVICES = tuple(dict.fromkeys(("sagemaker", "sagemaker-runtime", *(of for of, _ in OPERATIONS))))
 FATES = ("refused", "echoed", "ignored")
 TITLE = "# Compatibility\n"
 INTRODUCTION = f"""{TITLE}
-This page is generated, and tests hold it to the code. To write it again:
-`python -m hostelry.api.compatibility docs/compatibility.md`. Shapes are those of
-the installed botocore.
+Which operations and fields of AWS's services does Hostelry serve? For example DescribeEndpoint and
+all its fields:
 
-An operation that is not served answers `UnknownOperationException` with its name, a call of a
-service that is not listed with the service's name.
+```
+boto3.client("sagemaker").describe_endpoint(EndpointName="chat")
+```
+
+- An operation that is not served answers `UnknownOperationException` with its name. A service that
+  is not listed is refused by its name.
+- Operations and fields come from the installed botocore.
+- This page is generated: `python -m hostelry.api.compatibility docs/compatibility.md`.
 
 ## Operations
 """
 FIELDS = """
 ## Fields
 
-Of the operations that are served. *Refused*: an error that names the field. *Echoed*: stored and
-described, without effect. *Ignored*: dropped, since it changes no answer. A field within a refused,
-echoed or ignored one shares its fate. Every other field is acted on.
+**Every field of a served operation has its effect, except the fields in these tables.** *Refused*:
+an error names the field. *Echoed*: stored and described, without effect. *Ignored*: dropped, since
+it changes no answer. A field within a listed field shares its fate. `SHAPE.MEMBER=VALUE` is about
+this value only.
 """
 Notes = Mapping[str, Mapping[str, str]]
 
@@ -63,8 +67,8 @@ def notes_of(service: str) -> Notes:
 def page() -> str:
     """The whole page, as markdown."""
     parts = [INTRODUCTION, operations_table(), refused_table(), FIELDS]
-    parts += [fields_section(service) for service in SERVICES if service != "sagemaker-runtime"]
-    return "\n".join(parts)
+    parts += filter(None, map(fields_section, SERVICES))
+    return "\n".join(parts).rstrip()
 
 
 def operations_table() -> str:
@@ -87,8 +91,11 @@ def service_row(service: str, names: Sequence[str]) -> str:
 
 
 def refused_table() -> str:
-    """The operations that are not served for a reason of their own."""
-    rows = [f"| {service}:{name} | {reason} |" for (service, name), reason in REFUSED.items()]
+    """The operations that are not served for a stated reason."""
+    by_reason: dict[str, list[str]] = {}
+    for (service, name), reason in REFUSED.items():
+        by_reason.setdefault(reason, []).append(f"{service}:{name}")
+    rows = [f"| {', '.join(names)} | {reason} |" for reason, names in by_reason.items()]
     return "\n".join(["| operation | why not |", "| --- | --- |", *rows])
 
 
@@ -100,42 +107,19 @@ def served(service: str) -> set[str]:
 
 
 def fields_section(service: str) -> str:
-    """Fields of one service: those that are acted on by operation, then the others with reasons."""
+    """A table of the service's noted fields, or an empty text. Each reason has one row."""
     notes = notes_of(service)
-    rows = [
-        f"| {name} | {', '.join(acted_on(service, name, notes)) or 'none'} |"
-        for name in sorted(served(service))
-    ]
-    lines = [f"\n### {service}\n", "| operation | acts on |", "| --- | --- |", *rows]
-    noted = [
-        f"| {field} | {fate} | {reason} |"
-        for fate in FATES
-        for field, reason in sorted(notes[fate].items())
-    ]
-    if noted:
-        lines += ["", "| field | fate | why |", "| --- | --- | --- |", *noted]
-    return "\n".join(lines)
-
-
-def acted_on(service: str, operation: str, notes: Notes) -> list[str]:
-    """Paths of the operation's fields, without those that have a note and what is within them."""
-    shape = operation_model(service, operation).input_shape
-    noted = {field for fate in FATES for field in notes[fate]}
-    return [] if shape is None else list(paths(shape, "", noted, ()))
-
-
-def paths(shape: Shape, path: str, noted: set[str], above: Sequence[str]) -> Iterator[str]:
-    """Paths of the leaves of `shape` that have no note; a shape within itself is not entered."""
-    if isinstance(shape, ListShape | MapShape):
-        inner = shape.member if isinstance(shape, ListShape) else shape.value
-        yield from paths(inner, f"{path}[]", noted, above)
-    elif not isinstance(shape, StructureShape) or shape.name in above or not shape.members:
-        yield path
-    else:
-        for name, member in shape.members.items():
-            if f"{shape.name}.{name}" not in noted:
-                inner_path = f"{path}.{name}" if path else name
-                yield from paths(member, inner_path, noted, (*above, shape.name))
+    rows = []
+    for fate in FATES:
+        by_reason: dict[str, list[str]] = {}
+        for field, reason in sorted(notes[fate].items()):
+            by_reason.setdefault(reason, []).append(field)
+        rows += [f"| {', '.join(them)} | {fate} | {why} |" for why, them in by_reason.items()]
+    if not rows:
+        return ""
+    return "\n".join(
+        [f"### {service}\n", "| field | fate | why |", "| --- | --- | --- |", *rows, ""]
+    )
 
 
 def main(path: Path) -> None:

@@ -159,8 +159,8 @@ REFUSED: Mapping[tuple[str, str], str] = {
         "there is no image registry to log in to. Build or tag the image on this machine (docker"
         " build --tag NAME), skip the push, and give that NAME to CreateModel"
     ),
-    ("sts", "AssumeRoleWithWebIdentity"): "there is no identity provider; use AssumeRole",
-    ("sts", "AssumeRoleWithSAML"): "there is no identity provider; use AssumeRole",
+    ("sts", "AssumeRoleWithWebIdentity"): "there is no identity provider. Use AssumeRole",
+    ("sts", "AssumeRoleWithSAML"): "there is no identity provider. Use AssumeRole",
     **{("cloudwatch", name): reason for name, reason in cloudwatch.REFUSED.items()},
 }
 """Operations that are not served for a reason of their own, which their error states."""

@@ -12,7 +12,7 @@ from hostelry.api.compatibility import (
     FATES,
     RUNTIME_OPERATIONS,
     SERVICES,
-    acted_on,
+    fields_section,
     main,
     notes_of,
     operations_table,
@@ -92,10 +92,10 @@ def test_no_field_is_ignored_without_a_note(service: str) -> None:
     assert sorted(silent) == []
 
 
-def test_what_is_within_a_noted_field_is_not_listed_as_acted_on() -> None:
-    paths = acted_on("sagemaker", "CreateEndpointConfig", notes_of("sagemaker"))
-    assert "ProductionVariants[].VariantName" in paths
-    assert not [path for path in paths if "ExplainerConfig" in path]
+def test_a_field_with_a_note_has_a_row() -> None:
+    section = fields_section("sagemaker")
+    assert "| CreateEndpointConfigInput.ExplainerConfig | refused |" in section
+    assert fields_section("sagemaker-runtime") == ""
 
 
 @cache

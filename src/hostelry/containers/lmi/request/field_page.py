@@ -12,24 +12,27 @@ from hostelry.containers.lmi.request.field_table import ROWS, Fate, FieldRow
 TITLE = "# Fields of the LLM server's requests"
 HEAD = f"""{TITLE}
 
-This page is generated, and tests hold it to the code. To write it again:
+Which fields of LMI, vLLM, OpenAI and TGI work? For example `max_new_tokens` works in `parameters`:
+
+```
+{{"inputs": "The sea", "parameters": {{"max_new_tokens": 8}}}}
+```
+
+- **done**: the field has an effect, or is checked. Invalid values are refused.
+- **refused**: an error names field, value and reason. Null and the values in brackets pass.
+- **accepted**: the field cannot change an answer.
+
+The second column says where the field may be: in a body with `prompt` or `messages`, at the top of
+a body with `inputs`, or in its `parameters`. The third column says who has it: O OpenAI, V vLLM,
+L LMI, T TGI, H transformers' `generate`. A name with a dot is a member of an object.
+
+The response names unknown fields in `X-Hostelry-Ignored-Fields`. With
+`option.strict_fields=true` or the header `X-Hostelry-Strict-Fields: true` they are refused. The
+routes `/v1/responses`, `/v1/embeddings`, `/pooling`, `/classify`, `/score`, `/rerank`, `/tokenize`
+and `/detokenize` refuse all unknown fields.
+
+This page is generated:
 `python -m hostelry.containers.lmi.request.field_page docs/llm-fields.md`.
-
-Where a field may be: in a body with `prompt` or `messages`, at the top of one with `inputs`, or in
-its `parameters`. Who knows it: O OpenAI, V vLLM, L LMI, T TGI, H transformers' `generate`. A name
-with a dot is a member of an object.
-
-- **done**: it has an effect, or is checked. A value of the wrong type or out of range is refused.
-- **refused**: an error names field, value and reason. The values in brackets, and null, ask for
-  what is done anyway and pass.
-- **accepted**: it cannot change an answer.
-
-A field that is not listed is refused, with names close to it, where the server has
-`option.strict_fields=true` or the request the header `X-Hostelry-Strict-Fields: true`. Otherwise
-the response names it in `X-Hostelry-Ignored-Fields`, and the log once.
-
-The other routes (`/v1/responses`, `/v1/embeddings`, `/pooling`, `/classify`, `/score`, `/rerank`,
-`/tokenize`, `/detokenize`) refuse every field that is not theirs; the error lists those that are.
 """
 
 
@@ -40,17 +43,25 @@ def page() -> str:
     """The page's text."""
     sections = [HEAD]
     for fate in Fate:
-        rows = [line(row) for row in ROWS if row.fate is fate]
         head = f"## {fate.value.capitalize()}\n"
-        sections.append("\n".join([head, *COLUMNS, *rows]) + "\n")
+        sections.append("\n".join([head, *COLUMNS, *lines(fate)]) + "\n")
     return "\n".join(sections)
 
 
-def line(row: FieldRow) -> str:
-    """The table line of a row."""
+def lines(fate: Fate) -> list[str]:
+    """Table lines of the fields with `fate`. Fields with equal cells share a line."""
+    names: dict[tuple[str, str, str], list[str]] = {}
+    for row in ROWS:
+        if row.fate is fate:
+            cells = (", ".join(row.places), row.known_by, explanation(row))
+            names.setdefault(cells, []).append(f"`{row.name}`")
+    return [f"| {', '.join(each)} | {' | '.join(cells)} |" for cells, each in names.items()]
+
+
+def explanation(row: FieldRow) -> str:
+    """The row's reason, with the values that pass."""
     neutral = ", ".join(f"`{json.dumps(value)}`" for value in row.neutral)
-    reason = f"{row.reason} ({neutral})" if neutral else row.reason
-    return f"| `{row.name}` | {', '.join(row.places)} | {row.known_by} | {reason} |"
+    return f"{row.reason} ({neutral})" if neutral else row.reason
 
 
 def main(path: Path) -> None:

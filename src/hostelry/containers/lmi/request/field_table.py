@@ -82,9 +82,9 @@ def refused(
 
 
 NO_LEGACY_TOOLS = "the older form of tools and tool_choice, which take its place"
-ONLY_IN_CHATS = "only a chat's reasoning has a budget; send messages"
+ONLY_IN_CHATS = "only a chat's reasoning has a budget. Send messages"
 TEXT_ONLY = "this server reads and writes text"
-ONE_ENGINE = "prefill and decoding are in one engine here; nothing is handed over"
+ONE_ENGINE = "prefill and decoding are in one engine here"
 NOT_A_PROCESSOR = "this engine has no such processor of logits"
 NO_PROBABILITY = "it does not change how tokens are chosen"
 
@@ -95,24 +95,26 @@ ROWS: tuple[FieldRow, ...] = (
         "messages",
         (MESSAGES,),
         "OVLT",
-        "rendered with the chat template; images where the model reads them (docs/lmi.md)",
+        "rendered with the chat template. May have images if the model reads them",
     ),
     *done("inputs", (INPUTS,), "LT", "a text or a list of texts"),
     *done("parameters", (INPUTS,), "LT", "an object with the fields below"),
-    *done("model", EVERYWHERE, "OVLT", "the base model or an adapter; another name gives 404"),
+    *done("model", EVERYWHERE, "OVLT", "the base model or an adapter. Others give 404"),
     *done("adapters adapter", EVERYWHERE, "L", "the adapter of each input"),
     *done("adapter_id", (PARAMETERS,), "T", "the adapter, as `adapters`"),
     *done("stream", (*EVERYWHERE, PARAMETERS), "OVLT", "whether the response is a stream"),
     *done("stream_options", OPENAI, "OVT", "needs `stream`"),
     *done("stream_options.include_usage", OPENAI, "OVT", "a last chunk with the token counts"),
     *done("stream_options.continuous_usage_stats", OPENAI, "V", "token counts in each chunk"),
-    *accepted("stream_options.include_obfuscation", OPENAI, "O", "padding of events; never added"),
+    *accepted(
+        "stream_options.include_obfuscation", OPENAI, "O", "padding of events, which is never added"
+    ),
     *done("output_formatter", (PARAMETERS,), "L", "the form of the response"),
     *done("details", (PARAMETERS,), "LT", "details of tokens in the response"),
     *done("return_full_text", (PARAMETERS,), "LT", "the prompt before the answer"),
-    *done("echo", OPENAI, "OV", "the prompt before the answer; the last message in a chat"),
+    *done("echo", OPENAI, "OV", "the prompt, or a chat's last message, before the answer"),
     *done("truncate", (PARAMETERS,), "LT", "keeps the last tokens of the prompt"),
-    *done("truncate_prompt_tokens", SAMPLED, "V", "keeps that many; -1: what the model can read"),
+    *done("truncate_prompt_tokens", SAMPLED, "V", "keeps this many tokens. -1: the model's length"),
     *done("truncation_side", SAMPLED, "V", "`left` keeps the last tokens, `right` the first"),
     *done("add_special_tokens", SAMPLED, "V", "the tokenizer's own tokens around the prompt"),
     # Chats
@@ -148,12 +150,12 @@ ROWS: tuple[FieldRow, ...] = (
     # The choice of tokens
     *done("do_sample", (PARAMETERS,), "LTH", "false is greedy"),
     *done("temperature top_p", SAMPLED, "OVLTH", "sampling"),
-    *done("top_k", SAMPLED, "VLTH", "sampling; 0 and -1 are off"),
+    *done("top_k", SAMPLED, "VLTH", "sampling. 0 and -1 turn it off"),
     *done("min_p", SAMPLED, "VLH", "sampling"),
     *done("seed", SAMPLED, "OVLT", "the same seed gives the same answer"),
     *done("presence_penalty frequency_penalty", SAMPLED, "OVLT", "penalties"),
     *done("repetition_penalty", SAMPLED, "VLTH", "a penalty"),
-    *done("no_repeat_ngram_size", SAMPLED, "H", "no sequence of so many tokens comes twice"),
+    *done("no_repeat_ngram_size", SAMPLED, "H", "no sequence of N tokens comes twice"),
     *done("logit_bias", SAMPLED, "OV", "added to the logits of tokens"),
     *done("allowed_token_ids", SAMPLED, "V", "no other token is chosen"),
     *done("bad_words", SAMPLED, "V", "words that are never completed"),
@@ -185,20 +187,20 @@ ROWS: tuple[FieldRow, ...] = (
         NOT_A_PROCESSOR,
     ),
     *refused("eos_token_id", SAMPLED, "H", "use stop_token_ids"),
-    *refused("max_length", SAMPLED, "LH", "it counts the prompt too; use max_new_tokens"),
-    *refused("min_length", SAMPLED, "LH", "it counts the prompt too; use min_new_tokens", 0, 1),
+    *refused("max_length", SAMPLED, "LH", "it counts the prompt too. Use max_new_tokens"),
+    *refused("min_length", SAMPLED, "LH", "it counts the prompt too. Use min_new_tokens", 0, 1),
     *refused("max_time", SAMPLED, "H", "use option.predict_timeout"),
     *accepted("pad_token_id use_cache renormalize_logits", SAMPLED, "H", NO_PROBABILITY),
     # Several sequences
-    *done("n", SAMPLED, "OVL", "sequences of each prompt; greedy ones are alike and refused"),
-    *done("best_of", SAMPLED, "OLT", "the likeliest of so many sequences"),
-    *done("num_beams", SAMPLED, "LH", "a beam search, with so many beams"),
+    *done("n", SAMPLED, "OVL", "sequences per prompt. Refused for greedy answers"),
+    *done("best_of", SAMPLED, "OLT", "the likeliest of N sequences"),
+    *done("num_beams", SAMPLED, "LH", "a beam search with N beams"),
     *done("beam_width", SAMPLED, "L", "as `num_beams`"),
     *done("use_beam_search", SAMPLED, "V", "a beam search, with `n` beams"),
     *done("length_penalty early_stopping", SAMPLED, "VLH", "for a beam search"),
     *refused("num_beam_groups", SAMPLED, "H", "groups of beams are not searched", 1),
     # Log-probabilities and token ids
-    *done("logprobs", SAMPLED, "OVL", "of each token; 0 gives the token's own alone"),
+    *done("logprobs", SAMPLED, "OVL", "of each token. 0: without alternatives"),
     *done("top_logprobs", (MESSAGES,), "OV", "alternatives of each token"),
     *done("top_n_tokens", (PARAMETERS,), "LT", "alternatives of each token"),
     *done("decoder_input_details", (PARAMETERS,), "LT", "log-probabilities of the prompt"),
@@ -271,7 +273,7 @@ ROWS: tuple[FieldRow, ...] = (
     *refused("kv_transfer_params ec_transfer_params", OPENAI, "V", ONE_ENGINE, {}),
     *refused("cached_prompt", (PARAMETERS,), "L", "prefixes are cached without it"),
     *refused("requestType", EVERYWHERE, "L", "it goes without prompt, inputs and messages"),
-    *accepted("stream_interval", OPENAI, "V", "each token is a chunk of its own"),
+    *accepted("stream_interval", OPENAI, "V", "each token is a chunk"),
     *accepted(
         "return_token_offsets return_mm_kwargs routed_experts_prompt_start",
         OPENAI,

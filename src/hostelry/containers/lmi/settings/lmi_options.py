@@ -5,15 +5,15 @@ Source: DJL Serving's LMI configuration guide and its properties of Python engin
 
 from hostelry.containers.lmi.settings.option_row import Rows, done, each, refused, without_effect
 
-ONE_PROCESS = "the model runs in one process; answers are the same"
-OWN_MEMORY = "this engine plans its own memory; answers are the same"
-NO_SPECULATION = "speculative decoding is not done; answers are the same"
+ONE_PROCESS = "the model runs in one process"
+OWN_MEMORY = "this engine plans its own memory"
+NO_SPECULATION = "speculative decoding is not done"
 TENSOR_RT = "it builds or tunes a TensorRT-LLM engine, and none is built here"
 NEURON = "it compiles for Neuron devices, and none is used here"
 ONE_WORKER = "a model server has one worker, started with it"
 NO_TIMEOUT = "predict_timeout bounds the time between two tokens"
-NO_CACHE_SERVER = "no other server's KV cache is used; answers are the same"
-OTHER_MODELS = "it is for models that are no language models"
+NO_CACHE_SERVER = "no other server's KV cache is used"
+OTHER_MODELS = "it is not for language models"
 
 # Names of `entryPoint` that are handlers of LMI for generating language models.
 OWN_HANDLERS = (
@@ -32,12 +32,12 @@ LMI_OPTIONS: Rows = {
     "revision": done("the revision of a model of the hub"),
     "backend": done("the engine: auto, hostelry or vllm"),
     "rolling_batch": done(
-        "vllm, trtllm and lmi-dist select the legacy dialect, vllm its engine where it is installed"
+        "vllm, trtllm and lmi-dist select the legacy dialect, vllm also its engine if installed"
     ),
     "async_mode": done("true contradicts a named rolling batch"),
     "entryPoint": done("one of LMI's own handlers for language models, or model.py"),
     "task": done(
-        "auto; generate, text-generation; text-embedding, feature-extraction, embed; classify, "
+        "auto, generate, text-generation, text-embedding, feature-extraction, embed, classify, "
         "text-classification, score, rerank"
     ),
     "pooling": done("a pooling mode in place of the model files' own"),
@@ -45,29 +45,29 @@ LMI_OPTIONS: Rows = {
     "max_rolling_batch_size": done("requests in one step"),
     "max_rolling_batch_prefill_tokens": done("tokens in one step"),
     "dtype": done("the computing type: auto, fp32, bf16, fp16"),
-    "quantize": done("int8, which needs native kernels on CPU; any other kind is refused"),
+    "quantize": done("int8, which needs native kernels on CPU. Other kinds are refused"),
     "output_formatter": done("the form of answers to inputs"),
     "tgi_compat": done("answers to inputs in the form of TGI"),
     "enable_lora": done("adapters, and the routes that change them"),
-    "max_loras": done("distinct adapters in one step; no bound unless set"),
+    "max_loras": done("distinct adapters in one step. Default: no limit"),
     "max_cpu_loras": done("adapters that may be pinned"),
     "max_lora_rank": done("the largest rank of an adapter"),
-    "fuse_adapter": done("one adapter's name: its weights are merged beside the base's"),
+    "fuse_adapter": done("the adapter that is merged into a second set of weights"),
     "adapters": done("the folder of the model's own adapters, inside the model folder"),
     "model_loading_timeout": done("seconds until a start has failed"),
     "predict_timeout": done("seconds that an answer, or a stream's next token, may take"),
-    "job_queue_size": done("requests that may wait beside a full batch"),
+    "job_queue_size": done("requests that may wait while the batch is full"),
     "strict_fields": done("true refuses a request's field that is not known"),
-    "strict_options": done("true refuses an option that is not known; else it gives a warning"),
+    "strict_options": done("true refuses unknown options. Otherwise they give a warning"),
     "pool_bytes": done("the pool of pages for KV cache and adapters"),
     "adapter_host_bytes": done("host memory of adapters"),
     "adapter_cache_bytes": done("disk for copies of remote adapters"),
     "tenants": done("policies of tenants"),
     "default_tenant": done("the policy of all other tenants"),
     "first_token_deadline_s": done("seconds until a request without a first token ends"),
-    "bedrock_compat": refused("false; the Bedrock form is not written by this server"),
+    "bedrock_compat": refused("false: the Bedrock form is not written by this server"),
     "pipeline_parallel_degree": refused("1", "1"),
-    "enable_venv": refused("false; requirements of the model folder are not installed"),
+    "enable_venv": refused("false: requirements of the model folder are not installed"),
     "adapter_cache_dir": without_effect(
         "the operator names that folder: HOSTELRY_ADAPTER_CACHE_DIR"
     ),
@@ -91,13 +91,13 @@ LMI_OPTIONS: Rows = {
     **each(
         "mpi_mode parallel_loading record_acceptance_rate waiting_steps use_passive_workers device "
         "device_map low_cpu_mem_usage pythonExecutable is_peft_model modelName",
-        without_effect("this server loads and runs the model itself; answers are the same"),
+        without_effect("this server loads and runs the model itself"),
     ),
     **each("lmcache_config_file lmcache_auto_config", without_effect(NO_CACHE_SERVER)),
     "enable_stateful_sessions": done("false refuses session requests and ids"),
     "sessions_expiration": done("seconds for which a session is open"),
     "sessions_path": without_effect(
-        "sessions are kept in memory; those of model.py in a folder of its process"
+        "sessions are in memory, and sessions of model.py in a folder of its process"
     ),
     **each("draft_model_tp_size spec_length speculative_length", without_effect(
         NO_SPECULATION, "0", "1"
@@ -128,7 +128,7 @@ LMI_OPTIONS: Rows = {
         "load_split_model split fuse_qkv on_device_embedding",
         without_effect(NEURON),
     ),
-    **each("load_in_8bit load_in_4bit", refused("false; weights are computed as they are stored")),
+    **each("load_in_8bit load_in_4bit", refused("false: weights are computed as they are stored")),
     **each("default_accept", without_effect(OTHER_MODELS, "true")),
     **each(
         "trust_insecure_model_files skops_trusted_types model_format handler extraFiles "
@@ -185,8 +185,8 @@ PROPERTIES: Rows = {
     ),
     **each(
         "cache_batch cache_multitenant ddb_cache ddb_table_name memory_cache_capacity",
-        without_effect("answers are not polled for; each is sent when it is there"),
+        without_effect("each answer is sent when it is ready, without polling"),
     ),
-    "download_dir": without_effect("the operator's HF_HOME keeps what is fetched"),
+    "download_dir": without_effect("the operator's HF_HOME keeps downloads"),
     "request_id_header_key": done("the header with a request's id, in answers and logs"),
 }  # fmt: skip

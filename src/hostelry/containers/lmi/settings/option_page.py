@@ -17,21 +17,25 @@ from hostelry.containers.lmi.settings.vllm_options import VLLM_OPTIONS
 PAGE = "llm-options.md"
 OPENING = """# Options of the LLM server
 
-This page is made from the server's own tables by
-`python -m hostelry.containers.lmi.settings.option_page docs/llm-options.md`.
-[lmi.md](lmi.md) has what the options that are done do.
+Which options of LMI, vLLM and TGI work? Write an option as `option.NAME` in
+`serving.properties`, as `OPTION_NAME`, or with AWS's vLLM images as `SM_VLLM_NAME`. Write a
+property by its plain name in `serving.properties`, or as `SERVING_NAME`.
 
-An option may be written as `option.NAME` in `serving.properties`, as `OPTION_NAME` and, as in
-AWS's vLLM images, as `SM_VLLM_NAME`; a property as its plain name in `serving.properties` or as
-`SERVING_NAME`.
+```
+option.max_rolling_batch_size=64
+```
 
-- **done**: it has an effect, or must have a value that is done.
-- **refused**: it must be as its row says, or the server does not start; the error names it.
-- **without effect**: accepted with a warning, as it cannot change an answer, for the row's reason.
+- **done**: the option has an effect.
+- **refused**: the server does not start unless the option is as its row says.
+- **without effect**: accepted with a warning, since it cannot change an answer.
 
 The values false, none, null, auto, `{}`, `[]` and those under "asks for nothing" give neither
-warning nor error. An option outside these tables gives a warning that names the closest known
-ones; with `option.strict_options=true` the server does not start.
+warning nor error. Unknown options give a warning with similar names. With
+`option.strict_options=true` the server does not start. [lmi.md](lmi.md) explains the most used
+options.
+
+This page is generated:
+`python -m hostelry.containers.lmi.settings.option_page docs/llm-options.md`.
 """
 FATES = (OptionFate.DONE, OptionFate.REFUSED, OptionFate.NO_EFFECT)
 TITLES: Mapping[OptionFate, str] = {

@@ -1,6 +1,6 @@
 """Variables of a Text Generation Inference image.
 
-Those that are LMI's options under another name are in `tgi.NAMES`; `option_table.py` has the rest
+LMI's options under another name are in `tgi.NAMES`. `option_table.py` has the rest
 of their rows.
 Source: TGI's launcher arguments, and what SageMaker's entry point of those images sets.
 """
@@ -30,23 +30,23 @@ TGI_VARIABLES: Rows = {
            without_effect(KERNELS, "0", "1", "true")),
     **each("VALIDATION_WORKERS SHARDED SHARD_UDS_PATH MASTER_ADDR MASTER_PORT "
            "GRACEFUL_TERMINATION_TIMEOUT",
-           without_effect("the model runs in one process; answers are the same", "true")),
+           without_effect("the model runs in one process", "true")),
     **each("WEIGHTS_CACHE_OVERRIDE HUGGINGFACE_HUB_CACHE",
-           without_effect("the operator's HF_HOME keeps what is fetched")),
+           without_effect("the operator's HF_HOME keeps downloads")),
     **each("JSON_OUTPUT OTLP_ENDPOINT OTLP_SERVICE_NAME USAGE_STATS PROMETHEUS_PORT",
            without_effect(WATCHING, "true", "on", "off", "no-stack")),
     **each("CORS_ALLOW_ORIGIN NGROK NGROK_AUTHTOKEN NGROK_EDGE", without_effect(GATEWAY)),
-    "API_KEY": refused("left out; keys of clients are the gateway's"),
+    "API_KEY": refused("left out: keys of clients are the gateway's"),
     **each("WATERMARK_GAMMA WATERMARK_DELTA",
            without_effect("a request that asks for a watermark is refused")),
-    "ROPE_FACTOR": refused("left out; give ROPE_SCALING as a JSON object, with its factor"),
-    "TOKENIZER_CONFIG_PATH": refused("left out: the tokenizer is that of the model folder"),
+    "ROPE_FACTOR": refused("left out: give ROPE_SCALING as a JSON object, with its factor"),
+    "TOKENIZER_CONFIG_PATH": refused("left out: the model folder's tokenizer is used"),
     "DISABLE_GRAMMAR_SUPPORT": without_effect("structured output is by request"),
     "ENABLE_PREFILL_LOGPROBS": without_effect(
         "log-probabilities of a prompt are by request", "true"
     ),
     **each("HF_TASK MODEL_CACHE_ROOT ENDPOINT_SERVER_TIMEOUT MODEL_SERVER_TIMEOUT "
            "MODEL_SERVER_WORKERS",
-           without_effect("this server reads no such variable; PREDICT_TIMEOUT bounds answers",
+           without_effect("this server does not read it. PREDICT_TIMEOUT limits answers",
                           "1", "text-generation")),
 }  # fmt: skip

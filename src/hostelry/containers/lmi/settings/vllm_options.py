@@ -1,7 +1,7 @@
 """Arguments of vLLM's engine and of `vllm serve`, under their own names.
 
 Those that LMI has under another name are in `options.ALIASES`.
-Source: vLLM 0.32, EngineArgs, AsyncEngineArgs and FrontendArgs; some names of older versions.
+Source: vLLM 0.32, EngineArgs, AsyncEngineArgs and FrontendArgs, and some names of older versions.
 """
 
 from hostelry.containers.lmi.settings.lmi_options import (
@@ -19,87 +19,87 @@ from hostelry.containers.lmi.settings.option_row import (
     without_effect,
 )
 
-TEXT_ONLY = "models read text only; parts of other kinds are refused"
-DENSE_ONLY = "it is for mixtures of experts, which this engine refuses; answers are the same"
+TEXT_ONLY = "models read text only. Other parts are refused"
+DENSE_ONLY = "this engine refuses mixtures of experts"
 NO_STATE_SPACE = "it is for state-space models, which this engine refuses"
-KERNELS = "this engine chooses its own kernels; answers are the same"
-LOADING = "weights are read from the model's safetensors files; answers are the same"
-WATCHING = "it is for logs, metrics and traces; answers are the same"
+KERNELS = "this engine chooses its own kernels"
+LOADING = "weights are read from the model's safetensors files"
+WATCHING = "it is for logs, metrics and traces"
 GATEWAY = "clients meet the gateway, not this server"
 NO_CODE = "code of the model's author is not run in this server"
 
 MODEL_ARGUMENTS: Rows = {
     "max_model_len": done("the most tokens of a request, prompt and answer together"),
-    "served_model_name": done("the model's names, by commas, spaces or as a JSON list; the first "
-                              "is in answers"),
+    "served_model_name": done("the model's names, by commas, spaces or as a JSON list. Answers "
+                              "have the first"),
     "enable_prefix_caching": done("pages of prompts that begin alike are kept"),
     "seed": done("seeds of requests that give none are drawn from it, in order of arrival"),
     "max_logprobs": done("the most alternatives of a token that a request may ask for"),
-    "hf_overrides": done("a JSON object; its members replace those of config.json"),
+    "hf_overrides": done("a JSON object whose members replace members of config.json"),
     "rope_scaling": done("a JSON object in the place of config.json's"),
     "rope_theta": done("a number in the place of config.json's"),
     "hf_token": done("the token to fetch the model with"),
     "generation_config": done("where defaults of sampling come from: auto, vllm, or a folder "
                               "inside the model folder"),
     "override_generation_config": done("a JSON object of defaults of sampling"),
-    "kv_cache_dtype": done("auto, or the computing type; any other is refused"),
+    "kv_cache_dtype": done("auto, or the computing type. Others are refused"),
     "load_format": without_effect(LOADING, "safetensors"),
     "config_format": without_effect("the model folder's config.json is read", "hf"),
     "model_impl": without_effect("this engine has one implementation of each model", "vllm"),
     "enforce_eager": done(
-        "with vLLM: false compiles the model at the start, true never does; left out, it compiles "
+        "with vLLM: false compiles the model at the start, true never does. Default: it compiles "
         "on GPUs only. Our own engine decides itself"
     ),
     "code_revision": without_effect("code of a model's repository is never run"),
     "runner": refused("auto or generate", "generate"),
-    "convert": refused("auto or none; this server generates text"),
-    "pooler_config": refused("left out; this server generates text"),
+    "convert": refused("auto or none: this server generates text"),
+    "pooler_config": refused("left out: this server generates text"),
     "tokenizer": refused(
-        "left out: the tokenizer is that of the model folder; put its files there"
+        "left out: the model folder's tokenizer is used. Put its files there"
     ),
     "tokenizer_mode": refused("auto or hf: the model folder's tokenizer.json is read", "hf",
                               "fast"),
     "tokenizer_revision": refused("left out: the tokenizer is of the model's own revision"),
-    "skip_tokenizer_init": refused("false; answers are text"),
-    "hf_config_path": refused("left out: config.json is that of the model folder; hf_overrides "
+    "skip_tokenizer_init": refused("false: answers are text"),
+    "hf_config_path": refused("left out: the model folder's config.json is used. hf_overrides "
                               "replaces its members"),
-    "model_class_overrides": refused("left out; " + NO_CODE),
-    "logits_processors": refused("left out; " + NO_CODE),
+    "model_class_overrides": refused("left out: " + NO_CODE),
+    "logits_processors": refused("left out: " + NO_CODE),
     "logprobs_mode": refused("raw_logprobs: of the model's own distribution, before penalties and "
                              "temperature", "raw_logprobs"),
     "disable_sliding_window": refused(
-        "false; a max_model_len of the window's size gives the answers that it would"
+        "false: a max_model_len of the window's size gives the answers that it would"
     ),
-    "quantization_config": refused("left out; weights are computed as they are stored"),
-    "allow_deprecated_quantization": refused("false; weights are computed as they are stored"),
+    "quantization_config": refused("left out: weights are computed as they are stored"),
+    "allow_deprecated_quantization": refused("false: weights are computed as they are stored"),
     "kv_cache_dtype_skip_layers": without_effect("keys and values are kept in the computing type"),
-    "enable_return_routed_experts": refused("false; answers carry no routes of experts"),
-    "return_sampling_mask": refused("false; answers carry no mask of tokens"),
-    "watermark_config": refused("left out; answers are not watermarked"),
-    "diffusion_config": refused("left out; no diffusion model is served"),
-    "aux_output_config": refused("left out; answers carry nothing else"),
+    "enable_return_routed_experts": refused("false: answers carry no routes of experts"),
+    "return_sampling_mask": refused("false: answers carry no mask of tokens"),
+    "watermark_config": refused("left out: answers are not watermarked"),
+    "diffusion_config": refused("left out: no diffusion model is served"),
+    "aux_output_config": refused("left out: answers carry nothing else"),
     "attention_config": without_effect(KERNELS),
-    "engram_config": refused("left out; no model with such tables is served"),
-    "additional_config": refused("left out; this engine has no other settings"),
+    "engram_config": refused("left out: no model with such tables is served"),
+    "additional_config": refused("left out: this engine has no other settings"),
     "use_fp64_gumbel": without_effect("draws come from the same distribution"),
     "enable_prompt_embeds": without_effect("prompts as embeddings are refused by request"),
     "enable_trace_replay": without_effect("a request with such tokens is refused"),
     "structured_outputs_config": without_effect(
-        "one backend compiles structures; every answer matches its own"
+        "one backend compiles structures, and each answer matches its structure"
     ),
     **each(
         "worker_cls worker_extension_cls scheduler_cls io_processor_plugin "
         "reasoning_parser_plugin tool_parser_plugin middleware",
-        refused("left out; " + NO_CODE),
+        refused("left out: " + NO_CODE),
     ),
 }  # fmt: skip
 
 ADAPTER_ARGUMENTS: Rows = {
     "lora_modules": done("adapters of the start: NAME=PATH by spaces, or JSON objects with name "
-                         "and path; a path inside the model folder, or an id of the hub"),
+                         "and path. A path is inside the model folder, or an id of the hub"),
     "fully_sharded_loras": without_effect(ONE_PROCESS),
     "lora_dtype": without_effect("adapters are computed in the computing type"),
-    "lora_target_modules": refused("left out; every module that an adapter names is applied"),
+    "lora_target_modules": refused("left out: every module that an adapter names is applied"),
     "default_mm_loras": without_effect(TEXT_ONLY),
     "enable_tower_connector_lora": without_effect(TEXT_ONLY),
     "max_lora_cls_labels": without_effect("no classifying adapter is loaded"),
@@ -164,10 +164,10 @@ MACHINE_ARGUMENTS: Rows = {
         "max_long_partial_prefills long_prefill_token_threshold_adaptive max_num_active_seqs "
         "scheduler_reserve_full_isl prefill_schedule_interval watermark scheduling_policy "
         "async_scheduling stream_interval scheduler_delay_factor num_scheduler_steps",
-        without_effect("this engine plans its own steps; answers are the same", "1", "fcfs"),
+        without_effect("this engine plans its own steps", "1", "fcfs"),
     ),
     "enable_chunked_prefill": always_on(
-        "long prompts are always computed in chunks; answers are the same"
+        "long prompts are always computed in chunks"
     ),
     **each("max_num_queued_reqs max_num_queued_tokens",
            without_effect("job_queue_size bounds the requests that wait")),
@@ -195,39 +195,39 @@ MEDIA_ARGUMENTS: Rows = each(
 ) | {
     "limit_mm_per_prompt": done('with vLLM: the most images of a request, {"image": 2}'),
     "allowed_media_domains": done(
-        "with vLLM: those of the operator's hosts (HOSTELRY_MEDIA_DOMAINS) that images come from"
+        "with vLLM: which of the operator's hosts (HOSTELRY_MEDIA_DOMAINS) images may come from"
     ),
 }
 
 FRONTEND_ARGUMENTS: Rows = {
     "chat_template": done("the template's text, or its file inside the model folder"),
     "chat_template_content_format": refused(
-        "auto or string; the template is given each content as one text", "string"
+        "auto or string: the template is given each content as one text", "string"
     ),
     "default_chat_template_kwargs": done(
-        "a JSON object: variables of the chat template, below those of a request"
+        "a JSON object: variables of the chat template. A request's variables win"
     ),
-    "trust_request_chat_template": done("true allows requests to have templates of their own"),
+    "trust_request_chat_template": done("true allows requests to have a template"),
     "response_role": refused("assistant, the role of every answer", "assistant"),
-    "return_tokens_as_token_ids": refused("false; tokens in log-probabilities are texts"),
+    "return_tokens_as_token_ids": refused("false: tokens in log-probabilities are texts"),
     "enable_force_include_usage": refused(
-        "false; a request asks for it with stream_options.include_usage"
+        "false: a request asks for it with stream_options.include_usage"
     ),
-    "enable_prompt_tokens_details": refused("false; usage counts tokens without details"),
-    "enable_per_request_metrics": refused("false; answers carry no times"),
-    "fingerprint_mode": refused("none; answers carry no system_fingerprint", "full", "hash"),
-    "fingerprint_value": refused("left out; answers carry no system_fingerprint"),
-    "api_key": refused("left out; keys of clients are the gateway's"),
-    "tool_server": refused("left out; no tools are run here"),
-    "tokens_only": refused("false; requests and answers are text"),
-    "config": refused("left out; give each argument as a variable of its own"),
+    "enable_prompt_tokens_details": refused("false: usage counts tokens without details"),
+    "enable_per_request_metrics": refused("false: answers carry no times"),
+    "fingerprint_mode": refused("none: answers carry no system_fingerprint", "full", "hash"),
+    "fingerprint_value": refused("left out: answers carry no system_fingerprint"),
+    "api_key": refused("left out: keys of clients are the gateway's"),
+    "tool_server": refused("left out: no tools are run here"),
+    "tokens_only": refused("false: requests and answers are text"),
+    "config": refused("left out: give each argument as a separate variable"),
     "enable_auto_tool_choice": done("false: calls only where a request forces them"),
-    "tool_call_parser": done("how the model writes calls; left out: as its template shows"),
-    "exclude_tools_when_tool_choice_none": refused("false; the template always gets the tools"),
-    "tool_strict_level": refused("left out; a tool's own strict is honoured"),
+    "tool_call_parser": done("how the model writes calls. Default: by its template"),
+    "exclude_tools_when_tool_choice_none": refused("false: the template always gets the tools"),
+    "tool_strict_level": refused("left out: a tool's own strict is honoured"),
     "enable_reasoning": done("false: reasoning stays in the content"),
-    "reasoning_parser": done("how the model writes reasoning; left out: as its template shows"),
-    "reasoning_config": refused("left out; reasoning_parser names the marks"),
+    "reasoning_parser": done("how the model writes reasoning. Default: by its template"),
+    "reasoning_config": refused("left out: reasoning_parser names the marks"),
     **each("cohere_is_reasoning_model cohere_format anthropic_disabled_thinking_effort",
            without_effect("routes of Cohere and Anthropic are not served", "true", "cmd4")),
     **each("enable_scale_out enable_tokenizer_info_endpoint enable_server_load_tracking "
