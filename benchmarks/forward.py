@@ -16,7 +16,7 @@ import numpy
 import torch
 
 from benchmarks.record import print_table, write_result
-from hostelry.cli.demo_model import demo_model_folder
+from hostelry.cli.demo import demo_model_folder
 from hostelry.engine.kernels.batch import MODULES, AdapterIndex, ForwardBatch, LoraSegment
 from hostelry.engine.kernels.native.decoder import NativeDecoder
 from hostelry.engine.kernels.pool import PoolLayout, PoolTensor

@@ -19,7 +19,7 @@ from tests.integration.predictive_rig import PredictiveServer, launched
 from benchmarks.live_component import settled
 from benchmarks.peers.model_shelf import BODY, JSON, Answered, Connections, timed_answer
 from hostelry.base.runtimes import VARIABLE, installed, runtime_python
-from hostelry.cli.client_environment import client_variables
+from hostelry.cli.environment import client_variables
 from hostelry.containers.predictive.memory import proportional_bytes
 
 TRAIN = Path(__file__).parent / "peers" / "programs" / "train_models.py"

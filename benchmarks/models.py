@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hostelry.cli.demo_model import demo_model_folder
+from hostelry.cli.demo import demo_model_folder
 
 
 def model_folder(given: Path | None, scratch: Path, *, tiny: bool) -> Path:

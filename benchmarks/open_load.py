@@ -14,7 +14,7 @@ import msgspec
 import uvloop
 
 from hostelry.base.clock import monotonic_s
-from hostelry.cli.load.connection import LoadConnection
+from hostelry.cli.load.requests import LoadConnection
 
 
 class Due(msgspec.Struct, array_like=True):

@@ -37,7 +37,7 @@ from tests.integration.console_scene import (
 from tests.integration.drill import NO_RETRIES, copies_of
 from tests.integration.platform import Platform, until
 
-from hostelry.cli.demo_model import demo_model_folder
+from hostelry.cli.demo import demo_model_folder
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "console"

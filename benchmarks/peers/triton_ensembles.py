@@ -22,7 +22,7 @@ from benchmarks.peers.composed import Composed, Compositions
 from benchmarks.peers.contestant import PeerMissingError
 from hostelry.base.errors import TerminalError
 from hostelry.base.ports import free_port
-from hostelry.cli.load.connection import message
+from hostelry.cli.load.requests import message
 from hostelry.containers.triton.program import find_program
 
 PROGRAM = Path(__file__).parent / "programs" / "triton_echo.py"

@@ -19,7 +19,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from hostelry.cli.demo_model import demo_model_folder
+from hostelry.cli.demo import demo_model_folder
 
 HERE = Path(__file__).resolve().parent
 STYLES = ("es", "fr", "pirate")

@@ -27,7 +27,7 @@ from botocore.session import Session
 from hostelry.base.clock import monotonic_s
 from hostelry.base.ports import free_ports
 from hostelry.base.proc import PROC, processes
-from hostelry.cli.client_environment import client_variables
+from hostelry.cli.environment import client_variables
 from hostelry.home.aws_client import NO_CONFIGURATION
 from hostelry.home.home import Credentials, Home, UpConfig, load_config, load_credentials
 from hostelry.home.run_file import RunFile, gateway_names, live_run_file

@@ -12,7 +12,7 @@ from tests.integration.batch_rig import BASE, OUTSIDE, VECTORS, Batches, serving
 from tests.integration.console_rig import ConsolePage, chromium, signed_in
 from tests.integration.platform import Platform
 
-from hostelry.cli.client_environment import client_variables
+from hostelry.cli.environment import client_variables
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

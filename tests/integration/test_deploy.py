@@ -19,7 +19,7 @@ from tests.models import random_adapter, tiny_llama
 from tests.unit.containers.lmi.tiny import write_tokenizer
 
 from hostelry.base.runtimes import VARIABLE, runtime_python
-from hostelry.cli.prune.command import look, remove
+from hostelry.cli.prune import look, remove
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

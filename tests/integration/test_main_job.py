@@ -12,7 +12,7 @@ import pytest
 from tests.integration.drill import ROLE
 from tests.integration.platform import Platform, until
 
-from hostelry.cli.demo_model import demo_model_folder
+from hostelry.cli.demo import demo_model_folder
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -14,8 +14,7 @@ from tests.integration.echo_image import ECHO_IMAGE
 from tests.integration.platform import Platform, until
 
 from hostelry.base.clock import SystemClock
-from hostelry.cli.dashboards.alert_table import RULES
-from hostelry.cli.dashboards.panel_table import ROWS
+from hostelry.cli.dashboards.tables import ROWS, RULES
 from hostelry.home.home import Home
 
 pytestmark = pytest.mark.integration

@@ -22,7 +22,7 @@ from tests.integration.sdk_rig import (
 from tests.integration.virtual_environments import virtual_environment
 from tests.selection import runs_all
 
-from hostelry.cli.demo_model import demo_model_folder
+from hostelry.cli.demo import demo_model_folder
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from hostelry.cli.check.runner import one_line
-from hostelry.cli.explain_text import _unplaced_lines
+from hostelry.cli.check import one_line
+from hostelry.cli.explain import _unplaced_lines
 from hostelry.cli.logs import LinePrinter, last_lines, new_lines
 from hostelry.cli.printable import printable_stream
 from hostelry.cli.status_text import reason_lines
-from hostelry.cli.top.tokens import token_counts
+from hostelry.cli.top.document import token_counts
 from hostelry.comparison.answers import distance_of
 from hostelry.console.views.endpoint import tail
 from hostelry.containers.lmi.request.body import csv_inputs

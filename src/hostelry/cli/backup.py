@@ -13,7 +13,7 @@ from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import UsageError
 from hostelry.base.user import expanded
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
-from hostelry.cli.trace_text import bytes_text
+from hostelry.cli.trace import bytes_text
 from hostelry.cli.wait_display import WaitDisplay, waiting
 
 VERIFY = "verify"

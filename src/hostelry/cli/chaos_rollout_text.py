@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from hostelry.chaos.rollout.rollout_ledger import BUCKET_S, RolloutLedger, RolloutPart
 from hostelry.cli.status_text import columns
-from hostelry.cli.timeline_chart import EIGHTHS
+from hostelry.cli.timeline import EIGHTHS
 
 MOST_COLUMNS = 100
 TICK = 10  # columns from one time on the axis to the next

@@ -11,14 +11,20 @@ import msgspec
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
-from hostelry.dataplane.control_calls import CONTROL_BACK_S
 from hostelry.home.home import Credentials, UpConfig
 
 if TYPE_CHECKING:
     import httpx
 
+
+from hostelry.base.errors import RetryableError
+from hostelry.base.key_guard import INTERNAL_KEY_HEADER
+from hostelry.home.signed_call import call
+
 TIMEOUT_S = 30.0
 RETRY_S, CONNECT_S = 0.2, 1.0
+LOOK_TIMEOUT_S = 5.0
+MAX_BATCHES = 100  # the newest ones, among which those that have not ended are shown
 
 
 class SilentProcessError(TerminalError):
@@ -78,6 +84,8 @@ def send(
     """
     import httpx  # a third of the time that completing a name takes
 
+    from hostelry.dataplane.control_calls import CONTROL_BACK_S
+
     urls = {
         "control": config.control_url,
         "jobs": config.jobs_url,
@@ -124,3 +132,47 @@ def document(response: "httpx.Response") -> dict[str, Any]:
     except msgspec.DecodeError as error:
         raise TerminalError(f"the answer cannot be read: {error}") from None
     return found
+
+
+def control_state(config: UpConfig, credentials: Credentials) -> dict[str, Any] | None:
+    """The state that control reports; None while it does not answer."""
+    return _document(config.control_url, "/internal/state", credentials)
+
+
+def jobs_trouble(config: UpConfig, credentials: Credentials) -> str | None:
+    """Why the jobs process cannot write its file; None where it can, or does not answer."""
+    found = _document(config.jobs_url, "/internal/health", credentials) or {}
+    return found.get("trouble")
+
+
+def unfinished_batches(config: UpConfig, credentials: Credentials) -> list[dict[str, Any]]:
+    """Batches of OpenAI's API that have not ended; none where the jobs process does not answer."""
+    path = f"/internal/jobs?limit={MAX_BATCHES}"
+    found = _document(config.jobs_url, path, credentials) or {}
+    return [it for it in found.get("batches", ()) if it["ended_at"] is None]
+
+
+def _document(url: str, path: str, credentials: Credentials) -> dict[str, Any] | None:
+    """The JSON object that a process of the platform answers; None if it answers none."""
+    key = {"X-Hostelry-Key": credentials.internal_key}
+    try:
+        answer = call(url, "GET", path, key, timeout_s=LOOK_TIMEOUT_S)
+        return decode(answer.body, dict[str, Any]) if answer.status == 200 else None
+    except (RetryableError, msgspec.DecodeError):
+        return None
+
+
+def ask_agent(address: str, path: str, key: str) -> dict[str, Any] | str:
+    """The answer of the agent at `address`, called with `key`; a text if there is no answer."""
+    import httpx  # completing a name needs none
+
+    from hostelry.base.peer_http import peer_get
+
+    try:
+        headers = {INTERNAL_KEY_HEADER: key}
+        answer = peer_get(address, path, headers=headers, timeout=TIMEOUT_S)
+        if answer.status_code == 200:
+            return decode(answer.content, dict[str, Any])
+    except (httpx.HTTPError, msgspec.DecodeError) as error:
+        return f"its agent does not answer: {error}"
+    return f"its agent answers {answer.status_code}: {answer.text[:200]}"

@@ -1,18 +1,44 @@
 """`hostelry env` and `hostelry exec`: have a program use the hostelry instead of AWS."""
 
+import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 
+from hostelry.base.errors import UsageError
 from hostelry.base.private_file import write_whole
-from hostelry.cli.client_environment import HINT, client_variables, shell_lines
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.program.call import CallReport, is_aws, report_lines, stray_lines
 from hostelry.cli.program.child import CannotRunError, end_as
-from hostelry.cli.program.report import CallReport, report_lines, stray_lines
+from hostelry.home.home import Credentials, UpConfig
+from hostelry.home.ports import reachable_host
 from hostelry.home.run_file import live_run_files
+
+# Settings of the user that would override ours, or that do not fit another endpoint.
+REMOVED = (
+    "AWS_PROFILE",
+    "AWS_DEFAULT_PROFILE",
+    "AWS_SESSION_TOKEN",
+    "AWS_SECURITY_TOKEN",
+    "AWS_ROLE_ARN",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
+    "AWS_USE_FIPS_ENDPOINT",
+    "AWS_USE_DUALSTACK_ENDPOINT",
+    "AWS_CA_BUNDLE",
+)
+# A comment in every shell. It is the last line, so that `eval $(hostelry env)` reads it last, too.
+HINT = (
+    "# The SageMaker SDKs also call AWS's own hosts, which no variable changes: run programs that"
+    " use them with `hostelry exec -- PROGRAM`."
+)
+REMOVED_PREFIX = "AWS_ENDPOINT_URL"
 
 
 def env(
@@ -83,3 +109,73 @@ def exec_(
     for line in report_lines(seen) if report else stray_lines(seen):
         typer.echo(f"hostelry: {line}", err=True)
     end_as(code)
+
+
+def client_variables(config: UpConfig, credentials: Credentials) -> dict[str, str]:
+    """The variables that `hostelry env` prints."""
+    # boto3 reads the one, OpenAI's client the other.
+    bundle = ("AWS_CA_BUNDLE", "SSL_CERT_FILE") if config.https_ca else ()
+    return {
+        "AWS_ENDPOINT_URL": config.client_url,
+        "AWS_ENDPOINT_URL_S3": config.client_s3_url,
+        "AWS_ACCESS_KEY_ID": credentials.access_key_id,
+        "AWS_SECRET_ACCESS_KEY": credentials.secret_access_key,
+        "AWS_DEFAULT_REGION": credentials.region,
+        "AWS_REGION": credentials.region,
+        "OPENAI_BASE_URL": f"{config.client_url}/v1",
+        "OPENAI_API_KEY": credentials.openai_api_key,
+        **dict.fromkeys(bundle, config.https_ca or ""),
+    }
+
+
+def without_users_aws(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment without the user's AWS settings that would interfere."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name not in REMOVED and not name.startswith(REMOVED_PREFIX)
+    }
+
+
+def no_proxy(environment: Mapping[str, str], host: str) -> str:
+    """NO_PROXY with this hostelry's host added, so that loopback is reached without a proxy."""
+    present = environment.get("NO_PROXY") or environment.get("no_proxy") or ""
+    entries = [entry for entry in present.split(",") if entry]
+    own = ["127.0.0.1", "localhost", reachable_host(host)]
+    return ",".join(dict.fromkeys([*entries, *own]))
+
+
+def no_proxy_of_program(environment: Mapping[str, str], host: str) -> str:
+    """NO_PROXY of a program whose HTTPS goes through a proxy of ours: without AWS's own hosts.
+
+    The proxy itself minds the user's NO_PROXY for every other host.
+    """
+    kept = [entry for entry in no_proxy(environment, host).split(",") if not covers_aws(entry)]
+    return ",".join(kept)
+
+
+def covers_aws(entry: str) -> bool:
+    """Whether an entry of NO_PROXY covers hosts of AWS."""
+    return entry.strip() == "*" or is_aws(entry.strip().lstrip("*."))
+
+
+def shell_lines(shell: str, variables: Mapping[str, str]) -> list[str]:
+    """Lines that set the variables in `sh` (bash, zsh), `fish` or `powershell`."""
+    match shell:
+        case "sh" | "bash" | "zsh":
+            return [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+        case "fish":
+            return [f"set -gx {name} {fish_quote(value)};" for name, value in variables.items()]
+        case "powershell":
+            return [f"$Env:{name} = {powershell_quote(value)}" for name, value in variables.items()]
+    raise UsageError(f"--shell {shell}: expected sh, bash, zsh, fish or powershell")
+
+
+def fish_quote(value: str) -> str:
+    """A single-quoted fish string."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def powershell_quote(value: str) -> str:
+    """A single-quoted PowerShell string."""
+    return "'" + value.replace("'", "''") + "'"

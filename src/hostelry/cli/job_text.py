@@ -1,14 +1,210 @@
-"""`hostelry jobs list` and `show` as text. Pure."""
+"""Transform jobs as text: a line each for status, and a bar. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hostelry.cli.status_text import columns
-from hostelry.cli.timeline_chart import clock_text
+from hostelry.cli.status_text import columns, duration, instance_lines, memory_text, reason_lines
+from hostelry.cli.timeline import clock_text
 
-NOTHING = "There is no asynchronous request."
+RUNNING_JOB = ("InProgress", "Stopping")
+BAR_CHARS = 30
+BATCH_HEAD = ["BATCH", "STATUS", "ANSWERED", "FAILED", "RATE", "LEFT", "CREATED", "REASON"]
 MAX_REASON_CHARS = 60
 Row = Mapping[str, Any]
+NOTHING = "There is no asynchronous request."
+HEAD = ["INFERENCE ID", "ENDPOINT", "STATE", "ATTEMPT", "ACCEPTED", "REASON"]
+
+
+def running_jobs(jobs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The jobs that are not over."""
+    return [it for it in jobs if it["status"] in RUNNING_JOB]
+
+
+def transform_lines(jobs: Sequence[Mapping[str, Any]], now: float, *, most_alike: int) -> list[str]:
+    """Every job that is not over, with its instances."""
+    lines: list[str] = []
+    for job in running_jobs(jobs):
+        lines.append(
+            f"transform job {job['name']}  {job['status']}  {transform_progress(job, now)}"
+        )
+        endpoint = job.get("endpoint")
+        if endpoint is not None:
+            lines += reason_lines(endpoint.get("failure_reason"), "  ")
+            lines += instance_lines(endpoint, now, most_alike)
+        lines.append("")
+    return lines
+
+
+def transform_progress(job: Mapping[str, Any], now: float) -> str:
+    """How far the job is, how fast, and how long it still takes."""
+    started_at, progress = job.get("started_at"), job["progress"]
+    if started_at is None:
+        return f"its instances come up; age {duration(now - job['created_at'])}"
+    total = progress["objects_total"]
+    parts = [
+        f"{progress['objects']:,}{'' if total is None else f' of {total:,}'} objects",
+        f"{progress['records']:,} records",
+        bytes_text(progress),
+    ]
+    if progress["failed_objects"]:
+        parts.append(f"{progress['failed_objects']:,} failed")
+    end_at = job.get("ended_at") or now
+    elapsed_s = max(end_at - started_at, 0.001)
+    parts.append(f"{progress['records'] / elapsed_s:,.1f} records/s")
+    left_s = seconds_left(job, now)
+    if left_s is not None:
+        parts.append(f"{duration(left_s)} left")
+    trouble = progress.get("trouble")
+    return "; ".join([", ".join(parts), *([f"waits: {trouble}"] if trouble else [])])
+
+
+def bytes_text(progress: Mapping[str, Any]) -> str:
+    """Bytes done, of all where that is known."""
+    total = progress["bytes_total"]
+    done = memory_text(progress["bytes"])
+    return done if total is None else f"{done} of {memory_text(total)}"
+
+
+def share_done(progress: Mapping[str, Any]) -> float | None:
+    """The part that is done, from 0 to 1: of the bytes, else of the objects; None while unknown."""
+    for name in ("bytes", "objects"):
+        total = progress[f"{name}_total"]
+        if total:
+            return float(min(1.0, progress[name] / total))
+    return None
+
+
+def seconds_left(job: Mapping[str, Any], now: float) -> float | None:
+    """Seconds until the end, at the rate so far; None while that is unknown."""
+    share = share_done(job["progress"])
+    if job["status"] != "InProgress" or not share or job.get("started_at") is None:
+        return None
+    elapsed_s = max(0.0, now - job["started_at"])
+    return float(elapsed_s * (1.0 - share) / share)
+
+
+def transform_bar(job: Mapping[str, Any], now: float) -> str:
+    """One line with a bar, for a job that is watched."""
+    return f"{job['status']} {bar(share_done(job['progress']))}  {transform_progress(job, now)}"
+
+
+def bar(share: float | None) -> str:
+    """A bar that is filled to a share, and the share in per cent."""
+    filled = round(BAR_CHARS * (share or 0.0))
+    percent = "  ? %" if share is None else f"{100 * share:3.0f} %"
+    return f"[{'#' * filled}{'.' * (BAR_CHARS - filled)}] {percent}"
+
+
+def batch_lines(batches: Sequence[Row], now: float) -> list[str]:
+    """A line for each batch; none without batches."""
+    return columns([BATCH_HEAD, *(batch_cells(it, now) for it in batches)]) if batches else []
+
+
+def batch_cells(batch: Row, now: float) -> list[str]:
+    """One batch's cells."""
+    reason = " ".join(batch_reasons(batch)[:1]) or "-"
+    short = reason if len(reason) <= MAX_REASON_CHARS else f"{reason[: MAX_REASON_CHARS - 3]}..."
+    return [
+        batch["id"],
+        batch["status"],
+        f"{batch['completed']:,} of {batch['total']:,}",
+        f"{batch['failed']:,}",
+        rate_text(batch, now),
+        left_text(batch, now),
+        clock_text(batch["created_at"]),
+        short,
+    ]
+
+
+def batch_line(batch: Row, now: float) -> str:
+    """One batch that has not ended, for `hostelry status`."""
+    return f"batch {batch['id']}  {batch['status']}  {batch_progress(batch, now)}"
+
+
+def batch_progress(batch: Row, now: float) -> str:
+    """How far a batch is, how fast, how long it still takes, and what holds it up."""
+    parts = [f"{batch['completed']:,} of {batch['total']:,} answered"]
+    parts += [f"{batch['failed']:,} failed"] if batch["failed"] else []
+    rate, left = rate_text(batch, now), left_text(batch, now)
+    parts += [] if rate == "-" else [rate]
+    parts += [] if left == "-" else [f"{left} left"]
+    return "; ".join([", ".join(parts), *batch_reasons(batch)[:1]])
+
+
+def batch_bar(batch: Row, now: float) -> str:
+    """One line with a bar, for a batch that is watched."""
+    ended, total = batch["completed"] + batch["failed"], batch["total"]
+    share = ended / total if total else None
+    return f"{batch['status']} {bar(share)}  {batch_progress(batch, now)}"
+
+
+def batch_facts(batch: Row, now: float) -> list[str]:
+    """Everything known of one batch."""
+    ended_at = batch["ended_at"]
+    facts = {
+        "batch": batch["id"],
+        "status": batch["status"],
+        "requests to": batch["url"],
+        "answered": f"{batch['completed']:,} of {batch['total']:,}",
+        "failed": f"{batch['failed']:,}",
+        "rate": rate_text(batch, now),
+        "left": left_text(batch, now),
+        "tokens": tokens_text(batch, now),
+        "created": clock_text(batch["created_at"]),
+        "ended": "-" if ended_at is None else clock_text(ended_at),
+        "input file": batch["input_file_id"],
+        "output file": batch["output_file_id"] or "-",
+        "error file": batch["error_file_id"] or "-",
+    }
+    rows = [[name, value] for name, value in facts.items()]
+    return columns([*rows, *(["reason", it] for it in batch_reasons(batch) or ["-"])])
+
+
+def batch_reasons(batch: Row) -> list[str]:
+    """What holds a batch up, or what is wrong with its file."""
+    if batch["trouble"]:
+        return [" ".join(batch["trouble"].split())]
+    return [fault_text(it) for it in batch["faults"]]
+
+
+def fault_text(fault: Row) -> str:
+    """One fault of an input file."""
+    place = "" if fault["line"] is None else f"line {fault['line']}: "
+    return f"{place}{fault['message']}"
+
+
+def rate_text(batch: Row, now: float) -> str:
+    """Requests a second since the batch began."""
+    rate = rate_of(batch, now)
+    return "-" if rate is None else f"{rate:,.1f}/s"
+
+
+def tokens_text(batch: Row, now: float) -> str:
+    """Tokens of prompts and answers, and those of answers a second."""
+    elapsed_s = elapsed(batch, now)
+    per_s = "" if elapsed_s is None else f" ({batch['output_tokens'] / elapsed_s:,.1f}/s)"
+    return f"{batch['input_tokens']:,} in, {batch['output_tokens']:,} out{per_s}"
+
+
+def left_text(batch: Row, now: float) -> str:
+    """The time that the rest takes at the rate so far."""
+    rate = rate_of(batch, now)
+    if not rate or batch["status"] != "in_progress":
+        return "-"
+    return duration((batch["total"] - batch["completed"] - batch["failed"]) / rate)
+
+
+def rate_of(batch: Row, now: float) -> float | None:
+    """Requests that ended, a second, since the batch began; None before that."""
+    elapsed_s = elapsed(batch, now)
+    return None if elapsed_s is None else float((batch["completed"] + batch["failed"]) / elapsed_s)
+
+
+def elapsed(batch: Row, now: float) -> float | None:
+    """Seconds since the batch began, to its end if it has ended; None before that."""
+    if batch["begun_at"] is None:
+        return None
+    return float(max(0.001, (batch["ended_at"] or now) - batch["begun_at"]))
 
 
 def list_lines(
@@ -31,9 +227,6 @@ def list_lines(
 def trouble_lines(trouble: str | None) -> list[str]:
     """Why asynchronous requests and transform jobs wait; no line where nothing is wrong."""
     return [] if trouble is None else [f"Asynchronous requests and transform jobs wait: {trouble}"]
-
-
-HEAD = ["INFERENCE ID", "ENDPOINT", "STATE", "ATTEMPT", "ACCEPTED", "REASON"]
 
 
 def row_cells(row: Row) -> list[str]:

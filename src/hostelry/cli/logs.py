@@ -1,27 +1,35 @@
 """`hostelry logs`."""
 
+import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
 
 from hostelry.base.errors import TerminalError
 from hostelry.cli.completion import names
+from hostelry.cli.control_requests import control_state
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, settled
-from hostelry.cli.kept_logs import kept_logs
-from hostelry.cli.log_files import find_logs, fleet_logs
 from hostelry.cli.printable import terminal_lines
-from hostelry.cli.request_lines import request_lines
-from hostelry.cli.state import control_state
+from hostelry.fleet.records import instance_folders
+from hostelry.home.home import Home
+from hostelry.logs.errors import LogsUnavailable
+from hostelry.logs.events import LogStream
+from hostelry.logs.store import BEGIN, END, LogStore
 
 FOLLOW_PAUSE_S = 0.2
 TAIL_BYTES_PER_LINE = 400
 MAX_TAIL_BYTES = 8 * 1024 * 1024
 MAX_LINES = MAX_TAIL_BYTES  # all that are in so many bytes
+COPY_ID = re.compile(r"c-[0-9a-f]{8,}")
+INSTANCE_ID = re.compile(r"i-[0-9a-f]{8,}")
+Read = Callable[[LogStore, LogStream], list[str]]
+# A traceback is its heading, indented lines, and the line after one of these.
+HEADING, INDENTS = "Traceback (most recent", (" ", "\t")
 
 
 def logs(
@@ -164,3 +172,138 @@ def new_lines(path: Path, title: str, positions: dict[str, int]) -> list[str]:
     except FileNotFoundError:
         return []
     return [it.decode(errors="replace") for it in whole.splitlines()]
+
+
+def platform_logs(home: Home) -> dict[str, Path]:
+    """The logs of the platform's processes, by name."""
+    return {path.stem: path for path in sorted(home.logs.glob("*.log"))}
+
+
+def fleet_logs(home: Home) -> dict[str, Path]:
+    """The logs of agents (by instance id) and copies (by copy id) that are on disk."""
+    found: dict[str, Path] = {}
+    for folder in instance_folders(home.instances):
+        found[folder.root.name] = folder.agent_log
+        for copy_id in sorted(folder.copy_ids()):
+            found[copy_id] = folder.copy(copy_id).log
+    return {name: path for name, path in found.items() if path.exists()}
+
+
+def copies_of(state: Mapping[str, Any] | None, name: str) -> list[str]:
+    """Ids of the copies of the endpoint or component `name`, in control's `state`."""
+    return [
+        copy["id"]
+        for endpoint in (state or {}).get("endpoints", [])
+        for copy in endpoint.get("copies", ())
+        if endpoint["name"] == name or copy.get("owner", "").partition("/")[2] == name
+    ]
+
+
+def serving_component(state: Mapping[str, Any] | None, name: str) -> str:
+    """The component whose copies serve `name`: its base where it is an adapter, else itself."""
+    for endpoint in (state or {}).get("endpoints", []):
+        for component in endpoint.get("components", ()):
+            if component["name"] == name and component.get("base"):
+                return str(component["base"])
+    return name
+
+
+def find_logs(home: Home, state: Mapping[str, Any] | None, name: str | None) -> dict[str, Path]:
+    """Title and path of each log that `name` means; None: the logs of all processes.
+
+    A copy or instance may be named by the start of its id. Raises TerminalError with all names
+    when none matches.
+    """
+    platform, fleet = platform_logs(home), fleet_logs(home)
+    if name is None:
+        return platform
+    named = {k: it for k, it in platform.items() if k == name or k.startswith(f"{name}-")}
+    if named:
+        return named
+    owned = copies_of(state, serving_component(state, name))
+    matches = {it: path for it, path in fleet.items() if it in owned or it.startswith(name)}
+    if not matches:
+        known = ", ".join([*platform, *fleet]) or "none yet"
+        raise TerminalError(f"no log for {name}: {why_none(state, name)}. There are: {known}")
+    return matches
+
+
+def why_none(state: Mapping[str, Any] | None, name: str) -> str:
+    """Why no log has the name, as far as that is known."""
+    if COPY_ID.fullmatch(name):
+        return "this copy is gone, and no line of its log is kept"
+    if INSTANCE_ID.fullmatch(name):
+        return "this instance is gone, and no line of its copies' logs is kept"
+    if state is None:
+        return (
+            "it is no process, instance or copy with output on disk, and control, which knows "
+            "endpoints and components, does not answer"
+        )
+    for endpoint in state.get("endpoints", []):
+        for resource in (endpoint, *endpoint.get("components", ())):
+            if resource["name"] == name:
+                return (
+                    f"it is {resource.get('status', 'there')} and has no running copy "
+                    "(`hostelry status` shows why)"
+                )
+    return "it is no process, endpoint, component, instance or copy with output on disk"
+
+
+def kept_logs(home: Home, name: str, count: int) -> Mapping[str, Sequence[str]]:
+    """The last `count` lines of each log stream of an endpoint, component, job, instance or copy.
+
+    Keys name stream and group. Empty where none is kept, or the file cannot be read now.
+    """
+    return _read(
+        home,
+        name,
+        lambda store, stream: [
+            event.message for event in store.read_backwards(stream, BEGIN, END, count)
+        ],
+    )
+
+
+def logs_between(
+    home: Home, name: str, since: float, until: float, count: int
+) -> dict[str, list[str]]:
+    """As `kept_logs`, the lines from `since` to `until`, in seconds since the epoch.
+
+    Streams without any are left out.
+    """
+    start, end = (int(since * 1000), 0), (int(until * 1000), 0)
+    found = _read(
+        home,
+        name,
+        lambda store, stream: [
+            event.message for event in store.read_backwards(stream, start, end, count)
+        ],
+    )
+    return {title: lines for title, lines in found.items() if lines}
+
+
+def _read(home: Home, name: str, read: Read) -> dict[str, list[str]]:
+    if not home.log_events.exists():
+        return {}
+    store = LogStore(home.log_events)
+    try:
+        return {
+            f"{stream.name} of {group}": read(store, stream) for group, stream in store.named(name)
+        }
+    except LogsUnavailable:
+        return {}
+    finally:
+        store.close()
+
+
+def request_lines(lines: Iterable[str], request_id: str) -> list[str]:
+    """The records that name the request, each with the lines that belong to it."""
+    found: list[str] = []
+    belongs = was_indented = False
+    for line in lines:
+        is_indented = line.startswith(INDENTS)
+        continues = is_indented or was_indented or line.startswith(HEADING)
+        belongs = request_id in line or (belongs and continues)
+        was_indented = is_indented
+        if belongs:
+            found.append(line)
+    return found

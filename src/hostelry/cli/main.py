@@ -22,8 +22,8 @@ COMMANDS = (
     CommandEntry(
         "up", "hostelry.cli.up:up", "Start the platform: gateway, control and object store."
     ),
-    CommandEntry("control", "hostelry.cli.control:control", "Run a further control of a platform."),
-    CommandEntry("gateway", "hostelry.cli.gateway:gateway", "Serve requests on a further host."),
+    CommandEntry("control", "hostelry.cli.hosts:control", "Run a further control of a platform."),
+    CommandEntry("gateway", "hostelry.cli.hosts:gateway", "Serve requests on a further host."),
     CommandEntry(
         "join-token", "hostelry.cli.cluster:join_token", "Print a token for a host that joins."
     ),
@@ -87,10 +87,8 @@ COMMANDS = (
         "hostelry.cli.explain:explain",
         "Show where copies are placed, why, and free capacity.",
     ),
-    CommandEntry("restart", "hostelry.cli.acts.command:restart", "Replace copies with new copies."),
-    CommandEntry(
-        "drain", "hostelry.cli.acts.command:drain", "Move copies off an instance and end it."
-    ),
+    CommandEntry("restart", "hostelry.cli.acts:restart", "Replace copies with new copies."),
+    CommandEntry("drain", "hostelry.cli.acts:drain", "Move copies off an instance and end it."),
     CommandEntry("logs", "hostelry.cli.logs:logs", "Print logs of processes and model servers."),
     CommandEntry(
         "trace",
@@ -119,7 +117,7 @@ COMMANDS = (
     ),
     CommandEntry(
         "check",
-        "hostelry.cli.check.command:check",
+        "hostelry.cli.check:check",
         "Run a program and report calls that are not served.",
     ),
     CommandEntry(
@@ -129,7 +127,7 @@ COMMANDS = (
     ),
     CommandEntry(
         "demo-model",
-        "hostelry.cli.demo_model:demo_model_command",
+        "hostelry.cli.demo:demo_model_command",
         "Write the demo's base model to a folder.",
     ),
     CommandEntry(
@@ -163,9 +161,7 @@ COMMANDS = (
     CommandEntry(
         "store", "hostelry.cli.store:store", "Move records between SQLite and PostgreSQL."
     ),
-    CommandEntry(
-        "prune", "hostelry.cli.prune.command:prune", "Show or remove unused uploads and models."
-    ),
+    CommandEntry("prune", "hostelry.cli.prune:prune", "Show or remove unused uploads and models."),
     CommandEntry(
         "backup", "hostelry.cli.backup:backup", "Back up a running home, or verify a backup."
     ),

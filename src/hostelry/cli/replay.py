@@ -1,41 +1,110 @@
 """`hostelry replay`: a trace against the real policies, placement and routing, in virtual time."""
 
-from hostelry.cli import replay_options as given
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
 from hostelry.cli.home_option import HomeOption, JsonOption
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.component import PlacementStrategy
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.fleet.shapes import shape_of
 
+TraceOption = Annotated[
+    Path | None, typer.Option(help="CSV file of arrivals (see docs/replay.md).")
+]
+ScenarioOption = Annotated[str | None, typer.Option(help="Name of a synthetic load (see --list).")]
+PolicyOption = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="FILE", help="Policy file. Repeat the option to compare several."),
+]
+SeedOption = Annotated[
+    int | None,
+    typer.Option(min=0, help="Seed of the scenario and of all random draws. Default: a fixed one."),
+]
+ActsOption = Annotated[bool, typer.Option("--acts", help="Print each scaling action.")]
+ListOption = Annotated[bool, typer.Option("--list", help="Print the scenarios and exit.")]
+WriteOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--write-trace", help="Write the trace to this file as CSV and exit.", show_default=False
+    ),
+]
+LimitOption = Annotated[
+    int | None, typer.Option(min=1, help="Maximum number of rows to read from --trace.")
+]
+ServiceOption = Annotated[
+    Path | None,
+    typer.Option(help="Calibration file. Default: SmolLM2-135M on two cores.", show_default=False),
+]
+CalibrateOption = Annotated[
+    str | None,
+    typer.Option(
+        "--calibrate",
+        metavar="ENDPOINT/COMPONENT",
+        help=("Measure this running component with real requests, write --service FILE and exit."),
+        show_default=False,
+    ),
+]
+InstanceTypeOption = Annotated[str, typer.Option(help="Type of every instance.")]
+MinInstancesOption = Annotated[int, typer.Option(help="Minimum number of instances.")]
+MaxInstancesOption = Annotated[int, typer.Option(help="Maximum number of instances.")]
+CpusOption = Annotated[float, typer.Option(help="CPUs reserved per copy.")]
+MemoryOption = Annotated[int, typer.Option(help="Memory reserved per copy, in MiB.")]
+AcceleratorsOption = Annotated[int, typer.Option(help="Accelerators reserved per copy.")]
+InitialOption = Annotated[int, typer.Option(help="Number of copies at the start.")]
+PlacementOption = Annotated[PlacementStrategy, typer.Option(help="Placement strategy of copies.")]
+RoutingOption = Annotated[RoutingStrategy, typer.Option(help="Routing strategy of requests.")]
+AtZeroOption = Annotated[
+    AtZero,
+    typer.Option(
+        help=("Requests while there is no copy: hold (they wait) or compat (they fail as on AWS).")
+    ),
+]
+HoldOption = Annotated[
+    float, typer.Option("--hold", help="Maximum number of seconds that a request waits for a copy.")
+]
+MaxHeldOption = Annotated[
+    int, typer.Option(help="Maximum number of requests that wait for a model.")
+]
+IdleReleaseOption = Annotated[
+    float, typer.Option("--idle-release", help="Seconds before an empty instance is removed.")
+]
+SpreadOption = Annotated[
+    float, typer.Option(help="Standard deviation of the logarithm of start-up times.")
+]
+PaceOption = Annotated[float, typer.Option(help="Divide cooldowns and low alarms by this.")]
+
 
 def replay(  # noqa: PLR0913 - one parameter an option of the command
-    trace: given.TraceOption = None,
-    scenario: given.ScenarioOption = None,
-    policy: given.PolicyOption = None,
-    seed: given.SeedOption = None,
+    trace: TraceOption = None,
+    scenario: ScenarioOption = None,
+    policy: PolicyOption = None,
+    seed: SeedOption = None,
     as_json: JsonOption = False,
-    acts: given.ActsOption = False,
-    list_scenarios: given.ListOption = False,
-    write_to: given.WriteOption = None,
-    limit: given.LimitOption = None,
-    service: given.ServiceOption = None,
-    calibrate_on: given.CalibrateOption = None,
+    acts: ActsOption = False,
+    list_scenarios: ListOption = False,
+    write_to: WriteOption = None,
+    limit: LimitOption = None,
+    service: ServiceOption = None,
+    calibrate_on: CalibrateOption = None,
     home: HomeOption = None,
-    instance_type: given.InstanceTypeOption = "ml.m5.2xlarge",
-    min_instances: given.MinInstancesOption = 0,
-    max_instances: given.MaxInstancesOption = 100,
-    copy_cpus: given.CpusOption = 2.0,
-    copy_memory_mib: given.MemoryOption = 1024,
-    copy_accelerators: given.AcceleratorsOption = 0,
-    initial_copies: given.InitialOption = 1,
-    placement: given.PlacementOption = PlacementStrategy.SPREAD,
-    routing: given.RoutingOption = RoutingStrategy.LEAST_OUTSTANDING_REQUESTS,
-    at_zero: given.AtZeroOption = AtZero.HOLD,
-    hold_s: given.HoldOption = 60.0,
-    max_held: given.MaxHeldOption = 1024,
-    idle_release_s: given.IdleReleaseOption = 300.0,
-    start_spread: given.SpreadOption = 0.15,
-    pace: given.PaceOption = 1.0,
+    instance_type: InstanceTypeOption = "ml.m5.2xlarge",
+    min_instances: MinInstancesOption = 0,
+    max_instances: MaxInstancesOption = 100,
+    copy_cpus: CpusOption = 2.0,
+    copy_memory_mib: MemoryOption = 1024,
+    copy_accelerators: AcceleratorsOption = 0,
+    initial_copies: InitialOption = 1,
+    placement: PlacementOption = PlacementStrategy.SPREAD,
+    routing: RoutingOption = RoutingStrategy.LEAST_OUTSTANDING_REQUESTS,
+    at_zero: AtZeroOption = AtZero.HOLD,
+    hold_s: HoldOption = 60.0,
+    max_held: MaxHeldOption = 1024,
+    idle_release_s: IdleReleaseOption = 300.0,
+    start_spread: SpreadOption = 0.15,
+    pace: PaceOption = 1.0,
 ) -> None:
     """Replay a trace against scaling policies, and report latency, cost and unneeded actions.
 

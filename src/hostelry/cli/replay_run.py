@@ -1,20 +1,28 @@
 """Execution of `hostelry replay`; imports numpy and the simulator."""
 
+import json
+import random
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import typer
+from botocore.exceptions import BotoCoreError, ClientError
 
-from hostelry.base.clock import monotonic_s
+from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError, UsageError
-from hostelry.cli.home_option import print_json
-from hostelry.cli.replay_calibrate import calibrate
-from hostelry.cli.replay_text import act_lines, comparison_lines
+from hostelry.cli.home_option import home_at, print_json, settled
+from hostelry.cli.status_text import columns
 from hostelry.domain.shape import Requirements
+from hostelry.home.aws_client import aws_client
+from hostelry.sim.calibration import Measured, fitted
 from hostelry.sim.deployment import SimulatedDeployment
+from hostelry.sim.ledger import SimulatedAct
 from hostelry.sim.outcome import ReplayOutcome, replayed
 from hostelry.sim.policy_file import read_policy
 from hostelry.sim.policy_set import PolicySet
@@ -26,6 +34,14 @@ from hostelry.sim.trace_file import trace_of_file, write_trace
 
 MIB = 2**20
 PROGRESS_EVERY_S = 2.0
+MAX_ACTS = 40
+WORDS = (16, 64, 256, 512)
+OUTPUT_TOKENS = 32
+REPEATS = 5
+BESIDE = (2, 4, 8)
+WORDS_BESIDE = 64
+READ_TIMEOUT_S = 120.0
+Say = Callable[[str], None]
 
 
 class Against(NamedTuple):
@@ -181,3 +197,163 @@ def measured(aim: str, home: Path | None, path: Path | None) -> None:
     found = calibrate(endpoint, component or None, home, lambda line: typer.echo(line, err=True))
     save_service(found, path)
     typer.echo(f"written to {path}")
+
+
+def comparison_lines(outcomes: Sequence[ReplayOutcome]) -> list[str]:
+    """A row a figure, a column a policy."""
+    rows = [("", *(it.policy for it in outcomes))]
+    cells = zip(*(_cells(it) for it in outcomes), strict=True)
+    rows += [(row[0][0], *(text for _, text in row)) for row in cells]
+    return columns(rows)
+
+
+def _cells(outcome: ReplayOutcome) -> list[tuple[str, str]]:
+    """The name and text of every figure."""
+    return [
+        ("requests", f"{outcome.num_requests:,}"),
+        ("failed", f"{outcome.num_failed:,}"),
+        ("cold (found no copy)", f"{outcome.num_cold:,}"),
+        ("delayed until there was one", f"{outcome.num_delayed:,}"),
+        *(_times("latency", outcome.latency_s)),
+        *(_times("first token", outcome.first_token_s)),
+        ("copy-seconds", f"{outcome.copy_s:,.0f}"),
+        ("  of which needed", f"{outcome.needed_copy_s:,.0f}"),
+        ("  overshoot", f"{outcome.overshoot_copy_s:,.0f}"),
+        ("instance-hours", f"{outcome.instance_h:,.2f}"),
+        ("most copies", f"{outcome.peak_copies:,}"),
+        ("most instances", f"{outcome.peak_instances:,}"),
+        ("acts out / in", f"{outcome.num_out:,} / {outcome.num_in:,}"),
+        ("spurious acts", f"{outcome.num_spurious:,} ({outcome.spurious_per_h:.2f} an hour)"),
+        ("t0 -> t1, median", _median([_between(it.rose_s, it.decided_s) for it in outcome.acts])),
+        (
+            "t1 -> t2, median",
+            _median([_between(it.decided_s, it.answered_s) for it in outcome.acts]),
+        ),
+        ("digest", outcome.digest[:12]),
+    ]
+
+
+def _times(name: str, figures: Any) -> list[tuple[str, str]]:
+    return [(f"{name} {which}", f"{figures[which]:.3f} s") for which in ("p50", "p90", "p99")]
+
+
+def _between(from_s: float | None, to_s: float | None) -> float | None:
+    return None if from_s is None or to_s is None else to_s - from_s
+
+
+def _median(spans_s: Sequence[float | None]) -> str:
+    known = sorted(it for it in spans_s if it is not None)
+    return f"{known[len(known) // 2]:.1f} s" if known else "-"
+
+
+def act_lines(outcome: ReplayOutcome) -> list[str]:
+    """The first acts of one replay."""
+    rows: list[tuple[str, ...]] = [("decided", "by", "copies", "t0->t1", "t1->t2", "", "why")]
+    rows += [_act_row(it) for it in outcome.acts[:MAX_ACTS]]
+    left = len(outcome.acts) - MAX_ACTS
+    more = [f"... and {left:,} more; --json has them all"] if left > 0 else []
+    return [f"{outcome.policy}:", *columns(rows), *more]
+
+
+def _act_row(act: SimulatedAct) -> tuple[str, ...]:
+    reaction_s, start_s = (
+        _between(act.rose_s, act.decided_s),
+        _between(act.decided_s, act.answered_s),
+    )
+    return (
+        f"{act.decided_s:.0f} s",
+        act.by or "bounds",
+        f"{act.from_copies} -> {act.to_copies}",
+        "" if reaction_s is None else f"{reaction_s:.1f} s",
+        "" if start_s is None else f"{start_s:.1f} s",
+        "spurious" if act.is_spurious else "",
+        act.reason[:80],
+    )
+
+
+def calibrate(endpoint: str, component: str | None, home: Path | None, say: Say) -> ServiceModel:
+    """The service model of a running component (None: of the endpoint's model) that streams.
+
+    Sends about eighty requests, one to eight at a time. Raises TerminalError where one fails, or
+    an answer is no chat stream of an LMI container.
+    """
+    config, credentials = settled(home_at(home))
+    runtime = aws_client("sagemaker-runtime", config, credentials, read_timeout_s=READ_TIMEOUT_S)
+    chats = ChatClient(runtime, endpoint, component)
+    chats.one(WORDS[0], beside=1)  # warm-up, not measured
+    found: list[Measured] = []
+    for number in range(REPEATS):
+        found += [chats.one(words, beside=1) for words in WORDS]
+        say(f"one at a time, {number + 1} of {REPEATS}: {found[-1].last_s:.3f} s the longest")
+    for beside in BESIDE:
+        found += chats.together(beside)
+        say(f"{beside} at a time: {found[-1].last_s:.3f} s each")
+    day = datetime.fromtimestamp(SystemClock().now(), UTC).date().isoformat()
+    where = endpoint if component is None else f"{endpoint}/{component}"
+    return fitted(found, f"measured {day} on {where}, {len(found)} requests")
+
+
+class ChatClient:
+    """Client that streams chats whose prompts share no prefix, so that none is cached."""
+
+    def __init__(self, runtime: Any, endpoint: str, component: str | None) -> None:
+        self._runtime = runtime
+        self._aim = {"EndpointName": endpoint}
+        if component is not None:
+            self._aim["InferenceComponentName"] = component
+        self._source = random.Random(1)
+        self._lock = threading.Lock()
+
+    def one(self, words: int, beside: int) -> Measured:
+        """Send one chat and time its tokens."""
+        with self._lock:
+            text = " ".join(str(self._source.randrange(10, 100)) for _ in range(words))
+        body = {
+            "messages": [{"role": "user", "content": text}],
+            "max_tokens": OUTPUT_TOKENS,
+            "temperature": 0,
+            "ignore_eos": True,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        began_s = monotonic_s()
+        first_s, usage = None, None
+        try:
+            answer = self._runtime.invoke_endpoint_with_response_stream(
+                **self._aim, ContentType="application/json", Body=json.dumps(body)
+            )
+            for chunk in _chunks(answer["Body"]):
+                if first_s is None and chunk.get("choices"):
+                    first_s = monotonic_s() - began_s
+                usage = chunk.get("usage") or usage
+        except (ClientError, BotoCoreError, ValueError) as error:
+            raise TerminalError(f"a request to {self._aim} failed: {error}") from None
+        if first_s is None or usage is None:
+            raise TerminalError("the answer is no stream of chat completion chunks with usage")
+        return Measured(
+            input_tokens=usage["prompt_tokens"],
+            output_tokens=usage["completion_tokens"],
+            first_s=first_s,
+            last_s=monotonic_s() - began_s,
+            beside=beside,
+        )
+
+    def together(self, beside: int) -> list[Measured]:
+        """Several at a time, in rounds; the first round, in which chats begin alone, is dropped."""
+        with ThreadPoolExecutor(beside) as pool:
+            rounds = [
+                list(pool.map(lambda _: self.one(WORDS_BESIDE, beside), range(beside)))
+                for _ in range(REPEATS)
+            ]
+        return [it for one in rounds[1:] for it in one]
+
+
+def _chunks(events: Any) -> Iterator[dict[str, Any]]:
+    """The JSON objects of a stream of lines, with or without the prefix of server-sent events."""
+    pending = b""
+    for event in events:
+        pending += event["PayloadPart"]["Bytes"]
+        *lines, pending = pending.split(b"\n")
+        for line in (it.strip().removeprefix(b"data:").strip() for it in lines):
+            if line and line != b"[DONE]":
+                yield json.loads(line)

@@ -6,31 +6,31 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from hostelry.base.errors import TerminalError, UsageError
-from hostelry.cli.acts.act_text import act_rows
+from hostelry.cli.acts import act_rows
 from hostelry.cli.completion import names
-from hostelry.cli.control_requests import control_answer
+from hostelry.cli.control_requests import control_answer, document, send
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.cli.printable import printable, whole_stream
-from hostelry.cli.scaling_responsive import responsive
-from hostelry.cli.scaling_text import activity_lines, policy_lines, status_lines
-from hostelry.cli.timeline_chart import chart
-from hostelry.cli.timeline_updates import update_rows
+from hostelry.cli.status_text import columns
+from hostelry.cli.timeline import chart, clock_text, receipt_text, update_rows
+from hostelry.domain.scope import Scope
+from hostelry.home.home import Credentials, UpConfig
+from hostelry.scaling.decide.responsive.opt_in import OFF, RESPONSIVE_TAG, tag_of_options
+from hostelry.scaling.decide.responsive.options import ResponsiveOptions
 
 UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 PIPE_WIDTH = 100
-
 scaling = typer.Typer(
     help=("Show scaled resources, their policies, and the duration of each scaling action."),
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-scaling.command(short_help="Have a policy act within seconds.")(responsive)
-
 ComponentOption = Annotated[
     str | None,
     typer.Option(help="Show only this inference component.", autocompletion=names.components),
@@ -38,6 +38,67 @@ ComponentOption = Annotated[
 EndpointOption = Annotated[
     str | None, typer.Option(help="Show only this endpoint.", autocompletion=names.endpoints)
 ]
+NOTHING = "There is no scalable target: see RegisterScalableTarget."
+
+
+def responsive(
+    endpoint: Annotated[
+        str, typer.Argument(help="Name of the endpoint.", autocompletion=names.endpoints)
+    ],
+    component: Annotated[
+        str | None,
+        typer.Option(
+            help=("Change only this inference component. Default: all components of the endpoint."),
+            autocompletion=names.components,
+        ),
+    ] = None,
+    target: Annotated[
+        float | None,
+        typer.Option(help="Desired concurrency per copy (per instance for a model endpoint)."),
+    ] = None,
+    false_alarms_per_hour: Annotated[
+        float,
+        typer.Option(
+            help=("Scaling actions per hour that unchanged load may cause, from 0.001 to 20.")
+        ),
+    ] = 1.0,
+    scale_in_after: Annotated[
+        float | None,
+        typer.Option(
+            help=(
+                "Remove a copy after this number of seconds of low load, if no "
+                "target-tracking policy scales in. Default: only AWS's policies scale in."
+            )
+        ),
+    ] = None,
+    off: Annotated[bool, typer.Option("--off", help="Turn the responsive policy off.")] = False,
+    home: HomeOption = None,
+) -> None:
+    """Scale out within seconds when the load rises, in addition to other policies.
+
+    The bounds are those of the registered scalable target. Exit code 1 if there is no such endpoint
+    or component, or a value is invalid.
+
+    Example: hostelry scaling responsive chat --target 5
+
+    Example: hostelry scaling responsive shared --component chat-base --off
+    """
+    value = tag_value(target, false_alarms_per_hour, scale_in_after, off=off)
+    config, credentials = settled(home_at(home))
+    scope = Scope(credentials.account_id, credentials.region)
+    kind, name = ("endpoint", endpoint) if component is None else ("inference-component", component)
+    arn = scope.arn(kind, name)
+    if component is not None:
+        check_on(config, credentials, endpoint, component)
+    if value == OFF and component is None:
+        call(config, credentials, "DeleteTags", {"ResourceArn": arn, "TagKeys": [RESPONSIVE_TAG]})
+    else:
+        tags = [{"Key": RESPONSIVE_TAG, "Value": value}]
+        call(config, credentials, "AddTags", {"ResourceArn": arn, "Tags": tags})
+    typer.echo(outcome(f"{kind} {name}", value))
+
+
+scaling.command(short_help="Have a policy act within seconds.")(responsive)
 
 
 @scaling.command(short_help="Show every target: its capacity, its bounds, its last decision.")
@@ -200,3 +261,177 @@ def seconds_of(text: str) -> float:
     if found is None or not 0.0 < float(found[1]) * UNITS_S[found[2]] <= 15 * UNITS_S["d"]:
         raise UsageError(f"--since {text} must be a number and s, m, h or d, at most 15d")
     return float(found[1]) * UNITS_S[found[2]]
+
+
+def tag_value(
+    target: float | None, false_alarms_per_hour: float, scale_in_after_s: float | None, *, off: bool
+) -> str:
+    """The tag's value; raises TerminalError for options that contradict or are invalid."""
+    if off:
+        if target is not None:
+            raise UsageError("--off turns the policy off, and --target turns it on: give one")
+        return OFF
+    if target is None:
+        raise UsageError("--target is missing: the desired concurrency per copy, for example 5")
+    try:
+        options = ResponsiveOptions(
+            target=target,
+            false_alarms_per_hour=false_alarms_per_hour,
+            scale_in_after_s=scale_in_after_s,
+        )
+    except ValueError as error:
+        raise TerminalError(str(error)) from None
+    return tag_of_options(options)
+
+
+def outcome(what: str, value: str) -> str:
+    """The outcome of the command in a sentence."""
+    if value == OFF:
+        return f"{what}: the responsive policy is off"
+    return (
+        f"{what}: responsive, {RESPONSIVE_TAG}={value}; "
+        "`hostelry scaling status` shows its scalable target and its decisions"
+    )
+
+
+def check_on(config: UpConfig, credentials: Credentials, endpoint: str, component: str) -> None:
+    """Raise TerminalError unless the component exists on that endpoint."""
+    found = call(
+        config, credentials, "DescribeInferenceComponent", {"InferenceComponentName": component}
+    )
+    if found["EndpointName"] != endpoint:
+        raise TerminalError(
+            f"inference component {component} is on endpoint {found['EndpointName']}, "
+            f"not on {endpoint}"
+        )
+
+
+def call(
+    config: UpConfig, credentials: Credentials, operation: str, params: dict[str, Any]
+) -> dict[str, Any]:
+    """The answer of one operation of SageMaker's API; raises TerminalError with its error."""
+    response = send(
+        config,
+        credentials,
+        "POST",
+        "/",
+        headers={
+            "X-Hostelry-Account": credentials.account_id,
+            "X-Hostelry-Region": credentials.region,
+            "X-Hostelry-Service": "sagemaker",
+            "X-Amz-Target": f"SageMaker.{operation}",
+            "Content-Type": "application/x-amz-json-1.1",
+        },
+        content=msgspec.json.encode(params),
+    )
+    found = document(response)
+    if response.status_code != 200:
+        raise TerminalError(str(found.get("message") or found.get("Message") or response.text))
+    return found
+
+
+def status_lines(targets: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Every target's capacity and bounds, and its last decision."""
+    if not targets:
+        return [NOTHING]
+    rows = [["TARGET", "SERVING", "WANTED", "BOUNDS", "STATUS", "POLICIES", "SUSPENDED"]]
+    rows += [target_row(it) for it in targets]
+    lines = columns(rows)
+    for target in targets:
+        lines += [f"{target['resource_id']}: {text}" for text in reasons(target)]
+    return lines
+
+
+def target_row(target: Mapping[str, Any]) -> list[str]:
+    """One target's cells."""
+    return [
+        target["resource_id"],
+        number(target["serving"]),
+        number(target["desired"]),
+        f"{target['min']} to {target['max']}",
+        target["status"] or "(deleted)",
+        ", ".join(it["name"] for it in target["policies"]) or "-",
+        ", ".join(name for name, is_on in target["suspended"].items() if is_on) or "-",
+    ]
+
+
+def reasons(target: Mapping[str, Any]) -> list[str]:
+    """The last decision, why the capacity is not the desired one, and the next schedules."""
+    last = target["last_decision"]
+    found = [] if last is None else [f"{clock_text(last['at'])} {last['text']}"]
+    if target["problem"]:
+        found.append(target["problem"])
+    if target.get("responsive"):
+        found.append(f"responsive, concurrency per copy {target['responsive']}")
+    for action in target["schedules"]:
+        at = action["next_at"]
+        following = "never again" if at is None else f"next {clock_text(at)}"
+        found.append(
+            f"scheduled action {action['name']}: {action['schedule']} {action['timezone']}, "
+            f"{following}"
+        )
+    return found
+
+
+def explained_lines(targets: Sequence[Mapping[str, Any]]) -> list[str]:
+    """For `hostelry explain`: the reasons of each target's capacity, and its last act."""
+    lines: list[str] = []
+    for target in targets:
+        numbers = f"{number(target['serving'])} of {number(target['desired'])} serve"
+        bounds = f"{target['min']} to {target['max']} allowed"
+        lines.append(f"scaled {target['resource_id']}: {numbers}, {bounds}")
+        lines += [f"    {text}" for text in reasons(target)]
+        acts = [act for act in target["activities"] if not act["not_scaled"]]
+        for act in acts[:1]:
+            head = f"    {clock_text(act['started_at'])} {act['from']} -> {act['to']}"
+            lines.append(f"{head} {act['status']}  {receipt_text(act['receipt'])}".rstrip())
+            lines.append(f"      {act['cause']}")
+    return [*lines, ""] if lines else []
+
+
+def policy_lines(targets: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Every policy with its alarms and their states."""
+    if not targets:
+        return [NOTHING]
+    lines: list[str] = []
+    for target in targets:
+        lines.append(target["resource_id"])
+        for policy in target["policies"]:
+            lines.append(f"  {policy['name']}  {policy_text(policy)}")
+            for alarm in policy["alarms"]:
+                lines.append(f"    {alarm['state'] or '(gone)'}  {alarm['name']}")
+                lines += [f"      {alarm['reason']}"] if alarm["reason"] else []
+        lines += [] if target["policies"] else ["  no policies"]
+    return lines
+
+
+def policy_text(policy: Mapping[str, Any]) -> str:
+    """A policy in a few words."""
+    tracking, stepping = policy["tracking"], policy["stepping"]
+    if tracking is not None:
+        metric = tracking["predefined"] or "a customized metric"
+        text = f"keeps {metric} at {tracking['target_value']:g}"
+        text += f", cooldowns {tracking['scale_out_cooldown_s']:g} s out"
+        text += f" and {tracking['scale_in_cooldown_s']:g} s in"
+        return text + (", never scales in" if tracking["disable_scale_in"] else "")
+    steps, cooldown_s = len(stepping["steps"]), stepping["cooldown_s"]
+    return f"{steps} steps of {stepping['adjustment']}, cooldown {cooldown_s:g} s"
+
+
+def activity_lines(targets: Sequence[Mapping[str, Any]], *, not_scaled: bool) -> list[str]:
+    """Every target's activities, newest first; `not_scaled`: those without a change, too."""
+    lines: list[str] = []
+    for target in targets:
+        shown = [it for it in target["activities"] if not_scaled or not it["not_scaled"]]
+        lines.append(f"{target['resource_id']}" + ("" if shown else ": no activities"))
+        for act in shown:
+            change = ", ".join(act["not_scaled"]) or f"{act['from']} -> {act['to']}"
+            head = f"  {clock_text(act['started_at'])}  {act['status']}  {change}"
+            lines.append(f"{head}  {receipt_text(act['receipt'])}".rstrip())
+            lines += [f"      {act['cause']}", f"      {act['status_message']}"]
+    return lines or [NOTHING]
+
+
+def number(value: int | None) -> str:
+    """A number, where there is one."""
+    return "-" if value is None else str(value)

@@ -9,27 +9,26 @@ import typer
 
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
-from hostelry.cli.batch_text import status_line
 from hostelry.cli.completion import names
-from hostelry.cli.experiment_text import experiment_lines
-from hostelry.cli.gateway_host_text import gateway_host_lines
-from hostelry.cli.home_option import HomeOption, JsonOption, addresses, home_at, print_json, settled
-from hostelry.cli.job_text import trouble_lines
-from hostelry.cli.leader_text import leader_lines, version_lines
-from hostelry.cli.reasons_once import reasons_once
-from hostelry.cli.state import (
+from hostelry.cli.control_requests import (
     control_state,
     jobs_trouble,
     unfinished_batches,
 )
+from hostelry.cli.home_option import HomeOption, JsonOption, addresses, home_at, print_json, settled
+from hostelry.cli.job_text import batch_line, running_jobs, transform_lines, trouble_lines
+from hostelry.cli.reasons_once import reasons_once
 from hostelry.cli.status_text import (
     MOST_ALIKE,
     disk_lines,
     endpoint_lines,
+    experiment_lines,
+    gateway_host_lines,
     is_full,
+    leader_lines,
     process_lines,
+    version_lines,
 )
-from hostelry.cli.transform_text import running_jobs, transform_lines
 from hostelry.home.home import Home
 from hostelry.home.platform_processes import PlatformProcess, platform_processes
 from hostelry.home.store_option import place_shown
@@ -99,7 +98,7 @@ def status(
         lines += led_lines(state)
         lines += ["", *state_lines(state, running=running, alone=alone), *trouble_lines(trouble)]
         now = SystemClock().now()
-        lines += [] if alone or not batches else ["", *(status_line(it, now) for it in batches)]
+        lines += [] if alone or not batches else ["", *(batch_line(it, now) for it in batches)]
         typer.echo("\n".join(lines).rstrip())
     if state is None or any(it.pid is None for it in processes) or is_full(disk):
         raise typer.Exit(1)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from hostelry.base.version_skew import skew_refusal
 from hostelry.cli.printable import terminal_lines
 from hostelry.home.platform_processes import PlatformProcess
 
@@ -10,6 +11,8 @@ GIB = 1024**3
 MIB = 1024**2
 MOST_ALIKE = 10
 FULL_BYTES, SCARCE_BYTES = 16 * MIB, GIB // 2
+OVER = ("Completed", "Cancelled")
+SILENT_S = 5.0  # without a report, of which there is one a second
 
 
 def is_full(disk: Mapping[str, int]) -> bool:
@@ -324,3 +327,106 @@ def columns(rows: Iterable[Sequence[str]]) -> list[str]:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in table
     ]
+
+
+def experiment_lines(
+    experiments: Sequence[Mapping[str, Any]], now: float, endpoints: Sequence[str] | None = None
+) -> list[str]:
+    """Every experiment that is not over, or those of `endpoints`: status, mirrored share, step."""
+    lines: list[str] = []
+    for one in experiments:
+        if one["status"] in OVER or (endpoints is not None and one["endpoint"] not in endpoints):
+            continue
+        lines.append(
+            f"experiment {one['name']}  {one['status']}  endpoint {one['endpoint']}"
+            f"  {one['percent']} % of {one['production']} to {one['shadow']}  {step_text(one, now)}"
+        )
+        lines += [*reason_lines(one["status_reason"], "  "), ""]
+    return lines
+
+
+def step_text(one: Mapping[str, Any], now: float) -> str:
+    """What the experiment waits for, until when, and when it ends."""
+    status, end = one["status"], f"ends in {time_left(one['end_at'], now)}"
+    if status in ("Created", "Creating"):
+        return f"starts in {time_left(one['start_at'], now)}, {end}"
+    if status == "Running":
+        return end
+    if status == "Updating":
+        step = "its endpoint takes the update"
+    elif status == "Stopping":
+        step = "the shadow is promoted" if one["promotes"] else "the shadow is removed"
+    else:
+        step = "the shadow comes up" if one["is_deployed"] else "its endpoint is changed"
+    if one["deadline_at"] is not None:
+        step += f", given up in {time_left(one['deadline_at'], now)}"
+    return step if status == "Stopping" else f"{step}; {end}"
+
+
+def time_left(at: float, now: float) -> str:
+    """The time until an instant; none once it has passed."""
+    return duration(max(0.0, at - now))
+
+
+def leader_lines(control: Mapping[str, Any] | None, now: float) -> list[str]:
+    """One line a control, the leader first; none where there is one control only."""
+    if control is None:
+        return []
+    changes: Sequence[Mapping[str, Any]] = control["changes"]
+    members: Sequence[Mapping[str, Any]] = control["members"]
+    lines = [
+        f"leader   {one['id']}  {one['address']}  epoch {control['epoch']}{since(changes, now)}"
+        for one in members
+        if one["leads"]
+    ]
+    lines = lines or [f"leader   none  ({control['trouble'] or 'one is being elected'})"]
+    others = [f"standby  {it['id']}  {it['address']}" for it in members if not it["leads"]]
+    return [*lines, *(others or ["standby  none: no control follows where the leader ends"])]
+
+
+def since(changes: Sequence[Mapping[str, Any]], now: float) -> str:
+    """For how long the newest epoch lasts, and why the one before ended."""
+    if not changes:
+        return ""
+    newest = changes[0]
+    return f", for {duration(now - newest['at'])}: {newest['reason']}"
+
+
+def version_lines(state: Mapping[str, Any]) -> list[str]:
+    """One line a version of controls and gateways' hosts, where there are several, and a warning.
+
+    The state of an older control has no versions: then there are no lines.
+    """
+    members = (state.get("control") or {}).get("members", ())
+    hosts = state.get("gateway_hosts", ())
+    named = [("control", one, one["id"]) for one in members]
+    named += [("gateways", one, one["host_id"]) for one in hosts]
+    found: dict[str, list[str]] = {}
+    for what, one, name in named:
+        found.setdefault(one.get("version") or "unknown", []).append(f"{what} {name}")
+    own = state.get("version")
+    if own is None or found.keys() <= {own}:
+        return []
+    found.setdefault(own, ["control that leads"])
+    lines = [f"version {it}  {', '.join(found[it])}" for it in sorted(found)]
+    for version in sorted(found):
+        why = skew_refusal(", ".join(found[version]), version, "control that leads", own)
+        lines += [] if why is None else [f"warning: {why}"]
+    return lines
+
+
+def gateway_host_lines(hosts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One line a host, with its version and since when it is silent; none where none reported."""
+    rows = [
+        (
+            "gateways",
+            host["host_id"],
+            host["address"],
+            f"version {host['version'] or 'unknown'}",
+            f"last seen {duration(host['seen_ago_s'])} ago"
+            if host["seen_ago_s"] > SILENT_S
+            else "",
+        )
+        for host in hosts
+    ]
+    return columns(rows) if rows else []

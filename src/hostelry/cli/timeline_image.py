@@ -12,7 +12,7 @@ from matplotlib.dates import DateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from hostelry.cli.timeline_chart import MARKS, NAMES_OF_ACTS, heading, receipt_text, unit_of
+from hostelry.cli.timeline import MARKS, NAMES_OF_ACTS, heading, receipt_text, unit_of
 
 LINES = {"t0": ":", "t1": "--", "t2": "-"}
 CANVASES = {".png": FigureCanvasAgg, ".svg": FigureCanvasSVG}

@@ -1,7 +1,9 @@
 """`hostelry trace`: one call by its request id, or the slowest and the failed ones."""
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -11,14 +13,21 @@ from hostelry.base.errors import TerminalError, UsageError
 from hostelry.cli.completion import names
 from hostelry.cli.control_requests import document, require_endpoint, send
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
-from hostelry.cli.kept_logs import logs_between
-from hostelry.cli.trace_text import call_lines, list_lines, log_lines
+from hostelry.cli.logs import logs_between
+from hostelry.cli.status_text import columns
 from hostelry.home.home import Credentials, Home, UpConfig
 
 LOG_BEFORE_S, LOG_AFTER_S = 0.5, 2.5  # lines are collected each second, at their file's last write
 MAX_LOG_LINES = 20  # of a copy
 MAX_LOG_COPIES = 12
 WIDTH = 120  # where there is no terminal
+JsonObject = Mapping[str, Any]
+LEAST_BAR, LEAST_WIDTH = 12, 60
+MAX_LABEL = 44
+MAX_CHOICES = 6  # copies of a choice that are shown
+MAX_ERROR = 80  # of a row of a list
+GOOD = frozenset({None, "ok", "answered", "streams"})
+NOTHING = "No such call is kept."
 
 
 def trace(
@@ -130,3 +139,200 @@ def calls_of(call: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         waiting += span.get("spans", ())
         if "call" in span:
             yield span["call"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A line of the tree; `at_ms` is since the arrival of the call at the top."""
+
+    label: str
+    at_ms: float
+    span: JsonObject
+
+
+def call_lines(call: JsonObject, width: int) -> list[str]:
+    """The call: what it was, its spans as a tree with bars, how copies were chosen, and its error.
+
+    Lines are at most `width` wide but for names, reasons and errors.
+    """
+    rows = list(_rows(call["spans"], 0.0, "", call["at"]))
+    rows += _call_rows(call, "", call["at"])
+    lines = [_title(call), _names(call)]
+    if rows:
+        lines += ["", *_table(rows, max(call["ms"], 0.001), max(width, LEAST_WIDTH))]
+    chosen = [line for row in rows for line in _choice_lines(row.span)]
+    lines += ["", *dict.fromkeys(chosen)] if chosen else []
+    failed = [f"failed: {printable(failure_text(call))}"] if call["error"] else []
+    failed += [
+        f"call {printable(made['request_id'])} of {_target(made)} failed: "
+        f"{printable(failure_text(made))}"
+        for made in (row.span for row in rows)
+        if made.get("error")
+    ]
+    return [*lines, "", *failed] if failed else lines
+
+
+def failure_text(call: JsonObject) -> str:
+    """Why the call failed."""
+    return f"{call['status']} {call['code']}: {call['error']}"
+
+
+def list_lines(calls: Sequence[JsonObject]) -> list[str]:
+    """A line for each call."""
+    if not calls:
+        return [NOTHING]
+    head = ["REQUEST ID", "STARTED", "MS", "STATUS", "ENDPOINT", "TARGET", "ERROR"]
+    return columns([head, *(_cells(it) for it in calls)])
+
+
+def log_lines(logs: Mapping[str, Sequence[str]]) -> list[str]:
+    """The lines of each log stream under its title."""
+    lines: list[str] = []
+    for title, messages in logs.items():
+        lines += ["", f"==> {title} <==", *(printable(it) for it in messages)]
+    return lines
+
+
+def printable(text: str) -> str:
+    """The text without what a terminal takes for a command, in one line."""
+    return " ".join("".join(it if it.isprintable() else " " for it in text).split())
+
+
+def bytes_text(num: int) -> str:
+    """A number of bytes, short."""
+    value, units = float(num), ["B", "kB", "MB", "GB"]
+    while value >= 1000 and len(units) > 1:
+        value, units = value / 1000, units[1:]
+    return f"{num} B" if units[0] == "B" else f"{value:.3g} {units[0]}"
+
+
+def ms_text(time_ms: float) -> str:
+    """A time, with three digits that count."""
+    return f"{time_ms / 1000:.3g} s" if time_ms >= 1000 else f"{time_ms:.3g} ms"
+
+
+def bar(at_ms: float, took_ms: float, whole_ms: float, width: int) -> str:
+    """A time as a part of the whole, at least one character of `width`."""
+    begin = min(width - 1, max(0, int(at_ms / whole_ms * width)))
+    end = min(width, max(begin + 1, round((at_ms + took_ms) / whole_ms * width)))
+    return (" " * begin + "█" * (end - begin)).ljust(width)
+
+
+def _title(call: JsonObject) -> str:
+    at = datetime.fromtimestamp(call["at"], UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
+    return (
+        f"{call['request_id']}  {printable(call['operation'])}  {call['status']}  "
+        f"{ms_text(call['ms'])}  {at}Z"
+    )
+
+
+def _names(call: JsonObject) -> str:
+    named = [
+        (name, call[name.replace(" ", "_")])
+        for name in ("endpoint", "variant", "component", "base component", "target model")
+    ]
+    parts = [f"{name} {printable(value)}" for name, value in named if value]
+    parts += [f"in {bytes_text(call['bytes_in'])}, out {bytes_text(call['bytes_out'])}"]
+    if call["first_byte_ms"] is not None:
+        parts.append(f"first byte after {ms_text(call['first_byte_ms'])}")
+    parts += [
+        f"{number} {name.replace('_', ' ')}" for name, number in (call["tokens"] or {}).items()
+    ]
+    parts += [f"made by {printable(call['parent_id'])}"] if call["parent_id"] else []
+    parts += [f"traceparent {call['traceparent']}"] if call["traceparent"] else []
+    return f"{', '.join(parts)}; {call['worker']}"
+
+
+def _rows(
+    spans: Sequence[JsonObject], since_ms: float, indent: str, top_at: float
+) -> Iterator[_Row]:
+    """The spans' rows, each before what is within it; `since_ms` is the call's own arrival."""
+    for span in spans:
+        yield _Row(indent + _label(span), since_ms + span["at_ms"], span)
+        yield from _rows(span.get("spans", ()), since_ms, indent + "  ", top_at)
+        if "call" in span:
+            yield from _one_call(span["call"], indent + "  ", top_at)
+
+
+def _call_rows(call: JsonObject, indent: str, top_at: float) -> Iterator[_Row]:
+    """The rows of the calls that no step of this one names."""
+    for made in call.get("calls", ()):
+        yield from _one_call(made, indent, top_at)
+
+
+def _one_call(call: JsonObject, indent: str, top_at: float) -> Iterator[_Row]:
+    since_ms = (call["at"] - top_at) * 1000
+    outcome = f"{call['status']} {call['code']}" if call["error"] else None
+    yield _Row(f"{indent}call of {_target(call)}", since_ms, {**call, "outcome": outcome})
+    yield from _rows(call["spans"], since_ms, indent + "  ", top_at)
+    yield from _call_rows(call, indent + "  ", top_at)
+
+
+def _target(call: JsonObject) -> str:
+    target = call["component"] or call["variant"]
+    return printable(f"{call['endpoint']}/{target}" if target else call["endpoint"])
+
+
+def _label(span: JsonObject) -> str:
+    kind = span.get("kind")
+    name = printable(span["name"])
+    if span["name"] == "attempt":
+        return f"copy {printable(span['copy'])}"
+    return name if kind is None else f"{name} ({printable(kind)})"
+
+
+def _table(rows: Sequence[_Row], whole_ms: float, width: int) -> list[str]:
+    """Name, time, wait and bytes of each row, then its bar; what went wrong is at the end."""
+    head = ["", "TIME", "WAIT", "IN", "OUT"]
+    cells = columns([head, *(_numbers(row) for row in rows)])
+    taken = max(len(it) for it in cells)
+    bar_width = max(LEAST_BAR, width - taken - 4)
+    lines = [cells[0]]
+    for row, text in zip(rows, cells[1:], strict=True):
+        drawn = bar(row.at_ms, row.span["ms"], whole_ms, bar_width)
+        outcome = row.span.get("outcome")
+        notes = [] if outcome in GOOD else [printable(str(outcome))]
+        notes += [printable(row.span["detail"])] if row.span.get("detail") else []
+        lines.append(f"{text.ljust(taken)}  │{drawn}│ {'; '.join(notes)}".rstrip())
+    return lines
+
+
+def _numbers(row: _Row) -> list[str]:
+    span = row.span
+    label = row.label if len(row.label) <= MAX_LABEL else f"{row.label[: MAX_LABEL - 1]}…"
+    return [
+        label,
+        ms_text(span["ms"]),
+        ms_text(span["wait_ms"]) if "wait_ms" in span else "",
+        bytes_text(span["bytes_in"]) if "bytes_in" in span else "",
+        bytes_text(span["bytes_out"]) if "bytes_out" in span else "",
+    ]
+
+
+def _choice_lines(span: JsonObject) -> Iterator[str]:
+    """How the copy of an attempt was chosen, and what the others would have cost."""
+    choice = span.get("choice")
+    if not choice or not choice["costs"]:
+        return
+    ordered = sorted(choice["costs"].items(), key=lambda it: it[1])
+    shown = [f"{printable(copy)} {cost:g}" for copy, cost in ordered[:MAX_CHOICES]]
+    left = choice["of"] - len(shown)
+    shown += [f"and {left} more"] if left > 0 else []
+    unit = "ms expected" if choice["unit"] == "ms" else "requests in flight"
+    yield (
+        f"{printable(span['copy'])} was chosen of {choice['of']} copies by {choice['policy']}; "
+        f"{unit}: {', '.join(shown)}"
+    )
+
+
+def _cells(call: JsonObject) -> list[str]:
+    error = printable(call["error"] or "-")
+    return [
+        call["request_id"],
+        datetime.fromtimestamp(call["at"], UTC).strftime("%H:%M:%S.%f")[:-3] + "Z",
+        f"{call['ms']:.3f}",
+        str(call["status"]),
+        printable(call["endpoint"]),
+        printable(call["component"] or call["variant"] or "-"),
+        error if len(error) <= MAX_ERROR else f"{error[: MAX_ERROR - 1]}…",
+    ]

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from rich.status import Status
 
 from hostelry.base.clock import monotonic_s
-from hostelry.cli.artifacts.content import Advance
+from hostelry.cli.artifacts.files import Advance
 from hostelry.cli.printable import printable, whole_stream
 
 QUIET_S = 1.0  # plain lines say nothing of what is done sooner

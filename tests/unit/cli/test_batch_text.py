@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hostelry.cli.batch_text import bar_text, batch_facts, batch_lines, status_line
+from hostelry.cli.job_text import batch_bar, batch_facts, batch_line, batch_lines
 
 NOW = 1_700_000_100.0
 BATCH: dict[str, Any] = {
@@ -80,9 +80,9 @@ def test_one_batch_is_shown_whole() -> None:
     ],
 )  # fmt: skip
 def test_status_has_a_line_for_a_batch(changes: dict[str, Any], text: str) -> None:
-    assert status_line({**BATCH, **changes}, NOW) == f"batch batch_1  {text}"
+    assert batch_line({**BATCH, **changes}, NOW) == f"batch batch_1  {text}"
 
 
 def test_a_watched_batch_has_a_bar() -> None:
-    assert "########......................]  26 %  1,000 of" in bar_text(BATCH, NOW)
-    assert "? %" in bar_text({**BATCH, "total": 0}, NOW)
+    assert "########......................]  26 %  1,000 of" in batch_bar(BATCH, NOW)
+    assert "? %" in batch_bar({**BATCH, "total": 0}, NOW)

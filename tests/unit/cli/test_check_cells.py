@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hostelry.cli.check.cells import NEVER_ENDED, CellRuns, cell_json, cell_lines, verdict
+from hostelry.cli.check import NEVER_ENDED, CellRuns, cell_json, cell_lines, verdict
 from hostelry.cli.program.call import SeenCall
 
 LIST = SeenCall(service="sagemaker", operation="ListEndpoints", status=200)

@@ -4,14 +4,14 @@ from pathlib import Path
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.client_environment import (
+from hostelry.cli.environment import (
     HINT,
     client_variables,
     no_proxy,
     shell_lines,
     without_users_aws,
 )
-from hostelry.cli.program.front import FrontAddresses
+from hostelry.cli.program.proxy import FrontAddresses
 from hostelry.cli.program.run import (
     BUNDLES,
     exec_environment,

@@ -5,7 +5,7 @@ import pytest
 import typer
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.demo_model import demo_model_command, demo_model_folder, gguf_file
+from hostelry.cli.demo import demo_model_command, demo_model_folder, gguf_file
 
 
 def test_the_weights_come_from_one_gguf_file_of_a_package() -> None:

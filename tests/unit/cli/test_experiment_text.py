@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from hostelry.cli.experiment_text import experiment_lines
+from hostelry.cli.status_text import experiment_lines
 
 NOW = 1_700_000_000.0
 ONE: dict[str, Any] = {

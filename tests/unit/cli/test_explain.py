@@ -19,8 +19,7 @@ from tests.unit.reconcile.samples import (
 )
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.explain import select
-from hostelry.cli.explain_text import explanation_document, explanation_lines
+from hostelry.cli.explain import explanation_document, explanation_lines, select
 from hostelry.domain.component import (
     ComponentStatus,
     InferenceComponent,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hostelry.cli.gateway_host_text import gateway_host_lines
+from hostelry.cli.status_text import gateway_host_lines
 
 
 def host(name: str, seen_ago_s: float, version: str = "1.2") -> dict[str, Any]:

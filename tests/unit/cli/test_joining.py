@@ -7,7 +7,7 @@ from tests.cluster_rig import identity
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.peer_name import PeerRole
-from hostelry.cli.joining import joined
+from hostelry.cli.hosts import joined
 from hostelry.home.home import Home, UpConfig, save_config
 from hostelry.home.run_file import only_one
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hostelry.cli.leader_text import leader_lines, version_lines
+from hostelry.cli.status_text import leader_lines, version_lines
 
 NOW = 10_000.0
 

@@ -3,9 +3,7 @@ from pathlib import Path
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.kept_logs import kept_logs
-from hostelry.cli.log_files import find_logs
-from hostelry.cli.logs import last_lines, new_lines
+from hostelry.cli.logs import find_logs, kept_logs, last_lines, new_lines
 from hostelry.domain.log_source import LogSource
 from hostelry.domain.scope import Scope
 from hostelry.home.home import Home

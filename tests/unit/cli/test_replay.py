@@ -11,8 +11,7 @@ from typer.testing import CliRunner, Result
 
 from hostelry.base.errors import TerminalError
 from hostelry.cli.main import app
-from hostelry.cli.replay_calibrate import ChatClient
-from hostelry.cli.replay_run import progress_printer
+from hostelry.cli.replay_run import ChatClient, progress_printer
 from hostelry.sim.scenario import SCENARIOS
 
 POLICIES = Path(__file__).resolve().parents[3] / "examples" / "policies"

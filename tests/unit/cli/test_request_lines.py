@@ -1,6 +1,6 @@
 import pytest
 
-from hostelry.cli.request_lines import request_lines
+from hostelry.cli.logs import request_lines
 
 TRACE = [
     "2026-01-01 00:00:02,000 ERROR x: request r-1: failed",

@@ -12,8 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.scaling import scaling
-from hostelry.cli.scaling_responsive import tag_value
+from hostelry.cli.scaling import scaling, tag_value
 from hostelry.home.home import (
     Home,
     UpConfig,

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.scaling import draw, seconds_of
-from hostelry.cli.scaling_text import (
+from hostelry.cli.scaling import (
     activity_lines,
+    draw,
     explained_lines,
     policy_lines,
+    seconds_of,
     status_lines,
 )
-from hostelry.cli.timeline_chart import chart, clock_text, spread
-from hostelry.cli.timeline_updates import update_rows
+from hostelry.cli.timeline import chart, clock_text, spread, update_rows
 
 NOW = 1_700_000_900.0
 SINCE = NOW - 900.0

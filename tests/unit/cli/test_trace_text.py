@@ -2,12 +2,12 @@ from typing import Any
 
 import pytest
 
-from hostelry.cli.trace import calls_of
-from hostelry.cli.trace_text import (
+from hostelry.cli.trace import (
     NOTHING,
     bar,
     bytes_text,
     call_lines,
+    calls_of,
     list_lines,
     log_lines,
     ms_text,

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli import job_watch
-from hostelry.cli.job_watch import BATCH, TRANSFORM_JOB, WatchedKind
-from hostelry.cli.transform_text import bar_text, progress_text, transform_lines
+from hostelry.cli import jobs
+from hostelry.cli.job_text import transform_bar, transform_lines, transform_progress
+from hostelry.cli.jobs import BATCH, TRANSFORM_JOB, WatchedKind
 
 NOW = 1_700_000_100.0
 PROGRESS = {
@@ -70,21 +70,21 @@ JOB: dict[str, Any] = {
     ],
 )
 def test_progress(changes: dict[str, Any], expected: str) -> None:
-    assert progress_text({**JOB, **changes}, NOW) == expected
+    assert transform_progress({**JOB, **changes}, NOW) == expected
 
 
 def test_a_bar_is_filled_by_what_is_done() -> None:
-    text = bar_text(JOB, NOW)
+    text = transform_bar(JOB, NOW)
     assert "########......................] " in text.replace(" 25 %", " 25 %")
     assert " 25 % " in text
     unknown = {**JOB, "progress": {**PROGRESS, "objects_total": None, "bytes_total": None}}
-    assert "? %" in bar_text(unknown, NOW)
+    assert "? %" in transform_bar(unknown, NOW)
 
 
 def test_status_shows_jobs_that_are_not_over() -> None:
     over = {**JOB, "name": "old", "status": "Completed"}
     lines = transform_lines([JOB, over], NOW, most_alike=10)
-    assert lines == [f"transform job nightly  InProgress  {progress_text(JOB, NOW)}", ""]
+    assert lines == [f"transform job nightly  InProgress  {transform_progress(JOB, NOW)}", ""]
 
 
 def looks(*seen: Mapping[str, Any] | None) -> Callable[[], Mapping[str, Any] | None]:
@@ -94,7 +94,7 @@ def looks(*seen: Mapping[str, Any] | None) -> Callable[[], Mapping[str, Any] | N
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_watch, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(jobs, "LOOK_EVERY_S", 0.0)
 
 
 BATCH_ROW: dict[str, Any] = {
@@ -133,7 +133,7 @@ def test_a_watch_ends_with_the_job(
     statuses: list[str],
     has_failed: bool,
 ) -> None:
-    found = job_watch.followed("nightly", kind, looks(job, job, None, end), on_terminal=False)
+    found = jobs.followed("nightly", kind, looks(job, job, None, end), on_terminal=False)
     assert kind.has_failed(found) is has_failed
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[1] for line in lines] == statuses
@@ -151,4 +151,4 @@ def test_a_watched_batch_shows_what_holds_it_up_and_why_it_failed() -> None:
 @pytest.mark.parametrize("kind", [TRANSFORM_JOB, BATCH], ids=["control", "jobs"])
 def test_a_watch_does_not_wait_for_a_process_that_is_gone(kind: WatchedKind) -> None:
     with pytest.raises(TerminalError, match=f"{kind.process} does not answer"):
-        job_watch.followed("nightly", kind, looks(None), on_terminal=True)
+        jobs.followed("nightly", kind, looks(None), on_terminal=True)

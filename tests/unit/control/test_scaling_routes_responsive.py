@@ -4,7 +4,7 @@ from tests.unit.reconcile.samples import NOW, SCOPE
 from tests.unit.scaling.loop.scaling_town import NAME, ScalingTown
 
 from hostelry.base.clock import ManualClock
-from hostelry.cli.scaling_text import status_lines
+from hostelry.cli.scaling import status_lines
 from hostelry.control.scaling_routes import ScalingRoutes
 from hostelry.domain.tags import TagSet
 from hostelry.metrics.series.store import MemoryMetrics

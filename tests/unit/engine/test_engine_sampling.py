@@ -10,7 +10,7 @@ from tests.models import tiny_llama
 from tests.unit.containers.lmi.tiny import byte_tokenizer, write_tokenizer
 from tokenizers import Tokenizer
 
-from hostelry.cli.demo_model import demo_model_folder
+from hostelry.cli.demo import demo_model_folder
 from hostelry.engine.engine import Engine, EngineConfig
 from hostelry.engine.request import FinishReason, Output, Request, SamplingParams, Structure
 from hostelry.engine.sampling.fan_out import fan_out

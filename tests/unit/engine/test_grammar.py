@@ -16,7 +16,7 @@ from tests.unit.containers.lmi.tiny import EOS, byte_tokenizer, write_tokenizer
 from tokenizers import Tokenizer
 
 from hostelry.base.clock import monotonic_s
-from hostelry.cli.demo_model import demo_model_folder
+from hostelry.cli.demo import demo_model_folder
 from hostelry.engine.request import SamplingParams, Structure, StructureKind
 from hostelry.engine.sampling.compile_worker import (
     CompileLimits,

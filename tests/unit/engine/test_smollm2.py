@@ -12,7 +12,7 @@ from tests.models import random_adapter
 from tests.unit.engine.oracle import Logits, reference_logits, reference_model, run
 from tokenizers import Tokenizer
 
-from hostelry.cli.demo_model import demo_model_folder
+from hostelry.cli.demo import demo_model_folder
 from hostelry.engine.engine import Engine, EngineConfig
 from hostelry.engine.request import Request, SamplingParams
 

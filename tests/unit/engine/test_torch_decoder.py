@@ -23,7 +23,7 @@ from tests.unit.engine.paged_steps import (
     updates_of,
 )
 
-from hostelry.cli.demo_model import demo_model_folder
+from hostelry.cli.demo import demo_model_folder
 from hostelry.engine.kernels.batch import ForwardBatch
 from hostelry.engine.kernels.pool import PoolLayout, PoolTensor
 from hostelry.engine.layers.attention_paged import attend_group

@@ -8,7 +8,7 @@ import pytest
 from tests.https_rig import HostAuthority
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.client_environment import client_variables
+from hostelry.cli.environment import client_variables
 from hostelry.home.home import Home, UpConfig, new_credentials
 from hostelry.home.https_option import name_of, with_https
 from hostelry.home.up_options import UpOptions

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.artifacts.content import THREADS, Advance, check_unchanged, packed
-from hostelry.cli.artifacts.object_order import ObjectOrder
+from hostelry.cli.artifacts.files import THREADS, Advance, ObjectOrder, check_unchanged, packed
 from hostelry.cli.work_reporter import WorkReporter
 
 PART_BYTES = 16 * 1024 * 1024

@@ -14,9 +14,7 @@ import typer
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
-from hostelry.cli.calls.content_types import content_type_of, is_text
-from hostelry.cli.calls.model_error import model_error_text
-from hostelry.cli.calls.routed_names import named
+from hostelry.cli.calls.llm_calls import find_with_fallback, model_error_text
 from hostelry.cli.completion import names
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.cli.named import NamedModel, NameKind, api_errors, called_model, find_named
@@ -26,9 +24,39 @@ from hostelry.home.aws_client import aws_client
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
 
+import json
+import mimetypes
+from pathlib import PurePath
+
 CHUNK_BYTES = 64 * 1024
 GRACE_S = 10.0  # beyond the gateway's own limit
 STDIN = "-"
+BY_SUFFIX = {
+    ".json": "application/json",
+    ".jsonl": "application/jsonlines",
+    ".ndjson": "application/jsonlines",
+    ".csv": "text/csv",
+    ".tsv": "text/tab-separated-values",
+    ".txt": "text/plain",
+    ".npy": "application/x-npy",
+    ".npz": "application/x-npz",
+    ".parquet": "application/x-parquet",
+    ".libsvm": "text/libsvm",
+    ".svm": "text/libsvm",
+    ".recordio": "application/x-recordio-protobuf",
+    ".wav": "audio/wav",
+}
+BY_BEGINNING = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF8", "image/gif"),
+    (b"\x93NUMPY", "application/x-npy"),
+    (b"PAR1", "application/x-parquet"),
+    (b"%PDF-", "application/pdf"),
+)
+BYTES = "application/octet-stream"
+MAX_SNIFFED_BYTES = 16 * 1024 * 1024  # of JSON that is parsed for a guess
+TEXT_TYPES = ("text/", "application/json", "application/jsonlines", "application/xml")
 
 
 @dataclass(slots=True)
@@ -117,7 +145,7 @@ def invoke(  # noqa: PLR0913 - a command's options
     runtime = aws_client("sagemaker-runtime", config, credentials, read_timeout_s=limit_s)
     kind = content_type or content_type_of(None if file == STDIN else file, body)
     chosen = partial(invoked_model, name=name, component=component, adapter=adapter)
-    model = named(at, config, credentials, chosen)
+    model = find_with_fallback(at, config, credentials, chosen)
     with api_errors(config):
         request = {
             "EndpointName": model.endpoint,
@@ -290,3 +318,38 @@ def facts_document(facts: InvocationFacts) -> dict[str, Any]:
         return {**document, "body": facts.body.decode()}
     except UnicodeDecodeError:
         return {**document, "body_base64": base64.b64encode(facts.body).decode()}
+
+
+def content_type_of(name: str | None, body: bytes) -> str:
+    """The content type of `body`, from a file of that name; None: standard input."""
+    if name is not None:
+        suffix = PurePath(name).suffix.lower()
+        known = BY_SUFFIX.get(suffix) or mimetypes.guess_type(f"x{suffix}", strict=True)[0]
+        if known is not None:
+            return known
+    for beginning, kind in BY_BEGINNING:
+        if body.startswith(beginning):
+            return kind
+    return _of_text(body)
+
+
+def is_text(content_type: str) -> bool:
+    """Whether a body of that type is for people to read."""
+    kind = content_type.partition(";")[0].strip().lower()
+    return kind.startswith(TEXT_TYPES) or kind.endswith(("+json", "+xml"))
+
+
+def _of_text(body: bytes) -> str:
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return BYTES
+    if "\0" in text:
+        return BYTES
+    if text.lstrip()[:1] in ("{", "[") and len(body) <= MAX_SNIFFED_BYTES:
+        try:
+            json.loads(text)
+        except (ValueError, RecursionError):
+            return "text/plain"
+        return "application/json"
+    return "text/plain"

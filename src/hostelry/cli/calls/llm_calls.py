@@ -3,33 +3,76 @@
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+import typer
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
-from hostelry.cli.calls.answer_reader import (
-    AnswerPiece,
-    AnswerReader,
-    AnswerTimes,
-    ModelAnswerError,
-    error_text,
-)
-from hostelry.cli.calls.model_error import model_error_text
-from hostelry.cli.named import api_errors
+from hostelry.cli.named import NoControlAnswerError, api_errors
+from hostelry.dataplane.routes import SnapshotError, decode_snapshot
+from hostelry.domain.routes import RouteSnapshot
 from hostelry.home.aws_client import aws_client
-from hostelry.home.home import Credentials, UpConfig
+from hostelry.home.home import Credentials, Home, UpConfig
 
 if TYPE_CHECKING:
     import httpx
+
+
+import json
+from typing import TYPE_CHECKING
+
+from hostelry.cli.printable import one_line, printable
+
+if TYPE_CHECKING:
+    from botocore.exceptions import ClientError
+
 
 GRACE_S = 10.0  # beyond the gateway's own limit
 MAX_ERROR_BYTES = 1024 * 1024
 JSON = "application/json"
 Body = dict[str, Any]
 Chunks = Iterator[bytes]
+MAX_LINE_BYTES = 8 * 1024 * 1024
+MAX_ERROR_CHARACTERS = 2_000
+T = TypeVar("T")
+CONTROL_WITHIN_S = 5.0  # then names are taken from the routes
+NOTE = "hostelry: control does not answer; names are those of the gateway's last routes"
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPiece:
+    """Text as it came; `is_reasoning` where the model shows its reasoning beside the answer."""
+
+    text: str
+    is_reasoning: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerTimes:
+    """What one answer took; `first_s` None where it had no text."""
+
+    num_tokens: int
+    first_s: float | None
+    total_s: float
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Tokens a second after the first one; None of fewer than two."""
+        if self.first_s is None or self.num_tokens < 2 or self.total_s <= self.first_s:
+            return None
+        return (self.num_tokens - 1) / (self.total_s - self.first_s)
+
+    def text(self) -> str:
+        """The times in a line."""
+        if self.first_s is None:
+            return f"no text, after {self.total_s:.2f} s"
+        tokens = f"{self.num_tokens} token{'' if self.num_tokens == 1 else 's'}"
+        rate = self.tokens_per_s
+        speed = "" if rate is None else f", {rate:.1f} tokens/s"
+        return f"{tokens}, first after {self.first_s * 1000:.0f} ms{speed}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +161,75 @@ def runtime_calls(config: UpConfig, credentials: Credentials, endpoint: str) -> 
     return LlmCalls(opened)
 
 
+class AnswerReader:
+    """Takes the bytes of one answer as they come.
+
+    `num_tokens` and `num_prompt_tokens` are those that the answer states; None until it does.
+    """
+
+    def __init__(self) -> None:
+        self.num_tokens: int | None = None
+        self.num_prompt_tokens: int | None = None
+        self.finish_reason: str | None = None
+        self._rest = b""
+        self._is_answer = False
+
+    def feed(self, data: bytes) -> list[AnswerPiece]:
+        """The text that these bytes complete; raises ModelAnswerError for an error in it."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > MAX_LINE_BYTES:
+            raise ModelAnswerError(f"the answer has a line of more than {MAX_LINE_BYTES} bytes")
+        return [piece for line in lines for piece in self._take(line)]
+
+    def end(self) -> list[AnswerPiece]:
+        """The text of a last line without an end; raises ModelAnswerError without an answer."""
+        pieces = self._take(self._rest)
+        self._rest = b""
+        if not self._is_answer:
+            raise ModelAnswerError("the answer is empty, or none of an LLM: it has no `choices`")
+        return pieces
+
+    def _take(self, line: bytes) -> list[AnswerPiece]:
+        text = line.strip()
+        if text.startswith(b"data:"):
+            text = text.removeprefix(b"data:").strip()
+        elif text.startswith((b":", b"event:", b"id:", b"retry:")):
+            return []
+        if not text or text == b"[DONE]":
+            return []
+        try:
+            event = decode(text, dict[str, Any])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            shown = one_line(text.decode("utf-8", "replace"), 120)
+            raise ModelAnswerError(f"the answer is none of an LLM; it begins: {shown}") from None
+        if "error" in event or "error_msg" in event:
+            raise ModelAnswerError(error_text(event))
+        return self._event(event)
+
+    def _event(self, event: dict[str, Any]) -> list[AnswerPiece]:
+        usage = event.get("usage")
+        if isinstance(usage, dict):
+            self.num_tokens = _count(usage.get("completion_tokens"), self.num_tokens)
+            self.num_prompt_tokens = _count(usage.get("prompt_tokens"), self.num_prompt_tokens)
+        choices = event.get("choices")
+        if not isinstance(choices, list):
+            return []
+        self._is_answer = True
+        pieces = []
+        for choice in choices[:1]:
+            if not isinstance(choice, dict):
+                continue
+            part = choice.get("delta") or choice.get("message") or choice
+            thought = part.get("reasoning_content") or part.get("reasoning")
+            if isinstance(thought, str) and thought:
+                pieces.append(AnswerPiece(thought, is_reasoning=True))
+            text = part.get("content") or part.get("text")
+            if isinstance(text, str) and text:
+                pieces.append(AnswerPiece(text))
+            self.finish_reason = choice.get("finish_reason") or self.finish_reason
+        return pieces
+
+
 def _pieces(reader: AnswerReader, chunks: Chunks) -> Iterator[list[AnswerPiece]]:
     for chunk in chunks:
         yield reader.feed(chunk)
@@ -136,3 +248,111 @@ def _refusal(answer: "httpx.Response") -> str:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         body = content.decode("utf-8", "replace") or f"HTTP status {answer.status_code}"
     return error_text(body)
+
+
+class ModelAnswerError(TerminalError):
+    """The model refused the request, or its answer broke off or is none of an LLM."""
+
+
+def error_text(body: Any) -> str:
+    """The text of an error in the form of OpenAI, of an LLM server, or of AWS."""
+    found = body
+    for key in ("error", "message", "Message", "error_msg"):
+        if isinstance(found, dict) and found.get(key):
+            found = found[key]
+    return one_line(found if isinstance(found, str) else str(body), MAX_ERROR_CHARACTERS)
+
+
+def _count(value: Any, otherwise: int | None) -> int | None:
+    return value if isinstance(value, int) and value >= 0 else otherwise
+
+
+def model_error_text(error: "ClientError") -> str:
+    """The container's text of a ModelError, else the refusal's own."""
+    response: dict[str, Any] = dict(error.response)
+    original = response.get("OriginalMessage")
+    if not original:
+        found = response.get("Error", {})
+        return " ".join(printable(str(found.get("Message") or error)).split())
+    status = response.get("OriginalStatusCode")
+    head = f"the model answered {status}" if status else "the model gave no answer"
+    return f"{head}: {container_text(str(original))}"
+
+
+def container_text(original: str) -> str:
+    """The message within a container's JSON, or its whole text."""
+    try:
+        body = json.loads(original)
+    except (ValueError, RecursionError):
+        body = None
+    return error_text(body) if isinstance(body, dict) else printable(original).strip()
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedNames:
+    """The calls and paginators of a SageMaker client that `find_named` makes, over routes."""
+
+    routes: RouteSnapshot
+
+    def get_paginator(self, name: str) -> "RoutedPages":
+        """The pages of ListEndpoints or ListInferenceComponents."""
+        rows = self.endpoints() if name == "list_endpoints" else self.components()
+        member = "Endpoints" if name == "list_endpoints" else "InferenceComponents"
+        return RoutedPages(member, list(rows))
+
+    def endpoints(self) -> Iterator[dict[str, str]]:
+        """A row for each endpoint."""
+        yield from ({"EndpointName": it.name} for it in self.routes.endpoints)
+
+    def components(self) -> Iterator[dict[str, str]]:
+        """A row for each component, the failed ones included."""
+        for endpoint in self.routes.endpoints:
+            served = [it.name for it in endpoint.components]
+            for name in [*served, *(it.name for it in endpoint.failed)]:
+                yield {"InferenceComponentName": name, "EndpointName": endpoint.name}
+
+    def describe_inference_component(self, InferenceComponentName: str) -> dict[str, Any]:
+        """The base of a component that is an adapter."""
+        every = (it for endpoint in self.routes.endpoints for it in endpoint.components)
+        base = next((it.base_name for it in every if it.name == InferenceComponentName), None)
+        return {"Specification": {"BaseInferenceComponentName": base} if base else {}}
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedPages:
+    """The one page of a list operation."""
+
+    member: str
+    rows: list[dict[str, str]]
+
+    def paginate(
+        self, NameContains: str = "", EndpointNameEquals: str | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """The rows that the filters leave."""
+        own = "EndpointName" if self.member == "Endpoints" else "InferenceComponentName"
+        found = [row for row in self.rows if NameContains.lower() in row[own].lower()]
+        if EndpointNameEquals is not None:
+            found = [row for row in found if row["EndpointName"] == EndpointNameEquals]
+        yield {self.member: found}
+
+
+def find_with_fallback(
+    home: Home, config: UpConfig, credentials: Credentials, find: Callable[[Any], T]
+) -> T:
+    """The result of `find`, which gets a SageMaker client; from the routes if control is away.
+
+    Raises TerminalError.
+    """
+    try:
+        with api_errors(config):
+            client = aws_client("sagemaker", config, credentials, read_timeout_s=CONTROL_WITHIN_S)
+            return find(client)
+    except NoControlAnswerError:
+        try:
+            routes = decode_snapshot(home.routes.read_bytes())
+        except (OSError, SnapshotError):
+            routes = None
+        if routes is None:
+            raise
+        typer.echo(NOTE, err=True)
+        return find(RoutedNames(routes))

@@ -14,8 +14,7 @@ from hostelry.cells.assignment_file import (
     read_document,
     write_document,
 )
-from hostelry.cli.cells.move import MoveOrder, move_endpoint
-from hostelry.cli.cells.table import cell_rows, with_cell
+from hostelry.cli.cells.move import MoveOrder, cell_rows, move_endpoint, with_cell
 from hostelry.cli.completion import names
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
 from hostelry.home.home import Home
@@ -26,7 +25,6 @@ DEFAULT_PORT = 8780
 FileOption = Annotated[
     Path, typer.Option("--file", "-f", help="File with the table of cells.", show_default=True)
 ]
-
 cells = typer.Typer(
     help="Whole platforms behind a router: add, list, route, move endpoints.",
     no_args_is_help=True,

@@ -7,34 +7,38 @@
 5. once the old endpoint has no request under way, it is removed
 """
 
+import hashlib
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
+import msgspec
 import typer
+from s3transfer.manager import TransferManager
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError, UsageError
 from hostelry.cells.assignment_file import (
+    AccountTable,
     ApartTable,
     AssignmentDocument,
+    CellTable,
     check_document,
     read_document,
     write_document,
 )
-from hostelry.cli.cells.artifacts import copy_artifacts
-from hostelry.cli.cells.table import with_resources_apart
+from hostelry.cli.artifacts.upload import make_bucket
 from hostelry.cli.control_requests import control_answer
 from hostelry.cli.declared.application import Application, with_uploads
+from hostelry.cli.declared.apply import TerminalProgress
 from hostelry.cli.declared.aws import AwsAtPlatform
 from hostelry.cli.declared.expansion import wanted_state
-from hostelry.cli.declared.export import document_text
-from hostelry.cli.declared.exported import exported
+from hostelry.cli.declared.export import document_text, exported
 from hostelry.cli.declared.observation import ObservedState, observed_state
-from hostelry.cli.declared.progress import TerminalProgress
 from hostelry.cli.declared.resource import ResourceKind
 from hostelry.cli.declared.source import parse_sources
 from hostelry.cli.home_option import settled
@@ -46,6 +50,16 @@ REREAD_S = 2.0  # longer than routers take to read the table again
 LOOK_EVERY_S = 1.0
 PATIENCE_S = 600.0  # longer than any request may take
 BUCKET = "hostelry-applied"
+# Members of a document whose objects are read by copies; others name places to write to.
+READ_BY_COPIES = frozenset(
+    {
+        "ModelDataUrl", "ArtifactUrl", "S3Uri", "OPTION_MODEL_ID", "HF_MODEL_ID",
+        "SAGEMAKER_SUBMIT_DIRECTORY",
+    }
+)  # fmt: skip
+SCHEME = "s3://"
+BLOCK_BYTES = 8 * 1024 * 1024
+ANSWER_TIMEOUT_S = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,3 +236,138 @@ def wait_until_unused(
                 " something calls its cell past the router; run this again, or with --keep"
             )
         pause(LOOK_EVERY_S)
+
+
+def uris_in(document: Any, member: str = "", *, in_adapters: bool = False) -> Iterator[str]:
+    """The ``s3://`` URIs of a document that copies read."""
+    if isinstance(document, dict):
+        for name, value in document.items():
+            yield from uris_in(value, name, in_adapters=member == "Adapters")
+    elif isinstance(document, list):
+        for value in document:
+            yield from uris_in(value, member, in_adapters=in_adapters)
+    elif (member in READ_BY_COPIES or in_adapters) and str(document).startswith(SCHEME):
+        yield str(document)
+
+
+def buckets_in(document: Any) -> Iterator[str]:
+    """The buckets that a document names anywhere."""
+    if isinstance(document, dict):
+        for value in document.values():
+            yield from buckets_in(value)
+    elif isinstance(document, list):
+        for value in document:
+            yield from buckets_in(value)
+    elif isinstance(document, str) and document.startswith(SCHEME):
+        yield document.removeprefix(SCHEME).partition("/")[0]
+
+
+def copy_artifacts(document: Any, source: Any, target: Any) -> int:
+    """Copy what copies read from one object store to another; the number of objects sent.
+
+    An object that is there with the same size and digest is left alone. Objects of a bucket of
+    another name are as they were; every bucket that is named is made.
+    """
+    for bucket in dict.fromkeys(buckets_in(document)):
+        make_bucket(target, bucket)
+    number = 0
+    for uri in dict.fromkeys(uris_in(document)):
+        bucket, _, prefix = uri.removeprefix(SCHEME).partition("/")
+        for key, size, digest in objects_below(source, bucket, prefix):
+            if (size, digest) in there(target, bucket, key):
+                continue
+            body = source.get_object(Bucket=bucket, Key=key)["Body"]
+            with TransferManager(target) as transfers:
+                transfers.upload(body, bucket, key).result()
+            typer.echo(f"copied s3://{bucket}/{key} ({size} bytes)", err=True)
+            number += 1
+    return number
+
+
+def objects_below(s3: Any, bucket: str, prefix: str) -> Iterator[tuple[str, int, str]]:
+    """Key, size and digest of the object of this key, or of those of this folder."""
+    folder = f"{prefix.rstrip('/')}/" if prefix else ""
+    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+        for row in page.get("Contents", ()):
+            if row["Key"] == prefix or row["Key"].startswith(folder):
+                yield row["Key"], row["Size"], row["ETag"]
+
+
+def there(s3: Any, bucket: str, key: str) -> list[tuple[int, str]]:
+    """Size and digest of an object, where there is one."""
+    listed = s3.list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1).get("Contents", ())
+    return [(row["Size"], row["ETag"]) for row in listed if row["Key"] == key]
+
+
+def with_cell(
+    document: AssignmentDocument, name: str, url: str, credentials: Credentials
+) -> AssignmentDocument:
+    """The document with the cell, and its account where no cell had it yet."""
+    cells = {**document.cells, name: CellTable(url=url)}
+    account = AccountTable(
+        id=credentials.account_id,
+        cell=name,
+        access_key_ids=(credentials.access_key_id,),
+        openai_key_sha256=(hashlib.sha256(credentials.openai_api_key.encode()).hexdigest(),),
+    )
+    known = any(it.id == account.id for it in document.accounts)
+    accounts = document.accounts if known else (*document.accounts, account)
+    return msgspec.structs.replace(document, cells=cells, accounts=accounts)
+
+
+def with_resources_apart(document: AssignmentDocument, moved: ApartTable) -> AssignmentDocument:
+    """The document with these resources in their new cell; no other entry names them any more.
+
+    Where the new cell is the account's own, the resources are assigned apart no more.
+    """
+    others = [without(entry, moved) for entry in document.apart]
+    kept = tuple(it for it in others if any(it.names().values()))
+    is_own = any(it.id == moved.account and it.cell == moved.cell for it in document.accounts)
+    apart = kept if is_own else (moved, *kept)  # before patterns that fit, too
+    return msgspec.structs.replace(document, apart=apart)
+
+
+def without(entry: ApartTable, moved: ApartTable) -> ApartTable:
+    """The entry without the names of `moved`, where both are of one account."""
+    if entry.account != moved.account:
+        return entry
+    gone = {
+        "endpoints": frozenset(moved.endpoints),
+        "components": frozenset(moved.components),
+        "configurations": frozenset(moved.configurations),
+        "models": frozenset(moved.models),
+    }
+    left = {
+        kind: tuple(name for name in getattr(entry, kind) if name not in names)
+        for kind, names in gone.items()
+    }
+    return msgspec.structs.replace(entry, **left)
+
+
+def cell_rows(document: AssignmentDocument) -> list[dict[str, Any]]:
+    """A row a cell, with what it answers now."""
+    return [
+        {
+            "name": name,
+            "url": cell.url,
+            "state": state_of(cell.url),
+            "accounts": [it.id for it in document.accounts if it.cell == name],
+            "apart": [
+                f"{kind.value} {pattern}"
+                for entry in document.apart
+                if entry.cell == name
+                for kind, patterns in entry.names().items()
+                for pattern in patterns
+            ],
+        }
+        for name, cell in document.cells.items()
+    ]
+
+
+def state_of(url: str) -> str:
+    """Whether a cell's gateway answers: ``answers``, or why not."""
+    try:
+        answer = httpx.get(f"{url}/health", timeout=ANSWER_TIMEOUT_S, trust_env=False)
+    except httpx.HTTPError as error:
+        return f"does not answer ({error or type(error).__name__})"
+    return "answers" if answer.status_code == 200 else f"answers {answer.status_code}"

@@ -1,12 +1,19 @@
 """`hostelry dashboards`: Grafana's dashboard, Prometheus' alert rules, and the scrape for both."""
 
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
 import typer
 
-from hostelry.cli.dashboards.alert_table import rule_file
-from hostelry.cli.dashboards.grafana import grafana_dashboard
+from hostelry.cli.dashboards.tables import (
+    MATCH,
+    RANGE,
+    ROWS,
+    DashboardPanel,
+    DashboardRow,
+    rule_file,
+)
 from hostelry.cli.home_option import HomeOption, home_at, print_json, settled
 
 dashboards = typer.Typer(
@@ -14,6 +21,9 @@ dashboards = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+WIDTH, COLUMNS, HEIGHT = 24, 3, 8
+SOURCE = {"type": "prometheus", "uid": "${source}"}
+SELECTED = 'endpoint=~"$endpoint"'
 
 
 @dashboards.command(short_help="Print a Grafana dashboard to import.")
@@ -75,3 +85,98 @@ def print_yaml(value: Any) -> None:
     import yaml  # completion needs none
 
     typer.echo(yaml.safe_dump(value, sort_keys=False, width=100), nl=False)
+
+
+def grafana_dashboard(rows: Iterable[DashboardRow] = ROWS) -> dict[str, Any]:
+    """The dashboard as Grafana imports it; variables choose its source and endpoints."""
+    panels: list[dict[str, Any]] = []
+    top, number = 0, 1
+    for row in rows:
+        head = _row(row, number, top)
+        number, top = number + 1, top + 1
+        inside = [
+            _panel(panel, number + at, top + at // COLUMNS * HEIGHT, at % COLUMNS)
+            for at, panel in enumerate(row.panels)
+        ]
+        number += len(inside)
+        if row.is_open:
+            panels += [head, *inside]
+            top += -(-len(inside) // COLUMNS) * HEIGHT
+        else:
+            panels.append({**head, "panels": inside})
+    return {
+        "title": "Hostelry",
+        "uid": "hostelry",
+        "tags": ["hostelry"],
+        "schemaVersion": 39,
+        "editable": True,
+        "refresh": "10s",
+        "time": {"from": "now-30m", "to": "now"},
+        "templating": {"list": _variables()},
+        "panels": panels,
+    }
+
+
+def expression(text: str, match: str = SELECTED, interval: str = "$__rate_interval") -> str:
+    """A panel's expression with the selected endpoints and the interval filled in."""
+    return text.replace(MATCH, match).replace(RANGE, interval)
+
+
+def _row(row: DashboardRow, number: int, top: int) -> dict[str, Any]:
+    return {
+        "id": number,
+        "type": "row",
+        "title": row.title,
+        "collapsed": not row.is_open,
+        "gridPos": {"x": 0, "y": top, "w": WIDTH, "h": 1},
+        "panels": [],
+    }
+
+
+def _panel(panel: DashboardPanel, number: int, top: int, column: int) -> dict[str, Any]:
+    width = WIDTH // COLUMNS
+    return {
+        "id": number,
+        "type": "timeseries",
+        "title": panel.title,
+        "description": panel.words,
+        "datasource": SOURCE,
+        "gridPos": {"x": column * width, "y": top, "w": width, "h": HEIGHT},
+        "fieldConfig": {
+            "defaults": {"unit": panel.unit, "min": 0, "custom": {"fillOpacity": 8}},
+            "overrides": [],
+        },
+        "options": {
+            "legend": {"displayMode": "list", "placement": "bottom"},
+            "tooltip": {"mode": "multi", "sort": "desc"},
+        },
+        "targets": [
+            {
+                "refId": chr(ord("A") + at),
+                "datasource": SOURCE,
+                "expr": expression(text),
+                "legendFormat": legend,
+            }
+            for at, (text, legend) in enumerate(panel.queries)
+        ],
+    }
+
+
+def _variables() -> list[dict[str, Any]]:
+    query = "label_values(hostelry_requests_total, endpoint)"
+    return [
+        {"name": "source", "label": "Prometheus", "type": "datasource", "query": "prometheus"},
+        {
+            "name": "endpoint",
+            "type": "query",
+            "datasource": SOURCE,
+            "query": {"query": query, "refId": "endpoint"},
+            "definition": query,
+            "refresh": 2,
+            "sort": 1,
+            "multi": True,
+            "includeAll": True,
+            "allValue": ".*",
+            "current": {"text": ["All"], "value": ["$__all"]},
+        },
+    ]

@@ -8,9 +8,9 @@ from botocore import xform_name
 from botocore.exceptions import BotoCoreError, ClientError
 
 from hostelry.base.errors import HostelryError
-from hostelry.cli.artifacts.content import Advance
+from hostelry.cli.artifacts.files import Advance
 from hostelry.cli.artifacts.upload import make_bucket, upload
-from hostelry.cli.declared.step import UploadedFile
+from hostelry.cli.declared.resource import UploadedFile
 from hostelry.home.aws_client import aws_client
 from hostelry.home.home import Credentials, UpConfig
 

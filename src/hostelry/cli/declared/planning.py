@@ -1,29 +1,37 @@
-"""Steps under construction, and the names that models have in AWS."""
+"""Steps under construction, and the steps of models. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.declared.change import changes
+from hostelry.cli.declared.document import SAGEMAKER
 from hostelry.cli.declared.expansion import WantedState
+from hostelry.cli.declared.forms import hashed_name
+from hostelry.cli.declared.local_artifacts import ArtifactUploads
 from hostelry.cli.declared.observation import ObservedState
 from hostelry.cli.declared.resource import (
     NAME_TAG,
     OWNER_TAG,
     UNNAMED_SET,
+    ApplyStep,
     Observed,
+    Params,
     ResourceKey,
     ResourceKind,
+    StepAct,
+    Until,
     Wanted,
+    changes,
 )
-from hostelry.cli.declared.step import ApplyStep, StepAct, Until
-from hostelry.cli.declared.upload import ArtifactUploads
 
 OWN_TAGS = "hostelry:applied-"
 AWS_TAGS = "aws:"
 MAX_TAG_CHARACTERS = 256
-Params = Mapping[str, Any]
+TAG_CALLS = (
+    (SAGEMAKER, "AddTags", "ResourceArn"),
+    (SAGEMAKER, "DeleteTags", "ResourceArn"),
+)
 
 
 class Planning:
@@ -180,3 +188,49 @@ def tag_members(tags: Mapping[str, str], service: str) -> dict[str, Any]:
     if service == "application-autoscaling":
         return {"Tags": dict(tags)}
     return {"Tags": [{"Key": name, "Value": it} for name, it in tags.items()]}
+
+
+def plan_models(planning: Planning) -> None:
+    """Create what is not there; `model_names` has the name of each in AWS."""
+    for wanted in planning.of(ResourceKind.MODEL):
+        _plan_model(planning, wanted)
+
+
+def _plan_model(planning: Planning, wanted: Wanted) -> None:
+    name = wanted.key.name
+    versions = (name, hashed_name(name, wanted.params))
+    found = [
+        planning.observed.resources.get(ResourceKey(ResourceKind.MODEL, one)) for one in versions
+    ]
+    for model in found:
+        if model is not None and model.params == wanted.params:
+            planning.model_names[name] = model.key.name
+            planning.retag(wanted, model, TAG_CALLS)
+            return
+    plain = found[0]
+    version = versions[0] if plain is None else versions[1]
+    planning.model_names[name] = version
+    before = {} if plain is None else plain.params
+    params = {
+        "ModelName": version,
+        "ExecutionRoleArn": planning.role_arn,
+        **model_request(wanted.params),
+        **tag_members(planning.tags(wanted, names=True), SAGEMAKER),
+    }
+    planning.add(
+        StepAct.CREATE,
+        wanted.key,
+        (SAGEMAKER, "CreateModel", params),
+        needs=planning.needs_of(wanted.params),
+        changes=changes(before, wanted.params),
+        because="" if plain is None else f"a changed model is a new one: {version}",
+    )
+
+
+def model_request(params: Params) -> dict[str, object]:
+    """CreateModel's fields: a single container is the primary one."""
+    containers = params["Containers"]
+    if len(containers) > 1:
+        return dict(params)
+    rest = {field: it for field, it in params.items() if field != "Containers"}
+    return {"PrimaryContainer": containers[0], **rest}

@@ -1,18 +1,73 @@
-"""Resources: as documents want them, and as they were observed, in one form for both."""
+"""Plain values of documents: places and faults, resources, changes of fields, steps."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from hostelry.cli.declared.fault import SourcePlace
+from hostelry.base.errors import TerminalError
+from hostelry.cli.artifacts.files import ObjectOrder
 
+Path = tuple[str | int, ...]
+"""The keys and positions that lead from a document to a value."""
+MAX_SHOWN = 20
 Params = Mapping[str, Any]
 OWNER_TAG = "hostelry:applied-by"
 """On what `apply` made: the name of the set of documents."""
 NAME_TAG = "hostelry:applied-as"
 """On models and configurations, whose names may end in a hash: their name in the documents."""
 UNNAMED_SET = "unnamed"
+NAMES = ("VariantName", "Name", "Id", "ContainerHostname", "AlarmName", "InstanceType")
+"""Members by which the items of a list are known."""
+OLD_VERSION = "a newer version is in its place"
+"""The reason of deletions of former models and configurations."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePlace:
+    """A line of a file."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentFault:
+    """A fault at a place; `field` is empty where it belongs to the whole file."""
+
+    place: SourcePlace
+    field: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.place}: {self.field}: {self.reason}"
+            if self.field
+            else (f"{self.place}: {self.reason}")
+        )
+
+
+class DocumentError(TerminalError):
+    """Documents that cannot be applied; has every fault that was found."""
+
+    def __init__(self, faults: Iterable[DocumentFault]) -> None:
+        self.faults: Sequence[DocumentFault] = tuple(faults)
+        lines = [str(it) for it in self.faults[:MAX_SHOWN]]
+        left = len(self.faults) - MAX_SHOWN
+        more = [f"... and {left} more"] if left > 0 else []
+        one = "1 fault" if len(self.faults) == 1 else f"{len(self.faults)} faults"
+        super().__init__("\n".join([f"{one} in the documents; nothing was changed", *lines, *more]))
+
+
+def dotted(path: Path) -> str:
+    """A path as text: endpoints.shop.ProductionVariants[0].InstanceType."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return text.lstrip(".")
 
 
 class ResourceKind(Enum):
@@ -96,3 +151,139 @@ def target_of(name: str) -> tuple[str, str]:
     """Resource id and dimension of a target's name."""
     resource_id, _, dimension = name.partition("|")
     return resource_id, dimension
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """No value."""
+
+
+ABSENT = Absent()
+
+
+@dataclass(frozen=True, slots=True)
+class FieldChange:
+    """A field, its value before and after; ABSENT where there is none."""
+
+    field: str
+    before: Any
+    after: Any
+
+
+def changes(before: Any, after: Any, path: str = "") -> list[FieldChange]:
+    """Every difference, by the innermost field."""
+    return list(_changes(before, after, path))
+
+
+def _changes(before: Any, after: Any, path: str) -> Iterator[FieldChange]:
+    before, after = _alike(before, after), _alike(after, before)
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for name in dict.fromkeys((*before, *after)):
+            inner = f"{path}.{name}" if path else str(name)
+            yield from _changes(before.get(name, ABSENT), after.get(name, ABSENT), inner)
+    elif isinstance(before, list) and isinstance(after, list) and before != after:
+        one, other = _by_name(before), _by_name(after)
+        if one is None or other is None:
+            yield FieldChange(path, before, after)
+            return
+        for name in dict.fromkeys((*one, *other)):
+            inner = f"{path}[{name}]"
+            yield from _changes(one.get(name, ABSENT), other.get(name, ABSENT), inner)
+    elif before != after:
+        yield FieldChange(path, before, after)
+
+
+def _alike(value: Any, other: Any) -> Any:
+    """An empty value of `other`'s kind where `value` is absent, so that its members are shown."""
+    if value is not ABSENT or not other:
+        return value
+    if isinstance(other, Mapping):
+        return {}
+    has_names = isinstance(other, list) and all(_name_of(it) is not None for it in other)
+    return [] if has_names else value
+
+
+def _by_name(items: list[Any]) -> dict[str, Any] | None:
+    """The items by their name; None where they have none, or two have the same."""
+    if all(isinstance(it, Mapping) and set(it) == {"Name", "Value"} for it in items):
+        return {str(it["Name"]): it["Value"] for it in items}
+    if len(items) == 1 and isinstance(items[0], Mapping):
+        return {str(_name_of(items[0]) or 0): items[0]}
+    names = [_name_of(it) for it in items]
+    if None in names or len(set(names)) < len(names):
+        return None
+    return dict(zip(map(str, names), items, strict=True))
+
+
+def _name_of(item: Any) -> Any:
+    if not isinstance(item, Mapping):
+        return None
+    return next((item[name] for name in NAMES if name in item), None)
+
+
+class StepAct(Enum):
+    """Effects of a step on its resource."""
+
+    UPLOAD = "upload"
+    CREATE = "create"
+    UPDATE = "update"
+    TAG = "tag"
+    DELETE = "delete"
+
+
+class Until(Enum):
+    """Ends of a wait for a resource."""
+
+    IN_SERVICE = "InService"
+    GONE = "deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class UploadedFile:
+    """An object of the local artifact at `path`, or all of it, and the bucket for it."""
+
+    path: str
+    bucket: str
+    order: ObjectOrder
+
+    @property
+    def uri(self) -> str:
+        """Its address in S3."""
+        return f"s3://{self.bucket}/{self.order.key}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyStep:
+    """One call of `service`, or the upload of `file`.
+
+    `needs` are numbers of steps. `params` may hold references to policies (`policy/RESOURCE/NAME`)
+    instead of their ARNs, which AWS chooses. `because` says why, where the changes do not.
+    """
+
+    number: int
+    act: StepAct
+    key: ResourceKey
+    service: str = ""
+    operation: str = ""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    file: UploadedFile | None = None
+    needs: Sequence[int] = ()
+    until: Until | None = None
+    changes: Sequence[FieldChange] = ()
+    because: str = ""
+
+    @property
+    def is_destructive(self) -> bool:
+        """Whether it ends something that serves."""
+        return self.operation in ("DeleteEndpoint", "DeleteInferenceComponent")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPlan:
+    """The steps from what is there to what is wanted; none where both are the same.
+
+    `num_same` resources need no step.
+    """
+
+    steps: Sequence[ApplyStep]
+    num_same: int = 0

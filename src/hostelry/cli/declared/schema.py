@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from hostelry.cli.declared.document import document_type
-from hostelry.cli.declared.fault import Path
+from hostelry.cli.declared.resource import Path
 
 Found = tuple[Path, str]
 Rules = Mapping[str, Any]

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.declared.fault import DocumentError, DocumentFault, Path, SourcePlace
+from hostelry.cli.declared.resource import DocumentError, DocumentFault, Path, SourcePlace
 from hostelry.graph.strict_yaml import StrictLoader
 
 MAX_BYTES = 16 * 1024 * 1024

@@ -1,22 +1,11 @@
-"""From a recognised source and options to a deployment, and what is said of it. Pure."""
+"""A deployment to bring about: a model, an endpoint, components, their uploads. Plain values."""
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from hostelry.base.errors import TerminalError, UsageError
-from hostelry.cli.artifacts.object_order import FoundFile, ObjectOrder
-from hostelry.cli.deploy.adapters import AdapterSource
-from hostelry.cli.deploy.deployment import (
-    AdapterOrder,
-    ConfigOrder,
-    ModelDeployment,
-    ModelOrder,
-    ScalingOrder,
-)
-from hostelry.cli.deploy.found import Found, Origin
-from hostelry.cli.deploy.images import image_of
-from hostelry.cli.deploy.names import adapter_name, check_name, with_digest
+from hostelry.cli.artifacts.files import FoundFile, ObjectOrder
 from hostelry.cli.deploy.recognise import DeployKind, Recognised
 from hostelry.cli.deploy.reservation import (
     Machine,
@@ -25,14 +14,93 @@ from hostelry.cli.deploy.reservation import (
     copies_within,
     instance_type_for,
 )
+from hostelry.cli.deploy.source import (
+    AdapterSource,
+    Found,
+    Origin,
+    adapter_name,
+    check_name,
+    with_digest,
+)
+from hostelry.domain.shape import Requirements
 from hostelry.domain.validation import MAX_COPIES
 from hostelry.fleet.shapes import shape_of
 
+VARIANT = "AllTraffic"
 FOLDER = "deploy"
 DIGEST_LETTERS = 16
 ADAPTER_RANK = 64
 DEFAULT_MODEL = "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME"
 Digests = Mapping[str, str]  # SHA-256 of files, by their path
+REGISTRY = "763104351884.dkr.ecr.{region}.amazonaws.com/"
+ALGORITHMS = "683313688378.dkr.ecr.{region}.amazonaws.com/"
+LLM_IMAGE = REGISTRY + "djl-inference:0.33.0-lmi15.0.0-cu128"
+TRITON_IMAGE = "785573368785.dkr.ecr.{region}.amazonaws.com/sagemaker-tritonserver:24.09-py3"
+GRAPH_IMAGE = "hostelry/graph"
+FRAMEWORK_IMAGES: Mapping[str, str] = {
+    "sklearn": ALGORITHMS + "sagemaker-scikit-learn:{version}-1-cpu-py3",
+    "xgboost": ALGORITHMS + "sagemaker-xgboost:{version}-1",
+    "pytorch": REGISTRY + "pytorch-inference:{version}.0-cpu-py311",
+    "tensorflow": REGISTRY + "tensorflow-inference:{version}.0-cpu",
+    "huggingface": REGISTRY
+    + "huggingface-pytorch-inference:2.6.0-transformers{version}.0-cpu-py312-ubuntu22.04",
+    "autogluon": REGISTRY + "autogluon-inference:{version}.0-cpu-py311",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOrder:
+    """A model to be there; `uri` "" for an image alone, an archive where `is_archive`."""
+
+    name: str
+    image: str
+    environment: Mapping[str, str]
+    uri: str = ""
+    is_archive: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterOrder:
+    """An adapter's component to be there, and its archive in S3."""
+
+    component: str
+    adapter: str
+    uri: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingOrder:
+    """The bounds of the number of copies, and the concurrent requests a copy that are aimed at."""
+
+    min_copies: int
+    max_copies: int
+    target: float = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigOrder:
+    """An endpoint configuration to be there; its name has a digest of the rest."""
+
+    name: str
+    instance_type: str
+    initial_instances: int
+    min_instances: int
+    max_instances: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelDeployment:
+    """All that is to be there. `copies` None: one at the creation, then whatever there is."""
+
+    name: str
+    bucket: str
+    objects: tuple[ObjectOrder, ...]
+    model: ModelOrder
+    config: ConfigOrder
+    requirements: Requirements
+    copies: int | None
+    adapters: tuple[AdapterOrder, ...]
+    scaling: ScalingOrder | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,3 +327,13 @@ def disk_need(
         f"the upload has {missing / 1e9:.1f} GB, which the object store and an instance keep once "
         f"each; the home's disk has {machine.free_disk_bytes / 1e9:.1f} GB free"
     )
+
+
+def image_of(recognised: Recognised, region: str) -> str:
+    """The image of what is served without one of its own."""
+    pattern = {
+        DeployKind.LLM: LLM_IMAGE,
+        DeployKind.TRITON: TRITON_IMAGE,
+        DeployKind.GRAPH: GRAPH_IMAGE,
+    }.get(recognised.kind) or FRAMEWORK_IMAGES[recognised.framework]
+    return pattern.format(region=region, version=recognised.version)

@@ -21,10 +21,15 @@ from typing import Any
 
 from hostelry.base.errors import TerminalError, UsageError
 from hostelry.base.json import decode
-from hostelry.cli.deploy.code_imports import imported_frameworks
-from hostelry.cli.deploy.found import Found, Origin
-from hostelry.cli.deploy.hugging_face import Task, read_model
-from hostelry.cli.deploy.versions import ModelFormat, model_format, served_version
+from hostelry.cli.deploy.model_formats import (
+    ModelFormat,
+    Task,
+    imported_frameworks,
+    model_format,
+    read_model,
+    served_version,
+)
+from hostelry.cli.deploy.source import Found, Origin
 from hostelry.runtimes.framework_recipes import FRAMEWORKS
 from hostelry.runtimes.recipes import known_versions
 

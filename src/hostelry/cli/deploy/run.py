@@ -2,35 +2,55 @@
 
 import os
 import shutil
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import typer
 
 from hostelry.base.errors import TerminalError, UsageError
+from hostelry.base.json import decode
+from hostelry.base.private_file import write_whole
 from hostelry.base.proc import PROC
 from hostelry.base.runtimes import installed, runtimes_folder
 from hostelry.base.user import expanded
-from hostelry.cli.artifacts.content import digests_of
-from hostelry.cli.artifacts.object_order import FoundFile
+from hostelry.cli.artifacts.files import FoundFile, digests_of
 from hostelry.cli.control_requests import control_answer
-from hostelry.cli.deploy.adapters import AdapterSource, adapters_in
-from hostelry.cli.deploy.calls import DeployCalls
-from hostelry.cli.deploy.carry_out import carry_out
-from hostelry.cli.deploy.found import Found, Origin
-from hostelry.cli.deploy.look import look_at_archive, look_at_file, look_at_folder
-from hostelry.cli.deploy.look_remote import look_at_hub, look_at_object, look_at_prefix
-from hostelry.cli.deploy.names import check_name, default_name, read_environment
+from hostelry.cli.deploy.calls import DeployCalls, carry_out
+from hostelry.cli.deploy.look import (
+    look_at_archive,
+    look_at_file,
+    look_at_folder,
+    look_at_hub,
+    look_at_object,
+    look_at_prefix,
+)
 from hostelry.cli.deploy.plan import Account, DeployOptions, DeploySource, disk_need, planned
 from hostelry.cli.deploy.recognise import DeployKind, Here, Recognised, recognise
 from hostelry.cli.deploy.reservation import Machine, check_instance_type, reservation
-from hostelry.cli.deploy.room import instances_text, machine_text
-from hostelry.cli.deploy.snippets import snippets
-from hostelry.cli.deploy.source import read_source
+from hostelry.cli.deploy.source import (
+    AdapterSource,
+    Found,
+    Origin,
+    adapters_in,
+    check_name,
+    default_name,
+    read_environment,
+    read_source,
+)
 from hostelry.cli.deploy.steps import Action, changes, missing_objects
-from hostelry.cli.deploy.text import DeployPlan, next_lines, plan_document, plan_lines
-from hostelry.cli.deploy.usual_time import PastDeployment, keep, past_deployments, usual_s
+from hostelry.cli.deploy.text import (
+    DeployPlan,
+    instances_text,
+    machine_text,
+    next_lines,
+    plan_document,
+    plan_lines,
+    snippets,
+)
 from hostelry.cli.named import api_errors
 from hostelry.cli.work_reporter import WorkReporter
 from hostelry.fleet.host.gpu import gpu_uses
@@ -38,6 +58,10 @@ from hostelry.fleet.rules.frameworks import CUSTOM_CODE, TRUSTED
 from hostelry.home.home import Credentials, Home, UpConfig
 from hostelry.home.run_file import live_run_file
 from hostelry.home.upload_lock import uploading
+
+FILE = "deploy-times.json"
+MAX_KEPT = 200
+LIKE = 2.0  # times as large, or as small
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +110,15 @@ def run_deploy(
     if not request.as_json:
         typer.echo("\n".join(next_lines(shown, deployment)))
     return {**document, "seconds": reporter.elapsed_s, "next": dict(shown.blocks)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastDeployment:
+    """A deployment that ended well: what was served, its size, how long the whole took."""
+
+    served: str
+    num_bytes: int
+    seconds: float
 
 
 def past(plan: DeployPlan, seconds: float) -> PastDeployment:
@@ -272,3 +305,30 @@ def trusts_code(home: Home) -> bool:
     except OSError:
         return False
     return f"{CUSTOM_CODE}={TRUSTED}".encode() in environment.split(b"\0")
+
+
+def usual_s(past: Sequence[PastDeployment], served: str, num_bytes: int) -> float | None:
+    """The median of those like it in kind and size; None without any."""
+    like = [
+        one.seconds
+        for one in past
+        if one.served == served and num_bytes / LIKE <= one.num_bytes <= max(num_bytes * LIKE, 1)
+    ]
+    return statistics.median(like) if like else None
+
+
+def past_deployments(home: Path) -> list[PastDeployment]:
+    """What the home keeps; empty where its file is not there or cannot be read."""
+    try:
+        return decode((home / FILE).read_bytes(), list[PastDeployment])
+    except (OSError, msgspec.DecodeError):
+        return []
+
+
+def keep(home: Path, one: PastDeployment) -> None:
+    """Add a deployment to what the home keeps; a full disk loses it, and nothing else."""
+    kept = [*past_deployments(home), one][-MAX_KEPT:]
+    try:
+        write_whole(home / FILE, msgspec.json.encode(kept), durable=False)
+    except OSError:
+        return

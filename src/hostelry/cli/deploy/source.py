@@ -1,12 +1,42 @@
-"""Kinds of SOURCE by its text: a path, S3, a model of the hub, an image. Pure."""
+"""A SOURCE by its text and as it was found, its adapters, and the names made of it. Pure."""
 
+import hashlib
 import re
-from dataclasses import dataclass
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
 
-from hostelry.base.errors import TerminalError
-from hostelry.cli.artifacts.content import ARCHIVE_SUFFIXES
-from hostelry.cli.deploy.found import Origin
+from hostelry.base.errors import TerminalError, UsageError
+from hostelry.cli.artifacts.files import ARCHIVE_SUFFIXES, FoundFile
 
+NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
+ENVIRONMENT_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,1023}")
+# Letters without marks that could be taken away.
+SPELLED = str.maketrans(
+    {"ß": "ss", "ẞ": "SS", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o", "Ø": "O"}
+    | {"ł": "l", "Ł": "L", "đ": "d", "Đ": "D", "ð": "d", "Ð": "D", "þ": "th", "Þ": "TH"}
+)
+SUFFIXES = (
+    ".tar.gz", ".tgz", ".joblib", ".pkl", ".pickle", ".json", ".ubj", ".pt", ".pth",
+    ".model",
+)  # fmt: skip
+MAX_NAME, MAX_VALUE = 63, 1024
+DIGEST_LETTERS = 8
+HEAD_BYTES = 4 * 1024 * 1024
+TAIL_BYTES = 1024 * 1024
+TEXT_BYTES = 4 * 1024 * 1024
+# Files that are read as text where they are small: they decide what the source is.
+TEXT_NAMES = (
+    "config.json", "tokenizer_config.json", "adapter_config.json", "inference.py",
+    "code/inference.py", "requirements.txt", "code/requirements.txt",
+)  # fmt: skip
+MODEL_SUFFIXES = (
+    ".joblib", ".pkl", ".pickle", ".onnx", ".pt", ".pth", ".ubj", ".model", ".xgb", ".bst",
+    ".gguf", ".safetensors",
+)  # fmt: skip
+# XGBoost's own names have no suffix, or one that other files have too.
+XGBOOST_NAMES = ("xgboost-model", "xgboost-model.json", "model.json", "xgboost-model.bin")
 PATH_SUFFIXES = (
     *ARCHIVE_SUFFIXES, ".joblib", ".pkl", ".pickle", ".onnx", ".json", ".ubj", ".pt", ".pth",
     ".gguf", ".zip",
@@ -14,6 +44,133 @@ PATH_SUFFIXES = (
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 S3_URI = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/(.+)")
 IMAGE = re.compile(r"[a-z0-9][a-z0-9._:/@-]*", re.IGNORECASE)
+CONFIG = "adapter_config.json"
+
+
+def valid_name(text: str) -> str:
+    """The name closest to `text` that AWS allows; "model" if nothing of it is left."""
+    plain = re.sub(r"[^a-zA-Z0-9]+", "-", _latin(text)).strip("-")[:MAX_NAME].strip("-")
+    return plain or "model"
+
+
+def _latin(text: str) -> str:
+    """`text` with the letters of Latin scripts without their marks; others stay."""
+    parts = unicodedata.normalize("NFKD", text.translate(SPELLED))
+    return "".join(it for it in parts if not unicodedata.combining(it))
+
+
+def _loses_letters(text: str) -> bool:
+    """True if `valid_name` cannot spell a letter or digit of `text`, as of another script."""
+    return any(it.isalnum() and not it.isascii() for it in _latin(text))
+
+
+def default_name(given: str) -> str:
+    """The name of a source without --name; raises UsageError if Latin letters cannot spell it."""
+    last = _last_part(given)
+    if _loses_letters(last):
+        raise UsageError(
+            f"{last[:MAX_NAME]!r} has letters that SageMaker's names cannot have: give --name"
+        )
+    return valid_name(last)
+
+
+def source_name(given: str) -> str:
+    """The name of an adapter by its source; a digest stands for letters that are lost."""
+    last = _last_part(given)
+    return with_digest(valid_name(last), last) if _loses_letters(last) else valid_name(last)
+
+
+def _last_part(given: str) -> str:
+    """The last part of a source's path, without its suffix."""
+    path = given.partition("@sha256:")[0].rstrip("/")
+    last = path.rpartition("/")[2].partition(":")[0]
+    suffix = next((it for it in SUFFIXES if last.endswith(it)), "")
+    return last.removesuffix(suffix)
+
+
+def check_name(option: str, name: str) -> None:
+    """Raise UsageError for a name that AWS does not allow, with one that it does."""
+    if NAME.fullmatch(name) is None:
+        raise UsageError(
+            f"{option} {name!r} is no name: up to 63 letters, digits and single hyphens between "
+            f"them, for example {valid_name(name)}"
+        )
+
+
+def with_digest(name: str, *parts: str) -> str:
+    """`name` with a digest of `parts`: the same parts have the same name."""
+    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:DIGEST_LETTERS]
+    return f"{name[: MAX_NAME - DIGEST_LETTERS - 1].rstrip('-')}-{digest}"
+
+
+def adapter_name(name: str, adapter: str) -> str:
+    """The name of an adapter's component; a digest stands for what is too long, or is lost."""
+    whole = f"{name}-{valid_name(adapter)}"
+    is_whole = len(whole) <= MAX_NAME and not _loses_letters(adapter)
+    return whole if is_whole else with_digest(whole, name, adapter)
+
+
+def read_environment(given: list[str]) -> dict[str, str]:
+    """The variables of --env K=V. Raises TerminalError."""
+    found: dict[str, str] = {}
+    for pair in given:
+        name, equals, value = pair.partition("=")
+        if not equals or ENVIRONMENT_NAME.fullmatch(name) is None:
+            raise UsageError(f"--env {pair[:80]!r} is not NAME=VALUE")
+        if len(value) > MAX_VALUE:
+            raise UsageError(
+                f"--env {name} has {len(value)} characters; SageMaker allows {MAX_VALUE}"
+            )
+        found[name] = value
+    return found
+
+
+class Origin(Enum):
+    """Where a source is."""
+
+    FOLDER = "folder"
+    FILE = "file"
+    ARCHIVE = "archive"  # a local .tar.gz
+    PREFIX = "S3 prefix"
+    OBJECT = "archive in S3"
+    HUB = "hub"  # weights that the model server downloads
+    IMAGE = "image"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A source as it was found.
+
+    `heads` has the first and last bytes of files that may be models, `texts` small files whole.
+    `archive` is a local archive itself, `uri` an S3 source's address, `revision` a hub model's
+    commit. `left_out` are files that are not deployed.
+    """
+
+    given: str
+    place: Origin
+    files: tuple[FoundFile, ...] = ()
+    heads: Mapping[str, bytes] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
+    archive: FoundFile | None = None
+    uri: str = ""
+    revision: str = ""
+    left_out: tuple[FoundFile, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its files."""
+        return tuple(it.name for it in self.files)
+
+    @property
+    def num_bytes(self) -> int:
+        """The size of its files together."""
+        return sum(it.size_bytes for it in self.files)
+
+
+def is_model_name(name: str) -> bool:
+    """Whether a file of that name may be a model whose first bytes say more."""
+    last = name.rpartition("/")[2]
+    return last.endswith(MODEL_SUFFIXES) or last in XGBOOST_NAMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +245,62 @@ def _image(text: str) -> SourceText:
     if IMAGE.fullmatch(text) is None or len(text) > 255:
         raise TerminalError(f"{text[:80]!r} is no name of an image")
     return SourceText(Origin.IMAGE, text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterSource:
+    """An adapter: files that are packed into an archive, or `uri`, an archive in S3."""
+
+    name: str
+    files: tuple[FoundFile, ...] = ()
+    uri: str = ""
+    etag: str = ""
+
+    @property
+    def num_bytes(self) -> int:
+        """The size of its files."""
+        return sum(it.size_bytes for it in self.files)
+
+
+def adapters_in(found: Found) -> tuple[AdapterSource, ...]:
+    """The adapters at a source, by name. Raises TerminalError where there is none."""
+    if found.place in (Origin.PREFIX, Origin.OBJECT):
+        return _archives(found)
+    if CONFIG in found.names:
+        return (AdapterSource(name=source_name(found.given), files=found.files),)
+    folders = sorted({it.rpartition("/")[0] for it in found.names if it.endswith("/" + CONFIG)})
+    named: Mapping[str, str] = {it.rpartition("/")[2]: it for it in folders}
+    if len(named) < len(folders):
+        raise TerminalError(f"{found.given} has two adapters of one name: {', '.join(folders)}")
+    if not folders:
+        shown = ", ".join(found.names[:8]) or "nothing"
+        raise UsageError(
+            f"--adapters {found.given} has {shown}; looked for {CONFIG}, or folders with it"
+        )
+    return tuple(
+        AdapterSource(name=name, files=_below(found, folder)) for name, folder in named.items()
+    )
+
+
+def _below(found: Found, folder: str) -> tuple[FoundFile, ...]:
+    prefix = folder + "/"
+    return tuple(
+        replace(file, name=file.name.removeprefix(prefix))
+        for file in found.files
+        if file.name.startswith(prefix)
+    )
+
+
+def _archives(found: Found) -> tuple[AdapterSource, ...]:
+    if found.place is Origin.OBJECT:
+        return (AdapterSource(name=source_name(found.uri), uri=found.uri, etag=found.revision),)
+    archives = [it for it in found.files if it.name.endswith(ARCHIVE_SUFFIXES)]
+    if not archives:
+        raise UsageError(
+            f"--adapters {found.given} has no .tar.gz: an adapter in S3 is an archive of its "
+            f"{CONFIG} and adapter_model.safetensors"
+        )
+    return tuple(
+        AdapterSource(name=source_name(file.name), uri=found.uri + file.name, etag=file.etag)
+        for file in archives
+    )

@@ -1,18 +1,58 @@
-"""The next step from what is there to what is to be there. Pure.
+"""The present state of a deployment, as the platform's APIs show it. Plain values."""
 
-`changes` are all steps that are left, in order; `next_step` is the first of them, or a wait for
-what it needs. A step is looked up again after each call, so that a run that was killed anywhere
-continues where it ended.
-"""
-
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.artifacts.object_order import ObjectOrder
-from hostelry.cli.deploy.deployment import AdapterOrder, ModelDeployment
-from hostelry.cli.deploy.present import DELETING, FAILED, IN_SERVICE, Present, PresentComponent
+from hostelry.cli.artifacts.files import ObjectOrder
+from hostelry.cli.deploy.plan import AdapterOrder, ModelDeployment
+
+IN_SERVICE, FAILED, DELETING = "InService", "Failed", "Deleting"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PresentEndpoint:
+    """The endpoint; `has_models`: it serves models of its variants, not components."""
+
+    status: str
+    config: str
+    reason: str = ""
+    instance_type: str | None = None
+    has_models: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PresentComponent:
+    """A component or an adapter; `uri` is an adapter's archive."""
+
+    endpoint: str
+    status: str
+    reason: str = ""
+    model: str = ""
+    memory_mb: int = 0
+    cpus: float = 0.0
+    accelerators: float = 0.0
+    copies: int = 0
+    base: str = ""
+    uri: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Present:
+    """What is there: of objects and models those of the deployment alone.
+
+    `bounds` are the scalable target's, None without one; `has_policy`: deploy's own.
+    """
+
+    has_bucket: bool = False
+    objects: frozenset[str] = frozenset()
+    has_model: bool = False
+    has_config: bool = False
+    endpoint: PresentEndpoint | None = None
+    components: Mapping[str, PresentComponent] = field(default_factory=dict)
+    bounds: tuple[int, int] | None = None
+    has_policy: bool = False
 
 
 class Action(Enum):

@@ -4,11 +4,13 @@ They change nothing: an empty control group is made and removed, a port bound an
 """
 
 import asyncio
+import contextlib
 import os
 import platform
 import resource
 import shutil
 import socket
+import stat
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -26,7 +28,6 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.base.runtimes import runtimes_folder
 from hostelry.base.user import expanded
-from hostelry.cli.doctor.disk_use import disk_use
 from hostelry.cli.doctor.machine_facts import (
     EngineModules,
     HomeFacts,
@@ -52,6 +53,8 @@ ENGINE_WITHIN_S, CONTAINERS_WITHIN_S, TOOL_WITHIN_S, HTTP_WITHIN_S = 60.0, 15.0,
 PUBLIC_HUB = "https://huggingface.co"
 OTHERS_READ = 0o044
 MEMORY_FILES = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+BLOCK_BYTES = 512  # what st_blocks counts. Source: inode(7)
+MOST_ENTRIES = 200_000  # of one place; what is beyond is not counted
 
 
 def machine_facts(home: Home, environment: Mapping[str, str]) -> MachineFacts:
@@ -340,3 +343,33 @@ def _home(home: Home, environment: Mapping[str, str]) -> HomeFacts:
         open_files=tuple(map(str, readable)),
         used_bytes=disk_use(home, environment),
     )
+
+
+def disk_use(home: Home, environment: Mapping[str, str]) -> dict[str, int]:
+    """Bytes on the disk, by what people call what has them."""
+    return {
+        "objects": folder_bytes(home.objects),
+        "instances with their caches": folder_bytes(home.instances),
+        "files of batches": folder_bytes(home.files),
+        "captured requests": folder_bytes(home.capture),
+        "log events": folder_bytes(home.log_events),
+        "logs": folder_bytes(home.logs),
+        "runtimes": folder_bytes(runtimes_folder(environment)),
+    }
+
+
+def folder_bytes(place: Path) -> int:
+    """Bytes that a file, or a folder with all below it, takes; 0 if there is none."""
+    waiting, left, total = [place], MOST_ENTRIES, 0
+    seen = set[tuple[int, int]]()
+    while waiting and left > 0:
+        path = waiting.pop()
+        left -= 1
+        with contextlib.suppress(OSError):
+            found = path.lstat()
+            if stat.S_ISDIR(found.st_mode):
+                waiting += path.iterdir()
+            elif (found.st_dev, found.st_ino) not in seen:
+                seen.add((found.st_dev, found.st_ino))
+                total += found.st_blocks * BLOCK_BYTES
+    return total

@@ -14,16 +14,19 @@ import typer
 
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError, UsageError
-from hostelry.cli.calls.answer_reader import ModelAnswerError
-from hostelry.cli.calls.content_types import content_type_of
-from hostelry.cli.calls.conversation import Conversation, lacks_template
-from hostelry.cli.calls.invoke import GRACE_S, AnswerSink, answered, body_of
-from hostelry.cli.calls.llm_calls import JSON, openai_calls
-from hostelry.cli.calls.routed_names import named
+from hostelry.cli.calls.chat import Conversation, lacks_template
+from hostelry.cli.calls.invoke import GRACE_S, AnswerSink, answered, body_of, content_type_of
+from hostelry.cli.calls.llm_calls import JSON, ModelAnswerError, find_with_fallback, openai_calls
 from hostelry.cli.completion import names
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
-from hostelry.cli.load.measures import LoadTally, result_document
-from hostelry.cli.load.report import comparison_lines, progress_line, result_lines, saved_result
+from hostelry.cli.load.measures import (
+    LoadTally,
+    comparison_lines,
+    progress_line,
+    result_document,
+    result_lines,
+    saved_result,
+)
 from hostelry.cli.load.requests import LoadRequests, invocation_requests, openai_requests
 from hostelry.cli.named import NamedModel, api_errors, called_model, find_named
 from hostelry.cli.printable import CLEAR_LINE
@@ -111,7 +114,7 @@ def load(  # noqa: PLR0913 - a command's options
     config, credentials = settled(place)
     asked = LoadQuestion(prompt, max_tokens, body, content_type)
     chosen = partial(load_models, name=name, adapters=adapters)
-    models = named(place, config, credentials, chosen)
+    models = find_with_fallback(place, config, credentials, chosen)
     with api_errors(config):
         requests = load_requests(config, credentials, models, asked)
     tally = tested(config, requests, concurrency, rate, duration)

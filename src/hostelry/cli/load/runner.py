@@ -15,10 +15,9 @@ import uvloop
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.json import decode
-from hostelry.cli.calls.answer_reader import AnswerPiece, AnswerReader, ModelAnswerError, error_text
-from hostelry.cli.load.connection import BROKEN, LoadConnection
+from hostelry.cli.calls.llm_calls import AnswerPiece, AnswerReader, ModelAnswerError, error_text
 from hostelry.cli.load.measures import LoadTally
-from hostelry.cli.load.requests import ERROR_HEADER, LoadRequests
+from hostelry.cli.load.requests import BROKEN, ERROR_HEADER, LoadConnection, LoadRequests
 
 LOOK_EVERY_S = 0.05
 SHOW_EVERY_S = 0.5

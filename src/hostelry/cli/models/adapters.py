@@ -1,7 +1,11 @@
 """`hostelry adapters`: the LoRA adapters of a base component."""
 
+import json
+import tarfile
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,16 +15,21 @@ import typer
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.user import expanded
-from hostelry.cli.artifacts.content import ARCHIVE_SUFFIXES, sha256_of
-from hostelry.cli.artifacts.folder import hub_folder
-from hostelry.cli.artifacts.object_order import ObjectOrder
+from hostelry.cli.artifacts.files import (
+    ARCHIVE_SUFFIXES,
+    FoundFile,
+    ObjectOrder,
+    allowed_roots,
+    file_at,
+    hub_folder,
+    packed,
+    sha256_of,
+)
 from hostelry.cli.artifacts.upload import make_bucket, shown_upload
 from hostelry.cli.completion import names
-from hostelry.cli.deploy.names import check_name
+from hostelry.cli.deploy.source import check_name
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
-from hostelry.cli.models.adapter_files import adapter_archive
-from hostelry.cli.models.adapter_rows import adapter_rows
-from hostelry.cli.models.listing import ModelRow, row_lines
+from hostelry.cli.models.ls import NUM_THREADS, ModelRow, component_row, row_lines
 from hostelry.cli.models.rm import remove_named
 from hostelry.cli.named import (
     NamedModel,
@@ -29,6 +38,7 @@ from hostelry.cli.named import (
     called_model,
     described,
     patient_client,
+    rows_of,
 )
 from hostelry.cli.printable import one_line
 from hostelry.cli.work_reporter import WorkReporter
@@ -42,12 +52,15 @@ S3, HUB = "s3://", "hf://"
 Base = Annotated[
     str, typer.Argument(help="Name of the base component.", autocompletion=names.components)
 ]
-
 adapters = typer.Typer(
     help="Add, remove and list the LoRA adapters of a base component.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+CONFIG = "adapter_config.json"
+WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")  # the first one that is there
+MAX_CONFIG_BYTES = 1024 * 1024
+MAX_MEMBERS = 10_000
 
 
 @adapters.command("add", short_help="Add an adapter to a running base.")
@@ -265,3 +278,67 @@ def wait_in_service(sagemaker: Any, adapter: str, wait_s: float, reporter: WorkR
         if monotonic_s() - began_s >= wait_s:
             raise TerminalError(f"{adapter} is {status} after {wait_s:g} s: see `hostelry ls`")
         time.sleep(LOOK_EVERY_S)
+
+
+def adapter_archive(source: Path, scratch: Path) -> FoundFile:
+    """The archive of an adapter's folder, made in `scratch`, or an archive as it is.
+
+    The same files give the same archive. Raises TerminalError for what is no adapter.
+    """
+    if source.is_dir():
+        files = files_of(source)
+        with open(files[0].path, "rb") as config:
+            check_config(source, config.read(MAX_CONFIG_BYTES))
+        source = packed(files, scratch / "adapter.tar.gz")
+    else:
+        check_config(source, _config_within(source))
+    return file_at(source, source.name, str(source))
+
+
+def files_of(folder: Path) -> list[FoundFile]:
+    """The configuration and the weights; raises TerminalError where they are not both there."""
+    found = [it for it in WEIGHTS if (folder / it).is_file()]
+    for wanted, is_there in ((CONFIG, (folder / CONFIG).is_file()), (" nor ".join(WEIGHTS), found)):
+        if not is_there:
+            raise TerminalError(f"{folder} is no adapter: it has no {wanted}")
+    roots = allowed_roots(folder)
+    return [file_at(folder / it, it, str(folder), roots) for it in (CONFIG, found[0])]
+
+
+def check_config(source: Path, content: bytes) -> None:
+    """Raise TerminalError where an adapter's configuration is none of a LoRA adapter."""
+    try:
+        config = json.loads(content)
+    except (ValueError, RecursionError):
+        raise TerminalError(f"{CONFIG} of {source} is no JSON") from None
+    kind = config.get("peft_type") if isinstance(config, dict) else None
+    if kind != "LORA":
+        raise TerminalError(f"{source} is no LoRA adapter: peft_type of its {CONFIG} is {kind!r}")
+
+
+def _config_within(source: Path) -> bytes:
+    """The configuration inside an archive."""
+    try:
+        with tarfile.open(source, "r:*") as archive:
+            for number, member in enumerate(archive):
+                if number >= MAX_MEMBERS:
+                    break
+                if Path(member.name).name == CONFIG and member.isfile():
+                    file = archive.extractfile(member)
+                    assert file is not None
+                    return file.read(MAX_CONFIG_BYTES)
+    except (OSError, EOFError, tarfile.TarError) as error:
+        raise TerminalError(f"{source} is no archive that can be read: {error}") from None
+    raise TerminalError(f"{source} is no adapter: it has no {CONFIG}")
+
+
+def adapter_rows(sagemaker: Any, endpoint: str, base: str) -> list[ModelRow]:
+    """A row for each adapter component of `base`, by name."""
+    listed = rows_of(
+        sagemaker, "list_inference_components", "InferenceComponents", EndpointNameEquals=endpoint
+    )
+    others = [it for it in listed if it["InferenceComponentName"] != base]
+    with ThreadPoolExecutor(NUM_THREADS) as threads:
+        rows = list(threads.map(partial(component_row, sagemaker), others))
+    mine = [it for it in rows if it is not None and it.base == base]
+    return sorted(mine, key=lambda it: it.name)

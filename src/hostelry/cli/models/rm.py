@@ -11,9 +11,8 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.cli.completion import names as completed
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
-from hostelry.cli.models.capacity import target_id
-from hostelry.cli.models.held import held_resources
-from hostelry.cli.models.removal import Removal, planned_removal, removal_lines
+from hostelry.cli.models.removal import Removal, held_resources, planned_removal, removal_lines
+from hostelry.cli.models.scale import target_id
 from hostelry.cli.named import (
     NAME_OF,
     NamedModel,

@@ -8,11 +8,24 @@ import asyncio
 import base64
 import contextlib
 import hmac
-from collections.abc import Mapping
+import secrets
+import shutil
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from hostelry.cli.program.call import is_aws
+import httpcore
+import uvicorn
+from starlette.types import Message, Receive, Scope, Send
+
+from hostelry.base.clock import Clock
+from hostelry.cli.program.authority import RunAuthority, java_truststore
+from hostelry.cli.program.call import SeenCall, SeenRequest, error_of, is_aws, is_s3, name_of
 
 MAX_HEAD_BYTES = 16 * 1024
 HEAD_WITHIN_S = 30.0
@@ -33,6 +46,12 @@ UNPROVEN = (
     b'HTTP/1.1 407 this proxy serves one program\r\nProxy-Authenticate: Basic realm="hostelry exec"'
     b"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 )
+HOST = "127.0.0.1"
+MAX_CONNECTIONS = 200
+SECRET_BYTES = 32
+HEAD_BYTES = 64 * 1024  # of bodies, to find the operation of a form and the code of an error
+HOP_HEADERS = frozenset({b"connection", b"keep-alive", b"transfer-encoding", b"expect"})
+AWAY = b'{"__type":"ServiceUnavailable","message":"The hostelry does not answer."}'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,3 +207,248 @@ async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None
         if sink.can_write_eof():
             with contextlib.suppress(OSError):
                 sink.write_eof()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontAddresses:
+    """Where the program finds its front: the proxy, files of trusted certificates, and URLs.
+
+    The proxy's URL has a secret of this run. The others are those of the gateway and the object
+    store unless calls are recorded.
+    """
+
+    proxy_url: str
+    trusted: Path
+    gateway_url: str
+    store_url: str
+    trusted_by_java: Path | None = None
+
+
+class FrontServer(uvicorn.Server):
+    """uvicorn without signal handlers: signals are the program's."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
+class Forwarder:
+    """An ASGI application that sends requests on to `gateway`, those for S3 to `store`.
+
+    `seen` gets each call once it has ended. `for_store` is set on the port that is S3's.
+    """
+
+    def __init__(
+        self,
+        pool: httpcore.AsyncConnectionPool,
+        gateway: str,
+        store: str,
+        seen: Callable[[SeenCall], None],
+        clock: Clock,
+        *,
+        for_store: bool = False,
+    ) -> None:
+        self._pool = pool
+        self._gateway = httpcore.URL(gateway)
+        self._store = httpcore.URL(store)
+        self._seen = seen
+        self._clock = clock
+        self._for_store = for_store
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Forward one request; raises where an answer that has begun cannot be finished."""
+        exchange = _Exchange(scope, receive)
+        host = exchange.headers.get("host", "").partition(":")[0]
+        to_store = self._for_store or (is_aws(host) and is_s3(host))
+        status, answer_headers, beginning = await self._passed_on(
+            exchange, self._store if to_store else self._gateway, send
+        )
+        service, operation = name_of(exchange.request())
+        error = error_of(status, answer_headers, beginning) if status >= 400 else ("", "")
+        self._seen(
+            SeenCall(
+                service=service,
+                operation=operation,
+                status=status,
+                error=error[0],
+                message=error[1],
+                host=host if is_aws(host) else "",
+                at=self._clock.now(),
+            )
+        )
+
+    async def _passed_on(
+        self, exchange: "_Exchange", origin: httpcore.URL, send: Send
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and beginning of the answer, which has been sent on."""
+        url = httpcore.URL(
+            scheme=origin.scheme, host=origin.host, port=origin.port, target=exchange.target
+        )
+        has_body = {b"content-length", b"transfer-encoding"} & {it for it, _ in exchange.raw}
+        beginning, has_begun = b"", False
+        try:
+            async with self._pool.stream(
+                exchange.method,
+                url,
+                headers=[(name, value) for name, value in exchange.raw if name != b"expect"],
+                content=exchange.body() if has_body else None,
+            ) as answer:
+                kept = [it for it in answer.headers if it[0].lower() not in HOP_HEADERS]
+                has_begun = True
+                await send(
+                    {"type": "http.response.start", "status": answer.status, "headers": kept}
+                )
+                async for chunk in answer.aiter_stream():
+                    beginning = (beginning + chunk)[:HEAD_BYTES]
+                    await send(_body(chunk, more=True))
+                await send(_body(b"", more=False))
+                return answer.status, _text(kept), beginning
+        except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.RemoteProtocolError):
+            if has_begun:
+                return 503, {}, AWAY  # the server cuts an answer that is not whole
+            headers = [(b"content-type", b"application/x-amz-json-1.1")]
+            await send({"type": "http.response.start", "status": 503, "headers": headers})
+            await send(_body(AWAY, more=False))
+            return 503, {}, AWAY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Front:
+    """What a front needs: the platform's addresses, a private folder, and what gets the calls.
+
+    `authorities`: PEM of what the front trusts, of the store. `trusted`: PEM of what the program
+    trusts, apart from the front.
+    """
+
+    gateway_url: str
+    store_url: str
+    authorities: bytes
+    trusted: bytes
+    folder: Path
+    users_proxy: UsersProxy
+    seen: Callable[[SeenCall], None]
+    clock: Clock
+
+    @asynccontextmanager
+    async def running(self, *, recording: bool) -> AsyncIterator[FrontAddresses]:
+        """Serve until the end of the block; every call is seen if `recording`, else strays only."""
+        authority = RunAuthority(self.folder, self.clock.now())
+        trusted = self.folder / "trusted.pem"
+        trusted.write_bytes(self.trusted + authority.certificate)
+        java = self.folder / "trusted.p12" if shutil.which("java") else None
+        if java is not None:
+            java.write_bytes(java_truststore(trusted.read_bytes()))
+        context = None
+        if self.store_url.startswith("https:"):
+            context = ssl.create_default_context(cadata=self.authorities.decode())
+        limits = httpcore.AsyncConnectionPool(context, max_connections=MAX_CONNECTIONS)
+        async with contextlib.AsyncExitStack() as stack:
+            pool = await stack.enter_async_context(limits)
+            tls = await stack.enter_async_context(
+                served(self._forwarder(pool), authority.server_context())
+            )
+            secret = secrets.token_urlsafe(SECRET_BYTES)
+            proxy = await stack.enter_async_context(self._proxy(tls, secret))
+            gateway, store = self.gateway_url, self.store_url
+            if recording:
+                plain = await stack.enter_async_context(served(self._forwarder(pool), None))
+                objects = self._forwarder(pool, for_store=True)
+                gateway = f"http://{HOST}:{plain}"
+                store = f"http://{HOST}:{await stack.enter_async_context(served(objects, None))}"
+            yield FrontAddresses(
+                proxy_url=f"http://{USER}:{secret}@{HOST}:{proxy}",
+                trusted=trusted,
+                trusted_by_java=java,
+                gateway_url=gateway,
+                store_url=store,
+            )
+
+    def _forwarder(
+        self, pool: httpcore.AsyncConnectionPool, *, for_store: bool = False
+    ) -> Forwarder:
+        return Forwarder(
+            pool, self.gateway_url, self.store_url, self.seen, self.clock, for_store=for_store
+        )
+
+    @asynccontextmanager
+    async def _proxy(self, tls_port: int, secret: str) -> AsyncIterator[int]:
+        proxy = Proxy(tls_port, self.users_proxy, secret)
+        server = await asyncio.start_server(proxy.serve, HOST, 0, limit=MAX_HEAD_BYTES)
+        try:
+            yield server.sockets[0].getsockname()[1]
+        finally:
+            server.close()
+            await proxy.close()
+
+
+@asynccontextmanager
+async def served(app: Forwarder, context: ssl.SSLContext | None) -> AsyncIterator[int]:
+    """Serve `app` on a free port of loopback, over TLS with a context; the port."""
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        date_header=False,
+        timeout_graceful_shutdown=1,
+        loop="asyncio",
+    )
+    config.load()
+    config.ssl = context
+    listening = socket.create_server((HOST, 0))
+    server = FrontServer(config)
+    task = asyncio.create_task(server.serve(sockets=[listening]))
+    try:
+        while not server.started:
+            if task.done():
+                await task
+            await asyncio.sleep(0.002)
+        yield listening.getsockname()[1]
+    finally:
+        server.should_exit = True
+        await task
+
+
+class _Exchange:
+    """One request as it comes in, with the beginning of its body kept."""
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self._receive = receive
+        self._beginning = b""
+        query = scope["query_string"]
+        self.method: str = scope["method"]
+        self.target: bytes = scope["raw_path"] + (b"?" + query if query else b"")
+        self.raw: list[tuple[bytes, bytes]] = list(scope["headers"])
+        self.headers = _text(self.raw)
+
+    def request(self) -> SeenRequest:
+        """What names the operation."""
+        return SeenRequest(
+            method=self.method,
+            target=self.target.decode("latin-1"),
+            headers=self.headers,
+            body=self._beginning,
+        )
+
+    async def body(self) -> AsyncIterator[bytes]:
+        """The body as it comes."""
+        more = True
+        while more:
+            message = await self._receive()
+            chunk: bytes = message.get("body", b"")
+            more = message.get("more_body", False)
+            self._beginning = (self._beginning + chunk)[:HEAD_BYTES]
+            if chunk:
+                yield chunk
+
+
+def _body(chunk: bytes, *, more: bool) -> Message:
+    message: dict[str, Any] = {"type": "http.response.body", "body": chunk, "more_body": more}
+    return message
+
+
+def _text(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}

@@ -9,7 +9,7 @@ from pathlib import Path
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
 from hostelry.base.private_file import write_whole
-from hostelry.cli.client_environment import (
+from hostelry.cli.environment import (
     client_variables,
     no_proxy_of_program,
     without_users_aws,
@@ -18,8 +18,7 @@ from hostelry.cli.home_option import settled
 from hostelry.cli.program.authority import JAVA_PASSWORD
 from hostelry.cli.program.call import SeenCall
 from hostelry.cli.program.child import run_child
-from hostelry.cli.program.front import Front, FrontAddresses
-from hostelry.cli.program.proxy import users_proxy
+from hostelry.cli.program.proxy import Front, FrontAddresses, users_proxy
 from hostelry.home.home import ENVIRONMENT_VARIABLE, Credentials, Home, UpConfig
 from hostelry.home.https_option import authorities_of, system_certificates
 from hostelry.home.run_file import live_run_files

@@ -1,5 +1,6 @@
 """One look at a platform as a document: rows, totals, and what does not fit. Pure."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,10 @@ SORTS = {
 }
 RESOURCES = ("cpus", "memory_bytes", "accelerators")
 ERRORS = ("errors_4xx_per_s", "errors_5xx_per_s", "no_capacity_per_s", "throttled_per_s")
+# Of vLLM and of the LLM server alike.
+COUNTER = "vllm:generation_tokens_total{"
+LABELS = re.compile(r'(component|endpoint|copy)="([^"]*)"')
+Counts = Mapping[tuple[str, str], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,3 +220,25 @@ def _totals(served: Sequence[Json], instances: Sequence[Json]) -> dict[str, Any]
 def _sum(rows: Sequence[Json], name: str) -> float | int | None:
     known = [it[name] for it in rows if it[name] is not None]
     return round(sum(known), 3) if known or not rows else None
+
+
+def token_counts(page: str) -> dict[tuple[str, str], float]:
+    """Tokens made so far, by (component or else endpoint, copy)."""
+    found: dict[tuple[str, str], float] = {}
+    for line in page.split("\n"):
+        if not line.startswith(COUNTER):
+            continue
+        labels = dict(LABELS.findall(line))
+        name = labels.get("component") or labels.get("endpoint", "")
+        key = name, labels.get("copy", "")
+        found[key] = found.get(key, 0.0) + float(line.rpartition(" ")[2])
+    return found
+
+
+def token_rates(before: Counts, now: Counts, seconds: float) -> dict[str, float]:
+    """Tokens a second by name; a copy that is new, or began again, counts from then on."""
+    rates: dict[str, float] = {}
+    for (name, copy), count in now.items():
+        grown = max(0.0, count - before.get((name, copy), count))
+        rates[name] = rates.get(name, 0.0) + grown / max(seconds, 1e-3)
+    return {name: round(rate, 1) for name, rate in rates.items()}

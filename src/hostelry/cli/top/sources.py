@@ -7,10 +7,8 @@ from typing import Any
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.proc import TICKS_PER_S, processes, resident_bytes
-from hostelry.cli.control_requests import document, send
-from hostelry.cli.state import control_state
-from hostelry.cli.top.document import ProcessUse, TopLook
-from hostelry.cli.top.tokens import token_counts, token_rates
+from hostelry.cli.control_requests import control_state, document, send
+from hostelry.cli.top.document import ProcessUse, TopLook, token_counts, token_rates
 from hostelry.home.home import Credentials, Home, UpConfig
 from hostelry.home.platform_processes import platform_names_of
 from hostelry.home.run_file import live_run_file

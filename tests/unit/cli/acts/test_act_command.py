@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.acts.command import drain, restart
+from hostelry.cli.acts import drain, restart
 from hostelry.home.home import Home, UpConfig, new_credentials
 
 STATE = {

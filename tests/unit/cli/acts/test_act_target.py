@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.acts.act_target import drain_target, restart_target
+from hostelry.cli.acts import drain_target, restart_target
 
 OWN = ("111122223333", "us-east-1")
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hostelry.cli.acts.act_text import act_lines, act_rows, done_line
+from hostelry.cli.acts import act_lines, act_rows, done_line
 from hostelry.cli.status_text import drain_lines, restart_lines
 
 

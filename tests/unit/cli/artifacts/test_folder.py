@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.artifacts.folder import files_in
+from hostelry.cli.artifacts.files import files_in
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_what_other_tools_leave_is_found_where_asked(tmp_path: Path) -> None:
 
 
 def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hostelry.cli.artifacts.folder.MAX_FILES", 2)
+    monkeypatch.setattr("hostelry.cli.artifacts.files.MAX_FILES", 2)
     for number in range(3):
         (tmp_path / f"{number}.txt").write_text("")
     with pytest.raises(TerminalError, match="more than 2 files"):

@@ -14,9 +14,7 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.config import Config
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.artifacts.content import digests_of, packed
-from hostelry.cli.artifacts.folder import file_at
-from hostelry.cli.artifacts.object_order import FoundFile, ObjectOrder
+from hostelry.cli.artifacts.files import FoundFile, ObjectOrder, digests_of, file_at, packed
 from hostelry.cli.artifacts.upload import PART_BYTES, make_bucket, remove_parts, upload
 
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from hostelry.cli.calls import answer_reader
-from hostelry.cli.calls.answer_reader import (
+from hostelry.cli.calls import llm_calls
+from hostelry.cli.calls.llm_calls import (
     AnswerPiece,
     AnswerReader,
     AnswerTimes,
@@ -75,7 +75,7 @@ def test_an_answer_that_is_none_is_refused(stream: bytes, text: str) -> None:
 
 
 def test_a_line_without_an_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answer_reader, "MAX_LINE_BYTES", 100)
+    monkeypatch.setattr(llm_calls, "MAX_LINE_BYTES", 100)
     with pytest.raises(ModelAnswerError, match="more than 100 bytes"):
         AnswerReader().feed(b"x" * 101)
 

@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.calls.answer_reader import ModelAnswerError
-from hostelry.cli.calls.chat import NO_TEMPLATE, STOPPED, Talk, question_of
-from hostelry.cli.calls.conversation import Conversation
-from hostelry.cli.calls.llm_calls import LlmCalls
+from hostelry.cli.calls.chat import NO_TEMPLATE, STOPPED, Conversation, Talk, question_of
+from hostelry.cli.calls.llm_calls import LlmCalls, ModelAnswerError
 from hostelry.cli.named import NamedModel, NameKind
 from hostelry.home.home import UpConfig
 

@@ -3,7 +3,7 @@
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.calls.conversation import (
+from hostelry.cli.calls.chat import (
     AskedQuestion,
     ChosenAdapter,
     Conversation,

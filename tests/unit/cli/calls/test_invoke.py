@@ -9,16 +9,17 @@ import pytest
 from botocore.exceptions import ClientError
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.calls.content_types import content_type_of, is_text
 from hostelry.cli.calls.invoke import (
     AnswerSink,
     InvocationFacts,
     answered,
     body_of,
+    content_type_of,
     facts_document,
+    is_text,
     with_adapter,
 )
-from hostelry.cli.calls.model_error import model_error_text
+from hostelry.cli.calls.llm_calls import model_error_text
 
 PNG = b"\x89PNG\r\n\x1a\n\x00"
 

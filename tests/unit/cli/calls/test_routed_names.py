@@ -6,8 +6,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.calls import routed_names
-from hostelry.cli.calls.routed_names import RoutedNames
+from hostelry.cli.calls.llm_calls import RoutedNames, find_with_fallback
 from hostelry.cli.named import (
     NamedModel,
     NameKind,
@@ -114,7 +113,7 @@ def test_without_routes_the_cause_is_raised(
 
     config, credentials = UpConfig(control_port=1), new_credentials("111122223333", "us-east-1")
     with pytest.raises(TerminalError, match="ListEndpoints was refused: not now") as raised:
-        routed_names.named(Home(tmp_path), config, credentials, fails)
+        find_with_fallback(Home(tmp_path), config, credentials, fails)
     assert type(raised.value) is error
     with pytest.raises(error), api_errors(config):
         fails(None)

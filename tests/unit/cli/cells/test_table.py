@@ -6,9 +6,13 @@ import pytest
 
 from hostelry.base.errors import TerminalError
 from hostelry.cells.assignment_file import AccountTable, ApartTable, AssignmentDocument, CellTable
-from hostelry.cli.cells.artifacts import buckets_in, uris_in
-from hostelry.cli.cells.move import wait_until_unused
-from hostelry.cli.cells.table import with_cell, with_resources_apart
+from hostelry.cli.cells.move import (
+    buckets_in,
+    uris_in,
+    wait_until_unused,
+    with_cell,
+    with_resources_apart,
+)
 from hostelry.home.home import Credentials
 
 ACCOUNT = "111122223333"

@@ -10,10 +10,8 @@ from tests.unit.cli.dashboards.promql import Reader
 from tests.unit.control.test_exposition import Page
 from typer.testing import CliRunner
 
-from hostelry.cli.dashboards.alert_table import RULES, rule_file
-from hostelry.cli.dashboards.command import scrape_configs
-from hostelry.cli.dashboards.grafana import SELECTED, expression, grafana_dashboard
-from hostelry.cli.dashboards.panel_table import ROWS
+from hostelry.cli.dashboards.command import SELECTED, expression, grafana_dashboard, scrape_configs
+from hostelry.cli.dashboards.tables import ROWS, RULES, rule_file
 from hostelry.cli.main import app
 from hostelry.containers.lmi.engine.backend import BackendStats
 from hostelry.containers.lmi.metrics.exposition import Scrape

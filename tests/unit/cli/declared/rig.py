@@ -17,14 +17,12 @@ from hostelry.api.operations import perform
 from hostelry.aws.call import ApiCall, parse_call, serialize_error, serialize_result
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
-from hostelry.cli.artifacts.content import Advance
-from hostelry.cli.declared.application import Application, with_uploads
+from hostelry.cli.artifacts.files import Advance
+from hostelry.cli.declared.application import Application, AppliedStep, with_uploads
 from hostelry.cli.declared.aws import AwsError, call_client
-from hostelry.cli.declared.execution import AppliedStep
 from hostelry.cli.declared.expansion import wanted_state
-from hostelry.cli.declared.resource import ResourceKey
+from hostelry.cli.declared.resource import ApplyStep, ResourceKey, StepPlan, UploadedFile
 from hostelry.cli.declared.source import parse_sources
-from hostelry.cli.declared.step import ApplyStep, StepPlan, UploadedFile
 from hostelry.domain.shape import Shape
 from hostelry.metrics.series.store import MemoryMetrics
 

@@ -9,8 +9,7 @@ from tests.unit.cli.declared.documents import LATER, SHOP
 from tests.unit.cli.declared.rig import ROLE, Killed, TownAws, apply, described, difference
 from tests.unit.reconcile.samples import Town
 
-from hostelry.cli.declared.export import document_text
-from hostelry.cli.declared.exported import exported
+from hostelry.cli.declared.export import document_text, exported
 from hostelry.cli.declared.observation import observed_state
 
 

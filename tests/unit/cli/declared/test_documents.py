@@ -8,8 +8,7 @@ from tests.unit.cli.declared.rig import ROLE
 
 from hostelry.base.errors import TerminalError
 from hostelry.cli.declared.expansion import wanted_state
-from hostelry.cli.declared.fault import DocumentError
-from hostelry.cli.declared.resource import ResourceKind
+from hostelry.cli.declared.resource import DocumentError, ResourceKind
 from hostelry.cli.declared.schema import schema_text
 from hostelry.cli.declared.source import parse_sources, read_sources
 

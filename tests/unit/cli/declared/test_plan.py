@@ -19,9 +19,8 @@ from tests.unit.cli.declared.rig import (
 from tests.unit.reconcile.samples import SCOPE, Town
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.declared.diff_text import diff_lines
-from hostelry.cli.declared.export import document_text
-from hostelry.cli.declared.exported import exported
+from hostelry.cli.declared.apply import diff_lines
+from hostelry.cli.declared.export import document_text, exported
 from hostelry.cli.declared.observation import observed_state
 from hostelry.domain.component import ComponentStatus
 

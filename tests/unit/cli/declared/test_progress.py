@@ -2,13 +2,19 @@
 
 import pytest
 
-from hostelry.cli.artifacts.object_order import FoundFile, ObjectOrder
-from hostelry.cli.declared.change import ABSENT, FieldChange, changes
-from hostelry.cli.declared.diff_text import short_field, size_text, value_text
-from hostelry.cli.declared.execution import AppliedEnd, AppliedStep
-from hostelry.cli.declared.progress import TerminalProgress
-from hostelry.cli.declared.resource import ResourceKey, ResourceKind
-from hostelry.cli.declared.step import ApplyStep, StepAct, UploadedFile
+from hostelry.cli.artifacts.files import FoundFile, ObjectOrder
+from hostelry.cli.declared.application import AppliedEnd, AppliedStep
+from hostelry.cli.declared.apply import TerminalProgress, short_field, size_text, value_text
+from hostelry.cli.declared.resource import (
+    ABSENT,
+    ApplyStep,
+    FieldChange,
+    ResourceKey,
+    ResourceKind,
+    StepAct,
+    UploadedFile,
+    changes,
+)
 
 KEY = ResourceKey(ResourceKind.ENDPOINT, "e")
 STEP = ApplyStep(number=1, act=StepAct.CREATE, key=KEY, operation="CreateEndpoint")

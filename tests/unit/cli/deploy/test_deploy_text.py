@@ -5,16 +5,14 @@ from typing import Any
 import pytest
 from tests.unit.cli.deploy.test_plan import CODE, LAPTOP, LLM, SKLEARN, deployment, folder
 
-from hostelry.cli.deploy.adapters import adapters_in
-from hostelry.cli.deploy.carry_out import waiting_text
-from hostelry.cli.deploy.hugging_face import Task
+from hostelry.cli.deploy.calls import waiting_text
+from hostelry.cli.deploy.model_formats import Task
 from hostelry.cli.deploy.plan import DeploySource
-from hostelry.cli.deploy.present import Present
 from hostelry.cli.deploy.recognise import DeployKind, Recognised
 from hostelry.cli.deploy.reservation import reservation
-from hostelry.cli.deploy.snippets import snippets
-from hostelry.cli.deploy.steps import changes
-from hostelry.cli.deploy.text import DeployPlan, next_lines, plan_document, plan_lines
+from hostelry.cli.deploy.source import adapters_in
+from hostelry.cli.deploy.steps import Present, changes
+from hostelry.cli.deploy.text import DeployPlan, next_lines, plan_document, plan_lines, snippets
 
 TEXT = Recognised(kind=DeployKind.LLM, title="", task=Task.TEXT)
 VECTORS = Recognised(kind=DeployKind.LLM, title="", task=Task.VECTORS)

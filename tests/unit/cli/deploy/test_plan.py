@@ -4,12 +4,17 @@ from typing import Any
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.artifacts.object_order import FoundFile
-from hostelry.cli.deploy.adapters import AdapterSource, adapters_in
-from hostelry.cli.deploy.deployment import ModelDeployment, ScalingOrder
-from hostelry.cli.deploy.found import Found, Origin
-from hostelry.cli.deploy.hugging_face import Task
-from hostelry.cli.deploy.plan import Account, DeployOptions, DeploySource, disk_need, planned
+from hostelry.cli.artifacts.files import FoundFile
+from hostelry.cli.deploy.model_formats import Task
+from hostelry.cli.deploy.plan import (
+    Account,
+    DeployOptions,
+    DeploySource,
+    ModelDeployment,
+    ScalingOrder,
+    disk_need,
+    planned,
+)
 from hostelry.cli.deploy.recognise import DeployKind, Recognised
 from hostelry.cli.deploy.reservation import (
     MIB,
@@ -18,8 +23,9 @@ from hostelry.cli.deploy.reservation import (
     copies_within,
     reservation,
 )
-from hostelry.cli.deploy.room import instances_text, machine_text
-from hostelry.cli.deploy.usual_time import PastDeployment, usual_s
+from hostelry.cli.deploy.run import PastDeployment, usual_s
+from hostelry.cli.deploy.source import AdapterSource, Found, Origin, adapters_in
+from hostelry.cli.deploy.text import instances_text, machine_text
 from hostelry.domain.shape import Requirements, Shape
 
 GIB = 1024**3

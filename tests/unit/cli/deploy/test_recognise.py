@@ -9,12 +9,18 @@ from typing import Any
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.artifacts.object_order import FoundFile
-from hostelry.cli.deploy.found import Found, Origin
-from hostelry.cli.deploy.hugging_face import DECODERS, ENCODERS, Task
-from hostelry.cli.deploy.images import FRAMEWORK_IMAGES, image_of
+from hostelry.cli.artifacts.files import FoundFile
+from hostelry.cli.deploy.model_formats import (
+    DECODERS,
+    ENCODERS,
+    ModelFormat,
+    Task,
+    model_format,
+    served_version,
+)
+from hostelry.cli.deploy.plan import FRAMEWORK_IMAGES, image_of
 from hostelry.cli.deploy.recognise import DeployKind, Here, Recognised, recognise
-from hostelry.cli.deploy.versions import ModelFormat, model_format, served_version
+from hostelry.cli.deploy.source import Found, Origin
 from hostelry.engine.models.encoder_spec import FAMILIES
 from hostelry.engine.models.registry import ARCHITECTURES
 from hostelry.fleet.rules.frameworks import framework_image

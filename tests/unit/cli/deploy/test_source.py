@@ -1,15 +1,15 @@
 import pytest
 
 from hostelry.base.errors import TerminalError, UsageError
-from hostelry.cli.deploy.found import Origin
-from hostelry.cli.deploy.names import (
+from hostelry.cli.deploy.source import (
+    Origin,
     adapter_name,
     default_name,
     read_environment,
+    read_source,
     source_name,
     with_digest,
 )
-from hostelry.cli.deploy.source import read_source
 
 
 @pytest.mark.parametrize(

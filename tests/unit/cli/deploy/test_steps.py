@@ -7,10 +7,17 @@ import pytest
 from tests.unit.cli.deploy.test_plan import deployment, folder
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.deploy.adapters import adapters_in
-from hostelry.cli.deploy.deployment import ModelDeployment
-from hostelry.cli.deploy.present import Present, PresentComponent, PresentEndpoint
-from hostelry.cli.deploy.steps import Action, DeployStep, changes, next_step
+from hostelry.cli.deploy.plan import ModelDeployment
+from hostelry.cli.deploy.source import adapters_in
+from hostelry.cli.deploy.steps import (
+    Action,
+    DeployStep,
+    Present,
+    PresentComponent,
+    PresentEndpoint,
+    changes,
+    next_step,
+)
 
 ADAPTERS = adapters_in(folder("es/adapter_config.json", "fr/adapter_config.json"))
 SCALED = deployment(adapters=ADAPTERS, min_copies=0, max_copies=2)

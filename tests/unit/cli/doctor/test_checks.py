@@ -8,7 +8,6 @@ import pytest
 
 from hostelry.cli.doctor.checks import CHECKS, CheckVerdict, cannot_run, checks_of
 from hostelry.cli.doctor.command import RUNS, RUNS_NOT, check_lines
-from hostelry.cli.doctor.disk_use import folder_bytes
 from hostelry.cli.doctor.machine_facts import (
     EngineModules,
     HomeFacts,
@@ -18,6 +17,7 @@ from hostelry.cli.doctor.machine_facts import (
     PlatformFacts,
     PortFacts,
 )
+from hostelry.cli.doctor.probes import folder_bytes
 
 GIB = 1024**3
 ENGINE = EngineModules(

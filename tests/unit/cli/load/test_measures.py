@@ -11,16 +11,14 @@ from hostelry.base.errors import TerminalError
 from hostelry.cli.load.measures import (
     LoadTally,
     client_limits,
-    percentile,
-    result_document,
-    spread_ms,
-)
-from hostelry.cli.load.report import (
     comparison_lines,
     differences,
+    percentile,
     progress_line,
+    result_document,
     result_lines,
     saved_result,
+    spread_ms,
 )
 from hostelry.cli.load.runner import refusal
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.models.adapter_files import adapter_archive
+from hostelry.cli.models.adapters import adapter_archive
 
 CONFIG = b'{"peft_type": "LORA", "r": 4}'
 

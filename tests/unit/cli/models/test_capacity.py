@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.models.capacity import (
+from hostelry.cli.models.scale import (
     CapacityChange,
     SeenCapacity,
     bounds,

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from hostelry.cli.models.held import held_component
-from hostelry.cli.models.removal import HeldComponent
+from hostelry.cli.models.removal import HeldComponent, held_component
 
 
 class _Sagemaker:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hostelry.cli.models.listing import (
+from hostelry.cli.models.ls import (
     NOTHING,
     ModelRow,
     in_order,

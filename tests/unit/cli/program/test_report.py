@@ -1,7 +1,6 @@
 """The report on a program's calls, for people and for programs."""
 
-from hostelry.cli.program.call import SeenCall
-from hostelry.cli.program.report import MAX_ROWS, CallReport, report_lines, stray_lines
+from hostelry.cli.program.call import MAX_ROWS, CallReport, SeenCall, report_lines, stray_lines
 
 OK = SeenCall(service="sagemaker", operation="ListModels", status=200)
 UNSERVED = SeenCall(

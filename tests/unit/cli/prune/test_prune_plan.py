@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from hostelry.cli.prune.command import show
-from hostelry.cli.prune.plan import (
+from hostelry.cli.prune import (
     AddressUses,
     DeployedModel,
     PrunePlan,
@@ -13,6 +12,7 @@ from hostelry.cli.prune.plan import (
     UploadObject,
     grouped,
     planned,
+    show,
     upload_prefix,
 )
 

@@ -3,7 +3,7 @@
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.prune.command import check_store
+from hostelry.cli.prune import check_store
 from hostelry.home.home import UpConfig
 
 OWN = UpConfig(control_port=1)

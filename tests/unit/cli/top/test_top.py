@@ -5,10 +5,15 @@ from typing import Any
 
 import pytest
 
-from hostelry.cli.top.command import after_key
-from hostelry.cli.top.document import ProcessUse, TopChoice, TopLook, top_document
-from hostelry.cli.top.screen import fitting, look_lines
-from hostelry.cli.top.tokens import token_counts, token_rates
+from hostelry.cli.top.command import after_key, fitting, look_lines
+from hostelry.cli.top.document import (
+    ProcessUse,
+    TopChoice,
+    TopLook,
+    token_counts,
+    token_rates,
+    top_document,
+)
 
 GIB = 1024**3
 LATENCY = {"p50": 12.0, "p90": 20.0, "p99": 12_345.0}

@@ -12,7 +12,7 @@ from tests.unit.fleet.agent.models.multi_model_fakes import LIMITS, FakeFiles
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.copy_key import HEADER
-from hostelry.cli.explain_models import model_lines
+from hostelry.cli.explain import model_lines
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import ArtifactSource, Container, ModelCacheSetting, SourceKind
 from hostelry.fleet.agent.model_server import ModelServer

@@ -1,18 +1,24 @@
-"""Paths of local artifacts in documents: where one may stand, and its mark in params. Pure."""
+"""Local artifacts in documents: where a path may stand, and its upload."""
 
+import hashlib
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path as FilePath
 from typing import Any
 
+from hostelry.base.errors import TerminalError
 from hostelry.base.user import expanded
+from hostelry.cli.artifacts.files import ObjectOrder, digests_of, file_at, files_in, sha256_of
+from hostelry.cli.declared.resource import UploadedFile
 
 MARK = "local:"
 URL_FIELDS = ("ModelDataUrl", "ArtifactUrl", "S3Uri")
 MODEL_VARIABLES = ("OPTION_MODEL_ID", "HF_MODEL_ID", "MODEL_ID")
 STARTS = ("./", "../", "~/", "/")
+BUCKET = "hostelry-applied"
+HASH_DIGITS = 32
 
 
 class UploadedAs(Enum):
@@ -84,3 +90,50 @@ def with_uploaded(params: Any, uris: Mapping[str, str]) -> Any:
     if isinstance(params, list):
         return [with_uploaded(it, uris) for it in params]
     return uris.get(params, params) if isinstance(params, str) else params
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactUploads:
+    """The objects of each local artifact, by the URI that documents have in its place."""
+
+    files: Mapping[str, Sequence[UploadedFile]] = field(default_factory=dict)
+
+    def named_in(self, params: Any) -> Iterator[str]:
+        """The URIs of local artifacts in `params`."""
+        if isinstance(params, Mapping):
+            for inner in params.values():
+                yield from self.named_in(inner)
+        elif isinstance(params, list):
+            for inner in params:
+                yield from self.named_in(inner)
+        elif isinstance(params, str) and params in self.files:
+            yield params
+
+    @property
+    def all(self) -> list[UploadedFile]:
+        """Every object."""
+        return [it for files in self.files.values() for it in files]
+
+
+def uploads_of(local: LocalPath, bucket: str) -> tuple[str, list[UploadedFile]]:
+    """The URI that stands for a local artifact, and its objects; raises TerminalError."""
+    path = local.path
+    if not path.exists():
+        raise TerminalError(f"there is no file or folder {path}")
+    if path.is_file():
+        file = file_at(path, path.name, str(path))
+        key = f"{sha256_of(file.path)[:HASH_DIGITS]}/{path.name}"
+        one = UploadedFile(str(path), bucket, ObjectOrder(key=key, files=(file,)))
+        return one.uri, [one]
+    found = files_in(path, str(path), with_others=True)
+    if not found:
+        raise TerminalError(f"the folder {path} is empty")
+    digests = digests_of(found)
+    hashes = [(it.name, digests[it.path]) for it in found]
+    whole = hashlib.sha256(repr(hashes).encode()).hexdigest()[:HASH_DIGITS]
+    if local.upload is UploadedAs.ARCHIVE:
+        order = ObjectOrder(key=f"{whole}/{path.name}.tar.gz", files=tuple(found), packed=True)
+        one = UploadedFile(str(path), bucket, order)
+        return one.uri, [one]
+    orders = [ObjectOrder(key=f"{whole}/{it.name}", files=(it,)) for it in found]
+    return f"s3://{bucket}/{whole}/", [UploadedFile(str(path), bucket, it) for it in orders]

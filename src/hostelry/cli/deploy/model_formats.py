@@ -8,10 +8,13 @@ import bz2
 import lzma
 import re
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
 
 from hostelry.base.errors import TerminalError
+from hostelry.runtimes.framework_recipes import FRAMEWORKS
 
 MAX_UNPACKED_BYTES = 16 * 1024 * 1024
 NUMBERS = rb"([0-9]+\.[0-9]+(?:\.[0-9]+)?)"
@@ -29,6 +32,31 @@ UBJ_VERSION = re.compile(
 )
 UBJ_FEATURES = re.compile(rb"num_featureS[iUIlL]\x00*[\x01-\x0a](\d{1,10})", re.DOTALL)
 TENSORFLOW_VERSION = re.compile(rb"\x2a[\x05-\x0c]([0-9]+\.[0-9]+\.[0-9]+)")
+# Those of the engine's registry; named here since that loads torch. A test holds them equal.
+DECODERS = (
+    "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM",
+    "Gemma3ForCausalLM",
+)  # fmt: skip
+ENCODERS = ("Bert", "Roberta", "XLMRoberta", "DistilBert", "MPNet")
+CLASSIFIER = "ForSequenceClassification"
+MODULES = {
+    "sklearn": "sklearn",
+    "joblib": "sklearn",
+    "xgboost": "xgboost",
+    "torch": "pytorch",
+    "torchvision": "pytorch",
+    "tensorflow": "tensorflow",
+    "keras": "tensorflow",
+    "transformers": "huggingface",
+    "autogluon": "autogluon",
+}
+IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+([A-Za-z_][A-Za-z0-9_]*)", re.MULTILINE)
+# What the packages of one runtime include besides: its code may import that as well.
+INCLUDED = {
+    "huggingface": {"pytorch", "sklearn"},
+    "autogluon": {"sklearn", "xgboost", "pytorch"},
+    "pytorch": {"sklearn"},
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,3 +187,85 @@ def _ubj_version(content: bytes) -> str | None:
         values.append(int.from_bytes(content[position + 1 : end], "big"))
         position = end
     return ".".join(map(str, values)) if len(values) == 2 else None
+
+
+class Task(Enum):
+    """What a model answers, which decides the request that is shown for it."""
+
+    CHAT = "chat"
+    TEXT = "text"
+    VECTORS = "vectors"
+    CLASSES = "classes"
+    UNKNOWN = "unknown"
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the answer is text."""
+        return self in (Task.CHAT, Task.TEXT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HuggingFaceModel:
+    """A model by its architecture; `framework` "" where the LLM server serves it."""
+
+    architecture: str
+    task: Task = Task.UNKNOWN
+    framework: str = ""
+    needs_vllm: bool = False
+
+
+def read_model(
+    config: Mapping[str, Any],
+    texts: Mapping[str, str],
+    names: Sequence[str],
+    *,
+    forced: bool,
+) -> HuggingFaceModel:
+    """The model that a config.json describes.
+
+    `forced`: the LLM server is to serve it whatever its architecture. Raises TerminalError where
+    config.json names no architecture.
+    """
+    named = config.get("architectures") or [config.get("model_type")]
+    architecture = next((it for it in named if isinstance(it, str) and it), "")
+    if not architecture:
+        raise TerminalError("config.json has neither architectures nor model_type")
+    family = architecture.removesuffix("ForCausalLM")
+    if architecture in DECODERS:
+        task = Task.VECTORS if "modules.json" in names else text_task(texts, names)
+        return HuggingFaceModel(architecture=architecture, task=task)
+    for encoder in ENCODERS:
+        if architecture in (encoder + "Model", encoder + "ForMaskedLM"):
+            return HuggingFaceModel(architecture=architecture, task=Task.VECTORS)
+    bases = [*ENCODERS, *(it.removesuffix("ForCausalLM") for it in DECODERS)]
+    if architecture in [it + CLASSIFIER for it in bases]:
+        return HuggingFaceModel(architecture=architecture, task=Task.CLASSES)
+    if forced or family != architecture or architecture.endswith("ForConditionalGeneration"):
+        return HuggingFaceModel(
+            architecture=architecture, task=text_task(texts, names), needs_vllm=True
+        )
+    return HuggingFaceModel(architecture=architecture, framework="huggingface")
+
+
+def text_task(texts: Mapping[str, str], names: Sequence[str]) -> Task:
+    """CHAT where the model has a chat template, else TEXT."""
+    has_template = any(it.startswith("chat_template") for it in names)
+    return (
+        Task.CHAT
+        if has_template or '"chat_template"' in texts.get("tokenizer_config.json", "")
+        else Task.TEXT
+    )
+
+
+def imported_frameworks(code: str, requirements: str) -> list[str]:
+    """The frameworks that `code` imports, without those that another one's runtime includes.
+
+    What requirements.txt installs needs no runtime of its own.
+    """
+    installed = {it.lower().replace("-", "_") for it in re.findall(r"^[\w-]+", requirements, re.M)}
+    modules = [it for it in IMPORT.findall(code) if it not in installed]
+    found = {MODULES[it] for it in modules if it in MODULES}
+    if "joblib" in modules and "sklearn" not in modules and len(found) > 1:
+        found.discard("sklearn")  # joblib alone reads what any of them wrote
+    included = {it for name in found for it in INCLUDED.get(name, ())}
+    return [it for it in FRAMEWORKS if it in found - included]

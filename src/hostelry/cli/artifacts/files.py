@@ -1,0 +1,183 @@
+"""Files that were found, and the objects that they become. Plain values."""
+
+import gzip
+import hashlib
+import os
+import tarfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from hostelry.base.errors import TerminalError
+
+BLOCK_BYTES = 4 * 1024 * 1024
+THREADS = 4
+ARCHIVE_SUFFIXES = (".tar.gz", ".tgz")
+Advance = Callable[[float], None]
+"""Called with a number of bytes that are done, by several threads."""
+MAX_FILES = 10_000
+# What other tools leave in a folder; none of it is part of a model.
+OTHERS = ("__pycache__", "node_modules")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundFile:
+    """A file of a source: its name below the source, and what distinguishes its content.
+
+    `path` is where it is read from, and `modified_ns` its time there; empty and 0 for what is in
+    an archive or in S3.
+    """
+
+    name: str
+    size_bytes: int
+    path: str = ""
+    modified_ns: int = 0
+    etag: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectOrder:
+    """An object to be there: a file, or files packed into one .tar.gz.
+
+    The key has a digest of the content: an object of that key and size is the right one. `size`
+    None where only packing shows it.
+    """
+
+    key: str
+    files: tuple[FoundFile, ...]
+    packed: bool = False
+
+    @property
+    def size_bytes(self) -> int | None:
+        """The object's size; None of a packed one."""
+        return None if self.packed else self.files[0].size_bytes
+
+    @property
+    def num_bytes(self) -> int:
+        """The size of its files."""
+        return sum(it.size_bytes for it in self.files)
+
+
+def digests_of(files: Iterable[FoundFile], advance: Advance = lambda _: None) -> dict[str, str]:
+    """SHA-256 of each file by its path; `advance` is given bytes as they are read."""
+    paths = sorted({it.path for it in files if it.path})
+    with ThreadPoolExecutor(THREADS) as threads:
+        return dict(zip(paths, threads.map(lambda it: sha256_of(it, advance), paths), strict=True))
+
+
+def sha256_of(path: str, advance: Advance = lambda _: None) -> str:
+    """The SHA-256 of a file, in hex. Raises TerminalError where it cannot be read."""
+    digest = hashlib.sha256()
+    try:
+        with open(path, "rb", buffering=0) as file:
+            while block := file.read(BLOCK_BYTES):
+                digest.update(block)
+                advance(len(block))
+    except OSError as error:
+        raise TerminalError(f"{path} cannot be read: {error.strerror}") from None
+    return digest.hexdigest()
+
+
+def check_unchanged(file: FoundFile) -> None:
+    """Raise TerminalError where a file is not what it was when it was found."""
+    try:
+        facts = os.stat(file.path)
+    except OSError as error:
+        raise TerminalError(f"{file.path} cannot be read: {error.strerror}") from None
+    if (facts.st_size, facts.st_mtime_ns) != (file.size_bytes, file.modified_ns):
+        raise TerminalError(f"{file.path} has changed meanwhile: run the command again")
+
+
+def packed(files: Iterable[FoundFile], path: Path) -> Path:
+    """A .tar.gz of the files, without the owner and the times of this machine.
+
+    Raises TerminalError where one cannot be read, or is not what it was when it was found.
+    """
+    with (
+        path.open("wb") as file,
+        gzip.GzipFile(fileobj=file, mode="wb", compresslevel=1, mtime=0, filename="") as zipped,
+        tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for found in files:
+            member = tarfile.TarInfo(found.name)
+            member.size = found.size_bytes
+            try:
+                with open(found.path, "rb") as source:
+                    archive.addfile(member, source)
+            except OSError as error:
+                why = error.strerror or error
+                raise TerminalError(f"{found.path} cannot be packed: {why}") from None
+            check_unchanged(found)
+    return path
+
+
+def files_in(folder: Path, given: str, *, with_others: bool = False) -> list[FoundFile]:
+    """The files below a folder, in the order of their names; `given` is what errors call it.
+
+    Folders that are hidden or another tool's are left out, unless `with_others`. Raises
+    TerminalError for links out of the folder, for what is no file or cannot be read, and for more
+    than MAX_FILES.
+    """
+    roots = allowed_roots(folder)
+    found: list[FoundFile] = []
+    for path in _walked(folder, given, with_others=with_others):
+        if len(found) == MAX_FILES:
+            raise TerminalError(
+                f"{given} has more than {MAX_FILES} files: name the model's own folder"
+            )
+        found.append(file_at(path, path.relative_to(folder).as_posix(), given, roots))
+    return sorted(found, key=lambda it: it.name)
+
+
+def file_at(path: Path, name: str, given: str, roots: Sequence[Path] = ()) -> FoundFile:
+    """A plain file, below one of the `roots` where there are some. Raises TerminalError."""
+    target = Path(os.path.realpath(path))
+    if roots and not any(target.is_relative_to(it) for it in roots):
+        raise TerminalError(
+            f"{given}: {name} is a link to {target}, outside the folder: put the file itself "
+            "there, or remove the link"
+        )
+    try:
+        if not target.is_file():
+            raise TerminalError(f"{given}: {name} is no plain file: remove it from the folder")
+        with target.open("rb") as file:
+            facts = os.fstat(file.fileno())
+    except OSError as error:
+        raise TerminalError(f"{given}: {name} cannot be read: {error.strerror}") from None
+    return FoundFile(
+        name=name, size_bytes=facts.st_size, path=str(target), modified_ns=facts.st_mtime_ns
+    )
+
+
+def allowed_roots(folder: Path) -> list[Path]:
+    """The folder itself; of a snapshot in the hub's cache also the blobs that it links to."""
+    own = Path(os.path.realpath(folder))
+    blobs = own.parent.parent / "blobs"
+    return [own, blobs] if own.parent.name == "snapshots" and blobs.is_dir() else [own]
+
+
+def hub_folder(model_id: str, revision: str | None = None) -> Path | None:
+    """The folder of a hub model in the cache on this machine; None where it is not there."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(model_id, revision=revision, local_files_only=True))
+    except (HFValidationError, LocalEntryNotFoundError, FileNotFoundError):
+        return None
+
+
+def _walked(folder: Path, given: str, *, with_others: bool) -> Iterator[Path]:
+    """Each file below the folder, links too."""
+
+    def unreadable(error: OSError) -> NoReturn:
+        raise TerminalError(f"{given}: {error.filename} cannot be read: {error.strerror}")
+
+    for root, folders, names in os.walk(folder, onerror=unreadable):
+        if not with_others:
+            folders[:] = [it for it in folders if it not in OTHERS and not it.startswith(".")]
+        # A linked folder is not entered: it is refused as a link, or as no file.
+        names += [it for it in folders if (Path(root) / it).is_symlink()]
+        yield from (Path(root) / it for it in names)

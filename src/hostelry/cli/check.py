@@ -1,0 +1,289 @@
+"""`hostelry check`: run a program or notebook here and report, cell by cell, what is served."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import os
+import runpy
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from hostelry.base.errors import TerminalError
+from hostelry.base.json import decode
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json
+from hostelry.cli.kernel import python_with
+from hostelry.cli.program.call import CallReport, Row, SeenCall, as_json
+from hostelry.cli.status_text import count_text
+
+RUNNER = Path(__file__).parent / "runner.py"
+FOR_NOTEBOOKS = ("nbclient", "ipykernel")
+TYPE_CHECKING = False  # what type checkers take for true; this runs in programs of others
+FAILED = 1
+NEVER_ENDED = "the program ended within this cell"
+
+
+def check(
+    program: Annotated[Path, typer.Argument(help="Python program (.py) or notebook (.ipynb).")],
+    home: HomeOption = None,
+    python: Annotated[
+        str,
+        typer.Option(
+            "--python", help="Python interpreter that runs the file. Notebooks need nbclient in it."
+        ),
+    ] = "python3",
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="Continue after a cell that failed.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a program or notebook, and report for each cell which AWS calls are not served.
+
+    The program really runs. What it creates on this platform stays until it is deleted. Its output
+    goes to standard error, the report to standard output.
+
+    Exit code 0 if no cell failed and every AWS call is served.
+
+    Example: hostelry check my_notebook.ipynb --python ~/work/.venv/bin/python
+    """
+    from hostelry.cli.program.child import CannotRunError
+    from hostelry.cli.program.run import run_program  # TLS and HTTP, which no other command needs
+
+    at = home_at(home)
+    if not program.is_file():
+        is_folder = program.is_dir()
+        raise TerminalError(
+            f"{program}: {'a folder: name one .py or .ipynb file' if is_folder else 'no such file'}"
+        )
+    if program.suffix not in (".py", ".ipynb"):
+        raise TerminalError(f"{program}: expected a .py or .ipynb file")
+    interpreter = python_with(python, *(FOR_NOTEBOOKS if program.suffix == ".ipynb" else ()))
+    typer.echo(
+        f"hostelry: running {program} with {interpreter}; what it creates in {at.root} is real",
+        err=True,
+    )
+    with tempfile.TemporaryDirectory(prefix="hostelry-check-") as folder:
+        notes = Path(folder) / "notes"
+        notes.touch(mode=0o600)
+        runs = CellRuns(notes)
+        mode = "goes-on" if keep_going else "stops"
+        command = [interpreter, str(RUNNER), str(notes), mode, str(program)]
+        try:
+            code = asyncio.run(run_program(at, command, runs.add, recording=True))
+        except CannotRunError as error:
+            raise TerminalError(str(error)) from None
+        runs.read_notes()
+    if as_json:
+        print_json({"cells": [cell_json(cell) for cell in runs.cells], "exit_code": code})
+    else:
+        for cell in runs.cells:
+            typer.echo("\n".join(cell_lines(cell)))
+        typer.echo(verdict(runs.cells, code))
+    if code or not runs.cells or not all(cell.passed for cell in runs.cells):
+        raise typer.Exit(1)
+
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any
+
+
+class Notes:
+    """A file with one JSON object a line: the start and the end of each cell."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def add(self, **note: Any) -> None:
+        """Append a note; it is complete in the file before the next step."""
+        with open(self._path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(note) + "\n")
+
+
+def run_program(path: str, notes: Notes) -> None:
+    """Run a program as its only cell, as `python FILE` does; raises what it raises."""
+    sys.argv = [path]
+    sys.path[0] = os.path.dirname(os.path.abspath(path))
+    report = sys.excepthook
+
+    def failed(
+        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        notes.add(cell=1, error=one_line(kind.__name__, str(error)))
+        report(kind, error, trace)
+
+    sys.excepthook = failed
+    notes.add(cell=1, first_line=os.path.basename(path))
+    try:
+        runpy.run_path(path, run_name="__main__")
+    except SystemExit as end:
+        notes.add(cell=1, error="" if end.code in (None, 0) else f"SystemExit: {end.code}")
+        raise
+    notes.add(cell=1, error="")
+
+
+def run_notebook(path: str, notes: Notes, goes_on: bool) -> bool:
+    """Run a notebook's code cells in order, in this Python's kernel."""
+    nbformat: Any = importlib.import_module("nbformat")
+    nbclient: Any = importlib.import_module("nbclient")
+    errors: Any = importlib.import_module("nbclient.exceptions")
+    notebook = nbformat.read(path, as_version=4)
+    folder = os.path.dirname(os.path.abspath(path))
+    find_own_commands()
+    client = nbclient.NotebookClient(
+        notebook, timeout=None, kernel_name="python3", resources={"metadata": {"path": folder}}
+    )
+    cells = [(i, it) for i, it in enumerate(notebook.cells) if it.cell_type == "code"]
+    all_well = True
+    with client.setup_kernel():
+        for number, (index, cell) in enumerate(cells, start=1):
+            lines = [line for line in cell.source.split("\n") if line.strip()]
+            notes.add(cell=number, first_line=lines[0][:200] if lines else "")
+            error = ""
+            try:
+                client.execute_cell(cell, index)
+            except errors.CellExecutionError as raised:
+                error = one_line(raised.ename, raised.evalue)
+            except errors.DeadKernelError:
+                error = "the kernel died"
+            notes.add(cell=number, error=error)
+            all_well = all_well and not error
+            if error and not goes_on:
+                break
+    return all_well
+
+
+def find_own_commands() -> None:
+    """Let `!pip` and `!aws` be those beside this Python, as in an environment that is activated.
+
+    Else `!pip install` would change another environment, such as the hostelry's own.
+    """
+    folder, name = os.path.split(sys.executable)
+    if os.path.dirname(shutil.which(name) or "") != folder:
+        os.environ["PATH"] = folder + os.pathsep + os.environ.get("PATH", os.defpath)
+
+
+def one_line(name: str, text: str) -> str:
+    """An error's name with the last line of its text that is not empty."""
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    return f"{name}: {lines[-1]:.1000}" if lines else name
+
+
+def main() -> int:
+    """Run what the arguments say; the exit code."""
+    notes_path, mode, path = sys.argv[1:4]
+    os.dup2(2, 1)
+    notes = Notes(notes_path)
+    if path.endswith(".ipynb"):
+        return 0 if run_notebook(path, notes, mode == "goes-on") else FAILED
+    run_program(path, notes)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
+
+
+class Note(msgspec.Struct, frozen=True):
+    """A line of the runner's: with `first_line` a cell's start, with `error` its end."""
+
+    cell: int
+    first_line: str | None = None
+    error: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class CellRun:
+    """A cell, the calls that it made, and its error's last line; empty where it went well."""
+
+    number: int
+    first_line: str
+    error: str = NEVER_ENDED
+    calls: CallReport = field(default_factory=CallReport)
+
+    @property
+    def passed(self) -> bool:
+        """Whether it did not fail and all its calls are served."""
+        return not self.error and not self.calls.unserved
+
+
+class CellRuns:
+    """The cells so far. Calls belong to the cell that runs when they end."""
+
+    def __init__(self, notes: Path) -> None:
+        self._notes = notes
+        self._offset = 0
+        self.cells: list[CellRun] = []
+
+    def add(self, call: SeenCall) -> None:
+        """Count a call in the cell that runs now; one before the first cell is left out."""
+        self.read_notes()
+        if self.cells:
+            self.cells[-1].calls.add(call)
+
+    def read_notes(self) -> None:
+        """Read what the runner has noted since."""
+        with self._notes.open("rb") as file:
+            file.seek(self._offset)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                self._offset += len(line)
+                self._apply(decode(line, Note))
+
+    def _apply(self, note: Note) -> None:
+        if note.first_line is not None:
+            self.cells.append(CellRun(number=note.cell, first_line=note.first_line))
+        elif note.error is not None:
+            self.cells[-1].error = note.error
+
+
+def cell_lines(cell: CellRun) -> Iterator[str]:
+    """A cell for people: its verdict, its calls, what is not served."""
+    verdict = "ok" if cell.passed else "FAILED" if cell.error else "NOT SERVED"
+    yield f"[{cell.number}] {verdict:<10}  {cell.first_line:.70}"
+    for row in cell.calls.rows:
+        yield f"      {row.service}:{row.operation}  {row.count}  {result_of(row)}"
+    if cell.error:
+        yield f"      {cell.error:.300}"
+
+
+def result_of(row: Row) -> str:
+    """The result of a call, with the message of one that is not served."""
+    return " ".join(filter(None, [row.verdict, row.error, row.message]))
+
+
+def cell_json(cell: CellRun) -> dict[str, Any]:
+    """A cell for programs."""
+    return {
+        "cell": cell.number,
+        "first_line": cell.first_line,
+        "ok": cell.passed,
+        "error": cell.error,
+        "calls": [as_json(row) for row in cell.calls.rows],
+        "unserved": [as_json(row) for row in cell.calls.unserved],
+    }
+
+
+def verdict(cells: list[CellRun], code: int) -> str:
+    """The verdict on the whole run in one line; `code` is the runner's exit code."""
+    failed = [str(cell.number) for cell in cells if cell.error]
+    unserved = [str(cell.number) for cell in cells if cell.calls.unserved]
+    if failed:
+        return f"cell {', '.join(failed)} failed" + (
+            f"; cell {', '.join(unserved)} called what is not served" if unserved else ""
+        )
+    if unserved:
+        return f"cell {', '.join(unserved)} called what is not served"
+    if code:
+        return f"the run ended with exit code {code}"
+    return f"{count_text(len(cells), 'cell')} ran, and all calls are served"

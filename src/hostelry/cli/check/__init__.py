@@ -1,1 +1,0 @@
-"""`hostelry check`: a program or notebook run under exec, with a verdict by cell."""

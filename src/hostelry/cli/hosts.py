@@ -1,0 +1,230 @@
+"""`hostelry control`: a further control of a platform, on this host."""
+
+import os
+from typing import Annotated
+
+import msgspec
+import typer
+
+from hostelry.base.errors import UsageError
+from hostelry.base.logging import TEXT
+from hostelry.base.own_arguments import hide_argument
+from hostelry.base.peer_name import PeerRole
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at
+from hostelry.cli.up import log_to, up_detached, up_here
+from hostelry.cli.up_flags import (
+    ClusterHostOption,
+    ClusterPortOption,
+    DetachOption,
+    DrainOption,
+    HoldEachOption,
+    HoldMbOption,
+    HoldRequestsOption,
+    HttpsCaOption,
+    HttpsCertOption,
+    HttpsKeyOption,
+    LogFormatOption,
+    NoMirrorProcessOption,
+    PortOption,
+    StoreOption,
+    TlsCaOption,
+    TlsCertOption,
+    TlsKeyOption,
+    WorkersOption,
+)
+from hostelry.cli.wait_display import waiting
+from hostelry.cluster.start import check_cluster
+from hostelry.home.home import Credentials, Home, UpConfig, load_config, make_home
+from hostelry.home.run_file import only_one
+from hostelry.home.up_options import UpOptions, check_logs
+from hostelry.processes.background import start_detached
+
+JoinOption = Annotated[
+    str | None,
+    typer.Option(
+        "--join", help="Address of the platform to join: https://HOST:PORT.", show_default=False
+    ),
+]
+TokenOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="HOSTELRY_JOIN_TOKEN",
+        help=(
+            "Token printed by `hostelry join-token` on the platform. A host that "
+            "joins again needs a new token."
+        ),
+        show_default=False,
+    ),
+]
+HostNameOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Unique name of this host. [default: the machine's name]", show_default=False
+    ),
+]
+
+
+def control(  # noqa: PLR0913 - one parameter an option of the command
+    home: HomeOption = None,
+    join_url: JoinOption = None,
+    token: TokenOption = None,
+    host_name: HostNameOption = None,
+    cluster_host: ClusterHostOption = None,
+    cluster_port: ClusterPortOption = None,
+    tls_ca: TlsCaOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    store: StoreOption = None,
+    log_format: LogFormatOption = TEXT,
+    detach: DetachOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run another control process, which takes over when the current leader ends. Ctrl-C stops it.
+
+    The home must belong to a host that has joined the platform, or joins it now. The platform's
+    records must be in PostgreSQL. `hostelry status`, `logs`, `upgrade` and `down` work on this
+    home.
+
+    Example: hostelry control --home ./c --join https://10.0.0.2:7443 --cluster-host 10.0.0.3
+
+    Example: hostelry control --home /srv/hostelry --detach
+    """
+    if store is not None:
+        hide_argument(store)
+    at = home_at(home)
+    options = UpOptions(
+        home=at.root,
+        control_only=True,
+        store=store,
+        cluster_host=cluster_host,
+        cluster_port=cluster_port,
+        tls_ca=tls_ca,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        log_format=log_format,
+    )
+    check_logs(options)
+    check_cluster(options)
+    if join_url is not None and cluster_host is None and not at.config.exists():
+        raise UsageError(
+            "--join needs the address at which the other hosts reach this one: --cluster-host"
+        )
+    joined(at, join_url, token, PeerRole.CONTROL, host_name)
+    at = make_home(at.root)
+    with waiting() as display:
+        if detach:
+            start_detached(options, display.progress)
+            print_ready(at, load_config(at), "`hostelry down` stops it.", as_json=as_json)
+            return
+
+        # Imported here: a start in the background leaves all of it to that process.
+        import asyncio
+
+        from hostelry.processes.control_host import run_control
+        from hostelry.processes.up import Report, log_line
+
+        def ready(config: UpConfig, credentials: Credentials) -> None:
+            display.pause()
+            print_ready(at, config, "Ctrl-C stops it.", as_json=as_json)
+
+        def say(text: str) -> None:
+            display.say(text)
+            log_line(text)
+
+        log_to(at.logs / "up.log", log_format)
+        report = Report(phase=display.phase, say=say, ready=ready)
+        asyncio.run(run_control(options, os.environ, report))
+
+
+def print_ready(home: Home, config: UpConfig, stopped_by: str, *, as_json: bool) -> None:
+    """Print where control is, and what stops it."""
+    if as_json:
+        shown = {"ready": True, "control": config.control_url, "home": str(home.root)}
+        typer.echo(msgspec.json.encode(shown))
+    else:
+        typer.echo(f"Control runs at {config.control_url}. {stopped_by}")
+
+
+def gateway(  # noqa: PLR0913 - one parameter an option of the command
+    home: HomeOption = None,
+    join_url: JoinOption = None,
+    token: TokenOption = None,
+    host_name: HostNameOption = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: PortOption = None,
+    gateway_workers: WorkersOption = None,
+    drain_s: DrainOption = 0.0,
+    hold_requests: HoldRequestsOption = 4096,
+    hold_requests_each: HoldEachOption = 1024,
+    hold_mb: HoldMbOption = 256.0,
+    no_mirror_process: NoMirrorProcessOption = False,
+    log_format: LogFormatOption = TEXT,
+    cluster_host: ClusterHostOption = None,
+    cluster_port: ClusterPortOption = None,
+    tls_ca: TlsCaOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    https_cert: HttpsCertOption = None,
+    https_key: HttpsKeyOption = None,
+    https_ca: HttpsCaOption = None,
+    detach: DetachOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Serve a platform's requests on another host, with gateways and a link to its control.
+
+    The home must belong to a host that has joined the platform, or joins it now with --join and a
+    token of `hostelry join-token`. `hostelry status`, `logs` and `down` work on this home.
+
+    Example: hostelry gateway --home ./g --join https://10.0.0.2:7443 --token h1... --host 10.0.0.7
+
+    Example: hostelry gateway --home ./g --host 10.0.0.7 --drain-s 20 --detach
+    """
+    joined(home_at(home), join_url, token, PeerRole.GATEWAY, host_name)
+    options = UpOptions(
+        home=home_at(home).root,
+        gateway_only=True,
+        host=host,
+        port=port,
+        gateway_workers=gateway_workers,
+        drain_s=drain_s,
+        cluster_host=cluster_host,
+        cluster_port=cluster_port,
+        tls_ca=tls_ca,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        https_cert=https_cert,
+        https_key=https_key,
+        https_ca=https_ca,
+        hold_requests=hold_requests,
+        hold_requests_each=hold_requests_each,
+        hold_mb=hold_mb,
+        mirror_process=not no_mirror_process,
+        log_format=log_format,
+    )
+    (up_detached if detach else up_here)(options, as_json=as_json)
+
+
+def joined(
+    home: Home, url: str | None, token: str | None, role: PeerRole, name: str | None
+) -> None:
+    """Have `home` join the platform at `url`, unless it has; raises HostelryError.
+
+    A new token lets it join again.
+    """
+    if url is None:
+        if name is not None and not home.config.exists():
+            raise UsageError(f"--host-name {name}: a host has its name by --join URL")
+        return
+    if not token:
+        if home.config.exists():
+            return
+        raise UsageError(
+            "--join needs a token: print one on the platform's host by `hostelry join-token"
+            f" --role {role.value}`"
+        )
+    # Imported where a host joins: certificates take longer to import than the rest.
+    from hostelry.cluster.joining import join, must_join
+
+    with only_one(make_home(home.root)):
+        if must_join(token, home, role):
+            typer.echo(f"Joined as {join(url, token, home, role, name).uri}.", err=True)

@@ -1,1 +1,0 @@
-"""`hostelry prune`: removal of uploads and former models that nothing uses."""
