@@ -31,8 +31,8 @@ from benchmarks.record import print_table, write_result
 from benchmarks.start_platform import cpu_s
 from hostelry.base.clock import monotonic_s
 from hostelry.base.proc import arguments, processes, sizes
-from hostelry.chaos.repeated import Repeated
 from hostelry.home.heartbeat import connected, line_path
+from hostelry_lab.repeated import Repeated
 
 ENDPOINT, VARIANT, MODEL, TYPE = "dense", "AllTraffic", "echo", "ml.m5.24xlarge"
 ROLE = "arn:aws:iam::111122223333:role/HostelryExecutionRole"

@@ -110,10 +110,10 @@ def rooms() -> dict[str, list[Path]]:
     """The files of each room: a package, a page, or one of the folders without users."""
     found = {
         folder.name: sorted(folder.rglob("*.py"))
-        for package in sorted((ROOT / "src").iterdir())
-        for folder in sorted(package.iterdir())
+        for folder in sorted((ROOT / "src" / "hostelry").iterdir())
         if folder.is_dir() and folder.name != "__pycache__"
     }
+    found["hostelry_lab"] = sorted((ROOT / "src" / "hostelry_lab").rglob("*.py"))
     found |= {folder: sorted((ROOT / folder).rglob("*.py")) for folder in ("tests", "benchmarks")}
     pages = [ROOT / page for page in PAGES] + sorted((ROOT / "docs").rglob("*.md"))
     return found | {str(page.relative_to(ROOT)): [page] for page in pages}

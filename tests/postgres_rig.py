@@ -14,7 +14,7 @@ from functools import cache
 
 import psycopg
 
-from hostelry.chaos.cluster.own_postgres import USER, OwnPostgres
+from hostelry_lab.cluster.own_postgres import USER, OwnPostgres
 
 PASSWORD = "pw @/:?%&#'x"  # every character that is special in a URL
 QUOTED_PASSWORD = "pw%20%40%2F%3A%3F%25%26%23%27x"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hostelry.chaos.cluster.ray_nodes import RayNodes
+from hostelry_lab.cluster.ray_nodes import RayNodes
 
 
 class RayCluster(RayNodes):

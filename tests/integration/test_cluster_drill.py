@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 from tests.integration.platform import CLI, clean_environment, processes_naming, until
 
-from hostelry.chaos.cluster.namespace import cannot
+from hostelry_lab.cluster.namespace import cannot
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(400)]
 SCENARIOS = ("leader-kill", "control-partition")

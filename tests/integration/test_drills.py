@@ -24,10 +24,10 @@ from tests.integration.drill import (
 from tests.integration.platform import Platform, kill_if_alive, until
 from tests.selection import first_alone, thorough
 
-from hostelry.chaos.catalogue import BY_NAME, DRILLS
-from hostelry.chaos.context import drill_context
-from hostelry.chaos.observer import PlatformObserver
-from hostelry.cli.chaos_text import outcome_lines
+from hostelry_lab.catalogue import BY_NAME, DRILLS
+from hostelry_lab.context import drill_context
+from hostelry_lab.drill_text import outcome_lines
+from hostelry_lab.observer import PlatformObserver
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

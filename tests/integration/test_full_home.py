@@ -18,9 +18,9 @@ from tests.integration.drill import (
 )
 from tests.integration.platform import Platform
 
-from hostelry.chaos.context import drill_context
-from hostelry.chaos.disk_drill import disk_full
-from hostelry.chaos.observer import PlatformObserver
+from hostelry_lab.context import drill_context
+from hostelry_lab.disk_drill import disk_full
+from hostelry_lab.observer import PlatformObserver
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

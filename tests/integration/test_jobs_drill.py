@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tests.integration.platform import Platform
 
-from hostelry.chaos.fixture import PREFIX
-from hostelry.chaos.jobs.plan import SHORT
+from hostelry_lab.fixture import PREFIX
+from hostelry_lab.jobs.plan import SHORT
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(280)]
 SIZES = ("--requests", "400", "--records", "4000", "--kills", "14")

@@ -15,7 +15,7 @@ from tests.integration.drill import ROLE
 from tests.integration.echo_image import ECHO_IMAGE
 from tests.integration.platform import Platform, processes_naming, until
 
-from hostelry.chaos.disk_drill import full
+from hostelry_lab.disk_drill import full
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(280)]
 NUM_REQUESTS = 40

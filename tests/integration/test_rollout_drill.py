@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.integration.platform import Platform
 
-from hostelry.chaos.rollout.rollout_ledger import BROKEN, SOCKETS
+from hostelry_lab.rollout.rollout_ledger import BROKEN, SOCKETS
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(400)]
 

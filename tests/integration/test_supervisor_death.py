@@ -27,13 +27,13 @@ from tests.selection import first_alone
 
 import hostelry
 from hostelry.base.proc import process_stat, uptime_s
-from hostelry.chaos.catalogue import BY_NAME
-from hostelry.chaos.context import drill_context
-from hostelry.chaos.observer import PlatformObserver
-from hostelry.cli.chaos_text import outcome_lines
 from hostelry.fleet.records import instance_folders
 from hostelry.home.run_file import live_run_files
 from hostelry.processes.supervision import STEADY_S
+from hostelry_lab.catalogue import BY_NAME
+from hostelry_lab.context import drill_context
+from hostelry_lab.drill_text import outcome_lines
+from hostelry_lab.observer import PlatformObserver
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 SEED = int(os.environ.get("HOSTELRY_SEED", "0")) or random.SystemRandom().randrange(10**6)

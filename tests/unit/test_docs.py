@@ -93,7 +93,7 @@ def test_paths_exist() -> None:
         if re.fullmatch(r"[\w./]+", text)
         and (text.startswith(folders) or ("/" in text and text.endswith(".py")))
     ]
-    bases = (ROOT, PACKAGE, PACKAGE / "engine")
+    bases = (ROOT, PACKAGE.parent, PACKAGE, PACKAGE / "engine")
     assert [it for it in paths if not any((base / it[1]).exists() for base in bases)] == []
 
 

@@ -49,7 +49,6 @@ CUTTING = {
     "cli/doctor/probes.py": SYSTEM,
     "cli/logs.py": BYTES,
     "cli/printable.py": "what a terminal would break into lines",
-    "chaos/component_drills.py": "a log, whose lines are encode_field",
     "containers/predictive/memory.py": SYSTEM,
     "containers/predictive/requirements.py": SYSTEM,
     "engine/kernels/native/library.py": SYSTEM,

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Annotated
 
 import typer
@@ -131,9 +132,6 @@ COMMANDS = (
         "Write the demo's base model to a folder.",
     ),
     CommandEntry(
-        "chaos", "hostelry.cli.chaos:chaos", "Break the platform and measure how it recovers."
-    ),
-    CommandEntry(
         "cells",
         "hostelry.cli.cells.command:cells",
         "Route to several platforms and move endpoints.",
@@ -179,9 +177,14 @@ COMMANDS = (
         "Print the completion script for a shell.",
     ),
 )
+LAB_COMMANDS = (
+    CommandEntry(
+        "chaos", "hostelry_lab.commands:chaos", "Break the platform and measure how it recovers."
+    ),
+)
 app = typer.Typer(
     name="hostelry",
-    cls=lazy_group(COMMANDS),
+    cls=lazy_group(COMMANDS + (LAB_COMMANDS if find_spec("hostelry_lab") else ())),
     help="Host many models and LoRA adapters behind Amazon SageMaker's inference APIs.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

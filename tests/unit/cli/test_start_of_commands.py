@@ -14,7 +14,7 @@ try:
 finally:
     print("\\nloaded:", *sys.modules)
 """
-HEAVY = ("numpy", "torch", "matplotlib", "hostelry.sim", "hostelry.chaos.catalogue")
+HEAVY = ("numpy", "torch", "matplotlib", "hostelry.sim", "hostelry_lab.catalogue")
 # What a process that only starts, watches and asks others does without.
 SLOW = ("botocore", "httpx", "yaml", "starlette", "cryptography", "rich")
 # What the list of commands, and completion, do without as well.

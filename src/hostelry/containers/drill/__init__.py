@@ -1,4 +1,1 @@
-"""Model server of the drills, which they kill, stop, starve and crash.
-
-Shipped because `hostelry chaos run` is for users; read it as you would `benchmarks/`.
-"""
+"""Model server that drills and tests kill, stop, starve and crash (image `hostelry/drill`)."""

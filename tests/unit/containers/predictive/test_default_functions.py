@@ -38,7 +38,7 @@ F32, F64, I32 = 2, 3, 7
 
 
 def record(values: bytes, kind: int = F32, name: bytes = b"values") -> bytes:
-    """A frame record with one feature."""
+    """A framed record with one feature."""
     value = pack_field(kind, pack_field(1, values))
     return frame(pack_field(1, pack_field(1, name) + pack_field(2, value)))
 

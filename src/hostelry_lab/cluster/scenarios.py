@@ -1,0 +1,253 @@
+"""The scenarios: each fault is a function, which returns at its end, and has its promises."""
+
+import io
+import random
+import tarfile
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from signal import SIGKILL
+
+from hostelry.base.errors import TerminalError
+from hostelry.fleet.host.processes import send
+from hostelry_lab.cluster.cluster_ledger import ScenarioLimits
+from hostelry_lab.cluster.cluster_store import ClusterStore
+from hostelry_lab.cluster.small_cluster import FIRST, GATEWAYS, SECOND, SmallCluster
+from hostelry_lab.copy_drills import NO_MODEL
+from hostelry_lab.fixture import DrillFixture, new_name
+from hostelry_lab.observer import stopped
+
+FROZEN_S = 15.0
+CUT_S = 12.0
+DELAY_S = 0.5
+AWAY_S = 3.0  # of a host that was ended, until it is started again
+CONTROL_NAME = b"\x00\x07control"  # the server name in a TLS hello, with its length before it
+FORWARDER = "a forwarder of the drill's holds every byte"
+BETWEEN = f"network namespace; {FORWARDER}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterScene:
+    """What a fault acts on."""
+
+    cluster: SmallCluster
+    store: ClusterStore
+    fixture: DrillFixture
+
+    def leader(self) -> str:
+        """The host whose control leads."""
+        holder = self.store.sight().holder
+        return SECOND if holder == self.cluster.second_address else FIRST
+
+
+Fault = Callable[[ClusterScene], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterScenario:
+    """A fault by name, by what means it is made, its limits; `needs` says why it cannot be here.
+
+    `fault` None: that of `node_death.py`, on a cluster of its own.
+    """
+
+    name: str
+    means: str
+    limits: ScenarioLimits
+    fault: Fault | None = None
+    needs: Callable[[SmallCluster], str | None] = lambda _: None
+
+
+def killed_leader(scene: ClusterScene) -> None:
+    """Kill -9 of the control that leads; its supervisor starts it again."""
+    send([scene.cluster.process(scene.leader(), "control")], SIGKILL)
+
+
+def frozen_leader(scene: ClusterScene) -> None:
+    """SIGSTOP of the leader and of its supervisor, which would end a control that hangs."""
+    host = scene.leader()
+    victims = [scene.cluster.process(host, it) for it in ("up", "control")]
+    with stopped(victims):
+        wait(FROZEN_S)
+
+
+def restarted_store(scene: ClusterScene) -> None:
+    """PostgreSQL stopped as its operator does, and started again."""
+    postgres = scene.cluster.postgres
+    assert postgres is not None
+    postgres.stop()
+    postgres.start()
+
+
+def killed_store(scene: ClusterScene) -> None:
+    """Kill -9 of every process of PostgreSQL, which recovers."""
+    postgres = scene.cluster.postgres
+    assert postgres is not None
+    postgres.kill()
+    postgres.start()
+
+
+def store_cut_off(scene: ClusterScene) -> None:
+    """The leader's host loses the database, the other keeps it."""
+    between = scene.cluster.between
+    link = between.second_store if scene.leader() == SECOND else between.first_store
+    with scene.cluster.links.cut(link):
+        wait(CUT_S)
+
+
+def control_cut_off(scene: ClusterScene) -> None:
+    """The host of gateways loses every control, and keeps the copies."""
+    links, between = scene.cluster.links, scene.cluster.between
+    assert between.proxy is not None
+    assert between.second is not None
+    with links.cut(between.proxy, containing=CONTROL_NAME), links.cut(between.second):
+        wait(CUT_S)
+
+
+def proxy_cut_off(scene: ClusterScene) -> None:
+    """The host of gateways loses the first host's node proxy, and it loses theirs."""
+    between = scene.cluster.between
+    assert between.proxy is not None
+    assert between.back is not None
+    with scene.cluster.links.cut(between.proxy, between.back):
+        wait(CUT_S)
+
+
+def slow_objects(scene: ClusterScene) -> None:
+    """Each piece of the object store's answers is late; a component with an artifact starts."""
+    cluster, fixture = scene.cluster, scene.fixture
+    bucket = new_name()
+    fixture.s3.create_bucket(Bucket=bucket)
+    fixture.s3.put_object(Bucket=bucket, Key="model.tar.gz", Body=archive())
+    with cluster.links.slowed(cluster.between.objects, DELAY_S):
+        name = fixture.add(copies=1, artifact_uri=f"s3://{bucket}/model.tar.gz")
+        fixture.wait_ready(name, 1)
+
+
+def drained_gateways(scene: ClusterScene) -> None:
+    """`hostelry down` on the host of gateways, which drains; it is started again."""
+    scene.cluster.stop_gateways()
+    wait(AWAY_S)
+    scene.cluster.start_gateways()
+
+
+def killed_gateways(scene: ClusterScene) -> None:
+    """Kill -9 of every process of the host of gateways; it is started again."""
+    send(scene.cluster.gateway_processes(), SIGKILL)
+    wait(AWAY_S)
+    scene.cluster.start_gateways()
+
+
+def archive() -> bytes:
+    """A model archive, of a size that comes in several pieces."""
+    buffer, content = io.BytesIO(), random.randbytes(512 * 1024)
+    with tarfile.open(fileobj=buffer, mode="w:gz") as made:
+        member = tarfile.TarInfo("weights.bin")
+        member.size = len(content)
+        made.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def wait(for_s: float) -> None:
+    """Let a fault last."""
+    threading.Event().wait(for_s)
+
+
+def own_database(cluster: SmallCluster) -> str | None:
+    """Why PostgreSQL is not restarted; None where it is the drill's own."""
+    return None if cluster.postgres is not None else "the database of --store is not the drill's"
+
+
+def namespaces(cluster: SmallCluster) -> str | None:
+    """Why the host of gateways cannot be cut off; None where it has a network of its own."""
+    return cluster.without_namespace
+
+
+MODELLED = NO_MODEL | {"ModelStreamError"}
+AT_GATEWAYS = frozenset({GATEWAYS})
+SCENARIOS = (
+    ClusterScenario(
+        name="leader-kill",
+        means="kill -9 of the control that leads",
+        fault=killed_leader,
+        limits=ScenarioLimits(leader_s=3.0, write_s=10.0),
+    ),
+    ClusterScenario(
+        name="leader-freeze",
+        means=f"SIGSTOP of the leader and its supervisor for {FROZEN_S:g} s, then SIGCONT",
+        fault=frozen_leader,
+        limits=ScenarioLimits(leader_s=10.0, write_s=15.0, fenced_s=20.0),
+    ),
+    ClusterScenario(
+        name="store-restart",
+        means="PostgreSQL stopped and started",
+        fault=restarted_store,
+        limits=ScenarioLimits(),
+        needs=own_database,
+    ),
+    ClusterScenario(
+        name="store-kill",
+        means="kill -9 of PostgreSQL, then started",
+        fault=killed_store,
+        limits=ScenarioLimits(),
+        needs=own_database,
+    ),
+    ClusterScenario(
+        name="store-partition",
+        means=f"leader and PostgreSQL for {CUT_S:g} s; {FORWARDER}",
+        fault=store_cut_off,
+        limits=ScenarioLimits(leader_s=10.0, write_s=12.0, fenced_s=20.0),
+    ),
+    ClusterScenario(
+        name="control-partition",
+        means=f"gateway host and both controls for {CUT_S:g} s; {BETWEEN}",
+        fault=control_cut_off,
+        limits=ScenarioLimits(no_writes=AT_GATEWAYS),
+        needs=namespaces,
+    ),
+    ClusterScenario(
+        name="proxy-partition",
+        means=f"gateway host and the node proxy for {CUT_S:g} s; {BETWEEN}",
+        fault=proxy_cut_off,
+        limits=ScenarioLimits(cut_off=AT_GATEWAYS, no_calls=AT_GATEWAYS),
+        needs=namespaces,
+    ),
+    ClusterScenario(
+        name="objects-slow",
+        means=f"each piece of the object store's answers {DELAY_S:g} s late, by a forwarder",
+        fault=slow_objects,
+        limits=ScenarioLimits(),
+    ),
+    ClusterScenario(
+        name="gateway-drain",
+        means="`hostelry down` of the gateway host, which drains; started again",
+        fault=drained_gateways,
+        limits=ScenarioLimits(),
+    ),
+    ClusterScenario(
+        name="gateway-kill",
+        means="kill -9 of every process of the gateway host; started again",
+        fault=killed_gateways,
+        limits=ScenarioLimits(cut_off=AT_GATEWAYS),
+    ),
+    ClusterScenario(
+        name="node-kill",
+        means="kill -9 of every process of one of three Ray nodes; `--fleet ray`, a cluster apart",
+        limits=ScenarioLimits(
+            cut_off=frozenset({FIRST}), write_s=10.0, errors=MODELLED, copies_s=30.0
+        ),
+    ),
+)
+
+
+def chosen_scenarios(names: str | None) -> list[ClusterScenario]:
+    """The scenarios of a list with commas, in the drill's order; all without one.
+
+    Raises TerminalError for a name that is none.
+    """
+    known = {it.name: it for it in SCENARIOS}
+    wanted = set(known) if names is None else {it.strip() for it in names.split(",")}
+    if unknown := sorted(wanted - set(known)):
+        raise TerminalError(
+            f"--scenarios: there is no {unknown[0]!r}; there are {', '.join(known)}"
+        )
+    return [it for it in SCENARIOS if it.name in wanted]
