@@ -1,14 +1,14 @@
-"""The AWS operations that an installed SageMaker SDK calls around inference, and where.
+"""The AWS operations that an installed SageMaker SDK calls around inference.
 
     python -m tests.integration.sdk_calls SDK2/site-packages SDK3/site-packages
 
-prints the rows of the table in docs/sdks.md. A call is a method that botocore has for an operation,
-or a paginator or waiter of it, on something named like a client.
+prints the rows of the table in docs/sdks.md without the last column. A call is a method that
+botocore has for an operation, or its paginator or waiter, on an object named like a client.
 """
 
 import ast
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from botocore import xform_name
@@ -39,20 +39,20 @@ BY_NAME = {
     "runtime": "sagemaker-runtime",
 }
 VIA = ("get_paginator", "get_waiter")
-Place = tuple[str, str]
+Operation = tuple[str, str]
 
 
-def operations() -> Mapping[str, list[Place]]:
+def operations() -> Mapping[str, list[Operation]]:
     """(service, operation) by the client's method."""
     session = Session()
-    found: dict[str, list[Place]] = {}
+    found: dict[str, list[Operation]] = {}
     for service in SERVICES:
         for operation in session.get_service_model(service).operation_names:
             found.setdefault(xform_name(operation), []).append((service, operation))
     return found
 
 
-def calls(tree: ast.AST, known: Mapping[str, list[Place]]) -> Iterator[Place]:
+def calls(tree: ast.AST, known: Mapping[str, list[Operation]]) -> Iterator[Operation]:
     """Each (service, operation) that is called in a function."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
@@ -68,37 +68,30 @@ def calls(tree: ast.AST, known: Mapping[str, list[Place]]) -> Iterator[Place]:
         yield service, services[service]
 
 
-def places(packages: Path) -> Mapping[Place, set[str]]:
-    """Modules and functions around inference, by what they call."""
+def find_calls(packages: Path) -> set[Operation]:
+    """The operations that an SDK's modules around inference call."""
     known = operations()
-    found: dict[Place, set[str]] = {}
+    found: set[Operation] = set()
     root = packages / "sagemaker"
     for file in sorted(root.rglob("*.py")):
         module = file.relative_to(root).with_suffix("")
         if any(part.startswith(ELSEWHERE) for part in module.parts):
             continue
-        tree = ast.parse(file.read_text())
-        for node in ast.walk(tree):
+        for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.FunctionDef):
-                for call in calls(node, known):
-                    found.setdefault(call, set()).add(f"{module}:{node.name}")
+                found.update(calls(node, known))
     return found
 
 
 def main() -> None:
     """Print the table's rows."""
-    both = [places(Path(given)) for given in sys.argv[1:]]
+    both = [find_calls(Path(given)) for given in sys.argv[1:]]
     for call in sorted({*both[0], *both[1]}):
-        first = " | ".join(shown(sorted(each.get(call, ()))) for each in both)
+        by_version = " | ".join("yes" if call in each else "" for each in both)
         here = (
             "served" if call in OPERATIONS or call[0] in ("s3", "sagemaker-runtime") else "refused"
         )
-        print(f"| {call[0]} | {call[1]} | {first} | {here} |")
-
-
-def shown(found: Sequence[str]) -> str:
-    """The first place, and how many more."""
-    return (f"`{found[0]}`" + (f" +{len(found) - 1}" if found[1:] else "")) if found else ""
+        print(f"| {call[0]} | {call[1]} | {by_version} | {here} |")
 
 
 if __name__ == "__main__":

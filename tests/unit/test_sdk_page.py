@@ -17,3 +17,5 @@ def test_what_the_page_of_the_sdks_calls_served_is_served() -> None:
     served = {(service, name) for service, name, here in rows if here == "served"}
     missing = {it for it in served - OPERATIONS.keys() if it[0] not in ELSEWHERE}
     assert missing == set()
+    refused = {(service, name) for service, name, here in rows if here == "refused"}
+    assert refused & OPERATIONS.keys() == set()
