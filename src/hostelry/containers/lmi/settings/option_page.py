@@ -29,8 +29,8 @@ option.max_rolling_batch_size=64
 - **refused**: the server does not start unless the option is as its row says.
 - **without effect**: accepted with a warning, since it cannot change an answer.
 
-The values false, none, null, auto, `{}`, `[]` and those under "asks for nothing" give neither
-warning nor error. Unknown options give a warning with similar names. With
+The values false, none, null, auto, `{}`, `[]` and the values in brackets give neither warning nor
+error. Unknown options give a warning with similar names. With
 `option.strict_options=true` the server does not start. [lmi.md](lmi.md) explains the most used
 options.
 
@@ -70,19 +70,20 @@ def section(title: str, rows: Rows) -> list[str]:
 
 
 HEADS: Mapping[OptionFate, tuple[str, ...]] = {
-    OptionFate.DONE: ("option", "effect", "asks for nothing"),
-    OptionFate.REFUSED: ("option", "must be", "asks for nothing"),
-    OptionFate.NO_EFFECT: ("option", "why it cannot change an answer", "asks for nothing"),
+    OptionFate.DONE: ("option", "effect"),
+    OptionFate.REFUSED: ("option", "must be"),
+    OptionFate.NO_EFFECT: ("option", "why it cannot change an answer"),
 }
 
 
 def grouped(rows: Rows) -> list[tuple[str, ...]]:
-    """Cells of the rows; options that share a row stand together."""
-    names: dict[tuple[str, str], list[str]] = {}
+    """Cells of the rows. Options with equal texts share a row."""
+    names: dict[str, list[str]] = {}
     for name, row in rows.items():
         same = ", ".join(sorted(row.same - NOTHING_ASKED))
-        names.setdefault((row.text, same), []).append(f"`{name}`")
-    return [(", ".join(each), *cells) for cells, each in names.items()]
+        text = f"{row.text} ({same})" if same else row.text
+        names.setdefault(text, []).append(f"`{name}`")
+    return [(", ".join(each), text) for text, each in names.items()]
 
 
 def other_names() -> list[tuple[str, ...]]:
