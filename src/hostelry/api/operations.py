@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from hostelry.api import ecr, scheduler
 from hostelry.api.application_autoscaling import activity, policy, scalable_target, scheduled_action
 from hostelry.api.application_autoscaling import tag as autoscaling_tag
 from hostelry.api.cloudwatch import (
@@ -19,7 +20,6 @@ from hostelry.api.cloudwatch import (
 from hostelry.api.cloudwatch import refused as cloudwatch
 from hostelry.api.context import CallContext, Operation, Params, Result
 from hostelry.api.ec2 import operations as ec2
-from hostelry.api.ecr import operations as ecr
 from hostelry.api.events import operations as events
 from hostelry.api.iam import operations as iam
 from hostelry.api.kms import operations as kms
@@ -36,7 +36,6 @@ from hostelry.api.sagemaker import (
     tag,
     transform_job,
 )
-from hostelry.api.scheduler import operations as scheduler
 from hostelry.api.secretsmanager import operations as secretsmanager
 from hostelry.api.sns import operations as sns
 from hostelry.api.sqs import operations as sqs
@@ -45,114 +44,125 @@ from hostelry.api.sts.temporary_keys import check_session
 from hostelry.api.values import check_values
 from hostelry.base.errors import Conflict, ServiceError
 
-
-def of_service(
-    service: str, operations: Mapping[str, Operation]
-) -> dict[tuple[str, str], Operation]:
-    """A service's operations by name, as rows of `OPERATIONS`."""
-    return {(service, name): run for name, run in operations.items()}
-
+SERVED: Mapping[str, Mapping[str, Operation]] = {
+    "sagemaker": {
+        "CreateModel": model.create_model,
+        "DescribeModel": model.describe_model,
+        "ListModels": model.list_models,
+        "DeleteModel": model.delete_model,
+        "CreateEndpointConfig": endpoint_config.create_endpoint_config,
+        "DescribeEndpointConfig": endpoint_config.describe_endpoint_config,
+        "ListEndpointConfigs": endpoint_config.list_endpoint_configs,
+        "DeleteEndpointConfig": endpoint_config.delete_endpoint_config,
+        "CreateEndpoint": endpoint.create_endpoint,
+        "DescribeEndpoint": endpoint.describe_endpoint,
+        "ListEndpoints": endpoint.list_endpoints,
+        "UpdateEndpoint": endpoint_update.update_endpoint,
+        "UpdateEndpointWeightsAndCapacities": (
+            endpoint_update.update_endpoint_weights_and_capacities
+        ),
+        "DeleteEndpoint": endpoint.delete_endpoint,
+        "CreateInferenceComponent": component.create_inference_component,
+        "DescribeInferenceComponent": component.describe_inference_component,
+        "ListInferenceComponents": component.list_inference_components,
+        "UpdateInferenceComponent": component_update.update_inference_component,
+        "UpdateInferenceComponentRuntimeConfig": (
+            component_update.update_inference_component_runtime_config
+        ),
+        "DeleteInferenceComponent": component.delete_inference_component,
+        "CreateTransformJob": transform_job.create_transform_job,
+        "DescribeTransformJob": transform_job.describe_transform_job,
+        "ListTransformJobs": transform_job.list_transform_jobs,
+        "StopTransformJob": transform_job.stop_transform_job,
+        "CreateInferenceExperiment": experiment.create_inference_experiment,
+        "DescribeInferenceExperiment": experiment.describe_inference_experiment,
+        "ListInferenceExperiments": experiment.list_inference_experiments,
+        "StartInferenceExperiment": experiment.start_inference_experiment,
+        "StopInferenceExperiment": experiment_change.stop_inference_experiment,
+        "UpdateInferenceExperiment": experiment_change.update_inference_experiment,
+        "DeleteInferenceExperiment": experiment.delete_inference_experiment,
+        "AddTags": tag.add_tags,
+        "ListTags": tag.list_tags,
+        "DeleteTags": tag.delete_tags,
+    },
+    "cloudwatch": {
+        "PutMetricData": metric_data.put_metric_data,
+        "GetMetricData": metric_query.get_metric_data,
+        "GetMetricStatistics": metric_statistics.get_metric_statistics,
+        "ListMetrics": metric_list.list_metrics,
+        "PutMetricAlarm": alarm.put_metric_alarm,
+        "PutCompositeAlarm": alarm.put_composite_alarm,
+        "DescribeAlarms": alarm_describe.describe_alarms,
+        "DescribeAlarmsForMetric": alarm_describe.describe_alarms_for_metric,
+        "DescribeAlarmHistory": alarm_history.describe_alarm_history,
+        "SetAlarmState": alarm_state.set_alarm_state,
+        "EnableAlarmActions": alarm_state.enable_alarm_actions,
+        "DisableAlarmActions": alarm_state.disable_alarm_actions,
+        "DeleteAlarms": alarm_state.delete_alarms,
+        "PutDashboard": dashboard.put_dashboard,
+        "GetDashboard": dashboard.get_dashboard,
+        "ListDashboards": dashboard.list_dashboards,
+        "DeleteDashboards": dashboard.delete_dashboards,
+        "ListTagsForResource": alarm_tag.list_tags_for_resource,
+        "TagResource": alarm_tag.tag_resource,
+        "UntagResource": alarm_tag.untag_resource,
+    },
+    "application-autoscaling": {
+        "RegisterScalableTarget": scalable_target.register_scalable_target,
+        "DescribeScalableTargets": scalable_target.describe_scalable_targets,
+        "DeregisterScalableTarget": scalable_target.deregister_scalable_target,
+        "PutScalingPolicy": policy.put_scaling_policy,
+        "DescribeScalingPolicies": policy.describe_scaling_policies,
+        "DeleteScalingPolicy": policy.delete_scaling_policy,
+        "PutScheduledAction": scheduled_action.put_scheduled_action,
+        "DescribeScheduledActions": scheduled_action.describe_scheduled_actions,
+        "DeleteScheduledAction": scheduled_action.delete_scheduled_action,
+        "DescribeScalingActivities": activity.describe_scaling_activities,
+        "TagResource": autoscaling_tag.tag_resource,
+        "UntagResource": autoscaling_tag.untag_resource,
+        "ListTagsForResource": autoscaling_tag.list_tags_for_resource,
+    },
+    "kms": kms.OPERATIONS,
+    "sts": sts.OPERATIONS,
+    "iam": iam.OPERATIONS,
+    "events": events.OPERATIONS,
+    "scheduler": {
+        "CreateSchedule": scheduler.create_schedule,
+        "GetSchedule": scheduler.get_schedule,
+        "ListSchedules": scheduler.list_schedules,
+        "UpdateSchedule": scheduler.update_schedule,
+        "DeleteSchedule": scheduler.delete_schedule,
+        "CreateScheduleGroup": scheduler.create_schedule_group,
+        "GetScheduleGroup": scheduler.get_schedule_group,
+        "ListScheduleGroups": scheduler.list_schedule_groups,
+        "DeleteScheduleGroup": scheduler.delete_schedule_group,
+        "ListTagsForResource": scheduler.TAGS.list_tags_for_resource,
+        "TagResource": scheduler.TAGS.tag_resource,
+        "UntagResource": scheduler.TAGS.untag_resource,
+    },
+    "secretsmanager": secretsmanager.OPERATIONS,
+    "ec2": ec2.OPERATIONS,
+    "ecr": {
+        "CreateRepository": ecr.create_repository,
+        "DescribeRepositories": ecr.describe_repositories,
+        "DeleteRepository": ecr.delete_repository,
+        "ListImages": ecr.list_images,
+        "DescribeImages": ecr.describe_images,
+        "BatchGetImage": ecr.batch_get_image,
+        "TagResource": ecr.TAGS.tag_resource,
+        "UntagResource": ecr.TAGS.untag_resource,
+        "ListTagsForResource": ecr.TAGS.list_tags_for_resource,
+    },
+    "logs": logs.OPERATIONS,
+    "sns": sns.OPERATIONS,
+    "sqs": sqs.OPERATIONS,
+}
+"""The operations that are served, by service and name."""
 
 OPERATIONS: Mapping[tuple[str, str], Operation] = {
-    ("sagemaker", "CreateModel"): model.create_model,
-    ("sagemaker", "DescribeModel"): model.describe_model,
-    ("sagemaker", "ListModels"): model.list_models,
-    ("sagemaker", "DeleteModel"): model.delete_model,
-    ("sagemaker", "CreateEndpointConfig"): endpoint_config.create_endpoint_config,
-    ("sagemaker", "DescribeEndpointConfig"): endpoint_config.describe_endpoint_config,
-    ("sagemaker", "ListEndpointConfigs"): endpoint_config.list_endpoint_configs,
-    ("sagemaker", "DeleteEndpointConfig"): endpoint_config.delete_endpoint_config,
-    ("sagemaker", "CreateEndpoint"): endpoint.create_endpoint,
-    ("sagemaker", "DescribeEndpoint"): endpoint.describe_endpoint,
-    ("sagemaker", "ListEndpoints"): endpoint.list_endpoints,
-    ("sagemaker", "UpdateEndpoint"): endpoint_update.update_endpoint,
-    (
-        "sagemaker",
-        "UpdateEndpointWeightsAndCapacities",
-    ): endpoint_update.update_endpoint_weights_and_capacities,
-    ("sagemaker", "DeleteEndpoint"): endpoint.delete_endpoint,
-    ("sagemaker", "CreateInferenceComponent"): component.create_inference_component,
-    ("sagemaker", "DescribeInferenceComponent"): component.describe_inference_component,
-    ("sagemaker", "ListInferenceComponents"): component.list_inference_components,
-    ("sagemaker", "UpdateInferenceComponent"): component_update.update_inference_component,
-    (
-        "sagemaker",
-        "UpdateInferenceComponentRuntimeConfig",
-    ): component_update.update_inference_component_runtime_config,
-    ("sagemaker", "DeleteInferenceComponent"): component.delete_inference_component,
-    ("sagemaker", "CreateTransformJob"): transform_job.create_transform_job,
-    ("sagemaker", "DescribeTransformJob"): transform_job.describe_transform_job,
-    ("sagemaker", "ListTransformJobs"): transform_job.list_transform_jobs,
-    ("sagemaker", "StopTransformJob"): transform_job.stop_transform_job,
-    ("sagemaker", "CreateInferenceExperiment"): experiment.create_inference_experiment,
-    ("sagemaker", "DescribeInferenceExperiment"): experiment.describe_inference_experiment,
-    ("sagemaker", "ListInferenceExperiments"): experiment.list_inference_experiments,
-    ("sagemaker", "StartInferenceExperiment"): experiment.start_inference_experiment,
-    ("sagemaker", "StopInferenceExperiment"): experiment_change.stop_inference_experiment,
-    ("sagemaker", "UpdateInferenceExperiment"): experiment_change.update_inference_experiment,
-    ("sagemaker", "DeleteInferenceExperiment"): experiment.delete_inference_experiment,
-    ("sagemaker", "AddTags"): tag.add_tags,
-    ("sagemaker", "ListTags"): tag.list_tags,
-    ("sagemaker", "DeleteTags"): tag.delete_tags,
-    ("cloudwatch", "PutMetricData"): metric_data.put_metric_data,
-    ("cloudwatch", "GetMetricData"): metric_query.get_metric_data,
-    ("cloudwatch", "GetMetricStatistics"): metric_statistics.get_metric_statistics,
-    ("cloudwatch", "ListMetrics"): metric_list.list_metrics,
-    ("cloudwatch", "PutMetricAlarm"): alarm.put_metric_alarm,
-    ("cloudwatch", "PutCompositeAlarm"): alarm.put_composite_alarm,
-    ("cloudwatch", "DescribeAlarms"): alarm_describe.describe_alarms,
-    ("cloudwatch", "DescribeAlarmsForMetric"): alarm_describe.describe_alarms_for_metric,
-    ("cloudwatch", "DescribeAlarmHistory"): alarm_history.describe_alarm_history,
-    ("cloudwatch", "SetAlarmState"): alarm_state.set_alarm_state,
-    ("cloudwatch", "EnableAlarmActions"): alarm_state.enable_alarm_actions,
-    ("cloudwatch", "DisableAlarmActions"): alarm_state.disable_alarm_actions,
-    ("cloudwatch", "DeleteAlarms"): alarm_state.delete_alarms,
-    ("cloudwatch", "PutDashboard"): dashboard.put_dashboard,
-    ("cloudwatch", "GetDashboard"): dashboard.get_dashboard,
-    ("cloudwatch", "ListDashboards"): dashboard.list_dashboards,
-    ("cloudwatch", "DeleteDashboards"): dashboard.delete_dashboards,
-    ("cloudwatch", "ListTagsForResource"): alarm_tag.list_tags_for_resource,
-    ("cloudwatch", "TagResource"): alarm_tag.tag_resource,
-    ("cloudwatch", "UntagResource"): alarm_tag.untag_resource,
-    ("application-autoscaling", "RegisterScalableTarget"): scalable_target.register_scalable_target,
-    (
-        "application-autoscaling",
-        "DescribeScalableTargets",
-    ): scalable_target.describe_scalable_targets,
-    (
-        "application-autoscaling",
-        "DeregisterScalableTarget",
-    ): scalable_target.deregister_scalable_target,
-    ("application-autoscaling", "PutScalingPolicy"): policy.put_scaling_policy,
-    (
-        "application-autoscaling",
-        "DescribeScalingPolicies",
-    ): policy.describe_scaling_policies,
-    ("application-autoscaling", "DeleteScalingPolicy"): policy.delete_scaling_policy,
-    ("application-autoscaling", "PutScheduledAction"): scheduled_action.put_scheduled_action,
-    (
-        "application-autoscaling",
-        "DescribeScheduledActions",
-    ): scheduled_action.describe_scheduled_actions,
-    ("application-autoscaling", "DeleteScheduledAction"): scheduled_action.delete_scheduled_action,
-    (
-        "application-autoscaling",
-        "DescribeScalingActivities",
-    ): activity.describe_scaling_activities,
-    ("application-autoscaling", "TagResource"): autoscaling_tag.tag_resource,
-    ("application-autoscaling", "UntagResource"): autoscaling_tag.untag_resource,
-    ("application-autoscaling", "ListTagsForResource"): autoscaling_tag.list_tags_for_resource,
-    **of_service("kms", kms.OPERATIONS),
-    **of_service("sts", sts.OPERATIONS),
-    **of_service("iam", iam.OPERATIONS),
-    **of_service("events", events.OPERATIONS),
-    **of_service("scheduler", scheduler.OPERATIONS),
-    **of_service("secretsmanager", secretsmanager.OPERATIONS),
-    **of_service("ec2", ec2.OPERATIONS),
-    **of_service("ecr", ecr.OPERATIONS),
-    **of_service("logs", logs.OPERATIONS),
-    **of_service("sns", sns.OPERATIONS),
-    **of_service("sqs", sqs.OPERATIONS),
+    (service, name): run
+    for service, operations in SERVED.items()
+    for name, run in operations.items()
 }
 REFUSED: Mapping[tuple[str, str], str] = {
     ("ecr", "GetAuthorizationToken"): (

@@ -117,6 +117,40 @@ def _page(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ListForm:
+    """The members and the page size of a service's lists.
+
+    Pages have `page_size` entries, or as many as the request asks for by its `size_member`. With
+    an empty `size_member` a request cannot choose. `error_code` is for invalid tokens.
+    """
+
+    page_size: int = 100
+    size_member: str = "MaxResults"
+    error_code: str = "ValidationException"
+
+    def answer(
+        self,
+        context: CallContext,
+        operation: str,
+        params: Params,
+        member: str,
+        rows: Iterable[tuple[Position, Any]],
+        *,
+        descending: bool = False,
+    ) -> Result:
+        """The page of `rows` that a request asks for, as `member`, and the token to the next."""
+        tokens = PageTokens(context, operation, params, self.error_code)
+        size = params.get(self.size_member) or self.page_size
+        page, following = page_of(tokens, rows, size, descending=descending)
+        return {member: page, **following}
+
+
+def named(rows: Iterable[tuple[str, T]]) -> list[tuple[Position, T]]:
+    """Rows (name, entry) in the order of their names, which are unique."""
+    return [((name, name), entry) for name, entry in rows]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListedResource:
     """One resource of a SageMaker list; `summary` is its entry in the answer."""
 

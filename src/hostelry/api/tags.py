@@ -1,8 +1,9 @@
 """The tags of a resource: read from a request, checked, stored."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
-from hostelry.api.context import CallContext, Result
+from hostelry.api.context import CallContext, Params, Result
 from hostelry.base.errors import validation_error
 from hostelry.domain.tags import MAX_TAGS, TagSet
 from hostelry.scaling.decide.responsive.opt_in import OFF, RESPONSIVE_TAG, options_of_tag
@@ -46,6 +47,43 @@ def tags_of(given: Sequence[Mapping[str, str]] | None) -> dict[str, str]:
         tags[key] = tag["Value"]
     check_responsive(tags)
     return tags
+
+
+def add_tags(context: CallContext, arn: str, tags: Mapping[str, str]) -> None:
+    """Add `tags` to the resource's tags. Tags with the same keys are overwritten."""
+    write_tags(context, arn, {**read_tags(context, arn), **tags})
+
+
+def remove_tags(context: CallContext, arn: str, keys: Collection[str]) -> None:
+    """Remove the resource's tags with these keys. Missing keys are ignored."""
+    write_tags(context, arn, tags_without(context, arn, keys))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TagOperations:
+    """TagResource, UntagResource and ListTagsForResource of one service.
+
+    `find_arn` returns the ARN of the existing resource that a request names, or raises
+    ServiceError. `tags` and `keys` are the members of the requests.
+    """
+
+    find_arn: Callable[[CallContext, Params], str]
+    tags: str = "Tags"
+    keys: str = "TagKeys"
+
+    def tag_resource(self, context: CallContext, params: Params) -> Result:
+        """TagResource: adds or overwrites."""
+        add_tags(context, self.find_arn(context, params), tags_of(params[self.tags]))
+        return {}
+
+    def untag_resource(self, context: CallContext, params: Params) -> Result:
+        """UntagResource. Missing keys are ignored."""
+        remove_tags(context, self.find_arn(context, params), params[self.keys])
+        return {}
+
+    def list_tags_for_resource(self, context: CallContext, params: Params) -> Result:
+        """ListTagsForResource."""
+        return {self.tags: tag_list(read_tags(context, self.find_arn(context, params)))}
 
 
 def tags_without(context: CallContext, arn: str, keys: Collection[str]) -> Mapping[str, str]:

@@ -6,11 +6,10 @@ from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.events.bus import check_bus
 from hostelry.api.events.refusals import invalid
 from hostelry.api.events.rule import DEFAULT_PAGE_SIZE, find_rule
-from hostelry.api.iam.execution_role import lets_service
+from hostelry.api.iam.execution_role import can_assume
 from hostelry.api.page import PageTokens, page_of
 from hostelry.base.errors import ServiceError
 from hostelry.domain.event_rule import MAX_AGE_S, MAX_RETRIES, EventRule, RuleTarget
-from hostelry.domain.role import role_name_of
 from hostelry.events.input_text import InputError, check_input
 from hostelry.messaging.failed_delivery import queue_at
 from hostelry.schedules.targets import TargetError, check_arn
@@ -121,10 +120,7 @@ def check_role(context: CallContext, arn: str | None, where: str, *, is_needed: 
         if is_needed:
             raise invalid(f"RoleArn is required for {where}, which calls an operation.")
         return
-    if not context.checks_roles:
-        return
-    stored = context.state.roles.get(context.scope.account_wide, role_name_of(arn).lower())
-    if stored is None or stored.value.arn != arn or not lets_service(stored.value, PRINCIPAL):
+    if context.checks_roles and not can_assume(context, PRINCIPAL, arn):
         raise invalid(
             f"Provided role '{arn}' of {where} cannot be assumed by principal '{PRINCIPAL}': it is"
             " not there, or its trust policy does not allow that."

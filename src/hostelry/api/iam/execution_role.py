@@ -5,7 +5,8 @@ Programs look it up (`sagemaker.get_execution_role()`), and the platform's own k
 
 import json
 
-from hostelry.domain.role import Role
+from hostelry.api.context import CallContext
+from hostelry.domain.role import Role, role_name_of
 from hostelry.domain.scope import Scope
 from hostelry.permissions.document import DocumentKind, statements_of
 from hostelry.permissions.evaluation import trusts
@@ -39,6 +40,12 @@ def trust_policy(account: str) -> str:
     statement = {"Effect": "Allow", "Action": "sts:AssumeRole"}
     statements = [{**statement, "Principal": it} for it in principals]
     return json.dumps({"Version": "2012-10-17", "Statement": statements})
+
+
+def can_assume(context: CallContext, service: str, arn: str) -> bool:
+    """Whether a service of the caller's account may assume the role with the ARN."""
+    stored = context.state.roles.get(context.scope.account_wide, role_name_of(arn).lower())
+    return stored is not None and stored.value.arn == arn and lets_service(stored.value, service)
 
 
 def lets_service(role: Role, service: str) -> bool:

@@ -1,1 +1,0 @@
-"""ECR as far as programs name repositories: there is no registry behind them."""

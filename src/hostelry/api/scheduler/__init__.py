@@ -1,1 +1,0 @@
-"""EventBridge Scheduler."""
