@@ -9,8 +9,8 @@ from typing import Any
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.page import PageTokens, named, page_of
+from hostelry.api.record_kind import RecordKind
 from hostelry.api.refusals import refuse_fields
-from hostelry.api.resource_kind import ResourceKind
 from hostelry.api.tags import TagOperations, tags_of, write_tags
 from hostelry.base.errors import ServiceError
 from hostelry.domain.repository import Repository
@@ -28,7 +28,7 @@ def _not_found(context: CallContext, name: str) -> ServiceError:
     )
 
 
-REPOSITORIES = ResourceKind[Repository](
+REPOSITORIES = RecordKind[Repository](
     records=lambda state: state.repositories, not_found=_not_found
 )
 

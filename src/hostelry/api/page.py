@@ -117,7 +117,7 @@ def _page(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListForm:
+class ListPaging:
     """The members and the page size of a service's lists.
 
     Pages have `page_size` entries, or as many as the request asks for by its `size_member`. With

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.iam.execution_role import can_assume
-from hostelry.api.page import ListForm, named
-from hostelry.api.resource_kind import ResourceKind
+from hostelry.api.page import ListPaging, named
+from hostelry.api.record_kind import RecordKind
 from hostelry.api.tags import TagOperations, tags_of, write_tags
 from hostelry.base.errors import ServiceError
 from hostelry.domain.event_schedule import (
@@ -25,7 +25,7 @@ from hostelry.schedules.targets import TargetError, call_of
 from hostelry.store.records import Versioned
 
 PRINCIPAL = "scheduler.amazonaws.com"
-LISTS = ListForm(page_size=100)
+LISTS = ListPaging(page_size=100)
 TEMPLATES = (
     "EcsParameters",
     "EventBridgeParameters",
@@ -65,11 +65,11 @@ def _invalid(message: str) -> ServiceError:
     return ServiceError("ValidationException", message, 400)
 
 
-GROUPS = ResourceKind[ScheduleGroup](
+GROUPS = RecordKind[ScheduleGroup](
     records=lambda state: state.schedule_groups,
     not_found=lambda _, name: _not_found(f"Schedule Group {name} does not exist."),
 )
-SCHEDULES = ResourceKind[EventSchedule](
+SCHEDULES = RecordKind[EventSchedule](
     records=lambda state: state.event_schedules,
     not_found=lambda _, key: _not_found(f"Schedule {key.partition('/')[2]} does not exist."),
     record_name=lambda schedule: schedule_key(schedule.group, schedule.name),

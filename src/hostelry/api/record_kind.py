@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResourceKind(Generic[T]):
+class RecordKind(Generic[T]):
     """The records of one kind in the scope of a call.
 
     `records` selects them from the state. `not_found` builds the error for a missing record from
