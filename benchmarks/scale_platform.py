@@ -16,8 +16,8 @@ from hostelry.api.context import CallContext, Result
 from hostelry.api.iam.execution_role import ensure_execution_role
 from hostelry.api.operations import perform
 from hostelry.base.clock import SystemClock
-from hostelry.control.census import CensusTaker
 from hostelry.control.image_file import ImageFile
+from hostelry.control.reports import CensusTaker
 from hostelry.domain.routes import ComponentRoute, EndpointRoute
 from hostelry.domain.scope import Scope
 from hostelry.fleet.fake import FakeFleet, FakeSwitches

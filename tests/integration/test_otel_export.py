@@ -19,7 +19,7 @@ from tests.integration.otlp_receiver import OtlpReceiver
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import TerminalError
-from hostelry.control.otel import ENDPOINTS, INTERVAL, OtelExport, interval_s, is_wanted
+from hostelry.control.exposition import ENDPOINTS, INTERVAL, OtelExport, interval_s, is_wanted
 
 pytestmark = pytest.mark.integration
 
@@ -77,13 +77,13 @@ def test_a_collector_receives_counters_gauges_and_histograms(receiver: MetricsRe
 def test_a_collector_that_refuses_is_sent_to_again_at_the_next_interval(
     receiver: MetricsReceiver, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "hostelry.control.otel")
+    caplog.set_level("INFO", "hostelry.control.exposition")
     export = exporter()
     receiver.status = 400
     assert [export.export(), export.export()] == [False, False]
     receiver.status = 200
     assert export.export()
-    reported = [it.message for it in caplog.records if it.name == "hostelry.control.otel"]
+    reported = [it.message for it in caplog.records if it.name == "hostelry.control.exposition"]
     assert ["accepts no" in it for it in reported] == [True, False]
 
 

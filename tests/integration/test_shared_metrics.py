@@ -10,7 +10,7 @@ from tests.postgres_rig import postgres_database, postgres_server
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import RetryableError
-from hostelry.control.metric_rows import MetricRows
+from hostelry.control.data import MetricRows
 from hostelry.domain.metric import Metric, MetricStat, Sample
 from hostelry.domain.scope import Scope
 from hostelry.metrics.persistence.shared import SharedMetrics
@@ -31,7 +31,7 @@ from hostelry.base.clock import ManualClock
 from hostelry.domain.metric import Metric, Sample
 from hostelry.domain.scope import Scope
 from hostelry.metrics.persistence.shared import SharedMetrics
-from hostelry.control.metric_rows import MetricRows
+from hostelry.control.data import MetricRows
 from hostelry.store.database import open_database
 
 scope, load = Scope("123456789012", "us-west-2"), Metric.of("Mine", "Load", {})

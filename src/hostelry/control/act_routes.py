@@ -26,8 +26,7 @@ from hostelry.base.errors import RetryableError, ServiceError
 from hostelry.base.ids import new_copy_id, new_instance_id
 from hostelry.base.json import decode
 from hostelry.base.json_response import JsonResponse
-from hostelry.control.audit_log import MAX_CHARS, AuditEntry, AuditLog
-from hostelry.control.audit_rows import AuditRows
+from hostelry.control.audit import MAX_CHARS, AuditEntry, AuditLog, AuditRows
 from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape

@@ -37,13 +37,10 @@ from hostelry.base.key_guard import INTERNAL_KEY_HEADER, KeyGuard
 from hostelry.base.logging import about_request
 from hostelry.base.rebinding import OwnHostsOnly
 from hostelry.base.root_key import RootKey
-from hostelry.control.call_threads import CallThreads
-from hostelry.control.load_routes import LoadRoutes
-from hostelry.control.long_poll import answered
-from hostelry.control.placement_reports import PlacementReports
-from hostelry.control.route_routes import RouteRoutes
-from hostelry.control.transform_routes import TransformRoutes
-from hostelry.control.wake_routes import WakeRoutes
+from hostelry.control.call_threads import CallThreads, answered
+from hostelry.control.gateway_routes import LoadRoutes, RouteRoutes, WakeRoutes
+from hostelry.control.jobs_routes import TransformRoutes
+from hostelry.control.reports import PlacementReports
 from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.load import Wake
 from hostelry.domain.scope import Scope as Owner

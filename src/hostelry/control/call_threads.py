@@ -1,18 +1,108 @@
-"""Threads for AWS calls, which callers share.
-
-Routes of the other processes use the event loop's own threads: whatever callers ask for, those
-and the heartbeats are answered meanwhile.
-"""
+"""Threads for AWS calls, whose callers take turns, and long polls that wait without a thread."""
 
 import asyncio
+import contextlib
 import contextvars
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
+from starlette.requests import Request
+
+from hostelry.api.context import NotYetError
+from hostelry.base.clock import Clock
 from hostelry.base.errors import ServiceError
-from hostelry.control.call_turns import CallsFull, CallTurns, TurnLimits
+from hostelry.base.http import HttpResponse
+from hostelry.messaging.services import Messaging
+
+# Turns of AWS calls at control's threads: which caller's call runs next. Pure.
+#
+# Every caller has a queue. A thread that is free takes the oldest call of a caller that has the
+# fewest calls running; of several such callers, of the one whose last turn was the longest ago.
+#
+# | the caller has | decision on one more call |
+# | --- | --- |
+# | fewer than `running` calls on threads, and fewer than `running_in_all` are in use | it runs |
+# | as many, or no thread is free, and fewer than `waiting` calls wait | it waits |
+# | `waiting` calls that wait | CallsFull: it is refused |
+# | a call that waits, and `waiting_in_all` of all callers wait | CallsFull: it is refused |
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnLimits:
+    """How many calls run and wait, of one caller and of all.
+
+    Threads that compute take turns at one interpreter with the event loop: the more there are, the
+    longer the loop waits each time.
+    """
+
+    running: int = 8
+    running_in_all: int = 16
+    waiting: int = 500
+    waiting_in_all: int = 2000
+
+
+class CallsFull(Exception):  # noqa: N818 - reads as what it says
+    """No more calls may wait; the text says which limit is reached."""
+
+
+class CallTurns(Generic[T]):
+    """The calls that run and wait at present."""
+
+    def __init__(self, limits: TurnLimits) -> None:
+        self._limits = limits
+        self._running: Counter[str] = Counter()
+        # In the order of turns: a caller that had one goes to the end.
+        self._waiting: dict[str, deque[T]] = {}
+
+    def add(self, caller: str, call: T, *, is_promised: bool = False) -> None:
+        """Let a call wait for its turn; raises CallsFull unless its place `is_promised`."""
+        waiting = self._waiting.get(caller, ())
+        if not is_promised:
+            self._check(len(waiting))
+        self._waiting.setdefault(caller, deque()).append(call)
+
+    def take(self) -> tuple[str, T] | None:
+        """The call whose turn it is, and its caller, counted as running; None if none can run."""
+        may = [it for it in self._waiting if self._running[it] < self._limits.running]
+        if not may or self._running.total() >= self._limits.running_in_all:
+            return None
+        caller = min(may, key=lambda it: self._running[it])
+        calls = self._waiting.pop(caller)
+        call = calls.popleft()
+        if calls:
+            self._waiting[caller] = calls
+        self._running[caller] += 1
+        return caller, call
+
+    def end(self, caller: str) -> None:
+        """A running call of the caller has ended."""
+        self._running[caller] -= 1
+        if not self._running[caller]:
+            del self._running[caller]
+
+    def _check(self, num_waiting: int) -> None:
+        limits = self._limits
+        if num_waiting >= limits.waiting:
+            raise CallsFull(
+                f"{limits.waiting} calls of this caller wait already, and {limits.running} run"
+            )
+        # A caller's first call has a place in any case: others cannot shut it out.
+        if num_waiting and sum(map(len, self._waiting.values())) >= limits.waiting_in_all:
+            raise CallsFull(f"{limits.waiting_in_all} calls of all callers wait already")
+
+
+# Threads for AWS calls, which callers share.
+#
+# Routes of the other processes use the event loop's own threads: whatever callers ask for, those
+# and the heartbeats are answered meanwhile.
+
 
 Answer = TypeVar("Answer")
 Turn = asyncio.Future[None]
@@ -66,3 +156,41 @@ class CallThreads:
             ended.exception()  # read, since the task that waits may be cancelled
         self._turns.end(caller)
         self._give_turns()
+
+
+SHORTEST_WAIT_S = 0.02
+
+
+async def answered(
+    ask: Callable[[bool], HttpResponse],
+    request: Request,
+    messaging: Messaging | None,
+    clock: Clock,
+    threads: CallThreads,
+    caller: str,
+) -> HttpResponse:
+    """The answer of `ask(may_wait)`, called in a thread again when a message came.
+
+    Raises ServiceError where the caller has too many calls, though not for one that waited for a
+    message, and for a client that is gone, which gets no message.
+    """
+    may_wait = messaging is not None and not messaging.arrivals.is_full
+    try:
+        return await threads.run(caller, partial(ask, may_wait))
+    except NotYetError as error:
+        if messaging is None:
+            raise
+        queue_arn, until = error.queue_arn, clock.now() + error.wait_s
+    with messaging.arrivals.watching(queue_arn) as event:
+        while True:
+            event.clear()
+            left_s = until - clock.now()
+            try:
+                return await threads.run(caller, partial(ask, left_s > 0.0), is_promised=True)
+            except NotYetError as error:
+                wait_s = left_s if error.next_at is None else error.next_at - clock.now()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(SHORTEST_WAIT_S, min(left_s, wait_s))):
+                    await event.wait()
+            if await request.is_disconnected():
+                raise ServiceError("RequestTimeout", "The client has gone.", 408)

@@ -1,30 +1,121 @@
-"""Data of control: in files of its home, or all of it in the store's database.
+"""Data of control: in files of its home, or all of it in the store's database."""
 
-docs/cluster.md, "The data of a home", has every file of a home.
-"""
-
+import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
+import sqlalchemy as sa
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import RetryableError
 from hostelry.base.json import decode
-from hostelry.control.audit_log import AuditLog
-from hostelry.control.audit_rows import AuditRows
-from hostelry.control.metric_rows import MetricRows
+from hostelry.base.recurring import run_periodically
+from hostelry.control.audit import AuditLog, AuditRows
 from hostelry.domain.load import LoadReceipt
 from hostelry.home.home import Home, UpConfig
+from hostelry.home.home_paths import shown_paths
+from hostelry.logs.collector import Collector
+from hostelry.logs.files import LogFiles
+from hostelry.logs.retention import Retention, RetentionLimits
+from hostelry.logs.store import LogStore
 from hostelry.messaging.message_tables import MessageTables
 from hostelry.metrics.persistence.durable import DurableMetrics
+from hostelry.metrics.persistence.journal_rows import PartKind, PartsOf
 from hostelry.metrics.persistence.shared import SharedMetrics
+from hostelry.store.columns import OPAQUE_TEXT
 from hostelry.store.database import Database
 from hostelry.store.records import State
 from hostelry.store.sqlite import SqliteFile
 
 LOG = logging.getLogger(__name__)
+METADATA = sa.MetaData()
+PARTS = sa.Table(
+    "metric_part",
+    METADATA,
+    sa.Column("kind", sa.Text, primary_key=True),
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("part", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+)
+MARKS = sa.Table(
+    "metric_mark",
+    METADATA,
+    sa.Column("name", OPAQUE_TEXT, primary_key=True),
+    sa.Column("value", sa.LargeBinary, nullable=False),
+)
+
+
+class MetricRows:
+    """`JournalRows` in `database`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.place = database.place
+        database.create(METADATA)
+
+    def found(self) -> Sequence[PartsOf]:
+        """Every segment and snapshot, in ascending order of their numbers."""
+        kind, number = PARTS.c.kind, PARTS.c.number
+        size = sa.cast(sa.func.sum(sa.func.length(PARTS.c.body)), sa.BigInteger)
+        query = sa.select(kind, number, sa.func.count(), size).group_by(kind, number)
+        with self._database.read() as connection:
+            rows = connection.execute(query.order_by(number)).all()
+        return [
+            PartsOf(kind=PartKind(kind), number=number, num_parts=parts, size_bytes=size)
+            for kind, number, parts, size in rows
+        ]
+
+    def read(self, kind: PartKind, number: int, first: int, most: int) -> Sequence[bytes]:
+        """The bytes of up to `most` parts from `first` on, in their order."""
+        query = sa.select(PARTS.c.body).where(*_is(kind, number), PARTS.c.part >= first)
+        query = query.order_by(PARTS.c.part).limit(most)
+        with self._database.read() as connection:
+            return [bytes(row.body) for row in connection.execute(query)]
+
+    def write(
+        self, kind: PartKind, number: int, part: int, body: bytes, marks: Mapping[str, bytes]
+    ) -> None:
+        """Keep a part, in place of one of that number, and `marks`, each in place of its last."""
+        row = {"kind": kind, "number": number, "part": part, "body": body}
+        with self._database.write() as connection:
+            connection.execute(sa.delete(PARTS).where(*_is(kind, number), PARTS.c.part == part))
+            connection.execute(sa.insert(PARTS), row)
+            if marks:
+                connection.execute(sa.delete(MARKS).where(MARKS.c.name.in_(marks)))
+                kept = [{"name": name, "value": value} for name, value in marks.items()]
+                connection.execute(sa.insert(MARKS), kept)
+
+    def marks(self) -> Mapping[str, bytes]:
+        """The last value of each mark."""
+        with self._database.read() as connection:
+            return {row.name: bytes(row.value) for row in connection.execute(sa.select(MARKS))}
+
+    def finish_snapshot(self, number: int) -> None:
+        """Make the unfinished snapshot one that is read, and remove whatever is older."""
+        finished = sa.update(PARTS).where(*_is(PartKind.UNFINISHED, number))
+        with self._database.write() as connection:
+            connection.execute(sa.delete(PARTS).where(PARTS.c.number < number))
+            connection.execute(finished.values(kind=PartKind.SNAPSHOT))
+
+    def remove_unfinished(self) -> None:
+        """Remove the parts of snapshots that were not finished."""
+        with self._database.write() as connection:
+            connection.execute(sa.delete(PARTS).where(PARTS.c.kind == PartKind.UNFINISHED))
+
+
+def _is(kind: PartKind, number: int) -> tuple[sa.ColumnElement[bool], ...]:
+    return PARTS.c.kind == kind, PARTS.c.number == number
+
+
+# Data of control: in files of its home, or all of it in the store's database.
+#
+# docs/cluster.md, "The data of a home", has every file of a home.
+
+
 RECEIPTS = "load-reports"
 
 
@@ -83,3 +174,56 @@ def kept_receipts(metrics: SharedMetrics) -> Mapping[str, LoadReceipt]:
     except (RetryableError, msgspec.MsgspecError) as error:
         LOG.warning("reports of load that are sent again may count twice: %s", error)
         return {}
+
+
+# Log events in control: the store, and the tasks that collect and remove events.
+#
+# A failure of either is logged, and never ends control: the output of copies waits in their files.
+
+
+LOOK_EVERY_S = 1.0
+SWEEP_EVERY_S = 5.0
+
+
+class LogCollection:
+    """The store of log events, and what is done to it; `run` until cancelled, then `close`."""
+
+    def __init__(self, home: Home, config: UpConfig, clock: Clock) -> None:
+        self._clock = clock
+        self.store = LogStore(home.log_events)
+        shown = shown_paths(home, os.environ).text
+        self._collector = Collector(self.store, LogFiles(home.instances).find, shown)
+        limits = RetentionLimits(days=config.logs_days, max_bytes=config.logs_bytes)
+        self._retention = Retention(self.store, limits)
+
+    async def run(self) -> None:
+        """Collect and remove until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for name, step, pause_s in (
+                ("collecting output of copies", self._look, LOOK_EVERY_S),
+                ("removing old log events", self._sweep, SWEEP_EVERY_S),
+            ):
+                tasks.create_task(run_periodically(name, step, pause_s), name=name)
+
+    def close(self) -> None:
+        """Close the file."""
+        self.store.close()
+
+    async def _look(self) -> None:
+        await asyncio.to_thread(self._collector.look, self._clock.now())
+
+    async def _sweep(self) -> None:
+        await asyncio.to_thread(self._retention.sweep, int(self._clock.now() * 1000))
+
+
+@contextlib.asynccontextmanager
+async def collecting(logs: LogCollection) -> AsyncIterator[LogCollection]:
+    """Run `logs` for the block, and close it."""
+    task = asyncio.create_task(logs.run())
+    try:
+        yield logs
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        logs.close()

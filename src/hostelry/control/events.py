@@ -1,4 +1,4 @@
-"""EventBridge of control: events of the S3 port are taken, the calls that they ask for are made."""
+"""EventBridge and its Scheduler in control: events and schedules taken, their calls made."""
 
 import asyncio
 import contextlib
@@ -13,13 +13,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from hostelry.api.context import CallContext
+from hostelry.api.operations import perform
+from hostelry.aws.constraints import check_params
+from hostelry.aws.models import operation_model
+from hostelry.aws.tree import JSON_READERS, read_tree
 from hostelry.base.clock import Clock
 from hostelry.base.errors import RetryableError, ServiceError
 from hostelry.base.json import decode
 from hostelry.base.json_response import JsonResponse
 from hostelry.control.data import ControlData
-from hostelry.control.schedules import perform_call
 from hostelry.domain.event_rule import EventCall
+from hostelry.domain.event_schedule import EventSchedule
 from hostelry.domain.metric import Metric, Sample
 from hostelry.domain.object_event import ObjectEvent, TargetCheck
 from hostelry.domain.queue import AttributeValue
@@ -31,13 +35,91 @@ from hostelry.messaging.failed_delivery import place_of, queue_at
 from hostelry.messaging.queue_messages import NewMessage
 from hostelry.messaging.services import Messaging
 from hostelry.metrics.protocol import MetricWriter
+from hostelry.schedules.runner import ScheduleDeps, ScheduleRunner
 from hostelry.schedules.targets import TargetCall
 from hostelry.store.records import State
 
 LOG = logging.getLogger(__name__)
-NAMESPACE = "AWS/Events"
-SWEEP_S = 600.0
+SCHEDULER = "AWS/Scheduler"
 ContextOf = Callable[[Scope], CallContext]
+
+
+def schedule_runner(
+    state: State,
+    clock: Clock,
+    metrics: MetricWriter,
+    messaging: Messaging,
+    context_of: ContextOf,
+) -> ScheduleRunner:
+    """The runner over the schedules of `state`; its calls are performed in control."""
+
+    def invoke(schedule: EventSchedule, call: TargetCall) -> None:
+        perform_call(context_of(schedule.scope), call)
+
+    def bury(schedule: EventSchedule, error: ServiceError) -> bool:
+        return send_dead_letter(state, messaging, schedule, error, clock.now())
+
+    def count(schedule: EventSchedule, name: str) -> None:
+        metric = Metric(
+            namespace=SCHEDULER, name=name, dimensions=(("ScheduleGroup", schedule.group),)
+        )
+        sample = Sample(metric=metric, at=clock.now(), values=(1.0,), counts=(1.0,), unit="Count")
+        metrics.emit(schedule.scope, [sample])
+
+    return ScheduleRunner(
+        ScheduleDeps(
+            state=state,
+            clock=clock,
+            gateway_url=messaging.gateway_url,
+            invoke=invoke,
+            bury=bury,
+            count=count,
+        )
+    )
+
+
+def perform_call(context: CallContext, call: TargetCall) -> None:
+    """Perform `call` as a client's: checked against the service's model first."""
+    shape = operation_model(call.service, call.operation).input_shape
+    params = read_tree(shape, dict(call.params), "", JSON_READERS)
+    check_params(shape, params)
+    perform(context, call.service, call.operation, params)
+
+
+def send_dead_letter(
+    state: State, messaging: Messaging, schedule: EventSchedule, error: ServiceError, now: float
+) -> bool:
+    """Send the input of a given-up event to its dead-letter queue; whether it has one."""
+    arn = schedule.target.dead_letter_arn
+    if arn is None:
+        return False
+    if queue_at(state, arn) is None:
+        LOG.warning("the dead-letter queue %s of %s is gone", arn, schedule.arn)
+        return False
+    attributes = {
+        "ERROR_CODE": error.code,
+        "ERROR_MESSAGE": error.message[:1024],
+        "SCHEDULE_ARN": schedule.arn,
+        "TARGET_ARN": schedule.target.arn,
+    }
+    letter = NewMessage(
+        id=str(uuid.uuid4()),
+        queue_arn=arn,
+        body=schedule.target.input or "{}",
+        sent_at=now,
+        visible_at=now,
+        sender=schedule.scope.account,
+        attributes={
+            name: AttributeValue(kind="String", value=value) for name, value in attributes.items()
+        },
+    )
+    messaging.queues.send([letter])
+    messaging.arrivals.announce(arn)
+    return True
+
+
+EVENTS = "AWS/Events"
+SWEEP_S = 600.0
 
 
 class EventServer:
@@ -140,7 +222,7 @@ def call_runner(
         perform_call(context, target)
 
     def count(call: EventCall, name: str) -> None:
-        metric = Metric(namespace=NAMESPACE, name=name, dimensions=(("RuleName", call.source),))
+        metric = Metric(namespace=EVENTS, name=name, dimensions=(("RuleName", call.source),))
         sample = Sample(metric=metric, at=clock.now(), values=(1.0,), counts=(1.0,), unit="Count")
         metrics.emit(call.scope, [sample])
 

@@ -29,24 +29,18 @@ from hostelry.base.root_key import RootKey
 from hostelry.cluster.gateway_hosts import GatewayHostRoutes
 from hostelry.control.act_routes import ActDeps, OperatorActRoutes
 from hostelry.control.app import ControlDeps, control_app
-from hostelry.control.artifact_uses import ArtifactUseRoutes
-from hostelry.control.async_routes import AsyncRoutes
-from hostelry.control.audit_routes import AuditRoutes
-from hostelry.control.capture_routes import CaptureBoard
-from hostelry.control.census import CensusTaker
+from hostelry.control.audit import AuditRoutes
 from hostelry.control.comparisons import Comparisons
-from hostelry.control.copy_cache_routes import CopyCacheRoutes
-from hostelry.control.copy_metrics_routes import AGENT_TIMEOUT_S, CopyMetricsRoutes
-from hostelry.control.data import ControlData, control_data
-from hostelry.control.data_log_routes import DataLogRoutes
+from hostelry.control.copy_routes import AGENT_TIMEOUT_S, CopyCacheRoutes, CopyMetricsRoutes
+from hostelry.control.data import ControlData, LogCollection, collecting, control_data
+from hostelry.control.election import LeaderRoutes, Term, alone
 from hostelry.control.front import ControlFront
 from hostelry.control.image_file import ImageFile
-from hostelry.control.leader_routes import LeaderRoutes, alone
-from hostelry.control.log_collection import LogCollection, collecting
+from hostelry.control.jobs_routes import AsyncRoutes, CaptureBoard, DataLogRoutes
+from hostelry.control.reports import CensusTaker
 from hostelry.control.rollout_verdicts import deciding
 from hostelry.control.scaling import Scaling, running
-from hostelry.control.term import Term
-from hostelry.control.usage_routes import UsageRoutes
+from hostelry.control.usage_routes import ArtifactUseRoutes, UsageRoutes
 from hostelry.domain.scope import Scope
 from hostelry.fleet.fenced import FencedFleet
 from hostelry.fleet.local.client import HttpAgent

@@ -18,13 +18,11 @@ from hostelry.base.clock import Clock, MonotonicClock, until_next_s
 from hostelry.base.errors import RetryableError, ServiceError, TerminalError
 from hostelry.base.recurring import Step, run_again, run_guarded, run_until_done
 from hostelry.control.data import ControlData
-from hostelry.control.events import EventServer
-from hostelry.control.exposition import Exposition
+from hostelry.control.events import EventServer, schedule_runner
+from hostelry.control.exposition import Exposition, OtelExport, is_wanted
 from hostelry.control.messages import MessageServer
-from hostelry.control.otel import OtelExport, is_wanted
 from hostelry.control.rollout_verdicts import RolloutVerdicts
 from hostelry.control.scaling_routes import ScalingRoutes
-from hostelry.control.schedules import schedule_runner
 from hostelry.domain.endpoint import Deployment, Endpoint
 from hostelry.domain.load import Wake
 from hostelry.domain.scope import Scope

@@ -32,10 +32,8 @@ from hostelry.cluster.joined_hosts import control_id
 from hostelry.cluster.known_controls import keeping_controls
 from hostelry.cluster.leader_proxy import LeaderProxy
 from hostelry.cluster.leader_view import AskedControls
-from hostelry.control.election import LeaderElection
+from hostelry.control.election import LeaderElection, LeaderRoutes, Term, own_address, read_document
 from hostelry.control.front import ControlFront
-from hostelry.control.leader_routes import LeaderRoutes, own_address, read_document
-from hostelry.control.term import Term
 from hostelry.dataplane.http.upstream import UpstreamPool
 from hostelry.home.home import Credentials, Home, UpConfig
 from hostelry.home.platform_store import claimed_store, platform_database

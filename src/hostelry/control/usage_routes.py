@@ -1,9 +1,12 @@
-"""GET /internal/usage: what serverless endpoints used, by hour and in all."""
+"""Internal routes on use: serverless endpoints by hour, and the artifacts that records name."""
 
 import asyncio
 import math
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import fields
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -11,9 +14,12 @@ from starlette.routing import Route
 from hostelry.base.clock import Clock
 from hostelry.base.json_response import JsonResponse
 from hostelry.domain.metric import OWN_NAMESPACE, Metric, MetricStat
+from hostelry.domain.s3_address import from_web_address
 from hostelry.domain.scope import Scope
 from hostelry.metrics.protocol import MetricFilter, MetricReader
 from hostelry.metrics.sagemaker.serverless import USAGE
+from hostelry.store.protocol import Record
+from hostelry.store.records import Records, State
 
 HOUR_S = 3600
 KEPT_S = 455 * 86_400  # for so long the metric store keeps an hour's sum
@@ -65,3 +71,97 @@ class UsageRoutes:
 
 def _sum(parts: list[dict[str, float]]) -> dict[str, int]:
     return {what: round(sum(it.get(what, 0.0) for it in parts)) for what in USAGE.values()}
+
+
+# GET /internal/artifact-uses: the objects and models that records name, and which records do.
+#
+# Every text of every record counts, whatever its member: an object that is named anywhere may be
+# needed by what runs, by an update under way, or by a rollback.
+
+
+S3 = "s3://"
+WEB = "https://"
+ENDS = frozenset(" \t\r\n\"'`,;|<>\\{}[]()")
+
+
+class ArtifactUseRoutes:
+    """The handler; `state` has the records."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def routes(self) -> tuple[Route, ...]:
+        """The route."""
+        return (Route("/internal/artifact-uses", self.uses, methods=["GET"]),)
+
+    async def uses(self, request: Request) -> Response:
+        """`addresses` and `models`: each with the records that name it, as "KIND NAME"."""
+        return JsonResponse(await asyncio.to_thread(self._uses))
+
+    def _uses(self) -> dict[str, dict[str, list[str]]]:
+        kinds = [getattr(self._state, it.name) for it in fields(self._state)]
+        records = [
+            record
+            for kind in kinds
+            if isinstance(kind, Records)
+            for record in self._state.store.list(kind.kind)
+        ]
+        models = {it.value.name for it in self._state.models.list()}
+        return {"addresses": address_uses(records), "models": model_uses(records, models)}
+
+
+def address_uses(records: Iterable[Record]) -> dict[str, list[str]]:
+    """The addresses that records name, each with those records."""
+    return _uses_of(
+        (uri, record)
+        for record in records
+        if S3.encode() in record.body or WEB.encode() in record.body
+        for text in _texts(record)
+        for uri in addresses_in(text)
+    )
+
+
+def model_uses(records: Iterable[Record], models: Set[str]) -> dict[str, list[str]]:
+    """The models that other records than their own name, each with those records."""
+    return _uses_of(
+        (name, record)
+        for record in records
+        if record.key.kind != "model"
+        for text in _texts(record)
+        for part in text.split('"')  # the JSON that a schedule sends is one text
+        if (name := part.rstrip("\\")) in models
+    )
+
+
+def _uses_of(found: Iterable[tuple[str, Record]]) -> dict[str, list[str]]:
+    uses: dict[str, dict[str, None]] = {}
+    for what, record in found:
+        uses.setdefault(what, {})[f"{record.key.kind} {record.key.name}"] = None
+    return {what: list(names) for what, names in sorted(uses.items())}
+
+
+def addresses_in(text: str) -> Iterator[str]:
+    """The addresses of objects in a text, as s3://BUCKET/KEY."""
+    for start in (S3, WEB):
+        at = text.find(start)
+        while at >= 0:
+            end = at + len(start)
+            while end < len(text) and text[end] not in ENDS:
+                end += 1
+            address = text[at:end]
+            uri = address if start == S3 else from_web_address(address)
+            if uri not in (None, S3):
+                yield str(uri)
+            at = text.find(start, end)
+
+
+def _texts(record: Record) -> Iterator[str]:
+    waiting: list[Any] = [msgspec.json.decode(record.body)]
+    while waiting:
+        inner = waiting.pop()
+        if isinstance(inner, str):
+            yield inner
+        elif isinstance(inner, dict):
+            waiting += [*inner, *inner.values()]
+        elif isinstance(inner, list):
+            waiting += inner

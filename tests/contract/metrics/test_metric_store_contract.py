@@ -11,7 +11,7 @@ import pytest
 from tests.postgres_rig import postgres_database
 
 from hostelry.base.clock import ManualClock
-from hostelry.control.metric_rows import MetricRows
+from hostelry.control.data import MetricRows
 from hostelry.domain.metric import Datapoint, Metric, MetricStat, Sample, StatisticSet
 from hostelry.domain.scope import Scope
 from hostelry.metrics.persistence.durable import DurableMetrics

@@ -17,9 +17,9 @@ from hostelry.cluster.join_token import TokenRecord
 from hostelry.cluster.joined_hosts import JoinedHost
 from hostelry.cluster.keeper import Renewal, Renewed
 from hostelry.cluster.leader_view import LeaderAnswer
-from hostelry.control.audit_log import AuditEntry
-from hostelry.control.audit_rows import METADATA as AUDIT
-from hostelry.control.metric_rows import METADATA as METRICS
+from hostelry.control.audit import METADATA as AUDIT
+from hostelry.control.audit import AuditEntry
+from hostelry.control.data import METADATA as METRICS
 from hostelry.dataplane.balancing.model_balancer import ModelLease
 from hostelry.dataplane.balancing.sessions import KEY_BYTES as SESSION_KEY_BYTES
 from hostelry.dataplane.control_client import WantedReply

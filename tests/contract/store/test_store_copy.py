@@ -20,9 +20,8 @@ from tests.unit.jobs.batches.test_batch_work import Rig
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import TerminalError
-from hostelry.control.audit_log import AuditEntry, AuditLog
-from hostelry.control.audit_rows import AuditRows
-from hostelry.control.metric_rows import MetricRows
+from hostelry.control.audit import AuditEntry, AuditLog, AuditRows
+from hostelry.control.data import MetricRows
 from hostelry.control.store_transfer import copy_store
 from hostelry.domain.llm_batch import BatchStatus
 from hostelry.domain.metric import Metric, MetricStat, Sample

@@ -13,7 +13,7 @@ from tests.contract.store.test_store_copy import a_home, copied, fill, samples
 from tests.selection import runs_all
 
 from hostelry.base.errors import TerminalError
-from hostelry.control.audit_log import AuditEntry, AuditLog
+from hostelry.control.audit import AuditEntry, AuditLog
 from hostelry.control.store_transfer import copy_store
 from hostelry.home.home import Home, UpConfig, load_credentials
 from hostelry.messaging.deliveries import Deliveries

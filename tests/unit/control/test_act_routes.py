@@ -18,7 +18,7 @@ from tests.unit.reconcile.samples import (
 )
 
 from hostelry.control.act_routes import ActDeps, OperatorActRoutes
-from hostelry.control.audit_log import AuditEntry, AuditLog
+from hostelry.control.audit import AuditEntry, AuditLog
 from hostelry.domain.endpoint import EndpointStatus
 from hostelry.store.errors import StoreUnavailable
 from hostelry.store.memory import MemoryStore

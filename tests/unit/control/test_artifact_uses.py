@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.control.artifact_uses import address_uses, addresses_in, model_uses
+from hostelry.control.usage_routes import address_uses, addresses_in, model_uses
 from hostelry.domain.scope import Scope
 from hostelry.home.home import Home
 from hostelry.home.upload_lock import removing, uploading

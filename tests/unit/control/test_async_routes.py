@@ -10,7 +10,7 @@ import pytest
 from starlette.applications import Starlette
 from tests.message_rig import HERE, MessageRig
 
-from hostelry.control.async_routes import AsyncRoutes
+from hostelry.control.jobs_routes import AsyncRoutes
 from hostelry.domain.async_metrics import AsyncMetricsReport, ScopedMetric
 from hostelry.domain.metric import MetricStat, Sample
 from hostelry.domain.publication_request import PublicationRequest

@@ -9,9 +9,7 @@ import pytest
 from starlette.applications import Starlette
 
 from hostelry.base.clock import ManualClock
-from hostelry.control.audit_log import MAX_CHARS, AuditEntry, AuditLog
-from hostelry.control.audit_routes import AuditRoutes
-from hostelry.control.audit_rows import AuditRows
+from hostelry.control.audit import MAX_CHARS, AuditEntry, AuditLog, AuditRoutes, AuditRows
 from hostelry.store.sqlite import SqliteFile
 
 ASKED = {"who": "user ada", "act": "scale", "target": "component base", "outcome": "accepted"}

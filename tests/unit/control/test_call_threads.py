@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from hostelry.base.errors import ServiceError
-from hostelry.control.call_threads import CallThreads
-from hostelry.control.call_turns import TurnLimits
+from hostelry.control.call_threads import CallThreads, TurnLimits
 
 LIMITS = TurnLimits(running=2, running_in_all=3, waiting=2, waiting_in_all=4)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hostelry.control.call_turns import CallsFull, CallTurns, TurnLimits
+from hostelry.control.call_threads import CallsFull, CallTurns, TurnLimits
 
 LIMITS = TurnLimits(running=2, running_in_all=3, waiting=4, waiting_in_all=6)
 

@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from tests.unit.reconcile.samples import Town, adapter, component, deployment, endpoint, variant
 
 from hostelry.base.errors import RetryableError
-from hostelry.control.copy_cache_routes import CopyCacheRoutes
+from hostelry.control.copy_routes import CopyCacheRoutes
 
 KEPT: dict[str, Any] = {"adapters": {}}
 

@@ -10,7 +10,7 @@ from tests.unit.reconcile.samples import Town, component, deployment, endpoint, 
 
 from hostelry.base.errors import RetryableError
 from hostelry.base.metrics_page import parsed_page
-from hostelry.control.copy_metrics_routes import CopyMetricsRoutes, MetricsTarget, joined_page
+from hostelry.control.copy_routes import CopyMetricsRoutes, MetricsTarget, joined_page
 from hostelry.fleet.protocol import CopyPage
 from hostelry.store.memory import MemoryStore
 from hostelry.store.records import State, open_state

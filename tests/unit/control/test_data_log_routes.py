@@ -9,7 +9,7 @@ import pytest
 from starlette.applications import Starlette
 
 from hostelry.base.clock import ManualClock
-from hostelry.control.data_log_routes import DataLogRoutes
+from hostelry.control.jobs_routes import DataLogRoutes
 from hostelry.domain.copy import Copy, CopyPhase, CopySpec, CopyStatus
 from hostelry.domain.data_log import DataLine, DataLogReport
 from hostelry.domain.model import Container

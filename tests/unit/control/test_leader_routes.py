@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 
-from hostelry.control.leader_routes import LeaderRoutes
+from hostelry.control.election import LeaderRoutes
 
 REQUEST = Request({"type": "http", "method": "GET", "path": "/", "headers": []})
 

@@ -10,7 +10,7 @@ from starlette.routing import Route
 from tests.unit.metrics.sagemaker.load_sample import CHAT, T0, load, report
 
 from hostelry.base.clock import ManualClock
-from hostelry.control.load_routes import LoadRoutes
+from hostelry.control.gateway_routes import LoadRoutes
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 
 GOOD = msgspec.json.encode(report("gateway-1", 1, load(T0, arrivals=3)))

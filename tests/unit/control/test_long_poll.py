@@ -7,9 +7,7 @@ from typing import Any, cast
 from hostelry.api.context import NotYetError
 from hostelry.base.clock import ManualClock
 from hostelry.base.http import HttpResponse
-from hostelry.control.call_threads import CallThreads
-from hostelry.control.call_turns import TurnLimits
-from hostelry.control.long_poll import answered
+from hostelry.control.call_threads import CallThreads, TurnLimits, answered
 from hostelry.messaging.arrivals import Arrivals
 
 QUEUE = "arn:aws:sqs:us-west-2:111122223333:q"

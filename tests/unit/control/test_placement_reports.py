@@ -3,15 +3,15 @@
 import pytest
 from tests.unit.reconcile.samples import Town, component, deployment, endpoint, variant
 
-from hostelry.control.placement_reports import MAX_AGE_S, PlacementReports
+from hostelry.control.reports import PLACEMENT_AGE_S, PlacementReports
 from hostelry.reconcile.plan.endpoint_state import InstanceFacts
 
 
 @pytest.mark.parametrize(
     ("later_s", "writes", "num_more"),
     [
-        pytest.param(MAX_AGE_S - 1, False, 0, id="nothing has changed"),
-        pytest.param(MAX_AGE_S, False, 1, id="the report is old"),
+        pytest.param(PLACEMENT_AGE_S - 1, False, 0, id="nothing has changed"),
+        pytest.param(PLACEMENT_AGE_S, False, 1, id="the report is old"),
         pytest.param(0.0, True, 1, id="a record has changed"),
     ],
 )

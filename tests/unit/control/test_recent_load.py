@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tests.unit.metrics.sagemaker.load_sample import CHAT, T0, load
 
-from hostelry.control.recent_load import load_by_time, load_of_names
+from hostelry.control.gateway_routes import load_by_time, load_of_names
 from hostelry.domain.distribution import Distribution
 
 OTHER = replace(CHAT, endpoint_name="other", component_name=None)

@@ -11,7 +11,7 @@ from starlette.routing import Route
 from tests.unit.reconcile.samples import SCOPE
 from tests.unit.reconcile.transform_rig import COMPLETED, TransformTown, transform_job
 
-from hostelry.control.transform_routes import TransformRoutes
+from hostelry.control.jobs_routes import TransformRoutes
 from hostelry.domain.transform_job import (
     TransformJobStatus,
     TransformProgress,

@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 from tests.unit.reconcile.samples import SCOPE, Town, component, deployment, endpoint, variant
 
-from hostelry.control.wake_routes import WakeRoutes
+from hostelry.control.gateway_routes import WakeRoutes
 from hostelry.domain.load import LoadKey, Wake
 from hostelry.store.memory import MemoryStore
 from hostelry.store.records import State, open_state

@@ -14,7 +14,7 @@ from hostelry.api.context import CallContext
 from hostelry.api.operations import OPERATIONS
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import RetryableError, ServiceError
-from hostelry.control.schedules import perform_call, schedule_runner
+from hostelry.control.events import perform_call, schedule_runner
 from hostelry.domain.event_schedule import EventSchedule
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape

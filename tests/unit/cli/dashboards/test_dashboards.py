@@ -17,7 +17,7 @@ from hostelry.containers.lmi.engine.backend import BackendStats
 from hostelry.containers.lmi.metrics.exposition import Scrape
 from hostelry.containers.lmi.metrics.measurements import Measurements
 from hostelry.containers.predictive.metrics import PredictiveMetrics
-from hostelry.control.copy_metrics_routes import HEADS
+from hostelry.control.copy_routes import HEADS
 
 # What the pages' own labels get besides at /metrics/copies.
 COPY_LABELS = {"account", "region", "endpoint", "variant", "component", "copy"}
