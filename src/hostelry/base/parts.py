@@ -3,6 +3,8 @@
 Mappings here are never modified; each is in the order of its names.
 """
 
+import itertools
+import operator
 from collections.abc import Callable, Hashable, Mapping
 from typing import TypeVar
 
@@ -60,8 +62,8 @@ def changed_names(before: Mapping[K, V], now: Mapping[K, V]) -> set[K]:
     """The names whose object is new, another or gone; no value is None."""
     if before is now:
         return set()
-    found = {name for name, it in now.items() if before.get(name) is not it}
-    return found | (before.keys() - now.keys())
+    is_other = map(operator.is_not, now.values(), map(before.get, now))
+    return {*itertools.compress(now, is_other), *(before.keys() - now.keys())}
 
 
 def changed_pairs(before: Mapping[K, V], now: Mapping[K, V], nothing: V) -> list[tuple[V, V]]:

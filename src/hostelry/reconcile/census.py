@@ -157,7 +157,9 @@ def _counted(
     if before is not NOTHING_COUNTED:
         if not touched and had.components is state.components and had.copies is state.copies:
             return before
-        for old, copies in changed_pairs(had.copy_parts, state.copy_parts, NO_COPIES):
+        for old, copies in changed_pairs(
+            had.copy_set.by_component, state.copy_set.by_component, NO_COPIES
+        ):
             touched |= {it.instance_id for it in (*old.values(), *copies.values())}
     hosts = _hosts(state, endpoint, reports, before.hosts, touched)
     families = _families(state, endpoint, before, hosts)
@@ -214,14 +216,15 @@ def _families(
     hosts: Mapping[str, _Host],
 ) -> dict[str, _Family]:
     """Every base with its adapters; those before where they contribute the same."""
-    moved = {
+    moved: set[str | None] = {
         copy.component_name
         for old, host in changed_pairs(before.hosts, hosts, NO_HOST)
         for copy in (*old.copies, *host.copies)
-        if copy.component_name is not None
     }
     found = dict(before.families)
     for name in changed_families(before.state, state) | moved:
+        if name is None:  # the copies of a model
+            continue
         known, components = found.pop(name, NO_FAMILY), state.families.get(name)
         if components is None:
             continue

@@ -30,6 +30,7 @@ from hostelry.reconcile.driver import Connect
 from hostelry.reconcile.inference_experiments import InferenceExperiments
 from hostelry.reconcile.instances import Instances
 from hostelry.reconcile.own_writes import OwnWrites
+from hostelry.reconcile.plan.dirty import clear_settled, mark_dirty
 from hostelry.reconcile.plan.endpoint_state import (
     MAX_DRAIN_S,
     EndpointState,
@@ -39,7 +40,6 @@ from hostelry.reconcile.plan.endpoint_state import (
 )
 from hostelry.reconcile.plan.guards import guarding_alarms
 from hostelry.reconcile.plan.plan import DesiredByInstance, desired_by_instance, next_plan_at, plan
-from hostelry.reconcile.plan.settled import without_settled
 from hostelry.reconcile.plan.watched_update import watched_update
 from hostelry.reconcile.queue import WorkQueue
 from hostelry.reconcile.record import (
@@ -101,25 +101,26 @@ def one_pass(
     a verdict was followed: the next pass may have one on other fleets.
     Raises Conflict where a record changed meanwhile: the caller retries from the new state.
     """
-    loaded = load(state, key, facts, last)
-    names = guarding_alarms(loaded.state)
+    loaded = load(state, key, facts)
+    before = mark_dirty(loaded.state, last)
+    names = guarding_alarms(before)
     if names:
         context = replace(
             context,
             alarms=load_alarms(state, key.scope, names),
             alarm_view_s=alarm_view_s(state, key.scope, names),
         )
-    update = watched_update(loaded.state.endpoint)
+    update = watched_update(before.endpoint)
     if update is not None:
         context = replace(context, verdict=verdict_of(update))
-    after = plan(loaded.state, context)
+    after = plan(before, context)
     verdict = context.verdict
     text = None if verdict is None or verdict.since is None else verdict.text
-    updated = with_history(loaded.state.endpoint, after.endpoint, context.now, text)
+    updated = with_history(before.endpoint, after.endpoint, context.now, text)
     if updated is not None:
-        after = after.with_endpoint(updated)
-    write(state, loaded, writes(loaded.state, after), own if verdict is None else None)
-    return without_settled(after, context)
+        after = after.replace_endpoint(updated)
+    write(state, loaded, writes(before, after), own if verdict is None else None)
+    return clear_settled(after, context)
 
 
 class Reconciler:

@@ -4,8 +4,7 @@ A crash after any write leaves a state that still serves and can be planned from
 new and observed records, statuses, records that are leaving, settled components, removals.
 """
 
-import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +19,16 @@ from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.scope import Scope
 from hostelry.domain.transform_job import is_hidden
 from hostelry.reconcile.own_writes import OwnWrites
-from hostelry.reconcile.plan.endpoint_state import EndpointState, GroupKey, InstanceFacts
+from hostelry.reconcile.plan.endpoint_state import (
+    ComponentSet,
+    CopySet,
+    EndpointState,
+    GroupKey,
+    InstanceFacts,
+    InstanceSet,
+    changed_families,
+)
 from hostelry.reconcile.plan.guards import component_alarms, endpoint_alarms
-from hostelry.reconcile.plan.settled import following
 from hostelry.scaling.decide.composite import children, parse
 from hostelry.store.mirror import NO_RECORDS, RecordGroup
 from hostelry.store.protocol import Change, RecordWrite
@@ -60,17 +66,13 @@ def load(
     state: State,
     key: GroupKey,
     facts: Mapping[str, InstanceFacts],
-    last: EndpointState | None = None,
 ) -> LoadedEndpoint:
-    """The recorded state of the endpoint named by `key`, and of everything on it.
-
-    `last` is what its last pass left: what is settled since then need not be looked at.
-    """
+    """The recorded state of the endpoint named by `key`, and of everything on it."""
     name = endpoint_address(key.scope, key.endpoint_name)
     groups = groups_named(_kinds(state), name)
     endpoint = groups["endpoint"].values.get(key.endpoint_name)
     known = {it: facts[it] for it in groups["instance"].values if it in facts}
-    loaded = following(_state_of(endpoint, groups, known), last)
+    loaded = _state_of(endpoint, groups, known)
     versions = {kind: it.versions for kind, it in groups.items()}
     return LoadedEndpoint(key=key, state=loaded, versions=versions)
 
@@ -137,15 +139,15 @@ def _state_of(
     facts: Mapping[str, InstanceFacts],
 ) -> EndpointState:
     components, copies = groups["component"], groups["copy"]
-    state = EndpointState(
+    families: Mapping[Any, Mapping[str, InferenceComponent]] = components.parts
+    by_component: Mapping[Any, Mapping[str, Copy]] = copies.parts
+    return EndpointState(
         endpoint=endpoint,
-        components=components.values,
-        instances=groups["instance"].values,
-        copies=copies.values,
+        component_set=ComponentSet(components.values, families),
+        instance_set=InstanceSet(groups["instance"].values),
+        copy_set=CopySet(copies.values, by_component),
         facts=facts,
     )
-    state.know(families=components.parts, copy_parts=copies.parts)
-    return state
 
 
 def _by_name(state: EndpointState) -> tuple[str, str, str]:
@@ -200,28 +202,19 @@ def writes(before: EndpointState, after: EndpointState) -> list[Write]:
     found = [*_endpoint_write(before, after)]
     if before.instances is not after.instances:
         found += _differences("instance", before.instances, after.instances)
-    if after.known_unsettled is None:
-        found += _differences("component", before.components, after.components)
-        found += _differences("copy", before.copies, after.copies)
-    else:
-        names = before.unsettled | after.unsettled
-        for kind, parts_of in PARTS_OF_KIND.items():
-            old, new = (_joined(parts_of(it), names) for it in (before, after))
-            found += _differences(kind, old, new)
+    names = changed_families(before, after)
+    components = (_records_in(it.families, names) for it in (before, after))
+    found += _differences("component", *components)
+    copies = (_records_in(it.copy_set.by_component, names) for it in (before, after))
+    found += _differences("copy", *copies)
     return sorted(found, key=lambda it: (it.rank, RANK_OF_REMOVAL.index(it.kind), it.name))
 
 
-PARTS_OF_KIND: Mapping[str, Callable[[EndpointState], Mapping[Any, Mapping[str, Any]]]] = {
-    "component": operator.attrgetter("families"),
-    "copy": operator.attrgetter("copy_parts"),
-}
-
-
-def _joined(
-    parts: Mapping[Any, Mapping[str, Any]], names: Iterable[str | None]
+def _records_in(
+    families: Mapping[Any, Mapping[str, Any]], names: Iterable[str | None]
 ) -> Mapping[str, Any]:
-    """The values of these parts, by name."""
-    return {name: value for part in names for name, value in parts.get(part, {}).items()}
+    """The records of these families by name; one may have moved from one family to another."""
+    return {key: value for name in names for key, value in families.get(name, {}).items()}
 
 
 RANK_OF_REMOVAL = ("copy", "instance", "component", "endpoint")

@@ -7,7 +7,7 @@ from tests.unit.reconcile.samples import SCOPE, adapter, adapter_spec, component
 
 from hostelry.domain.component import InferenceComponent
 from hostelry.domain.copy import Copy, CopyPhase, CopySpec, CopyStatus
-from hostelry.reconcile.plan.endpoint_state import EndpointState
+from hostelry.reconcile.plan.endpoint_state import build_state
 
 BASES = ("base", "other", "third")
 
@@ -43,31 +43,29 @@ def some_component(source: random.Random) -> InferenceComponent:
 
 def test_parts_follow_the_values_and_others_stay_the_same_objects() -> None:
     source = random.Random(7)
-    state = EndpointState(endpoint=None)
+    state = build_state(None)
     for _ in range(400):
         before = state
         one = some_component(source)
         its_copy = copy_of(source.choice("xyz"), source.choice((*BASES, None)), source.random())
         if source.random() < 0.2:
-            state = state.without_copies([its_copy.spec.id])
+            state = state.remove_copies([its_copy.spec.id])
         else:
-            state = state.with_components([one]).with_copies([its_copy])
-        afresh = EndpointState(
-            endpoint=None, components=dict(sorted(state.components.items())), copies=state.copies
-        )
+            state = state.replace_components([one]).add_copies([its_copy])
+        afresh = build_state(None, state.components, copies=state.copies)
         for name, family in state.families.items():
             assert list(family.items()) == list(afresh.families[name].items())
             unchanged = before.families.get(name) == family
             assert (before.families.get(name) is family) == unchanged
             adapters = [it for it in family.values() if it.adapter is not None]
             assert list(state.adapters_of(name)) == adapters
-        for part, copies in state.copy_parts.items():
-            assert copies == afresh.copy_parts[part]
+        for part, copies in state.copy_set.by_component.items():
+            assert copies == afresh.copy_set.by_component[part]
             assert sorted(copies.values(), key=lambda it: (it.created_at, it.spec.id)) == list(
                 state.copies_of(part)
             )
-            assert (before.copy_parts.get(part) is copies) == (
-                before.copy_parts.get(part) == copies
+            assert (before.copy_set.by_component.get(part) is copies) == (
+                before.copy_set.by_component.get(part) == copies
             )
-        assert state.copy_parts.keys() == afresh.copy_parts.keys()
+        assert state.copy_set.by_component.keys() == afresh.copy_set.by_component.keys()
         assert state.families.keys() == afresh.families.keys()

@@ -18,7 +18,7 @@ def test_an_endpoint_whose_copies_are_not_ready_serves_nothing() -> None:
     (state,) = load_all(town.state)
     (copy,) = state.copies.values()
     lost = replace(copy, status=replace(copy.status, phase=CopyPhase.UNHEALTHY))
-    (shown,) = overview([state.with_copies([lost])], {})
+    (shown,) = overview([state.add_copies([lost])], {})
     assert shown["serving"]["trouble"] == "serves nothing: 0 of 1 copy ready"
     town.close()
 

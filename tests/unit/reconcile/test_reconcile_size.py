@@ -17,7 +17,12 @@ from tests.unit.reconcile.samples import (
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.copy import CopyPhase
 from hostelry.fleet.protocol import Observation
-from hostelry.reconcile.plan.endpoint_state import EndpointState, InstanceFacts, PlanContext
+from hostelry.reconcile.plan.endpoint_state import (
+    EndpointState,
+    InstanceFacts,
+    PlanContext,
+    build_state,
+)
 from hostelry.reconcile.plan.plan import desired_by_instance, next_plan_at, plan
 
 NUM_COMPONENTS, COPIES_EACH, NUM_INSTANCES = 50, 20, 100
@@ -43,9 +48,8 @@ def town_hall() -> EndpointState:
         )
         for number in range(NUM_COMPONENTS)
     ]
-    return EndpointState(
-        endpoint=endpoint(deployment(variant(count=NUM_INSTANCES))),
-        components={it.name: it for it in components},
+    return build_state(
+        endpoint(deployment(variant(count=NUM_INSTANCES))), {it.name: it for it in components}
     )
 
 

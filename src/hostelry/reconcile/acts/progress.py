@@ -19,7 +19,8 @@ COMES_UP = "its replacement comes up"
 
 def restart_progress(state: EndpointState, copy: Copy) -> dict[str, Any] | None:
     """The restart that was asked for a copy: who replaces it, or why it serves on; None: none."""
-    restart = state.restarts.get(copy.spec.id)
+    restarts = () if state.endpoint is None else state.endpoint.restarts
+    restart = next((it for it in restarts if it.copy_id == copy.spec.id), None)
     if restart is None:
         return None
     new = _replacement(state, restart, copy) if restart.is_under_way else None

@@ -11,6 +11,7 @@ InService            a ready copy refuses it                      stays, with a 
 Deleting             no copy reports it, or FORGET_S passed       removed
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from hostelry.domain.component import AdapterSpec, ComponentStatus, InferenceComponent
@@ -25,14 +26,23 @@ from hostelry.reconcile.plan.status_end import failed, in_service
 FORGET_S = 10.0
 
 
-def is_at_rest(state: EndpointState, component: InferenceComponent) -> bool:
-    """Whether a component is an adapter in service of which nothing is to be decided."""
-    return (
-        component.status is ComponentStatus.IN_SERVICE
-        and component.adapter is not None
-        and component.previous_adapter is None
-        and not state.refused_adapters(component.adapter.base_name)
-    )
+def changing_adapters(state: EndpointState, base_name: str) -> list[InferenceComponent]:
+    """The adapters on a base that are not simply in service, or that one of its copies refuses."""
+    refused = {
+        adapter.id
+        for copy in state.copies_of(base_name)
+        for adapter in copy.status.adapters
+        if adapter.phase is AdapterPhase.FAILED
+    }
+    return [it for it in state.adapters_of(base_name) if not _is_at_rest(it, refused)]
+
+
+def _is_at_rest(component: InferenceComponent, refused: Collection[str]) -> bool:
+    if component.status is not ComponentStatus.IN_SERVICE or component.adapter is None:
+        return False
+    if component.previous_adapter is not None:
+        return False
+    return not refused or adapter_id(component.name, component.adapter) not in refused
 
 
 def plan_adapter(
@@ -111,8 +121,6 @@ def _refusal(
 ) -> str | None:
     """The reason of the first copy that refuses the adapter; None if none does."""
     registered_id = adapter_id(component.name, adapter)
-    if registered_id not in state.refused_adapters(adapter.base_name):
-        return None
     for copy in _ready_copies(state, component, adapter.base_name):
         status = _status_on(copy, registered_id)
         if status.phase is AdapterPhase.FAILED:

@@ -48,11 +48,12 @@ Missing = tuple[DesiredCopies, CopyRequest]  # one copy to place, and what it is
 
 def plan_component_copies(state: EndpointState, context: PlanContext) -> EndpointState:
     """The state with the desired copies of all base components, as far as they fit."""
-    bases = [it for it in state.unsettled_components() if it.spec is not None]
+    bases = [it for it in state.dirty_components() if it.spec is not None]
     for base in bases:
         if base.status not in LIVE_COMPONENT:
             leaving = [drained(it, context, DELETE_DRAIN_S) for it in state.copies_of(base.name)]
-            state = state.with_copies(leaving).with_component(replace(base, placement_note=None))
+            state = state.add_copies(leaving)
+            state = state.replace_components([replace(base, placement_note=None)])
     for deployment, variant in state.variants():
         state = _on_variant(state, deployment, variant, context)
     return state
@@ -66,12 +67,12 @@ def _on_variant(
         return state
     hosts = state.hosts(deployment.generation, variant.variant.name)
     failed = [copy for it in components for copy in state.copies_on(hosts, it.name)]
-    state = state.with_copies(without_failed(failed, context.now))
+    state = state.add_copies(without_failed(failed, context.now))
     types = instance_types(variant.variant, hosts)
     missing: list[Missing] = []
     for component in components:
         desired = desired_copies_of(state, component, deployment, context)
-        after = state.with_copies(_leaving(desired, context))
+        after = state.add_copies(_leaving(desired, context))
         if after is not state:
             state = after
             desired = desired_copies_of(state, component, deployment, context)
@@ -99,7 +100,7 @@ def _counted_again(
 
 def _living(state: EndpointState, variant: EndpointVariant) -> list[InferenceComponent]:
     """The base components on a variant that may need other copies, the oldest first."""
-    bases = [it for it in state.unsettled_components() if it.spec is not None]
+    bases = [it for it in state.dirty_components() if it.spec is not None]
     living = [it for it in bases if it.status in LIVE_COMPONENT]
     mine = [it for it in living if it.variant_name == variant.variant.name]
     return sorted(mine, key=operator.attrgetter("created_at", "name"))
@@ -126,7 +127,7 @@ def _placed(
             found.append(component_copy(state, desired, outcome, context))
         else:
             unplaced.append(Unplaced(desired=desired, request=request, why=outcome))
-    return state.with_copies(found), unplaced
+    return state.add_copies(found), unplaced
 
 
 def _placed_elsewhere(
@@ -148,7 +149,7 @@ def _placed_elsewhere(
         if len(elsewhere) < len(hosts):
             packing = place([request], hosts_of(elsewhere), held_on(state, elsewhere))
             found = [component_copy(state, desired, it, context) for it in packing.placed]
-            state = state.with_copies(found)
+            state = state.add_copies(found)
         if not found:
             left.append((desired, request))
     return state, left
@@ -187,4 +188,4 @@ def _with_notes(
         note = placement_note(reasons.get(now.name), state.copies_on(hosts, now.name))
         if now.status is not ComponentStatus.DELETING and now.placement_note != note:
             noted.append(replace(now, placement_note=note))
-    return state.with_components(noted)
+    return state.replace_components(noted)

@@ -14,6 +14,7 @@ Deleting                     no copy is left                        removed
 Deleting                     deadline passed                        Failed
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hostelry.domain.component import ComponentStatus, InferenceComponent, Rollout
@@ -85,10 +86,10 @@ def host_failure(state: EndpointState, component: InferenceComponent) -> str | N
     return None
 
 
-def active_hosts(state: EndpointState, component: InferenceComponent) -> list[Instance]:
+def active_hosts(state: EndpointState, component: InferenceComponent) -> Sequence[Instance]:
     """Instances of the active deployment, which serve the component's requests."""
     if state.endpoint is None:
-        return []
+        return ()
     return state.hosts(state.endpoint.active.generation, component.variant_name)
 
 

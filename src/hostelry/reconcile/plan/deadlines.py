@@ -12,9 +12,9 @@ from hostelry.reconcile.plan.endpoint_state import EndpointState
 def with_deadlines(state: EndpointState, now: float) -> EndpointState:
     """The state in which exactly the statuses that are not final have a deadline."""
     if state.endpoint is not None:
-        state = state.with_endpoint(_endpoint(state.endpoint, now))
-    changing = [it for it in state.unsettled_components() if not _is_at_rest(it)]
-    return state.with_components(_component(it, now) for it in changing)
+        state = state.replace_endpoint(_endpoint(state.endpoint, now))
+    changing = [it for it in state.dirty_components() if not _is_at_rest(it)]
+    return state.replace_components(_component(it, now) for it in changing)
 
 
 def is_overdue(record: Endpoint | InferenceComponent, now: float) -> bool:

@@ -190,7 +190,7 @@ def deployment_failure(state: EndpointState, deployment: Deployment) -> str | No
 
 def _launch_failure(state: EndpointState, hosts: Sequence[Instance]) -> str | None:
     for host in hosts:
-        facts = state.facts_of(host.id)
+        facts = state.get_facts(host.id)
         if facts.terminal and host.state is InstanceState.LAUNCHING:
             return f"Instance {host.id} ({host.instance_type}) could not start: {facts.problem}"
     return None
@@ -228,7 +228,7 @@ def _num_copies(variant: EndpointVariant) -> int:
 
 
 def _move_missing(
-    state: EndpointState, component: InferenceComponent, hosts: list[Instance]
+    state: EndpointState, component: InferenceComponent, hosts: Sequence[Instance]
 ) -> str:
     copies = state.copies_on(hosts, component.name)
     missing = what_is_missing(component.desired_copies, copies)
@@ -239,5 +239,5 @@ def _move_missing(
 
 
 def _launch_problem(state: EndpointState, instance: Instance) -> str:
-    problem = state.facts_of(instance.id).problem or "its agent has not answered yet"
+    problem = state.get_facts(instance.id).problem or "its agent has not answered yet"
     return f"{instance.id}: {problem}"

@@ -67,14 +67,17 @@ def desired_copies_of(
     """The desired copies of a base component on the deployment."""
     spec = next_spec(component)
     hosts = state.hosts(deployment.generation, component.variant_name)
-    lost = state.lost_among(hosts, context.now)
+    copies = state.copies_on(hosts, component.name)
+    hosts_of_copies = {it.instance_id for it in copies}
+    lost = {it for it in hosts_of_copies if not state.is_able(it, context.now)}
+    restarting = state.restarting
     current: list[Copy] = []
     others: list[Copy] = []
-    for copy in state.copies_on(hosts, component.name):
+    for copy in copies:
         if is_moving(state, copy):
             continue
         is_current = copy.generation == spec.generation and copy.instance_id not in lost
-        is_current = is_current and copy.spec.id not in state.restarting
+        is_current = is_current and copy.spec.id not in restarting
         (current if is_current else others).append(copy)
     ready = sum(1 for it in current if is_routable(it))
     count, keep = component.desired_copies, component.desired_copies - ready

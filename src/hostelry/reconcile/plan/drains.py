@@ -29,9 +29,9 @@ ANSWERING = frozenset({CopyPhase.READY, CopyPhase.UNHEALTHY, CopyPhase.PROVING})
 def plan_drains(state: EndpointState, context: PlanContext) -> EndpointState:
     """The state in which copies that have drained are stopped."""
     now = context.now
-    leaving = [_begun(it, now) for it in state.unsettled_copies() if it.draining]
+    leaving = [_begun(it, now) for it in state.dirty_copies() if it.draining]
     busy = {_together(it) for it in leaving if _is_kept(it, now) and not _is_drained(it, now)}
-    return state.with_copies(it if _together(it) in busy else stopped(it, now) for it in leaving)
+    return state.add_copies(it if _together(it) in busy else stopped(it, now) for it in leaving)
 
 
 def _together(copy: Copy) -> tuple[str, str]:

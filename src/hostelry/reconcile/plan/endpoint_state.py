@@ -5,24 +5,22 @@ difference.
 """
 
 import operator
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from hostelry.base.parts import changed_names, parts_of, parts_with_changes
+from hostelry.base.parts import changed_names, parts_with_changes, with_changes
 from hostelry.comparison.fleet_verdict import StepVerdict
 from hostelry.domain.alarm import AlarmState
 from hostelry.domain.component import ComponentStatus, InferenceComponent, family_name
-from hostelry.domain.copy import AdapterPhase, Copy, CopyPhase, Instance, InstanceState
-from hostelry.domain.copy_restart import CopyRestart
+from hostelry.domain.copy import Copy, CopyPhase, Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
 from hostelry.domain.scope import ZONE_LETTERS, Scope
 from hostelry.domain.shape import Shape
 from hostelry.fleet.protocol import Observation
 
-T = TypeVar("T")
-K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 DRAIN_S = 2.0
 MAX_DRAIN_S = 490.0  # the longest that a stream may take, and a little
@@ -106,59 +104,174 @@ class PlanContext:
         return since + wait_s / self.pace
 
 
-@dataclass(frozen=True, kw_only=True)  # no slots: cached properties need a __dict__
-class EndpointState:
-    """An endpoint (None once deleted), its components by name, instances and copies by id.
+@dataclass(frozen=True)
+class ComponentSet:
+    """The components of an endpoint by name, and by family.
 
-    What is found from these is found once, and kept where that did not change (`FOUND_FROM`).
+    A family is the same object for as long as none of its components changes.
+    """
+
+    by_name: Mapping[str, InferenceComponent]
+    families: Mapping[str, Mapping[str, InferenceComponent]] = field(compare=False)
+
+    def change(self, changes: Mapping[str, InferenceComponent | None]) -> "ComponentSet":
+        """Return the set with components added or replaced by name, or removed (None)."""
+        families = parts_with_changes(self.families, self.by_name, changes, family_name)
+        return ComponentSet(with_changes(self.by_name, changes), families)
+
+
+@dataclass(frozen=True)
+class CopySet:
+    """The copies of an endpoint by id, by component (None: the model's), and by instance.
+
+    The copies of a component are the same object for as long as none of them changes.
+    """
+
+    by_id: Mapping[str, Copy]
+    by_component: Mapping[str | None, Mapping[str, Copy]] = field(compare=False)
+
+    def change(self, changes: Mapping[str, Copy | None]) -> "CopySet":
+        """Return the set with copies added or replaced by id, or removed (None)."""
+        by_component = parts_with_changes(
+            self.by_component, self.by_id, changes, operator.attrgetter("component_name")
+        )
+        return CopySet(with_changes(self.by_id, changes), by_component)
+
+    @cached_property
+    def by_instance(self) -> Mapping[str, Mapping[str, Copy]]:
+        """The copies by id, by the id of their instance."""
+        found: dict[str, dict[str, Copy]] = {}
+        for name, copy in self.by_id.items():
+            found.setdefault(copy.instance_id, {})[name] = copy
+        return found
+
+
+@dataclass(frozen=True)
+class InstanceSet:
+    """The instances of an endpoint by id, and by variant."""
+
+    by_id: Mapping[str, Instance]
+
+    @cached_property
+    def by_variant(self) -> Mapping[tuple[int, str], Sequence[Instance]]:
+        """The instances that are not terminating, oldest first, by generation and variant."""
+        found: dict[tuple[int, str], list[Instance]] = {}
+        for host in sorted(self.by_id.values(), key=operator.attrgetter("created_at", "id")):
+            if host.state is not InstanceState.TERMINATING:
+                found.setdefault((host.generation, host.variant_name), []).append(host)
+        return found
+
+
+NO_COMPONENTS = ComponentSet({}, {})
+NO_COPIES = CopySet({}, {})
+NO_INSTANCES = InstanceSet({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointState:
+    """An endpoint (None once it is deleted) and every record on it.
+
+    A family is a base component, its adapters and their copies. `dirty` names the families that a
+    plan must look at by their bases (None among them: the copies of the model), `news` the
+    instances whose reports it must read. None stands for all of them: see `dirty_families`.
     """
 
     endpoint: Endpoint | None
-    components: Mapping[str, InferenceComponent] = field(default_factory=dict)
-    instances: Mapping[str, Instance] = field(default_factory=dict)
-    copies: Mapping[str, Copy] = field(default_factory=dict)
+    component_set: ComponentSet = NO_COMPONENTS
+    instance_set: InstanceSet = NO_INSTANCES
+    copy_set: CopySet = NO_COPIES
     facts: Mapping[str, InstanceFacts] = field(default_factory=dict)
+    dirty: frozenset[str | None] | None = field(default=None, compare=False)
+    news: frozenset[str] | None = field(default=None, compare=False)
 
-    def with_endpoint(self, endpoint: Endpoint) -> "EndpointState":
-        """This state with `endpoint`; itself where that changes nothing."""
-        return self if self.endpoint == endpoint else self._with(endpoint=endpoint)
+    @property
+    def components(self) -> Mapping[str, InferenceComponent]:
+        """The components by name."""
+        return self.component_set.by_name
 
-    def with_copies(self, copies: Iterable[Copy]) -> "EndpointState":
-        """This state with `copies` added or replaced; itself where that changes nothing."""
-        changed = _differing(self.copies, ((it.spec.id, it) for it in copies))
-        return self._with_changed("copies", changed) if changed else self
+    @property
+    def instances(self) -> Mapping[str, Instance]:
+        """The instances by id."""
+        return self.instance_set.by_id
 
-    def without_copies(self, copy_ids: Iterable[str]) -> "EndpointState":
-        """This state without these copies; itself where it has none of them."""
-        gone = {it: None for it in copy_ids if it in self.copies}
-        return self._with_changed("copies", gone) if gone else self
+    @property
+    def copies(self) -> Mapping[str, Copy]:
+        """The copies by id."""
+        return self.copy_set.by_id
 
-    def with_instances(self, instances: Iterable[Instance]) -> "EndpointState":
-        """This state with `instances` added or replaced; itself where that changes nothing."""
-        changed = _differing(self.instances, ((it.id, it) for it in instances))
-        return self._with(instances={**self.instances, **changed}) if changed else self
+    @property
+    def families(self) -> Mapping[str, Mapping[str, InferenceComponent]]:
+        """The base component and the adapters of each family by name, by the name of the base."""
+        return self.component_set.families
 
-    def with_component(self, component: InferenceComponent) -> "EndpointState":
-        """This state with `component` replaced; itself where that changes nothing."""
-        return self.with_components((component,))
+    def replace_endpoint(self, endpoint: Endpoint | None) -> "EndpointState":
+        """Return this state with `endpoint`, and all families dirty; the same object if equal."""
+        return self if self.endpoint == endpoint else replace(self, endpoint=endpoint, dirty=None)
 
-    def with_components(self, components: Iterable[InferenceComponent]) -> "EndpointState":
-        """This state with `components` replaced; itself where that changes nothing."""
-        changed = _differing(self.components, ((it.name, it) for it in components))
-        return self._with_changed("components", changed) if changed else self
+    def replace_components(self, components: Iterable[InferenceComponent]) -> "EndpointState":
+        """Return this state with `components` replaced; the same object if none differs."""
+        return self.change_components({it.name: it for it in components})
 
-    def with_changed_components(
-        self, changed: Mapping[str, InferenceComponent | None]
+    def change_components(
+        self, changes: Mapping[str, InferenceComponent | None]
     ) -> "EndpointState":
-        """This state with these components; None: without one of that name."""
-        return self._with_changed("components", changed) if changed else self
+        """Return this state with components replaced by name, or removed (None)."""
+        changes = _only_changes(self.components, changes)
+        if not changes:
+            return self
+        touched = (it for name in changes for it in (self.components.get(name), changes[name]))
+        return replace(
+            self,
+            component_set=self.component_set.change(changes),
+            dirty=self._mark_dirty(family_name(it) for it in touched if it is not None),
+        )
 
-    def with_live_components(self, components: Mapping[str, InferenceComponent]) -> "EndpointState":
-        """This state with other components, which the caller may still change."""
-        return self._with(components=components)
+    def add_copies(self, copies: Iterable[Copy]) -> "EndpointState":
+        """Return this state with `copies` added or replaced; the same object if none differs."""
+        return self._change_copies({it.spec.id: it for it in copies})
 
-    def facts_of(self, instance_id: str) -> InstanceFacts:
-        """Facts about an instance; none for one that is new to this process."""
+    def remove_copies(self, copy_ids: Iterable[str]) -> "EndpointState":
+        """Return this state without these copies; the same object if it has none of them."""
+        return self._change_copies(dict.fromkeys(copy_ids))
+
+    def add_instances(self, instances: Iterable[Instance]) -> "EndpointState":
+        """Return this state with `instances` added or replaced, and all families dirty.
+
+        The same object if no instance differs.
+        """
+        changes = _only_changes(self.instances, {it.id: it for it in instances})
+        if not changes:
+            return self
+        after = InstanceSet(with_changes(self.instances, changes))
+        return replace(self, instance_set=after, dirty=None)
+
+    def remove_instances(self, instance_ids: Iterable[str]) -> "EndpointState":
+        """Return this state without these instances, and all families dirty.
+
+        The same object if it has none of them.
+        """
+        changes = _only_changes(self.instances, dict.fromkeys(instance_ids))
+        if not changes:
+            return self
+        after = InstanceSet(with_changes(self.instances, changes))
+        return replace(self, instance_set=after, dirty=None)
+
+    def _change_copies(self, changes: Mapping[str, Copy | None]) -> "EndpointState":
+        changes = _only_changes(self.copies, changes)
+        if not changes:
+            return self
+        touched = (it for name in changes for it in (self.copies.get(name), changes[name]))
+        return replace(
+            self,
+            copy_set=self.copy_set.change(changes),
+            dirty=self._mark_dirty(it.component_name for it in touched if it is not None),
+        )
+
+    def _mark_dirty(self, names: Iterable[str | None]) -> frozenset[str | None] | None:
+        return None if self.dirty is None else self.dirty.union(names)
+
+    def get_facts(self, instance_id: str) -> InstanceFacts:
+        """Return the facts about an instance; NOTHING_KNOWN if this process has seen none."""
         return self.facts.get(instance_id, NOTHING_KNOWN)
 
     def deployments(self) -> tuple[Deployment, ...]:
@@ -172,37 +285,49 @@ class EndpointState:
         """The variants of all `deployments`, each with its deployment."""
         return [(it, variant) for it in self.deployments() for variant in it.variants]
 
-    def hosts(self, generation: int, variant_name: str) -> list[Instance]:
-        """Instances of a deployment's variant that are not terminating, oldest first.
-
-        The same list each time, not to be changed.
-        """
-        return self._hosts_by_variant.get((generation, variant_name), [])
+    def hosts(self, generation: int, variant_name: str) -> Sequence[Instance]:
+        """Instances of a deployment's variant that are not terminating, oldest first."""
+        return self.instance_set.by_variant.get((generation, variant_name), ())
 
     def able(self, instances: Iterable[Instance], now: float) -> list[Instance]:
-        """Those that new copies may be placed on: reachable, neither leaving nor cordoned."""
+        """The instances that new copies may be placed on: reachable, not leaving, not cordoned."""
         staying = [it for it in self.staying(instances) if not it.leaving]
-        return [it for it in staying if not is_lost(self.facts_of(it.id), now)]
+        return [it for it in staying if not is_lost(self.get_facts(it.id), now)]
+
+    def is_able(self, instance_id: str, now: float) -> bool:
+        """Whether new copies may be placed on an instance."""
+        instance = self.instances.get(instance_id)
+        if instance is None or instance.leaving or self._is_cordoned(instance):
+            return False
+        return not is_lost(self.get_facts(instance_id), now)
 
     def staying(self, instances: Iterable[Instance]) -> list[Instance]:
-        """Those that are not cordoned: neither draining, nor replaced for a copy's restart."""
-        return [it for it in instances if it.id not in self._cordoned]
+        """The instances that are not cordoned: neither draining, nor replaced for a restart."""
+        return [it for it in instances if not self._is_cordoned(it)]
+
+    def _is_cordoned(self, instance: Instance) -> bool:
+        if instance.drain_since is not None:
+            return True
+        endpoint = self.endpoint
+        if endpoint is None or not endpoint.restarts:
+            return False
+        restarts = (it for it in endpoint.restarts if it.is_under_way and it.with_instance)
+        return any(it.instance_id == instance.id for it in restarts)
 
     def copies_of(self, component_name: str | None) -> Sequence[Copy]:
         """All copies of a component (None: of the model), oldest first."""
-        copies = self.copy_parts.get(component_name)
-        return _oldest_first(copies, self._of_component, component_name)
+        return _oldest_first(self.copy_set.by_component.get(component_name))
 
     def copies_at(self, instance_id: str) -> Sequence[Copy]:
         """All copies recorded on an instance, oldest first."""
-        return _oldest_first(self.instance_parts.get(instance_id), self._at_instance, instance_id)
+        return _oldest_first(self.copy_set.by_instance.get(instance_id))
 
-    def copies_on(self, hosts: Sequence[Instance], component_name: str | None) -> list[Copy]:
+    def copies_on(self, hosts: Iterable[Instance], component_name: str | None) -> list[Copy]:
         """A component's (None: the model's) copies on `hosts` that are not draining."""
         mine = self.copies_of(component_name)
         if not mine:
             return []
-        ids = self._ids_of_hosts.get(id(hosts)) or {host.id for host in hosts}
+        ids = {host.id for host in hosts}
         return [it for it in mine if it.instance_id in ids and not it.draining]
 
     def adapters_of(self, base_name: str) -> Sequence[InferenceComponent]:
@@ -210,234 +335,66 @@ class EndpointState:
         family = self.families.get(base_name, {})
         return [it for it in family.values() if it.adapter is not None]
 
-    def lost_among(self, hosts: Sequence[Instance], now: float) -> frozenset[str]:
-        """The ids of those of `hosts` that no new copy may be placed on."""
-        key = (id(hosts), now)
-        if id(hosts) not in self._ids_of_hosts or key not in self._lost:
-            lost = frozenset({it.id for it in hosts} - {it.id for it in self.able(hosts, now)})
-            if id(hosts) not in self._ids_of_hosts:
-                return lost
-            self._lost[key] = lost
-        return self._lost[key]
+    def dirty_names(self) -> Collection[str | None]:
+        """The names of the families that a plan must look at, in no order."""
+        if self.dirty is not None:
+            return self.dirty
+        return self.families.keys() | self.copy_set.by_component.keys()
 
-    def _with_changed(self, kind: str, changed: Mapping[str, Any]) -> "EndpointState":
-        """This state with values of a kind added or replaced, and its parts; None: without one."""
-        before: Mapping[str, Any] = getattr(self, kind)
-        values = {**before, **changed}
-        for name, value in changed.items():
-            if value is None:
-                del values[name]
-        after = self._with(**{kind: values})
-        for name, part_of in PARTS[kind].items():
-            if name in self.__dict__:
-                parts = parts_with_changes(self.__dict__[name], before, changed, part_of)
-                after.know(**{name: parts})
-        known = after.known_unsettled
-        if known is not None:
-            both = (it for name in changed for it in (before.get(name), changed[name]))
-            touched = {FAMILY_OF[kind](it) for it in both if it is not None}
-            after.know(_unsettled=known | touched)
-        return after
-
-    def know(self, **found: Any) -> None:
-        """Take these values of what is found from this state; it need not be looked for then."""
-        self.__dict__.update(found)
-
-    def _with(self, **changes: Any) -> "EndpointState":
-        """This state with other values; what is found from the others is not looked for again."""
-        after = replace(self, **changes)
-        for name, sources in FOUND_FROM.items():
-            if name in self.__dict__ and not sources & changes.keys():
-                after.__dict__[name] = self.__dict__[name]
-        return after
-
-    def refused_adapters(self, base_name: str) -> frozenset[str]:
-        """The ids of adapters that a copy of a base, also one that drains, reports as FAILED."""
-        if base_name not in self._refused:
-            self._refused[base_name] = frozenset(
-                adapter.id
-                for copy in self.copy_parts.get(base_name, {}).values()
-                for adapter in copy.status.adapters
-                if adapter.phase is AdapterPhase.FAILED
-            )
-        return self._refused[base_name]
-
-    def unsettled_components(self) -> Iterator[InferenceComponent]:
+    def dirty_components(self) -> Iterator[InferenceComponent]:
         """The components of the families that a plan must look at, in no order."""
-        known = self.known_unsettled
-        if known is None:
-            yield from self.components.values()
-        else:
-            for name in known:
-                yield from self.families.get(name or "", {}).values()
+        for name in self.dirty_names():
+            if name is not None:
+                yield from self.families.get(name, {}).values()
 
-    def unsettled_copies(self) -> Iterator[Copy]:
+    def dirty_copies(self) -> Iterator[Copy]:
         """The copies of the families that a plan must look at, in no order."""
-        known = self.known_unsettled
-        if known is None:
-            yield from self.copies.values()
-        else:
-            for name in known:
-                yield from self.copy_parts.get(name, {}).values()
-
-    def unsettled_copies_at(self, hosts: Iterable[Instance]) -> list[Copy]:
-        """Those of them that are recorded on `hosts`, of each the oldest first."""
-        by_instance = _grouped(sorted(self.unsettled_copies(), key=_by_age), instance_of)
-        return [copy for it in hosts for copy in by_instance.get(it.id, ())]
+        for name in self.dirty_names():
+            yield from self.copy_set.by_component.get(name, {}).values()
 
     @property
-    def unsettled(self) -> frozenset[str | None]:
-        """The families that a plan must look at, by their bases' names (None: the model's copies).
-
-        All of them, unless some are known to be settled: see `settled`.
-        """
-        known = self.known_unsettled
-        return frozenset({*self.families, *self.copy_parts}) if known is None else known
-
-    @property
-    def known_unsettled(self) -> frozenset[str | None] | None:
-        """As `unsettled`; None: all of them, as nothing is known."""
-        known: frozenset[str | None] | None = self.__dict__.get("_unsettled")
-        return known
-
-    @cached_property
-    def with_news(self) -> frozenset[str]:
-        """The ids of the instances that a plan must look at the reports of."""
-        return frozenset(self.instances)
-
-    @cached_property
-    def _refused(self) -> dict[str, frozenset[str]]:
-        return {}
-
-    @cached_property
-    def restarts(self) -> Mapping[str, CopyRestart]:
-        """The restarts that a person asked for, by the id of the copy to be replaced."""
-        restarts = () if self.endpoint is None else self.endpoint.restarts
-        return {it.copy_id: it for it in restarts}
-
-    @cached_property
     def restarting(self) -> frozenset[str]:
         """Ids of the copies for which a replacement comes up now."""
-        return frozenset(name for name, it in self.restarts.items() if it.is_under_way)
-
-    @cached_property
-    def _cordoned(self) -> frozenset[str]:
-        restarts = [it for it in self.restarts.values() if it.is_under_way and it.with_instance]
-        replaced = {it.instance_id for it in restarts}
-        draining = {it.id for it in self.instances.values() if it.drain_since is not None}
-        return frozenset(draining | replaced)
-
-    @cached_property
-    def _ids_of_hosts(self) -> Mapping[int, frozenset[str]]:
-        """The ids of the instances in each list that `hosts` returns, by the list's identity."""
-        return {id(it): frozenset(host.id for host in it) for it in self._hosts_by_variant.values()}
-
-    @cached_property
-    def _lost(self) -> dict[tuple[int, float], frozenset[str]]:
-        return {}
-
-    @cached_property
-    def _hosts_by_variant(self) -> Mapping[tuple[int, str], list[Instance]]:
-        hosts = [it for it in self.instances.values() if it.state is not InstanceState.TERMINATING]
-        hosts.sort(key=lambda it: (it.created_at, it.id))
-        return _grouped(hosts, lambda it: (it.generation, it.variant_name))
-
-    @cached_property
-    def families(self) -> Mapping[str, Mapping[str, InferenceComponent]]:
-        """The components by name, in its order, with the adapters on it, by the base's name.
-
-        One is the same object for as long as none of its components changes.
-        """
-        return parts_of(self.components, family_name)
-
-    @cached_property
-    def copy_parts(self) -> Mapping[str | None, Mapping[str, Copy]]:
-        """The copies by id, in its order, by their component's name (None: the model's).
-
-        One is the same object for as long as none of its copies changes.
-        """
-        return parts_of(self.copies, component_of)
-
-    @cached_property
-    def instance_parts(self) -> Mapping[str, Mapping[str, Copy]]:
-        """The copies by id, in its order, by their instance's id; see `copy_parts`."""
-        return parts_of(self.copies, instance_of)
-
-    @cached_property
-    def _of_component(self) -> dict[str | None, Sequence[Copy]]:
-        return {}
-
-    @cached_property
-    def _at_instance(self) -> dict[str, Sequence[Copy]]:
-        return {}
+        restarts = () if self.endpoint is None else self.endpoint.restarts
+        return frozenset(it.copy_id for it in restarts if it.is_under_way)
 
 
-_by_age = operator.attrgetter("created_at", "spec.id")
-component_of: Callable[[Copy], str | None] = operator.attrgetter("component_name")
-instance_of: Callable[[Copy], str] = operator.attrgetter("instance_id")
-
-# The parts of the values of a kind, as cached properties, and the part of a value.
-PARTS: Mapping[str, Mapping[str, Callable[[Any], Any]]] = {
-    "components": {"families": family_name},
-    "copies": {"copy_parts": component_of, "instance_parts": instance_of},
-}
-FAMILY_OF: Mapping[str, Callable[[Any], str | None]] = {
-    "components": family_name,
-    "copies": component_of,
-}
-
-# What each cached property of an EndpointState is found from.
-FOUND_FROM: Mapping[str, frozenset[str]] = {
-    "_unsettled": frozenset({"endpoint", "instances", "facts"}),
-    "_refused": frozenset({"copies"}),
-    "restarts": frozenset({"endpoint"}),
-    "restarting": frozenset({"endpoint"}),
-    "_cordoned": frozenset({"endpoint", "instances"}),
-    "_ids_of_hosts": frozenset({"instances"}),
-    "_lost": frozenset({"endpoint", "instances", "facts"}),
-    "_hosts_by_variant": frozenset({"instances"}),
-    "copy_parts": frozenset({"copies"}),
-    "instance_parts": frozenset({"copies"}),
-    "_of_component": frozenset({"copies"}),
-    "_at_instance": frozenset({"copies"}),
-    "families": frozenset({"components"}),
-}
+def build_state(
+    endpoint: Endpoint | None,
+    components: Mapping[str, InferenceComponent] | None = None,
+    instances: Mapping[str, Instance] | None = None,
+    copies: Mapping[str, Copy] | None = None,
+) -> EndpointState:
+    """Build a state from records by name or id, in the order of their names."""
+    return EndpointState(
+        endpoint=endpoint,
+        component_set=NO_COMPONENTS.change(components or {}),
+        instance_set=InstanceSet(instances or {}),
+        copy_set=NO_COPIES.change(copies or {}),
+    )
 
 
-def _differing(known: Mapping[str, T], values: Iterable[tuple[str, T]]) -> dict[str, T]:
-    """Those of `values` that are not what is known under their name."""
-    found: dict[str, T] = {}
-    for name, value in values:
-        before = known.get(name)
-        if before is not value and before != value:
-            found[name] = value
-    return found
+def changed_families(before: EndpointState, after: EndpointState) -> set[str | None]:
+    """The names of the families in which any component or copy is another object."""
+    with_copies = changed_names(before.copy_set.by_component, after.copy_set.by_component)
+    return {*changed_names(before.families, after.families), *with_copies}
 
 
-def _oldest_first(
-    copies: Mapping[str, Copy] | None, known: dict[K, Sequence[Copy]], name: K
-) -> Sequence[Copy]:
-    """The copies in order, once for each name."""
+def _only_changes(known: Mapping[str, V], changes: Mapping[str, V | None]) -> dict[str, V | None]:
+    """The changes that make a difference to what is known."""
+    return {
+        name: value
+        for name, value in changes.items()
+        if known.get(name) is not value and known.get(name) != value
+    }
+
+
+def _oldest_first(copies: Mapping[str, Copy] | None) -> Sequence[Copy]:
     if not copies:
         return ()
     if len(copies) == 1:
         return tuple(copies.values())
-    if name not in known:
-        known[name] = sorted(copies.values(), key=_by_age)
-    return known[name]
-
-
-def _grouped(values: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-    groups: dict[K, list[T]] = {}
-    for value in values:
-        groups.setdefault(key(value), []).append(value)
-    return groups
-
-
-def changed_families(before: EndpointState, after: EndpointState) -> set[str]:
-    """The names of the bases of which, or of whose adapters or copies, there are other objects."""
-    copied = changed_names(before.copy_parts, after.copy_parts)
-    return changed_names(before.families, after.families) | {it for it in copied if it is not None}
+    return sorted(copies.values(), key=operator.attrgetter("created_at"))  # then by their ids
 
 
 def is_routable(copy: Copy) -> bool:

@@ -41,7 +41,7 @@ def plan_endpoint(state: EndpointState, context: PlanContext) -> EndpointState:
         after = updated(state, endpoint, context)
     elif endpoint.status is EndpointStatus.DELETING:
         after = _deleted(state, endpoint, context)
-    return state if after is endpoint else replace(state, endpoint=after)
+    return state if after is endpoint else state.replace_endpoint(after)
 
 
 def reuse_instances(state: EndpointState) -> EndpointState:
@@ -61,7 +61,7 @@ def reuse_instances(state: EndpointState) -> EndpointState:
         return state
     variants = tuple(_not_fewer(it, active) for it in pending.variants)
     after = replace(pending, generation=active.generation, variants=variants)
-    return replace(state, endpoint=replace(endpoint, active=after, pending=None))
+    return state.replace_endpoint(replace(endpoint, active=after, pending=None))
 
 
 def _not_fewer(variant: EndpointVariant, active: Deployment) -> EndpointVariant:

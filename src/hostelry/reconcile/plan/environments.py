@@ -62,8 +62,8 @@ def _counted(
     hosts = state.hosts(deployment.generation, variant.variant.name)
     assert variant.serverless is not None, "only serverless variants have environments"
     shape = variant.serverless.shape  # it follows MaxConcurrency, which is changed in place
-    state = state.with_instances(replace(it, shape=shape) for it in hosts)
-    state = state.with_copies(without_failed(state.copies_on(hosts, None), context.now))
+    state = state.add_instances(replace(it, shape=shape) for it in hosts)
+    state = state.add_copies(without_failed(state.copies_on(hosts, None), context.now))
     able = state.able(hosts, context.now)
     present = state.copies_on(hosts, None)
     staying = {it.id for it in state.staying(hosts)}
@@ -80,13 +80,13 @@ def _counted(
         *_surplus(replaced, variant.environments - num_ready, variant),
         *_surplus(in_the_way, len(in_the_way) - (missing - room), variant),
     ]
-    state = state.with_copies(drained(it, context) for it in surplus)
+    state = state.add_copies(drained(it, context) for it in surplus)
     if variant.model is None or not able:
         return state
     spec = model_spec(variant, variant.model.containers[0])
     for _ in range(min(missing, room) if _is_restarting(state, able) else missing):
         host = _least_used(state, able)
-        state = state.with_copies([new_copy(host, None, host.generation, spec, context)])
+        state = state.add_copies([new_copy(host, None, host.generation, spec, context)])
     return state
 
 

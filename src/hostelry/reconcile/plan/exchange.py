@@ -36,7 +36,7 @@ def without_what_will_fit(
             continue
         in_the_way = _fewest_in_the_way(state, able, missing)
         if in_the_way and _may_stop(missing.desired, in_the_way):
-            state = state.with_copies(drained(copy, context) for copy in in_the_way)
+            state = state.add_copies(drained(copy, context) for copy in in_the_way)
             busy.add(name)
         else:
             left.append(missing)

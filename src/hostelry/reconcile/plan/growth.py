@@ -52,10 +52,10 @@ def grown(
         return state, refused
     for needed in growth.instances:
         new = new_instance(state, deployment, variant, needed.instance_type, context)
-        state = state.with_instances([new])
+        state = state.add_instances([new])
     count = max(count, len(hosts)) + len(growth.instances)
     more = replace(variant, desired_instance_count=count)
-    return replace(state, endpoint=rescaled(endpoint, deployment, more, context)), refused
+    return state.replace_endpoint(rescaled(endpoint, deployment, more, context)), refused
 
 
 def managed_scaling(variant: Variant) -> ManagedInstanceScaling | None:

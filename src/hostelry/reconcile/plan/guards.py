@@ -29,7 +29,7 @@ LEAST_STEP_S = 5.0  # of a step that a verdict ends
 def guarding_alarms(state: EndpointState) -> frozenset[str]:
     """Names of the alarms that guard an update under way on the endpoint."""
     names = set() if state.endpoint is None else set(endpoint_alarms(state.endpoint))
-    for component in state.unsettled_components():
+    for component in state.dirty_components():
         names.update(component_alarms(component))
     return frozenset(names)
 

@@ -68,14 +68,14 @@ def retired(
     ids = {it.id for it in instances if it.state is not InstanceState.TERMINATING}
     leaving = [replace(state.instances[it], state=InstanceState.TERMINATING) for it in sorted(ids)]
     copies = [drained(it, context) for name in sorted(ids) for it in state.copies_at(name)]
-    return state.with_instances(leaving).with_copies(copies)
+    return state.add_instances(leaving).add_copies(copies)
 
 
 def _without_broken(state: EndpointState, context: PlanContext) -> EndpointState:
     """The state with instances retired that cannot start again, so that others replace them."""
     if state.endpoint is None or state.endpoint.status is EndpointStatus.CREATING:
         return state
-    known = [(it, state.facts_of(it.id)) for it in state.instances.values()]
+    known = [(it, state.get_facts(it.id)) for it in state.instances.values()]
     broken = [it for it, facts in known if is_beyond_repair(facts, context.now)]
     return retired(state, broken, context)
 
@@ -97,7 +97,7 @@ def _without_undesired(state: EndpointState, context: PlanContext) -> EndpointSt
     state = retired(state, others, context)
     if state.deployments():
         return state
-    return state.with_copies([stopped(it, context.now) for it in state.copies.values()])
+    return state.add_copies([stopped(it, context.now) for it in state.copies.values()])
 
 
 def _counted(
@@ -108,7 +108,7 @@ def _counted(
     missing = variant.desired_instance_count - len(hosts)
     for _ in range(missing):
         new = new_instance(state, deployment, variant, next_type(variant, context), context)
-        state = state.with_instances([new])
+        state = state.add_instances([new])
     surplus: list[Instance] = []
     if missing < 0:
         least_used_first = sorted(hosts, key=lambda it: (not it.leaving, *_usefulness(state, it)))
@@ -143,7 +143,7 @@ def _without_replaced(
 def _marked(state: EndpointState, hosts: Sequence[Instance], leaving: set[str]) -> EndpointState:
     """The state in which exactly `leaving` of `hosts` leave, so their copies come up elsewhere."""
     changed = [it for it in hosts if it.leaving is not (it.id in leaving)]
-    return state.with_instances(replace(it, leaving=it.id in leaving) for it in changed)
+    return state.add_instances(replace(it, leaving=it.id in leaving) for it in changed)
 
 
 def _usefulness(state: EndpointState, instance: Instance) -> tuple[bool, int, float, str]:
@@ -178,7 +178,7 @@ def _without_capacity(
         variant = replace(variant, passed_over=(*passed, here))
         endpoint = with_variant(state.endpoint, deployment, variant)
         deployment = deployment_in(endpoint, deployment.generation)
-        state = retired(replace(state, endpoint=endpoint), [instance], context)
+        state = retired(state.replace_endpoint(endpoint), [instance], context)
         assert state.endpoint is not None, "it was only changed"
     return state
 
@@ -189,7 +189,7 @@ def _launch_trouble(
     """Why a launching instance should be of another type; None while it may still come up."""
     if instance.state is not InstanceState.LAUNCHING:
         return None
-    facts = state.facts_of(instance.id)
+    facts = state.get_facts(instance.id)
     if facts.no_capacity or facts.terminal:
         return facts.problem
     limit_s = variant.variant.provision_timeout_s

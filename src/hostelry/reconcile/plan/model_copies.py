@@ -37,7 +37,7 @@ def plan_model_copies(state: EndpointState, context: PlanContext) -> EndpointSta
         if variant.serverless is not None:
             continue
         hosts = state.hosts(deployment.generation, variant.variant.name)
-        state = state.with_copies(without_failed(state.copies_on(hosts, None), context.now))
+        state = state.add_copies(without_failed(state.copies_on(hosts, None), context.now))
         state = _one_on_each(state, deployment, variant, context)
     return state
 
@@ -54,7 +54,7 @@ def _one_on_each(
         for container in containers_on(variant, host)
         if (host.id, container.hostname) not in taken
     ]
-    return state.with_copies(found)
+    return state.add_copies(found)
 
 
 def model_spec(variant: EndpointVariant, container: Container) -> CopySpec:
@@ -114,7 +114,7 @@ def plan_adapters_on_copies(state: EndpointState, context: PlanContext) -> Endpo
     """The state in which each copy of a base component has exactly the desired adapters."""
     changed: list[Copy] = []
     desired: dict[str, tuple[AdapterPlacement, ...]] = {}
-    for copy in state.unsettled_copies():
+    for copy in state.dirty_copies():
         base = copy.component_name
         if base is None or copy.draining:
             continue
@@ -122,4 +122,4 @@ def plan_adapters_on_copies(state: EndpointState, context: PlanContext) -> Endpo
             desired[base] = placed_adapters(state, base, copy.spec, context.now)
         if desired[base] is not copy.spec.adapters and desired[base] != copy.spec.adapters:
             changed.append(replace(copy, spec=replace(copy.spec, adapters=desired[base])))
-    return state.with_copies(changed)
+    return state.add_copies(changed)

@@ -11,11 +11,11 @@ Copies move to free instances (`scale_in`), or, decided here, when they crash-lo
     in a crash loop (see `_is_crash_looping`)          a copy comes up on another instance that fits
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from hostelry.domain.component import ComponentStatus, InferenceComponent
-from hostelry.domain.copy import Copy, CopyPhase
+from hostelry.domain.copy import Copy, CopyPhase, Instance
 from hostelry.domain.endpoint import Deployment, EndpointVariant
 from hostelry.placement.pack import place
 from hostelry.reconcile.plan.component_copies import component_copy
@@ -60,21 +60,21 @@ def _with_moves_done(
 ) -> EndpointState:
     """The state in which old copies drain where their successors serve; see the table above."""
     hosts = state.hosts(deployment.generation, variant.variant.name)
-    copies = state.unsettled_copies_at(hosts)
+    copies = _dirty_copies_at(state, hosts)
     settled = [it for it in copies if it.replaces is not None and it.replaces not in state.copies]
-    state = state.with_copies(replace(it, replaces=None) for it in settled)
+    state = state.add_copies(replace(it, replaces=None) for it in settled)
     moving = [it for it in copies if is_moving(state, it) and not it.draining]
     pairs = [(it, state.copies[it.replaces]) for it in moving if it.replaces is not None]
-    state = state.with_copies(drained(old, context) for it, old in pairs if is_routable(it))
+    state = state.add_copies(drained(old, context) for it, old in pairs if is_routable(it))
     failed = [it for it, old in pairs if it.status.phase is CopyPhase.FAILED and is_routable(old)]
     endpoint = state.endpoint
     if not failed or endpoint is None:
         return state
-    state = state.with_copies(replace(stopped(it, context.now), replaces=None) for it in failed)
+    state = state.add_copies(replace(stopped(it, context.now), replaces=None) for it in failed)
     # Or the next plan would try the same move again: wait for the cooldown, as after a success.
     tried = replace(variant, scaled_in_at=context.now)
     now = deployment_in(endpoint, deployment.generation)
-    return replace(state, endpoint=with_variant(endpoint, now, tried))
+    return state.replace_endpoint(with_variant(endpoint, now, tried))
 
 
 def _with_crash_looping_moved(
@@ -82,7 +82,7 @@ def _with_crash_looping_moved(
 ) -> EndpointState:
     """The state with a successor on another instance for each crash-looping copy."""
     hosts = state.hosts(deployment.generation, variant.variant.name)
-    for copy in state.unsettled_copies_at(hosts):
+    for copy in _dirty_copies_at(state, hosts):
         component = state.components.get(copy.component_name or "")
         if component is None or not _is_crash_looping(state, copy, component, context.now):
             continue
@@ -91,8 +91,17 @@ def _with_crash_looping_moved(
         request = copy_request(component, desired.spec, instance_types(variant.variant, hosts))
         for placed in place([request], hosts_of(others), held_on(state, others)).placed:
             new = component_copy(state, desired, placed, context)
-            state = state.with_copies([replace(new, replaces=copy.spec.id)])
+            state = state.add_copies([replace(new, replaces=copy.spec.id)])
     return state
+
+
+def _dirty_copies_at(state: EndpointState, hosts: Sequence[Instance]) -> list[Copy]:
+    """The copies on `hosts` that a plan must look at, host by host, the oldest first."""
+    by_instance: dict[str, list[Copy]] = {it.id: [] for it in hosts}
+    for copy in sorted(state.dirty_copies(), key=lambda it: (it.created_at, it.spec.id)):
+        if copy.instance_id in by_instance:
+            by_instance[copy.instance_id].append(copy)
+    return [copy for copies in by_instance.values() for copy in copies]
 
 
 def _is_crash_looping(

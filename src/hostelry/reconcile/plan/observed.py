@@ -11,7 +11,7 @@ not yet applied by the agent                      as recorded
 A copy on another host is reached through that host's node proxy, as its agent is (`base.address`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from hostelry.base.address import on_host
@@ -30,17 +30,26 @@ from hostelry.reconcile.plan.endpoint_state import EndpointState, InstanceFacts
 
 def with_observations(state: EndpointState, now: float) -> EndpointState:
     """The state with every instance and copy as its agent reported it last."""
-    news = state.with_news
-    instances = [_seen_instance(state.instances[it], state.facts_of(it)) for it in news]
-    copies = {it.spec.id: it for name in news for it in state.copies_at(name)}
-    copies |= {it.spec.id: it for it in state.unsettled_copies()}
+    news = state.instances.keys() if state.news is None else state.news
+    instances = [_seen_instance(state.instances[it], state.get_facts(it)) for it in news]
+    copies = {it.spec.id: it for it in state.dirty_copies()}
+    for instance_id in news:
+        for name in _ids_in_report(state.get_facts(instance_id)):
+            if name in state.copies:
+                copies[name] = state.copies[name]
     hosts = {it.instance_id for it in copies.values()}
-    seen = {it: _by_id(state.facts_of(it).observation) for it in hosts}
+    seen = {it: _by_id(state.get_facts(it).observation) for it in hosts}
     after = [
-        _seen_copy(copy, state.facts_of(copy.instance_id), seen[copy.instance_id], now)
+        _seen_copy(copy, state.get_facts(copy.instance_id), seen[copy.instance_id], now)
         for copy in copies.values()
     ]
-    return state.with_instances(instances).with_copies(after)
+    return state.add_instances(instances).add_copies(after)
+
+
+def _ids_in_report(facts: InstanceFacts) -> Iterable[str]:
+    """The ids of the copies that an agent reports, and of those that it should report."""
+    reported = () if facts.observation is None else facts.observation.copies
+    return {*facts.applied, *(it.id for it in reported)}
 
 
 def _by_id(observation: Observation | None) -> Mapping[str, CopyStatus]:

@@ -57,7 +57,7 @@ def with_unable(
 
 def _unable(state: EndpointState, instance: Instance, now: float) -> str:
     """Why an instance takes no new copies."""
-    facts = state.facts_of(instance.id)
+    facts = state.get_facts(instance.id)
     if is_lost(facts, now):
         return f"instance {instance.id} is lost: {facts.problem or 'its agent does not answer'}"
     return f"instance {instance.id} takes no new copies, since it is to be drained"
@@ -92,7 +92,7 @@ def _held(state: EndpointState, copy: Copy) -> Held | None:
 
 def _measured_bytes(state: EndpointState, copy: Copy) -> int:
     """The most memory that the record or the agent's last report shows for a copy."""
-    seen = state.facts_of(copy.instance_id).observation
+    seen = state.get_facts(copy.instance_id).observation
     statuses = [copy.status, *(() if seen is None else seen.copies)]
     mine = [it for it in statuses if it.id == copy.spec.id]
     return max((max(it.memory_bytes, it.peak_memory_bytes) for it in mine), default=0)

@@ -5,18 +5,15 @@ From the result follow the copies that each agent should run (`desired_by_instan
 instant at which time alone matters (`next_plan_at`).
 """
 
-import operator
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import replace
-from functools import cache
+from collections.abc import Callable, Iterator
 
-from hostelry.domain.component import InferenceComponent
 from hostelry.domain.copy import Copy, CopyPhase, CopySpec, InstanceState
-from hostelry.reconcile.plan.adapter_status import FORGET_S, is_at_rest, plan_adapter
+from hostelry.reconcile.plan.adapter_status import FORGET_S, changing_adapters, plan_adapter
 from hostelry.reconcile.plan.adapters import adapter_leaves_at, is_leaving
 from hostelry.reconcile.plan.component_copies import plan_component_copies
 from hostelry.reconcile.plan.component_status import plan_component
 from hostelry.reconcile.plan.deadlines import with_deadlines
+from hostelry.reconcile.plan.dirty import instances_to_update
 from hostelry.reconcile.plan.drains import drain_instants, plan_drains, with_drain_limit
 from hostelry.reconcile.plan.endpoint_state import LOST_AFTER_S, EndpointState, PlanContext, drained
 from hostelry.reconcile.plan.endpoint_status import plan_endpoint, reuse_instances
@@ -33,7 +30,6 @@ from hostelry.reconcile.plan.observed import with_observations
 from hostelry.reconcile.plan.restarts import plan_restarts, restart_instants
 from hostelry.reconcile.plan.rollout import plan_rollouts, rollout_instants
 from hostelry.reconcile.plan.scale_in import plan_scale_in, scale_in_instants
-from hostelry.reconcile.plan.settled import instances_since
 
 MAX_ROUNDS = 50
 FORGET_UNAPPLIED_S = 10.0
@@ -63,7 +59,7 @@ def desired_by_instance(
     nothing changed since `last`, from which they were found before.
     """
     found: dict[str, tuple[CopySpec, ...] | None] = {}
-    for instance_id in instances_since(state, last):
+    for instance_id in instances_to_update(state, last):
         specs = [it.spec for it in state.copies_at(instance_id) if _is_kept(it, now)]
         desired = tuple(sorted(specs, key=lambda it: it.id))
         found[instance_id] = desired or (None if _is_ending(state, instance_id) else ())
@@ -82,44 +78,25 @@ def _round(state: EndpointState, context: PlanContext) -> EndpointState:
 
 
 def _plan_components(state: EndpointState, context: PlanContext) -> EndpointState:
-    unsettled = [it for it in state.unsettled_components() if not is_at_rest(state, it)]
-    if not unsettled:
-        return state
-    left = dict(state.components)
-    live = state.with_live_components(left)  # each sees what became of those before it
-    changed: dict[str, InferenceComponent | None] = {}
-    for component in sorted(unsettled, key=operator.attrgetter("name")):
-        step = plan_component if component.adapter is None else plan_adapter
-        after = step(live, component, context)
-        if after is component or after == component:
-            continue
-        changed[component.name] = after
-        if after is None:
-            del left[component.name]
-        else:
-            left[component.name] = after
-    return state.with_changed_components(changed)
+    for name in sorted(it for it in state.dirty_names() if it is not None):
+        base = state.components.get(name)
+        if base is not None and base.adapter is None:
+            state = state.change_components({name: plan_component(state, base, context)})
+        adapters = changing_adapters(state, name)
+        after = {it.name: plan_adapter(state, it, context) for it in adapters}
+        state = state.change_components(after)
+    return state
 
 
 def _without_gone(state: EndpointState, context: PlanContext) -> EndpointState:
     """The state without instances that ended, and without copies that are gone."""
-    ended = {it for it in state.instances if _is_ending(state, it) and state.facts_of(it).gone}
-    if ended:
-        left = {name: it for name, it in state.instances.items() if name not in ended}
-        state = replace(state, instances=left)
-
-    @cache
-    def reported(instance_id: str) -> frozenset[str]:
-        observation = state.facts_of(instance_id).observation
-        return frozenset(it.id for it in (observation.copies if observation else ()))
-
-    copies, now = state.unsettled_copies(), context.now
-    return state.without_copies(it.spec.id for it in copies if _is_gone(state, it, now, reported))
+    ended = [it for it in state.instances if _is_ending(state, it) and state.get_facts(it).gone]
+    state = state.remove_instances(ended)
+    copies, now = state.dirty_copies(), context.now
+    return state.remove_copies(it.spec.id for it in copies if _is_gone(state, it, now))
 
 
-def _is_gone(
-    state: EndpointState, copy: Copy, now: float, reported: Callable[[str], Collection[str]]
-) -> bool:
+def _is_gone(state: EndpointState, copy: Copy, now: float) -> bool:
     """Whether a copy's record may be removed.
 
     its instance                                        result
@@ -135,20 +112,20 @@ def _is_gone(
         return True
     if copy.drain_deadline_at is None or _is_kept(copy, now):
         return False
-    facts = state.facts_of(copy.instance_id)
+    facts = state.get_facts(copy.instance_id)
     has_applied = facts.observation is not None and copy.spec.id not in facts.applied
     if now >= copy.drain_deadline_at + (FORGET_APPLIED_S if has_applied else FORGET_UNAPPLIED_S):
         return True
     if facts.observation is None or _is_ending(state, copy.instance_id):
         return False
-    return has_applied and copy.spec.id not in reported(copy.instance_id)
+    return has_applied and all(it.id != copy.spec.id for it in facts.observation.copies)
 
 
 def _without_homeless(state: EndpointState, context: PlanContext) -> EndpointState:
     """The state in which copies drain whose component is gone, as after an incomplete write."""
-    copies = (it for it in state.unsettled_copies() if it.component_name is not None)
+    copies = (it for it in state.dirty_copies() if it.component_name is not None)
     homeless = [it for it in copies if it.component_name not in state.components]
-    return state.with_copies(drained(it, context) for it in homeless)
+    return state.add_copies(drained(it, context) for it in homeless)
 
 
 def _is_kept(copy: Copy, now: float) -> bool:
@@ -160,17 +137,17 @@ def _is_ending(state: EndpointState, instance_id: str) -> bool:
 
 
 def _instants(state: EndpointState, context: PlanContext) -> Iterator[float]:
-    for record in (state.endpoint, *state.unsettled_components()):
+    for record in (state.endpoint, *state.dirty_components()):
         if record is not None and record.deadline_at is not None:
             yield record.deadline_at
     yield from bake_instants(state, context)
-    for component in state.unsettled_components():
+    for component in state.dirty_components():
         if component.rollout is not None:
             yield from rollout_instants(component, context)
         if component.adapter is not None and is_leaving(component):
             yield adapter_leaves_at(component)
             yield adapter_leaves_at(component) + FORGET_S
-    for copy in state.unsettled_copies():
+    for copy in state.dirty_copies():
         yield from _copy_instants(copy)
     for facts in state.facts.values():
         if facts.unreachable_since is not None:

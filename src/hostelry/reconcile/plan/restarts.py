@@ -79,7 +79,7 @@ def plan_restarts(state: EndpointState, context: PlanContext) -> EndpointState:
     restarts = tuple(_stopped(failed, it) for it in left)
     if restarts == endpoint.restarts:
         return state
-    return replace(state, endpoint=replace(endpoint, restarts=restarts))
+    return state.replace_endpoint(replace(endpoint, restarts=restarts))
 
 
 def restart_instants(state: EndpointState, context: PlanContext) -> Iterator[float]:
@@ -174,7 +174,7 @@ def _failure(
     if failed is not None:
         return copy_failure(failed)
     launching = [it for it in group.instances if it.state is InstanceState.LAUNCHING]
-    troubles = [(it, state.facts_of(it.id)) for it in launching]
+    troubles = [(it, state.get_facts(it.id)) for it in launching]
     texts = [f"instance {it.id}: {facts.problem}" for it, facts in troubles if facts.problem]
     if any(facts.terminal for _, facts in troubles):
         return failure_reason(f"The instance for it could not start: {'; '.join(texts)}")

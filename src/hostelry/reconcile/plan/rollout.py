@@ -29,10 +29,12 @@ def plan_rollouts(state: EndpointState, context: PlanContext) -> EndpointState:
     """The state with each rolling update advanced by at most one step."""
     if not state.deployments():
         return state
-    rolling = [it for it in state.unsettled_components() if it.rollout is not None]
+    rolling = [it for it in state.dirty_components() if it.rollout is not None]
     for component in sorted(rolling, key=lambda it: it.name):
         if component.rollout is not None and component.spec is not None:
-            state = state.with_component(_advanced(state, component, component.rollout, context))
+            state = state.replace_components(
+                [_advanced(state, component, component.rollout, context)]
+            )
     return state
 
 

@@ -209,8 +209,10 @@ def _changed(
     had, found = before.state, dict[str, _Family]()
     same = before.route is not None and not afresh and had.endpoint is endpoint
     same = same and had.instances is state.instances
-    every = before.families.keys() | state.families.keys()
+    every: set[str | None] = {*before.families, *state.families}
     for name in changed_families(had, state) if same else every:
+        if name is None:  # the copies of a model
+            continue
         known, components = before.families.get(name, NO_FAMILY), state.families.get(name)
         found[name] = NO_FAMILY
         if components is not None:

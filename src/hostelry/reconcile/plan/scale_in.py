@@ -11,7 +11,7 @@ Copies of pinned components never move, and none moves while anything else chang
 computed beside a change would be stale at once, and two reasons to move could undo each other.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from hostelry.domain.component import ComponentStatus, InferenceComponent
@@ -53,7 +53,7 @@ def plan_scale_in(state: EndpointState, context: PlanContext) -> EndpointState:
         if scaling is not None:
             hosts = state.hosts(deployment.generation, variant.variant.name)
             idle = [it for it in hosts if (it.idle_since is None) == (not state.copies_at(it.id))]
-            state = state.with_instances(_with_idle_time(state, it, context.now) for it in idle)
+            state = state.add_instances(_with_idle_time(state, it, context.now) for it in idle)
             state = _scaled_in(state, deployment.generation, variant, scaling, context)
     return state
 
@@ -105,7 +105,7 @@ def _scaled_in(
             scaled_in_at=context.now,
         )
         state = retired(state, needless, context)
-        return replace(state, endpoint=rescaled(endpoint, deployment, fewer, context))
+        return state.replace_endpoint(rescaled(endpoint, deployment, fewer, context))
     if scaling.scale_in.strategy is ScaleInStrategy.CONSOLIDATION:
         return _consolidated(state, deployment, variant, scaling, context)
     return state
@@ -148,7 +148,7 @@ def _consolidated(
         min_instances=scaling.min_instances,
     )
     moves = () if found is None else found.moves
-    return state.with_copies(_moved(state, deployment, it, context) for it in moves)
+    return state.add_copies(_moved(state, deployment, it, context) for it in moves)
 
 
 def _living(state: EndpointState, variant: EndpointVariant) -> list[InferenceComponent]:
@@ -174,7 +174,7 @@ def _is_at_rest(
     state: EndpointState,
     deployment: Deployment,
     components: list[InferenceComponent],
-    hosts: list[Instance],
+    hosts: Sequence[Instance],
     context: PlanContext,
 ) -> bool:
     """Whether everything is in service, placed and reachable, so that copies may move."""

@@ -1,4 +1,4 @@
-"""The update of an endpoint that a verdict decides with: what is compared, and since when."""
+"""The update of an endpoint that a verdict decides on: the compared fleets, and since when."""
 
 from hostelry.comparison.fleet_verdict import WatchedUpdate
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
@@ -6,7 +6,7 @@ from hostelry.domain.update_progress import share_of
 
 
 def watched_update(endpoint: Endpoint | None) -> WatchedUpdate | None:
-    """The update under way that has a gate; None where there is none, or it goes back."""
+    """The update under way that has a gate. None without an update, or if it is rolled back."""
     if endpoint is None or endpoint.status is not EndpointStatus.UPDATING:
         return None
     bake, under_way = endpoint.bake, endpoint.shift or endpoint.bake

@@ -22,9 +22,9 @@ from tests.unit.reconcile.test_reconcile_walks import CALM, break_and_mend
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.copy import CopySpec
 from hostelry.fleet.fake import FakeSwitches
+from hostelry.reconcile.plan.dirty import clear_settled, mark_dirty
 from hostelry.reconcile.plan.endpoint_state import EndpointState, GroupKey, PlanContext
 from hostelry.reconcile.plan.plan import desired_by_instance, next_plan_at, plan
-from hostelry.reconcile.plan.settled import without_settled
 from hostelry.reconcile.record import load, writes
 
 BASES = ("alpha", "beta", "gamma", "delta")
@@ -51,13 +51,13 @@ class ComparedTown(Town):
             its = replace(
                 context, new_instance_id=_named("i", self._ids), new_copy_id=_named("c", self._ids)
             )
-            before = load(self.state, key, self.facts(), known).state
+            before = mark_dirty(load(self.state, key, self.facts()).state, known)
             after = plan(before, its)
             written = writes(before, after)
-            rested = after if known is None else without_settled(after, its)
+            rested = after if known is None else clear_settled(after, its)
             desired = desired_by_instance(rested, its.now, known)
             found.append((after, written, next_plan_at(rested, its), desired))
-            self.num_settled += len(after.families.keys() - before.unsettled)
+            self.num_settled += len(after.families.keys() - before.dirty_names())
         whole, since = found
         assert since[:3] == whole[:3]
         kept = {it: self._given[it] for it in whole[3] if it not in since[3]}
@@ -154,13 +154,13 @@ def test_an_adapter_more_leaves_all_other_families_settled(town: Town) -> None:
         town.add(component(name, copies=1, requirements=needs(accelerators=0)))
     town.settle()
     (before,) = town.last_states()
-    assert before.unsettled == frozenset()
+    assert before.dirty == frozenset()
     town.add(replace(adapter(), adapter=replace(adapter_spec(), base_name="beta")))
     town.pass_once()
     (after,) = town.last_states()
-    assert after.unsettled == {"beta"}
+    assert after.dirty == frozenset({"beta"})
     town.settle()
-    assert [it.unsettled for it in town.last_states()] == [frozenset()]
+    assert [it.dirty for it in town.last_states()] == [frozenset()]
     found = town.state.components.get(SCOPE, "spanish")
     assert found is not None
     assert found.value.status is ComponentStatus.IN_SERVICE

@@ -1,21 +1,19 @@
-"""Families of components that a plan need not look at: nothing on them changed since the last one.
+"""Choice of the families that a plan must look at: changed since the last plan, or not settled.
 
-A family is a base component with its adapters and their copies. Between two plans it is settled if
+A family is a base component with its adapters and their copies. It is dirty unless
 
-- the last one left it settled (see `_is_settled`): then no passage of time matters to it,
-- its components and copies are the very same objects, and
-- what else counts for it is the same: the endpoint, its instances, and what is known of their
-  agents but for the copies that these report.
+- the last plan left it settled (see `_is_settled`): then no passage of time matters to it,
+- its components and copies are the same objects as in the result of the last plan, and
+- what counts for every family is the same: the endpoint, its instances, and what is known of their
+  agents except for their reports of copies.
 
-What is not settled is planned as always; so a plan's result is the same without the last one's.
+A plan of the dirty families has the same result as a plan of all families.
 """
 
-import itertools
-import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
-from hostelry.base.parts import parts_with_changes
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
@@ -24,50 +22,47 @@ from hostelry.reconcile.plan.endpoint_state import (
     EndpointState,
     InstanceFacts,
     PlanContext,
-    instance_of,
+    changed_families,
     is_routable,
 )
 
-Parts = Mapping[Any, Mapping[str, Any]]
 FINAL_ADAPTER = frozenset({ComponentStatus.IN_SERVICE, ComponentStatus.FAILED})
 
 
-def following(state: EndpointState, last: EndpointState | None) -> EndpointState:
-    """`state`, with the families that the plan after `last`, a plan's result, must look at."""
-    if last is None or not _is_comparable(state, last):
+def mark_dirty(state: EndpointState, last: EndpointState | None) -> EndpointState:
+    """Return `state` with the families and reports that a plan must look at.
+
+    `last` is the state that the last pass left; None if there was none.
+    """
+    if last is None or last.dirty is None or not _is_comparable(state, last):
         return state
-    families: set[str | None] = set(_differing(last.families, state.families))
-    copies: set[str | None] = set(_differing(last.copy_parts, state.copy_parts))
-    changed: dict[str, Copy | None] = {}
-    for name in copies:
-        changed |= dict.fromkeys(last.copy_parts.get(name, {}))
-        changed |= state.copy_parts.get(name, {})
-    state.know(
-        _unsettled=frozenset(last.unsettled | families | copies),
-        with_news=frozenset(it for it in state.facts if state.facts[it] is not last.facts[it]),
-        instance_parts=parts_with_changes(last.instance_parts, last.copies, changed, instance_of),
-    )
-    return state
+    news = frozenset(it for it in state.facts if state.facts[it] is not last.facts[it])
+    return replace(state, dirty=last.dirty | changed_families(last, state), news=news)
 
 
-def without_settled(state: EndpointState, context: PlanContext) -> EndpointState:
-    """A plan's result, with the families that are settled in it left out of `unsettled`."""
-    endpoint = state.endpoint
-    if endpoint is not None and _is_calm(endpoint):
-        left = (it for it in state.unsettled if not _is_settled(state, endpoint, it, context))
-        state.know(_unsettled=frozenset(left))
-    return state
+def clear_settled(state: EndpointState, context: PlanContext) -> EndpointState:
+    """Return the result of a plan with only those families dirty that are not settled."""
+    endpoint, names = state.endpoint, state.dirty_names()
+    if endpoint is None or not _is_calm(endpoint):
+        return replace(state, dirty=frozenset(names))
+    dirty = frozenset(it for it in names if not _is_settled(state, endpoint, it, context))
+    return replace(state, dirty=dirty)
 
 
-def instances_since(state: EndpointState, last: EndpointState | None) -> Iterator[str]:
-    """The instances whose desired copies may not be those that followed from `last`."""
-    if last is None:
+def instances_to_update(state: EndpointState, last: EndpointState | None) -> Iterator[str]:
+    """The ids of the instances whose desired copies may have changed since `last`."""
+    if last is None or last.dirty is None:
         yield from state.instances
         return
-    busy = {it.instance_id for it in state.unsettled_copies()}
-    for name in state.instances:
-        same = state.instance_parts.get(name) is last.instance_parts.get(name)
-        if name in busy or not same or state.instances[name] is not last.instances.get(name):
+    names = changed_families(last, state) | last.dirty | set(state.dirty_names())
+    touched = {
+        copy.instance_id
+        for name in names
+        for side in (last, state)
+        for copy in side.copy_set.by_component.get(name, {}).values()
+    }
+    for name, instance in state.instances.items():
+        if name in touched or instance is not last.instances.get(name):
             yield name
 
 
@@ -109,14 +104,6 @@ def _without_report(facts: InstanceFacts) -> tuple[Any, ...]:
         facts.unreachable_since,
         facts.lost,
     )
-
-
-def _differing(before: Parts, after: Parts) -> Iterator[Any]:
-    """The names of the parts that are not the same objects."""
-    if before is not after:
-        yield from before.keys() - after.keys()
-        known = map(before.get, after)
-        yield from itertools.compress(after, map(operator.is_not, after.values(), known))
 
 
 def _is_settled(
