@@ -11,6 +11,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.cli.completion import names
 from hostelry.cli.control_requests import send
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.status_text import columns
 from hostelry.home.home import Credentials, UpConfig
 
 PATH = "/internal/comparison"
@@ -114,12 +115,7 @@ def comparison_lines(old: str, new: str, found: Mapping[str, Any]) -> list[str]:
         for measure in found["measures"]
     ]
     rows += _divergence_rows(found.get("divergence"))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    table = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-    return [f"{new} against {old}: {found['outcome']}", *table]
+    return [f"{new} against {old}: {found['outcome']}", *columns(rows)]
 
 
 def _divergence_rows(found: Mapping[str, Any] | None) -> list[list[str]]:

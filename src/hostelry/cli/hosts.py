@@ -10,33 +10,14 @@ from hostelry.base.errors import UsageError
 from hostelry.base.logging import TEXT
 from hostelry.base.own_arguments import hide_argument
 from hostelry.base.peer_name import PeerRole
+from hostelry.cli import up_flags as flags
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at
-from hostelry.cli.up import log_to, up_detached, up_here
-from hostelry.cli.up_flags import (
-    ClusterHostOption,
-    ClusterPortOption,
-    DetachOption,
-    DrainOption,
-    HoldEachOption,
-    HoldMbOption,
-    HoldRequestsOption,
-    HttpsCaOption,
-    HttpsCertOption,
-    HttpsKeyOption,
-    LogFormatOption,
-    NoMirrorProcessOption,
-    PortOption,
-    StoreOption,
-    TlsCaOption,
-    TlsCertOption,
-    TlsKeyOption,
-    WorkersOption,
-)
+from hostelry.cli.up import log_to, options_of, up_detached, up_here
 from hostelry.cli.wait_display import waiting
 from hostelry.cluster.start import check_cluster
 from hostelry.home.home import Credentials, Home, UpConfig, load_config, make_home
 from hostelry.home.run_file import only_one
-from hostelry.home.up_options import UpOptions, check_logs
+from hostelry.home.up_options import check_logs
 from hostelry.processes.background import start_detached
 
 JoinOption = Annotated[
@@ -69,14 +50,14 @@ def control(  # noqa: PLR0913 - one parameter an option of the command
     join_url: JoinOption = None,
     token: TokenOption = None,
     host_name: HostNameOption = None,
-    cluster_host: ClusterHostOption = None,
-    cluster_port: ClusterPortOption = None,
-    tls_ca: TlsCaOption = None,
-    tls_cert: TlsCertOption = None,
-    tls_key: TlsKeyOption = None,
-    store: StoreOption = None,
-    log_format: LogFormatOption = TEXT,
-    detach: DetachOption = False,
+    cluster_host: flags.ClusterHostOption = None,
+    cluster_port: flags.ClusterPortOption = None,
+    tls_ca: flags.TlsCaOption = None,
+    tls_cert: flags.TlsCertOption = None,
+    tls_key: flags.TlsKeyOption = None,
+    store: flags.StoreOption = None,
+    log_format: flags.LogFormatOption = TEXT,
+    detach: flags.DetachOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run another control process, which takes over when the current leader ends. Ctrl-C stops it.
@@ -89,20 +70,11 @@ def control(  # noqa: PLR0913 - one parameter an option of the command
 
     Example: hostelry control --home /srv/hostelry --detach
     """
+    given = dict(locals())
     if store is not None:
         hide_argument(store)
     at = home_at(home)
-    options = UpOptions(
-        home=at.root,
-        control_only=True,
-        store=store,
-        cluster_host=cluster_host,
-        cluster_port=cluster_port,
-        tls_ca=tls_ca,
-        tls_cert=tls_cert,
-        tls_key=tls_key,
-        log_format=log_format,
-    )
+    options = options_of(given, control_only=True)
     check_logs(options)
     check_cluster(options)
     if join_url is not None and cluster_host is None and not at.config.exists():
@@ -151,23 +123,23 @@ def gateway(  # noqa: PLR0913 - one parameter an option of the command
     token: TokenOption = None,
     host_name: HostNameOption = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: PortOption = None,
-    gateway_workers: WorkersOption = None,
-    drain_s: DrainOption = 0.0,
-    hold_requests: HoldRequestsOption = 4096,
-    hold_requests_each: HoldEachOption = 1024,
-    hold_mb: HoldMbOption = 256.0,
-    no_mirror_process: NoMirrorProcessOption = False,
-    log_format: LogFormatOption = TEXT,
-    cluster_host: ClusterHostOption = None,
-    cluster_port: ClusterPortOption = None,
-    tls_ca: TlsCaOption = None,
-    tls_cert: TlsCertOption = None,
-    tls_key: TlsKeyOption = None,
-    https_cert: HttpsCertOption = None,
-    https_key: HttpsKeyOption = None,
-    https_ca: HttpsCaOption = None,
-    detach: DetachOption = False,
+    port: flags.PortOption = None,
+    gateway_workers: flags.WorkersOption = None,
+    drain_s: flags.DrainOption = 0.0,
+    hold_requests: flags.HoldRequestsOption = 4096,
+    hold_requests_each: flags.HoldEachOption = 1024,
+    hold_mb: flags.HoldMbOption = 256.0,
+    no_mirror_process: flags.NoMirrorProcessOption = False,
+    log_format: flags.LogFormatOption = TEXT,
+    cluster_host: flags.ClusterHostOption = None,
+    cluster_port: flags.ClusterPortOption = None,
+    tls_ca: flags.TlsCaOption = None,
+    tls_cert: flags.TlsCertOption = None,
+    tls_key: flags.TlsKeyOption = None,
+    https_cert: flags.HttpsCertOption = None,
+    https_key: flags.HttpsKeyOption = None,
+    https_ca: flags.HttpsCaOption = None,
+    detach: flags.DetachOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Serve a platform's requests on another host, with gateways and a link to its control.
@@ -179,28 +151,9 @@ def gateway(  # noqa: PLR0913 - one parameter an option of the command
 
     Example: hostelry gateway --home ./g --host 10.0.0.7 --drain-s 20 --detach
     """
+    given = dict(locals())
     joined(home_at(home), join_url, token, PeerRole.GATEWAY, host_name)
-    options = UpOptions(
-        home=home_at(home).root,
-        gateway_only=True,
-        host=host,
-        port=port,
-        gateway_workers=gateway_workers,
-        drain_s=drain_s,
-        cluster_host=cluster_host,
-        cluster_port=cluster_port,
-        tls_ca=tls_ca,
-        tls_cert=tls_cert,
-        tls_key=tls_key,
-        https_cert=https_cert,
-        https_key=https_key,
-        https_ca=https_ca,
-        hold_requests=hold_requests,
-        hold_requests_each=hold_requests_each,
-        hold_mb=hold_mb,
-        mirror_process=not no_mirror_process,
-        log_format=log_format,
-    )
+    options = options_of(given, gateway_only=True)
     (up_detached if detach else up_here)(options, as_json=as_json)
 
 

@@ -19,163 +19,55 @@ from hostelry.cli.printable import printable_stream
 # All arguments after the program's name are the program's, with or without `--`.
 PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 # Short helps fit the list of commands within 80 columns. A command is imported when it is used.
-COMMANDS = (
-    CommandEntry(
-        "up", "hostelry.cli.up:up", "Start the platform: gateway, control and object store."
-    ),
-    CommandEntry("control", "hostelry.cli.hosts:control", "Run a further control of a platform."),
-    CommandEntry("gateway", "hostelry.cli.hosts:gateway", "Serve requests on a further host."),
-    CommandEntry(
-        "join-token", "hostelry.cli.cluster:join_token", "Print a token for a host that joins."
-    ),
-    CommandEntry(
-        "certificates",
-        "hostelry.cli.cluster:certificates",
-        "Show or replace certificates between hosts.",
-    ),
-    CommandEntry("down", "hostelry.cli.down:down", "Stop the platform with all agents and copies."),
-    CommandEntry(
-        "status", "hostelry.cli.status:status", "Show processes, models and failures with reasons."
-    ),
-    CommandEntry(
-        "deploy", "hostelry.cli.deploy.command:deploy", "Deploy a folder, file, hub id or image."
-    ),
-    CommandEntry(
-        "top", "hostelry.cli.top.command:top", "Show live load, latency, copies, CPU and memory."
-    ),
-    CommandEntry(
-        "ls",
-        "hostelry.cli.models.ls:ls",
-        "List endpoints, components and adapters.",
-    ),
-    CommandEntry(
-        "chat",
-        "hostelry.cli.calls.chat:chat",
-        "Chat with a model or adapter.",
-    ),
-    CommandEntry(
-        "invoke",
-        "hostelry.cli.calls.invoke:invoke",
-        "Send a file to a model and print the answer.",
-    ),
-    CommandEntry(
-        "load", "hostelry.cli.load.command:load", "Send load and measure latency and errors."
-    ),
-    CommandEntry(
-        "scale", "hostelry.cli.models.scale:scale", "Set a model's number of copies, or bounds."
-    ),
-    CommandEntry(
-        "adapters", "hostelry.cli.models.adapters:adapters", "Add, remove and list adapters."
-    ),
-    CommandEntry(
-        "rm", "hostelry.cli.models.rm:rm", "Remove models and the resources that only they use."
-    ),
-    CommandEntry(
-        "console", "hostelry.cli.console:console", "Print a one-time link to the web console."
-    ),
-    CommandEntry(
-        "apply",
-        "hostelry.cli.declared.apply:apply",
-        "Make endpoints, scaling and alarms match documents.",
-    ),
-    CommandEntry(
-        "export",
-        "hostelry.cli.declared.export:export",
-        "Write current resources as a document for `apply`.",
-    ),
-    CommandEntry(
-        "explain",
-        "hostelry.cli.explain:explain",
-        "Show where copies are placed, why, and free capacity.",
-    ),
-    CommandEntry("restart", "hostelry.cli.acts:restart", "Replace copies with new copies."),
-    CommandEntry("drain", "hostelry.cli.acts:drain", "Move copies off an instance and end it."),
-    CommandEntry("logs", "hostelry.cli.logs:logs", "Print logs of processes and model servers."),
-    CommandEntry(
-        "trace",
-        "hostelry.cli.trace:trace",
-        "Show each hop of one call, or the slowest and failed calls.",
-    ),
-    CommandEntry(
-        "replay",
-        "hostelry.cli.replay:replay",
-        "Simulate scaling policies on a trace.",
-    ),
-    CommandEntry(
-        "compare",
-        "hostelry.cli.compare:compare",
-        "Decide whether a new version is worse than the old.",
-    ),
-    CommandEntry(
-        "usage", "hostelry.cli.usage:usage", "Show the usage of serverless endpoints, by hour."
-    ),
-    CommandEntry("env", "hostelry.cli.environment:env", "Print environment variables for clients."),
-    CommandEntry(
-        "exec",
-        "hostelry.cli.environment:exec_",
-        "Run a program that uses this platform, not AWS.",
-        PASS_ON,
-    ),
-    CommandEntry(
-        "check",
-        "hostelry.cli.check:check",
-        "Run a program and report calls that are not served.",
-    ),
-    CommandEntry(
-        "demo",
-        "hostelry.cli.demo:demo",
-        "Start a platform, serve three adapters, and stop.",
-    ),
-    CommandEntry(
-        "demo-model",
-        "hostelry.cli.demo:demo_model_command",
-        "Write the demo's base model to a folder.",
-    ),
-    CommandEntry(
-        "cells",
-        "hostelry.cli.cells.command:cells",
-        "Route to several platforms and move endpoints.",
-    ),
-    CommandEntry("graph", "hostelry.cli.graph:graph", "Check graphs of models (graph.yaml)."),
-    CommandEntry(
-        "jobs", "hostelry.cli.jobs:jobs", "Show asynchronous requests, batches, transform jobs."
-    ),
-    CommandEntry(
-        "kernel", "hostelry.cli.kernel:kernel", "Manage Jupyter kernels that use this platform."
-    ),
-    CommandEntry(
-        "runtimes",
-        "hostelry.cli.runtimes:runtimes",
-        "Install, list and remove engines and frameworks.",
-    ),
-    CommandEntry(
-        "scaling", "hostelry.cli.scaling:scaling", "Show scaling decisions, and choose a policy."
-    ),
-    CommandEntry(
-        "dashboards",
-        "hostelry.cli.dashboards.command:dashboards",
-        "Print files for Grafana and Prometheus.",
-    ),
-    CommandEntry(
-        "store", "hostelry.cli.store:store", "Move records between SQLite and PostgreSQL."
-    ),
-    CommandEntry("prune", "hostelry.cli.prune:prune", "Show or remove unused uploads and models."),
-    CommandEntry(
-        "backup", "hostelry.cli.backup:backup", "Back up a running home, or verify a backup."
-    ),
-    CommandEntry(
-        "upgrade", "hostelry.cli.upgrade:upgrade", "Replace an earlier version that is running."
-    ),
-    CommandEntry(
-        "doctor",
-        "hostelry.cli.doctor.command:doctor",
-        "Show what this machine supports and lacks.",
-    ),
-    CommandEntry(
-        "completion",
-        "hostelry.cli.completion.script:completion",
-        "Print the completion script for a shell.",
-    ),
+COMMANDS = tuple(
+    CommandEntry(name, f"hostelry.cli.{place}", text, PASS_ON if name == "exec" else {})
+    for name, place, text in (
+        ("up", "up:up", "Start the platform: gateway, control and object store."),
+        ("control", "hosts:control", "Run a further control of a platform."),
+        ("gateway", "hosts:gateway", "Serve requests on a further host."),
+        ("join-token", "cluster:join_token", "Print a token for a host that joins."),
+        ("certificates", "cluster:certificates", "Show or replace certificates between hosts."),
+        ("down", "down:down", "Stop the platform with all agents and copies."),
+        ("status", "status:status", "Show processes, models and failures with reasons."),
+        ("deploy", "deploy.command:deploy", "Deploy a folder, file, hub id or image."),
+        ("top", "top.command:top", "Show live load, latency, copies, CPU and memory."),
+        ("ls", "models.ls:ls", "List endpoints, components and adapters."),
+        ("chat", "calls.chat:chat", "Chat with a model or adapter."),
+        ("invoke", "calls.invoke:invoke", "Send a file to a model and print the answer."),
+        ("load", "load.command:load", "Send load and measure latency and errors."),
+        ("scale", "models.scale:scale", "Set a model's number of copies, or bounds."),
+        ("adapters", "models.adapters:adapters", "Add, remove and list adapters."),
+        ("rm", "models.rm:rm", "Remove models and the resources that only they use."),
+        ("console", "console:console", "Print a one-time link to the web console."),
+        ("apply", "declared.apply:apply", "Make endpoints, scaling and alarms match documents."),
+        ("export", "declared.export:export", "Write current resources as a document for `apply`."),
+        ("explain", "explain:explain", "Show where copies are placed, why, and free capacity."),
+        ("restart", "acts:restart", "Replace copies with new copies."),
+        ("drain", "acts:drain", "Move copies off an instance and end it."),
+        ("logs", "logs:logs", "Print logs of processes and model servers."),
+        ("trace", "trace:trace", "Show each hop of one call, or the slowest and failed calls."),
+        ("replay", "replay:replay", "Simulate scaling policies on a trace."),
+        ("compare", "compare:compare", "Decide whether a new version is worse than the old."),
+        ("usage", "usage:usage", "Show the usage of serverless endpoints, by hour."),
+        ("env", "environment:env", "Print environment variables for clients."),
+        ("exec", "environment:exec_", "Run a program that uses this platform, not AWS."),
+        ("check", "check:check", "Run a program and report calls that are not served."),
+        ("demo", "demo:demo", "Start a platform, serve three adapters, and stop."),
+        ("demo-model", "demo:demo_model_command", "Write the demo's base model to a folder."),
+        ("cells", "cells.command:cells", "Route to several platforms and move endpoints."),
+        ("graph", "graph:graph", "Check graphs of models (graph.yaml)."),
+        ("jobs", "jobs:jobs", "Show asynchronous requests, batches, transform jobs."),
+        ("kernel", "kernel:kernel", "Manage Jupyter kernels that use this platform."),
+        ("runtimes", "runtimes:runtimes", "Install, list and remove engines and frameworks."),
+        ("scaling", "scaling:scaling", "Show scaling decisions, and choose a policy."),
+        ("dashboards", "dashboards.command:dashboards", "Print files for Grafana and Prometheus."),
+        ("store", "store:store", "Move records between SQLite and PostgreSQL."),
+        ("prune", "prune:prune", "Show or remove unused uploads and models."),
+        ("backup", "backup:backup", "Back up a running home, or verify a backup."),
+        ("upgrade", "upgrade:upgrade", "Replace an earlier version that is running."),
+        ("doctor", "doctor.command:doctor", "Show what this machine supports and lacks."),
+        ("completion", "completion.script:completion", "Print the completion script for a shell."),
+    )
 )
 LAB_COMMANDS = (
     CommandEntry(

@@ -15,6 +15,7 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import UsageError
 from hostelry.base.logging import TEXT, formatter_of
 from hostelry.base.own_arguments import hide_argument
+from hostelry.cli import up_flags as flags
 from hostelry.cli.home_option import (
     HomeOption,
     JsonOption,
@@ -22,49 +23,6 @@ from hostelry.cli.home_option import (
     home_at,
     home_flag,
     settled,
-)
-from hostelry.cli.up_flags import (
-    AccountOption,
-    AnyRoleOption,
-    AtZeroOption,
-    CacheOption,
-    ClusterHostOption,
-    ClusterPortOption,
-    CopyUserOption,
-    DetachOption,
-    DrainOption,
-    FilesOption,
-    FleetOption,
-    FromOption,
-    HoldEachOption,
-    HoldLimitOption,
-    HoldMbOption,
-    HoldRequestsOption,
-    HttpsCaOption,
-    HttpsCertOption,
-    HttpsKeyOption,
-    InvokeTimeoutOption,
-    LogFormatOption,
-    LogsDaysOption,
-    NoAuthOption,
-    NoConsoleOption,
-    NodeDirOption,
-    NoMirrorProcessOption,
-    PaceOption,
-    PortOption,
-    PrintUnitOption,
-    RayAddressOption,
-    RayRuntimeEnvOption,
-    RegionOption,
-    S3EndpointOption,
-    S3PortOption,
-    ServerlessIdleOption,
-    StoreOption,
-    StreamTimeoutOption,
-    TlsCaOption,
-    TlsCertOption,
-    TlsKeyOption,
-    WorkersOption,
 )
 from hostelry.cli.wait_display import waiting
 from hostelry.fleet.rules.copy_user import AUTO
@@ -81,50 +39,50 @@ PROGRAM = [sys.executable, "-m", "hostelry.cli.main"]
 def up(  # noqa: PLR0913 - one parameter an option of the command
     home: HomeOption = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: PortOption = None,
-    s3_port: S3PortOption = None,
-    s3_endpoint: S3EndpointOption = None,
-    region: RegionOption = None,
-    account_id: AccountOption = None,
-    insecure_no_auth: NoAuthOption = False,
-    any_role: AnyRoleOption = False,
+    port: flags.PortOption = None,
+    s3_port: flags.S3PortOption = None,
+    s3_endpoint: flags.S3EndpointOption = None,
+    region: flags.RegionOption = None,
+    account_id: flags.AccountOption = None,
+    insecure_no_auth: flags.NoAuthOption = False,
+    any_role: flags.AnyRoleOption = False,
     max_body_mb: Annotated[float, typer.Option(help="Maximum size of a request body.")] = 25.0,
-    invoke_timeout_s: InvokeTimeoutOption = 60.0,
-    stream_timeout_s: StreamTimeoutOption = 480.0,
-    artifact_cache_gb: CacheOption = 50.0,
-    gateway_workers: WorkersOption = None,
-    no_mirror_process: NoMirrorProcessOption = False,
-    no_console: NoConsoleOption = False,
-    pace: PaceOption = 1.0,
-    at_zero: AtZeroOption = "hold",
-    hold_limit_s: HoldLimitOption = None,
-    hold_requests: HoldRequestsOption = 4096,
-    hold_requests_each: HoldEachOption = 1024,
-    hold_mb: HoldMbOption = 256.0,
-    serverless_idle_s: ServerlessIdleOption = 600.0,
+    invoke_timeout_s: flags.InvokeTimeoutOption = 60.0,
+    stream_timeout_s: flags.StreamTimeoutOption = 480.0,
+    artifact_cache_gb: flags.CacheOption = 50.0,
+    gateway_workers: flags.WorkersOption = None,
+    no_mirror_process: flags.NoMirrorProcessOption = False,
+    no_console: flags.NoConsoleOption = False,
+    pace: flags.PaceOption = 1.0,
+    at_zero: flags.AtZeroOption = "hold",
+    hold_limit_s: flags.HoldLimitOption = None,
+    hold_requests: flags.HoldRequestsOption = 4096,
+    hold_requests_each: flags.HoldEachOption = 1024,
+    hold_mb: flags.HoldMbOption = 256.0,
+    serverless_idle_s: flags.ServerlessIdleOption = 600.0,
     metrics_mb: Annotated[float, typer.Option(help="Memory limit for metrics.")] = 256.0,
     logs_mb: Annotated[float, typer.Option(help="Disk limit for log events.")] = 1024.0,
-    logs_days: LogsDaysOption = 14,
-    log_format: LogFormatOption = TEXT,
-    copy_user: CopyUserOption = AUTO,
-    files_gb: FilesOption = 20.0,
-    store: StoreOption = None,
-    drain_s: DrainOption = 0.0,
-    cluster_host: ClusterHostOption = None,
-    cluster_port: ClusterPortOption = None,
-    tls_ca: TlsCaOption = None,
-    tls_cert: TlsCertOption = None,
-    tls_key: TlsKeyOption = None,
-    https_cert: HttpsCertOption = None,
-    https_key: HttpsKeyOption = None,
-    https_ca: HttpsCaOption = None,
-    fleet: FleetOption = LOCAL,
-    ray_address: RayAddressOption = None,
-    ray_runtime_env: RayRuntimeEnvOption = None,
-    node_dir: NodeDirOption = None,
-    from_: FromOption = None,
-    detach: DetachOption = False,
-    print_unit: PrintUnitOption = False,
+    logs_days: flags.LogsDaysOption = 14,
+    log_format: flags.LogFormatOption = TEXT,
+    copy_user: flags.CopyUserOption = AUTO,
+    files_gb: flags.FilesOption = 20.0,
+    store: flags.StoreOption = None,
+    drain_s: flags.DrainOption = 0.0,
+    cluster_host: flags.ClusterHostOption = None,
+    cluster_port: flags.ClusterPortOption = None,
+    tls_ca: flags.TlsCaOption = None,
+    tls_cert: flags.TlsCertOption = None,
+    tls_key: flags.TlsKeyOption = None,
+    https_cert: flags.HttpsCertOption = None,
+    https_key: flags.HttpsKeyOption = None,
+    https_ca: flags.HttpsCaOption = None,
+    fleet: flags.FleetOption = LOCAL,
+    ray_address: flags.RayAddressOption = None,
+    ray_runtime_env: flags.RayRuntimeEnvOption = None,
+    node_dir: flags.NodeDirOption = None,
+    from_: flags.FromOption = None,
+    detach: flags.DetachOption = False,
+    print_unit: flags.PrintUnitOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Start the platform: the gateway, control and the object store.
@@ -157,15 +115,14 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     (up_detached if detach else up_here)(options, as_json=as_json)
 
 
-def options_of(given: Mapping[str, Any]) -> UpOptions:
-    """The options of `up`, from its parameters by name."""
+def options_of(given: Mapping[str, Any], **fixed: Any) -> UpOptions:
+    """The options of `up`, `gateway` or `control`, from its parameters by name."""
     alike = {it.name for it in fields(UpOptions)} & given.keys() - {"home"}
-    return UpOptions(
-        home=home_at(given["home"]).root,
-        mirror_process=not given["no_mirror_process"],
-        console=not given["no_console"],
-        **{name: given[name] for name in alike},
-    )
+    values = {name: given[name] for name in alike}
+    for name, option in (("mirror_process", "no_mirror_process"), ("console", "no_console")):
+        if option in given:
+            values[name] = not given[option]
+    return UpOptions(home=home_at(given["home"]).root, **values, **fixed)
 
 
 def go_on_with_open_python(options: UpOptions) -> None:

@@ -10,6 +10,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.cli.completion import names
 from hostelry.cli.control_requests import control_answer
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.status_text import columns
 
 COLUMNS: Mapping[str, str] = {
     "requests": "REQUESTS",
@@ -59,11 +60,4 @@ def usage_lines(endpoints: Sequence[Mapping[str, Any]]) -> list[str]:
         for hour in one["hours"]:
             at = time.strftime("%Y-%m-%d %H:00", time.gmtime(hour["hour"]))
             rows.append(["", at, *(str(hour[it]) for it in COLUMNS)])
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.ljust(width) if column < 2 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    return columns(rows)

@@ -6,6 +6,9 @@ from hostelry.cli.status_text import (
     disk_lines,
     duration,
     endpoint_lines,
+    environment_lines,
+    experiment_lines,
+    gateway_host_lines,
     is_full,
     memory_text,
     process_lines,
@@ -16,6 +19,30 @@ NOW = 10_000.0
 REASON = "the model server ended with code 3; its last lines:\n" + "\n".join(
     f"line {n}" for n in range(40)
 )
+CAPTURED = {
+    "variant": "AllTraffic",
+    "captured": 12,
+    "dropped": 0,
+    "objects": 2,
+    "drop_cause": None,
+    "upload_cause": None,
+    "uploaded_at": NOW - 12,
+}
+SEEN_AT = 1_700_000_000.0
+ONE: dict[str, Any] = {
+    "name": "trial",
+    "status": "Running",
+    "status_reason": None,
+    "endpoint": "e",
+    "production": "now",
+    "shadow": "next",
+    "percent": 50,
+    "start_at": SEEN_AT - 60,
+    "end_at": SEEN_AT + 7200,
+    "is_deployed": True,
+    "promotes": False,
+    "deadline_at": None,
+}
 
 
 @pytest.mark.parametrize(
@@ -181,17 +208,6 @@ def test_how_a_copy_ended_last(reason: str | None, shown: list[str]) -> None:
     assert [line.strip() for line in lines] == shown
 
 
-CAPTURED = {
-    "variant": "AllTraffic",
-    "captured": 12,
-    "dropped": 0,
-    "objects": 2,
-    "drop_cause": None,
-    "upload_cause": None,
-    "uploaded_at": NOW - 12,
-}
-
-
 @pytest.mark.parametrize(
     ("capture", "shown"),
     [
@@ -316,3 +332,91 @@ def test_adapters_whose_base_is_gone_are_shown() -> None:
     assert "  component lone  Failed  adapter of gone" in endpoint_lines(
         [endpoint(components=[lone])], NOW
     )
+
+
+def host(name: str, seen_ago_s: float, version: str = "1.2") -> dict[str, Any]:
+    address = f"http://{name}:1"
+    return {"host_id": name, "address": address, "version": version, "seen_ago_s": seen_ago_s}
+
+
+@pytest.mark.parametrize(
+    ("hosts", "lines"),
+    [
+        pytest.param([], [], id="none where none reports itself"),
+        pytest.param(
+            [host("h-1", 0.8), host("h-22", 200.0, "")],
+            [
+                "gateways  h-1   http://h-1:1   version 1.2",
+                "gateways  h-22  http://h-22:1  version unknown  last seen 3m20s ago",
+            ],
+            id="one that is silent says since when",
+        ),
+    ],
+)
+def test_status_shows_each_host(hosts: list[dict[str, Any]], lines: list[str]) -> None:
+    assert gateway_host_lines(hosts) == lines
+
+
+@pytest.mark.parametrize(
+    ("ready", "starting", "provisioned", "used_at", "expected"),
+    [
+        pytest.param(0, 0, 0, None,
+            "  serverless main  0 of at most 5 environments ready, 1024 MB each", id="at zero"),
+        pytest.param(1, 2, 1, 970.0,
+            "  serverless main  1 of at most 5 environments ready, 2 starting, 1 provisioned,"
+            " 1024 MB each  last used 30s ago", id="starting"),
+    ],
+)  # fmt: skip
+def test_what_a_serverless_variant_is_doing(
+    ready: int, starting: int, provisioned: int, used_at: float | None, expected: str
+) -> None:
+    serverless = {
+        "memory_mb": 1024,
+        "max_concurrency": 5,
+        "provisioned_concurrency": provisioned,
+        "ready": ready,
+        "starting": starting,
+    }
+    endpoint = {
+        "variants": [{"name": "main", "serverless": serverless}],
+        "copies": [{"last_used_at": used_at}],
+    }
+    assert environment_lines(endpoint, 1000.0) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("changes", "step"),
+    [
+        pytest.param({}, "ends in 2h", id="runs"),
+        pytest.param(
+            {"status": "Created", "start_at": SEEN_AT + 90},
+            "starts in 1m30s, ends in 2h",
+            id="waits",
+        ),
+        pytest.param(
+            {"status": "Starting", "deadline_at": SEEN_AT + 600},
+            "the shadow comes up, given up in 10m00s; ends in 2h",
+            id="starts",
+        ),
+        pytest.param(
+            {"status": "Starting", "is_deployed": False}, "its endpoint is changed", id="begins"
+        ),
+        pytest.param({"status": "Updating"}, "its endpoint takes the update", id="updates"),
+        pytest.param(
+            {"status": "Stopping", "promotes": True}, "the shadow is promoted", id="promotes"
+        ),
+        pytest.param({"status": "Stopping"}, "the shadow is removed", id="stops"),
+    ],
+)
+def test_a_line_shows_the_share_and_the_step(changes: dict[str, Any], step: str) -> None:
+    line = experiment_lines([{**ONE, **changes}], SEEN_AT)[0]
+    head = f"experiment trial  {changes.get('status', 'Running')}  endpoint e  50 % of now to next"
+    assert line.startswith(f"{head}  {step}")
+
+
+def test_only_what_is_not_over_of_the_endpoints_asked_for() -> None:
+    over = [{**ONE, "status": it} for it in ("Completed", "Cancelled")]
+    assert experiment_lines(over, SEEN_AT) == []
+    assert experiment_lines([ONE], SEEN_AT, ["other"]) == []
+    lines = experiment_lines([{**ONE, "status_reason": "why"}], SEEN_AT, ["e"])
+    assert lines[1:] == ["  why", ""]

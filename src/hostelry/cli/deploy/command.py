@@ -8,7 +8,6 @@ from hostelry.cli.home_option import (
     HomeOption,
     JsonOption,
     home_at,
-    home_flag,
     print_json,
     settled,
 )
@@ -103,30 +102,27 @@ def deploy(  # noqa: PLR0913 - one parameter an option of the command
 
     Example: hostelry deploy localhost/lengths:1 --plan
     """
-    from hostelry.cli.deploy.run import (  # botocore; other commands need none
-        DeployRequest,
-        run_deploy,
-    )
+    # Imported here: other commands do not need botocore.
+    from hostelry.cli.deploy.plan import DeployOptions
+    from hostelry.cli.deploy.run import run_deploy
+    from hostelry.cli.deploy.source import read_environment
 
     at = home_at(home)
-    config, credentials = settled(at)
-    request = DeployRequest(
+    running = settled(at)
+    options = DeployOptions(
         source=source,
-        name=name,
+        name=name or "",
         adapters=adapters,
+        kind=kind,
+        memory_mb=memory_mb,
         instance_type=instance_type,
         copies=copies,
         min_copies=min_copies,
         max_copies=max_copies,
-        environment=env or [],
-        kind=kind,
-        memory_mb=memory_mb,
-        plan_only=plan,
-        as_json=as_json,
-        home_flag=home_flag(at.root),
+        environment=read_environment(env or []),
     )
     try:
-        document = run_deploy(request, at, config, credentials)
+        document = run_deploy(options, at, running, plan_only=plan, as_json=as_json)
     except KeyboardInterrupt:
         typer.echo(
             "hostelry: interrupted. Nothing is lost: the same command continues where it ended",

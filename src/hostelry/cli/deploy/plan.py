@@ -105,9 +105,13 @@ class ModelDeployment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployOptions:
-    """The options of the command; None where they were not given."""
+    """The arguments of the command; None if they were not given."""
 
+    source: str = ""
     name: str
+    adapters: str | None = None
+    kind: str | None = None
+    memory_mb: int | None = None
     instance_type: str | None = None
     copies: int | None = None
     min_copies: int | None = None

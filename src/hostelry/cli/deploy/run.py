@@ -38,7 +38,6 @@ from hostelry.cli.deploy.source import (
     adapters_in,
     check_name,
     default_name,
-    read_environment,
     read_source,
 )
 from hostelry.cli.deploy.steps import Action, changes, missing_objects
@@ -51,6 +50,7 @@ from hostelry.cli.deploy.text import (
     plan_lines,
     snippets,
 )
+from hostelry.cli.home_option import home_flag
 from hostelry.cli.named import api_errors
 from hostelry.cli.work_reporter import WorkReporter
 from hostelry.fleet.host.gpu import gpu_uses
@@ -64,50 +64,36 @@ MAX_KEPT = 200
 LIKE = 2.0  # times as large, or as small
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeployRequest:
-    """The arguments of the command as they were given; `home_flag` is for commands to type next."""
-
-    source: str
-    name: str | None = None
-    adapters: str | None = None
-    instance_type: str | None = None
-    copies: int | None = None
-    min_copies: int | None = None
-    max_copies: int | None = None
-    environment: list[str]
-    kind: str | None = None
-    memory_mb: int | None = None
-    plan_only: bool = False
-    as_json: bool = False
-    home_flag: str = ""
-
-
 def run_deploy(
-    request: DeployRequest, home: Home, config: UpConfig, credentials: Credentials
+    options: DeployOptions,
+    home: Home,
+    running: tuple[UpConfig, Credentials],
+    *,
+    plan_only: bool,
+    as_json: bool,
 ) -> dict[str, Any]:
-    """Deploy; the document of the plan, with what came of it. Raises TerminalError."""
-    reporter = WorkReporter(to_stderr=request.as_json)
-    with api_errors(config):
-        calls = DeployCalls(config, credentials)
-        plan = make_plan(request, home, (config, credentials), calls, reporter)
-        if not request.as_json:
+    """Deploy a model, and return the plan's document with the result. Raises TerminalError."""
+    reporter = WorkReporter(to_stderr=as_json)
+    with api_errors(running[0]):
+        calls = DeployCalls(*running)
+        plan = make_plan(options, home, running, calls, reporter)
+        if not as_json:
             typer.echo("\n".join(plan_lines(plan)))
         document = plan_document(plan)
-        if request.plan_only:
+        if plan_only:
             return document
         with (
             uploading(home),
-            WorkReporter(to_stderr=request.as_json, usual_s=plan.usual_s) as reporter,
+            WorkReporter(to_stderr=as_json, usual_s=plan.usual_s) as reporter,
         ):
-            carry_out(calls, plan.deployment, reporter, home, (config, credentials))
+            carry_out(calls, plan.deployment, reporter, home, running)
     recognised, deployment = plan.source.recognised, plan.deployment
     if plan.steps:
         reporter.line(f"{deployment.name} is in service")
         if any(it.action is Action.CREATE_COMPONENT for it in plan.steps):
             keep(home.root, past(plan, reporter.elapsed_s))
-    shown = snippets(recognised, deployment, request.home_flag)
-    if not request.as_json:
+    shown = snippets(recognised, deployment, home_flag(home.root))
+    if not as_json:
         typer.echo("\n".join(next_lines(shown, deployment)))
     return {**document, "seconds": reporter.elapsed_s, "next": dict(shown.blocks)}
 
@@ -129,19 +115,19 @@ def past(plan: DeployPlan, seconds: float) -> PastDeployment:
 
 
 def make_plan(
-    request: DeployRequest,
+    options: DeployOptions,
     home: Home,
     running: tuple[UpConfig, Credentials],
     calls: DeployCalls,
     reporter: WorkReporter,
 ) -> DeployPlan:
     """Look at everything, and plan; nothing is changed."""
-    options = read_options(request)
-    found = look(request.source, request.kind, calls.s3)
+    options = checked_options(options)
+    found = look(options.source, options.kind, calls.s3)
     runtimes = runtime_names()
-    given_kind = None if request.kind == "image" else request.kind
+    given_kind = None if options.kind == "image" else options.kind
     recognised = recognise(found, given_kind, Here(runtimes=runtimes))
-    adapters = look_at_adapters(request.adapters, calls.s3)
+    adapters = look_at_adapters(options.adapters, calls.s3)
     source = DeploySource(
         found=found,
         recognised=recognised,
@@ -150,7 +136,7 @@ def make_plan(
     )
     machine = this_machine(home.root)
     size = sum(it.size_bytes for it in found.files)
-    reserved = reservation(recognised, size, machine, request.memory_mb)
+    reserved = reservation(recognised, size, machine, options.memory_mb)
     endpoint = calls.endpoint(options.name)
     account = Account(region=running[1].region, account_id=running[1].account_id)
     present_type = endpoint.instance_type if endpoint else None
@@ -186,21 +172,14 @@ def make_plan(
     return replace(plan, usual_s=usual)
 
 
-def read_options(request: DeployRequest) -> DeployOptions:
-    """The options, checked as far as they can be alone. Raises TerminalError."""
-    text = request.source
-    name = request.name or default_name(os.path.abspath(text) if os.path.exists(text) else text)
+def checked_options(options: DeployOptions) -> DeployOptions:
+    """The options with a name, checked as far as they can be alone. Raises TerminalError."""
+    text = options.source
+    name = options.name or default_name(os.path.abspath(text) if os.path.exists(text) else text)
     check_name("--name", name)
-    if request.instance_type is not None:
-        check_instance_type(request.instance_type)
-    return DeployOptions(
-        name=name,
-        instance_type=request.instance_type,
-        copies=request.copies,
-        min_copies=request.min_copies,
-        max_copies=request.max_copies,
-        environment=read_environment(request.environment),
-    )
+    if options.instance_type is not None:
+        check_instance_type(options.instance_type)
+    return replace(options, name=name)
 
 
 def look(text: str, kind: str | None, s3: Any) -> Found:

@@ -17,6 +17,30 @@ from hostelry.cli.top.document import (
 
 GIB = 1024**3
 LATENCY = {"p50": 12.0, "p90": 20.0, "p99": 12_345.0}
+INSTANCE = {
+    "id": "i-1",
+    "variant": "all",
+    "type": "ml.m5.large",
+    "state": "InService",
+    "cpus": 2.0,
+    "memory_bytes": 8 * GIB,
+    "accelerators": 0,
+    "free": {"cpus": 0.5, "memory_bytes": 6 * GIB, "accelerators": 0},
+}
+COPY = {
+    "id": "c-1",
+    "instance": "i-1",
+    "phase": "ready",
+    "memory_bytes": GIB,
+    "pid": 7,
+    "reserved": {"cpus": 1.5},
+}
+PAGE = """# TYPE vllm:generation_tokens_total counter
+vllm:generation_tokens_total{model_name="m",endpoint="ep",component="base",copy="c-1"} 100.0
+vllm:generation_tokens_total{model_name="m",endpoint="ep",component="base",copy="c-2"} 50.0
+vllm:generation_tokens_total{endpoint="alone",component="",copy="c-3"} 7.0
+vllm:prompt_tokens_total{component="base",copy="c-1"} 9.0
+"""
 
 
 def component(name: str, base: str | None = None, ready: int = 1) -> dict[str, Any]:
@@ -43,24 +67,6 @@ def load(component: str | None, rate: float, variant: str = "all") -> dict[str, 
     }
 
 
-INSTANCE = {
-    "id": "i-1",
-    "variant": "all",
-    "type": "ml.m5.large",
-    "state": "InService",
-    "cpus": 2.0,
-    "memory_bytes": 8 * GIB,
-    "accelerators": 0,
-    "free": {"cpus": 0.5, "memory_bytes": 6 * GIB, "accelerators": 0},
-}
-COPY = {
-    "id": "c-1",
-    "instance": "i-1",
-    "phase": "ready",
-    "memory_bytes": GIB,
-    "pid": 7,
-    "reserved": {"cpus": 1.5},
-}
 ENDPOINT = {
     "name": "ep",
     "status": "InService",
@@ -173,14 +179,6 @@ def test_a_look_at_little(state: dict[str, Any] | None, words: str) -> None:
     lines = look_lines(top_document(look, TopChoice()))
     assert any(words in it for it in lines)
     assert fitting(lines, 10, 3) == [it[:10] for it in lines[:3]]
-
-
-PAGE = """# TYPE vllm:generation_tokens_total counter
-vllm:generation_tokens_total{model_name="m",endpoint="ep",component="base",copy="c-1"} 100.0
-vllm:generation_tokens_total{model_name="m",endpoint="ep",component="base",copy="c-2"} 50.0
-vllm:generation_tokens_total{endpoint="alone",component="",copy="c-3"} 7.0
-vllm:prompt_tokens_total{component="base",copy="c-1"} 9.0
-"""
 
 
 def test_tokens_a_second_are_those_of_all_copies() -> None:

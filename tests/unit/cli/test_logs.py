@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.logs import find_logs, kept_logs, last_lines, new_lines
+from hostelry.cli.logs import find_logs, kept_logs, last_lines, new_lines, request_lines
 from hostelry.domain.log_source import LogSource
 from hostelry.domain.scope import Scope
 from hostelry.home.home import Home
@@ -26,6 +26,12 @@ STATE = {
         {"name": "plain", "copies": [{"id": "c-333", "owner": "variant/AllTraffic"}]},
     ]
 }
+TRACE = [
+    "2026-01-01 00:00:02,000 ERROR x: request r-1: failed",
+    "Traceback (most recent call last):",
+    '  File "x.py"',
+    "ValueError: wrong",
+]
 
 
 @pytest.fixture
@@ -152,3 +158,25 @@ def test_following_prints_whole_lines_and_restarts_when_a_log_is_cut(tmp_path: P
     assert new_lines(path, "x", positions) == ["new"]
     path.unlink()
     assert new_lines(path, "x", positions) == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        pytest.param(
+            ["2026-01-01 00:00:01,000 INFO x: a [request r-1]", *TRACE, "2026-01-01 00:00:03,0 y"],
+            ["2026-01-01 00:00:01,000 INFO x: a [request r-1]", *TRACE],
+            id="records of the request with their tracebacks",
+        ),
+        pytest.param(
+            ['{"time":"1","request_id":"r-1"}', '{"time":"2","request_id":"r-2"}'],
+            ['{"time":"1","request_id":"r-1"}'],
+            id="JSON lines",
+        ),
+        pytest.param(["plain r-1", "plain"], ["plain r-1"], id="a copy's own format"),
+        pytest.param(["  File of another", *TRACE[:1]], TRACE[:1], id="a log that begins within"),
+        pytest.param([], [], id="an empty log"),
+    ],
+)
+def test_lines_about_a_request(lines: list[str], found: list[str]) -> None:
+    assert request_lines(lines, "r-1") == found

@@ -1,10 +1,19 @@
-"""Progress in a terminal and elsewhere, and values and sizes as a person reads them."""
+"""An application that is killed at any of its writes, and the one after it."""
+
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from tests.selection import numbers
+from tests.unit.cli.declared.documents import LATER, SHOP
+from tests.unit.cli.declared.rig import ROLE, Killed, TownAws, apply, described, difference
+from tests.unit.reconcile.samples import Town
 
 from hostelry.cli.artifacts.files import FoundFile, ObjectOrder
 from hostelry.cli.declared.application import AppliedEnd, AppliedStep
 from hostelry.cli.declared.apply import TerminalProgress, short_field, size_text, value_text
+from hostelry.cli.declared.export import document_text, exported
+from hostelry.cli.declared.observation import observed_state
 from hostelry.cli.declared.resource import (
     ABSENT,
     ApplyStep,
@@ -18,6 +27,78 @@ from hostelry.cli.declared.resource import (
 
 KEY = ResourceKey(ResourceKind.ENDPOINT, "e")
 STEP = ApplyStep(number=1, act=StepAct.CREATE, key=KEY, operation="CreateEndpoint")
+FILE = FoundFile(name="m.tar.gz", size_bytes=2000)
+UPLOAD = ApplyStep(
+    number=2,
+    act=StepAct.UPLOAD,
+    key=ResourceKey(ResourceKind.ARTIFACT, "s3://b/k/"),
+    file=UploadedFile("m.tar.gz", "b", ObjectOrder(key="k/m.tar.gz", files=(FILE,))),
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "fruits").mkdir()
+    (tmp_path / "fruits" / "model.bin").write_bytes(b"weights")
+    return tmp_path
+
+
+def new_town() -> Iterator[TownAws]:
+    town = Town()
+    yield TownAws(town)
+    town.close()
+
+
+@pytest.fixture
+def aws() -> Iterator[TownAws]:
+    yield from new_town()
+
+
+def written(aws: TownAws) -> str:
+    return document_text(exported(observed_state(aws, lambda _: True, ROLE)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("texts", "prune"),
+    [
+        pytest.param([SHOP], False, id="everything is created"),
+        pytest.param([SHOP, LATER], True, id="each kind changes and goes"),
+    ],
+)
+def test_an_apply_after_a_kill_at_any_write_comes_to_the_same(
+    texts: list[str], prune: bool, folder: Path, pytestconfig: pytest.Config
+) -> None:
+    """Killed once a write took effect: killed before the next one leaves the same behind."""
+    *before, text = texts
+
+    def ended_at(number: int | None) -> tuple[str, int]:
+        for aws in new_town():
+            for earlier in before:
+                apply(aws, earlier, folder)
+            aws.writes.clear()
+            aws.kill_at, aws.after = number, True
+            try:
+                apply(aws, text, folder, prune=prune)
+                assert number is None
+            except Killed:
+                aws.kill_at = None
+                apply(aws, text, folder, prune=prune)
+            assert described(difference(aws, text, folder, prune=prune)) == []
+            return written(aws), len(aws.writes)
+        raise AssertionError
+
+    whole, num_writes = ended_at(None)
+    assert num_writes > 15
+    for number in numbers(pytestconfig, num_writes):
+        assert ended_at(number)[0] == whole, f"killed at write {number}"
+
+
+def test_a_second_apply_does_nothing(aws: TownAws, folder: Path) -> None:
+    apply(aws, SHOP, folder)
+    aws.writes.clear()
+    assert apply(aws, SHOP, folder).steps == ()
+    assert aws.writes == []
 
 
 class Seen:
@@ -53,15 +134,6 @@ def test_on_a_terminal_one_line_shows_what_is_waited_for_and_is_cleared() -> Non
     assert seen.written[-1] == "  e Creating 3 s"
     seen.progress.ended(AppliedStep(step=STEP, end=AppliedEnd.DONE, seconds=3.0))
     assert seen.written[-2:] == ["\r" + " " * 16 + "\r", "created endpoint e (3.0 s)\n"]
-
-
-FILE = FoundFile(name="m.tar.gz", size_bytes=2000)
-UPLOAD = ApplyStep(
-    number=2,
-    act=StepAct.UPLOAD,
-    key=ResourceKey(ResourceKind.ARTIFACT, "s3://b/k/"),
-    file=UploadedFile("m.tar.gz", "b", ObjectOrder(key="k/m.tar.gz", files=(FILE,))),
-)
 
 
 @pytest.mark.parametrize(

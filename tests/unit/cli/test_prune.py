@@ -4,22 +4,27 @@ import random
 
 import pytest
 
+from hostelry.base.errors import TerminalError
 from hostelry.cli.prune import (
     AddressUses,
     DeployedModel,
     PrunePlan,
     StoredUpload,
     UploadObject,
+    check_store,
     grouped,
     planned,
     show,
     upload_prefix,
 )
+from hostelry.home.home import UpConfig
 
 NOW, DAY_S = 1_800_000_000.0, 86_400.0
 BUCKET = "sagemaker-us-east-1-111122223333"
 PREFIX = "deploy/0123456789abcdef/"
 URI = f"s3://{BUCKET}/{PREFIX}"
+OWN = UpConfig(control_port=1)
+SHARED = UpConfig(control_port=1, s3_endpoint="http://store:9000")
 
 
 def upload(prefix: str = PREFIX, age_s: float = 2 * DAY_S, upload_id: str = "") -> StoredUpload:
@@ -190,3 +195,10 @@ def test_numbers_of_uploads_are_shown_with_their_noun(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(first)
     assert lines[-1].startswith(last)
+
+
+def test_objects_of_an_endpoint_are_removed_only_if_no_other_platform_uses_it() -> None:
+    check_store(OWN, sole_platform=False)
+    check_store(SHARED, sole_platform=True)
+    with pytest.raises(TerminalError, match="http://store:9000"):
+        check_store(SHARED, sole_platform=False)
