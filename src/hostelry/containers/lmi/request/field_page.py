@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from hostelry.containers.lmi.request.field_table import ROWS, Fate, FieldRow
+from hostelry.containers.lmi.request.field_table import ROWS, SAMPLED, Fate, FieldRow
 
 TITLE = "# Fields of the LLM server's requests"
 HEAD = f"""{TITLE}
@@ -23,8 +23,9 @@ Which fields of LMI, vLLM, OpenAI and TGI work? For example `max_new_tokens` wor
 - **accepted**: the field cannot change an answer.
 
 The second column says where the field may be: in a body with `prompt` or `messages`, at the top of
-a body with `inputs`, or in its `parameters`. The third column says who has it: O OpenAI, V vLLM,
-L LMI, T TGI, H transformers' `generate`. A name with a dot is a member of an object.
+a body with `inputs`, or in its `parameters`. *Usual*: `prompt`, `messages` and `parameters`. The
+third column says who has it: O OpenAI, V vLLM, L LMI, T TGI, H transformers' `generate`. A name
+with a dot is a member of an object.
 
 The response names unknown fields in `X-Hostelry-Ignored-Fields`. With
 `option.strict_fields=true` or the header `X-Hostelry-Strict-Fields: true` they are refused. The
@@ -53,7 +54,8 @@ def lines(fate: Fate) -> list[str]:
     names: dict[tuple[str, str, str], list[str]] = {}
     for row in ROWS:
         if row.fate is fate:
-            cells = (", ".join(row.places), row.known_by, explanation(row))
+            places = "usual" if row.places == SAMPLED else ", ".join(row.places)
+            cells = (places, row.known_by, explanation(row))
             names.setdefault(cells, []).append(f"`{row.name}`")
     return [f"| {', '.join(each)} | {' | '.join(cells)} |" for cells, each in names.items()]
 
