@@ -12,7 +12,7 @@ from tests.unit.base.tars import Member, header, padded, pax_targz, tar
 
 from hostelry.base.archive import ArchiveLimits, unpack
 from hostelry.base.file_tree import UnsafeFilesError
-from hostelry.containers.lmi.adapters.archive import ADAPTER_FILES, unpack_adapter
+from hostelry.containers.lmi.adapters.s3_fetcher import ADAPTER_FILES, unpack_adapter
 from hostelry.domain.model import ArtifactSource, SourceKind
 from hostelry.engine.lora.errors import AdapterError
 from hostelry.fleet.artifacts.objects import ObjectFacts

@@ -10,9 +10,9 @@ from tests.fuzz.conftest import Cases, assert_short
 from hostelry.base.errors import TerminalError
 from hostelry.containers.lmi.artifact_path import path_inside
 from hostelry.containers.lmi.settings.config import LmiConfig, resolve_config
-from hostelry.containers.lmi.settings.lmi_options import PROPERTIES
 from hostelry.containers.lmi.settings.model_source import local_model
 from hostelry.containers.lmi.settings.option_reader import ConfigurationError
+from hostelry.containers.lmi.settings.option_rows import PROPERTIES
 from hostelry.containers.lmi.settings.option_table import OPTIONS
 from hostelry.containers.lmi.settings.options import OVERWRITING, PLAIN_NAMES
 from hostelry.fleet.rules.given_variables import (

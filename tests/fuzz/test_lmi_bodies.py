@@ -14,7 +14,7 @@ from hostelry.containers.lmi.request.body import parse_as, parse_invocation
 from hostelry.containers.lmi.request.context import ParseContext
 from hostelry.containers.lmi.request.invocation import Schema
 from hostelry.containers.lmi.response.generation import prepare_now
-from hostelry.containers.lmi.sessions.open_sessions import SessionRequest
+from hostelry.containers.lmi.sessions import SessionRequest
 
 FACTS = ModelFacts(vocab_size=259, max_model_len=64, eos_token_ids=(2,), dtype="fp32")
 SCHEMAS = {PATHS[schema.value]: schema for schema in Schema}

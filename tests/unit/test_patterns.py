@@ -54,7 +54,7 @@ LISTED = {
     "containers/lmi/tools/structures.py:marked": "the alternatives are fixed texts",
     "containers/predictive/worker/default_tensorflow.py:ATTRIBUTE": "the service model allows the"
     " header 1,024 characters",
-    "containers/lmi/http/host_paths.py:without_host_paths": "fixed texts, without repeats",
+    "containers/lmi/http/server.py:without_host_paths": "fixed texts, without repeats",
     "domain/failure_cause.py:cause_of": "a fixed text, and digits that nothing else takes",
     "engine/lora/patterns.py:compiled": "nothing is matched with it: RE2 matches",
     "fleet/rules/frameworks.py:TAG": "an image has 255 characters at most",

@@ -18,14 +18,13 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.logging import configure_logging
 from hostelry.containers.http.listening import listen
 from hostelry.containers.lmi.engine.child import EngineSide, ForkedEngine, fork_engine
-from hostelry.containers.lmi.http.request_id import show_request_ids
+from hostelry.containers.lmi.http.app import show_request_ids
 from hostelry.containers.lmi.http.server import LmiServer
 from hostelry.containers.lmi.lifecycle import serve
 from hostelry.containers.lmi.settings.config import ImageKind, LmiConfig, resolve_config
 from hostelry.containers.lmi.settings.model_source import nested_model
 from hostelry.containers.lmi.settings.option_reader import ConfigurationError
-from hostelry.containers.lmi.settings.tgi import as_lmi
-from hostelry.containers.lmi.settings.vllm import as_vllm
+from hostelry.containers.lmi.settings.options import as_lmi, as_vllm
 
 DEFAULT_MODEL_DIR = "/opt/ml/model"
 DEFAULT_PORT = 8080

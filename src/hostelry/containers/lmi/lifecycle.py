@@ -20,18 +20,15 @@ from hostelry.containers.lmi.http.adapter_registry import (
     AdapterRegistry,
     check_name,
 )
-from hostelry.containers.lmi.http.app import build_app
-from hostelry.containers.lmi.http.keyed import keyed
+from hostelry.containers.lmi.http.app import build_app, keyed
 from hostelry.containers.lmi.http.server import LmiServer, LoadedModel, ServerPhase
 from hostelry.containers.lmi.pooling.run import first_vector
 from hostelry.containers.lmi.refusal import Refusal, Surface
 from hostelry.containers.lmi.request.chat_template import ChatTemplate, load_chat_template
 from hostelry.containers.lmi.request.images import ImageLimits
-from hostelry.containers.lmi.request.sampling import MAX_ALL_SEQUENCES
-from hostelry.containers.lmi.request.sampling_defaults import NEUTRAL
+from hostelry.containers.lmi.request.sampling import MAX_ALL_SEQUENCES, NEUTRAL
 from hostelry.containers.lmi.settings.config import DEFAULT_ADAPTERS, LmiConfig
-from hostelry.containers.lmi.settings.config_overrides import overlay
-from hostelry.containers.lmi.settings.generation_defaults import model_defaults
+from hostelry.containers.lmi.settings.model_overrides import model_defaults, overlay
 from hostelry.containers.lmi.settings.model_source import (
     adapter_folders,
     model_folder,
@@ -39,7 +36,7 @@ from hostelry.containers.lmi.settings.model_source import (
 )
 from hostelry.containers.lmi.settings.option_reader import ConfigurationError
 from hostelry.containers.lmi.text_codec import TextCodec
-from hostelry.containers.lmi.tools.conventions import OFF, Conventions, conventions_of
+from hostelry.containers.lmi.tools.families import OFF, Conventions, conventions_of
 from hostelry.containers.lmi.vllm.launch import ChosenEngine
 
 DRAIN_S = 8.0

@@ -7,9 +7,8 @@ import pytest
 from tests.pooled_models import write_word_tokenizer
 from tokenizers import Tokenizer
 
-from hostelry.containers.lmi.pooling.call import PooledCall, PooledText
-from hostelry.containers.lmi.pooling.forms import InputsForm, VectorForm
-from hostelry.containers.lmi.pooling.tokens import PooledPrompt, TextLimits, prompts_of
+from hostelry.containers.lmi.pooling.forms import InputsForm, PooledCall, PooledText, VectorForm
+from hostelry.containers.lmi.pooling.run import PooledPrompt, TextLimits, prompts_of
 from hostelry.containers.lmi.refusal import Refusal
 from hostelry.engine.pooled import PoolingFacts
 

@@ -2,14 +2,20 @@
 
 a process died, or was ended for a call that hung   the next call starts another
 an adapter's process without calls for IDLE_S       is ended; the next call starts another
-MAX_ADAPTER_PROCESSES run                           the one that is idle longest is ended;
-                                                    where none is idle, 503
+MAX_ADAPTER_PROCESSES run                           the process that is idle longest is ended;
+                                                    if none is idle, 503
+
+The packages of requirements.txt are installed if the operator allows it. Only names with versions
+are accepted, not a URL, path or option of pip, so that only the operator's index is asked. Only
+wheels are installed, so that no code of a package runs during the installation.
 """
 
 import asyncio
 import logging
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -17,7 +23,9 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from hostelry.containers.code.code_places import code_environment, readable_places
+from hostelry.base.errors import HostelryError
+from hostelry.base.requirement_lines import is_plain, requirement_lines
+from hostelry.containers.code.code_places import SECRETS, code_environment, is_like, readable_places
 from hostelry.containers.code.code_process import (
     CodeError,
     CodeLaunch,
@@ -32,9 +40,13 @@ from hostelry.containers.lmi.code.author_hooks import (
     INPUT_FORMATTER,
     OUTPUT_FORMATTER,
 )
-from hostelry.containers.lmi.code.requirements import RequirementsError, install_requirements
 from hostelry.containers.lmi.refusal import Cause, Refusal
 
+MAX_BYTES = 64 * 1024
+MAX_LINES = 200
+SHOWN_CHARACTERS = 1000
+KEPT = ("PATH", "LANG", "LC_*", "HOME", "TMPDIR", "PIP_*", "*_PROXY", "*_proxy", "SSL_CERT_*",
+        "REQUESTS_CA_BUNDLE", "PYTHONNOUSERSITE", "PYTHONPATH")  # fmt: skip
 PROGRAM = "hostelry.containers.lmi.code.program"
 MAX_ADAPTER_PROCESSES = 16
 IDLE_S = 300.0
@@ -44,6 +56,60 @@ FIRST_CALL_LIMIT_S = 60.0
 REQUIREMENTS = "requirements.txt"
 
 log = logging.getLogger(__name__)
+
+
+class RequirementsError(HostelryError):
+    """The packages cannot be installed; the message has the line or pip's reason."""
+
+
+def parse_requirements(text: str) -> tuple[str, ...]:
+    """The requirements. Raises RequirementsError for any other line of pip's files."""
+    found = requirement_lines(text)
+    if len(found) > MAX_LINES:
+        raise RequirementsError(f"requirements.txt has {len(found)} lines; at most {MAX_LINES}")
+    for line in found:
+        if not is_plain(line):
+            raise RequirementsError(
+                f"requirements.txt has {line[:80]!r}; a line must be a package's name, perhaps "
+                "with versions and a marker: no URL, path or option"
+            )
+    return found
+
+
+def install_requirements(
+    file: Path, target: Path, environment: Mapping[str, str], limit_s: float
+) -> None:
+    """Install the packages of `file` into `target`. Raises RequirementsError."""
+    try:
+        if file.stat().st_size > MAX_BYTES:
+            raise RequirementsError(f"requirements.txt has more than {MAX_BYTES} bytes")
+        names = parse_requirements(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise RequirementsError(f"requirements.txt cannot be read: {error}") from error
+    if not names:
+        return
+    kept = {
+        name: it
+        for name, it in environment.items()
+        if is_like(name, KEPT) and (name.lower().endswith("_proxy") or not is_like(name, SECRETS))
+    }
+    command = [
+        sys.executable, "-P", "-m", "pip", "install", "--only-binary", ":all:", "--no-input",
+        "--disable-pip-version-check", "--no-warn-script-location", "--no-compile",
+        "--target", str(target), "--", *names,
+    ]  # fmt: skip
+    try:
+        done = subprocess.run(
+            command, env=kept, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, timeout=limit_s, cwd=os.sep, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise RequirementsError(
+            f"requirements.txt was not installed within {limit_s:g} s (model_loading_timeout)"
+        ) from None
+    if done.returncode:
+        reason = done.stdout.decode(errors="replace")[-SHOWN_CHARACTERS:].strip()
+        raise RequirementsError(f"requirements.txt cannot be installed: {reason}")
 
 
 class CodePolicy(Enum):

@@ -40,13 +40,14 @@ from hostelry.containers.lmi.code.author_hooks import (
     give_djl_python,
     load_author_module,
 )
-from hostelry.containers.lmi.code.code_tokenizer import CodeTokenizer
 from hostelry.containers.lmi.code.djl_python.inputs import Input
 from hostelry.containers.lmi.code.djl_python.outputs import Output
-from hostelry.containers.lmi.code.handler_reply import item_reply, whole_reply
-from hostelry.containers.lmi.code.response_object import (
+from hostelry.containers.lmi.code.hook_values import (
+    CodeTokenizer,
     formatted_text,
+    item_reply,
     response_object,
+    whole_reply,
     written,
 )
 

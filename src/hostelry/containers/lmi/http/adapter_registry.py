@@ -22,7 +22,7 @@ from hostelry.containers.lmi.engine.backend import (
     EngineBackend,
 )
 from hostelry.containers.lmi.refusal import Cause, Refusal, bad_request
-from hostelry.containers.lmi.settings.secure_mode import SecureMode, SecureModeError
+from hostelry.containers.lmi.settings.code_settings import SecureMode, SecureModeError
 
 MAX_NAME_CHARACTERS = 256
 MAX_SRC_CHARACTERS = 4096

@@ -1,9 +1,13 @@
-"""The adapter management routes, with and without the prefix /models/{model}.
+"""Routes that manage adapters: /adapters, also under /models/{model}, and vLLM's two.
 
-A request with parameters in the query is answered as DJL Serving does (JSON); one with a JSON
-body only, as Amazon's container standards library does (plain text).
+A request to /adapters with parameters in the query is answered as DJL Serving does (JSON). A
+request that has only a JSON body is answered as Amazon's container standards library does (plain
+text). A path given to vLLM's routes is the client's, so it may name only what a model's author may:
+see `artifact_path`. Source: vLLM documentation, Dynamically serving LoRA adapters.
 """
 
+import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -12,15 +16,15 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from hostelry.base.whole_number import whole_number
+from hostelry.containers.lmi.artifact_path import path_inside
 from hostelry.containers.lmi.engine.backend import AdapterView
 from hostelry.containers.lmi.http.adapter_registry import AdapterRecord, AdapterRegistry
-from hostelry.containers.lmi.http.body import read_body
-from hostelry.containers.lmi.http.invoke import ALIAS_HEADER
-from hostelry.containers.lmi.http.json_answer import PlainEndpoint, answering, json_response
-from hostelry.containers.lmi.http.model_name import check_asked_model
+from hostelry.containers.lmi.http.bodies import PlainEndpoint, answering, json_response, read_body
+from hostelry.containers.lmi.http.request_head import ALIAS_HEADER, check_asked_model
 from hostelry.containers.lmi.http.server import LmiServer
-from hostelry.containers.lmi.refusal import Surface, bad_request
-from hostelry.containers.lmi.request.fields import BodyFields, parse_json
+from hostelry.containers.lmi.refusal import Cause, Refusal, Surface, bad_request
+from hostelry.containers.lmi.request.fields import BodyFields, parse_json, shown
+from hostelry.containers.lmi.settings.config import LmiConfig
 
 MAX_BODY_BYTES = 64 * 1024
 DEFAULT_PAGE = 100
@@ -29,6 +33,9 @@ MAX_PAGE = 1000
 UNREAD: Mapping[str, Any] = {"loaded": False}
 
 Operation = Callable[[AdapterRegistry, Request], Awaitable[Response]]
+HUB_ID = re.compile(r"[a-zA-Z0-9][\w.-]*/[a-zA-Z0-9][\w.-]*", re.ASCII)
+REMOTE = ("s3://", "hf://")
+BOTH_NEEDED = "Both 'lora_name' and 'lora_path' must be provided."
 
 
 def adapter_paths(server: LmiServer) -> list[Route]:
@@ -111,7 +118,9 @@ async def describe(registry: AdapterRegistry, request: Request) -> Response:
     """GET /adapters/{name}: the registration, and the adapter's state in the engine."""
     name = request.path_params["name"]
     view = await registry.view(name)
-    return json_response({**listed(registry.find(name)), **(shown(view) if view else UNREAD)})
+    return json_response(
+        {**registration_document(registry.find(name)), **(state_document(view) if view else UNREAD)}
+    )
 
 
 async def list_adapters(registry: AdapterRegistry, request: Request) -> Response:
@@ -119,13 +128,15 @@ async def list_adapters(registry: AdapterRegistry, request: Request) -> Response
     limit = query_integer(request, "limit", DEFAULT_PAGE, 1, MAX_PAGE)
     start = query_integer(request, "next_page_token", 0, 0, len(registry.records))
     records = list(registry.records.values())
-    page: dict[str, Any] = {"adapters": [listed(it) for it in records[start : start + limit]]}
+    page: dict[str, Any] = {
+        "adapters": [registration_document(it) for it in records[start : start + limit]]
+    }
     if start + limit < len(records):
         page["nextPageToken"] = str(start + limit)
     return json_response(page)
 
 
-def listed(record: AdapterRecord) -> dict[str, Any]:
+def registration_document(record: AdapterRecord) -> dict[str, Any]:
     """A registration as JSON."""
     return {
         "name": record.name,
@@ -136,7 +147,7 @@ def listed(record: AdapterRecord) -> dict[str, Any]:
     }
 
 
-def shown(view: AdapterView) -> dict[str, Any]:
+def state_document(view: AdapterView) -> dict[str, Any]:
     """An adapter's state in the engine, as JSON."""
     return {
         "loaded": True,
@@ -175,3 +186,82 @@ def query_integer(request: Request, name: str, default: int, low: int, high: int
     if number is None:
         raise bad_request(f"{name} is {text[:80]}; it must be {low} to {high}", name)
     return number
+
+
+def lora_paths(server: LmiServer) -> list[Route]:
+    """The two routes."""
+
+    def route(path: str, operation: PlainEndpoint) -> Route:
+        return Route(path, answering(server, Surface.OPENAI, operation), methods=["POST"])
+
+    async def load(request: Request) -> Response:
+        registry, body = server.loaded().registry, await body_of(request)
+        name, path = body.text("lora_name"), body.text("lora_path")
+        if not name or not path:
+            return invalid(BOTH_NEEDED)
+        in_place = body.flag("load_inplace")
+        if name in server.config.served or (name in registry.records and not in_place):
+            return invalid(f"The lora adapter '{name}' has already been loaded.")
+        src = await asyncio.to_thread(allowed_source, server.config, path)
+        try:
+            if name in registry.records:
+                await registry.update(name, src=src, preload=True, pin=None)
+            else:
+                await registry.register(AdapterRecord(name=name, alias=name, src=src))
+        except Refusal as refusal:
+            raise as_vllm(refusal) from refusal
+        return PlainTextResponse(f"Success: LoRA adapter '{name}' added successfully.")
+
+    async def unload(request: Request) -> Response:
+        registry, body = server.loaded().registry, await body_of(request)
+        name = body.text("lora_name")
+        if not name:
+            return invalid("'lora_name' needs to be provided to unload a LoRA adapter.")
+        if name not in registry.records:
+            message = f"The lora adapter '{name}' cannot be found."
+            raise Refusal(Cause.NOT_FOUND, message, "lora_name")
+        await registry.unregister(name)
+        return PlainTextResponse(f"Success: LoRA adapter '{name}' removed successfully.")
+
+    return [route("/v1/load_lora_adapter", load), route("/v1/unload_lora_adapter", unload)]
+
+
+async def body_of(request: Request) -> BodyFields:
+    """The members of the body."""
+    body = BodyFields(parse_json(await read_body(request, MAX_BODY_BYTES)), "the body")
+    body.refuse("is_3d_lora_weight", (False,), "weights are read as PEFT stores them")
+    return body
+
+
+def invalid(message: str) -> Response:
+    """The 400 of vLLM for what the body lacks or repeats."""
+    error = {"message": message, "type": "InvalidUserInput", "param": None, "code": 400}
+    return json_response({"error": error}, 400)
+
+
+def as_vllm(refusal: Refusal) -> Refusal:
+    """The refusal with vLLM's status: 400 for an adapter that cannot be read or applied."""
+    if refusal.cause in (Cause.DEPENDENCY, Cause.CONFLICT):
+        return Refusal(Cause.BAD_REQUEST, refusal.message, "lora_path")
+    return refusal
+
+
+def allowed_source(config: LmiConfig, path: str) -> str:
+    """`path` as a source of the registry: in the model folder, one of its artifacts, or remote.
+
+    ORGANISATION/NAME that is no folder is an id of the hub. Raises Refusal for other places.
+    """
+    if path.startswith(REMOTE) or path in config.artifact_folders:
+        return path
+    inside = path_inside(path, config.model_dir)
+    if inside is not None and inside.is_dir():
+        return str(inside)
+    if inside is not None and HUB_ID.fullmatch(path):
+        return f"hf://{path}"
+    if inside is not None and ":" not in path:
+        raise Refusal(Cause.NOT_FOUND, f"No adapter found for {path[:200]}", "lora_path")
+    raise bad_request(
+        f"lora_path is {shown(path)}; it must be a folder inside the model folder (/opt/ml/model), "
+        "s3://BUCKET/PREFIX, or an id of the hub",
+        "lora_path",
+    )

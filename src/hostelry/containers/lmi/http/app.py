@@ -1,6 +1,9 @@
 """The server's routes."""
 
+import logging
+import re
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -8,31 +11,92 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hostelry.containers.lmi.http.adapter_routes import adapter_paths
+from hostelry.base.copy_key import HEADER, NOT_SHOWN
+from hostelry.base.ids import new_request_id
+from hostelry.base.key_guard import KeyGuard
+from hostelry.containers.lmi.http.adapter_routes import adapter_paths, lora_paths
+from hostelry.containers.lmi.http.bodies import json_response
 from hostelry.containers.lmi.http.cache_routes import cache_paths
-from hostelry.containers.lmi.http.health_routes import health_paths
 from hostelry.containers.lmi.http.invoke import InvocationHandler, InvocationRoute
-from hostelry.containers.lmi.http.json_answer import json_response
-from hostelry.containers.lmi.http.lora_routes import lora_paths
-from hostelry.containers.lmi.http.metrics_routes import metrics_paths
-from hostelry.containers.lmi.http.model_routes import model_paths
+from hostelry.containers.lmi.http.model_routes import health_paths, metrics_paths, model_paths
 from hostelry.containers.lmi.http.openapi import openapi_paths
 from hostelry.containers.lmi.http.pooling_routes import (
     POOLED_PATHS,
     PooledHandler,
     pooling_facts,
 )
-from hostelry.containers.lmi.http.request_id import RequestIds
 from hostelry.containers.lmi.http.server import LmiServer
 from hostelry.containers.lmi.http.token_routes import token_paths
 from hostelry.containers.lmi.pooling.parse import PooledRoute
 from hostelry.containers.lmi.refusal import Surface
 from hostelry.containers.lmi.request.invocation import Schema
-from hostelry.containers.lmi.response.error_form import front_end_error, openai_error
+from hostelry.containers.lmi.response.forms import front_end_error, openai_error
 
+ID = re.compile(rb"[\x21-\x7e]{1,128}")  # it goes into a header and into one log line
+REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
+GATEWAYS = b"x-request-id"
 Endpoint = Callable[[Request], Awaitable[ASGIApp]]
+
+
+class RequestIds:
+    """`app`, whose requests have an id by the header `header`, else by the gateway's."""
+
+    def __init__(self, app: ASGIApp, header: str) -> None:
+        self._app = app
+        self._name = header.lower().encode("latin-1")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request under its id."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        given = (headers.get(name, b"") for name in (self._name, GATEWAYS))
+        request_id = next(filter(ID.fullmatch, given), None) or new_request_id().encode()
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                named = (self._name, request_id)
+                message = {**message, "headers": [*message.get("headers", ()), named]}
+            await send(message)
+
+        token = REQUEST_ID.set(request_id.decode())
+        try:
+            await self._app(scope, receive, send_with_id)
+        finally:
+            REQUEST_ID.reset(token)
+
+
+class RequestIdSuffix(logging.Filter):
+    """Adds the id of the request that is handled to a line, as DJL Serving names it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Every line is kept."""
+        request_id = REQUEST_ID.get()
+        if request_id:
+            record.msg = f"{record.getMessage()} requestId={request_id}"
+            record.args = None
+        return True
+
+
+def show_request_ids(root: logging.Logger) -> None:
+    """Add the ids to what the handlers of `root` write."""
+    for handler in root.handlers:
+        handler.addFilter(RequestIdSuffix())
+
+
+def keyed(app: ASGIApp, key: str | None) -> ASGIApp:
+    """`app` for requests with `key`, 403 for others; `app` itself without a key."""
+    return app if key is None else KeyGuard(app, HEADER, key, _refuse)
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    form = openai_error if scope["path"].startswith("/v1/") else front_end_error
+    refusal = json_response(form(403, NOT_SHOWN), 403)
+    refusal.headers["Connection"] = "close"  # the rest of the body is not read
+    await refusal(scope, receive, send)
 
 
 def build_app(server: LmiServer) -> Starlette:

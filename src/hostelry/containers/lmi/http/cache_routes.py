@@ -4,8 +4,12 @@ Asked again within a second, it answers as before.
 """
 
 import asyncio
+import sys
+from array import array
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from itertools import groupby
 from typing import Any
 
 from starlette.requests import Request
@@ -16,14 +20,34 @@ from hostelry.base.clock import monotonic_s
 from hostelry.containers.lmi.engine.backend import CachedAdapterView, CacheView
 from hostelry.containers.lmi.http.adapter_registry import AdapterRecord
 from hostelry.containers.lmi.http.adapter_routes import query_integer
-from hostelry.containers.lmi.http.json_answer import answering, json_response
+from hostelry.containers.lmi.http.bodies import answering, json_response
 from hostelry.containers.lmi.http.server import LmiServer
-from hostelry.containers.lmi.metrics.page_map import page_map
 from hostelry.containers.lmi.refusal import Surface
 
+MAX_CELLS = 4096
 DEFAULT_ADAPTERS = 200
 MAX_ADAPTERS = 1000
 FRESH_S = 1.0
+
+
+def page_map(codes: bytes, max_cells: int = MAX_CELLS) -> dict[str, Any]:
+    """`runs` of [code, cells], each cell of `pages_per_cell` pages with their most frequent code.
+
+    `codes` are two bytes a page, little-endian; at most `max_cells` cells come of them.
+    """
+    pages = array("H")
+    pages.frombytes(codes)
+    if sys.byteorder == "big":
+        pages.byteswap()
+    width = max(1, -(-len(pages) // max_cells))
+    cells = pages if width == 1 else _cells(pages, width)
+    runs = [[code, sum(1 for _ in run)] for code, run in groupby(cells)]
+    return {"pages_per_cell": width, "runs": runs}
+
+
+def _cells(pages: "array[int]", width: int) -> list[int]:
+    slices = (pages[start : start + width] for start in range(0, len(pages), width))
+    return [Counter(it).most_common(1)[0][0] for it in slices]
 
 
 class CacheRoute:

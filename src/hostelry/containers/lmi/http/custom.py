@@ -21,12 +21,11 @@ from hostelry.containers.code.messages import (
 )
 from hostelry.containers.lmi.code.author_code import AuthorCode, CodeHost, run_hook
 from hostelry.containers.lmi.code.author_hooks import HANDLE, INPUT_FORMATTER, OUTPUT_FORMATTER
-from hostelry.containers.lmi.http.responses import send_chunks, send_whole
+from hostelry.containers.lmi.http.bodies import send_chunks, send_whole
 from hostelry.containers.lmi.refusal import Cause, Refusal, Surface, bad_request
 from hostelry.containers.lmi.request.adapter_choice import Caller
 from hostelry.containers.lmi.request.body import body_fields
-from hostelry.containers.lmi.response.error_form import openai_error
-from hostelry.containers.lmi.response.stream_form import JSONLINES, SSE, framed
+from hostelry.containers.lmi.response.forms import JSONLINES, SSE, framed, openai_error
 
 FORMATTER_LIMIT_S = 10.0
 HIDDEN_HEADERS = ("authorization", "cookie", "x-amz-security-token", "x-amz-date")

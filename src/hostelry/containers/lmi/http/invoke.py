@@ -1,19 +1,17 @@
-"""Handler of the routes that generate: /invocations and OpenAI's two."""
+"""Handler of the routes that generate: /invocations and OpenAI's."""
 
 import asyncio
 import logging
-import secrets
 import uuid
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any
 
+import httpx
 import msgspec
 from starlette.requests import Request
 from starlette.types import Send
 
-from hostelry.base.ids import new_request_id
 from hostelry.containers.lmi.engine.backend import (
     AdapterMissingError,
     BackendError,
@@ -22,29 +20,37 @@ from hostelry.containers.lmi.engine.backend import (
     GenerationRefusedError,
     QuotaReachedError,
 )
-from hostelry.containers.lmi.http.body import read_body
-from hostelry.containers.lmi.http.custom import CustomRequest, OutputFormatter
-from hostelry.containers.lmi.http.image_fetch import fetched
-from hostelry.containers.lmi.http.model_name import check_asked_model
-from hostelry.containers.lmi.http.polling import check_synchronous
-from hostelry.containers.lmi.http.responses import (
+from hostelry.containers.lmi.http.bodies import (
     UntilDisconnect,
+    respond,
     send_chunks,
     send_whole,
     with_headers,
 )
+from hostelry.containers.lmi.http.custom import CustomRequest, OutputFormatter
+from hostelry.containers.lmi.http.request_head import (
+    caller_of,
+    check_asked_model,
+    check_synchronous,
+    parse_context,
+)
 from hostelry.containers.lmi.http.server import LmiServer, LoadedModel
 from hostelry.containers.lmi.metrics.measurements import RequestMeasure
 from hostelry.containers.lmi.refusal import Cause, Refusal, Surface, bad_request, status_of
-from hostelry.containers.lmi.request.adapter_choice import Caller, unknown_adapter
+from hostelry.containers.lmi.request.adapter_choice import unknown_adapter
 from hostelry.containers.lmi.request.body import parse_as, parse_invocation
-from hostelry.containers.lmi.request.context import ParseContext
+from hostelry.containers.lmi.request.context import terms_of
+from hostelry.containers.lmi.request.field_table import ignored_header
 from hostelry.containers.lmi.request.fields import SHOWN_CHARACTERS
-from hostelry.containers.lmi.request.invocation import Formatter, Invocation, Schema
-from hostelry.containers.lmi.request.terms import terms_of
-from hostelry.containers.lmi.request.undone_fields import ignored_header
+from hostelry.containers.lmi.request.images import ImageLimits, ImageSource
+from hostelry.containers.lmi.request.invocation import Invocation, Schema
+from hostelry.containers.lmi.response.answer_forms import AnswerForms
 from hostelry.containers.lmi.response.beam_run import run_beams
-from hostelry.containers.lmi.response.formatter_form import TEXT, OneTextStream, third_party
+from hostelry.containers.lmi.response.forms import (
+    EVENT_ENDS,
+    JSON,
+    StreamForm,
+)
 from hostelry.containers.lmi.response.generated import GeneratedSequence, Piece
 from hostelry.containers.lmi.response.generation import (
     RunningSequence,
@@ -52,35 +58,18 @@ from hostelry.containers.lmi.response.generation import (
     returned_sequences,
     run,
 )
-from hostelry.containers.lmi.response.lmi_form import LmiForm
-from hostelry.containers.lmi.response.openai_form import OpenAIForm
-from hostelry.containers.lmi.response.responses_form import ResponsesForm, ResponsesStream
-from hostelry.containers.lmi.response.stream_form import (
-    EVENT_ENDS,
-    JSON,
-    LmiStream,
-    OpenAIStream,
-    StreamForm,
-)
-from hostelry.containers.lmi.sessions.open_sessions import SESSION_HEADER, SessionRequest
-from hostelry.containers.lmi.settings.config import ImageKind, LmiConfig
+from hostelry.containers.lmi.sessions import SESSION_HEADER, SessionRequest
 from hostelry.graph.step_report import HEADER as STEPS_HEADER
 from hostelry.graph.step_report import step_header
 
-ADAPTER_HEADER = "x-amzn-sagemaker-adapter-identifier"
-ALIAS_HEADER = "x-amzn-sagemaker-adapter-alias"
-API_HEADER = "x-amzn-sagemaker-forwarded-api"
-MODEL_HEADER = "x-hostelry-model"
 VERSION_HEADER = "x-hostelry-adapter-version"
-STRICT_HEADER = "x-hostelry-strict-fields"
 MAX_NOTED_FIELDS = 1000  # names of ignored fields that are logged
-STREAMING_API = "InvokeEndpointWithResponseStream"
-
-LOGGED = (Cause.ENGINE, Cause.TIMEOUT)  # the server's own failures, not the client's
 
 Steps = AsyncGenerator[list[tuple[RunningSequence, Piece]]]
 
 log = logging.getLogger(__name__)
+FETCH_S = 10.0
+MAX_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,24 +89,16 @@ class InvocationHandler:
     route: InvocationRoute
 
     async def respond(self) -> UntilDisconnect:
-        """Read the body; the response then runs until it is sent or the client disconnects."""
-        try:
-            body = await read_body(self.request, self.server.config.max_request_bytes)
-        except Refusal as error:
-            refusal = error
-            return UntilDisconnect(lambda send: self._refuse(send, refusal))
-        return UntilDisconnect(lambda send: self._run(send, body))
+        """Read the body. The response then runs until it is sent or the client disconnects."""
+        return await respond(self.server, self.request, self.route.surface, self._run)
 
     async def _run(self, send: Send, body: bytes) -> None:
         arrived_at = self.server.measured.clock.now()
-        try:
-            model = self.server.loaded()
-            with self.server.admission():
-                custom = self._custom()
-                if custom is None or not await custom.is_handled(send, body):
-                    await self._served(send, model, custom, body, arrived_at)
-        except Refusal as refusal:
-            await self._refuse(send, refusal)
+        model = self.server.loaded()
+        with self.server.admission():
+            custom = self._custom()
+            if custom is None or not await custom.is_handled(send, body):
+                await self._served(send, model, custom, body, arrived_at)
 
     def _custom(self) -> CustomRequest | None:
         code = self.server.code
@@ -165,14 +146,6 @@ class InvocationHandler:
         body = msgspec.json.encode({"result": answer.text}) + b"\n"
         await send_whole(send, 200, {"content-type": JSON, answer.header: answer.value}, body)
 
-    async def _refuse(self, send: Send, refusal: Refusal) -> None:
-        status, content = self.server.refused(refusal, self.route.surface)
-        self.server.measured.refused[status] += 1
-        if refusal.cause in LOGGED:
-            log.warning("%s %s: %d %s", self.request.method, self.request.url.path, status, refusal)
-        body = msgspec.json.encode(content)
-        await send_whole(send, status, {"content-type": JSON, **refusal.headers}, body)
-
     async def _parsed(
         self, model: LoadedModel, content_type: str, body: bytes
     ) -> Invocation | SessionRequest:
@@ -210,18 +183,21 @@ class InvocationHandler:
         with self.server.measured.running(sequences, arrived_at) as measure:
             async with aclosing(self._steps(model, invocation, sequences, measure)) as steps:
                 if invocation.stream:
-                    form = self._stream_form(model, invocation, formatter)
+                    forms = self._forms(model, invocation)
+                    form = forms.stream() if formatter is None else forms.stream_for_code()
                     await self._stream(send, form, steps, generated, measure, formatter)
                     return
                 await self._collect(steps)
+        forms, chosen = self._forms(model, invocation), returned_sequences(invocation, generated)
+        content_type = forms.content_type
         if formatter is not None:
-            body = await self._formatted(model, invocation, generated, formatter)
+            content_type = JSON
+            body = await formatter.whole(*forms.values_for_code(chosen, generated))
         elif invocation.form.scores.num_top is None:
-            body = self._whole(model, invocation, generated)
+            body = forms.whole(chosen, generated)
         else:  # long prompts have many scores
-            body = await asyncio.to_thread(self._whole, model, invocation, generated)
-        is_text = formatter is None and invocation.form.formatter is Formatter.TEXT
-        headers = {"content-type": TEXT if is_text else JSON, **version_header(generated)}
+            body = await asyncio.to_thread(forms.whole, chosen, generated)
+        headers = {"content-type": content_type, **version_header(generated)}
         headers |= phases_header(measure)
         await send_whole(send, 200, headers, body)
 
@@ -310,140 +286,14 @@ class InvocationHandler:
         except BackendError as error:
             raise refusal_of(error) from error
 
-    def _whole(
-        self, model: LoadedModel, invocation: Invocation, generated: Sequence[GeneratedSequence]
-    ) -> bytes:
-        chosen = returned_sequences(invocation, generated)
-        formatter = invocation.form.formatter
-        content: Any
-        if formatter is Formatter.TEXT:
-            return (chosen[0].prompt_text * invocation.form.full_text + chosen[0].text).encode()
-        if formatter is Formatter.THIRD_PARTY:
-            content = third_party(chosen[0], invocation.form.full_text)
-        elif invocation.form.schema is Schema.INPUTS and not formatter.is_chat:
-            content = self._lmi_form(model, invocation).whole(chosen)
-        elif invocation.form.schema is Schema.RESPONSES:
-            content = self._responses_form(model, invocation).whole(chosen[0])
-        else:
-            content = self._openai_form(model, invocation).whole(chosen, generated)
-        end = b"\n" if self.route.surface is Surface.ASYNC else b""
-        return msgspec.json.encode(content) + end
-
-    async def _formatted(
-        self,
-        model: LoadedModel,
-        invocation: Invocation,
-        generated: Sequence[GeneratedSequence],
-        code: OutputFormatter,
-    ) -> bytes:
-        chosen = returned_sequences(invocation, generated)
-        response = self._openai_form(model, invocation).whole(chosen, generated)
-        is_lmi = invocation.form.schema is Schema.INPUTS
-        lmi = self._lmi_form(model, invocation).whole(chosen) if is_lmi else None
-        return await code.whole(response, lmi)
-
-    def _stream_form(
-        self, model: LoadedModel, invocation: Invocation, code: OutputFormatter | None
-    ) -> StreamForm:
-        if code is not None:
-            return OpenAIStream(self._openai_form(model, invocation), sse=True)
-        formatter, full_text = invocation.form.formatter, invocation.form.full_text
-        if formatter.is_one_text:
-            return OneTextStream(formatter is Formatter.THIRD_PARTY_STREAM, full_text)
-        if invocation.form.schema is Schema.INPUTS and not formatter.is_chat:
-            sse = formatter is Formatter.SSE
-            return LmiStream(self._lmi_form(model, invocation), sse)
-        if invocation.form.schema is Schema.RESPONSES:
-            return ResponsesStream(self._responses_form(model, invocation))
-        config = self.server.config
-        sse = self.route.surface is Surface.OPENAI or config.tgi_compat
-        sse = sse or Formatter.SSE_CHAT.value in (formatter.value, config.output_formatter)
-        return OpenAIStream(self._openai_form(model, invocation), sse)
-
-    def _lmi_form(self, model: LoadedModel, invocation: Invocation) -> LmiForm:
-        return LmiForm(
-            invocation.form,
-            self.server.config.dialect,
-            model.codec.token_text,
-            model.codec.is_special,
-            is_tgi=self.server.config.image is ImageKind.TGI,
-        )
-
-    def _openai_form(self, model: LoadedModel, invocation: Invocation) -> OpenAIForm:
-        config = self.server.config
-        form = invocation.form
-        form = replace(form, schema=Schema.CHAT) if form.formatter.is_chat else form
-        prefix = "chatcmpl-" if form.schema is Schema.CHAT else "cmpl-"
-        return OpenAIForm(
-            form=form,
-            id=prefix + (form.request_id or new_request_id()),
-            created=int(self.server.clock.now()),
-            token_text=token_name if form.tokens_as_ids else model.codec.token_text,
-            lmi_names=self.route.surface is Surface.LEGACY and config.image is ImageKind.LMI,
-        )
-
-    def _responses_form(self, model: LoadedModel, invocation: Invocation) -> ResponsesForm:
-        id = secrets.token_hex(16)
-        return ResponsesForm(
+    def _forms(self, model: LoadedModel, invocation: Invocation) -> AnswerForms:
+        return AnswerForms(
             form=invocation.form,
-            id=f"resp_{id}",
-            message_id=f"msg_{id}",
-            created=int(self.server.clock.now()),
-            token_text=model.codec.token_text,
+            config=self.server.config,
+            codec=model.codec,
+            surface=self.route.surface,
+            now=self.server.clock.now(),
         )
-
-
-def parse_context(server: LmiServer, request: Request, model: LoadedModel) -> ParseContext:
-    """The values that go with the body of `request`."""
-    config = server.config
-    return ParseContext(
-        dialect=config.dialect,
-        caller=replace(caller_of(request), any_model=reads_no_model(config, request.url.path)),
-        registered=model.registry.records.keys(),
-        served=config.served,
-        model_name=config.model_name,
-        tgi_compat=config.tgi_compat,
-        output_formatter=config.output_formatter,
-        chat=model.chat,
-        fresh_seed=server.seeds.randrange(2**31),
-        defaults=model.defaults,
-        conventions=model.conventions,
-        template_variables=config.tools.template_variables,
-        max_logprobs=config.max_logprobs,
-        trust_chat_template=config.trust_request_chat_template,
-        strict_fields=config.strict_fields or asks_strictness(request),
-        images=model.images,
-    )
-
-
-def reads_no_model(config: LmiConfig, path: str) -> bool:
-    """Whether a body's `model` that is no adapter is the base.
-
-    It is with TGI, and with LMI's rolling batch on its own routes.
-    """
-    is_rolling = config.dialect is Surface.LEGACY and not path.startswith("/v1/")
-    return config.image is ImageKind.TGI or is_rolling
-
-
-def caller_of(request: Request) -> Caller:
-    """The values of headers and query that go with the body."""
-    return Caller(
-        adapter=request.headers.get(ADAPTER_HEADER),
-        alias=request.headers.get(ALIAS_HEADER),
-        query_adapter=request.query_params.get("adapter"),
-        model=request.headers.get(MODEL_HEADER),
-        streaming_api=request.headers.get(API_HEADER) == STREAMING_API,
-    )
-
-
-def token_name(token_id: int) -> str:
-    """A token as vLLM names it for clients that cannot read its text."""
-    return f"token_id:{token_id}"
-
-
-def asks_strictness(request: Request) -> bool:
-    """Whether the request's header asks to refuse fields that are not known."""
-    return request.headers.get(STRICT_HEADER, "").lower() == "true"
 
 
 def phases_header(measure: RequestMeasure) -> dict[str, str]:
@@ -474,3 +324,46 @@ def refusal_of(error: BackendError) -> Refusal:
 def timed_out(limit_s: float) -> Refusal:
     """The refusal of a request that took longer than predict_timeout."""
     return Refusal(Cause.TIMEOUT, f"Time out in: {limit_s:g} seconds (predict_timeout)")
+
+
+async def fetched(sources: Sequence[ImageSource], limits: ImageLimits) -> tuple[ImageSource, ...]:
+    """The sources with their bytes. Raises Refusal with the part whose image cannot be had."""
+    if all(it.url is None for it in sources):
+        return tuple(sources)
+    gate = asyncio.Semaphore(MAX_AT_ONCE)
+    async with httpx.AsyncClient(follow_redirects=False, timeout=FETCH_S) as client:
+
+        async def one(source: ImageSource) -> ImageSource:
+            async with gate:
+                return await fetched_one(client, source, limits.max_bytes)
+
+        return tuple(await asyncio.gather(*(one(it) for it in sources)))
+
+
+async def fetched_one(
+    client: httpx.AsyncClient, source: ImageSource, max_bytes: int
+) -> ImageSource:
+    """The source with its bytes. Raises Refusal."""
+    if source.url is None:
+        return source
+    data = bytearray()
+    try:
+        async with asyncio.timeout(FETCH_S), client.stream("GET", source.url) as response:
+            if response.status_code != 200:
+                raise refusal(source, f"its host answered {response.status_code}")
+            async for piece in response.aiter_bytes():
+                data += piece
+                if len(data) > max_bytes:
+                    raise refusal(source, f"it has more than {max_bytes} bytes")
+    except TimeoutError:
+        raise refusal(source, f"it did not come within {FETCH_S:g} s") from None
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise refusal(source, str(error) or type(error).__name__) from error
+    if not data:
+        raise refusal(source, "it has no bytes")
+    return replace(source, data=bytes(data), url=None)
+
+
+def refusal(source: ImageSource, cause: str) -> Refusal:
+    """The refusal of a request whose image cannot be had."""
+    return bad_request(f"the image of {source.where} cannot be fetched: {cause}", source.where)

@@ -3,14 +3,17 @@
 from datetime import UTC, datetime
 from typing import Any
 
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from hostelry.containers.lmi.engine.backend import BackendStats
-from hostelry.containers.lmi.http.json_answer import PlainEndpoint, answering, json_response
-from hostelry.containers.lmi.http.model_name import check_asked_model
+from hostelry import __version__
+from hostelry.containers.lmi.engine.backend import BackendStats, EngineFailedError
+from hostelry.containers.lmi.http.bodies import PlainEndpoint, answering, json_response
+from hostelry.containers.lmi.http.request_head import check_asked_model
 from hostelry.containers.lmi.http.server import LmiServer
+from hostelry.containers.lmi.metrics.exposition import Scrape
 from hostelry.containers.lmi.refusal import Cause, Refusal, Surface
 from hostelry.containers.lmi.request.fields import shown
 
@@ -186,3 +189,71 @@ def adapter_tiers(stats: BackendStats) -> dict[str, Any]:
             "failed": stats.adapter_loads_failed,
         },
     }
+
+
+def health_paths(server: LmiServer) -> list[Route]:
+    """The routes of the server's own state; they need no model."""
+
+    async def version(request: Request) -> Response:
+        return json_response({"version": __version__})
+
+    async def load(request: Request) -> Response:
+        return json_response({"server_load": server.in_flight})
+
+    return [
+        Route("/ping", ping(server), methods=["GET"]),
+        Route("/health", health(server), methods=["GET"]),
+        Route("/version", version, methods=["GET"]),
+        Route("/load", load, methods=["GET"]),
+    ]
+
+
+def ping(server: LmiServer) -> PlainEndpoint:
+    """GET /ping: 200 only when a request would be answered; the state by model, as in DJL."""
+
+    async def answer(request: Request) -> Response:
+        status = server.ping_status
+        word = "Healthy" if status == 200 else server.phase.value.capitalize()
+        own = {"status": word}
+        return json_response({server.config.model_name: own, **own}, status)
+
+    return answer
+
+
+def health(server: LmiServer) -> PlainEndpoint:
+    """GET /health: an empty 200 when a request would be answered, else 503."""
+
+    async def answer(request: Request) -> Response:
+        return Response(status_code=200 if server.ping_status == 200 else 503)
+
+    return answer
+
+
+def metrics_paths(server: LmiServer) -> list[Route]:
+    """The page of metrics, also while the model loads or after its engine died."""
+
+    async def answer(request: Request) -> Response:
+        stats = await present_stats(server)
+        if server.model is not None:
+            server.measured.forget_adapters(server.model.registry.records.keys())
+        scrape = Scrape(
+            model_name=server.config.model_name,
+            measured=server.measured,
+            stats=stats,
+            in_flight=server.in_flight,
+            max_loras=server.config.max_loras,
+            now=server.clock.now(),
+        )
+        return Response(scrape.text(), headers={"content-type": CONTENT_TYPE_LATEST})
+
+    return [Route("/metrics", answer, methods=["GET"])]
+
+
+async def present_stats(server: LmiServer) -> BackendStats:
+    """The engine's load; zeros where there is no living engine."""
+    if server.model is None:
+        return BackendStats()
+    try:
+        return await server.model.backend.stats()
+    except EngineFailedError:
+        return BackendStats()

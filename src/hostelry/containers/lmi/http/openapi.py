@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from hostelry import __version__
-from hostelry.containers.lmi.http.json_answer import json_response
+from hostelry.containers.lmi.http.bodies import json_response
 from hostelry.containers.lmi.refusal import StatusCodes
 
 TEXT = {"type": "string"}

@@ -15,25 +15,23 @@ from starlette.types import Send
 from hostelry.base.ids import new_request_id
 from hostelry.containers.lmi.code.author_hooks import HANDLE, INPUT_FORMATTER, OUTPUT_FORMATTER
 from hostelry.containers.lmi.engine.backend import BackendError, EngineBackend
-from hostelry.containers.lmi.http.body import read_body
+from hostelry.containers.lmi.http.bodies import UntilDisconnect, respond, send_whole
 from hostelry.containers.lmi.http.invoke import (
     VERSION_HEADER,
-    parse_context,
     refusal_of,
     timed_out,
 )
-from hostelry.containers.lmi.http.model_name import check_asked_model
-from hostelry.containers.lmi.http.responses import UntilDisconnect, send_whole
+from hostelry.containers.lmi.http.request_head import check_asked_model, parse_context
 from hostelry.containers.lmi.http.server import LmiServer, LoadedModel
-from hostelry.containers.lmi.pooling.call import AnswerHead, PooledCall
+from hostelry.containers.lmi.pooling.forms import AnswerHead, PooledCall
 from hostelry.containers.lmi.pooling.inputs import generates_nothing, parse_invoked
 from hostelry.containers.lmi.pooling.parse import PooledRequest, PooledRoute, parse_pooled
 from hostelry.containers.lmi.pooling.run import PooledResult, run_pooled
-from hostelry.containers.lmi.refusal import Refusal, Surface, bad_request
+from hostelry.containers.lmi.refusal import Surface, bad_request
 from hostelry.containers.lmi.request.body import body_fields
+from hostelry.containers.lmi.request.context import terms_of
 from hostelry.containers.lmi.request.fields import BodyFields, parse_json, shown
-from hostelry.containers.lmi.request.terms import terms_of
-from hostelry.containers.lmi.response.stream_form import JSON
+from hostelry.containers.lmi.response.forms import JSON
 from hostelry.engine.pooled import PoolingFacts
 
 POOLED_PATHS: Mapping[str, PooledRoute] = {
@@ -74,21 +72,13 @@ class PooledHandler:
     generates: bool = False
 
     async def respond(self) -> UntilDisconnect:
-        """Read the body; the response then runs until it is sent or the client disconnects."""
-        try:
-            body = await read_body(self.request, self.server.config.max_request_bytes)
-        except Refusal as error:
-            refusal = error
-            return UntilDisconnect(lambda send: self._refuse(send, refusal))
-        return UntilDisconnect(lambda send: self._run(send, body))
+        """Read the body. The response then runs until it is sent or the client disconnects."""
+        return await respond(self.server, self.request, self.surface, self._run)
 
     async def _run(self, send: Send, body: bytes) -> None:
-        try:
-            model = self.server.loaded()
-            with self.server.admission():
-                await self._answer(send, model, body)
-        except Refusal as refusal:
-            await self._refuse(send, refusal)
+        model = self.server.loaded()
+        with self.server.admission():
+            await self._answer(send, model, body)
 
     async def _answer(self, send: Send, model: LoadedModel, body: bytes) -> None:
         call = await asyncio.to_thread(self._parse, model, body)
@@ -150,12 +140,6 @@ class PooledHandler:
         if self.route is None and not self.generates:
             return body_fields(self.request.headers.get("content-type", ""), body)
         return BodyFields(parse_json(body), "the body")
-
-    async def _refuse(self, send: Send, refusal: Refusal) -> None:
-        status, content = self.server.refused(refusal, self.surface)
-        self.server.measured.refused[status] += 1
-        body = msgspec.json.encode(content)
-        await send_whole(send, status, {"content-type": JSON, **refusal.headers}, body)
 
 
 def written(call: PooledCall, result: PooledResult, head: AnswerHead) -> bytes:

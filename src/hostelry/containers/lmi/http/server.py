@@ -1,7 +1,8 @@
 """State of the server: its model, phase and requests in flight."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -9,22 +10,47 @@ from random import Random, SystemRandom
 from typing import Any
 
 from hostelry.base.clock import Clock
+from hostelry.base.shown_paths import AFTER
+from hostelry.containers.lmi.artifact_path import CONTAINER_MODEL_DIR
 from hostelry.containers.lmi.code.author_code import AuthorCode
 from hostelry.containers.lmi.engine.backend import EngineBackend
-from hostelry.containers.lmi.http.adapter_registry import AdapterRegistry
-from hostelry.containers.lmi.http.host_paths import without_host_paths
+from hostelry.containers.lmi.http.adapter_registry import AdapterRecord, AdapterRegistry
 from hostelry.containers.lmi.metrics.measurements import Measurements
 from hostelry.containers.lmi.refusal import Cause, Refusal, Surface
 from hostelry.containers.lmi.request.chat_template import ChatTemplate
 from hostelry.containers.lmi.request.images import NO_IMAGES, ImageLimits
-from hostelry.containers.lmi.request.sampling_defaults import NEUTRAL, SamplingDefaults
-from hostelry.containers.lmi.response.error_form import error_answer
-from hostelry.containers.lmi.sessions.open_sessions import OpenSessions
+from hostelry.containers.lmi.request.sampling import NEUTRAL, SamplingDefaults
+from hostelry.containers.lmi.response.forms import error_answer
+from hostelry.containers.lmi.sessions import OpenSessions
 from hostelry.containers.lmi.settings.config import LmiConfig
 from hostelry.containers.lmi.text_codec import TextCodec
-from hostelry.containers.lmi.tools.conventions import Conventions
+from hostelry.containers.lmi.tools.families import Conventions
 
+BEFORE = r"(?<![\w.~-])(?<!:/)"  # a path of its own, or that of file://
 QUEUE_RETRY_S = 1.0
+
+
+def without_host_paths(text: str, config: LmiConfig, adapters: Iterable[AdapterRecord]) -> str:
+    """`text` with the folders of the model and the adapters under names that callers know.
+
+    The model's folders have the container's path, an adapter's folder its alias.
+    """
+    if "/" not in text:
+        return text
+    model = str(CONTAINER_MODEL_DIR)
+    own = (config.model_dir, *config.artifact_folders, config.hub_folder)
+    names = {str(folder): model for folder in own if folder is not None}
+    names |= (
+        {str(config.adapter_cache_dir): "the adapter cache"} if config.adapter_cache_dir else {}
+    )
+    sources = {it.src.rstrip("/"): it.alias for it in adapters}
+    names |= {source: f"adapter {alias}" for source, alias in sources.items()}
+    known = [path for path in names if path.startswith("/") and path != "/"]
+    folders = sorted(known, key=len)
+    if not folders:
+        return text
+    whole = re.compile(f"{BEFORE}(?:{'|'.join(map(re.escape, reversed(folders)))}){AFTER}")
+    return whole.sub(lambda found: names[found[0]], text)
 
 
 class ServerPhase(Enum):

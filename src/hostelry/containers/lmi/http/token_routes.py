@@ -7,9 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from hostelry.containers.lmi.http.body import read_body
-from hostelry.containers.lmi.http.invoke import parse_context
-from hostelry.containers.lmi.http.json_answer import PlainEndpoint, answering, json_response
+from hostelry.containers.lmi.http.bodies import PlainEndpoint, answering, json_response, read_body
+from hostelry.containers.lmi.http.request_head import parse_context
 from hostelry.containers.lmi.http.server import LmiServer, LoadedModel
 from hostelry.containers.lmi.refusal import Surface, bad_request
 from hostelry.containers.lmi.request.adapter_choice import choose_by_model

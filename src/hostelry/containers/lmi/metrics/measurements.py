@@ -1,12 +1,12 @@
 """Counts and times of the server's requests since its start; bounded in size."""
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from hostelry.base.clock import Clock, MonotonicClock
-from hostelry.containers.lmi.metrics.bucket_counts import BucketCounts
 from hostelry.containers.lmi.response.generated import GeneratedSequence, Piece
 from hostelry.containers.lmi.response.generation import RunningSequence
 from hostelry.engine.request import FinishReason
@@ -40,6 +40,30 @@ FINISHED = {
     FinishReason.REFUSED: "error",
     FinishReason.ERROR: "error",
 }
+
+
+class BucketCounts:
+    """Counts of values up to each of `bounds`, ascending, and their sum."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = tuple(bounds)
+        self._counts = [0] * (len(self._bounds) + 1)
+        self.sum = 0.0
+
+    def add(self, value: float) -> None:
+        """Count one value."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self.sum += value
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Each bound as text and the number of values up to it; the last bound is +Inf."""
+        found: list[tuple[str, float]] = []
+        below = 0
+        for bound, count in zip((*self._bounds, float("inf")), self._counts, strict=True):
+            below += count
+            text = "+Inf" if bound == float("inf") else str(float(bound))
+            found.append((text, float(below)))
+        return found
 
 
 @dataclass(slots=True)

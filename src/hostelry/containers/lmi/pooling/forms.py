@@ -1,4 +1,4 @@
-"""Answers of the routes for vectors: OpenAI's, vLLM's, Cohere's and Jina's, LMI's and TEI's forms.
+"""Forms of answers with vectors: OpenAI's, vLLM's, Cohere's and Jina's, LMI's and TEI's.
 
 # B texts, P numbers of a vector
 """
@@ -6,11 +6,101 @@
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, Protocol
 
-from hostelry.containers.lmi.pooling.call import AnswerHead, Vectors
-from hostelry.containers.lmi.pooling.vectors import activated, embeddings, similarities
-from hostelry.engine.pooled import PoolingFacts
+import numpy
+from numpy.typing import NDArray
+
+from hostelry.engine.pooled import ClassActivation, PoolingFacts
+
+Vectors = NDArray[numpy.float32]
+Side = Literal["left", "right"]
+_SMALLEST = 1e-12  # a vector of zeros stays one
+
+
+@dataclass(frozen=True, slots=True)
+class PooledText:
+    """A text, a pair of texts, or token ids as they are."""
+
+    text: str | tuple[int, ...]
+    second: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerHead:
+    """The values of an answer that do not come from its vectors."""
+
+    id: str
+    created: int
+    model: str
+    num_tokens: int
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """OpenAI's usage of a request that generates nothing."""
+        tokens = self.num_tokens
+        return {"prompt_tokens": tokens, "total_tokens": tokens, "completion_tokens": 0}
+
+
+class PooledForm(Protocol):
+    """Writes the answer of one request."""
+
+    def answer(self, vectors_BP: Vectors, head: AnswerHead) -> Any:
+        """The answer by the vectors of the request's texts, in order; any value for JSON."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PooledCall:
+    """One request: its texts, how they are read, and the form of the answer.
+
+    `adapters` has one name a text (None: the base model). `truncate` is the most tokens of a text,
+    special ones included, -1 the most the model takes; None refuses longer ones. `prefix` comes
+    before every text.
+    """
+
+    texts: tuple[PooledText, ...]
+    adapters: tuple[str | None, ...]
+    form: PooledForm
+    model: str
+    truncate: int | None = None
+    side: Side = "right"
+    add_special_tokens: bool = True
+    prefix: str = ""
+
+
+def embeddings(
+    vectors_BP: Vectors, facts: PoolingFacts, *, normalize: bool | None, dimensions: int | None
+) -> Vectors:
+    """The first `dimensions` numbers, divided by their length where asked, or by the model."""
+    kept = vectors_BP if dimensions is None else vectors_BP[:, :dimensions]
+    return unit(kept) if (facts.normalize if normalize is None else normalize) else kept
+
+
+def unit(vectors_BP: Vectors) -> Vectors:
+    """The vectors divided by their length."""
+    lengths_B1 = numpy.linalg.norm(vectors_BP, axis=1, keepdims=True)
+    divided: Vectors = vectors_BP / numpy.maximum(lengths_B1, _SMALLEST)
+    return divided
+
+
+def similarities(first_BP: Vectors, second_BP: Vectors) -> list[float]:
+    """The cosine of each pair; one first vector is compared with every second one."""
+    cosines: list[float] = (unit(first_BP) * unit(second_BP)).sum(axis=1).tolist()
+    return cosines
+
+
+def activated(logits_BP: Vectors, activation: ClassActivation) -> Vectors:
+    """Scores of classes."""
+    if activation == "identity":
+        return logits_BP
+    wide_BP = logits_BP.astype(numpy.float64)
+    if activation == "sigmoid":
+        scores = numpy.exp(-numpy.logaddexp(0.0, -wide_BP))
+    else:
+        powers = numpy.exp(wide_BP - wide_BP.max(axis=1, keepdims=True))
+        scores = powers / powers.sum(axis=1, keepdims=True)
+    return scores.astype(numpy.float32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,15 @@ input                                       /v1/embeddings, or /classify
 
 from collections.abc import Mapping
 
-from hostelry.containers.lmi.pooling.call import PooledCall, PooledForm, PooledText
-from hostelry.containers.lmi.pooling.forms import InputsForm, PairScores, TeiRankForm, VectorForm
+from hostelry.containers.lmi.pooling.forms import (
+    InputsForm,
+    PairScores,
+    PooledCall,
+    PooledForm,
+    PooledText,
+    TeiRankForm,
+    VectorForm,
+)
 from hostelry.containers.lmi.pooling.parse import (
     PAIR_NAMES,
     PooledRequest,

@@ -13,11 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from hostelry.containers.lmi.pooling.call import PooledCall, PooledForm, PooledText
 from hostelry.containers.lmi.pooling.forms import (
     ClassesForm,
     ListForm,
     PairScores,
+    PooledCall,
+    PooledForm,
+    PooledText,
     RerankForm,
     ScoreForm,
     VectorForm,

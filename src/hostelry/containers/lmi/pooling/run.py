@@ -1,10 +1,11 @@
-"""Runs a call: tokenize, check, compute, in the order of its texts."""
+"""Runs a call for vectors: texts to token ids, cut or refused, then the vectors in their order."""
 
 import asyncio
 from contextlib import aclosing
 from dataclasses import dataclass
 
 import numpy
+from tokenizers import Encoding, Tokenizer
 
 from hostelry.base.ids import new_request_id
 from hostelry.containers.lmi.engine.backend import (
@@ -12,15 +13,138 @@ from hostelry.containers.lmi.engine.backend import (
     EngineBackend,
     EngineFailedError,
 )
-from hostelry.containers.lmi.pooling.call import PooledCall, Vectors
-from hostelry.containers.lmi.pooling.tokens import PooledPrompt, TextLimits, prompts_of
-from hostelry.containers.lmi.request.terms import Terms
+from hostelry.containers.lmi.pooling.forms import PooledCall, PooledText, Side, Vectors
+from hostelry.containers.lmi.refusal import Cause, Refusal, bad_request
+from hostelry.containers.lmi.request.context import Terms
 from hostelry.containers.lmi.text_codec import TextCodec
 from hostelry.engine.request import FinishReason, Output, Request, SamplingParams
 
+HINT = "shorten it, or set truncate_prompt_tokens to -1 (truncate in the form of inputs)"
 NO_TOKEN = SamplingParams(max_new_tokens=0)
 NO_TERMS = Terms()
 SHORT_CHARACTERS = 20_000  # longer calls are tokenized in a thread, off the event loop
+
+
+@dataclass(frozen=True, slots=True)
+class PooledPrompt:
+    """Token ids, and the type of each; no types: all 0."""
+
+    token_ids: tuple[int, ...]
+    types: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextLimits:
+    """What the model takes; `lower_case`: it reads texts in lower case only."""
+
+    max_tokens: int
+    vocab_size: int
+    lower_case: bool = False
+
+
+def prompts_of(call: PooledCall, tokenizer: Tokenizer, limits: TextLimits) -> list[PooledPrompt]:
+    """The prompts of all texts. Raises Refusal for one that is empty, too long or unknown."""
+    most = _most_tokens(call, limits)
+    sources = [_source(it, call, limits) for it in call.texts if not isinstance(it.text, tuple)]
+    encodings = tokenizer.encode_batch(sources, add_special_tokens=call.add_special_tokens)
+    read = iter(zip(sources, encodings, strict=True))
+    prompts = []
+    for number, each in enumerate(call.texts):
+        if isinstance(each.text, tuple):
+            prompt = PooledPrompt(_cut_ids(each.text, most, call.side), ())
+        else:
+            source, encoding = next(read)
+            if most is not None and len(encoding.ids) > most:
+                encoding = _shortened(source, call, tokenizer, most)
+            kinds = tuple(encoding.type_ids)
+            prompt = PooledPrompt(tuple(encoding.ids), kinds if any(kinds) else ())
+        _check(prompt, number, limits)
+        prompts.append(prompt)
+    return prompts
+
+
+def _most_tokens(call: PooledCall, limits: TextLimits) -> int | None:
+    """The length to cut to; None: nothing is cut."""
+    if call.truncate is None:
+        return None
+    if call.truncate > limits.max_tokens:
+        raise bad_request(
+            f"truncate_prompt_tokens is {call.truncate}; at most {limits.max_tokens}, the model's "
+            "length (max_model_len)",
+            "truncate_prompt_tokens",
+        )
+    return limits.max_tokens if call.truncate == -1 else call.truncate
+
+
+def _source(each: PooledText, call: PooledCall, limits: TextLimits) -> str | tuple[str, str]:
+    """A text or a pair, as the tokenizer is to see it."""
+
+    def form(text: str) -> str:
+        return text.lower() if limits.lower_case else text
+
+    text = form(f"{call.prefix}{each.text}")
+    return text if each.second is None else (text, form(each.second))
+
+
+def _shortened(
+    source: str | tuple[str, str], call: PooledCall, tokenizer: Tokenizer, most: int
+) -> Encoding:
+    """The encoding cut to `most` tokens with special ones around; of a pair the longer part."""
+    pair = (source,) if isinstance(source, str) else source
+    parts = [tokenizer.encode(it, add_special_tokens=False) for it in pair]
+    is_pair = len(parts) > 1
+    added = tokenizer.num_special_tokens_to_add(is_pair) if call.add_special_tokens else 0
+    room = most - added
+    if room < 1:
+        raise bad_request(
+            f"truncate_prompt_tokens is {most}; the model's {added} special tokens leave no room",
+            "truncate_prompt_tokens",
+        )
+    lengths = _kept([len(it.ids) for it in parts], room)
+    for part, length in zip(parts, lengths, strict=True):
+        part.truncate(length, direction=call.side)
+    second = parts[1] if is_pair else None
+    return tokenizer.post_process(parts[0], second, call.add_special_tokens)
+
+
+def _kept(lengths: list[int], room: int) -> list[int]:
+    """The tokens kept of each part, of a pair those of the longer one cut first.
+
+    Source: the strategy longest_first of Hugging Face's tokenizers, its ties included.
+    """
+    if len(lengths) == 1:
+        return [room]
+    short, long = sorted(lengths)
+    long = short if short > room else max(short, room - short)
+    if short + long > room:
+        short = room // 2
+        long = short + room % 2
+    return [long, short] if lengths[0] > lengths[1] else [short, long]
+
+
+def _cut_ids(ids: tuple[int, ...], most: int | None, side: Side) -> tuple[int, ...]:
+    if most is None or len(ids) <= most:
+        return ids
+    return ids[:most] if side == "right" else ids[-most:]
+
+
+def _check(prompt: PooledPrompt, number: int, limits: TextLimits) -> None:
+    ids = prompt.token_ids
+    if not ids:
+        raise bad_request(f"text {number} is empty; send at least one token", "input")
+    if len(ids) > limits.max_tokens:
+        raise Refusal(
+            Cause.TOO_LONG,
+            f"text {number} has {len(ids)} tokens, but the model takes {limits.max_tokens} "
+            f"(max_model_len); {HINT}",
+            "input",
+        )
+    if max(ids) >= limits.vocab_size:
+        raise bad_request(
+            f"text {number} holds token id {max(ids)}; the model's vocabulary has "
+            f"{limits.vocab_size}",
+            "input",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,13 @@ from hostelry.containers.lmi.refusal import Refusal, bad_request
 from hostelry.containers.lmi.request.fields import BodyFields
 from hostelry.containers.lmi.request.invocation import TextOptions
 from hostelry.containers.lmi.request.tool_fields import ToolUse
-from hostelry.containers.lmi.tools.conventions import Conventions
 from hostelry.containers.lmi.tools.deltas import TextParser
-from hostelry.containers.lmi.tools.families import JSON_FAMILY, TOOL_FAMILIES, ToolFamily
-from hostelry.containers.lmi.tools.harmony import Harmony
+from hostelry.containers.lmi.tools.families import (
+    JSON_FAMILY,
+    TOOL_FAMILIES,
+    Conventions,
+    ToolFamily,
+)
 from hostelry.containers.lmi.tools.reading import AnswerReading
 from hostelry.containers.lmi.tools.structures import (
     CallWriter,
@@ -21,7 +24,7 @@ from hostelry.containers.lmi.tools.structures import (
     after_thinking,
     one_of,
 )
-from hostelry.containers.lmi.tools.thinking import Thinking
+from hostelry.containers.lmi.tools.thinking import Harmony, Thinking
 from hostelry.containers.lmi.tools.xml_calls import XmlCalls
 from hostelry.engine.request import SamplingParams, Structure
 

@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from hostelry.containers.lmi.refusal import Surface, bad_request
-from hostelry.containers.lmi.request.beams import with_beams
 from hostelry.containers.lmi.request.context import ParseContext
+from hostelry.containers.lmi.request.field_table import ignored_fields
 from hostelry.containers.lmi.request.fields import BodyFields, parse_json
 from hostelry.containers.lmi.request.inputs import parse_inputs
 from hostelry.containers.lmi.request.invocation import Invocation, Schema
 from hostelry.containers.lmi.request.openai import parse_chat, parse_completion
 from hostelry.containers.lmi.request.responses_api import parse_responses
-from hostelry.containers.lmi.request.undone_fields import ignored_fields
-from hostelry.containers.lmi.sessions.open_sessions import SessionRequest, parse_session_request
+from hostelry.containers.lmi.request.sampling import with_beams
+from hostelry.containers.lmi.sessions import SessionRequest, parse_session_request
 
 csv.field_size_limit(sys.maxsize)  # the body's limit bounds a cell
 

@@ -15,8 +15,7 @@ from hostelry.containers.lmi.refusal import Refusal, bad_request
 from hostelry.containers.lmi.request.chat_fields import ChatFields
 from hostelry.containers.lmi.request.fields import parse_json
 from hostelry.containers.lmi.request.images import TEMPLATE_PART
-from hostelry.containers.lmi.request.template_environment import compile_template
-from hostelry.containers.lmi.request.template_process import render_apart
+from hostelry.containers.lmi.request.template_process import compile_template, render_apart
 
 PLAIN = ChatFields()
 MARK = "HOSTELRY_CONTINUES_HERE "

@@ -12,7 +12,12 @@ from hostelry.containers.lmi.request.context import ParseContext
 from hostelry.containers.lmi.request.fields import BodyFields, is_token_id, shown
 from hostelry.containers.lmi.request.images import KINDS as IMAGE_KINDS
 from hostelry.containers.lmi.request.images import NO_IMAGES, ChatImages, as_parts, text_of
-from hostelry.containers.lmi.request.inputs import MAX_INPUTS
+from hostelry.containers.lmi.request.inputs import (
+    MAX_INPUTS,
+    completion_scores,
+    completion_tokens,
+    prompt_logprobs,
+)
 from hostelry.containers.lmi.request.invocation import (
     AnswerForm,
     Invocation,
@@ -20,11 +25,6 @@ from hostelry.containers.lmi.request.invocation import (
     PromptScores,
     PromptText,
     Schema,
-)
-from hostelry.containers.lmi.request.prompt_scores import (
-    completion_scores,
-    completion_tokens,
-    prompt_logprobs,
 )
 from hostelry.containers.lmi.request.sampling import (
     check_lengths,

@@ -16,10 +16,10 @@ from typing import Any
 
 from hostelry.containers.lmi.refusal import bad_request
 from hostelry.containers.lmi.request.context import ParseContext
+from hostelry.containers.lmi.request.field_table import ignored_fields
 from hostelry.containers.lmi.request.fields import BodyFields, shown
 from hostelry.containers.lmi.request.invocation import Invocation, Schema
 from hostelry.containers.lmi.request.openai import MAX_MESSAGES, TEXT_KINDS, parse_chat
-from hostelry.containers.lmi.request.undone_fields import ignored_fields
 
 PASSED_ON = (
     "model", "temperature", "top_p", "stream", "adapters", "adapter", "seed", "top_k", "min_p",

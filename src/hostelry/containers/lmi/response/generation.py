@@ -15,15 +15,14 @@ from hostelry.containers.lmi.engine.backend import (
     ModelFacts,
 )
 from hostelry.containers.lmi.refusal import Cause, Refusal, bad_request
+from hostelry.containers.lmi.request.context import Terms
 from hostelry.containers.lmi.request.invocation import (
     Invocation,
     Prompt,
     PromptText,
     Truncation,
 )
-from hostelry.containers.lmi.request.terms import Terms
-from hostelry.containers.lmi.response.generated import GeneratedSequence, Piece
-from hostelry.containers.lmi.response.sequence_text import SequenceText
+from hostelry.containers.lmi.response.generated import GeneratedSequence, Piece, SequenceText
 from hostelry.containers.lmi.text_codec import TextCodec
 from hostelry.engine.request import FinishReason, Output, PromptLogprobs, Request
 from hostelry.engine.sampling.fan_out import best, fan_out

@@ -1,24 +1,167 @@
 """Responses in OpenAI's completion and chat completion schemas, as JSON values."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
 from itertools import accumulate
 from typing import Any
 
 from hostelry.containers.lmi.request.invocation import AnswerForm, Schema
-from hostelry.containers.lmi.response.generated import GeneratedSequence, Piece
+from hostelry.containers.lmi.response.forms import JSONLINES, SSE, Pieces, framed, openai_error
+from hostelry.containers.lmi.response.generated import GeneratedSequence, Piece, ScoredToken
 from hostelry.containers.lmi.response.generation import RunningSequence
 from hostelry.containers.lmi.response.lmi_form import lmi_finish, openai_finish
-from hostelry.containers.lmi.response.logprobs_form import (
-    chat_logprobs,
-    completion_logprobs,
-    prompt_logprobs,
-    scored_piece,
+from hostelry.containers.lmi.tools.deltas import (
+    CallArguments,
+    CallEnd,
+    CallName,
+    ContentText,
+    Delta,
+    ReasoningText,
 )
-from hostelry.containers.lmi.response.tool_form import call_ids, delta_members, message_members
-from hostelry.containers.lmi.tools.deltas import Delta
-from hostelry.containers.lmi.tools.reading import read_whole
-from hostelry.engine.request import FinishReason
+from hostelry.containers.lmi.tools.reading import (
+    AnswerReading,
+    ReadAnswer,
+    ReadingState,
+    read_whole,
+)
+from hostelry.engine.request import FinishReason, TokenLogprob
+
+TokenText = Callable[[int], str]
+ID_LETTERS = 24
+
+
+def scored_piece(piece: Piece) -> ScoredToken:
+    """A generated token, as one of a prompt."""
+    return ScoredToken(token_id=piece.token_id or 0, logprob=piece.logprob, top=piece.top_logprobs)
+
+
+def completion_logprobs(
+    tokens: Sequence[ScoredToken], offsets: Sequence[int], num_top: int, token_text: TokenText
+) -> dict[str, Any]:
+    """OpenAI's form of a completion; each token is among its own alternatives.
+
+    `offsets` are where the tokens' texts begin in the text.
+    """
+    return {
+        "tokens": [token_text(it.token_id) for it in tokens],
+        "token_logprobs": [it.logprob for it in tokens],
+        "top_logprobs": [_alternatives(it, num_top, token_text) for it in tokens],
+        "text_offset": list(offsets),
+    }
+
+
+def _alternatives(
+    token: ScoredToken, num_top: int, token_text: TokenText
+) -> dict[str, float] | None:
+    """Texts and logprobs, likeliest first; of tokens with one text the likeliest."""
+    if token.logprob is None:
+        return None
+    found: dict[str, float] = {}
+    for each in token.top[:num_top]:
+        found.setdefault(token_text(each.token_id), each.logprob)
+    found.setdefault(token_text(token.token_id), token.logprob)
+    return found
+
+
+def chat_logprobs(
+    tokens: Iterable[ScoredToken], num_top: int, token_text: TokenText
+) -> list[dict[str, Any]]:
+    """OpenAI's form of a chat's `content`."""
+
+    def entry(token_id: int, logprob: float | None) -> dict[str, Any]:
+        text = token_text(token_id)
+        return {"token": text, "logprob": logprob, "bytes": list(text.encode())}
+
+    return [
+        {
+            **entry(token.token_id, token.logprob),
+            "top_logprobs": [entry(top.token_id, top.logprob) for top in token.top[:num_top]],
+        }
+        for token in tokens
+    ]
+
+
+def prompt_logprobs(
+    sequence: GeneratedSequence, num_top: int, token_text: TokenText
+) -> list[dict[str, Any] | None]:
+    """Each token of the prompt in vLLM's form: its own score and the likeliest, by token id."""
+    return [_ranked(token, num_top, token_text) for token in sequence.scored_prompt]
+
+
+def _ranked(token: ScoredToken, num_top: int, token_text: TokenText) -> dict[str, Any] | None:
+    if token.logprob is None:
+        return None
+    own = TokenLogprob(token_id=token.token_id, logprob=token.logprob)
+    ranked = [(token.rank, own), *enumerate(token.top[:num_top], start=1)]
+    found: dict[str, Any] = {}
+    for rank, each in ranked:
+        value = {
+            "logprob": each.logprob,
+            "rank": rank,
+            "decoded_token": token_text(each.token_id),
+        }
+        found.setdefault(str(each.token_id), value)
+    return found
+
+
+def call_ids(reading: AnswerReading, response_id: str, index: int) -> Callable[[int], str]:
+    """The ids of the calls of one choice, by their number: made of the response's own."""
+
+    def call_id(number: int) -> str:
+        digest = blake2b(f"{response_id}/{index}/{number}".encode()).hexdigest()
+        if reading.call_id_length is not None:
+            return digest[: reading.call_id_length]
+        return f"call_{digest[:ID_LETTERS]}"
+
+    return call_id
+
+
+def message_members(answer: ReadAnswer, call_id: Callable[[int], str]) -> dict[str, Any]:
+    """The members of a whole message; its content is null where it has calls or reasoning only."""
+    only = bool(answer.calls) or answer.reasoning is not None
+    content = answer.content if answer.content is not None or only else ""
+    members: dict[str, Any] = {"content": content}
+    if answer.reasoning is not None:
+        members |= reasoning_members(answer.reasoning)
+    if answer.calls:
+        members["tool_calls"] = [
+            {
+                "id": call_id(number),
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for number, call in enumerate(answer.calls)
+        ]
+    return members
+
+
+def delta_members(
+    deltas: Sequence[Delta], num_calls: int, call_id: Callable[[int], str]
+) -> Iterator[dict[str, Any]]:
+    """The delta of each chunk, after `num_calls` calls."""
+    number = num_calls - 1
+    for delta in deltas:
+        match delta:
+            case ContentText():
+                yield {"content": delta.text}
+            case ReasoningText():
+                yield reasoning_members(delta.text)
+            case CallName():
+                number += 1
+                function = {"name": delta.name, "arguments": ""}
+                call = {"index": number, "id": call_id(number), "type": "function"}
+                yield {"tool_calls": [{**call, "function": function}]}
+            case CallArguments():
+                more = {"arguments": delta.text}
+                yield {"tool_calls": [{"index": number, "function": more}]}
+            case CallEnd():
+                pass
+
+
+def reasoning_members(text: str) -> dict[str, Any]:
+    """Reasoning under its name in vLLM, the older and the newer."""
+    return {"reasoning_content": text, "reasoning": text}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,3 +372,62 @@ def counts(prompt: int, completion: int) -> dict[str, int]:
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
     }
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAIStream:
+    """OpenAI's chunks: server-sent events on the /v1 routes, bare lines on /invocations.
+
+    `states` are those of reading each choice for calls and reasoning.
+    """
+
+    form: OpenAIForm
+    sse: bool
+    states: dict[int, ReadingState] = field(default_factory=dict)
+
+    @property
+    def content_type(self) -> str:
+        """By the route."""
+        return SSE if self.sse else JSONLINES
+
+    def opening(self, sequences: Sequence[GeneratedSequence]) -> bytes:
+        """The assistant's role, or the repeated prompt."""
+        return framed(self.form.opening(sequences), self.sse)
+
+    def step(self, sequences: Sequence[GeneratedSequence], pieces: Pieces) -> bytes:
+        """A chunk per token; tokens without text yet are left out unless they carry more."""
+        reading = self.form.form.reading
+        if reading is not None:
+            return framed([chunk for it in pieces for chunk in self._read(reading, *it)], self.sse)
+        chunks = [
+            self.form.chunk(running.index, piece, running.generated)
+            for running, piece in pieces
+            if piece.text or piece.finish_reason or self.form.shows_tokens
+        ]
+        return framed(chunks, self.sse)
+
+    def _read(
+        self, reading: AnswerReading, running: RunningSequence, piece: Piece
+    ) -> list[dict[str, Any]]:
+        """The chunks of one token, by what is found in the text so far."""
+        state = self.states.get(running.index) or reading.start()
+        num_calls = state.num_calls
+        state, deltas = reading.feed(state, piece.text)
+        if piece.finish_reason:
+            state, last = reading.finish(state)
+            deltas += last
+        self.states[running.index] = state
+        has_calls = state.num_calls > 0
+        return self.form.read_chunks(running, piece, deltas, num_calls, has_calls=has_calls)
+
+    def closing(self, sequences: Sequence[GeneratedSequence]) -> bytes:
+        """Usage where requested, and the end mark of server-sent events."""
+        return framed(self.form.closing(sequences), self.sse) + self._end
+
+    def broken(self, sequences: Sequence[GeneratedSequence], status: int, message: str) -> bytes:
+        """OpenAI's error object as the last event."""
+        return framed([openai_error(status, message)], self.sse) + self._end
+
+    @property
+    def _end(self) -> bytes:
+        return b"data: [DONE]\n\n" if self.sse else b""

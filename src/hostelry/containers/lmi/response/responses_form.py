@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from hostelry.containers.lmi.request.invocation import AnswerForm
+from hostelry.containers.lmi.response.forms import SSE, Pieces
 from hostelry.containers.lmi.response.generated import GeneratedSequence, Piece
-from hostelry.containers.lmi.response.logprobs_form import chat_logprobs, scored_piece
-from hostelry.containers.lmi.response.stream_form import SSE, Pieces
+from hostelry.containers.lmi.response.openai_form import chat_logprobs, scored_piece
 from hostelry.engine.request import FinishReason
 
 

@@ -24,10 +24,9 @@ from hostelry.containers.lmi.request.sampling import MAX_LOGPROBS
 from hostelry.containers.lmi.settings.code_settings import (
     CodeSettings,
     CodeSettingsError,
+    SecureModeError,
     code_settings,
 )
-from hostelry.containers.lmi.settings.lora_modules import LoraModule, parse_modules
-from hostelry.containers.lmi.settings.media_settings import media_domains, parse_most_images
 from hostelry.containers.lmi.settings.option_reader import (
     MAX_INTEGER,
     SHOWN_CHARACTERS,
@@ -38,14 +37,21 @@ from hostelry.containers.lmi.settings.option_reader import (
     shown,
     whole_number,
 )
-from hostelry.containers.lmi.settings.option_row import OptionFate, OptionRow
-from hostelry.containers.lmi.settings.option_table import close_names, row_of
+from hostelry.containers.lmi.settings.option_rows import OptionFate, OptionRow
+from hostelry.containers.lmi.settings.option_table import TGI_VARIABLES, close_names, row_of
+from hostelry.containers.lmi.settings.option_values import (
+    LoraModule,
+    PooledOptions,
+    ToolSettings,
+    media_domains,
+    parse_modules,
+    parse_most_images,
+    parse_policies,
+    parse_policy,
+    parse_tool_settings,
+    read_pooled,
+)
 from hostelry.containers.lmi.settings.options import Options, Setting, merge_options
-from hostelry.containers.lmi.settings.pooled_options import PooledOptions, read_pooled
-from hostelry.containers.lmi.settings.secure_mode import SecureModeError
-from hostelry.containers.lmi.settings.tenant_options import parse_policies, parse_policy
-from hostelry.containers.lmi.settings.tgi_options import TGI_VARIABLES
-from hostelry.containers.lmi.settings.tool_settings import ToolSettings, parse_tool_settings
 from hostelry.engine import request as engine_request
 from hostelry.engine.scheduler.tenants import TenantPolicy
 

@@ -12,7 +12,7 @@ from hostelry.base.errors import HostelryError
 from hostelry.base.json import decode, nests_deeper
 from hostelry.containers.lmi.artifact_path import relative_path
 from hostelry.containers.lmi.refusal import StatusCodes
-from hostelry.containers.lmi.request.terms import MAX_DEADLINE_S
+from hostelry.containers.lmi.request.context import MAX_DEADLINE_S
 from hostelry.containers.lmi.settings.option_table import SECRETS
 from hostelry.containers.lmi.settings.options import Options, Setting
 

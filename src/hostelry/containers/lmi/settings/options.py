@@ -5,7 +5,7 @@ names of older servers. SageMaker's own variables overwrite all of them.
 Source: DJL Serving's LMI configuration guide; the entry point of AWS's vLLM images.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 PREFIX = "option."
@@ -51,6 +51,22 @@ OVERWRITING: Mapping[str, str] = {
     "SAGEMAKER_STARTUP_TIMEOUT": "model_loading_timeout",
     "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS": "predict_timeout",
 }
+# TGI's name -> LMI's, which wins where both are set.
+TGI_NAMES: Mapping[str, str] = {
+    "HF_MODEL_REVISION": "OPTION_REVISION",
+    "REVISION": "OPTION_REVISION",
+    "DTYPE": "OPTION_DTYPE",
+    "QUANTIZE": "OPTION_QUANTIZE",
+    "KV_CACHE_DTYPE": "OPTION_KV_CACHE_DTYPE",
+    "NUM_SHARD": "OPTION_TENSOR_PARALLEL_DEGREE",
+    "MAX_TOTAL_TOKENS": "OPTION_MAX_MODEL_LEN",
+    "TRUST_REMOTE_CODE": "OPTION_TRUST_REMOTE_CODE",
+    "ROPE_SCALING": "OPTION_ROPE_SCALING",
+    "LORA_ADAPTERS": "OPTION_LORA_MODULES",
+    "PAYLOAD_LIMIT": "SERVING_MAX_REQUEST_SIZE",
+}
+# Answers in lists, streams of events, and greedy unless a request samples.
+TGI_MANNERS: Mapping[str, str] = {"OPTION_TGI_COMPAT": "true", "OPTION_ROLLING_BATCH": "lmi-dist"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,3 +171,20 @@ def logical_lines(text: str) -> list[str]:
             continue
         lines.append(line)
     return [*lines, open_line] if open_line else lines
+
+
+def as_lmi(env: Mapping[str, str]) -> dict[str, str]:
+    """`env` with LMI's variables for those of TGI."""
+    named = {theirs: env[name] for name, theirs in TGI_NAMES.items() if env.get(name)}
+    with_adapters = {"OPTION_ENABLE_LORA": "true"} if env.get("LORA_ADAPTERS") else {}
+    return {**TGI_MANNERS, **with_adapters, **named, **env}
+
+
+def as_vllm(env: Mapping[str, str], listing: Collection[str]) -> dict[str, str]:
+    """`env` without HF_MODEL_ID where the model folder holds a model and no variable names one.
+
+    `listing` are the names in the model folder.
+    """
+    is_named = env.get("SM_VLLM_MODEL") or env.get("OPTION_MODEL_ID") or env.get("OPTION_MODEL")
+    unread = "HF_MODEL_ID" if "config.json" in listing and not is_named else ""
+    return {name: value for name, value in env.items() if name != unread}

@@ -4,13 +4,11 @@ Those that LMI has under another name are in `options.ALIASES`.
 Source: vLLM 0.32, EngineArgs, AsyncEngineArgs and FrontendArgs, and some names of older versions.
 """
 
-from hostelry.containers.lmi.settings.lmi_options import (
+from hostelry.containers.lmi.settings.option_rows import (
     NO_CACHE_SERVER,
     NO_SPECULATION,
     ONE_PROCESS,
     OWN_MEMORY,
-)
-from hostelry.containers.lmi.settings.option_row import (
     Rows,
     always_on,
     done,

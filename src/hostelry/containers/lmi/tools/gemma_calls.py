@@ -10,14 +10,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hostelry.containers.lmi.tools.deltas import (
+    PIECE_CHARACTERS,
     CallArguments,
     CallEnd,
     CallName,
     ContentText,
     Delta,
+    cut_at,
 )
 from hostelry.containers.lmi.tools.json_calls import decoded
-from hostelry.containers.lmi.tools.markers import PIECE_CHARACTERS, cut_at
 
 OPENING, CLOSING, QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>'
 MAX_CALL_CHARACTERS = 65_536

@@ -20,14 +20,16 @@ from typing import Any
 import msgspec
 
 from hostelry.containers.lmi.tools.deltas import (
+    BEGIN,
     CallArguments,
     CallEnd,
     CallName,
     ContentText,
     Delta,
+    Nesting,
+    cut_at,
+    json_end,
 )
-from hostelry.containers.lmi.tools.markers import cut_at
-from hostelry.containers.lmi.tools.nesting import BEGIN, Nesting, json_end
 
 MAX_HEAD_CHARACTERS = 4096  # of a call before its arguments begin, and after they end
 

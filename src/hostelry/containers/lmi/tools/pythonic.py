@@ -13,13 +13,15 @@ from typing import Any
 import msgspec
 
 from hostelry.containers.lmi.tools.deltas import (
+    BEGIN,
     CallArguments,
     CallEnd,
     CallName,
     ContentText,
     Delta,
+    Nesting,
+    python_end,
 )
-from hostelry.containers.lmi.tools.nesting import BEGIN, Nesting, python_end
 
 MAX_CALL_CHARACTERS = 65_536
 MAX_LITERAL_DEPTH = 64

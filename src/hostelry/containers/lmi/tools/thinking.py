@@ -1,10 +1,31 @@
-"""Reasoning that a model writes between two marks before its answer."""
+"""Reasoning in a model's answer: between two marks, or in the channels of gpt-oss's harmony format.
 
+A message in the harmony format is a header, <|message|>, a body and an end marker. The header names
+the channel: `analysis` is reasoning, `final` the answer. A recipient `to=functions.NAME` makes the
+message a call. Source: OpenAI's harmony response format.
+"""
+
+import re
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from hostelry.containers.lmi.tools.deltas import ContentText, Delta, ReasoningText
-from hostelry.containers.lmi.tools.markers import cut_at
+from hostelry.containers.lmi.tools.deltas import (
+    CallArguments,
+    CallEnd,
+    CallName,
+    ContentText,
+    Delta,
+    ReasoningText,
+    cut_at,
+)
+
+MAX_HEADER_CHARACTERS = 1024
+BODY, START, CHANNEL, CONSTRAIN = "<|message|>", "<|start|>", "<|channel|>", "<|constrain|>"
+ENDS = ("<|end|>", "<|call|>", "<|return|>")
+MARKERS = (BODY, START, CHANNEL, CONSTRAIN, *ENDS)
+
+_RECIPIENT = re.compile(r"to=functions\.([^\s<]+)")
+_CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 
 
 class Thought(Enum):
@@ -81,3 +102,100 @@ class Thinking:
         if any(mark.startswith(text) for mark in self.begins) and not final:
             return state
         return replace(state, thought=Thought.INSIDE if self.opened else Thought.AFTER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HarmonyState:
+    """Held text of a header, or a body of some `kind`: content, reasoning or call."""
+
+    held: str = ""
+    raw: str = ""
+    kind: str = ""  # empty in a header
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Harmony:
+    """Parser of the whole format; without `with_calls` a call's body is content."""
+
+    with_calls: bool = True
+
+    def start(self) -> HarmonyState:
+        """The state in the header of the assistant's first message."""
+        return HarmonyState()
+
+    def feed(
+        self, state: HarmonyState, text: str, *, final: bool = False
+    ) -> tuple[HarmonyState, tuple[Delta, ...]]:
+        """The state after more text, and what it made certain."""
+        state = replace(state, held=state.held + text)
+        found: list[Delta] = []
+        while True:
+            advance = self._body if state.kind else self._header
+            step = advance(state, final)
+            if step is None:
+                return state, tuple(found)
+            state, deltas = step
+            found += deltas
+
+    def finish(self, state: HarmonyState) -> tuple[Delta, ...]:
+        """What was held back; a header without a body is no text."""
+        state, found = self.feed(state, "", final=True)
+        return (*found, CallEnd(state.raw)) if state.kind == "call" else found
+
+    def _header(
+        self, state: HarmonyState, final: bool
+    ) -> tuple[HarmonyState, tuple[Delta, ...]] | None:
+        held = state.held
+        text = held.lstrip()
+        marks = (START, CHANNEL, "to=")
+        at = held.find(BODY, 0, MAX_HEADER_CHARACTERS) if text.startswith(marks) else -1
+        if at < 0:
+            is_open = text.startswith(marks) or any(mark.startswith(text) for mark in marks)
+            if is_open and not final and len(held) < MAX_HEADER_CHARACTERS:
+                return None
+            return self._headless(state, final) if held else None
+        header, rest = held[:at], held[at + len(BODY) :]
+        begun = replace(state, held=rest, raw=held[: at + len(BODY)])
+        recipient = _RECIPIENT.search(header)
+        if recipient and self.with_calls:
+            return replace(begun, kind="call"), (CallName(recipient.group(1)),)
+        channel = _CHANNEL.search(header)
+        is_reasoning = channel is not None and channel.group(1) == "analysis"
+        return replace(begun, kind="reasoning" if is_reasoning else "content"), ()
+
+    def _headless(
+        self, state: HarmonyState, final: bool
+    ) -> tuple[HarmonyState, tuple[Delta, ...]] | None:
+        """Text without a header is content; of a cut header nothing is shown."""
+        text = state.held.lstrip()
+        if final and text.startswith((START, CHANNEL)):
+            return replace(state, kind="content", held=""), ()
+        if text.startswith(START):  # of a header that is too long: no other message begins here
+            shown = state.held[: len(state.held) - len(text) + len(START)]
+            return replace(state, kind="content", held=text[len(START) :]), (ContentText(shown),)
+        return replace(state, kind="content"), ()
+
+    def _body(
+        self, state: HarmonyState, final: bool
+    ) -> tuple[HarmonyState, tuple[Delta, ...]] | None:
+        cut = cut_at(state.held, (*ENDS, START))
+        text = cut.before + (cut.after if final and cut.marker is None else "")
+        if cut.marker is None:
+            if not text:
+                return None
+            after = "" if final else cut.after
+            return replace(state, held=after, raw=state.raw + text), deltas_of(state.kind, text)
+        found = deltas_of(state.kind, text)
+        if state.kind == "call":
+            found = (*found, CallEnd(state.raw + text + cut.marker))
+        held = cut.marker + cut.after if cut.marker == START else cut.after
+        return HarmonyState(held=held), found
+
+
+def deltas_of(kind: str, text: str) -> tuple[Delta, ...]:
+    """The delta of a body's text."""
+    if not text:
+        return ()
+    if kind == "reasoning":
+        return (ReasoningText(text),)
+    return (CallArguments(text),) if kind == "call" else (ContentText(text),)

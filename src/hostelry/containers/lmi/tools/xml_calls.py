@@ -19,14 +19,15 @@ from enum import Enum
 from typing import Any
 
 from hostelry.containers.lmi.tools.deltas import (
+    PIECE_CHARACTERS,
     CallArguments,
     CallEnd,
     CallName,
     ContentText,
     Delta,
+    cut_at,
 )
 from hostelry.containers.lmi.tools.json_calls import decoded
-from hostelry.containers.lmi.tools.markers import PIECE_CHARACTERS, cut_at
 from hostelry.containers.lmi.tools.pythonic import literal
 
 MAX_NAME_CHARACTERS = 1024

@@ -10,8 +10,7 @@ import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 from tests.unit.base.tars import Member, tar, targz
 
-from hostelry.containers.lmi.adapters.archive import unpack_adapter
-from hostelry.containers.lmi.adapters.s3_fetcher import S3Fetcher, parse_s3_uri
+from hostelry.containers.lmi.adapters.s3_fetcher import S3Fetcher, parse_s3_uri, unpack_adapter
 from hostelry.engine.lora.errors import AdapterError
 
 CONFIG = Member(name="adapter_config.json", body=b"{}")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hostelry.containers.code.code_places import code_environment, readable_places
-from hostelry.containers.lmi.code.requirements import RequirementsError, parse_requirements
+from hostelry.containers.lmi.code.author_code import RequirementsError, parse_requirements
 
 SERVER = {
     "HOSTELRY_COPY_KEY": "k", "OPTION_HF_TOKEN": "t",

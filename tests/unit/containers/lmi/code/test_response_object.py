@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hostelry.containers.lmi.code.response_object import (
+from hostelry.containers.lmi.code.hook_values import (
     ResponseRecord,
     formatted_text,
     response_object,

@@ -5,8 +5,8 @@ from array import array
 import pytest
 from tests.unit.containers.lmi.tiny import ask, fake, server
 
+from hostelry.containers.lmi.http.cache_routes import page_map
 from hostelry.containers.lmi.http.server import ServerPhase
-from hostelry.containers.lmi.metrics.page_map import page_map
 
 
 @pytest.mark.parametrize(

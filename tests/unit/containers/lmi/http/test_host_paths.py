@@ -8,8 +8,7 @@ from tests.unit.containers.lmi.tiny import Answer, ask, config, ids, server
 
 from hostelry.containers.lmi.fake import FakeBackend
 from hostelry.containers.lmi.http.adapter_registry import AdapterRecord
-from hostelry.containers.lmi.http.host_paths import without_host_paths
-from hostelry.containers.lmi.http.server import LmiServer
+from hostelry.containers.lmi.http.server import LmiServer, without_host_paths
 from hostelry.containers.lmi.settings.config import ImageKind, resolve_config
 
 FOLDER = "/home/u/cells/a/model"

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from hostelry.containers.lmi.http import image_fetch
-from hostelry.containers.lmi.http.image_fetch import fetched_one
+from hostelry.containers.lmi.http import invoke
+from hostelry.containers.lmi.http.invoke import fetched_one
 from hostelry.containers.lmi.refusal import Refusal
 from hostelry.containers.lmi.request.images import ImageSource
 
@@ -61,7 +61,7 @@ def test_the_bytes_take_the_place_of_the_address() -> None:
 def test_refusals(
     answer: httpx.Response | httpx.HTTPError, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(image_fetch, "FETCH_S", 0.05)
+    monkeypatch.setattr(invoke, "FETCH_S", 0.05)
     with pytest.raises(Refusal, match=message) as caught:
         fetch(answer)
     assert "messages[0]" in str(caught.value)

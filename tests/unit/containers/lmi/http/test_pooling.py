@@ -11,7 +11,7 @@ from tests.unit.containers.lmi.tiny import Answer, ask, config, fake, ids, serve
 
 from hostelry.containers.lmi.fake import FACTS, FakeBackend, fake_vector
 from hostelry.containers.lmi.http.server import LmiServer
-from hostelry.containers.lmi.pooling.vectors import activated, unit
+from hostelry.containers.lmi.pooling.forms import activated, unit
 from hostelry.engine.pooled import PoolingFacts
 from hostelry.engine.request import Request, SamplingParams
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from tests.unit.containers.lmi.tiny import ask, config, fake, server
 
-from hostelry.containers.lmi.http.request_id import REQUEST_ID, show_request_ids
+from hostelry.containers.lmi.http.app import REQUEST_ID, show_request_ids
 
 NAME = "x-request-id"
 

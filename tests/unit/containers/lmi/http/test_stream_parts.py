@@ -8,11 +8,11 @@ import pytest
 from tests.unit.containers.lmi.tiny import config, server
 
 from hostelry.containers.lmi.http.app import build_app
-from hostelry.containers.lmi.http.responses import events_in
+from hostelry.containers.lmi.http.bodies import events_in
 from hostelry.containers.lmi.http.server import LmiServer
-from hostelry.containers.lmi.response.stream_form import EVENT_ENDS
+from hostelry.containers.lmi.response.forms import EVENT_ENDS
 from hostelry.containers.lmi.settings.config import ImageKind, resolve_config
-from hostelry.containers.lmi.settings.tgi import MANNERS
+from hostelry.containers.lmi.settings.options import TGI_MANNERS
 
 TEXTS: dict[str | None, str] = {None: "Hi"}
 
@@ -75,7 +75,7 @@ def test_a_part_of_a_chats_events_is_an_event_and_the_last_is_done() -> None:
 
 
 def test_a_part_of_tgis_stream_has_tgis_members() -> None:
-    settings = resolve_config(MANNERS, "", (), config().model_dir, 4, image=ImageKind.TGI)
+    settings = resolve_config(TGI_MANNERS, "", (), config().model_dir, 4, image=ImageKind.TGI)
     body = {"inputs": "a", "stream": True, "parameters": {"details": True}}
     found = [strict(it) for it in parts(server(TEXTS, settings=settings), "/invocations", body)]
     assert [it["index"] for it in found] == [1, 2, 3]

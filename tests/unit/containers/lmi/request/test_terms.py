@@ -6,7 +6,7 @@ import pytest
 from tests.unit.containers.lmi.tiny import ask, config, fake, server
 
 from hostelry.containers.lmi.refusal import Cause, Refusal
-from hostelry.containers.lmi.request.terms import Terms, terms_of
+from hostelry.containers.lmi.request.context import Terms, terms_of
 
 ROUTES: list[Any] = [
     pytest.param("/invocations", {"inputs": "a"}, "", id="invocations, async"),

@@ -3,7 +3,7 @@
 import pytest
 
 from hostelry.containers.lmi.refusal import Cause, Refusal
-from hostelry.containers.lmi.sessions.open_sessions import (
+from hostelry.containers.lmi.sessions import (
     MAX_SESSIONS,
     OpenSessions,
     SessionRequest,

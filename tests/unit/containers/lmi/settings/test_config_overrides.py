@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.containers.lmi.tiny import config
 
-from hostelry.containers.lmi.settings.config_overrides import overlay, overridden
+from hostelry.containers.lmi.settings.model_overrides import overlay, overridden
 from hostelry.containers.lmi.settings.option_reader import ConfigurationError
 
 LINEAR = {"rope_type": "linear", "factor": 2.0}

@@ -10,8 +10,8 @@ from tests.unit.containers.lmi.tiny import ask, config, fake, server
 from transformers import GenerationConfig
 
 from hostelry.containers.lmi.http.server import LmiServer
-from hostelry.containers.lmi.request.sampling_defaults import NEUTRAL, SamplingDefaults
-from hostelry.containers.lmi.settings.generation_defaults import model_defaults, sampling_defaults
+from hostelry.containers.lmi.request.sampling import NEUTRAL, SamplingDefaults
+from hostelry.containers.lmi.settings.model_overrides import model_defaults, sampling_defaults
 from hostelry.containers.lmi.settings.option_reader import ConfigurationError
 from hostelry.engine.request import Request
 

@@ -7,8 +7,8 @@ import pytest
 from tests.unit.containers.lmi.tiny import config
 
 from hostelry.containers.lmi.lifecycle import first_adapters
-from hostelry.containers.lmi.settings.lora_modules import LoraModule, parse_modules
 from hostelry.containers.lmi.settings.option_reader import ConfigurationError
+from hostelry.containers.lmi.settings.option_values import LoraModule, parse_modules
 
 TWO = (LoraModule("a", "x"), LoraModule("b", "y"))
 

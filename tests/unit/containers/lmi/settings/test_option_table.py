@@ -6,26 +6,28 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from tests.llm_pages import DOCS, PAGES
 
 from hostelry.containers.lmi.settings import config as config_module
 from hostelry.containers.lmi.settings.config import ImageKind, LmiConfig, resolve_config
-from hostelry.containers.lmi.settings.lmi_options import LMI_OPTIONS, PROPERTIES
-from hostelry.containers.lmi.settings.option_page import page
 from hostelry.containers.lmi.settings.option_reader import ConfigurationError
-from hostelry.containers.lmi.settings.option_row import OptionFate, OptionRow
-from hostelry.containers.lmi.settings.option_table import OPTIONS
+from hostelry.containers.lmi.settings.option_rows import (
+    LMI_OPTIONS,
+    PROPERTIES,
+    OptionFate,
+    OptionRow,
+)
+from hostelry.containers.lmi.settings.option_table import OPTIONS, TGI_VARIABLES
 from hostelry.containers.lmi.settings.options import (
     ALIASES,
     OVERWRITING,
     PLAIN_NAMES,
+    TGI_NAMES,
     Options,
     Setting,
 )
-from hostelry.containers.lmi.settings.tgi import NAMES
-from hostelry.containers.lmi.settings.tgi_options import TGI_VARIABLES
 from hostelry.containers.lmi.settings.vllm_options import VLLM_OPTIONS
 
-ROOT = Path(__file__).resolve().parents[5]
 ODD = "zz9"
 
 
@@ -49,11 +51,10 @@ def every_row() -> Iterator[tuple[str, OptionRow, str, dict[str, str], ImageKind
         yield name, row, "", {name: ODD}, ImageKind.TGI
 
 
-def test_the_page_is_made_from_the_tables() -> None:
-    written = (ROOT / "docs" / "llm-options.md").read_text(encoding="utf-8")
-    assert page() == written, (
-        "run: python -m hostelry.containers.lmi.settings.option_page docs/llm-options.md"
-    )
+@pytest.mark.parametrize("page", PAGES)
+def test_the_pages_are_made_from_the_tables(page: str) -> None:
+    written = (DOCS / page).read_text(encoding="utf-8")
+    assert PAGES[page]() == written, "run: python -m tests.llm_pages"
 
 
 def test_an_option_without_effect_gives_one_warning_with_its_reason() -> None:
@@ -100,10 +101,10 @@ def test_done_options_are_those_that_are_read(monkeypatch: pytest.MonkeyPatch) -
 def test_a_name_is_in_one_table_and_every_other_name_leads_to_one() -> None:
     assert not LMI_OPTIONS.keys() & VLLM_OPTIONS.keys()
     assert not OPTIONS.keys() & ALIASES.keys()
-    assert not TGI_VARIABLES.keys() & NAMES.keys()
+    assert not TGI_VARIABLES.keys() & TGI_NAMES.keys()
     for target in (*ALIASES.values(), *PLAIN_NAMES.values(), *OVERWRITING.values()):
         assert target in OPTIONS or target.removeprefix("/") in PROPERTIES
-    for target in NAMES.values():
+    for target in TGI_NAMES.values():
         name = target.partition("_")[2].lower()
         assert name in (OPTIONS if target.startswith("OPTION_") else PROPERTIES)
 

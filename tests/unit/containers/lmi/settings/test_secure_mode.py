@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from hostelry.containers.lmi.settings.config import LmiConfig, resolve_config
-from hostelry.containers.lmi.settings.option_reader import ConfigurationError
-from hostelry.containers.lmi.settings.secure_mode import (
+from hostelry.containers.lmi.settings.code_settings import (
     SecureMode,
     SecureModeError,
     SecurityControl,
 )
+from hostelry.containers.lmi.settings.config import LmiConfig, resolve_config
+from hostelry.containers.lmi.settings.option_reader import ConfigurationError
 
 ALL = ",".join(it.value for it in SecurityControl)
 ON = {"SAGEMAKER_SECURE_MODE": "true", "SAGEMAKER_SECURITY_CONTROLS": ALL}

@@ -1,6 +1,6 @@
 import pytest
 
-from hostelry.containers.lmi.settings.tgi import MANNERS, as_lmi
+from hostelry.containers.lmi.settings.options import TGI_MANNERS, as_lmi
 
 
 @pytest.mark.parametrize(
@@ -26,4 +26,4 @@ from hostelry.containers.lmi.settings.tgi import MANNERS, as_lmi
 def test_the_variables_of_a_tgi_image_are_those_of_lmi(
     given: dict[str, str], expected: dict[str, str]
 ) -> None:
-    assert as_lmi(given) == {**given, **MANNERS, **expected}
+    assert as_lmi(given) == {**given, **TGI_MANNERS, **expected}

@@ -13,8 +13,7 @@ from hostelry.containers.lmi.http.server import LmiServer
 from hostelry.containers.lmi.refusal import Surface
 from hostelry.containers.lmi.settings.config import ImageKind, LmiConfig, resolve_config
 from hostelry.containers.lmi.settings.option_reader import ConfigurationError
-from hostelry.containers.lmi.settings.tgi import as_lmi
-from hostelry.containers.lmi.settings.vllm import as_vllm
+from hostelry.containers.lmi.settings.options import as_lmi, as_vllm
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 # Every SM_VLLM_* variable of aws-samples/sagemaker-genai-hosting-examples (34 files, November 2026)

@@ -21,8 +21,8 @@ from hostelry.containers.lmi.tools.families import (
     REASONING_FAMILIES,
     TOOL_FAMILIES,
 )
-from hostelry.containers.lmi.tools.harmony import Harmony
 from hostelry.containers.lmi.tools.reading import AnswerReading, read_whole
+from hostelry.containers.lmi.tools.thinking import Harmony
 
 CALLS_BEGIN, CALLS_END, CALL_BEGIN, CALL_END, SEP = DEEPSEEK
 PARIS = ("weather", '{"city": "Paris"}')

@@ -1,6 +1,9 @@
-"""Bodies of error responses, one form for each surface."""
+"""Bytes of a streamed response, step by step, in each schema."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
 
 from hostelry.containers.lmi.refusal import (
     EXCEPTION_NAMES,
@@ -11,7 +14,15 @@ from hostelry.containers.lmi.refusal import (
     Surface,
     status_of,
 )
+from hostelry.containers.lmi.response.generated import GeneratedSequence, Piece
+from hostelry.containers.lmi.response.generation import RunningSequence
 
+JSON = "application/json"
+JSONLINES = "application/jsonlines"
+SSE = "text/event-stream"
+EVENT_ENDS = {JSONLINES: b"\n", SSE: b"\n\n"}
+
+Pieces = Sequence[tuple[RunningSequence, Piece]]
 # Causes reported in the front end's form on every surface but OpenAI's.
 FRONT_END_CAUSES = frozenset(
     {
@@ -19,6 +30,37 @@ FRONT_END_CAUSES = frozenset(
         Cause.TIMEOUT, Cause.NOT_FOUND,
     }
 )  # fmt: skip
+
+
+class StreamForm(Protocol):
+    """Chunks of one response's stream."""
+
+    @property
+    def content_type(self) -> str:
+        """The stream's media type."""
+        ...
+
+    def opening(self, sequences: Sequence[GeneratedSequence]) -> bytes:
+        """The bytes before the first step."""
+        ...
+
+    def step(self, sequences: Sequence[GeneratedSequence], pieces: Pieces) -> bytes:
+        """The bytes of one step."""
+        ...
+
+    def closing(self, sequences: Sequence[GeneratedSequence]) -> bytes:
+        """The bytes after the last step."""
+        ...
+
+    def broken(self, sequences: Sequence[GeneratedSequence], status: int, message: str) -> bytes:
+        """The bytes that end a stream after an error."""
+        ...
+
+
+def framed(values: Sequence[Any], sse: bool) -> bytes:
+    """JSON values as server-sent events or as lines."""
+    before, after = (b"data: ", b"\n\n") if sse else (b"", b"\n")
+    return b"".join(before + msgspec.json.encode(value) + after for value in values)
 
 
 def error_answer(

@@ -1,10 +1,13 @@
-"""Defaults of sampling by generation_config.json and options. Pure but for `model_defaults`.
+"""Options in the place of what the model's config.json and generation_config.json say.
+
+The engine reads a folder, so `overlay` makes one with links to the model's files and another
+config.json. Defaults of sampling:
 
     generation_config        defaults                                     bound of every answer
     -----------------        -------------------------------------------  ----------------------
-    auto                     the model folder's file, then the overrides  that of the overrides
-    vllm                     the overrides                                that of the overrides
-    a folder in the model's  its file, then the overrides                 that of file and overrides
+    auto                     the model folder's file, then the overrides  the overrides' bound
+    vllm                     the overrides                                the overrides' bound
+    a folder in the model's  its file, then the overrides                 the bound of both
 
 `do_sample` of the file is not read: a temperature of 0 is greedy.
 Source: vLLM's ModelConfig.get_diff_sampling_param and its OpenAI serving classes.
@@ -17,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from hostelry.containers.lmi.artifact_path import path_inside
-from hostelry.containers.lmi.request.sampling import MAX_TEMPERATURE, SMALLEST
-from hostelry.containers.lmi.request.sampling_defaults import SamplingDefaults
+from hostelry.containers.lmi.request.sampling import MAX_TEMPERATURE, SMALLEST, SamplingDefaults
 from hostelry.containers.lmi.settings.config import LmiConfig
 from hostelry.containers.lmi.settings.option_reader import MAX_INTEGER, ConfigurationError
 from hostelry.engine.request import (
@@ -27,7 +29,9 @@ from hostelry.engine.request import (
     MOST_REPETITION_PENALTY,
 )
 
-FILE = "generation_config.json"
+CONFIG_FILE = "config.json"
+ROPE = ("rope_scaling", "rope_parameters", "rope_theta")
+GENERATION_FILE = "generation_config.json"
 OVERRIDES = "override_generation_config"
 SHOWN_CHARACTERS = 80
 
@@ -44,21 +48,75 @@ RANGES: Mapping[str, tuple[float, float]] = {
 }
 
 
+def overridden(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The members of a config.json with `overrides` in place.
+
+    A rope given by either of its two names replaces the other one. Its base stays where only the
+    scaling is given, and the scaling where only the base is.
+    """
+    found = {**config, **overrides}
+    if not overrides.keys() & set(ROPE):
+        return found
+    former = rope_of(config)
+    rope = rope_of(overrides) if overrides.keys() & set(ROPE[:2]) else former
+    bases = [overrides.get("rope_theta"), rope.get("rope_theta"), config.get("rope_theta")]
+    base = next((it for it in (*bases, former.get("rope_theta")) if it is not None), None)
+    if any(isinstance(it, dict) for it in rope.values()):
+        raise ConfigurationError(
+            "rope_scaling, rope_theta or hf_overrides: the model has a rope for each kind of "
+            "layer; write rope_parameters of all of them into its config.json"
+        )
+    for name in ROPE:
+        found.pop(name, None)
+    given = {"rope_theta": base} if base is not None else {}
+    return {**found, **given, **({"rope_scaling": {**rope, **given}} if rope else {})}
+
+
+def rope_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The rope's parameters under either name; none where it has none."""
+    given = (config.get(name) for name in ROPE[:2])
+    return next((dict(it) for it in given if isinstance(it, dict) and it), {})
+
+
+def overlay(folder: Path, overrides: Mapping[str, Any], scratch: Path) -> Path:
+    """A folder in `scratch` like `folder`, with `overrides` in its config.json.
+
+    `folder` itself where there are none. Raises ConfigurationError.
+    """
+    if not overrides:
+        return folder
+    try:
+        config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{CONFIG_FILE} is not JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise ConfigurationError(f"{CONFIG_FILE} is no JSON object")
+    made = scratch / "model"
+    made.mkdir()
+    for path in folder.iterdir():
+        if path.name != CONFIG_FILE:
+            (made / path.name).symlink_to(path.absolute())
+    (made / CONFIG_FILE).write_text(json.dumps(overridden(config, overrides)), encoding="utf-8")
+    return made
+
+
 def model_defaults(config: LmiConfig, folder: Path) -> SamplingDefaults:
     """The defaults of the model in `folder`. Raises ConfigurationError."""
     overrides = config.generation_overrides
     if config.generation_config == "vllm":
         return sampling_defaults({}, overrides, OVERRIDES, bounds_all=False)
     if config.generation_config == "auto":
-        given = read_file(folder / FILE)
-        return sampling_defaults(given, overrides, FILE, bounds_all=False)
+        given = read_file(folder / GENERATION_FILE)
+        return sampling_defaults(given, overrides, GENERATION_FILE, bounds_all=False)
     inside = path_inside(config.generation_config, config.model_dir)
-    if inside is None or not (inside / FILE).is_file():
+    if inside is None or not (inside / GENERATION_FILE).is_file():
         raise ConfigurationError(
             f"generation_config is {config.generation_config[:SHOWN_CHARACTERS]!r}; it must be "
-            f"auto, vllm, or a folder inside the model folder that holds {FILE}"
+            f"auto, vllm, or a folder inside the model folder that holds {GENERATION_FILE}"
         )
-    return sampling_defaults(read_file(inside / FILE), overrides, FILE, bounds_all=True)
+    return sampling_defaults(
+        read_file(inside / GENERATION_FILE), overrides, GENERATION_FILE, bounds_all=True
+    )
 
 
 def sampling_defaults(

@@ -1,1 +1,0 @@
-"""Stateful sessions: opened, named by requests, closed, expired."""
