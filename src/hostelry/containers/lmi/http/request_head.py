@@ -1,4 +1,4 @@
-"""What a request says outside its body: its model, its adapter and its caller.
+"""Model, adapter and caller of a request, from its path, query and headers.
 
 Of these places, the first that names a model or version decides, as in DJL Serving. A request that
 names none is for the one model of this server:
