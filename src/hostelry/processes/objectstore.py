@@ -16,6 +16,7 @@ import os
 import secrets
 import shutil
 import socket
+import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,16 +24,15 @@ from pathlib import Path
 
 import msgspec
 
-from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
 from hostelry.base.http_status import http_status
 from hostelry.base.json import decode
 from hostelry.base.ports import free_ports
 from hostelry.base.private_file import write_whole
 from hostelry.home.home import Credentials, Home
-from hostelry.processes.objectstore_keys import grpc_environment
 
 HOST = "127.0.0.1"
+KEYS_MODULE = "hostelry.processes.objectstore_keys"  # makes the certificate, and becomes the store
 SOCKETS = "sockets.json"
 MAX_SOCKET_PATH_BYTES = 107  # the system's limit of a Unix socket's name; unix(7)
 SHORT_FOLDERS = Path("/tmp")
@@ -102,12 +102,10 @@ def prepare(
     forget_last_run(home.objects)
     flags = store_flags(home.objects, s3_port, free_ports(len(INTERNAL_PORTS)))
     remember_sockets(home.objects, flags)
+    program = (str(weed_binary()), "mini", *(f"-{name}={value}" for name, value in flags.items()))
     return StoreCommand(
-        argv=(str(weed_binary()), "mini", *(f"-{name}={value}" for name, value in flags.items())),
-        env={
-            **store_environment(environment, home.objects, secrets.token_hex(32)),
-            **grpc_environment(home.objects, SystemClock().now()),
-        },
+        argv=(sys.executable, "-P", "-m", KEYS_MODULE, str(home.objects), *program),
+        env=store_environment(environment, home.objects, secrets.token_hex(32)),
     )
 
 

@@ -2,11 +2,19 @@
 
 It is made at each start, is self-signed, and is the only authority that the store trusts, so that
 only processes that can read its key file may connect: the store's servers, and its owner's.
+
+``python -m hostelry.processes.objectstore_keys FOLDER PROGRAM ARGUMENT...`` makes it, and becomes
+the program: in `up` itself, the library of certificates would stay in memory.
 """
 
+import os
+import signal
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from hostelry.base.certificate import self_signed
+from hostelry.base.clock import SystemClock
 from hostelry.base.private_file import write_whole
 
 CERTIFICATE, KEY = "grpc.crt", "grpc.key"
@@ -16,9 +24,6 @@ PARTS = ("MASTER", "VOLUME", "FILER", "S3", "ADMIN", "WORKER", "CLIENT")
 
 def grpc_environment(folder: Path, now: float) -> Mapping[str, str]:
     """Make a certificate in `folder`; the settings that have SeaweedFS require it (mTLS)."""
-    # Imported late: it takes 50 ms, and most who import this module make no certificate.
-    from hostelry.base.certificate import self_signed
-
     certificate, key = self_signed("hostelry-objectstore", now)
     write_whole(folder / CERTIFICATE, certificate)
     write_whole(folder / KEY, key)
@@ -32,3 +37,19 @@ def settings(certificate: str, key: str) -> Mapping[str, str]:
         **{f"WEED_GRPC_{part}_CERT": certificate for part in PARTS},
         **{f"WEED_GRPC_{part}_KEY": key for part in PARTS},
     }
+
+
+def main() -> None:
+    """Make the certificate, and become the program. Ends with code 1 and a line if that fails."""
+    folder, *program = sys.argv[1:]
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and so would the program
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        own = grpc_environment(Path(folder), SystemClock().now())
+        os.execve(program[0], program, {**os.environ, **own})
+    except OSError as error:
+        sys.exit(f"the object store cannot run: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -82,6 +84,30 @@ def test_what_named_the_last_runs_ports_is_forgotten_and_data_is_kept(tmp_path: 
 def test_hosts(host: str, loopback: bool, reached_at: str) -> None:
     assert is_loopback(host) is loopback
     assert reachable_host(host) == reached_at
+
+
+def run_with_keys(folder: Path, *program: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", objectstore.KEYS_MODULE, str(folder), *program]
+    return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+
+def test_the_store_starts_with_a_certificate_of_its_own(tmp_path: Path) -> None:
+    shown = run_with_keys(tmp_path, "/usr/bin/env").stdout.splitlines()
+    assert f"WEED_GRPC_CA={tmp_path / 'grpc.crt'}" in shown
+    assert f"WEED_GRPC_FILER_KEY={tmp_path / 'grpc.key'}" in shown
+    made = [tmp_path / "grpc.crt", tmp_path / "grpc.key"]
+    assert [path.stat().st_mode & 0o077 for path in made] == [0, 0]
+    first = made[0].read_bytes()
+    status = run_with_keys(tmp_path, "/bin/cat", "/proc/self/status").stdout
+    (ignored,) = [line for line in status.splitlines() if line.startswith("SigIgn:")]
+    assert int(ignored.split()[1], 16) == 0, "the program ignores no signal that Python ignores"
+    assert made[0].read_bytes() != first, "each start has its own"
+
+
+def test_a_store_that_cannot_start_names_the_cause(tmp_path: Path) -> None:
+    ended = run_with_keys(tmp_path / "missing", "/usr/bin/env")
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("the object store cannot run: [Errno 2]")
 
 
 LONG = "a-home-far-down-" * 7
