@@ -1,11 +1,14 @@
 """The queue in a file: its bounds, its indexes, what survives, and what people do with its rows."""
 
 import sqlite3
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from tests.contract.jobs.test_request_queue import DONE, HERE, LEASE_S, NOW, asked, claims, note
 
 from hostelry.jobs.queue.durable_queue import MAX_BYTES, MAX_UNFINISHED, DurableQueue
@@ -17,6 +20,7 @@ from hostelry.jobs.queue.request_rows import (
     RequestStateError,
     RowFilter,
 )
+from hostelry.jobs.queue.tables import METADATA
 from hostelry.store.errors import StoreRefused, StoreUnavailable
 from hostelry.store.sqlite import SqliteFile
 
@@ -169,3 +173,30 @@ def test_finished_rows_are_forgotten_in_time(path: Path) -> None:
     assert rows.sweep(NOW + KEEP_FAILED_S) == 1
     assert [it.id for it in rows.page(RowFilter())] == ["waits"]
     queue.close()
+
+
+@pytest.mark.parametrize("dialect", ["sqlite", "postgresql"])
+def test_indexes_have_only_the_rows_that_are_looked_for(dialect: str) -> None:
+    made: list[str] = []
+
+    def keep(statement: sa.schema.ExecutableDDLElement, *_: object, **__: object) -> None:
+        made.append(str(statement.compile(dialect=engine.dialect)))
+
+    driver = {"sqlite": "sqlite://", "postgresql": "postgresql+asyncpg://"}[dialect]
+    engine = sa.create_mock_engine(driver, keep)
+    METADATA.create_all(engine, checkfirst=False)
+    partial = {it.split()[2]: it.partition(" WHERE ")[2] for it in made if " WHERE " in it}
+    assert partial == {
+        "async_request_waiting": "state = 'waiting'",
+        "async_request_expiry": "state = 'waiting'",
+        "async_request_leases": "state = 'running'",
+        "async_request_backlog": "finished_at IS NULL",
+        "async_request_finished": "finished_at IS NOT NULL",
+    }
+
+
+def test_a_platform_without_postgresql_does_not_import_its_dialect() -> None:
+    program = "import sys, hostelry.services.jobs, hostelry.control.main; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert b"sqlalchemy.dialects.sqlite" in done.stdout
+    assert b"sqlalchemy.dialects.postgresql" not in done.stdout
