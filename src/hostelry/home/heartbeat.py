@@ -13,9 +13,12 @@ import asyncio
 import contextlib
 import logging
 import os
+import select
+import signal
 import socket
 import struct
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
@@ -119,12 +122,65 @@ async def asked_line(path: Path, line: bytes, timeout_s: float) -> bytes:
     return bytes(received)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupervisorLines:
+    """The socket for this process's supervisors, and their connections."""
+
+    listening: socket.socket
+    connected: list[socket.socket] = field(default_factory=list)
+
+
+def wait_for_client(listener: socket.socket) -> SupervisorLines | None:
+    """Block until a client connects to `listener`, and answer supervisors meanwhile.
+
+    An event loop and its server would copy 8 MB of the memory that this process shares with the
+    others of its interpreter. Returns None without a wait for a process without a supervisor, and
+    if the socket for supervisors cannot be made.
+    """
+    service = os.environ.get(SERVICE_VARIABLE)
+    if service is None:
+        return None
+    try:
+        lines = SupervisorLines(listening=listened(line_path(Path(service))))
+    except OSError as error:  # `answer_heartbeats` tries again
+        log.warning("%s cannot be listened on: %s", line_path(Path(service)), error)
+        return None
+    polled = select.poll()
+    for each in (listener, lines.listening):
+        polled.register(each, select.POLLIN)
+    ended_by = {it: signal.signal(it, signal.SIG_DFL) for it in (signal.SIGTERM, signal.SIGINT)}
+    while listener.fileno() not in (ready := [fd for fd, _ in polled.poll()]):
+        if lines.listening.fileno() in ready:
+            line, _ = lines.listening.accept()
+            lines.connected.append(line)
+            polled.register(line, select.POLLIN)
+        for line in [it for it in lines.connected if it.fileno() in ready]:
+            if not _echo(line):
+                polled.unregister(line)
+                lines.connected.remove(line)
+                line.close()
+    for number, handler in ended_by.items():
+        signal.signal(number, handler)
+    return lines
+
+
+def _echo(line: socket.socket) -> bool:
+    """Send a supervisor's bytes back. False if the supervisor has disconnected."""
+    with contextlib.suppress(OSError):
+        if received := line.recv(LINE_BYTES, socket.MSG_DONTWAIT):
+            line.sendall(received)
+            return True
+    return False
+
+
 async def answer_heartbeats(
-    listener: socket.socket | None = None, calls: AnswerLine | None = None
+    listener: socket.socket | None = None,
+    calls: AnswerLine | None = None,
+    lines: SupervisorLines | None = None,
 ) -> None:
     """Echo the lines of this process's supervisors, until cancelled; no-op without one.
 
-    `calls` answers the lines that begin with `CALLS_REQUEST`.
+    `calls` answers the lines that begin with `CALLS_REQUEST`. `lines` come from `wait_for_client`.
     """
     service = os.environ.pop(SERVICE_VARIABLE, None)
     if service is None:
@@ -132,9 +188,17 @@ async def answer_heartbeats(
     path = line_path(Path(service))
     loop = asyncio.get_running_loop()
     answering: set[asyncio.Task[None]] = set()
+
+    def answer(line: socket.socket) -> None:
+        task = loop.create_task(_answer(line, listener, calls))
+        answering.add(task)
+        task.add_done_callback(answering.discard)
+
     with contextlib.ExitStack() as stack:
-        listening: socket.socket | None = None
+        listening = stack.enter_context(lines.listening) if lines else None
         stack.callback(lambda: [task.cancel() for task in answering])
+        for line in lines.connected if lines else ():
+            answer(line)
         while True:
             try:
                 listening = listening or stack.enter_context(listened(path))
@@ -143,9 +207,7 @@ async def answer_heartbeats(
                 log.warning("%s cannot be listened on: %s", path, error)
                 await asyncio.sleep(RETRY_S)
                 continue
-            task = loop.create_task(_answer(line, listener, calls))
-            answering.add(task)
-            task.add_done_callback(answering.discard)
+            answer(line)
 
 
 async def _answer(

@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import contextlib
 import gc
+import socket
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -36,7 +37,7 @@ from hostelry.console.session_file import SessionFile
 from hostelry.console.view_table import VIEWS
 from hostelry.dataplane.control_calls import CONTROL_BACK_S
 from hostelry.home.aws_client import aws_client
-from hostelry.home.heartbeat import answer_heartbeats
+from hostelry.home.heartbeat import SupervisorLines, answer_heartbeats, wait_for_client
 from hostelry.home.home import (
     Credentials,
     Home,
@@ -149,12 +150,10 @@ class PlatformLine:
         return {name: it for name, it in result.items() if name != "ResponseMetadata"}
 
 
-async def serve(home: Home) -> None:
+async def serve(home: Home, listener: socket.socket, lines: SupervisorLines | None) -> None:
     """Serve until SIGTERM or SIGINT."""
     config, credentials = load_config(home), load_credentials(home)
     tls.use(home.tls)
-    if not config.has_console:
-        raise TerminalError("this platform was started with --no-console")
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(NUM_THREADS, "console"))
     clock, line, stopping = SystemClock(), PlatformLine(home, config, credentials), stop_event()
     models = GatewayModels(config, credentials)
@@ -171,32 +170,41 @@ async def serve(home: Home) -> None:
         )
     )
     server = asgi_server(app)
-    with listening(config.console_port) as listener:
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
-        heartbeats = asyncio.create_task(answer_heartbeats())
-        waiting = asyncio.create_task(stopping.wait())
-        await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        server.end()
-        await serving
-        for task in (heartbeats, waiting):
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-        await line.close()
-        await models.close()
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    heartbeats = asyncio.create_task(answer_heartbeats(lines=lines))
+    waiting = asyncio.create_task(stopping.wait())
+    await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    server.end()
+    await serving
+    for task in (heartbeats, waiting):
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    await line.close()
+    await models.close()
+
+
+def config_with_console(home: Home) -> UpConfig:
+    """The platform's configuration. Raises TerminalError if the platform has no console."""
+    config = load_config(home)
+    if not config.has_console:
+        raise TerminalError("this platform was started with --no-console")
+    return config
 
 
 def main() -> None:
-    """Parse the arguments and run; exit code 1 and a line on standard error when it cannot."""
+    """Parse the arguments and run. Ends with code 1 and a line on standard error if it cannot."""
     parser = argparse.ArgumentParser(
         prog="python -m hostelry.services.console", description=__doc__
     )
     parser.add_argument("--home", type=Path, required=True, help="the home folder")
     home = Home(parser.parse_args().home)
-    configure_logging("console", log_format=log_format(home))
-    lower_priority(NICENESS)
     try:
-        uvloop.run(serve(home))
+        with listening(config_with_console(home).console_port) as listener:
+            lines = wait_for_client(listener)
+            configure_logging("console", log_format=log_format(home))
+            lower_priority(NICENESS)
+            uvloop.run(serve(home, listener, lines))
     except (TerminalError, OSError) as error:
         sys.exit(f"the console cannot run: {error}")
     finally:

@@ -11,6 +11,7 @@ import gc
 import logging
 import random
 import resource
+import socket
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +36,12 @@ from hostelry.gateway.mirror import MirrorLimits, ShadowMirror
 from hostelry.gateway.mirroring.intake import MirrorIntake
 from hostelry.gateway.mirroring.line import MirrorEnd, MirrorLine
 from hostelry.gateway.mirroring.tap_defects import TapDefects
-from hostelry.home.heartbeat import answer_heartbeats, listened
+from hostelry.home.heartbeat import (
+    SupervisorLines,
+    answer_heartbeats,
+    listened,
+    wait_for_client,
+)
 from hostelry.home.home import Home, UpConfig, load_config, load_credentials, log_format
 from hostelry.services.priority import lower_priority
 from hostelry.services.worker_parts import (
@@ -54,7 +60,7 @@ NICENESS = 5  # of 19: a third of the processor time of a process that serves cl
 OWN_FILES = 256  # descriptors that are no connection to a copy
 
 
-async def serve(home: Home) -> None:
+async def serve(home: Home, listener: socket.socket, lines: SupervisorLines | None) -> None:
     """Serve until SIGTERM or SIGINT."""
     config, credentials = load_config(home), load_credentials(home)
     tls.use(home.tls)
@@ -84,10 +90,10 @@ async def serve(home: Home) -> None:
         max_body_bytes=max(config.max_body_bytes, PairLimits().max_bytes),
     )
     stopping = stop_event()
-    server = await loop.create_unix_server(lambda: MirrorLine(end), sock=listened(home.mirror))
+    server = await loop.create_unix_server(lambda: MirrorLine(end), sock=listener)
     gc.collect()
     gc.freeze()  # what is imported is not looked at again
-    heartbeats = loop.create_task(answer_heartbeats())
+    heartbeats = loop.create_task(answer_heartbeats(lines=lines))
     sender = load_sender(config, credentials, meter, NAME, to_control(reports))
     captured = capture_sender(config, credentials, capture, NAME, to_control(reports))
     tasks = {
@@ -142,11 +148,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m hostelry.services.mirror", description=__doc__)
     parser.add_argument("--home", type=Path, required=True, help="the home folder")
     home = Home(parser.parse_args().home)
-    configure_logging(NAME, log_format=log_format(home))
-    raise_file_limit()
-    lower_priority(NICENESS)
     try:
-        uvloop.run(serve(home))
+        listener = listened(home.mirror)
+        lines = wait_for_client(listener)
+        configure_logging(NAME, log_format=log_format(home))
+        raise_file_limit()
+        lower_priority(NICENESS)
+        uvloop.run(serve(home, listener, lines))
     except (TerminalError, OSError) as error:
         sys.exit(f"the mirror process cannot run: {error}")
 

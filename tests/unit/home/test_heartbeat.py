@@ -1,6 +1,10 @@
 import asyncio
 import os
+import signal
 import socket
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,6 +16,7 @@ from hostelry.home.heartbeat import (
     is_listening,
     line_path,
     take_listener,
+    wait_for_client,
 )
 
 PATIENT_S, IMPATIENT_S = 10.0, 0.01
@@ -135,3 +140,60 @@ def test_the_listening_socket_is_passed_on(service: Path, has_listener: bool) ->
 
 def test_without_a_service_no_socket_is_passed_on(service: Path) -> None:
     assert take_listener(line_path(service), IMPATIENT_S) is None
+
+
+def test_a_service_without_a_client_answers_its_supervisors_and_goes_on_with_them(
+    service: Path,
+) -> None:
+    answers: list[bool] = []
+
+    async def ask(address: tuple[str, int]) -> None:
+        with Heartbeat(line_path(service), os.getpid()) as pulse:
+            await received(pulse)
+            with Heartbeat(line_path(service), os.getpid()) as passing:
+                await received(passing)
+            answers.extend([await pulse.answered(PATIENT_S) for _ in range(3)])
+            with socket.create_connection(address, timeout=PATIENT_S):
+                answers.extend([await pulse.answered(PATIENT_S) for _ in range(3)])
+
+    async def serve(listener: socket.socket) -> None:
+        lines = wait_for_client(listener)
+        assert lines is not None
+        answering = asyncio.create_task(answer_heartbeats(lines=lines))
+        await asyncio.to_thread(asking.join)
+        answering.cancel()
+
+    handlers = [signal.getsignal(it) for it in (signal.SIGTERM, signal.SIGINT)]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()
+        asking = threading.Thread(target=lambda: asyncio.run(ask(address)))
+        asking.start()
+        asyncio.run(serve(listener))
+    assert answers == [True] * 6, "not one is missed when the event loop takes over"
+    assert [signal.getsignal(it) for it in (signal.SIGTERM, signal.SIGINT)] == handlers
+
+
+def test_a_service_that_waits_for_a_client_ends_by_sigterm(service: Path) -> None:
+    program = """
+import socket
+from hostelry.home.heartbeat import wait_for_client
+wait_for_client(socket.create_server(("127.0.0.1", 0)))
+"""
+    with subprocess.Popen([sys.executable, "-c", program]) as process:
+        try:
+            with Heartbeat(line_path(service), process.pid) as pulse:
+                asyncio.run(received(pulse))
+            process.terminate()
+            assert process.wait(PATIENT_S) == -signal.SIGTERM
+        finally:
+            process.kill()
+
+
+def test_a_service_without_a_supervisor_waits_for_no_client(
+    service: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        monkeypatch.setenv(SERVICE_VARIABLE, str(service.parent / "missing" / "mirror"))
+        assert wait_for_client(listener) is None, "no socket can be made for its supervisor"
+        monkeypatch.delenv(SERVICE_VARIABLE)
+        assert wait_for_client(listener) is None
