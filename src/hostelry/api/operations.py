@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from hostelry.api import ecr, scheduler
+from hostelry.api import ecr, events, scheduler, secretsmanager
 from hostelry.api.application_autoscaling import activity, policy, scalable_target, scheduled_action
 from hostelry.api.application_autoscaling import tag as autoscaling_tag
 from hostelry.api.cloudwatch import (
@@ -20,9 +20,8 @@ from hostelry.api.cloudwatch import (
 from hostelry.api.cloudwatch import refused as cloudwatch
 from hostelry.api.context import CallContext, Operation, Params, Result
 from hostelry.api.ec2 import operations as ec2
-from hostelry.api.events import operations as events
 from hostelry.api.iam import operations as iam
-from hostelry.api.kms import operations as kms
+from hostelry.api.kms import encryption, key
 from hostelry.api.logs import operations as logs
 from hostelry.api.sagemaker import (
     component,
@@ -36,9 +35,8 @@ from hostelry.api.sagemaker import (
     tag,
     transform_job,
 )
-from hostelry.api.secretsmanager import operations as secretsmanager
-from hostelry.api.sns import operations as sns
-from hostelry.api.sqs import operations as sqs
+from hostelry.api.sns import publish, subscription, topic
+from hostelry.api.sqs import message, queue
 from hostelry.api.sts import operations as sts
 from hostelry.api.sts.temporary_keys import check_session
 from hostelry.api.values import check_values
@@ -122,10 +120,54 @@ SERVED: Mapping[str, Mapping[str, Operation]] = {
         "UntagResource": autoscaling_tag.untag_resource,
         "ListTagsForResource": autoscaling_tag.list_tags_for_resource,
     },
-    "kms": kms.OPERATIONS,
+    "kms": {
+        "CreateKey": key.create_key,
+        "DescribeKey": key.describe_key,
+        "ListKeys": key.list_keys,
+        "EnableKey": key.enable_key,
+        "DisableKey": key.disable_key,
+        "UpdateKeyDescription": key.update_key_description,
+        "ScheduleKeyDeletion": key.schedule_key_deletion,
+        "CancelKeyDeletion": key.cancel_key_deletion,
+        "GetKeyPolicy": key.get_key_policy,
+        "PutKeyPolicy": key.put_key_policy,
+        "ListKeyPolicies": key.list_key_policies,
+        "GetKeyRotationStatus": key.get_key_rotation_status,
+        "CreateAlias": key.create_alias,
+        "UpdateAlias": key.update_alias,
+        "DeleteAlias": key.delete_alias,
+        "ListAliases": key.list_aliases,
+        "Encrypt": encryption.encrypt,
+        "Decrypt": encryption.decrypt,
+        "ReEncrypt": encryption.re_encrypt,
+        "GenerateDataKey": encryption.generate_data_key,
+        "GenerateDataKeyWithoutPlaintext": encryption.generate_data_key_without_plaintext,
+        "GenerateRandom": encryption.generate_random,
+        "TagResource": key.tag_resource,
+        "UntagResource": key.untag_resource,
+        "ListResourceTags": key.list_resource_tags,
+    },
     "sts": sts.OPERATIONS,
     "iam": iam.OPERATIONS,
-    "events": events.OPERATIONS,
+    "events": {
+        "PutRule": events.put_rule,
+        "DescribeRule": events.describe_rule,
+        "ListRules": events.list_rules,
+        "EnableRule": events.enable_rule,
+        "DisableRule": events.disable_rule,
+        "DeleteRule": events.delete_rule,
+        "TestEventPattern": events.check_event_pattern,
+        "PutTargets": events.put_targets,
+        "RemoveTargets": events.remove_targets,
+        "ListTargetsByRule": events.list_targets_by_rule,
+        "ListRuleNamesByTarget": events.list_rule_names_by_target,
+        "PutEvents": events.put_events,
+        "DescribeEventBus": events.describe_event_bus,
+        "ListEventBuses": events.list_event_buses,
+        "ListTagsForResource": events.TAGS.list_tags_for_resource,
+        "TagResource": events.TAGS.tag_resource,
+        "UntagResource": events.TAGS.untag_resource,
+    },
     "scheduler": {
         "CreateSchedule": scheduler.create_schedule,
         "GetSchedule": scheduler.get_schedule,
@@ -140,7 +182,20 @@ SERVED: Mapping[str, Mapping[str, Operation]] = {
         "TagResource": scheduler.TAGS.tag_resource,
         "UntagResource": scheduler.TAGS.untag_resource,
     },
-    "secretsmanager": secretsmanager.OPERATIONS,
+    "secretsmanager": {
+        "CreateSecret": secretsmanager.create_secret,
+        "DescribeSecret": secretsmanager.describe_secret,
+        "ListSecrets": secretsmanager.list_secrets,
+        "UpdateSecret": secretsmanager.update_secret,
+        "DeleteSecret": secretsmanager.delete_secret,
+        "RestoreSecret": secretsmanager.restore_secret,
+        "GetSecretValue": secretsmanager.get_secret_value,
+        "PutSecretValue": secretsmanager.put_secret_value,
+        "ListSecretVersionIds": secretsmanager.list_secret_version_ids,
+        "GetResourcePolicy": secretsmanager.get_resource_policy,
+        "TagResource": secretsmanager.TAGS.tag_resource,
+        "UntagResource": secretsmanager.TAGS.untag_resource,
+    },
     "ec2": ec2.OPERATIONS,
     "ecr": {
         "CreateRepository": ecr.create_repository,
@@ -154,8 +209,45 @@ SERVED: Mapping[str, Mapping[str, Operation]] = {
         "ListTagsForResource": ecr.TAGS.list_tags_for_resource,
     },
     "logs": logs.OPERATIONS,
-    "sns": sns.OPERATIONS,
-    "sqs": sqs.OPERATIONS,
+    "sns": {
+        "CreateTopic": topic.create_topic,
+        "DeleteTopic": topic.delete_topic,
+        "ListTopics": topic.list_topics,
+        "GetTopicAttributes": topic.get_topic_attributes,
+        "SetTopicAttributes": topic.set_topic_attributes,
+        "Subscribe": subscription.subscribe,
+        "ConfirmSubscription": subscription.confirm_subscription,
+        "Unsubscribe": subscription.unsubscribe,
+        "ListSubscriptions": subscription.list_subscriptions,
+        "ListSubscriptionsByTopic": subscription.list_subscriptions_by_topic,
+        "GetSubscriptionAttributes": subscription.get_subscription_attributes,
+        "SetSubscriptionAttributes": subscription.set_subscription_attributes,
+        "Publish": publish.publish,
+        "PublishBatch": publish.publish_batch,
+        "TagResource": topic.TAGS.tag_resource,
+        "UntagResource": topic.TAGS.untag_resource,
+        "ListTagsForResource": topic.TAGS.list_tags_for_resource,
+    },
+    "sqs": {
+        "CreateQueue": queue.create_queue,
+        "GetQueueUrl": queue.get_queue_url,
+        "ListQueues": queue.list_queues,
+        "ListDeadLetterSourceQueues": queue.list_dead_letter_source_queues,
+        "GetQueueAttributes": queue.get_queue_attributes,
+        "SetQueueAttributes": queue.set_queue_attributes,
+        "PurgeQueue": queue.purge_queue,
+        "DeleteQueue": queue.delete_queue,
+        "ListQueueTags": queue.list_queue_tags,
+        "TagQueue": queue.tag_queue,
+        "UntagQueue": queue.untag_queue,
+        "SendMessage": message.send_message,
+        "ReceiveMessage": message.receive_message,
+        "DeleteMessage": message.delete_message,
+        "ChangeMessageVisibility": message.change_message_visibility,
+        "SendMessageBatch": message.send_message_batch,
+        "DeleteMessageBatch": message.delete_message_batch,
+        "ChangeMessageVisibilityBatch": message.change_message_visibility_batch,
+    },
 }
 """The operations that are served, by service and name."""
 
@@ -182,7 +274,7 @@ OF_MESSAGES = frozenset(
         ("sns", "Publish"),
         ("sns", "PublishBatch"),
         ("events", "PutEvents"),
-        *(("sqs", it) for it in sqs.OPERATIONS if "Message" in it),
+        *(("sqs", it) for it in SERVED["sqs"] if "Message" in it),
     }
 )
 # Reconcilers write the same records; each lost race means that one of them made progress.

@@ -21,7 +21,7 @@ from hostelry.store.first_created import FirstCreated, Parts
 
 DEFAULT_PAGE_SIZE = 10
 # These may differ from page to page; all other parameters may not.
-PAGING = ("NextToken", "MaxResults", "MaxRecords", "MaxDatapoints")
+PAGING = ("NextToken", "MaxResults", "MaxRecords", "MaxDatapoints", "Limit")
 INVALID_TOKEN = (
     "NextToken is not valid for this request: it must come unchanged from the previous"
     " answer of the same operation, with the same filters and order."

@@ -11,7 +11,7 @@ from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.kms import KmsKey, key_arn
 
 SPEC_BYTES: Mapping[str, int] = {"AES_256": 32, "AES_128": 16}
-UNSERVED = ("DryRun", "DryRunModifiers", "Recipient", "GrantTokens")
+UNSUPPORTED = ("DryRun", "DryRunModifiers", "Recipient", "GrantTokens")
 ALGORITHM_MEMBERS = (
     "EncryptionAlgorithm",
     "SourceEncryptionAlgorithm",
@@ -21,26 +21,26 @@ ALGORITHM_MEMBERS = (
 
 def encrypt(context: CallContext, params: Params) -> Result:
     """Encrypt at most 4096 bytes."""
-    check_options(params)
-    key = lookup.usable_key(context, params["KeyId"])
-    blob = material.encrypt(context, key, params["Plaintext"], pairs(params))
+    _check_options(params)
+    key = lookup.find_usable_key(context, params["KeyId"])
+    blob = material.encrypt(context, key, params["Plaintext"], _encryption_context(params))
     return {"CiphertextBlob": blob, "KeyId": key.arn, "EncryptionAlgorithm": ALGORITHM}
 
 
 def decrypt(context: CallContext, params: Params) -> Result:
     """Decrypt, under the key that the ciphertext names."""
-    check_options(params)
-    key, plaintext = opened(context, params, "KeyId", pairs(params))
+    _check_options(params)
+    key, plaintext = _decrypt_blob(context, params, "KeyId", _encryption_context(params))
     return {"KeyId": key.arn, "Plaintext": plaintext, "EncryptionAlgorithm": ALGORITHM}
 
 
 def re_encrypt(context: CallContext, params: Params) -> Result:
     """ReEncrypt: under another key or context, without showing the plaintext."""
-    check_options(params)
-    source_pairs = pairs(params, "SourceEncryptionContext")
-    source, plaintext = opened(context, params, "SourceKeyId", source_pairs)
-    key = lookup.usable_key(context, params["DestinationKeyId"])
-    new_pairs = pairs(params, "DestinationEncryptionContext")
+    _check_options(params)
+    source_pairs = _encryption_context(params, "SourceEncryptionContext")
+    source, plaintext = _decrypt_blob(context, params, "SourceKeyId", source_pairs)
+    key = lookup.find_usable_key(context, params["DestinationKeyId"])
+    new_pairs = _encryption_context(params, "DestinationEncryptionContext")
     return {
         "CiphertextBlob": material.encrypt(context, key, plaintext, new_pairs),
         "SourceKeyId": source.arn,
@@ -52,11 +52,11 @@ def re_encrypt(context: CallContext, params: Params) -> Result:
 
 def generate_data_key(context: CallContext, params: Params) -> Result:
     """GenerateDataKey: random bytes, in the clear and encrypted under the key."""
-    check_options(params)
-    num_bytes = data_key_bytes(params)
-    key = lookup.usable_key(context, params["KeyId"])
+    _check_options(params)
+    num_bytes = _count_data_key_bytes(params)
+    key = lookup.find_usable_key(context, params["KeyId"])
     plaintext = os.urandom(num_bytes)
-    blob = material.encrypt(context, key, plaintext, pairs(params))
+    blob = material.encrypt(context, key, plaintext, _encryption_context(params))
     return {"CiphertextBlob": blob, "Plaintext": plaintext, "KeyId": key.arn}
 
 
@@ -69,7 +69,7 @@ def generate_data_key_without_plaintext(context: CallContext, params: Params) ->
 
 def generate_random(_: CallContext, params: Params) -> Result:
     """GenerateRandom."""
-    check_options(params)
+    _check_options(params)
     if params.get("CustomKeyStoreId"):
         raise unsupported("CustomKeyStoreId")
     if not params.get("NumberOfBytes"):
@@ -77,44 +77,42 @@ def generate_random(_: CallContext, params: Params) -> Result:
     return {"Plaintext": os.urandom(params["NumberOfBytes"])}
 
 
-def opened(
+def _decrypt_blob(
     context: CallContext, params: Params, key_member: str, encryption_context: Mapping[str, str]
 ) -> tuple[KmsKey, bytes]:
-    """The key and the plaintext of CiphertextBlob; the caller may say which key it must be."""
+    """The key and the plaintext of CiphertextBlob. The caller may name the expected key."""
     blob: bytes = params.get("CiphertextBlob", b"")
     if not blob:
         raise validation_error("CiphertextBlob is required.")
     key_id = material.key_id_of(blob)
     given = params.get(key_member)
-    if given and lookup.found_key(context, given).value.key_id != key_id:
+    if given and lookup.find_key(context, given).value.key_id != key_id:
         raise ServiceError(
             "IncorrectKeyException",
             "The key ID in the request does not identify a CMK that can perform this operation.",
         )
-    if context.state.kms_keys.get(context.scope, key_id) is None:
-        # Bytes that name no key are not ours; so AWS answers, too.
+    if lookup.KEYS.get(context, key_id) is None:
+        # AWS answers this, too, if the bytes name a missing key.
         raise material.invalid_ciphertext()
-    key = lookup.usable_key(context, key_arn(context.scope, key_id))
+    key = lookup.find_usable_key(context, key_arn(context.scope, key_id))
     return key, material.decrypt(context, key, blob, encryption_context)
 
 
-def pairs(params: Params, member: str = "EncryptionContext") -> Mapping[str, str]:
-    """The encryption context of a request."""
+def _encryption_context(params: Params, member: str = "EncryptionContext") -> Mapping[str, str]:
     given: Mapping[str, str] = params.get(member) or {}
     return given
 
 
-def data_key_bytes(params: Params) -> int:
-    """The length of the data key asked for."""
+def _count_data_key_bytes(params: Params) -> int:
     spec, number = params.get("KeySpec"), params.get("NumberOfBytes")
     if (spec is None) == (number is None):
         raise validation_error("Please specify either number of bytes or key spec.")
     return SPEC_BYTES[spec] if spec is not None else int(number or 0)
 
 
-def check_options(params: Params) -> None:
-    """Raise for an algorithm of other keys, and for what is not served."""
-    for name in UNSERVED:
+def _check_options(params: Params) -> None:
+    """Refuse algorithms of other kinds of keys, and unsupported members."""
+    for name in UNSUPPORTED:
         if params.get(name):
             raise unsupported(name)
     for name in ALGORITHM_MEMBERS:

@@ -22,7 +22,7 @@ MATERIAL = b"hostelry kms material "
 
 def new_material(context: CallContext, key_id: str) -> str:
     """Random material for a new key, sealed by the root key."""
-    root = root_key(context, may_make=not context.state.kms_keys.list())
+    root = _read_root_key(context, may_make=not context.state.kms_keys.list())
     sealed = seal(root, os.urandom(KEY_BYTES), MATERIAL + key_arn(context.scope, key_id).encode())
     return base64.b64encode(sealed).decode()
 
@@ -31,37 +31,37 @@ def encrypt(
     context: CallContext, key: KmsKey, plaintext: bytes, encryption_context: Mapping[str, str]
 ) -> bytes:
     """`plaintext` under the key, as KMS's CiphertextBlob."""
-    sealed = seal(opened(context, key), plaintext, bound(key, encryption_context))
+    sealed = seal(_unseal(context, key), plaintext, _bind(key, encryption_context))
     return VERSION + UUID(key.key_id).bytes + sealed
 
 
 def decrypt(
     context: CallContext, key: KmsKey, blob: bytes, encryption_context: Mapping[str, str]
 ) -> bytes:
-    """The plaintext of a CiphertextBlob; raises InvalidCiphertextException where it is not ours."""
+    """The plaintext of a CiphertextBlob. Raises InvalidCiphertextException."""
     try:
         sealed = blob[len(VERSION) + ID_BYTES :]
-        return unseal(opened(context, key), sealed, bound(key, encryption_context))
+        return unseal(_unseal(context, key), sealed, _bind(key, encryption_context))
     except NotAuthenticError:
         raise invalid_ciphertext() from None
 
 
 def key_id_of(blob: bytes) -> str:
-    """The id of the key that made a CiphertextBlob; raises InvalidCiphertextException."""
+    """The id of the key that made a CiphertextBlob. Raises InvalidCiphertextException."""
     if not blob.startswith(VERSION) or len(blob) < len(VERSION) + ID_BYTES:
         raise invalid_ciphertext()
     return str(UUID(bytes=blob[len(VERSION) : len(VERSION) + ID_BYTES]))
 
 
-def bound(key: KmsKey, encryption_context: Mapping[str, str]) -> bytes:
-    """The bytes that a ciphertext is bound to."""
+def _bind(key: KmsKey, encryption_context: Mapping[str, str]) -> bytes:
+    """The bytes that are authenticated with a ciphertext."""
     pairs = json.dumps(sorted(encryption_context.items()), separators=(",", ":"))
     return f"hostelry kms {key.arn} {pairs}".encode()
 
 
-def opened(context: CallContext, key: KmsKey) -> bytes:
-    """The key's material; raises KMSInternalException where the root key is not its own."""
-    root = root_key(context, may_make=False)
+def _unseal(context: CallContext, key: KmsKey) -> bytes:
+    """The key's material. Raises KMSInternalException if another root key sealed it."""
+    root = _read_root_key(context, may_make=False)
     try:
         return unseal(root, base64.b64decode(key.material), MATERIAL + key.arn.encode())
     except NotAuthenticError:
@@ -69,8 +69,7 @@ def opened(context: CallContext, key: KmsKey) -> bytes:
         raise ServiceError("KMSInternalException", message, 500) from None
 
 
-def root_key(context: CallContext, *, may_make: bool) -> bytes:
-    """The home's root key; raises KMSInternalException where it cannot be had."""
+def _read_root_key(context: CallContext, *, may_make: bool) -> bytes:
     try:
         return context.root_key.read(may_make=may_make)
     except (TerminalError, OSError) as error:
@@ -78,5 +77,5 @@ def root_key(context: CallContext, *, may_make: bool) -> bytes:
 
 
 def invalid_ciphertext() -> ServiceError:
-    """The error for bytes that the key did not encrypt in that context; AWS gives it no text."""
+    """The error for bytes that the key did not encrypt in that context. AWS gives no text."""
     return ServiceError("InvalidCiphertextException", "")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hostelry.api.context import CallContext, Params, Result
-from hostelry.api.sns.found import invalid, topic_at, unserved
+from hostelry.api.sns.topic import find_topic, invalid, topic_not_found, unsupported
 from hostelry.base.errors import RetryableError, ServiceError
 from hostelry.domain.queue import AttributeValue
 from hostelry.messaging.envelope import DEFAULT_BODY
@@ -27,7 +27,7 @@ STRUCTURE = "Message Structure - "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A message as it was asked for, checked; `bodies` has `default`."""
+    """A checked message of a request. `bodies` has `default`."""
 
     subject: str | None
     bodies: Mapping[str, str]
@@ -38,23 +38,23 @@ class Draft:
 def publish(context: CallContext, params: Params) -> Result:
     """Publish: the message is durable once this returns."""
     if params.get("PhoneNumber"):
-        raise unserved("PhoneNumber", "Publish to a TopicArn.")
+        raise unsupported("PhoneNumber", "Publish to a TopicArn.")
     arn = params.get("TopicArn") or params.get("TargetArn")
     if not arn:
         raise invalid("TopicArn or TargetArn Reason: no value for required parameter")
-    topic_at(context, arn)
-    return {"MessageId": sent(context, arn, draft_of(params))}
+    find_topic(context, arn)
+    return {"MessageId": _send(context, arn, _build_draft(params))}
 
 
 def publish_batch(context: CallContext, params: Params) -> Result:
-    """PublishBatch: up to ten messages, each of which may fail by itself."""
+    """PublishBatch: up to ten messages. Each may fail separately."""
     arn, entries = params["TopicArn"], params["PublishBatchRequestEntries"]
-    topic_at(context, arn)
-    check_entries(entries)
+    find_topic(context, arn)
+    _check_entries(entries)
     drafts: list[tuple[str, Draft | ServiceError]] = []
     for entry in entries:
         try:
-            drafts.append((entry["Id"], draft_of(entry)))
+            drafts.append((entry["Id"], _build_draft(entry)))
         except ServiceError as error:
             drafts.append((entry["Id"], error))
     total = sum(it.size_bytes for _, it in drafts if isinstance(it, Draft))
@@ -69,14 +69,13 @@ def publish_batch(context: CallContext, params: Params) -> Result:
             failed.append(_failure(name, "InvalidParameter", draft.message, is_senders=True))
             continue
         try:
-            successful.append({"Id": name, "MessageId": sent(context, arn, draft)})
+            successful.append({"Id": name, "MessageId": _send(context, arn, draft)})
         except RetryableError as error:
             failed.append(_failure(name, "InternalError", str(error), is_senders=False))
     return {"Successful": successful, "Failed": failed}
 
 
-def check_entries(entries: Any) -> None:
-    """Raise SNS's errors for a batch as a whole."""
+def _check_entries(entries: Any) -> None:
     names = [it["Id"] for it in entries]
     if not names:
         raise ServiceError(
@@ -99,11 +98,10 @@ def check_entries(entries: Any) -> None:
         )
 
 
-def draft_of(params: Params) -> Draft:
-    """The message of a request; raises InvalidParameter."""
+def _build_draft(params: Params) -> Draft:
     for field in ("MessageDeduplicationId", "MessageGroupId"):
         if params.get(field):
-            raise unserved(field, "Topics are standard topics.")
+            raise unsupported(field, "Topics are standard topics.")
     message, subject = params["Message"], params.get("Subject")
     if not message:
         raise invalid("Empty message")
@@ -116,12 +114,11 @@ def draft_of(params: Params) -> Draft:
     size = len(message.encode()) + size_bytes(attributes)
     if size > MAX_BYTES:
         raise invalid("Message too long")
-    bodies = bodies_of(message, params.get("MessageStructure"))
+    bodies = _parse_bodies(message, params.get("MessageStructure"))
     return Draft(subject=subject, bodies=bodies, attributes=attributes, size_bytes=size)
 
 
-def bodies_of(message: str, structure: str | None) -> Mapping[str, str]:
-    """The texts of a message by protocol."""
+def _parse_bodies(message: str, structure: str | None) -> Mapping[str, str]:
     if not structure:
         return {DEFAULT_BODY: message}
     if structure != "json":
@@ -138,8 +135,7 @@ def bodies_of(message: str, structure: str | None) -> Mapping[str, str]:
     return bodies
 
 
-def sent(context: CallContext, arn: str, draft: Draft) -> str:
-    """Publish a checked message; its id."""
+def _send(context: CallContext, arn: str, draft: Draft) -> str:
     try:
         return context.messages.topics.publish(
             arn,
@@ -150,7 +146,7 @@ def sent(context: CallContext, arn: str, draft: Draft) -> str:
             check=context.check_time,
         )
     except TopicMissingError:
-        raise ServiceError("NotFoundException", "Topic does not exist", 404) from None
+        raise topic_not_found() from None
 
 
 def _failure(name: str, code: str, message: str, *, is_senders: bool) -> Result:

@@ -1,23 +1,24 @@
-"""Topics."""
+"""Topics of SNS, what subscriptions and messages need to know of them, and their tags."""
 
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from hostelry.api.context import CallContext, Params, Result
-from hostelry.api.page import PageTokens, page_of
-from hostelry.api.sns.found import invalid, subscriptions_of, topic_at, unserved
-from hostelry.api.sns.subscription import remove
-from hostelry.api.tags import read_tags, tags_of, write_tags
+from hostelry.api.page import ListPaging, named
+from hostelry.api.record_kind import RecordKind
+from hostelry.api.tags import TagOperations, read_tags, tags_of, write_tags
 from hostelry.base.errors import ServiceError
-from hostelry.domain.topic import Topic
+from hostelry.domain.topic import Subscription, Topic
 from hostelry.messaging.retry_schedule import DeliveryPolicyError, effective_retries, topic_retries
+from hostelry.store.records import Versioned
 
+PENDING = "PendingConfirmation"
 MAX_TOPICS = 10_000
-PAGE_SIZE = 100
 MAX_POLICY_BYTES = 30 * 1024
-NAME = re.compile(r"[A-Za-z0-9_-]{1,256}")
+TOPIC_NAME = re.compile(r"[A-Za-z0-9_-]{1,256}")
 OWNER_ACTIONS = (
     "GetTopicAttributes",
     "SetTopicAttributes",
@@ -28,7 +29,7 @@ OWNER_ACTIONS = (
     "ListSubscriptionsByTopic",
     "Publish",
 )
-# What an attribute that is not served may be set to, since it changes nothing.
+# The values of unsupported attributes that change nothing, and so are accepted.
 WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {
     "FifoTopic": ("false",),
     "ContentBasedDeduplication": ("false",),
@@ -45,68 +46,111 @@ ADVICE: Mapping[str, str] = {
 }
 
 
+def invalid(problem: str) -> ServiceError:
+    """SNS's error for an invalid parameter."""
+    return ServiceError("InvalidParameterException", f"Invalid parameter: {problem}")
+
+
+def unsupported(field: str, advice: str) -> ServiceError:
+    """The error for a field or value that this version does not implement."""
+    return invalid(f"{field} is not supported by this version of Hostelry. {advice}".strip())
+
+
+def topic_not_found() -> ServiceError:
+    """SNS's error for a missing topic."""
+    return ServiceError("NotFoundException", "Topic does not exist", 404)
+
+
+TOPICS = RecordKind[Topic](
+    records=lambda state: state.topics, not_found=lambda *_: topic_not_found()
+)
+SUBSCRIPTIONS = RecordKind[Subscription](
+    records=lambda state: state.subscriptions,
+    not_found=lambda *_: ServiceError("NotFoundException", "Subscription does not exist", 404),
+    record_name=lambda subscription: subscription.arn.split(":", 5)[5],
+)
+LISTS = ListPaging(page_size=100, size_member="", error_code="InvalidParameterException")
+
+
+def find_topic(context: CallContext, arn: str) -> Versioned[Topic]:
+    """The topic with the ARN. Raises NotFoundException."""
+    return TOPICS.find(context, _parse_arn(context, arn, "TopicArn"))
+
+
+def find_subscription(context: CallContext, arn: str) -> Versioned[Subscription]:
+    """The subscription with the ARN. Raises NotFoundException."""
+    return SUBSCRIPTIONS.find(context, _parse_arn(context, arn, "SubscriptionArn"))
+
+
+def list_topic_subscriptions(context: CallContext, topic_arn: str) -> list[Versioned[Subscription]]:
+    """The subscriptions of a topic."""
+    return [it for it in SUBSCRIPTIONS.all(context) if it.value.topic_arn == topic_arn]
+
+
+def _parse_arn(context: CallContext, arn: str, member: str) -> str:
+    """The last part of an ARN of this account and region, or "", which is the name of no record."""
+    parts = arn.split(":", 5)
+    if len(parts) < 6:
+        raise invalid(f"{member} Reason: An ARN must have at least 6 elements, not {len(parts)}")
+    scope = context.scope
+    is_here = parts[:5] == ["arn", "aws", "sns", scope.region, scope.account]
+    return parts[5] if is_here else ""
+
+
 def create_topic(context: CallContext, params: Params) -> Result:
-    """CreateTopic: the topic of that name, which may exist with the same attributes and tags."""
+    """CreateTopic. The topic may exist already with the same attributes and tags."""
     name, given = params["Name"], params.get("Attributes") or {}
     if name.endswith(".fifo"):
-        raise unserved("A FIFO topic (Name ending in .fifo)", "Topics are standard topics.")
-    if not NAME.fullmatch(name):
+        raise unsupported("A FIFO topic (Name ending in .fifo)", "Topics are standard topics.")
+    if not TOPIC_NAME.fullmatch(name):
         raise invalid("Topic Name")
     if params.get("DataProtectionPolicy"):
-        raise unserved("DataProtectionPolicy", "")
-    attributes = dict(filter(None, (checked(key, value) for key, value in given.items())))
+        raise unsupported("DataProtectionPolicy", "")
+    attributes = dict(filter(None, (_check_attribute(key, value) for key, value in given.items())))
     tags = tags_of(params.get("Tags"))
-    stored = context.state.topics.get(context.scope, name)
+    stored = TOPICS.get(context, name)
     if stored is not None:
         _check_same(context, stored.value, attributes, tags)
         return {"TopicArn": stored.value.arn}
-    if len(context.state.topics.list(context.scope)) >= MAX_TOPICS:
+    if len(TOPICS.all(context)) >= MAX_TOPICS:
         raise ServiceError("TopicLimitExceededException", f"There are {MAX_TOPICS} topics.", 403)
-    made = Topic(scope=context.scope, name=name, created_at=context.now, attributes=attributes)
-    for left in subscriptions_of(context, made.arn):
-        remove(context, left)  # a DeleteTopic that was killed left it
-    write_tags(context, made.arn, tags)
-    context.state.topics.put(context.scope, name, made, expect=None)
-    return {"TopicArn": made.arn}
+    topic = Topic(scope=context.scope, name=name, created_at=context.now, attributes=attributes)
+    for left in list_topic_subscriptions(context, topic.arn):
+        SUBSCRIPTIONS.delete(context, left)  # a DeleteTopic that was killed left it
+    write_tags(context, topic.arn, tags)
+    TOPICS.put(context, topic)
+    return {"TopicArn": topic.arn}
 
 
 def delete_topic(context: CallContext, params: Params) -> Result:
-    """DeleteTopic: with its subscriptions; a topic that is not there is no error."""
-    try:
-        stored = topic_at(context, params["TopicArn"])
-    except ServiceError as error:
-        if error.code == "NotFoundException":
-            return {}
-        raise
+    """DeleteTopic, with its subscriptions. A missing topic is ignored."""
+    stored = TOPICS.get(context, _parse_arn(context, params["TopicArn"], "TopicArn"))
+    if stored is None:
+        return {}
     write_tags(context, stored.value.arn, {})
-    context.state.topics.delete(context.scope, stored.value.name, expect=stored.version)
-    for subscription in subscriptions_of(context, stored.value.arn):
-        remove(context, subscription)
+    TOPICS.delete(context, stored)
+    for subscription in list_topic_subscriptions(context, stored.value.arn):
+        SUBSCRIPTIONS.delete(context, subscription)
     return {}
 
 
 def list_topics(context: CallContext, params: Params) -> Result:
-    """ListTopics, 100 a page."""
-    rows = [
-        ((stored.value.name, stored.value.name), {"TopicArn": stored.value.arn})
-        for stored in context.state.topics.list(context.scope)
-    ]
-    tokens = PageTokens(context, "ListTopics", params, "InvalidParameterException")
-    page, following = page_of(tokens, rows, PAGE_SIZE)
-    return {"Topics": page, **following}
+    """ListTopics, 100 per page."""
+    rows = named((it.name, {"TopicArn": it.arn}) for it in TOPICS.values(context))
+    return LISTS.answer(context, "ListTopics", params, "Topics", rows)
 
 
 def get_topic_attributes(context: CallContext, params: Params) -> Result:
     """GetTopicAttributes."""
-    topic = topic_at(context, params["TopicArn"]).value
-    confirmed = [it.value.is_confirmed for it in subscriptions_of(context, topic.arn)]
+    topic = find_topic(context, params["TopicArn"]).value
+    confirmed = [it.value.is_confirmed for it in list_topic_subscriptions(context, topic.arn)]
     return {
         "Attributes": {
             "TopicArn": topic.arn,
             "Owner": topic.scope.account,
             "DisplayName": "",
-            "Policy": json.dumps(default_policy(topic)),
-            "EffectiveDeliveryPolicy": effective_policy(topic),
+            "Policy": json.dumps(_build_default_policy(topic)),
+            "EffectiveDeliveryPolicy": _build_effective_policy(topic),
             "SubscriptionsConfirmed": str(sum(confirmed)),
             "SubscriptionsPending": str(len(confirmed) - sum(confirmed)),
             "SubscriptionsDeleted": "0",
@@ -116,34 +160,28 @@ def get_topic_attributes(context: CallContext, params: Params) -> Result:
 
 
 def set_topic_attributes(context: CallContext, params: Params) -> Result:
-    """SetTopicAttributes; an empty value takes the attribute's default again."""
-    stored = topic_at(context, params["TopicArn"])
+    """SetTopicAttributes. An empty value restores the default."""
+    stored = find_topic(context, params["TopicArn"])
     name, value = params["AttributeName"], params.get("AttributeValue") or ""
     attributes = {key: it for key, it in stored.value.attributes.items() if key != name}
-    kept = checked(name, value)
+    kept = _check_attribute(name, value)
     if kept is not None:
         attributes[name] = kept[1]
-    topic = Topic(
-        scope=stored.value.scope,
-        name=stored.value.name,
-        created_at=stored.value.created_at,
-        attributes=attributes,
-    )
-    context.state.topics.put(context.scope, topic.name, topic, expect=stored.version)
+    TOPICS.put(context, replace(stored.value, attributes=attributes), stored)
     return {}
 
 
-def checked(name: str, value: str) -> tuple[str, str] | None:
-    """The attribute to keep, None for a default; raises InvalidParameter."""
+def _check_attribute(name: str, value: str) -> tuple[str, str] | None:
+    """The attribute to store, or None for a default. Raises InvalidParameterException."""
     if name in WITHOUT_EFFECT:
         if value not in WITHOUT_EFFECT[name]:
-            raise unserved(f"The topic attribute {name}={value:.100}", ADVICE.get(name, ""))
+            raise unsupported(f"The topic attribute {name}={value:.100}", ADVICE.get(name, ""))
         return None
     if name == "DisplayName":
         if len(value) > 100:
             raise invalid("Attributes Reason: DisplayName must be at most 100 characters")
     elif name == "Policy":
-        check_policy(value)
+        _check_policy(value)
     elif name == "DeliveryPolicy":
         try:
             topic_retries(value)
@@ -152,14 +190,13 @@ def checked(name: str, value: str) -> tuple[str, str] | None:
     elif name.endswith(("FeedbackRoleArn", "FeedbackSampleRate")):
         if value in ("", "0"):  # nothing is to be logged; Terraform says so of each protocol
             return None
-        raise unserved(f"The topic attribute {name}", "Metrics of AWS/SNS count deliveries.")
+        raise unsupported(f"The topic attribute {name}", "Metrics of AWS/SNS count deliveries.")
     else:
         raise invalid("AttributeName")
     return (name, value) if value else None
 
 
-def check_policy(text: str) -> None:
-    """Raise InvalidParameter unless `text` is empty or a policy document."""
+def _check_policy(text: str) -> None:
     if not text:
         return
     try:
@@ -170,8 +207,8 @@ def check_policy(text: str) -> None:
         raise invalid("Policy Error: null")
 
 
-def default_policy(topic: Topic) -> Mapping[str, Any]:
-    """SNS's policy of a topic that was given none."""
+def _build_default_policy(topic: Topic) -> Mapping[str, Any]:
+    """SNS's policy of a topic without its own."""
     return {
         "Version": "2008-10-17",
         "Id": "__default_policy_ID",
@@ -188,8 +225,7 @@ def default_policy(topic: Topic) -> Mapping[str, Any]:
     }
 
 
-def effective_policy(topic: Topic) -> str:
-    """The topic's delivery policy with its defaults."""
+def _build_effective_policy(topic: Topic) -> str:
     text = topic.attributes.get("DeliveryPolicy")
     _, may_override = topic_retries(text)
     http = {
@@ -207,3 +243,13 @@ def _check_same(
         raise invalid("Attributes Reason: Topic already exists with different attributes")
     if tags and dict(read_tags(context, topic.arn)) != dict(tags):
         raise invalid("Tags Reason: Topic already exists with different tags")
+
+
+def _find_tagged(context: CallContext, params: Params) -> str:
+    stored = TOPICS.get(context, _parse_arn(context, params["ResourceArn"], "TopicArn"))
+    if stored is None:
+        raise ServiceError("ResourceNotFoundException", "Resource does not exist", 404)
+    return stored.value.arn
+
+
+TAGS = TagOperations(find_arn=_find_tagged)

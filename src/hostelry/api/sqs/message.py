@@ -1,14 +1,14 @@
-"""Messages of queues: sent, received, deleted."""
+"""Messages of SQS's queues: sent, received and deleted, one by one or in batches of up to ten."""
 
 import hashlib
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hostelry.api.context import CallContext, NotYetError, Params, Result
-from hostelry.api.sqs.found import invalid_value, queue_of
-from hostelry.api.sqs.queue_attributes import dead_letter_rule
+from hostelry.api.sqs.queue import find_queue, get_dead_letter_rule, invalid_value
+from hostelry.aws.codes import query_code
 from hostelry.base.errors import ServiceError
 from hostelry.domain.queue import AttributeValue, Queue, QueuedMessage
 from hostelry.messaging.message_attributes import (
@@ -26,21 +26,26 @@ MAX_VISIBILITY_S = 12 * 3600
 MAX_DELAY_S = 900
 MAX_ATTRIBUTES = 10
 UNPRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-OF_FIFO = ("MessageDeduplicationId", "MessageGroupId")
+FIFO_MEMBERS = ("MessageDeduplicationId", "MessageGroupId")
+MAX_ENTRIES = 10
+MAX_BYTES = 1024 * 1024
+ENTRY_ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
+
+Act = Callable[[CallContext, Queue, Params], None]
 
 
 def send_message(context: CallContext, params: Params) -> Result:
-    """SendMessage: the message is durable once this returns."""
-    queue = queue_of(context, params["QueueUrl"]).value
-    message = message_of(context, queue, params)
+    """SendMessage. The message is durable once this returns."""
+    queue = find_queue(context, params["QueueUrl"]).value
+    message = _build_message(context, queue, params)
     context.messages.queues.send([message])
     context.messages.arrivals.announce(queue.arn)
-    return sent_members(message)
+    return _describe_sent(message)
 
 
 def receive_message(context: CallContext, params: Params) -> Result:
-    """ReceiveMessage: up to ten messages; raises NotYetError while it may wait for the first."""
-    queue = queue_of(context, params["QueueUrl"]).value
+    """ReceiveMessage: up to ten messages. Raises NotYetError if the call may wait for the first."""
+    queue = find_queue(context, params["QueueUrl"]).value
     most = _number(params, "MaxNumberOfMessages", 1, 1, MAX_RECEIVED)
     own_visibility_s = queue.number("VisibilityTimeout")
     visibility_s = _number(params, "VisibilityTimeout", own_visibility_s, 0, MAX_VISIBILITY_S)
@@ -58,38 +63,37 @@ def receive_message(context: CallContext, params: Params) -> Result:
         most=most,
         visibility_s=visibility_s,
         sent_after=context.now - queue.number("MessageRetentionPeriod"),
-        dead_letters=dead_letter_rule(context, queue),
+        dead_letters=get_dead_letter_rule(context, queue),
     )
     if not received and wait_s and context.may_wait:
         next_at = context.messages.queues.next_visible_at(queue.arn)
         raise NotYetError(queue.arn, float(wait_s), next_at)
-    return {"Messages": [received_members(it, params) for it in received]} if received else {}
+    return {"Messages": [_describe_received(it, params) for it in received]} if received else {}
 
 
 def delete_message(context: CallContext, params: Params) -> Result:
-    """DeleteMessage: one that is gone already is no error."""
-    queue = queue_of(context, params["QueueUrl"]).value
-    delete(context, queue, params)
+    """DeleteMessage. A deleted message is ignored."""
+    queue = find_queue(context, params["QueueUrl"]).value
+    _delete(context, queue, params)
     return {}
 
 
 def change_message_visibility(context: CallContext, params: Params) -> Result:
     """ChangeMessageVisibility."""
-    queue = queue_of(context, params["QueueUrl"]).value
-    change_visibility(context, queue, params)
+    queue = find_queue(context, params["QueueUrl"]).value
+    _change_visibility(context, queue, params)
     return {}
 
 
-def delete(context: CallContext, queue: Queue, params: Params) -> None:
-    """Delete the message of a receipt handle; raises ReceiptHandleIsInvalid."""
+def _delete(context: CallContext, queue: Queue, params: Params) -> None:
     try:
         context.messages.queues.delete(queue.arn, params["ReceiptHandle"])
     except InvalidHandleError:
-        raise invalid_handle(params) from None
+        raise _invalid_handle(params) from None
 
 
-def change_visibility(context: CallContext, queue: Queue, params: Params) -> None:
-    """Show a received message again after VisibilityTimeout; raises MessageNotInflight."""
+def _change_visibility(context: CallContext, queue: Queue, params: Params) -> None:
+    """Make a received message visible again after VisibilityTimeout."""
     timeout_s = _number(params, "VisibilityTimeout", 0, 0, MAX_VISIBILITY_S)
     visible_at = context.now + timeout_s
     try:
@@ -97,7 +101,7 @@ def change_visibility(context: CallContext, queue: Queue, params: Params) -> Non
             queue.arn, params["ReceiptHandle"], visible_at, context.now
         )
     except InvalidHandleError:
-        raise invalid_handle(params) from None
+        raise _invalid_handle(params) from None
     except NotInFlightError:
         raise ServiceError(
             "MessageNotInflight",
@@ -108,8 +112,7 @@ def change_visibility(context: CallContext, queue: Queue, params: Params) -> Non
         context.messages.arrivals.announce(queue.arn)
 
 
-def invalid_handle(params: Params) -> ServiceError:
-    """The error for a text that is no receipt handle."""
+def _invalid_handle(params: Params) -> ServiceError:
     handle = params["ReceiptHandle"]
     return ServiceError(
         "ReceiptHandleIsInvalid",
@@ -117,8 +120,8 @@ def invalid_handle(params: Params) -> ServiceError:
     )
 
 
-def message_of(context: CallContext, queue: Queue, params: Params) -> NewMessage:
-    """The message of a request, checked against its queue."""
+def _build_message(context: CallContext, queue: Queue, params: Params) -> NewMessage:
+    """The message of a request, checked against the limits of its queue."""
     body = params["MessageBody"]
     if not body:
         raise ServiceError(
@@ -130,7 +133,7 @@ def message_of(context: CallContext, queue: Queue, params: Params) -> NewMessage
             "Invalid characters found. Valid unicode characters are #x9 | #xA | #xD | #x20 to"
             " #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF",
         )
-    for field in OF_FIFO:
+    for field in FIFO_MEMBERS:
         if params.get(field):
             raise invalid_value(
                 field,
@@ -141,7 +144,7 @@ def message_of(context: CallContext, queue: Queue, params: Params) -> NewMessage
         raise invalid_value(
             "MessageSystemAttributes", "", "Hostelry does not trace messages (AWSTraceHeader)."
         )
-    attributes = attributes_of(params)
+    attributes = _parse_attributes(params)
     limit = queue.number("MaximumMessageSize")
     if len(body.encode()) + size_bytes(attributes) > limit:
         raise ServiceError(
@@ -161,8 +164,7 @@ def message_of(context: CallContext, queue: Queue, params: Params) -> NewMessage
     )
 
 
-def attributes_of(params: Params) -> Mapping[str, AttributeValue]:
-    """The message attributes of a request, checked."""
+def _parse_attributes(params: Params) -> Mapping[str, AttributeValue]:
     try:
         attributes = read_attributes(params.get("MessageAttributes"))
     except MessageAttributeError as error:
@@ -176,20 +178,19 @@ def attributes_of(params: Params) -> Mapping[str, AttributeValue]:
     return attributes
 
 
-def sent_members(message: NewMessage) -> Result:
-    """The answer about a message that was sent."""
-    members = {"MessageId": message.id, "MD5OfMessageBody": md5_of(message.body)}
+def _describe_sent(message: NewMessage) -> Result:
+    members = {"MessageId": message.id, "MD5OfMessageBody": _md5(message.body)}
     if message.attributes:
         members["MD5OfMessageAttributes"] = digest_of_attributes(message.attributes)
     return members
 
 
-def received_members(message: QueuedMessage, params: Params) -> Result:
-    """A received message in AWS's form, with the attributes that are asked for."""
+def _describe_received(message: QueuedMessage, params: Params) -> Result:
+    """A received message in AWS's form, with the requested attributes."""
     shown: dict[str, Any] = {
         "MessageId": message.id,
         "ReceiptHandle": message.handle,
-        "MD5OfBody": md5_of(message.body),
+        "MD5OfBody": _md5(message.body),
         "Body": message.body,
     }
     asked = {
@@ -206,23 +207,24 @@ def received_members(message: QueuedMessage, params: Params) -> Result:
     if chosen:
         shown["Attributes"] = chosen
     patterns = params.get("MessageAttributeNames") or ()
-    attributes = {name: it for name, it in message.attributes.items() if is_asked(name, patterns)}
+    attributes = {
+        name: it for name, it in message.attributes.items() if _is_requested(name, patterns)
+    }
     if attributes:
         shown["MessageAttributes"] = {name: members_of(it) for name, it in attributes.items()}
         shown["MD5OfMessageAttributes"] = digest_of_attributes(attributes)
     return shown
 
 
-def is_asked(name: str, patterns: Sequence[str]) -> bool:
-    """Whether MessageAttributeNames asks for `name`: by name, prefix.*, or All."""
+def _is_requested(name: str, patterns: Sequence[str]) -> bool:
+    """Whether MessageAttributeNames has `name`, a matching prefix.* or All."""
     return any(
         pattern in ("All", ".*", name) or (pattern.endswith(".*") and name.startswith(pattern[:-2]))
         for pattern in patterns
     )
 
 
-def md5_of(text: str) -> str:
-    """The digest that clients compare."""
+def _md5(text: str) -> str:
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 
 
@@ -232,3 +234,80 @@ def _number(params: Params, name: str, default: int, least: int, most: int) -> i
     if not least <= value <= most:
         raise invalid_value(name, value, f"Must be >= {least} and <= {most}, if provided.")
     return value
+
+
+def send_message_batch(context: CallContext, params: Params) -> Result:
+    """SendMessageBatch: all valid messages in one durable step."""
+    queue = find_queue(context, params["QueueUrl"]).value
+    messages: list[tuple[str, NewMessage]] = []
+    failed: list[Result] = []
+    for entry in _check_entries(params["Entries"]):
+        try:
+            messages.append((entry["Id"], _build_message(context, queue, entry)))
+        except ServiceError as error:
+            failed.append(_describe_failure(entry["Id"], error))
+    total = sum(len(it.body.encode()) + size_bytes(it.attributes) for _, it in messages)
+    if total > MAX_BYTES:
+        raise ServiceError(
+            "BatchRequestTooLong",
+            f"Batch requests cannot be longer than {MAX_BYTES} bytes. You have sent {total} bytes.",
+        )
+    context.messages.queues.send([it for _, it in messages])
+    context.messages.arrivals.announce(queue.arn)
+    return {
+        "Successful": [{"Id": name, **_describe_sent(it)} for name, it in messages],
+        "Failed": failed,
+    }
+
+
+def delete_message_batch(context: CallContext, params: Params) -> Result:
+    """DeleteMessageBatch."""
+    return _each(context, params, _delete)
+
+
+def change_message_visibility_batch(context: CallContext, params: Params) -> Result:
+    """ChangeMessageVisibilityBatch."""
+    return _each(context, params, _change_visibility)
+
+
+def _each(context: CallContext, params: Params, act: Act) -> Result:
+    queue = find_queue(context, params["QueueUrl"]).value
+    successful, failed = [], []
+    for entry in _check_entries(params["Entries"]):
+        try:
+            act(context, queue, entry)
+        except ServiceError as error:
+            failed.append(_describe_failure(entry["Id"], error))
+        else:
+            successful.append({"Id": entry["Id"]})
+    return {"Successful": successful, "Failed": failed}
+
+
+def _check_entries(entries: Sequence[Any]) -> Sequence[Any]:
+    names = [it["Id"] for it in entries]
+    if not names:
+        raise ServiceError("EmptyBatchRequest", "There should be at least one entry.")
+    if len(names) > MAX_ENTRIES:
+        raise ServiceError(
+            "TooManyEntriesInBatchRequest",
+            f"Maximum number of entries per request are {MAX_ENTRIES}. You have sent {len(names)}.",
+        )
+    for name in names:
+        if not ENTRY_ID.fullmatch(name):
+            raise ServiceError(
+                "InvalidBatchEntryId",
+                "A batch entry id can only contain alphanumeric characters, hyphens and"
+                " underscores. It can be at most 80 letters long.",
+            )
+        if names.count(name) > 1:
+            raise ServiceError("BatchEntryIdsNotDistinct", f"Id {name} repeated.")
+    return entries
+
+
+def _describe_failure(name: str, error: ServiceError) -> Result:
+    return {
+        "Id": name,
+        "SenderFault": error.http_status < 500,
+        "Code": query_code(error.code),
+        "Message": error.message,
+    }

@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 from tests.message_rig import MessageRig
 
 from hostelry.api.context import CallContext
-from hostelry.api.events.rule import check_pattern, pattern_of
+from hostelry.api.events import check_pattern, parse_pattern
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.control.events import call_runner
@@ -266,8 +266,8 @@ def test_a_rule_on_objects_of_a_foreign_store_is_refused(state: State) -> None:
         foreign_s3="https://minio.example",
     )
     with pytest.raises(ServiceError, match=r"https://minio\.example, whose uploads are not seen"):
-        check_pattern(context, pattern_of(PATTERN))
-    check_pattern(context, pattern_of('{"source": ["mine"]}'))
+        check_pattern(context, parse_pattern(PATTERN))
+    check_pattern(context, parse_pattern('{"source": ["mine"]}'))
 
 
 def test_the_arrival_of_an_object_starts_a_job_of_its_bucket_and_key(

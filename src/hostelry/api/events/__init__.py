@@ -1,1 +1,0 @@
-"""EventBridge: rules on the default bus."""

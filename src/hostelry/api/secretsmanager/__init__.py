@@ -1,1 +1,0 @@
-"""Secrets Manager: values encrypted by KMS, and their versions."""
