@@ -64,10 +64,9 @@ def describe_key(context: CallContext, params: Params) -> Result:
 
 def list_keys(context: CallContext, params: Params) -> Result:
     """ListKeys, in the order of their ids."""
-    keys = [
-        (it.key_id, {"KeyId": it.key_id, "KeyArn": it.arn}) for it in lookup.list_live_keys(context)
-    ]
-    return _answer_page(context, "ListKeys", params, "Keys", keys)
+    keys = lookup.list_live_keys(context)
+    rows = [(it.key_id, {"KeyId": it.key_id, "KeyArn": it.arn}) for it in keys]
+    return _answer_page(context, "ListKeys", params, "Keys", rows)
 
 
 def enable_key(context: CallContext, params: Params) -> Result:
