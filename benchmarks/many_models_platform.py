@@ -20,7 +20,7 @@ from benchmarks.live_component import settled
 from benchmarks.peers.model_shelf import BODY, JSON, Answered, Connections, timed_answer
 from hostelry.base.runtimes import VARIABLE, installed, runtime_python
 from hostelry.cli.environment import client_variables
-from hostelry.containers.predictive.memory import proportional_bytes
+from hostelry.containers.predictive.model_table import measure_memory
 
 TRAIN = Path(__file__).parent / "peers" / "programs" / "train_models.py"
 IMAGE = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-scikit-learn:1.2-1-cpu-py3"
@@ -131,7 +131,7 @@ class Endpoint:
         """PSS of all that runs for its models: the copy, and interpreters that it is forked of."""
         agents = self._platform.home.instances.glob("*/agent.json")
         own = {json.loads(it.read_bytes())["process"]["pid"] for it in agents}
-        return proportional_bytes({*self._platform.processes()} - self._before - own)
+        return measure_memory({*self._platform.processes()} - self._before - own)
 
     def account(self) -> dict[str, Any]:
         """The copy's models, as `hostelry explain` shows them."""

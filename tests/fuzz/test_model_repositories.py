@@ -9,8 +9,8 @@ from hostelry.base.errors import TerminalError
 from hostelry.containers.triton.model_folder import (
     ModelFolder,
     check_folder,
-    default_model,
-    needed,
+    choose_model,
+    find_needed,
 )
 from hostelry.containers.triton.text_format import TextFormatError, parse_message
 
@@ -43,8 +43,8 @@ def test_a_configuration_is_read_or_refused_with_its_line(cases: Cases) -> None:
                 )
             )
         try:
-            chosen = default_model(folders, "", random.random() < 0.5)
-            used = needed(chosen, folders)
+            chosen = choose_model(folders, "", random.random() < 0.5)
+            used = find_needed(chosen, folders)
             for each in used:
                 check_folder(each, {"python"}, "/t")
         except TerminalError as error:

@@ -19,8 +19,7 @@ from msgspec import convert
 from tests.integration.platform import client_session, until
 
 from hostelry.base.clock import SystemClock
-from hostelry.containers.graph.signing import CallKeys
-from hostelry.containers.graph.targets import GatewayTargets
+from hostelry.containers.graph.targets import CallKeys, GatewayTargets
 from hostelry.graph.check import plan_of_text
 from hostelry.graph.target_proof import EXISTS, HEADER
 

@@ -19,7 +19,7 @@ from tests.integration.predictive_rig import (
     train,
 )
 
-from hostelry.containers.predictive.memory import proportional_bytes
+from hostelry.containers.predictive.model_table import measure_memory
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 MIB = 1 << 20
@@ -192,16 +192,16 @@ def test_a_models_process_that_is_killed_is_replaced_alone(models: Models) -> No
 def test_an_unload_gives_the_memory_back_and_lets_requests_end(models: Models) -> None:
     large = models.coded("large", LARGE.format(bytes=LARGE_BYTES))
     models.load("first", models.folder("first"))
-    before = proportional_bytes(models.processes())
+    before = measure_memory(models.processes())
     assert models.load("large", large).json()["memoryBytes"] > LARGE_BYTES
-    loaded = proportional_bytes(models.processes())
+    loaded = measure_memory(models.processes())
     with ThreadPoolExecutor(1) as pool:
         taken = models.server.num_taken()
         asked = pool.submit(models.invoke, "large", "1")
         eventually(lambda: models.server.num_taken() > taken, "it is on its way")
         assert models.unload("large").status_code == 200
         assert asked.result().json() == [1.0], "the request was let end"
-    after = proportional_bytes(models.processes())
+    after = measure_memory(models.processes())
     assert (loaded - after) / (loaded - before) > 0.98
     models.unload("first")
 
@@ -210,7 +210,7 @@ def test_many_models_share_the_frameworks_pages(models: Models) -> None:
     names = [f"model-{number}" for number in range(20)]
     for name in names:
         assert models.load(name, models.folder("shared")).status_code == 200
-    together = proportional_bytes(models.processes()) / len(names)
+    together = measure_memory(models.processes()) / len(names)
     alone = subprocess.run(
         [
             str(runtime_python()),

@@ -27,7 +27,7 @@ from tests.integration.triton_rig import (
 )
 
 from hostelry.base.proc import processes
-from hostelry.containers.triton.__main__ import EXIT_FAILURE
+from hostelry.containers.http.serving_app import EXIT_FAILURE
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 

@@ -19,7 +19,7 @@ from hostelry.containers.predictive.zygote_process import (
     CopyOrder,
     ZygoteError,
     ZygoteProcess,
-    lent_socket,
+    take_lent_socket,
 )
 
 pytestmark = pytest.mark.integration
@@ -176,12 +176,12 @@ def test_no_fork_comes_from_one_that_has_ended(tmp_path: Path) -> None:
 def test_a_server_takes_the_socket_that_its_variable_names() -> None:
     here, there = socket.socketpair()
     environment = {LENT_FD: str(there.detach()), "OTHER": "1"}
-    taken = lent_socket(environment)
+    taken = take_lent_socket(environment)
     assert taken is not None
     assert environment == {"OTHER": "1"}
     with here, taken:
         here.send(b"a")
         assert taken.recv(1) == b"a"
-    assert lent_socket({LENT_FD: "9999"}) is None
-    assert lent_socket({LENT_FD: "-1"}) is None
-    assert lent_socket({}) is None
+    assert take_lent_socket({LENT_FD: "9999"}) is None
+    assert take_lent_socket({LENT_FD: "-1"}) is None
+    assert take_lent_socket({}) is None

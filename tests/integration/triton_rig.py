@@ -19,8 +19,7 @@ from hostelry.base.json import decode
 from hostelry.base.ports import free_port
 from hostelry.base.runtimes import VARIABLE as RUNTIMES
 from hostelry.base.shared_memory import REGIONS, region_prefix
-from hostelry.containers.triton.python_environments import PLACE
-from hostelry.containers.triton.triton_process import LEFT, LeftEnvironments
+from hostelry.containers.triton.triton_process import LEFT, PLACE, LeftEnvironments
 
 KEY = "a-key-of-this-copy"
 BINARY = "application/vnd.sagemaker-triton.binary+json;json-header-size="

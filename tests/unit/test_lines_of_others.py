@@ -49,7 +49,7 @@ CUTTING = {
     "cli/doctor/probes.py": SYSTEM,
     "cli/logs.py": BYTES,
     "cli/printable.py": "what a terminal would break into lines",
-    "containers/predictive/memory.py": SYSTEM,
+    "containers/predictive/model_table.py": SYSTEM,
     "containers/predictive/requirements.py": SYSTEM,
     "engine/kernels/native/library.py": SYSTEM,
     "fleet/host/cgroups.py": SYSTEM,

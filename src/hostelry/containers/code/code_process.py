@@ -3,19 +3,22 @@
 import asyncio
 import logging
 import os
+import re
 import signal
+import site
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import msgspec
 
 from hostelry.base.errors import HostelryError
-from hostelry.containers.code.code_output import CodeOutput
+from hostelry.base.operator_secrets import HUB_VARIABLES
 from hostelry.containers.code.messages import (
     FROM_CODE,
     LENGTH,
@@ -34,10 +37,117 @@ from hostelry.containers.code.messages import (
     framed_message,
 )
 
+MAX_LINE_CHARACTERS = 2000
+LINES_PER_PERIOD = 500
+PERIOD_S = 10.0
+READ_BYTES = 64 * 1024
+FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>[^"]*)')
+log = logging.getLogger(__name__)
+NEUTRAL = (
+    "LANG", "LANGUAGE", "LC_*", "TZ", "PATH", "LD_LIBRARY_PATH", "PYTHONSAFEPATH",
+    "PYTHONNOUSERSITE", "PYTHONPATH", "PYTHONUSERBASE", "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
+)  # fmt: skip
+SETTINGS = (
+    "OPTION_*", "SERVING_*", "SAGEMAKER_*", "SM_*", "HF_MODEL_ID", "HF_REVISION", "HF_TASK",
+    "AWS_REGION", "AWS_DEFAULT_REGION", "TENSOR_PARALLEL_DEGREE",
+)  # fmt: skip
+SECRETS = (
+    "HOSTELRY_*", *sorted(HUB_VARIABLES), "*_PROXY", "*_proxy", "HF_ENDPOINT",
+    "*HF_TOKEN", "*API_KEY", "*AUTHTOKEN", "*KEYSTORE_PASS",
+)  # fmt: skip
+SYSTEM_PLACES = (
+    "/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/localtime", "/etc/ssl/certs",
+    "/etc/mime.types", "/dev/null", "/dev/zero", "/dev/urandom", "/proc/cpuinfo", "/proc/meminfo",
+    "/sys/devices/system/cpu",
+)  # fmt: skip
+TOKENIZER_FILES = (
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja",
+    "chat_template.json", "config.json",
+)  # fmt: skip
 PLACE_S = 1.0  # how long a process has for saying where it hangs
 EXIT_S = 5.0
 
-log = logging.getLogger(__name__)
+
+class CodeOutput(asyncio.Protocol):
+    """Reads the pipe of a process's standard output and error, so that it never blocks on it.
+
+    `author` names the code in the log. Lines above LINES_PER_PERIOD in PERIOD_S seconds are
+    counted and left out. Frames of a dump of stacks are given to `frames`, not to the log.
+    """
+
+    def __init__(self, author: str, now: float) -> None:
+        self._author = author
+        self._open_line = b""
+        self._period_ends_at = now + PERIOD_S
+        self._num_lines = 0
+        self._loop = asyncio.get_running_loop()
+        self.frames: list[tuple[str, int, str]] = []
+        self.ended = asyncio.Event()
+
+    def data_received(self, data: bytes) -> None:
+        """Log whole lines; a line that is too long is cut."""
+        *lines, rest = (self._open_line + data).split(b"\n")
+        for line in lines:
+            self._take(line)
+        self._open_line = rest[: MAX_LINE_CHARACTERS + 1]
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Log the rest."""
+        if self._open_line:
+            self._take(self._open_line)
+        self.ended.set()
+
+    def _take(self, line: bytes) -> None:
+        text = line.decode(errors="replace")
+        if frame := FRAME.fullmatch(text):
+            self.frames.append((frame["file"], int(frame["line"]), frame["function"]))
+            del self.frames[:-100]
+            return
+        now = self._loop.time()
+        if now > self._period_ends_at:
+            if self._num_lines > LINES_PER_PERIOD:
+                log.warning(
+                    "%s: %d lines left out", self._author, self._num_lines - LINES_PER_PERIOD
+                )
+            self._period_ends_at, self._num_lines = now + PERIOD_S, 0
+        self._num_lines += 1
+        if self._num_lines <= LINES_PER_PERIOD and text.strip():
+            shown = "".join(it if it.isprintable() else "?" for it in text[:MAX_LINE_CHARACTERS])
+            log.info("%s: %s", self._author, shown)
+
+
+def code_environment(
+    server: Mapping[str, str], *, is_adapter: bool, is_confined: bool, scratch: Path | None
+) -> dict[str, str]:
+    """The variables of an author's process, of the server's own."""
+    shown = {name: it for name, it in server.items() if not is_like(name, SECRETS)}
+    if is_adapter:
+        passed = {name: it for name, it in shown.items() if is_like(name, NEUTRAL)}
+    elif is_confined:
+        passed = {name: it for name, it in shown.items() if is_like(name, NEUTRAL + SETTINGS)}
+    else:
+        passed = shown
+    places = {"HOME": str(scratch or "/"), "TMPDIR": str(scratch or "/")}
+    own = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    if site.ENABLE_USER_SITE:  # found by HOME otherwise
+        own["PYTHONUSERBASE"] = site.getuserbase()
+    return {**passed, **(places if is_confined else {}), **own}
+
+
+def is_like(name: str, patterns: Sequence[str]) -> bool:
+    """Whether the name is one of `patterns`, in which a star stands for any letters."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def readable_places(
+    folder: Path, tokenizer_folder: Path, packages: Path | None = None
+) -> tuple[str, ...]:
+    """Files and folders that the code of `folder` may read."""
+    python = [it for it in sys.path if it and Path(it).is_absolute() and Path(it).exists()]
+    files = [os.path.realpath(tokenizer_folder / name) for name in TOKENIZER_FILES]
+    own = [sys.prefix, sys.base_prefix, *python, str(folder), os.path.realpath(folder)]
+    return (*own, *files, *([str(packages)] if packages else []), *SYSTEM_PLACES)
 
 
 class CodeError(HostelryError):

@@ -13,18 +13,24 @@ from starlette.types import Receive, Scope, Send
 from hostelry.base.clock import Clock
 from hostelry.base.json import decode
 from hostelry.containers.graph.call import GraphCall, GraphDeps, GraphResult
-from hostelry.containers.graph.signing import CallKeys
 from hostelry.containers.graph.targets import (
     LOOP,
     MAX_DEPTH,
     PASSED_ON,
     PATH_HEADER,
+    CallKeys,
     GatewayTargets,
     GraphContext,
     TargetStream,
-    path_of,
+    parse_path,
 )
-from hostelry.containers.http.serving_app import ServingApp, body_of, one_line, text_response
+from hostelry.containers.http.serving_app import (
+    RefusedRequestError,
+    ServingApp,
+    read_request,
+    text_response,
+    to_header_value,
+)
 from hostelry.graph.content import CSV, JSON, ContentError, media_type, read_body, write_body
 from hostelry.graph.drawing import drawing_of
 from hostelry.graph.state import StepOutcome
@@ -32,7 +38,7 @@ from hostelry.graph.step_report import HEADER as STEPS_HEADER
 from hostelry.graph.steps import OnError
 from hostelry.graph.value_types import ValueType, type_of_value
 
-# The agent's probe: that calls could be made, without one that reaches a model.
+# The content type of the agent's probe: can calls be made? No model gets a call.
 PROOF = "application/vnd.hostelry.graph-proof"
 REQUEST_ID = "x-request-id"  # the gateway's
 FORWARDED = "x-amzn-sagemaker-forwarded-api"
@@ -44,7 +50,7 @@ ANY_ACCEPT = frozenset({"", "*/*", "application/*", "text/*"})
 
 
 class GraphApp(ServingApp):
-    """The application of one graph; `faults` says why it cannot serve yet."""
+    """The routes of one graph. `find_fault` gives the reason why it cannot serve yet."""
 
     def __init__(
         self,
@@ -52,73 +58,67 @@ class GraphApp(ServingApp):
         targets: GatewayTargets,
         max_request_bytes: int,
         clock: Clock,
-        faults: Callable[[], str | None],
+        find_fault: Callable[[], str | None],
     ) -> None:
         super().__init__(clock, deps.times)
         self._deps = deps
         self._targets = targets
         self._max_bytes = max_request_bytes
-        self._faults = faults
+        self._find_fault = find_fault
 
     def routes(self) -> list[Route]:
-        """Its own routes."""
+        """The routes of a graph."""
         return [
             Route("/invocations", self.invocations, methods=["POST"]),
             Route("/credentials", self.credentials, methods=["PUT"]),
-            Route("/graph", self.described, methods=["GET"]),
+            Route("/graph", self.describe, methods=["GET"]),
         ]
 
     def fault(self) -> str | None:
-        """Why it does not serve."""
-        return self._faults()
+        """The reason why it does not serve."""
+        return self._find_fault()
 
     async def credentials(self, request: Request) -> Response:
-        """PUT /credentials: the keys of its calls, from now on; 200."""
-        body = await body_of(request, MAX_KEYS_BYTES)
-        if isinstance(body, Response):
-            return body
+        """PUT /credentials: use these keys for calls from now on."""
+        body = await read_request(request, MAX_KEYS_BYTES)
         try:
             self._targets.use(decode(body, CallKeys))
         except (msgspec.DecodeError, ValueError) as error:
             return text_response(f"these are no keys: {error}", 400)
         return Response(status_code=200)
 
-    async def described(self, _request: Request) -> Response:
-        """GET /graph: its steps, with their times of the last minute."""
-        found = {
+    async def describe(self, _request: Request) -> Response:
+        """GET /graph: the steps, with their times of the last minute."""
+        drawing = {
             **drawing_of(self._deps.plan),
             "last_minute": self._deps.times.last_minute(),
             "missing": await self._targets.missing(self._deps.plan),
         }
-        return Response(msgspec.json.encode(found), media_type=JSON)
+        return Response(msgspec.json.encode(drawing), media_type=JSON)
 
     async def invocations(self, request: Request) -> Response:
-        """An invocation, counted; or the agent's probe."""
+        """Answer an invocation, or the agent's probe."""
         kind = request.headers.get("content-type", "")
         if media_type(kind) == PROOF:
-            return await self._proven(is_again="again" in kind)
-        return await self.counted(request)
+            return await self._prove(is_again="again" in kind)
+        return await self.invoke_counted(request)
 
-    async def invoked(self, request: Request) -> Response:
-        """The answer to one invocation."""
+    async def invoke(self, request: Request) -> Response:
+        """Run the graph for one invocation."""
         fault = self.fault()
         if fault is not None:
-            return text_response(fault, 503)
+            raise RefusedRequestError(fault, 503)
         if self.in_flight > MAX_CALLS:
-            return text_response(f"{MAX_CALLS} calls are under way; try again later", 503)
-        body = await body_of(request, self._max_bytes)
-        if isinstance(body, Response):
-            return body
-        found = self._request(request, body)
-        if isinstance(found, Response):
-            return found
-        path = path_of(request.headers.get(PATH_HEADER, ""))
+            raise RefusedRequestError(f"{MAX_CALLS} calls are under way; try again later", 503)
+        body = await read_request(request, self._max_bytes)
+        value = self._read_value(request, body)
+        path = parse_path(request.headers.get(PATH_HEADER, ""))
         if len(path) > MAX_DEPTH:
-            return text_response(f"graphs call graphs more than {MAX_DEPTH} deep", LOOP)
+            raise RefusedRequestError(f"graphs call graphs more than {MAX_DEPTH} deep", LOOP)
         passed = {it: request.headers[it] for it in PASSED_ON if it in request.headers}
         call = GraphCall(
             deps=self._deps,
-            request=found,
+            request=value,
             context=GraphContext(
                 path=path, parent=request.headers.get(REQUEST_ID, ""), headers=passed
             ),
@@ -126,23 +126,22 @@ class GraphApp(ServingApp):
         )
         return await self._answer(request, call)
 
-    def _request(self, request: Request, body: bytes) -> StepOutcome | Response:
+    def _read_value(self, request: Request, body: bytes) -> StepOutcome:
         wanted = self._deps.plan.content_type
         given = request.headers.get("content-type") or wanted
         if media_type(given) != wanted:
-            return text_response(
-                f"the content type is {given[:80]}; this graph reads {wanted}", 415
-            )
+            reason = f"the content type is {given[:80]}; this graph reads {wanted}"
+            raise RefusedRequestError(reason, 415)
         try:
             return StepOutcome(value=read_body(body, given), body=body, content_type=given)
         except ContentError as error:
-            return text_response(str(error), 400)
+            raise RefusedRequestError(str(error), 400) from None
 
     async def _answer(self, request: Request, call: GraphCall) -> Response:
-        """The answer; where the client leaves before, the call ends with all its steps."""
+        """Run the call. If the client leaves, the call and its steps are cancelled."""
         began_at = self._clock.now()
         running = asyncio.ensure_future(call.run())
-        leaving = asyncio.ensure_future(disconnected(request))
+        leaving = asyncio.ensure_future(wait_for_disconnect(request))
         leaving.add_done_callback(lambda _: running.cancel())
         try:
             result = await running
@@ -153,18 +152,18 @@ class GraphApp(ServingApp):
         finally:
             leaving.cancel()
         left_s = self._deps.plan.deadline_s - (self._clock.now() - began_at)
-        response = response_of(result, request.headers.get("accept", ""), left_s)
+        response = build_response(result, request.headers.get("accept", ""), left_s)
         response.headers[STEPS_HEADER] = result.steps
         return response
 
-    async def _proven(self, *, is_again: bool) -> Response:
+    async def _prove(self, *, is_again: bool) -> Response:
         fault = self.fault() or await self._targets.prove()
         if fault is None and not is_again:
-            fault = await self._missing()
+            fault = await self._describe_missing()
         return text_response(fault, 503) if fault else Response(b"{}", media_type=JSON)
 
-    async def _missing(self) -> str | None:
-        """The targets that are not there, of the steps whose failure ends a call."""
+    async def _describe_missing(self) -> str | None:
+        """The missing targets of steps whose failure ends a call. None if all exist."""
         missing = await self._targets.missing(self._deps.plan)
         steps = self._deps.plan.steps
         named = [
@@ -175,38 +174,39 @@ class GraphApp(ServingApp):
         return "; ".join(named)[:MAX_MISSING_CHARACTERS] or None
 
 
-class PassedOnResponse(StreamingResponse):
-    """A target's stream; it is closed also where the client leaves before its first piece."""
+class TargetStreamResponse(StreamingResponse):
+    """A target's stream, closed also if the client leaves before its first piece."""
 
     def __init__(self, stream: TargetStream, limit_s: float) -> None:
         self._stream = stream
-        super().__init__(passed_on(stream, limit_s), media_type=one_line(stream.content_type))
+        content_type = to_header_value(stream.content_type)
+        super().__init__(relay_stream(stream, limit_s), media_type=content_type)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass it on."""
+        """Send the stream."""
         try:
             await super().__call__(scope, receive, send)
         finally:
             self._stream.close()
 
 
-def response_of(result: GraphResult, accept: str, left_s: float) -> Response:
-    """The answer to a call; a stream may take `left_s` more."""
+def build_response(result: GraphResult, accept: str, left_s: float) -> Response:
+    """The answer to a call. A stream may take `left_s` more."""
     if result.outcome.fault is not None:
         return text_response(result.outcome.fault.text, result.outcome.fault.status)
     if result.stream is not None:
-        return PassedOnResponse(result.stream, max(0.0, left_s))
-    return whole_answer(result, accept)
+        return TargetStreamResponse(result.stream, max(0.0, left_s))
+    return build_whole_response(result, accept)
 
 
-async def disconnected(request: Request) -> None:
+async def wait_for_disconnect(request: Request) -> None:
     """Return once the client is gone."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-async def passed_on(stream: TargetStream, limit_s: float) -> AsyncIterator[bytes]:
-    """The pieces of a stream; an end before its own, or its time, cuts the answer off."""
+async def relay_stream(stream: TargetStream, limit_s: float) -> AsyncIterator[bytes]:
+    """The pieces of a stream. Raises TimeoutError after `limit_s`."""
     ends_at = asyncio.get_running_loop().time() + limit_s
     pieces = stream.pieces()
     while True:
@@ -217,26 +217,26 @@ async def passed_on(stream: TargetStream, limit_s: float) -> AsyncIterator[bytes
         yield piece
 
 
-def whole_answer(result: GraphResult, accept: str) -> Response:
-    """The value of a call: as its last step's body, or in the content type of its kind."""
+def build_whole_response(result: GraphResult, accept: str) -> Response:
+    """The value of a call: the last step's body, or a body in the value's content type."""
     outcome = result.outcome
     if outcome.is_dropped:
         return text_response("the output step failed and is dropped", 424)
     body, kind = outcome.body, outcome.content_type
     wanted = {media_type(it) for it in accept.split(",")}
     if body is None:
-        kind = kind_of(outcome.value, wanted)
+        kind = choose_content_type(outcome.value, wanted)
         try:
             body = write_body(outcome.value, kind)
         except ContentError as error:
             return text_response(str(error), 406)
     elif not wanted & (ANY_ACCEPT | {media_type(kind)}):
         return text_response(f"the answer is {kind[:80]}; accept is {accept[:80]}", 406)
-    return Response(body, media_type=None, headers={"content-type": one_line(kind)})
+    return Response(body, media_type=None, headers={"content-type": to_header_value(kind)})
 
 
-def kind_of(value: Any, wanted: set[str]) -> str:
-    """The content type of a value that no target sent."""
+def choose_content_type(value: Any, wanted: set[str]) -> str:
+    """The content type for a value that no target sent."""
     type = type_of_value(value)
     if type is ValueType.BYTES:
         return "application/octet-stream"

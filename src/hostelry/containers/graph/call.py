@@ -1,14 +1,17 @@
-"""One call of a graph: its steps carried out in parallel until the output is there."""
+"""One call of a graph: its steps run in parallel until the output is there."""
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Any
+
+import msgspec
 
 from hostelry.base.clock import Clock
-from hostelry.containers.graph.answer_cache import AnswerCache, content_key
 from hostelry.containers.graph.functions import DEFAULT_LIMIT_S, FunctionError, Functions
-from hostelry.containers.graph.step_record import HIT, StepRecord
-from hostelry.containers.graph.step_times import StepEnd, StepTimes
+from hostelry.containers.graph.step_times import HIT, StepEnd, StepRecord, StepTimes
 from hostelry.containers.graph.targets import (
     CallTargetError,
     CallTargets,
@@ -33,13 +36,80 @@ from hostelry.graph.steps import (
     OnError,
 )
 
+ENTRY_BYTES = 512  # about the size of an entry without its answer
 MAX_ANSWERS_BYTES = 64 * 1024 * 1024  # of all targets in one call
 TIMED_OUT, FUNCTION_FAILED, UNPROCESSABLE, FAILED_DEPENDENCY = 504, 500, 422, 424
 
 
+@dataclass(frozen=True, slots=True)
+class _CacheEntry:
+    outcome: StepOutcome
+    size_bytes: int
+    ends_at: float
+
+
+class AnswerCache:
+    """The answers of one step, bounded in bytes and in time. The least recently used goes first."""
+
+    def __init__(self, ttl_s: float, max_bytes: int, clock: Clock) -> None:
+        self._ttl_s = ttl_s
+        self._max_bytes = max_bytes
+        self._clock = clock
+        self._kept: OrderedDict[bytes, _CacheEntry] = OrderedDict()
+        self.size_bytes = 0
+        self.hits = 0
+        self.misses = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, key: bytes) -> StepOutcome | None:
+        """The answer with that key. None if it is missing or has expired."""
+        entry = self._kept.get(key)
+        if entry is not None and entry.ends_at <= self._clock.now():
+            self._remove(key)
+            entry = None
+        if entry is None:
+            self.misses += 1
+            return None
+        self.hits += 1
+        self._kept.move_to_end(key)
+        return entry.outcome
+
+    def put(self, key: bytes, outcome: StepOutcome) -> None:
+        """Keep an answer, unless it is dropped, failed or larger than the cache."""
+        self._remove(key)
+        size_bytes = ENTRY_BYTES + estimate_size(outcome)
+        if outcome.is_dropped or outcome.fault is not None or size_bytes > self._max_bytes:
+            return
+        while self._kept and self.size_bytes + size_bytes > self._max_bytes:
+            self._remove(next(iter(self._kept)))
+        self._kept[key] = _CacheEntry(outcome, size_bytes, self._clock.now() + self._ttl_s)
+        self.size_bytes += size_bytes
+
+    def _remove(self, key: bytes) -> None:
+        entry = self._kept.pop(key, None)
+        if entry is not None:
+            self.size_bytes -= entry.size_bytes
+
+
+def hash_input(given: StepOutcome) -> bytes:
+    """The cache key of an input: a hash of its content, whatever the order of keys."""
+    if isinstance(given.value, bytes):
+        return sha256(b"bytes:" + given.value).digest()
+    return sha256(msgspec.json.encode(given.value, order="deterministic")).digest()
+
+
+def estimate_size(outcome: StepOutcome) -> int:
+    """About the memory of an answer: the bytes of its body and of its value as text."""
+    value: Any = outcome.value
+    text = len(value) if isinstance(value, bytes) else len(msgspec.json.encode(value))
+    return text + len(outcome.body or b"")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphDeps:
-    """What every call of a graph uses; `clock` is for durations."""
+    """The parts that all calls of a graph share. `clock` is for durations."""
 
     plan: GraphPlan
     targets: CallTargets
@@ -51,9 +121,9 @@ class GraphDeps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphResult:
-    """What a call came to; `stream` has the answer where the last step streams.
+    """The result of a call. `stream` has the answer if the last step streams.
 
-    `steps` is what its steps did, for the gateway.
+    `steps` is the header with the report on the call's steps, for the gateway.
     """
 
     outcome: StepOutcome
@@ -63,7 +133,7 @@ class GraphResult:
 
 @dataclass(slots=True, kw_only=True)
 class GraphCall:
-    """One call; `run` it once."""
+    """One call. `run` it once."""
 
     deps: GraphDeps
     request: StepOutcome
@@ -74,9 +144,9 @@ class GraphCall:
     state: GraphState = field(init=False)
     record: StepRecord = field(init=False)
     tasks: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
-    change: "asyncio.Future[None] | None" = None  # the end of a task, which `run` waits for
+    change: "asyncio.Future[None] | None" = None  # set at the end of a task; `run` awaits it
     defect: BaseException | None = None
-    bodies: dict[tuple[str, str], bytes] = field(default_factory=dict)  # that steps share
+    bodies: dict[tuple[str, str], bytes] = field(default_factory=dict)  # by input and type
 
     def __post_init__(self) -> None:
         """Begin with the request."""
@@ -84,15 +154,15 @@ class GraphCall:
         self.record = StepRecord(self.deps.plan, self.deps.clock.now())
 
     async def run(self) -> GraphResult:
-        """The result, also where the deadline passes; steps still under way then are ended."""
+        """Run the steps until the output or the deadline. Cancels remaining steps."""
         deadline_s = self.deps.plan.deadline_s
         outcome: StepOutcome | None = None
         try:
             async with asyncio.timeout(deadline_s):
-                outcome = await self._finished()
+                outcome = await self._run_steps()
         except TimeoutError:
             waiting = ", ".join(sorted(key for key, it in self.tasks.items() if not it.done()))
-            outcome = self._late(f"the call's deadline of {deadline_s:g} s has passed", waiting)
+            outcome = self._time_out(f"the call's deadline of {deadline_s:g} s has passed", waiting)
         finally:
             await self._end_tasks()
             if self.stream is not None and (outcome is None or not outcome.is_streamed):
@@ -101,43 +171,43 @@ class GraphCall:
         steps = self.record.header(self.deps.clock.now())
         return GraphResult(outcome=outcome, stream=self.stream, steps=steps)
 
-    async def _finished(self) -> StepOutcome:
+    async def _run_steps(self) -> StepOutcome:
         while self.defect is None:
-            found = next_steps(self.deps.plan, self.state)
-            if found.result is not None:
-                return found.result
-            if not self._carry_on(found.ready):
+            following = next_steps(self.deps.plan, self.state)
+            if following.result is not None:
+                return following.result
+            if not self._begin_steps(following.ready):
                 self.change = asyncio.get_running_loop().create_future()
                 await self.change
-        raise self.defect  # of ours: it ends the call
+        raise self.defect  # a defect of this program ends the call
 
-    def _carry_on(self, ready: tuple[ReadyStep, ...]) -> bool:
-        """Carry out local steps and begin the others; whether the state has changed."""
+    def _begin_steps(self, ready: tuple[ReadyStep, ...]) -> bool:
+        """Run local steps and begin tasks of the others. True if the state has changed."""
         changed = False
-        for each in ready:
-            if each.act in (Act.LOCAL, Act.LOOK_UP, Act.STORE):
-                self._at_once(each)
+        for step in ready:
+            if step.act in (Act.LOCAL, Act.LOOK_UP, Act.STORE):
+                self._run_local(step)
                 changed = True
-            elif each.key not in self.tasks:
-                task = asyncio.create_task(self._carry_out(each), name=each.key)
-                task.add_done_callback(self._ended)
-                self.tasks[each.key] = task
+            elif step.key not in self.tasks:
+                task = asyncio.create_task(self._run_remote(step), name=step.key)
+                task.add_done_callback(self._on_task_end)
+                self.tasks[step.key] = task
         return changed
 
-    def _ended(self, task: "asyncio.Task[None]") -> None:
+    def _on_task_end(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled():
             self.defect = self.defect or task.exception()
         if self.change is not None and not self.change.done():
             self.change.set_result(None)
 
-    def _at_once(self, ready: ReadyStep) -> None:
+    def _run_local(self, ready: ReadyStep) -> None:
         if ready.act is Act.LOCAL:
             began_at = self.deps.clock.now()
             settle(self.deps.plan, self.state, ready)
             outcome = self.state.outcomes.get(ready.name)
             if outcome is not None:
                 self.record.began(ready, began_at)
-                self._note(ready, began_at, outcome)
+                self._note_end(ready, began_at, outcome)
             return
         cache = self.deps.caches[ready.name]
         if ready.act is Act.STORE:
@@ -148,58 +218,58 @@ class GraphCall:
             self.state.outcomes[ready.name] = outcome
             return
         try:
-            key = content_key(input_of(self.deps.plan, self.state, ready))
+            key = hash_input(input_of(self.deps.plan, self.state, ready))
         except (GraphExpressionError, TypeError) as error:
             fault = StepFault(step=ready.name, reason=str(error), status=UNPROCESSABLE)
             self.state.outcomes[ready.name] = StepOutcome(fault=fault)
             return
-        found = cache.get(key)
-        if found is None:
+        cached = cache.get(key)
+        if cached is None:
             self.state.choices[ready.name] = key
         else:
-            self.state.outcomes[ready.name] = found
+            self.state.outcomes[ready.name] = cached
             now = self.deps.clock.now()
             self.record.began(ready, now)
-            self._note(ready, now, found)
+            self._note_end(ready, now, cached)
             self.record.ended(ready, now, HIT)
 
-    async def _carry_out(self, ready: ReadyStep) -> None:
+    async def _run_remote(self, ready: ReadyStep) -> None:
         """Run a call or a function, and note its outcome by the step's rule."""
         step = self.deps.plan.steps[ready.name]
         began_at = self.deps.clock.now()
         self.record.began(ready, began_at)
         try:
             async with asyncio.timeout(step.timeout_s):
-                outcome = await self._outcome(step, ready)
+                outcome = await self._compute(step, ready)
         except TimeoutError:
-            outcome = self._failed(step, f"it took more than {step.timeout_s:g} s", TIMED_OUT)
+            outcome = self._fail(step, f"it took more than {step.timeout_s:g} s", TIMED_OUT)
         except (GraphExpressionError, ContentError) as error:
-            outcome = self._failed(step, str(error), UNPROCESSABLE)
+            outcome = self._fail(step, str(error), UNPROCESSABLE)
         except CallTargetError as error:
             if error.request_id:
                 self.record.answered(ready.key, 0, error.request_id)
-            outcome = self._failed(step, str(error), error.status)
+            outcome = self._fail(step, str(error), error.status)
         except FunctionError as error:
-            outcome = self._failed(step, str(error), FUNCTION_FAILED)
+            outcome = self._fail(step, str(error), FUNCTION_FAILED)
         self.state.outcomes[ready.key] = outcome
-        self._note(ready, began_at, outcome)
+        self._note_end(ready, began_at, outcome)
 
-    async def _outcome(self, step: GraphStep, ready: ReadyStep) -> StepOutcome:
+    async def _compute(self, step: GraphStep, ready: ReadyStep) -> StepOutcome:
         given = input_of(self.deps.plan, self.state, ready)
         action = step.action
         if isinstance(action, CallAction | EachAction):
-            return await self._called(action, ready, given)
+            return await self._call_target(action, ready, given)
         assert isinstance(action, FunctionAction | GatherAction)
         assert action.function is not None
         limit_s = step.timeout_s or DEFAULT_LIMIT_S
         value = await self.deps.functions.call(action.function, given.value, limit_s)
         return StepOutcome(value=value)
 
-    async def _called(
+    async def _call_target(
         self, action: CallAction | EachAction, ready: ReadyStep, given: StepOutcome
     ) -> StepOutcome:
         target = action.target
-        body = self._body(ready, given, media_type(target.content_type))
+        body = self._get_body(ready, given, media_type(target.content_type))
         self.record.sent(ready.key, len(body))
         context = replace(self.context, step=ready.key)
         if self.is_stream and ready.is_last:
@@ -222,8 +292,8 @@ class GraphCall:
             raise CallTargetError(f"{target.title} answered nonsense: {error}") from None
         return StepOutcome(value=value, body=answer.body, content_type=kind)
 
-    def _body(self, ready: ReadyStep, given: StepOutcome, wanted: str) -> bytes:
-        """The body that is sent: as it came, or written, once for all steps with that input."""
+    def _get_body(self, ready: ReadyStep, given: StepOutcome, wanted: str) -> bytes:
+        """The body to send: the input's own body, or one encoded once for all steps with it."""
         if given.body is not None and media_type(given.content_type) == wanted:
             return given.body
         if ready.item is not None:
@@ -234,15 +304,15 @@ class GraphCall:
         return self.bodies[key]
 
     @staticmethod
-    def _failed(step: GraphStep, reason: str, status: int) -> StepOutcome:
+    def _fail(step: GraphStep, reason: str, status: int) -> StepOutcome:
         return ruled(step, StepFault(step=step.name, reason=reason, status=status))
 
     @staticmethod
-    def _late(reason: str, waiting: str) -> StepOutcome:
+    def _time_out(reason: str, waiting: str) -> StepOutcome:
         fault = StepFault(step=waiting or "none", reason=reason, status=TIMED_OUT)
         return StepOutcome(fault=fault)
 
-    def _note(self, ready: ReadyStep, began_at: float, outcome: StepOutcome) -> None:
+    def _note_end(self, ready: ReadyStep, began_at: float, outcome: StepOutcome) -> None:
         step, now = self.deps.plan.steps[ready.name], self.deps.clock.now()
         end = StepEnd.OK
         if outcome.fault is not None:

@@ -1,7 +1,7 @@
 """The process of an archive's functions: `python -m hostelry.containers.graph.function_program`.
 
-Its main thread calls the functions, one after the other; another one reads messages, so that the
-process says at which line a function hangs.
+The main thread calls the functions, one after the other. Another thread reads messages, so that the
+process can report the line at which a function hangs.
 """
 
 import importlib
@@ -15,8 +15,12 @@ from typing import Any
 
 import msgspec
 
-from hostelry.containers.code.author_module import AuthorModule
-from hostelry.containers.code.code_channel import CodeChannel, ServerGoneError, run_as_child
+from hostelry.containers.code.code_channel import (
+    AuthorModule,
+    CodeChannel,
+    ServerGoneError,
+    run_as_child,
+)
 from hostelry.containers.code.confinement import Confinement, ConfinementError, confine
 from hostelry.containers.code.messages import (
     At,
@@ -29,21 +33,21 @@ from hostelry.containers.code.messages import (
     Where,
 )
 
-FUNCTION = "function"  # of a call's properties
+FUNCTION = "function"  # the property of a call with the function's name
 Functions = dict[str, Callable[[Any], Any]]
 
 
 class FunctionLoadError(Exception):
-    """A function cannot be used; the message has the reason for its author."""
+    """A function cannot be used. The message is for its author."""
 
 
 def load_functions(folder: str, names: tuple[str, ...]) -> Functions:
-    """The functions `MODULE:NAME` of the modules below `folder`. Raises FunctionLoadError."""
+    """Load the functions `MODULE:NAME` of modules below `folder`. Raises FunctionLoadError."""
     sys.path.insert(0, folder)
-    found: Functions = {}
+    functions: Functions = {}
     for name in names:
         module, _, attribute = name.partition(":")
-        if not is_file_of(folder, module):
+        if not is_in_folder(folder, module):
             raise FunctionLoadError(f"{name}: there is no {module.replace('.', '/')}.py in code/")
         try:
             function = getattr(importlib.import_module(module), attribute, None)
@@ -52,33 +56,33 @@ def load_functions(folder: str, names: tuple[str, ...]) -> Functions:
             raise FunctionLoadError(f"{name}: {text}") from error
         if not callable(function):
             raise FunctionLoadError(f"{name}: {module} has no function {attribute}")
-        found[name] = function
-    return found
+        functions[name] = function
+    return functions
 
 
-def is_file_of(folder: str, module: str) -> bool:
-    """Whether the module is a file or a package of the folder, not one of Python's own."""
+def is_in_folder(folder: str, module: str) -> bool:
+    """True if the module is a file or a package of the folder, not of Python."""
     path = Path(folder, *module.split("."))
     return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
 
 
-def called(author: AuthorModule, functions: Functions, call: Handle) -> Replied | Raised:
-    """The reply to one call."""
+def call_function(author: AuthorModule, functions: Functions, call: Handle) -> Replied | Raised:
+    """Run one call."""
     (_, text), *_ = call.contents
     try:
         value = functions[call.properties[FUNCTION]](msgspec.json.decode(text))
-        return Replied(call.id, msgspec.json.encode(plain(value)))
+        return Replied(call.id, msgspec.json.encode(to_plain(value)))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's, reported to the client
         return Raised(call.id, author.described(error))
 
 
-def plain(value: Any) -> Any:
-    """The value with arrays and scalars of NumPy as lists and numbers."""
+def to_plain(value: Any) -> Any:
+    """The value with lists and numbers in place of NumPy's arrays and scalars."""
     if hasattr(value, "tolist") and hasattr(value, "dtype"):
         return value.tolist()
     if isinstance(value, dict):
-        return {key: plain(it) for key, it in value.items()}
-    return [plain(it) for it in value] if isinstance(value, list | tuple) else value
+        return {key: to_plain(it) for key, it in value.items()}
+    return [to_plain(it) for it in value] if isinstance(value, list | tuple) else value
 
 
 def read_messages(
@@ -97,7 +101,7 @@ def read_messages(
 
 
 def run_functions(channel: CodeChannel) -> int:
-    """Load and serve; the exit status."""
+    """Load the functions and serve. Returns the exit status."""
     start = channel.receive()
     if not isinstance(start, LoadCode):
         raise TypeError(f"the first message is {type(start).__name__}, not LoadCode")
@@ -115,7 +119,7 @@ def run_functions(channel: CodeChannel) -> int:
     reading.start()
     channel.send(Loaded(tuple(functions)))
     while True:
-        channel.send(called(author, functions, calls.get()))
+        channel.send(call_function(author, functions, calls.get()))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Functions of the archive: in processes of their own, confined by the kernel.
+"""Functions of the archive, in separate processes that the kernel confines.
 
-They read code/ of the model and Python, write nothing, and reach no network, no other process and
-none of the server's keys. A process that hangs or dies is replaced with the next call.
+The processes read code/ of the model and Python, write nothing, and reach no network, no other
+process and none of the server's keys. The next call replaces a process that hangs or died.
 """
 
 import asyncio
@@ -13,11 +13,12 @@ from typing import Any, Protocol
 import msgspec
 
 from hostelry.base.errors import HostelryError, TerminalError
-from hostelry.containers.code.code_places import code_environment, readable_places
 from hostelry.containers.code.code_process import (
     CodeError,
     CodeLaunch,
     CodeProcess,
+    code_environment,
+    readable_places,
     start_code,
 )
 from hostelry.containers.code.confinement import ConfinementError, check_possible
@@ -34,19 +35,19 @@ log = logging.getLogger(__name__)
 
 
 class FunctionError(HostelryError):
-    """A function failed, hung or cannot be loaded; the message has its line."""
+    """A function failed, hung or cannot be loaded. The message has its line."""
 
 
 class Functions(Protocol):
     """Calls functions of the archive."""
 
     async def call(self, function: str, value: Any, limit_s: float) -> Any:
-        """What the function gives for a JSON value; raises FunctionError."""
+        """The function's result for a JSON value. Raises FunctionError."""
         ...
 
 
 class FunctionProcesses:
-    """`num_processes` processes with the functions `names` of `code_dir`; `start` it first."""
+    """`num_processes` processes with the functions `names` of `code_dir`. Call `start` first."""
 
     def __init__(
         self,
@@ -56,23 +57,23 @@ class FunctionProcesses:
         num_processes: int,
     ) -> None:
         self._names = names
-        self._launch = function_launch(code_dir, names, environment) if names else None
+        self._launch = build_launch(code_dir, names, environment) if names else None
         self._processes: list[CodeProcess | None] = [None] * min(num_processes, MAX_PROCESSES)
         self._calls = [0] * len(self._processes)
         self._starting = [asyncio.Lock() for _ in self._processes]
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The living processes."""
+        """The ids of the living processes."""
         return tuple(it.pid for it in self._processes if it is not None and it.is_alive)
 
     async def start(self) -> None:
-        """Load the functions in the first process; raises FunctionError."""
+        """Load the functions in the first process. Raises FunctionError."""
         if self._names:
-            await self._running(0)
+            await self._get_process(0)
 
     async def call(self, function: str, value: Any, limit_s: float) -> Any:
-        """What the function gives for a JSON value; raises FunctionError."""
+        """The function's result for a JSON value. Raises FunctionError."""
         try:
             text = msgspec.json.encode(value)
         except (TypeError, RecursionError) as error:
@@ -80,7 +81,7 @@ class FunctionProcesses:
         number = self._calls.index(min(self._calls))  # the process with the fewest calls
         self._calls[number] += 1
         try:
-            process = await self._running(number)
+            process = await self._get_process(number)
             properties = {FUNCTION: function}
             reply = await process.call(
                 lambda call: Handle(call, properties, (("input", text),)), function, limit_s
@@ -93,10 +94,10 @@ class FunctionProcesses:
 
     async def close(self) -> None:
         """End the processes."""
-        found = [it for it in self._processes if it is not None]
-        await asyncio.gather(*(it.close() for it in found), return_exceptions=True)
+        processes = [it for it in self._processes if it is not None]
+        await asyncio.gather(*(it.close() for it in processes), return_exceptions=True)
 
-    async def _running(self, number: int) -> CodeProcess:
+    async def _get_process(self, number: int) -> CodeProcess:
         assert self._launch is not None, "the plan has functions"
         async with self._starting[number]:
             process = self._processes[number]
@@ -111,10 +112,10 @@ class FunctionProcesses:
             return process
 
 
-def function_launch(
+def build_launch(
     code_dir: Path, names: tuple[str, ...], environment: Mapping[str, str]
 ) -> CodeLaunch:
-    """The launch of a process of functions; raises TerminalError where they may not run here."""
+    """The launch of a process of functions. Raises TerminalError if they may not run here."""
     policy = environment.get(POLICY) or "confined"
     if policy not in ("confined", "trusted"):
         raise TerminalError(

@@ -1,4 +1,4 @@
-"""Times of steps: of the last minute for `hostelry explain --graph`, and all for Prometheus."""
+"""The steps of a graph's calls: a record of each call, and counts and times of all calls."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -8,14 +8,82 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.exposition import generate_latest
 
 from hostelry.base.clock import Clock
+from hostelry.graph.state import ReadyStep
+from hostelry.graph.step_report import StepReport, owners, step_header, with_owners
+from hostelry.graph.steps import GraphPlan
 
+UNDER_WAY = "under way"
+HIT = "hit"
 WINDOW_S = 60.0
-MAX_KEPT = 4096  # of one step; of more the newest
+MAX_KEPT = 4096  # times of one step, the newest
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 
+@dataclass(slots=True)
+class _StepNote:
+    """A step, or one item of it. `ended_at` is None while it is under way."""
+
+    name: str
+    is_item: bool
+    began_at: float
+    ended_at: float | None = None
+    end: str = UNDER_WAY
+    bytes_in: int = 0
+    bytes_out: int = 0
+    request_id: str = ""
+
+
+class StepRecord:
+    """The steps of one call. `began_at` is the call's beginning, by the clock of all instants."""
+
+    def __init__(self, plan: GraphPlan, began_at: float) -> None:
+        self._plan = plan
+        self._began_at = began_at
+        self._notes: dict[str, _StepNote] = {}
+
+    def began(self, ready: ReadyStep, at: float) -> None:
+        """Note the beginning of a step."""
+        self._notes[ready.key] = _StepNote(ready.name, ready.item is not None, at)
+
+    def sent(self, key: str, num_bytes: int) -> None:
+        """Note the size of the body of a step's request."""
+        self._notes[key].bytes_in = num_bytes
+
+    def answered(self, key: str, num_bytes: int, request_id: str) -> None:
+        """Note the gateway's answer to a step's request."""
+        note = self._notes[key]
+        note.bytes_out, note.request_id = num_bytes, request_id
+
+    def ended(self, ready: ReadyStep, at: float, end: str) -> None:
+        """Note the end of a step."""
+        note = self._notes[ready.key]
+        note.ended_at, note.end = at, end
+
+    def header(self, now: float) -> str:
+        """The header's value at `now`: at the end of the call or the beginning of its stream."""
+        above = owners(self._plan)
+        rows = []
+        for key, note in self._notes.items():
+            step = self._plan.steps[note.name]
+            until = now if note.ended_at is None else note.ended_at
+            rows.append(
+                StepReport(
+                    name=key,
+                    kind="call" if note.is_item else step.kind,
+                    under=note.name if note.is_item else above.get(key, ""),
+                    at_ms=round((note.began_at - self._began_at) * 1000, 3),
+                    ms=round((until - note.began_at) * 1000, 3),
+                    end=note.end,
+                    bytes_in=note.bytes_in,
+                    bytes_out=note.bytes_out,
+                    request_id=note.request_id,
+                )
+            )
+        return step_header(with_owners(rows, self._plan))
+
+
 class StepEnd(Enum):
-    """How a step ended: with a value, by its rule without one, or with the whole call."""
+    """The end of a step: with a value, without a value by its rule, or a failure of the call."""
 
     OK = "ok"
     DROPPED = "dropped"
@@ -31,12 +99,12 @@ class _Timed:
 
 
 class StepTimes:
-    """Notes each end of a step; also the server's own requests."""
+    """Counts and times of steps and of whole calls."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._recent: dict[str, deque[_Timed]] = {}
-        self._of_step: dict[tuple[str, StepEnd], tuple[Histogram, Counter]] = {}  # found once
+        self._of_step: dict[tuple[str, StepEnd], tuple[Histogram, Counter]] = {}  # cached
         self._registry = CollectorRegistry(auto_describe=False)
         self._requests = Counter(
             "hostelry_model_requests", "Answered requests.", ["status"], registry=self._registry
@@ -75,7 +143,7 @@ class StepTimes:
         self._note(step, step_s, end)
 
     def last_minute(self) -> dict[str, dict[str, float]]:
-        """Of each step, and under the empty name of whole calls: counts of ends, times in ms."""
+        """Counts of ends and times in ms per step. The empty name is the whole calls."""
         since = self._clock.now() - WINDOW_S
         found: dict[str, dict[str, float]] = {}
         for step, kept in self._recent.items():

@@ -1,19 +1,21 @@
 """Calls of a graph's targets: InvokeEndpoint at the gateway, with the account's temporary keys."""
 
 import asyncio
+import hmac
+import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import lru_cache
+from hashlib import sha256
 from typing import Any, Protocol
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError
 from hostelry.base.json import decode
-from hostelry.containers.graph.signing import CallKeys, CallSigner
 from hostelry.containers.http.server_connection import (
     ServerAnswer,
     ServerLostError,
@@ -22,26 +24,113 @@ from hostelry.containers.http.server_connection import (
 from hostelry.graph import target_proof
 from hostelry.graph.steps import CallAction, CallTarget, EachAction, GraphPlan
 
+ALGORITHM = "AWS4-HMAC-SHA256"
+SERVICE = "sagemaker"  # the signing name of SageMaker Runtime
 PATH_HEADER = "X-Hostelry-Graph-Path"
 PARENT_HEADER = "X-Hostelry-Parent-Request"  # the call that makes a call, and its step
 ID_HEADER = "x-amzn-requestid"
 MAX_DEPTH = 4
-MAX_ANSWER_BYTES = 25 * 1024 * 1024  # the gateway's own for whole answers
+MAX_ANSWER_BYTES = 25 * 1024 * 1024  # the gateway's limit for whole answers
 MAX_ERROR_BYTES = 64 * 1024
 MAX_REASON_CHARACTERS = 1000
 BUSY = frozenset({429, 503})
 FAILED_DEPENDENCY, UNAVAILABLE, LOOP = 424, 503, 508
-# Of the caller's request to the graph, for every call that it makes.
+# Headers of the caller's request that every call of the graph passes on.
 PASSED_ON = (
     "x-amzn-sagemaker-custom-attributes", "x-hostelry-tenant", "traceparent", "tracestate",
 )  # fmt: skip
-PROOF_ENDPOINT = "hostelry-graph-proof"  # there is none: the refusal proves the keys
+PROOF_ENDPOINT = "hostelry-graph-proof"  # it does not exist: its 400 proves the keys
+
+
+class CallKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Temporary keys of the model's account for invocations, and the gateway that accepts them.
+
+    The agent sends them. `expires_at` is in seconds since the epoch.
+    """
+
+    gateway_url: str
+    region: str
+    access_key_id: str
+    secret_access_key: str
+    session_token: str
+    expires_at: float
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port of the gateway. Raises ValueError if the URL lacks them."""
+        parts = urlsplit(self.gateway_url)
+        if parts.scheme != "http" or parts.hostname is None or parts.port is None:
+            raise ValueError("gateway_url must be http://HOST:PORT")
+        return parts.hostname, parts.port
+
+
+@lru_cache(maxsize=256)
+def encode_path_again(path: str) -> str:
+    """The path as it is signed: encoded a second time."""
+    return quote(path, safe="/~")
+
+
+class CallSigner:
+    """Writes heads of requests, signed with `keys` by Signature Version 4."""
+
+    def __init__(self, keys: CallKeys) -> None:
+        self.keys = keys
+        self._host = urlsplit(keys.gateway_url).netloc
+        self._date = ""
+        self._key = b""
+        self._second = -1
+        self._stamp = ""
+
+    def head(self, path: str, headers: Mapping[str, str], body: bytes, now: float) -> bytes:
+        """The head of ``POST path`` at `now`, in seconds since the epoch.
+
+        `path` is encoded once. Every header is signed.
+        """
+        stamp = self._get_stamp(int(now))
+        digest = sha256(body).hexdigest()
+        signed = {name.lower(): " ".join(value.split()) for name, value in headers.items()}
+        signed |= {
+            "host": self._host,
+            "x-amz-content-sha256": digest,
+            "x-amz-date": stamp,
+            "x-amz-security-token": self.keys.session_token,
+        }
+        names = sorted(signed)
+        lines = "".join([f"{name}:{signed[name]}\n" for name in names])
+        listed = ";".join(names)
+        canonical = f"POST\n{encode_path_again(path)}\n\n{lines}\n{listed}\n{digest}"
+        scope = f"{stamp[:8]}/{self.keys.region}/{SERVICE}/aws4_request"
+        text = f"{ALGORITHM}\n{stamp}\n{scope}\n{sha256(canonical.encode()).hexdigest()}"
+        signature = hmac.digest(self._get_key(stamp[:8]), text.encode(), "sha256").hex()
+        proof = (
+            f"{ALGORITHM} Credential={self.keys.access_key_id}/{scope}, "
+            f"SignedHeaders={listed}, Signature={signature}"
+        )
+        written = "".join([f"{name}: {signed[name]}\r\n" for name in names])
+        return (
+            f"POST {path} HTTP/1.1\r\n{written}Content-Length: {len(body)}\r\n"
+            f"Authorization: {proof}\r\n\r\n"
+        ).encode("latin-1", "replace")
+
+    def _get_stamp(self, second: int) -> str:
+        if second != self._second:
+            self._stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(second))
+            self._second = second
+        return self._stamp
+
+    def _get_key(self, date: str) -> bytes:
+        if date != self._date:
+            key = b"AWS4" + self.keys.secret_access_key.encode()
+            for part in (date, self.keys.region, SERVICE, "aws4_request"):
+                key = hmac.digest(key, part.encode(), "sha256")
+            self._date, self._key = date, key
+        return self._key
 
 
 class CallTargetError(HostelryError):
-    """A target did not answer with a value; `status` is what the graph's call ends with.
+    """A target did not answer with a value. The graph's call ends with `status`.
 
-    `request_id` is the gateway's, where it answered.
+    `request_id` is the gateway's id if it answered.
     """
 
     def __init__(self, reason: str, status: int = FAILED_DEPENDENCY, request_id: str = "") -> None:
@@ -52,9 +141,9 @@ class CallTargetError(HostelryError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphContext:
-    """What a graph's calls take from its own: the targets called above it, and headers.
+    """The part of a graph's request that its calls pass on: the targets above it, and headers.
 
-    `parent` is the gateway's id of its own, `step` the step that calls.
+    `parent` is the gateway's id of the graph's request, `step` the step that calls.
     """
 
     path: tuple[str, ...] = ()
@@ -65,7 +154,7 @@ class GraphContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetAnswer:
-    """A target's whole answer; `request_id` is the gateway's."""
+    """A target's whole answer, with the gateway's request id."""
 
     body: bytes
     content_type: str
@@ -73,17 +162,17 @@ class TargetAnswer:
 
 
 class TargetStream(Protocol):
-    """A target's answer as it comes; `request_id` is the gateway's."""
+    """A target's streamed answer, with the gateway's request id."""
 
     content_type: str
     request_id: str
 
     def pieces(self) -> AsyncGenerator[bytes, None]:
-        """The bytes; raises CallTargetError where the target or the connection fails."""
+        """The bytes. Raises CallTargetError if the target or the connection fails."""
         ...
 
     def close(self) -> None:
-        """End it, also before its end."""
+        """Close the stream, also before its end."""
         ...
 
 
@@ -91,16 +180,16 @@ class CallTargets(Protocol):
     """Invokes models."""
 
     async def call(self, target: CallTarget, body: bytes, context: GraphContext) -> TargetAnswer:
-        """The whole answer; raises CallTargetError."""
+        """The whole answer. Raises CallTargetError."""
         ...
 
     async def stream(self, target: CallTarget, body: bytes, context: GraphContext) -> TargetStream:
-        """The answer once it begins; raises CallTargetError."""
+        """The answer once it begins. Raises CallTargetError."""
         ...
 
 
 class GatewayTargets:
-    """CallTargets behind the gateway; `use` keys before the first call."""
+    """Calls targets through the gateway. Call `use` with keys before the first call."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -113,7 +202,7 @@ class GatewayTargets:
         return None if self._signer is None else self._signer.keys
 
     def use(self, keys: CallKeys) -> None:
-        """Sign with `keys` from now on; raises ValueError for an address that is none."""
+        """Sign with `keys` from now on. Raises ValueError if the gateway's address is invalid."""
         if self._pool is None or self.keys is None or self.keys.address != keys.address:
             self.close()
             host, port = keys.address
@@ -129,23 +218,19 @@ class GatewayTargets:
             self._pool.close()
 
     async def prove(self) -> str | None:
-        """Why no call can succeed; None where the gateway takes the keys."""
+        """The reason why no call can succeed. None if the gateway accepts the keys."""
         try:
             target = CallTarget(endpoint=PROOF_ENDPOINT, content_type="text/plain", accept="*/*")
-            answer = await self._sent(target, b"", GraphContext())
-            try:
-                body = await answer.body(MAX_ERROR_BYTES)
-            finally:
-                answer.close()
+            answer, body = await self._probe(target, GraphContext())
         except (CallTargetError, ServerLostError) as error:
             return str(error)
-        # An endpoint that is not there is a 400; keys that are refused are a 403.
-        return None if answer.status in (200, 400) else refusal_text(answer.status, body)
+        # A missing endpoint is a 400. Rejected keys are a 403.
+        return None if answer.status in (200, 400) else describe_error(answer.status, body)
 
     async def missing(self, plan: GraphPlan) -> dict[str, str]:
-        """Why steps' targets cannot be called, by step; no model is invoked.
+        """The reasons why targets cannot be called, by step. No model is invoked.
 
-        A container of a direct endpoint is not asked for: its graph may be in the same model, whose
+        Containers of a direct endpoint are not checked: the graph may be in the same model, whose
         endpoint has no route until the graph is ready.
         """
         steps = {
@@ -153,28 +238,31 @@ class GatewayTargets:
             for step in plan.steps.values()
             if isinstance(step.action, CallAction | EachAction) and not step.action.target.container
         }
-        faults = await asyncio.gather(*[self._fault_of(it) for it in steps.values()])
-        found = dict(zip(steps, faults, strict=True))
-        return {step: fault for step, fault in found.items() if fault is not None}
+        faults = await asyncio.gather(*[self._find_fault(it) for it in steps.values()])
+        return {step: fault for step, fault in zip(steps, faults, strict=True) if fault is not None}
 
-    async def _fault_of(self, target: CallTarget) -> str | None:
+    async def _probe(self, target: CallTarget, context: GraphContext) -> tuple[ServerAnswer, bytes]:
+        """Send an empty request. Returns the answer and its body."""
+        answer = await self._send(target, b"", context)
+        try:
+            return answer, await answer.body(MAX_ERROR_BYTES)
+        finally:
+            answer.close()
+
+    async def _find_fault(self, target: CallTarget) -> str | None:
         context = GraphContext(headers={target_proof.HEADER: target_proof.EXISTS})
         try:
-            answer = await self._sent(target, b"", context)
-            try:
-                body = await answer.body(MAX_ERROR_BYTES)
-            finally:
-                answer.close()
+            answer, body = await self._probe(target, context)
         except (CallTargetError, ServerLostError) as error:
             return f"{target.title}: {error}"
         if answer.status == 200:
             return None
-        return f"{target.title} {refusal_text(answer.status, body)}"
+        return f"{target.title} {describe_error(answer.status, body)}"
 
     async def call(self, target: CallTarget, body: bytes, context: GraphContext) -> TargetAnswer:
-        """The whole answer; raises CallTargetError."""
+        """The whole answer. Raises CallTargetError."""
         try:
-            answer = await self._sent(target, body, context)
+            answer = await self._send(target, body, context)
             try:
                 await self._check(target, answer)
                 found = await answer.body(MAX_ANSWER_BYTES)
@@ -189,9 +277,9 @@ class GatewayTargets:
         )
 
     async def stream(self, target: CallTarget, body: bytes, context: GraphContext) -> TargetStream:
-        """The answer once it begins; raises CallTargetError."""
+        """The answer once it begins. Raises CallTargetError."""
         try:
-            answer = await self._sent(target, body, context, "invocations-response-stream")
+            answer = await self._send(target, body, context, "invocations-response-stream")
         except ServerLostError as error:
             raise CallTargetError(f"{target.title}: {error}") from None
         try:
@@ -201,7 +289,7 @@ class GatewayTargets:
             raise
         return GatewayStream(target, answer)
 
-    async def _sent(
+    async def _send(
         self,
         target: CallTarget,
         body: bytes,
@@ -211,14 +299,14 @@ class GatewayTargets:
         signer, pool = self._signer, self._pool
         if signer is None or pool is None:
             raise CallTargetError("the agent has sent no keys yet; try again", UNAVAILABLE)
-        path = invocation_path(target.endpoint, action)
+        path = build_path(target.endpoint, action)
         headers = {
             **context.headers,
             "content-type": target.content_type,
             "accept": target.accept,
-            PATH_HEADER: ",".join(deeper(context.path, target)),
+            PATH_HEADER: ",".join(extend_path(context.path, target)),
             **({PARENT_HEADER: f"{context.parent} {context.step}"} if context.parent else {}),
-            **named(target, is_stream=action != "invocations"),
+            **build_target_headers(target, is_stream=action != "invocations"),
         }
         return await pool.send(signer.head(path, headers, body, self._clock.now()), body)
 
@@ -227,17 +315,16 @@ class GatewayTargets:
         if answer.status == 200:
             return
         body = await answer.body(MAX_ERROR_BYTES)
-        found = error_of(body)
-        original = found.get("OriginalStatusCode", answer.status)
+        original = decode_error(body).get("OriginalStatusCode", answer.status)
         status = LOOP if original == LOOP else FAILED_DEPENDENCY
         if original in BUSY or answer.status in BUSY:
             status = UNAVAILABLE
-        text, request_id = refusal_text(answer.status, body), answer.headers.get(ID_HEADER, "")
+        text, request_id = describe_error(answer.status, body), answer.headers.get(ID_HEADER, "")
         raise CallTargetError(f"{target.title} {text}", status, request_id)
 
 
 class GatewayStream:
-    """An answer of InvokeEndpointWithResponseStream, without the frames."""
+    """An answer of InvokeEndpointWithResponseStream, without its frames."""
 
     def __init__(self, target: CallTarget, answer: ServerAnswer) -> None:
         self._target = target
@@ -246,7 +333,7 @@ class GatewayStream:
         self.request_id = answer.headers.get(ID_HEADER, "")
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """The bytes of each part; raises CallTargetError for an error in the stream."""
+        """The bytes of each part. Raises CallTargetError for an error in the stream."""
         from botocore.eventstream import (
             EventStreamBuffer,
             ParserError,
@@ -259,46 +346,45 @@ class GatewayStream:
                     buffer.add_data(data)
                     for event in buffer:
                         if event.headers.get(":message-type") != "event":
-                            text = refusal_text(200, event.payload)
+                            text = describe_error(200, event.payload)
                             raise CallTargetError(f"{self._target.title} {text}")
                         yield event.payload
         except (ServerLostError, ParserError) as error:
             raise CallTargetError(f"{self._target.title}: {error}") from None
 
     def close(self) -> None:
-        """End it."""
+        """Close the stream."""
         self._answer.close()
 
 
 @lru_cache(maxsize=256)
-def invocation_path(endpoint: str, action: str) -> str:
-    """The path of an invocation, encoded once."""
+def build_path(endpoint: str, action: str) -> str:
+    """The encoded path of an invocation."""
     return f"/endpoints/{quote(endpoint, safe='')}/{action}"
 
 
-def deeper(path: tuple[str, ...], target: CallTarget) -> tuple[str, ...]:
+def extend_path(path: tuple[str, ...], target: CallTarget) -> tuple[str, ...]:
     """The path of a call of `target` by a graph that was called through `path`.
 
-    Raises CallTargetError where the graph would call itself, or graphs call graphs too deep.
+    Raises CallTargetError if the graph would call itself, or if graphs call graphs too deep.
     """
     parts = (target.endpoint, target.component or target.variant, target.container)
     name = "/".join(it for it in parts if it)
+    through = " -> ".join([*path, name])
     if name in path:
-        through = " -> ".join([*path, name])
         raise CallTargetError(f"the graph calls itself: {through}", LOOP)
     if len(path) >= MAX_DEPTH:
-        through = " -> ".join([*path, name])
         raise CallTargetError(f"graphs call graphs more than {MAX_DEPTH} deep: {through}", LOOP)
     return (*path, name)
 
 
-def path_of(header: str) -> tuple[str, ...]:
-    """The targets that were called above a request, by its header."""
+def parse_path(header: str) -> tuple[str, ...]:
+    """The targets that were called above a request, from its header."""
     return tuple(name for name in header.split(",") if name)
 
 
-def named(target: CallTarget, *, is_stream: bool) -> dict[str, str]:
-    """The headers that name the target beside its endpoint, and of a stream its content type."""
+def build_target_headers(target: CallTarget, *, is_stream: bool) -> dict[str, str]:
+    """The headers that name the target within its endpoint, and the accepted type of a stream."""
     headers = {
         "X-Amzn-SageMaker-Inference-Component": target.component,
         "X-Amzn-SageMaker-Target-Variant": target.variant,
@@ -309,16 +395,16 @@ def named(target: CallTarget, *, is_stream: bool) -> dict[str, str]:
     return {name: value for name, value in headers.items() if value is not None}
 
 
-def error_of(body: bytes) -> dict[str, Any]:
-    """The members of an error; empty where it has none."""
+def decode_error(body: bytes) -> dict[str, Any]:
+    """The members of an error. Empty if it is not a JSON object."""
     try:
         return decode(body, dict[str, Any])
     except msgspec.DecodeError:
         return {}
 
 
-def refusal_text(status: int, body: bytes) -> str:
+def describe_error(status: int, body: bytes) -> str:
     """The gateway's error: status and message."""
-    found = error_of(body)
-    message = found.get("Message") or found.get("message") or body[:300].decode("utf-8", "replace")
+    error = decode_error(body)
+    message = error.get("Message") or error.get("message") or body[:300].decode("utf-8", "replace")
     return f"answered {status}: {' '.join(str(message).split())}"

@@ -1,55 +1,57 @@
 """The framework model server: ``python -m hostelry.containers.predictive --framework NAME``."""
 
 import argparse
-import asyncio
 import logging
 import os
 import resource
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import uvloop
 
 from hostelry.base.clock import Clock, MonotonicClock
 from hostelry.base.copy_key import take_key
-from hostelry.base.errors import HostelryError, TerminalError
+from hostelry.base.errors import TerminalError
 from hostelry.base.logging import configure_logging
-from hostelry.base.stop_event import stop_event
-from hostelry.containers.http.listening import http_server, listen, served_on
-from hostelry.containers.http.serving_app import ServingApp
-from hostelry.containers.predictive.app import PredictiveApp
-from hostelry.containers.predictive.batching import BatchLimits
+from hostelry.containers.http.listening import listen
+from hostelry.containers.http.serving_app import (
+    RefusedRequestError,
+    ServingApp,
+    run_app,
+    run_server,
+    serve_http,
+)
+from hostelry.containers.predictive.app import MultiModelApp, PredictiveApp
 from hostelry.containers.predictive.config import (
     MODULES,
-    OF_MANY,
+    MULTI_MODEL_MODULES,
     TOOLKIT,
     PredictiveConfig,
-    interpreter,
+    find_interpreter,
     resolve,
 )
 from hostelry.containers.predictive.metrics import PredictiveMetrics
-from hostelry.containers.predictive.model_table import ModelRefusedError, ModelTable
-from hostelry.containers.predictive.multi_model_app import MultiModelApp
-from hostelry.containers.predictive.requirements import FILE, packages_of
-from hostelry.containers.predictive.worker_pool import PoolLimits, WorkerPool
+from hostelry.containers.predictive.model_table import ModelTable
+from hostelry.containers.predictive.requirements import FILE, provide_packages
+from hostelry.containers.predictive.worker_pool import BatchLimits, PoolLimits, WorkerPool
 from hostelry.containers.predictive.worker_process import ModelPlaces
 from hostelry.containers.predictive.zygote_process import (
     ZygoteProcess,
-    lent_socket,
-    worker_environment,
+    build_worker_environment,
+    take_lent_socket,
 )
 from hostelry.containers.variables import OWN_MODEL_DIR
 
-LOAD_S = 3600.0  # the platform's own limit for a start is below it
-EXIT_FAILURE, EXIT_CONFIGURATION = 1, 2
+LOAD_S = 3600.0  # longer than the platform's limit for a start
 
 log = logging.getLogger("hostelry.containers.predictive")
 
 
-def arguments(argv: Sequence[str], env: Mapping[str, str]) -> argparse.Namespace:
-    """The command line; the variables are its defaults."""
+def parse_arguments(argv: Sequence[str], env: Mapping[str, str]) -> argparse.Namespace:
+    """The command line, with the variables as defaults. Raises TerminalError for a bad port."""
     parser = argparse.ArgumentParser(prog="hostelry.containers.predictive", description=__doc__)
     parser.add_argument(
         "--framework", required=True, help=f"the model's framework: {', '.join(sorted(MODULES))}"
@@ -76,7 +78,7 @@ def arguments(argv: Sequence[str], env: Mapping[str, str]) -> argparse.Namespace
         "--multi-model",
         action="store_true",
         default=env.get("SAGEMAKER_MULTI_MODEL", "").lower() == "true",
-        help="no model but those that POST /models loads (SAGEMAKER_MULTI_MODEL=true)",
+        help="start without a model; POST /models loads models (SAGEMAKER_MULTI_MODEL=true)",
     )
     given = parser.parse_args(argv)
     if not given.port.isdigit() or not 0 < int(given.port) < 65536:
@@ -85,27 +87,25 @@ def arguments(argv: Sequence[str], env: Mapping[str, str]) -> argparse.Namespace
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve until a signal; 0 after a drain, 1 after a failure, 2 for a wrong configuration."""
+    """Serve until a signal. Returns the exit status (see `run_server`)."""
     configure_logging("predictive")
-    key, lent = take_key(os.environ), lent_socket(os.environ)
-    try:
-        given = arguments(sys.argv[1:] if argv is None else argv, os.environ)
-        python = interpreter(os.environ, given.runtime, given.python)
-        cpus = len(os.sched_getaffinity(0))
-        model_dir = given.model_dir.absolute()
-        config = resolve(os.environ, given.framework, python, model_dir, cpus, given.multi_model)
-        with packages_of(config.code_dir, python, os.environ) as packages:
-            if lent is not None and (packages is not None or config.threads_per_worker > 1):
-                lent.close()  # it has imported the framework before these packages, for one thread
-                lent = None
-            listener = listen(given.host, int(given.port))
-            failure = uvloop.run(serve(config, listener, key, packages, lent))
-    except TerminalError as error:
-        log.error("%s", error)  # noqa: TRY400 - the message needs no traceback
-        return EXIT_CONFIGURATION
-    if failure:
-        log.error("the server ends: %s", " ".join(failure.split()))
-    return EXIT_FAILURE if failure else 0
+    key, lent = take_key(os.environ), take_lent_socket(os.environ)
+    return run_server(partial(start, sys.argv[1:] if argv is None else argv, key, lent))
+
+
+def start(argv: Sequence[str], key: str | None, lent: socket.socket | None) -> str | None:
+    """Serve as the arguments say. Returns the reason of a failure. Raises TerminalError."""
+    given = parse_arguments(argv, os.environ)
+    python = find_interpreter(os.environ, given.runtime, given.python)
+    cpus = len(os.sched_getaffinity(0))
+    model_dir = given.model_dir.absolute()
+    config = resolve(os.environ, given.framework, python, model_dir, cpus, given.multi_model)
+    with provide_packages(config.code_dir, python, os.environ) as packages:
+        if lent is not None and (packages is not None or config.threads_per_worker > 1):
+            lent.close()  # it imported the framework without these packages, for one thread
+            lent = None
+        listener = listen(given.host, int(given.port))
+        return uvloop.run(serve(config, listener, key, packages, lent))
 
 
 async def serve(
@@ -115,129 +115,99 @@ async def serve(
     packages: Path | None,
     lent: socket.socket | None,
 ) -> str | None:
-    """Run until SIGTERM or SIGINT; the reason when it ends by a failure instead.
+    """Run until SIGTERM or SIGINT. Returns the reason if the server fails before.
 
-    `packages` is the folder of those that the model's code names, `lent` the socket to a process
-    of the agent's that has imported the framework.
+    `packages` is the folder of the code's packages. `lent` is the socket to a process of the agent
+    that has imported the framework.
     """
-    stop = stop_event()
     metrics, clock = PredictiveMetrics(), MonotonicClock()
-    environment = worker_environment(
+    environment = build_worker_environment(
         os.environ, config.python, config.model_dir, config.threads_per_worker
     )
     if packages is not None:
         environment["PYTHONPATH"] = str(packages)
-    zygote = ZygoteProcess(
-        config.python,
-        MODULES[config.framework],
-        environment,
-        TOOLKIT + (OF_MANY.get(config.framework, ()) if config.multi_model else ()),
-    )
+    modules = MULTI_MODEL_MODULES.get(config.framework, ()) if config.multi_model else ()
+    zygote = ZygoteProcess(config.python, MODULES[config.framework], environment, TOOLKIT + modules)
     served: WorkerPool | ModelTable
     if config.multi_model:
-        table = model_table(config, zygote, clock, metrics)
-        served, limit_s = table, config.predict_timeout_s
+        served = table = build_table(config, zygote, clock, metrics)
+        limit_s = config.predict_timeout_s
         app: ServingApp = MultiModelApp(table, config.max_request_bytes, limit_s, clock, metrics)
     else:
-        served = WorkerPool(zygote, places_of(config), limits_of(config), clock, metrics)
+        served = build_pool(config, zygote, config.model_dir, clock, metrics)
         app = PredictiveApp(served, config.max_request_bytes, clock, metrics)
-    http = http_server(served_on(listener, app.asgi(key)))
-    serving = asyncio.create_task(http.serve(sockets=[listener]))
-    try:
-        return await run(zygote, served, app, stop, lent)
-    finally:
-        await served.close()
-        await zygote.close()
-        http.should_exit = True
-        await serving
+
+    async def load() -> None:
+        await zygote.start(lent)
+        await served.start()
+        log.info("ready: %d workers, %s", len(served.pids), dict(zygote.versions))
+
+    async with serve_http(app, listener, key):
+        try:
+            return await run_app(app, load(), zygote.wait_for_end)
+        finally:
+            await served.close()
+            await zygote.close()
 
 
-async def run(
-    zygote: ZygoteProcess,
-    served: WorkerPool | ModelTable,
-    app: ServingApp,
-    stop: asyncio.Event,
-    lent: socket.socket | None,
-) -> str | None:
-    """Load, serve, drain; the reason of a failure, None after `stop`."""
-    stopping = asyncio.create_task(stop.wait())
-    starting = asyncio.create_task(started(zygote, served, lent))
-    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
-    if not starting.done():
-        starting.cancel()
-        return None
-    try:
-        starting.result()
-    except HostelryError as error:
-        stopping.cancel()
-        return str(error)
-    log.info("ready: %d workers, %s", len(served.pids), dict(zygote.versions))
-    lost = asyncio.create_task(zygote.ended.wait())
-    await asyncio.wait((lost, stopping), return_when=asyncio.FIRST_COMPLETED)
-    lost.cancel()
-    if not stop.is_set():
-        stopping.cancel()
-        return zygote.fault
-    await app.drain()
-    return None
-
-
-async def started(
-    zygote: ZygoteProcess, served: WorkerPool | ModelTable, lent: socket.socket | None
-) -> None:
-    """Import the framework, load the model in every worker."""
-    await zygote.start(lent)
-    await served.start()
-
-
-def model_table(
+def build_table(
     config: PredictiveConfig, zygote: ZygoteProcess, clock: Clock, metrics: PredictiveMetrics
 ) -> ModelTable:
-    """An empty table; each of its models has a socket for each worker."""
+    """An empty table, with the process's limit of open files raised.
+
+    Each model has one socket per worker.
+    """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
-    def pool_of(folder: Path) -> WorkerPool:
-        return WorkerPool(zygote, places_of_one(config, folder), limits_of(config), clock, metrics)
+    def build(folder: Path) -> WorkerPool:
+        return build_pool(config, zygote, folder, clock, metrics)
 
-    return ModelTable(zygote, pool_of, config.memory_bytes, clock, metrics)
+    return ModelTable(zygote, build, config.memory_bytes, clock, metrics)
 
 
-def places_of_one(config: PredictiveConfig, folder: Path) -> ModelPlaces:
-    """What a worker of one of many models loads; code of its own comes first."""
+def build_pool(
+    config: PredictiveConfig,
+    zygote: ZygoteProcess,
+    folder: Path,
+    clock: Clock,
+    metrics: PredictiveMetrics,
+) -> WorkerPool:
+    """The workers of the model in `folder`. Raises RefusedRequestError."""
+    limits = PoolLimits(
+        num_workers=config.num_workers,
+        max_queued=config.max_queued,
+        predict_timeout_s=config.predict_timeout_s,
+        load_timeout_s=LOAD_S,
+        batch=BatchLimits(size=config.batch_size, delay_s=config.batch_delay_s),
+    )
+    return WorkerPool(zygote, find_places(config, folder), limits, clock, metrics)
+
+
+def find_places(config: PredictiveConfig, folder: Path) -> ModelPlaces:
+    """The folders that a worker loads. In a multi-model server the model's own code comes first.
+
+    Raises RefusedRequestError if a model of a multi-model server has requirements.
+    """
+    if not config.multi_model:
+        return ModelPlaces(
+            model_dir=str(folder),
+            code_dir=str(config.code_dir),
+            framework=config.framework,
+            environment={},
+        )
     own = folder / "code"
     if (own / FILE).is_file():
-        raise ModelRefusedError(
-            400,
+        raise RefusedRequestError(
             f"the model has code/{FILE}, which is not installed for one of many models; name its "
             "packages in that of SAGEMAKER_SUBMIT_DIRECTORY, which all of them share",
+            400,
         )
     return ModelPlaces(
         model_dir=str(folder),
         code_dir=str(own if own.is_dir() else config.code_dir),
         framework=config.framework,
         environment={"SM_MODEL_DIR": str(folder), "SAGEMAKER_MULTI_MODEL": "true"},
-    )
-
-
-def places_of(config: PredictiveConfig) -> ModelPlaces:
-    """What each worker loads."""
-    return ModelPlaces(
-        model_dir=str(config.model_dir),
-        code_dir=str(config.code_dir),
-        framework=config.framework,
-        environment={},
-    )
-
-
-def limits_of(config: PredictiveConfig) -> PoolLimits:
-    """The limits of the one model's workers."""
-    return PoolLimits(
-        num_workers=config.num_workers,
-        max_queued=config.max_queued,
-        predict_timeout_s=config.predict_timeout_s,
-        load_timeout_s=LOAD_S,
-        batch=BatchLimits(size=config.batch_size, delay_s=config.batch_delay_s),
     )
 
 

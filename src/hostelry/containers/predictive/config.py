@@ -25,13 +25,13 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "sklearn": ("numpy", "scipy", "sklearn"),
     "tensorflow": ("numpy", "tensorflow"),
     "xgboost": ("numpy", "scipy.sparse", "xgboost"),
-}  # what the zygote imports
-# And, once for all processes that are forked from it, most of what models use:
+}  # the modules that the zygote imports
+# Further modules that the zygote imports once for all its forks:
 TOOLKIT = tuple(
     f"sagemaker_inference.{name}"
     for name in ("transformer", "default_inference_handler", "decoder", "encoder", "content_types")
 )
-OF_MANY: Mapping[str, tuple[str, ...]] = {
+MULTI_MODEL_MODULES: Mapping[str, tuple[str, ...]] = {
     "sklearn": (
         *("joblib", "pandas"),
         *(
@@ -54,11 +54,11 @@ log = logging.getLogger("hostelry.containers.predictive")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictiveConfig:
-    """What one copy serves, and how.
+    """The settings of one copy.
 
-    `python` is the runtime's interpreter; `code_dir` has the model's code, if it is there.
-    `batch_size` above 1 gathers requests for at most `batch_delay_s`. `memory_bytes` limits the
-    models of a multi-model server.
+    `python` is the runtime's interpreter. `code_dir` has the model's code, or does not exist. With
+    a `batch_size` above 1 a request waits at most `batch_delay_s` for others. `memory_bytes` limits
+    the models of a multi-model server.
     """
 
     framework: str
@@ -84,7 +84,7 @@ def resolve(
     machine_cpus: int,
     multi_model: bool = False,
 ) -> PredictiveConfig:
-    """The settings by the variables; raises TerminalError with variable, value and limits."""
+    """Read the settings. Raises TerminalError with the variable, its value and its limits."""
     if framework not in MODULES:
         known = ", ".join(sorted(MODULES))
         raise TerminalError(f"--framework is {framework!r}; it must be one of {known}")
@@ -100,7 +100,7 @@ def resolve(
         framework=framework,
         python=python,
         model_dir=model_dir,
-        code_dir=code_folder(env, model_dir),
+        code_dir=find_code_folder(env, model_dir),
         num_workers=num_workers,
         threads_per_worker=1 if multi_model else max(1, math.floor(cpus / num_workers)),
         predict_timeout_s=whole(env, TIMEOUT_SECONDS, timeout, 1, 3600),
@@ -113,8 +113,11 @@ def resolve(
     )
 
 
-def code_folder(env: Mapping[str, str], model_dir: Path) -> Path:
-    """Where the model's code is: SAGEMAKER_SUBMIT_DIRECTORY, by default code/ of the model."""
+def find_code_folder(env: Mapping[str, str], model_dir: Path) -> Path:
+    """The folder of the model's code: SAGEMAKER_SUBMIT_DIRECTORY, or code/ of the model.
+
+    Raises TerminalError if the named folder does not exist.
+    """
     given = env.get(SUBMIT_DIRECTORY, "").removeprefix("file://")
     if not given:
         return model_dir / "code"
@@ -130,20 +133,20 @@ def code_folder(env: Mapping[str, str], model_dir: Path) -> Path:
     return Path(given)
 
 
-def interpreter(env: Mapping[str, str], runtime: str | None, python: str | None) -> Path:
-    """The runtime's interpreter; raises TerminalError with what would help."""
+def find_interpreter(env: Mapping[str, str], runtime: str | None, python: str | None) -> Path:
+    """The runtime's interpreter. Raises TerminalError with a remedy."""
     if python is not None:
         return Path(python)
     if not runtime:
         raise TerminalError("name the runtime with --runtime, or an interpreter with --python")
     folder = runtimes_folder(env)
-    found = installed(folder, runtime)
-    if found is None:
+    record = installed(folder, runtime)
+    if record is None:
         raise TerminalError(
             why_closed(folder, runtime)
             or f"the runtime {runtime} is not installed in {folder}: hostelry runtimes install "
             f"{runtime.replace('-', ':', 1)}"
         )
-    if found.lacks:
-        log.warning("the runtime %s is not AWS's: %s", runtime, found.lacks)
+    if record.lacks:
+        log.warning("the runtime %s is not AWS's: %s", runtime, record.lacks)
     return runtime_python(folder, runtime)

@@ -10,56 +10,50 @@ SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 class PredictiveMetrics:
-    """The server's own counts; `page` is what GET /metrics answers."""
+    """Counts and times of a framework model server, for Prometheus."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry = registry = CollectorRegistry(auto_describe=False)
         self._requests = Counter(
-            "hostelry_model_requests", "Answered requests.", ["status"], registry=self._registry
+            "hostelry_model_requests", "Answered requests.", ["status"], registry=registry
         )
         self._seconds = Histogram(
             "hostelry_model_request_seconds",
             "From arrival to the answer.",
             buckets=SECONDS,
-            registry=self._registry,
+            registry=registry,
         )
         self._queued = Histogram(
             "hostelry_model_queue_seconds",
             "From arrival until a worker took the request.",
             buckets=SECONDS,
-            registry=self._registry,
+            registry=registry,
         )
         self._batches = Histogram(
-            "hostelry_model_batch_size",
-            "Requests of a batch.",
-            buckets=SIZES,
-            registry=self._registry,
+            "hostelry_model_batch_size", "Requests of a batch.", buckets=SIZES, registry=registry
         )
-        self._workers = Gauge(
-            "hostelry_model_workers", "Workers that serve.", registry=self._registry
-        )
-
-        self._models = Gauge("hostelry_model_loaded", "Models loaded.", registry=self._registry)
+        self._workers = Gauge("hostelry_model_workers", "Workers that serve.", registry=registry)
+        self._models = Gauge("hostelry_model_loaded", "Models loaded.", registry=registry)
         self._loads = Histogram(
             "hostelry_model_load_seconds",
             "From the order to load a model until it serves.",
             buckets=SECONDS,
-            registry=self._registry,
+            registry=registry,
         )
 
-    def models(self, count: int) -> None:
-        """Show how many models are loaded."""
+    def count_models(self, count: int) -> None:
+        """Set the number of loaded models."""
         self._models.set(count)
 
-    def model_loaded(self, load_s: float) -> None:
+    def count_load(self, load_s: float) -> None:
         """Count a load of a model."""
         self._loads.observe(max(0.0, load_s))
 
-    def began(self, queued_s: Sequence[float]) -> None:
-        """Count a batch whose requests waited so long."""
+    def count_batch(self, queued_s: Sequence[float]) -> None:
+        """Count a batch, with the time in the queue of each request."""
         self._batches.observe(len(queued_s))
-        for each in queued_s:
-            self._queued.observe(max(0.0, each))
+        for seconds in queued_s:
+            self._queued.observe(max(0.0, seconds))
 
     def answered(self, status: int, whole_s: float) -> None:
         """Count an answer."""
@@ -67,7 +61,7 @@ class PredictiveMetrics:
         self._seconds.observe(max(0.0, whole_s))
 
     def watch_workers(self, count: Callable[[], int]) -> None:
-        """Show what `count` gives when the page is asked for."""
+        """Call `count` for the number of workers whenever the page is requested."""
         self._workers.set_function(count)
 
     def page(self) -> bytes:

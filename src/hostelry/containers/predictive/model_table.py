@@ -1,44 +1,119 @@
-"""The loaded models of a multi-model server: a forked process, or a few, for each."""
+"""The loaded models of a multi-model server, with the processes and the memory of each."""
 
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 from hostelry.base.clock import Clock
-from hostelry.base.errors import HostelryError
-from hostelry.containers.predictive.memory import grown_most, no_room, proportional_bytes
+from hostelry.containers.http.serving_app import RefusedRequestError
 from hostelry.containers.predictive.metrics import PredictiveMetrics
-from hostelry.containers.predictive.model_processes import ModelProcesses, SharedProcess
 from hostelry.containers.predictive.worker_process import (
-    Answered,
-    Asked,
     ModelLoadError,
+    Prediction,
+    PredictRequest,
     WorkerLostError,
 )
-from hostelry.containers.predictive.zygote_process import ZygoteError
+from hostelry.containers.predictive.zygote_process import ZygoteError, ZygoteProcess
 
+KIB = 1024
 UNLOAD_LOOK_S = 0.02
 WATCH_EVERY_S = 2.0
-
 log = logging.getLogger(__name__)
 
 
-class ModelRefusedError(HostelryError):
-    """A model cannot be had; `status` is the contract's."""
+class ModelProcesses(Protocol):
+    """The processes of one model. Call `start`, then `invoke`, then `close`."""
 
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The ids of the living processes."""
+        ...
+
+    @property
+    def fault(self) -> str | None:
+        """The reason why they do not serve. None while they serve."""
+        ...
+
+    @property
+    def execution_parameters(self) -> dict[str, Any] | None:
+        """The answer to GET /execution-parameters. None for 404."""
+        ...
+
+    async def start(self) -> None:
+        """Load the model.
+
+        Raises ModelLoadError, WorkerLostError, ZygoteError, RefusedRequestError.
+        """
+        ...
+
+    async def invoke(self, asked: PredictRequest) -> Prediction:
+        """Answer a request. Raises PoolBusyError, WorkerLostError, ModelLoadError."""
+        ...
+
+    async def close(self, reason: str = "the server ends") -> None:
+        """End the processes. Waiting and later requests fail with the reason."""
+        ...
+
+
+def measure_memory(pids: Iterable[int]) -> int:
+    """The memory of the processes (PSS): each gets its share of a shared page.
+
+    A process that has ended counts 0.
+    """
+    return sum(measure_process(pid) for pid in pids)
+
+
+def measure_process(pid: int) -> int:
+    """The proportional set size (PSS) of a process. 0 once it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    for line in lines:
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * KIB
+    return 0
+
+
+def find_most_grown(
+    limit_bytes: int | None, used_bytes: int, sizes: Iterable[tuple[str, int, int]]
+) -> str | None:
+    """The name of the model that has grown the most. None while the limit is kept. Pure.
+
+    `sizes` has each model's name, its bytes after the load, and its bytes now.
+    """
+    if limit_bytes is None or used_bytes < limit_bytes:
+        return None
+    growth_bytes, name = max(
+        ((now_bytes - loaded_bytes, name) for name, loaded_bytes, now_bytes in sizes),
+        default=(0, ""),
+    )
+    return name if growth_bytes > 0 else None
+
+
+def explain_overflow(limit_bytes: int | None, used_bytes: int, model_bytes: int = 0) -> str | None:
+    """The reason why a model of `model_bytes` does not fit. None if it fits. Pure.
+
+    `used_bytes` are in use already. Before a load the model's size is unknown (0).
+    """
+    if limit_bytes is None or used_bytes + model_bytes < limit_bytes:
+        return None
+    of_it = f", {model_bytes} of them by this model" if model_bytes else ""
+    return (
+        f"{used_bytes + model_bytes} bytes are in use{of_it}; the copy has {limit_bytes} "
+        "(HOSTELRY_MEMORY_BYTES): unload a model first"
+    )
 
 
 @dataclass(slots=True, eq=False)
 class ModelInMemory:
-    """A model in memory: its bytes when it was loaded, and when they were measured last.
+    """A loaded model, with its memory after the load and when it was measured last.
 
-    `target` is its TargetModel, where the load named one.
+    `target` is the TargetModel that the load named, or empty.
     """
 
     name: str
@@ -52,18 +127,21 @@ class ModelInMemory:
 
 
 class ModelTable:
-    """Load, use and unload models by their names. `pool_of` makes the processes of a folder."""
+    """The loaded models by name. `build_pool` makes the processes of a model's folder.
+
+    `zygote` is the process that all models share, or None.
+    """
 
     def __init__(
         self,
-        zygote: SharedProcess,
-        pool_of: Callable[[Path], ModelProcesses],
+        zygote: ZygoteProcess | None,
+        build_pool: Callable[[Path], ModelProcesses],
         limit_bytes: int | None,
         clock: Clock,
         metrics: PredictiveMetrics,
     ) -> None:
         self._zygote = zygote
-        self._pool_of = pool_of
+        self._build_pool = build_pool
         self._limit_bytes = limit_bytes
         self._clock = clock
         self._metrics = metrics
@@ -73,7 +151,7 @@ class ModelTable:
         self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Take orders; nothing is loaded before it is asked for."""
+        """Accept loads."""
         self.is_ready = True
         if self._limit_bytes is not None:
             self._watching = asyncio.create_task(self._watch(), name="memory of models")
@@ -95,20 +173,21 @@ class ModelTable:
 
     @property
     def models(self) -> tuple[ModelInMemory, ...]:
-        """All that are loaded."""
+        """The loaded models."""
         return tuple(self._models.values())
 
     async def load(self, name: str, url: str, target: str = "") -> ModelInMemory:
-        """Load the model of a folder. Raises ModelRefusedError: 409, 507, 404, 400."""
+        """Load the model of a folder. Raises RefusedRequestError with 400, 404, 409 or 507."""
         while (loading := self._loading.get(name)) is not None:
             await asyncio.wait({loading})
             if not loading.cancelled():
                 loading.result()
         if name in self._models:
-            raise ModelRefusedError(409, f"model {name} is already loaded")
+            raise RefusedRequestError(f"model {name} is already loaded", 409)
         if not is_folder(url):
-            raise ModelRefusedError(404, f"the url of model {name} is no folder here: {url[:200]}")
-        task = asyncio.create_task(self._loaded(name, url, target), name=f"load {name}")
+            reason = f"the url of model {name} is no folder here: {url[:200]}"
+            raise RefusedRequestError(reason, 404)
+        task = asyncio.create_task(self._load(name, url, target), name=f"load {name}")
         self._loading[name] = task
         task.add_done_callback(lambda _: self._loading.pop(name, None))
         try:
@@ -116,22 +195,22 @@ class ModelTable:
         except asyncio.CancelledError:
             if not task.cancelled():
                 raise
-            raise ModelRefusedError(409, f"model {name} was unloaded while it loaded") from None
+            raise RefusedRequestError(f"model {name} was unloaded while it loaded", 409) from None
 
     def get(self, name: str) -> ModelInMemory:
-        """The model. Raises ModelRefusedError (404) where it is not loaded."""
+        """The model. Raises RefusedRequestError with 404 if it is not loaded."""
         if name not in self._models:
-            raise ModelRefusedError(404, f"model {name} is not loaded")
+            raise RefusedRequestError(f"model {name} is not loaded", 404)
         return self._models[name]
 
     def page(self, limit: int, after: str) -> tuple[Sequence[ModelInMemory], str | None]:
-        """At most `limit` models by name, after the name `after`, and the next page's token."""
+        """At most `limit` models in order of name after `after`, and the next page's token."""
         names = sorted(name for name in self._models if name > after)
         found = [self._models[name] for name in names[:limit]]
         return found, (found[-1].name if len(names) > limit else None)
 
-    async def invoke(self, name: str, asked: Asked) -> Answered:
-        """The model's answer. Raises ModelRefusedError (404), PoolBusyError, WorkerLostError."""
+    async def invoke(self, name: str, asked: PredictRequest) -> Prediction:
+        """The model's answer. Raises RefusedRequestError, also PoolBusyError, WorkerLostError."""
         model = self.get(name)
         model.in_flight += 1
         try:
@@ -141,9 +220,9 @@ class ModelTable:
             model.has_served = True
 
     async def unload(self, name: str, limit_s: float) -> None:
-        """Unload the model; its memory is free on return. Raises ModelRefusedError (404).
+        """Unload the model, and return once its memory is free.
 
-        Requests that it has may end, for at most `limit_s`.
+        Requests in flight get at most `limit_s` to end. Raises RefusedRequestError with 404.
         """
         loading = self._loading.get(name)
         if loading is not None:
@@ -156,18 +235,18 @@ class ModelTable:
         deadline = self._clock.now() + limit_s
         while model.in_flight and self._clock.now() < deadline:
             await self._clock.sleep(UNLOAD_LOOK_S)
-        await self._ended(model.pool)
-        self._metrics.models(len(self._models))
+        await self._end(model.pool)
+        self._metrics.count_models(len(self._models))
 
     async def _watch(self) -> None:
-        """End the model that has grown the most whenever all together exceed the limit."""
+        """End the model that has grown the most whenever all models exceed the limit."""
         while True:
             await self._clock.sleep(WATCH_EVERY_S)
             if not self._stale:
                 continue
             used_bytes = await self._used_bytes()
             sizes = [(it.name, it.loaded_bytes, it.memory_bytes) for it in self._models.values()]
-            name = grown_most(self._limit_bytes, used_bytes, sizes)
+            name = find_most_grown(self._limit_bytes, used_bytes, sizes)
             if name is not None:
                 await self._end_grown(self._models.pop(name), used_bytes)
 
@@ -178,58 +257,59 @@ class ModelTable:
             f"{self._limit_bytes} (HOSTELRY_MEMORY_BYTES)"
         )
         log.warning("%s", reason)
-        self._metrics.models(len(self._models))
-        await self._ended(model.pool, reason)
+        self._metrics.count_models(len(self._models))
+        await self._end(model.pool, reason)
 
     @property
     def _stale(self) -> list[ModelInMemory]:
-        """The models whose memory may have changed since it was measured."""
+        """The models whose memory may have changed since the last measurement."""
         return [model for model in self._models.values() if model.has_served or model.in_flight]
 
-    async def _ended(self, pool: ModelProcesses, reason: str = "the model is unloaded") -> None:
+    async def _end(self, pool: ModelProcesses, reason: str = "the model is unloaded") -> None:
         pids = pool.pids
         await pool.close(reason)
-        await asyncio.gather(*(self._zygote.exit_code(pid) for pid in pids))
+        if self._zygote is not None:
+            await asyncio.gather(*(self._zygote.exit_code(pid) for pid in pids))
 
-    async def _loaded(self, name: str, url: str, target: str) -> ModelInMemory:
+    async def _load(self, name: str, url: str, target: str) -> ModelInMemory:
         began = self._clock.now()
         self._refuse_without_room(await self._used_bytes())
-        pool = self._pool_of(Path(url))
+        pool = self._build_pool(Path(url))
         model = ModelInMemory(name=name, url=url, pool=pool, target=target)
         try:
             await model.pool.start()
-            model.loaded_bytes = model.memory_bytes = await measured(model.pool.pids)
+            model.loaded_bytes = model.memory_bytes = await measure(model.pool.pids)
             self._refuse_without_room(await self._used_bytes(), model.memory_bytes)
         except (ModelLoadError, WorkerLostError) as error:
-            await self._ended(model.pool)
-            raise ModelRefusedError(400, f"model {name} cannot be loaded: {error}") from error
-        except (ModelRefusedError, ZygoteError, asyncio.CancelledError):
-            await self._ended(model.pool)
+            await self._end(model.pool)
+            raise RefusedRequestError(f"model {name} cannot be loaded: {error}", 400) from error
+        except (RefusedRequestError, ZygoteError, asyncio.CancelledError):
+            await self._end(model.pool)
             raise
         self._models[name] = model
-        self._metrics.models(len(self._models))
-        self._metrics.model_loaded(self._clock.now() - began)
+        self._metrics.count_models(len(self._models))
+        self._metrics.count_load(self._clock.now() - began)
         return model
 
     async def _used_bytes(self) -> int:
-        """The memory of the front, the zygote and every model; those that served are measured."""
+        """The memory of the front, the zygote and every model. Measures models that served."""
         for model in self._stale:
             model.has_served = False
-            model.memory_bytes = await measured(model.pool.pids)
-        own = await measured((os.getpid(), self._zygote.pid))
+            model.memory_bytes = await measure(model.pool.pids)
+        own = await measure((os.getpid(), 0 if self._zygote is None else self._zygote.pid))
         return own + sum(model.memory_bytes for model in self._models.values())
 
     def _refuse_without_room(self, used_bytes: int, model_bytes: int = 0) -> None:
-        reason = no_room(self._limit_bytes, used_bytes, model_bytes)
+        reason = explain_overflow(self._limit_bytes, used_bytes, model_bytes)
         if reason is not None:
-            raise ModelRefusedError(507, reason)
+            raise RefusedRequestError(reason, 507)
 
 
 def is_folder(url: str) -> bool:
-    """Whether it is the path of a folder here."""
+    """True if the URL is the path of a folder on this machine."""
     return url.startswith("/") and os.path.isdir(url)
 
 
-async def measured(pids: Sequence[int]) -> int:
-    """The memory of these processes."""
-    return await asyncio.to_thread(proportional_bytes, pids)
+async def measure(pids: Sequence[int]) -> int:
+    """The memory of the processes, measured in a thread."""
+    return await asyncio.to_thread(measure_memory, pids)

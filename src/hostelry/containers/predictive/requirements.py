@@ -1,8 +1,8 @@
 """The packages of a model's code/requirements.txt, installed before its framework is imported.
 
-The agent has installed those that copies may share. Else they come into a folder of this copy,
-before the runtime's own on the path, by uv, from the index that pip is configured for. The copy
-does it as its own user, who runs the model's code anyway.
+The agent installs packages that copies may share. Otherwise the copy installs them with uv into a
+folder of its own, which precedes the runtime's packages on the path. The index is pip's. The copy
+runs uv as its own user, who also runs the model's code.
 """
 
 import logging
@@ -22,7 +22,7 @@ from hostelry.base.pip_settings import UV_ARGUMENTS, read_settings, uv_variables
 FILE = "requirements.txt"
 POLICY = "HOSTELRY_CUSTOM_CODE_REQUIREMENTS"
 REFUSE = "refuse"
-SHARED = "HOSTELRY_CODE_PACKAGES"  # the folder of the agent's; empty where none are needed
+SHARED = "HOSTELRY_CODE_PACKAGES"  # the agent's folder; empty if no packages are needed
 INSTALL_S = 1800.0
 MAX_BYTES = 64 * 1024
 SHOWN_LINES = 20
@@ -31,17 +31,17 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def packages_of(
+def provide_packages(
     code_dir: Path, python: Path, environment: Mapping[str, str]
 ) -> Iterator[Path | None]:
-    """The folder of packages, meanwhile; None where the code names none.
+    """A context with the folder of packages, or with None if the code names no packages.
 
-    Raises TerminalError where the operator refuses it, or with the tool's last lines.
+    Raises TerminalError if the operator forbids packages, or with the last lines of uv.
     """
     if SHARED in environment:
         yield Path(environment[SHARED]) if environment[SHARED] else None
         return
-    own = installed_requirements(code_dir, python, environment)
+    own = install_requirements(code_dir, python, environment)
     try:
         yield own
     finally:
@@ -49,13 +49,10 @@ def packages_of(
             shutil.rmtree(own, ignore_errors=True)
 
 
-def installed_requirements(
+def install_requirements(
     code_dir: Path, python: Path, environment: Mapping[str, str]
 ) -> Path | None:
-    """A new folder of installed packages; None where the code names none.
-
-    Raises TerminalError as `packages_of`.
-    """
+    """Install the packages into a new folder. Returns None if the code names no packages."""
     file = code_dir / FILE
     if not file.is_file():
         return None

@@ -1,4 +1,4 @@
-"""The workers of one model and the queue before them."""
+"""The workers of one model and the queue in front of them."""
 
 import asyncio
 import logging
@@ -9,13 +9,13 @@ from typing import Any
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError
-from hostelry.containers.predictive.batching import BatchLimits, wait_s
+from hostelry.containers.http.serving_app import RefusedRequestError
 from hostelry.containers.predictive.metrics import PredictiveMetrics
 from hostelry.containers.predictive.worker_process import (
-    Answered,
-    Asked,
     ModelLoadError,
     ModelPlaces,
+    Prediction,
+    PredictRequest,
     WorkerLostError,
     WorkerProcess,
     start_worker,
@@ -23,17 +23,37 @@ from hostelry.containers.predictive.worker_process import (
 from hostelry.containers.predictive.zygote_process import ZygoteError, ZygoteProcess
 
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 30.0
-
 log = logging.getLogger(__name__)
 
 
-class PoolBusyError(HostelryError):
-    """No request is taken now: the model is not loaded yet, or too many wait."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLimits:
+    """Limits of a batch: its requests, and the time that the first one waits for others."""
+
+    size: int
+    delay_s: float
+
+
+def wait_s(limits: BatchLimits, num_waiting: int, oldest_at: float, now: float) -> float:
+    """Seconds until an idle worker takes a batch: 0 if the batch is full or `delay_s` has passed.
+
+    At least one request waits, the oldest since `oldest_at`.
+    """
+    if num_waiting >= limits.size:
+        return 0.0
+    return max(0.0, oldest_at + limits.delay_s - now)
+
+
+class PoolBusyError(RefusedRequestError):
+    """The model is not loaded yet, or too many requests wait."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, 503)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolLimits:
-    """Limits of a pool; times in seconds."""
+    """Limits of a pool."""
 
     num_workers: int
     max_queued: int
@@ -44,15 +64,15 @@ class PoolLimits:
 
 @dataclass(slots=True, eq=False)
 class UnansweredRequest:
-    """A request in the queue, and where its answer goes."""
+    """A request in the queue, and the future of its answer."""
 
-    asked: Asked
+    asked: PredictRequest
     arrived_at: float
-    answer: "asyncio.Future[Answered]"
+    answer: "asyncio.Future[Prediction]"
 
 
 class WorkerPool:
-    """`start` it, then `invoke`. A worker that is lost is replaced."""
+    """The workers of one model. Call `start`, then `invoke`. A lost worker is replaced."""
 
     def __init__(
         self,
@@ -68,7 +88,7 @@ class WorkerPool:
         self._clock = clock
         self._metrics = metrics
         self._queue: deque[UnansweredRequest] = deque()
-        self._gathering = asyncio.Lock()  # one worker at a time gathers a batch
+        self._batching = asyncio.Lock()  # held while a worker waits for its batch
         self._changed = asyncio.Event()
         self._runners: list[asyncio.Task[None]] = []
         self._workers: list[WorkerProcess | None] = []
@@ -79,12 +99,12 @@ class WorkerPool:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The living workers' process ids."""
+        """The ids of the living workers."""
         return tuple(it.pid for it in self._workers if it is not None and it.is_alive)
 
     @property
     def fault(self) -> str | None:
-        """Why it is not ready: every worker is to load the model first, later one must serve."""
+        """The reason why it is not ready. At first every worker must have loaded the model."""
         if self._closed:
             return "the model is being unloaded"
         if not self._runners:
@@ -93,31 +113,31 @@ class WorkerPool:
 
     async def start(self) -> None:
         """Start every worker. Raises ModelLoadError, WorkerLostError, ZygoteError."""
-        first = await self._another()
-        found = await first.execution_parameters(self._limits.predict_timeout_s)
         num_workers = self._limits.num_workers
-        self._parameters = found and {
-            name: num_workers if value is None else value for name, value in found.items()
+        first = await self._add_worker()
+        given = await first.get_execution_parameters(self._limits.predict_timeout_s)
+        self._parameters = given and {
+            name: num_workers if value is None else value for name, value in given.items()
         }
-        rest = [self._another() for _ in range(self._limits.num_workers - 1)]
+        rest = [self._add_worker() for _ in range(num_workers - 1)]
         for started in await asyncio.gather(*rest, return_exceptions=True):
             if isinstance(started, BaseException):
                 raise started
         self._runners = [
             asyncio.create_task(self._run(number), name=f"worker {number}")
-            for number in range(self._limits.num_workers)
+            for number in range(num_workers)
         ]
 
-    async def invoke(self, asked: Asked) -> Answered:
-        """The answer to a request. Raises PoolBusyError, WorkerLostError, ModelLoadError."""
+    async def invoke(self, asked: PredictRequest) -> Prediction:
+        """Answer a request. Raises PoolBusyError, WorkerLostError, ModelLoadError."""
         if self._closed or not self._runners:
-            raise PoolBusyError(self.fault)
+            raise PoolBusyError(str(self.fault))
         if len(self._queue) >= self._limits.max_queued:
             raise PoolBusyError(
                 f"{len(self._queue)} requests wait already (SAGEMAKER_MODEL_JOB_QUEUE_SIZE); try "
                 "again later"
             )
-        answer: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Prediction] = asyncio.get_running_loop().create_future()
         waiting = UnansweredRequest(asked=asked, arrived_at=self._clock.now(), answer=answer)
         self._queue.append(waiting)
         self._changed.set()
@@ -130,14 +150,11 @@ class WorkerPool:
 
     @property
     def execution_parameters(self) -> dict[str, Any] | None:
-        """What execution_parameters_fn of the model gave when it was loaded, or its framework has.
-
-        None without either. A value of None is the number of workers.
-        """
+        """The result of execution_parameters_fn, or the framework's default, or None."""
         return self._parameters
 
     async def close(self, reason: str = "the server ends") -> None:
-        """End the workers; requests that wait or come are refused with the reason."""
+        """End the workers. Waiting and later requests fail with the reason."""
         self._closed = True
         self._reason = reason
         for task in self._runners:
@@ -149,12 +166,11 @@ class WorkerPool:
         while self._queue:
             refuse(self._queue.popleft(), WorkerLostError(reason))
 
-    async def _started(self) -> WorkerProcess:
+    async def _start_worker(self) -> WorkerProcess:
         return await start_worker(self._zygote, self._places, self._limits.load_timeout_s)
 
-    async def _another(self) -> WorkerProcess:
-        """A worker that `close` ends, whatever becomes of the others."""
-        worker = await self._started()
+    async def _add_worker(self) -> WorkerProcess:
+        worker = await self._start_worker()
         self._workers.append(worker)
         return worker
 
@@ -162,17 +178,17 @@ class WorkerPool:
         while True:
             worker = self._workers[number]
             if worker is None or not worker.is_alive:
-                self._workers[number] = worker = await self._replacement()
+                self._workers[number] = worker = await self._replace_worker()
             batch = await self._next_batch()
             if batch:
                 await self._serve(worker, batch)
 
-    async def _replacement(self) -> WorkerProcess:
-        """Another worker, however many tries it takes; meanwhile `fault` says why there is none."""
+    async def _replace_worker(self) -> WorkerProcess:
+        """Start a worker, with as many tries as needed. Meanwhile `fault` has the reason."""
         pause_s = FIRST_PAUSE_S
         while True:
             try:
-                return await self._started()
+                return await self._start_worker()
             except (ModelLoadError, WorkerLostError, ZygoteError) as error:
                 self._fault = str(error)
                 log.warning("a worker cannot be replaced: %s; again in %g s", error, pause_s)
@@ -183,7 +199,7 @@ class WorkerPool:
             pause_s = min(MAX_PAUSE_S, 2 * pause_s)
 
     async def _next_batch(self) -> list[UnansweredRequest]:
-        async with self._gathering:
+        async with self._batching:
             while (left_s := self._wait_s()) != 0:
                 self._changed.clear()
                 with suppress(TimeoutError):
@@ -194,7 +210,7 @@ class WorkerPool:
         return [it for it in taken if not it.answer.done()]
 
     def _wait_s(self) -> float | None:
-        """Seconds until the next batch is to be taken; None while nothing waits."""
+        """Seconds until the next batch is due. None if the queue is empty."""
         if not self._queue:
             return None
         oldest_at = self._queue[0].arrived_at
@@ -202,10 +218,10 @@ class WorkerPool:
 
     async def _serve(self, worker: WorkerProcess, batch: list[UnansweredRequest]) -> None:
         now = self._clock.now()
-        self._metrics.began([now - it.arrived_at for it in batch])
+        self._metrics.count_batch([now - it.arrived_at for it in batch])
         try:
             asked = [it.asked for it in batch]
-            answers = await worker.invoke(asked, self._limits.predict_timeout_s)
+            is_answering = await worker.invoke(asked, self._limits.predict_timeout_s)
         except WorkerLostError as error:
             for waiting in batch:
                 refuse(waiting, error)
@@ -214,12 +230,12 @@ class WorkerPool:
             for waiting in batch:
                 refuse(waiting, WorkerLostError(self._reason))
             raise
-        for waiting, answer in zip(batch, answers, strict=True):
+        for waiting, answer in zip(batch, is_answering, strict=True):
             if not waiting.answer.done():
                 waiting.answer.set_result(answer)
 
 
 def refuse(waiting: UnansweredRequest, error: HostelryError) -> None:
-    """End a request with an error, unless its client is gone."""
+    """Fail the request with the error, unless its client is gone."""
     if not waiting.answer.done():
         waiting.answer.set_exception(error)

@@ -1,4 +1,4 @@
-"""One worker of a model, as the front sees it: loaded, asked, ended."""
+"""One worker of a model, as the front sees it."""
 
 import asyncio
 import logging
@@ -8,32 +8,33 @@ from dataclasses import dataclass
 from typing import Any
 
 from hostelry.base.errors import HostelryError
-from hostelry.containers.predictive.messages import (
+from hostelry.containers.http.serving_app import RefusedRequestError
+from hostelry.containers.predictive.zygote_process import (
     FromWorker,
     WorkerMessageError,
-    packed,
-    received,
-    worker_answer,
+    ZygoteError,
+    ZygoteProcess,
+    decode_worker_message,
+    pack_message,
+    receive_message,
 )
-from hostelry.containers.predictive.zygote_process import ZygoteError, ZygoteProcess
 
 log = logging.getLogger(__name__)
 
 
-class WorkerLostError(HostelryError):
-    """The worker died, hung or sent nonsense; the message has the cause."""
+class WorkerLostError(RefusedRequestError):
+    """The worker died, hung or sent an invalid message. The message has the cause."""
 
     def __init__(self, message: str, *, timed_out: bool = False) -> None:
-        super().__init__(message)
-        self.timed_out = timed_out
+        super().__init__(message, 504 if timed_out else 502)
 
 
 class ModelLoadError(HostelryError):
-    """The model or its code cannot be loaded; the message is for their author."""
+    """The model or its code cannot be loaded. The message is for their author."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class PredictRequest:
     """A request to a model: the headers that its functions see, and its body."""
 
     headers: Mapping[str, str]
@@ -41,8 +42,8 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
-    """The answer of a model's functions."""
+class Prediction:
+    """A model's answer to a request."""
 
     status: int
     content_type: str
@@ -52,7 +53,10 @@ class Answered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelPlaces:
-    """What a worker loads; see worker/model_serving.py. `environment` is beyond the zygote's."""
+    """The folders and the framework of a worker (see worker/model_serving.py).
+
+    `environment` has variables in addition to the zygote's.
+    """
 
     model_dir: str
     code_dir: str
@@ -61,7 +65,7 @@ class ModelPlaces:
 
 
 class WorkerProcess:
-    """A worker; made by `start_worker`. One call at a time."""
+    """A worker, made by `start_worker`. It takes one call at a time."""
 
     def __init__(self, zygote: ZygoteProcess, pid: int) -> None:
         self._zygote = zygote
@@ -71,7 +75,7 @@ class WorkerProcess:
         self.is_alive = True
 
     async def connect(self, stream: socket.socket) -> None:
-        """Use this socket."""
+        """Use `stream` for messages."""
         self._reader, self._writer = await asyncio.open_unix_connection(sock=stream)
 
     async def load(self, places: ModelPlaces, limit_s: float) -> None:
@@ -87,18 +91,18 @@ class WorkerProcess:
             self.end()
             raise ModelLoadError(answer.failed)
 
-    async def invoke(self, batch: Sequence[Asked], limit_s: float) -> list[Answered]:
-        """The answer to each request of the batch, in its order. Raises WorkerLostError."""
+    async def invoke(self, batch: Sequence[PredictRequest], limit_s: float) -> list[Prediction]:
+        """The answers in the order of the batch. Raises WorkerLostError."""
         heads = [{"headers": dict(it.headers), "length": len(it.body)} for it in batch]
         bodies = tuple(it.body for it in batch)
         answer, body = await self._call({"invoke": heads}, bodies, limit_s, "a request")
         lengths = [it.length for it in answer.replies]
         if len(lengths) != len(batch) or min(lengths) < 0 or sum(lengths) != len(body):
-            raise self._lost("it answered another number of requests")
-        found, start = [], 0
+            raise self._lose("it answered another number of requests")
+        predictions, start = [], 0
         for reply in answer.replies:
-            found.append(
-                Answered(
+            predictions.append(
+                Prediction(
                     status=reply.status,
                     content_type=reply.content_type,
                     headers=reply.headers,
@@ -106,12 +110,12 @@ class WorkerProcess:
                 )
             )
             start += reply.length
-        return found
+        return predictions
 
-    async def execution_parameters(self, limit_s: float) -> dict[str, Any] | None:
-        """What execution_parameters_fn gives; None without it.
+    async def get_execution_parameters(self, limit_s: float) -> dict[str, Any] | None:
+        """The result of execution_parameters_fn. None without the function.
 
-        Raises ModelLoadError where the function fails, WorkerLostError.
+        Raises ModelLoadError if the function fails, WorkerLostError.
         """
         answer, _ = await self._call({"parameters": True}, (), limit_s, "execution_parameters_fn")
         if answer.failed is not None:
@@ -119,7 +123,7 @@ class WorkerProcess:
         return answer.parameters
 
     def end(self) -> None:
-        """Kill it."""
+        """Kill the worker."""
         self.is_alive = False
         if self._writer is not None:
             self._writer.close()
@@ -132,37 +136,37 @@ class WorkerProcess:
         assert self._writer is not None, "it is connected"
         try:
             async with asyncio.timeout(limit_s):
-                self._writer.writelines(packed(head, *bodies))
+                self._writer.writelines(pack_message(head, *bodies))
                 await self._writer.drain()
-                text, body = await received(self._reader)
-            return worker_answer(text), body
+                text, body = await receive_message(self._reader)
+            return decode_worker_message(text), body
         except TimeoutError:
-            raise self._lost(f"{during} took more than {limit_s:g} s", timed_out=True) from None
+            raise self._lose(f"{during} took more than {limit_s:g} s", timed_out=True) from None
         except (asyncio.IncompleteReadError, ConnectionError):
             code = await self._zygote.exit_code(self.pid)
-            raise self._lost(f"it ended during {during}{end_of(code)}") from None
+            raise self._lose(f"it ended during {during}{describe_end(code)}") from None
         except WorkerMessageError as error:
-            raise self._lost(f"during {during} it sent no message: {error}") from error
+            raise self._lose(f"during {during} it sent no message: {error}") from error
         except asyncio.CancelledError:
             self.end()
             raise
 
-    def _lost(self, cause: str, *, timed_out: bool = False) -> WorkerLostError:
+    def _lose(self, cause: str, *, timed_out: bool = False) -> WorkerLostError:
         self.end()
         text = f"worker {self.pid} is lost: {cause}"
         log.warning("%s", text)
         return WorkerLostError(text, timed_out=timed_out)
 
 
-def end_of(code: int | None) -> str:
-    """A worker's end in words."""
+def describe_end(code: int | None) -> str:
+    """Describe a worker's exit status."""
     if code is None:
         return ""
     return f", by signal {-code}" if code < 0 else f", with status {code}"
 
 
 async def start_worker(zygote: ZygoteProcess, places: ModelPlaces, load_s: float) -> WorkerProcess:
-    """A worker that has loaded its model. Raises ModelLoadError, WorkerLostError, ZygoteError."""
+    """Start a worker that loads its model. Raises ModelLoadError, WorkerLostError, ZygoteError."""
     pid, stream = await zygote.fork()
     worker = WorkerProcess(zygote, pid)
     try:

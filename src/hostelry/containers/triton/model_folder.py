@@ -1,4 +1,4 @@
-"""A model's folder in a repository of Triton's: what it has, and why Triton cannot load it. Pure.
+"""Models' folders in a repository of Triton: read, checked, and the one for requests chosen.
 
     MODEL/config.pbtxt
     MODEL/1/model.py, model.onnx, ...     a version's files
@@ -6,19 +6,28 @@
 Source: Triton's pages on model repositories, model configuration and ensembles.
 """
 
+import itertools
+import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from hostelry.base.errors import TerminalError
-from hostelry.containers.triton.text_format import Message, messages, text_of
+from hostelry.containers.triton.text_format import (
+    Message,
+    TextFormatError,
+    get_messages,
+    get_text,
+    parse_message,
+)
 
 CONFIG = "config.pbtxt"
 DEFAULT_NAME = "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME"
 ENSEMBLE = "ensemble"
 MAX_LISTED, MAX_SHOWN = 20, 80
 PLAIN_CLASS = re.compile(r"^class\s+TritonPythonModel\s*(\(\s*(object\s*)?\)\s*)?:", re.MULTILINE)
-# Of a configuration's older `platform`, where it is not the backend's own name.
+# Values of a configuration's older field `platform` that differ from the backend's name.
 PLATFORMS: Mapping[str, str] = {
     "onnxruntime_onnx": "onnxruntime",
     "pytorch_libtorch": "pytorch",
@@ -26,7 +35,7 @@ PLATFORMS: Mapping[str, str] = {
     "tensorflow_savedmodel": "tensorflow",
     "tensorrt_plan": "tensorrt",
 }
-# Files by which Triton completes a configuration that names no backend.
+# Triton derives a backend from these files if the configuration names none.
 KNOWN_FILES: Mapping[str, str] = {
     "model.onnx": "onnxruntime",
     "model.pt": "pytorch",
@@ -36,14 +45,17 @@ KNOWN_FILES: Mapping[str, str] = {
     "model.xml": "openvino",
     "model.py": "python",
 }
+MAX_CONFIG_BYTES = 256 << 10
+VERSION = re.compile(r"[1-9][0-9]{0,17}")
+MAX_PYTHON_FILES = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFolder:
-    """A folder: its configuration, and the names in it and in its version folders.
+    """A model's folder: its configuration, and the file names in it and in its version folders.
 
-    `config` is None without the file; `config_fault` is why it cannot be read. `has_end` is
-    whether its Python may have something to do when it is unloaded.
+    `config` is None without the file. `config_fault` is the reason why it cannot be read. `has_end`
+    is True if the model's Python may act when it is unloaded.
     """
 
     name: str
@@ -55,57 +67,58 @@ class ModelFolder:
 
     @property
     def backend(self) -> str:
-        """The backend that the configuration names, or that the files need; empty if unknown."""
+        """The backend of the configuration or of the files. Empty if unknown."""
         config = self.config or {}
-        platform = text_of(config, "platform")
-        named = text_of(config, "backend") or PLATFORMS.get(platform, platform)
+        platform = get_text(config, "platform")
+        named = get_text(config, "backend") or PLATFORMS.get(platform, platform)
         held = frozenset().union(*self.versions.values())
         return named or next((it for file, it in KNOWN_FILES.items() if file in held), "")
 
     @property
     def steps(self) -> tuple[str, ...]:
         """The models that an ensemble calls."""
-        found = messages(self.config or {}, "ensemble_scheduling")
+        schedules = get_messages(self.config or {}, "ensemble_scheduling")
         return tuple(
-            text_of(step, "model_name") for each in found for step in messages(each, "step")
+            get_text(step, "model_name")
+            for schedule in schedules
+            for step in get_messages(schedule, "step")
         )
 
     @property
     def can_be_killed(self) -> bool:
-        """Whether its processes may be ended without a word: nothing of it would have run."""
+        """True if its processes may be killed, because no code of it would run at its end."""
         return self.backend == ENSEMBLE or (self.backend == "python" and not self.has_end)
 
     @property
     def is_stateless(self) -> bool:
-        """Whether a request leaves nothing behind: no sequences, one answer each."""
+        """True if requests are independent: no sequences, and one answer each."""
         config = self.config or {}
-        decoupled = messages(config, "model_transaction_policy")
-        streams = any(text_of(it, "decoupled").lower() in ("true", "1", "t") for it in decoupled)
-        return not streams and not messages(config, "sequence_batching")
+        decoupled = get_messages(config, "model_transaction_policy")
+        streams = any(get_text(it, "decoupled").lower() in ("true", "1", "t") for it in decoupled)
+        return not streams and not get_messages(config, "sequence_batching")
 
 
 def may_have_end(texts: Iterable[str]) -> bool:
-    """Whether a model of these Python files may have a `finalize`, its own or an inherited one."""
+    """True if a model of these Python files may have a `finalize`, its own or an inherited one."""
     found = list(texts)
     return any("finalize" in it for it in found) or not any(PLAIN_CLASS.search(it) for it in found)
 
 
-def default_model(folders: Sequence[ModelFolder], given: str, multi_model: bool) -> ModelFolder:
-    """The model that requests without a name are for. Raises TerminalError.
+def choose_model(folders: Sequence[ModelFolder], given: str, multi_model: bool) -> ModelFolder:
+    """The model for requests: the archive's only model, or the one named `given`.
 
-    Of a single model's archive: the one that is `given`, or the only one. Of one of many: the
-    ensemble, or the only one.
+    In a multi-model server it is the only model or the only ensemble. Raises TerminalError.
     """
-    names = listed(it.name for it in folders)
+    names = join_names(it.name for it in folders)
     if not folders:
         raise TerminalError(
             "the archive has no model: it must have a folder for each, with config.pbtxt and a "
             "version folder (MODEL/config.pbtxt, MODEL/1/...)"
         )
     if given and not multi_model:
-        for each in folders:
-            if each.name == given:
-                return each
+        for folder in folders:
+            if folder.name == given:
+                return folder
         raise TerminalError(f"{DEFAULT_NAME} is {given[:MAX_SHOWN]!r}; the archive has {names}")
     if len(folders) == 1:
         return folders[0]
@@ -124,37 +137,37 @@ def default_model(folders: Sequence[ModelFolder], given: str, multi_model: bool)
     )
 
 
-def needed(chosen: ModelFolder, folders: Sequence[ModelFolder]) -> list[ModelFolder]:
-    """The model and those that it calls, also through other ensembles. Raises TerminalError."""
+def find_needed(chosen: ModelFolder, folders: Sequence[ModelFolder]) -> list[ModelFolder]:
+    """The model and the models that it calls, also through ensembles. Raises TerminalError."""
     by_name = {it.name: it for it in folders}
-    found: dict[str, ModelFolder] = {}
-    left = [chosen]
-    while left:
-        each = left.pop(0)
-        if each.name in found:
+    needed: dict[str, ModelFolder] = {}
+    pending = [chosen]
+    while pending:
+        folder = pending.pop(0)
+        if folder.name in needed:
             continue
-        found[each.name] = each
-        for step in each.steps:
+        needed[folder.name] = folder
+        for step in folder.steps:
             if step not in by_name:
                 raise TerminalError(
-                    f"{each.name}/{CONFIG} has a step of the model {step[:MAX_SHOWN]!r}; the "
-                    f"archive has {listed(by_name)}"
+                    f"{folder.name}/{CONFIG} has a step of the model {step[:MAX_SHOWN]!r}; the "
+                    f"archive has {join_names(by_name)}"
                 )
-            left.append(by_name[step])
-    return list(found.values())
+            pending.append(by_name[step])
+    return list(needed.values())
 
 
-def listed(names: Iterable[str]) -> str:
-    """Names for a message: the first ones, and how many there are beyond."""
-    found = list(names)
-    more = f" and {len(found) - MAX_LISTED} more" if len(found) > MAX_LISTED else ""
-    return ", ".join(it[:MAX_SHOWN] for it in found[:MAX_LISTED]) + more
+def join_names(names: Iterable[str]) -> str:
+    """The first names and the number of further names, for a message."""
+    listed = list(names)
+    more = f" and {len(listed) - MAX_LISTED} more" if len(listed) > MAX_LISTED else ""
+    return ", ".join(it[:MAX_SHOWN] for it in listed[:MAX_LISTED]) + more
 
 
 def check_folder(folder: ModelFolder, backends: Collection[str], server: str) -> None:
-    """Raise TerminalError, with model and file, where Triton could not load it.
+    """Raise TerminalError with model and file if Triton cannot load the model.
 
-    `backends` are those of `server`, the path of a tritonserver.
+    `server` is the path of a tritonserver, `backends` its backends.
     """
     name, config = folder.name, folder.config
     if folder.config_fault:
@@ -165,9 +178,10 @@ def check_folder(folder: ModelFolder, backends: Collection[str], server: str) ->
         raise TerminalError(f"{name} has no {CONFIG}, nor one of {known} in a version folder")
     if not backend:
         raise TerminalError(f"{name}/{CONFIG} names no backend, nor a platform")
-    if config is not None and text_of(config, "name") not in ("", name):
+    own_name = get_text(config or {}, "name")
+    if own_name not in ("", name):
         raise TerminalError(
-            f"{name}/{CONFIG} has the name {text_of(config, 'name')[:MAX_SHOWN]!r}; it must be the "
+            f"{name}/{CONFIG} has the name {own_name[:MAX_SHOWN]!r}; it must be the "
             f"folder's, {name!r}, or none"
         )
     if not folder.versions:
@@ -177,6 +191,77 @@ def check_folder(folder: ModelFolder, backends: Collection[str], server: str) ->
     if backend != ENSEMBLE and backend not in backends and f"libtriton_{backend}.so" not in held:
         raise TerminalError(
             f"{name}/{CONFIG} needs the backend {backend[:MAX_SHOWN]!r}; {server} has "
-            f"{listed(sorted(backends)) or 'none'}. Install a tritonserver that has it, so that "
-            "`hostelry up` finds it in PATH, or let images.toml run the image as a container"
+            f"{join_names(sorted(backends)) or 'none'}. Install a tritonserver that has it, so "
+            "that `hostelry up` finds it in PATH, or let images.toml run the image as a container"
         )
+
+
+def read_repository(folder: Path) -> list[ModelFolder]:
+    """The models of a repository in order of name. Raises TerminalError if it cannot be read."""
+    try:
+        names = sorted(it.name for it in os.scandir(folder) if it.is_dir())
+        return [read_model(folder / it, it) for it in names if not it.startswith(".")]
+    except OSError as error:
+        raise TerminalError(f"the model's files cannot be read: {error}") from error
+
+
+def read_model(folder: Path, name: str) -> ModelFolder:
+    """One model's folder. Raises OSError."""
+    config, fault = read_config(folder / CONFIG)
+    entries = list(os.scandir(folder))
+    versions = [it.name for it in entries if VERSION.fullmatch(it.name) and it.is_dir()]
+    return ModelFolder(
+        name=name,
+        config=config,
+        config_fault=fault,
+        files=frozenset(it.name for it in entries),
+        versions={it: frozenset(os.listdir(folder / it)) for it in versions},
+        has_end=may_have_end(read_python(folder)),
+    )
+
+
+def read_python(folder: Path) -> list[str]:
+    """The texts of the Python files below a folder. Empty if they are too many or too large."""
+    files = list(itertools.islice(folder.rglob("*.py"), MAX_PYTHON_FILES + 1))
+    if len(files) > MAX_PYTHON_FILES or any(it.stat().st_size > MAX_CONFIG_BYTES for it in files):
+        return []
+    return [it.read_text(errors="replace") for it in files]
+
+
+def read_config(file: Path) -> tuple[Message | None, str]:
+    """A configuration, or the reason why it cannot be read. Neither without the file."""
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(MAX_CONFIG_BYTES + 1)
+        if len(content) > MAX_CONFIG_BYTES:
+            return None, f"it has more than {MAX_CONFIG_BYTES} bytes"
+        return parse_message(content.decode()), ""
+    except FileNotFoundError:
+        return None, ""
+    except (OSError, UnicodeDecodeError, TextFormatError) as error:
+        return None, str(error)
+
+
+def find_repository(
+    folder: Path, scratch: Path, multi_model: bool
+) -> tuple[Path, Sequence[ModelFolder]]:
+    """The repository in an archive's folder, and its models. Raises TerminalError.
+
+    In a multi-model server the folder may be the model itself. Its repository is made in `scratch`.
+    """
+    if not (folder / CONFIG).is_file():
+        return folder, read_repository(folder)
+    if not multi_model:
+        raise TerminalError(
+            f"{CONFIG} is at the archive's top; the model needs a folder around it: "
+            f"MODEL/{CONFIG}, MODEL/1/..."
+        )
+    config, _ = read_config(folder / CONFIG)
+    name = get_text(config or {}, "name")
+    is_usable = name and "/" not in name and not name.startswith(".")
+    repository = scratch / "repository"
+    repository.mkdir(exist_ok=True)
+    link = repository / (name if is_usable else "model")
+    link.unlink(missing_ok=True)
+    link.symlink_to(folder)
+    return repository, read_repository(repository)

@@ -1,9 +1,9 @@
-"""The tritonserver that is used: the operator's own in PATH, else that of the runtime.
+"""The tritonserver of a copy: the operator's in PATH, or else the runtime's.
 
-The runtime is the package nvidia-pytriton, which has the server and the parts of the Python backend
-apart from each other: they are put together in a folder of links. The stub, which runs models'
-Python, has the library of one version of Python linked in, and that must be the library of the
-runtime's own interpreter: the loader finds the system's first, if it is the same version.
+The runtime has the package nvidia-pytriton, with the server and the parts of the Python backend in
+separate folders. A folder of links joins them. The stub, which runs models' Python, is linked to
+the library of one Python version. That must be the library of the runtime's interpreter, but the
+loader would find the system's library of the same version first.
 """
 
 import json
@@ -31,7 +31,7 @@ ASK_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TritonProgram:
-    """A tritonserver, the folder of its backends, and the variables that it needs."""
+    """A tritonserver, the folder of its backends, and its variables."""
 
     path: Path
     backends: Path
@@ -39,7 +39,7 @@ class TritonProgram:
 
     @property
     def backend_names(self) -> frozenset[str]:
-        """The backends that are there."""
+        """The names of the backends."""
         try:
             folders = [it for it in self.backends.iterdir() if it.is_dir()]
         except OSError:
@@ -51,32 +51,34 @@ class TritonProgram:
         )
 
 
-def own_server(env: Mapping[str, str]) -> Path | None:
-    """The operator's tritonserver, where PATH has one."""
-    found = shutil.which(NAME, path=env.get("PATH", ""))
-    return Path(found).resolve() if found else None
+def find_own_server(env: Mapping[str, str]) -> Path | None:
+    """The operator's tritonserver in PATH. None if there is none."""
+    path = shutil.which(NAME, path=env.get("PATH", ""))
+    return Path(path).resolve() if path else None
 
 
 def find_program(env: Mapping[str, str], scratch: Path) -> TritonProgram:
-    """The tritonserver for the models of a copy; links are made in `scratch`.
+    """The tritonserver for the models of a copy. Links are made in `scratch`.
 
-    Raises TerminalError where there is none.
+    Raises TerminalError if there is no tritonserver.
     """
-    own = own_server(env)
+    own = find_own_server(env)
     if own is not None:
-        return TritonProgram(path=own, backends=own.parents[1] / "backends", variables=given(env))
+        return TritonProgram(
+            path=own, backends=own.parents[1] / "backends", variables=select_variables(env)
+        )
     folder = runtimes_folder(env)
     if installed(folder, RUNTIME) is None:
         raise TerminalError(
             f"there is no {NAME} in PATH, nor the runtime {RUNTIME} in {folder}: "
             f"hostelry runtimes install {RUNTIME}"
         )
-    return runtime_program(runtime_python(folder, RUNTIME), env, scratch)
+    return build_program(runtime_python(folder, RUNTIME), env, scratch)
 
 
-def runtime_program(python: Path, env: Mapping[str, str], scratch: Path) -> TritonProgram:
+def build_program(python: Path, env: Mapping[str, str], scratch: Path) -> TritonProgram:
     """The tritonserver of an environment with nvidia-pytriton. Raises TerminalError."""
-    version, libraries, library, packages = ask(python)
+    version, libraries, library, packages = ask_interpreter(python)
     server = Path(packages) / "pytriton" / NAME
     stub = server / "python_backend_stubs" / version / STUB
     if not (Path(libraries) / library).exists():
@@ -95,28 +97,28 @@ def runtime_program(python: Path, env: Mapping[str, str], scratch: Path) -> Trit
         link.symlink_to(file)
     bundled = Path(packages) / "nvidia_pytriton.libs"
     variables = {
-        **given(env),
+        **select_variables(env),
         "LD_LIBRARY_PATH": f"{libraries}:{bundled}",
-        # The stub takes the packages of the first interpreter.
+        # The stub uses the packages of the first interpreter.
         "PATH": f"{python.parent}:{env.get('PATH', '/usr/bin:/bin')}",
     }
     return TritonProgram(path=server / "bin" / NAME, backends=backends, variables=variables)
 
 
-def given(env: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a model's processes: those of the copy, without what steers an interpreter.
+def select_variables(env: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a model's processes: the copy's without variables of interpreters.
 
-    An operator's own server finds its libraries as the operator has it.
+    An operator's server keeps LD_LIBRARY_PATH.
     """
     kept = {name: it for name, it in env.items() if name not in DROPPED}
     kept |= {"PYTHONNOUSERSITE": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
-    if own_server(env) is not None and "LD_LIBRARY_PATH" in env:
+    if find_own_server(env) is not None and "LD_LIBRARY_PATH" in env:
         kept["LD_LIBRARY_PATH"] = env["LD_LIBRARY_PATH"]
     return kept
 
 
-def ask(python: Path) -> tuple[str, str, str, str]:
-    """An interpreter's version, folder of libraries, own library, and packages."""
+def ask_interpreter(python: Path) -> tuple[str, str, str, str]:
+    """An interpreter's version, its folder of libraries, its library, and its packages."""
     try:
         done = subprocess.run(
             [str(python), "-I", "-c", ASK],

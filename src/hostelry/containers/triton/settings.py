@@ -18,7 +18,7 @@ REFUSED: Mapping[str, str] = {
     "those for logs, threads and shared memory are read",
     f"{PREFIX}TENSORFLOW_VERSION": "the server's own version of the backend is used",
 }
-# What they are for does not exist here: no other port, one repository for each server.
+# They have no purpose here, where there is no other port and one repository per server.
 WITHOUT_EFFECT = frozenset(
     f"{PREFIX}{name}"
     for name in (
@@ -34,7 +34,10 @@ LOAD_LIMIT = f"{PREFIX}MODEL_LOAD_GPU_LIMIT"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TritonSettings:
-    """What a copy was given. `options` are tritonserver's; `shm_bytes` one instance's share."""
+    """The settings of a copy.
+
+    `options` are tritonserver's. `shm_bytes` is the shared memory of one instance.
+    """
 
     default_name: str
     inference: str
@@ -47,7 +50,7 @@ class TritonSettings:
 
 
 def resolve(env: Mapping[str, str]) -> TritonSettings:
-    """The settings. Raises TerminalError with variable, value and limits."""
+    """Read the settings. Raises TerminalError with the variable, its value and its limits."""
     for name, reason in REFUSED.items():
         if env.get(name, "").strip():
             raise TerminalError(f"{name} is not taken here: {reason}")
@@ -62,9 +65,9 @@ def resolve(env: Mapping[str, str]) -> TritonSettings:
         options=(
             f"--backend-config=python,shm-default-byte-size={shm_bytes}",
             f"--backend-config=python,shm-growth-byte-size={growth_bytes}",
-            *log_options(env),
-            *thread_options(env),
-            *gpu_options(env),
+            *build_log_options(env),
+            *build_thread_options(env),
+            *build_gpu_options(env),
         ),
         shm_bytes=shm_bytes,
         timeout_s=whole(env, TIMEOUT_SECONDS, whole(env, TIMEOUT, 60, 1, 3600), 1, 3600),
@@ -74,13 +77,13 @@ def resolve(env: Mapping[str, str]) -> TritonSettings:
     )
 
 
-def log_options(env: Mapping[str, str]) -> Sequence[str]:
-    """What is logged: without the variables all but verbose lines, which AWS's image has too."""
+def build_log_options(env: Mapping[str, str]) -> Sequence[str]:
+    """Options of the log. The default is everything except verbose lines, as in AWS's image."""
     verbose = (env.get(f"{PREFIX}LOG_VERBOSE") or "0").lower()
-    found = {"true": 1, "false": 0}.get(verbose, -1)
-    if found < 0:
-        found = whole(env, f"{PREFIX}LOG_VERBOSE", 0, 0, 9)
-    options = [f"--log-verbose={found}"]
+    level = {"true": 1, "false": 0}.get(verbose, -1)
+    if level < 0:
+        level = whole(env, f"{PREFIX}LOG_VERBOSE", 0, 0, 9)
+    options = [f"--log-verbose={level}"]
     for name in LOGS:
         text = (env.get(f"{PREFIX}{name}") or "true").lower()
         if text not in TRUE + FALSE:
@@ -89,8 +92,8 @@ def log_options(env: Mapping[str, str]) -> Sequence[str]:
     return options
 
 
-def thread_options(env: Mapping[str, str]) -> Iterable[str]:
-    """Threads of the server."""
+def build_thread_options(env: Mapping[str, str]) -> Iterable[str]:
+    """Options of the server's threads."""
     for name, option in (
         ("THREAD_COUNT", "http-thread-count"),
         ("BUFFER_MANAGER_THREAD_COUNT", "buffer-manager-thread-count"),
@@ -100,8 +103,8 @@ def thread_options(env: Mapping[str, str]) -> Iterable[str]:
             yield f"--{option}={count}"
 
 
-def gpu_options(env: Mapping[str, str]) -> Iterable[str]:
-    """The part of each accelerator's memory above which no model is loaded."""
+def build_gpu_options(env: Mapping[str, str]) -> Iterable[str]:
+    """Options with the share of each accelerator's memory above which no model is loaded."""
     text = env.get(LOAD_LIMIT, "").strip()
     if not text:
         return
@@ -116,6 +119,6 @@ def gpu_options(env: Mapping[str, str]) -> Iterable[str]:
         yield f"--model-load-gpu-limit={number}:{share:g}"
 
 
-def without_effect(env: Mapping[str, str]) -> list[str]:
-    """The given variables that change nothing here, for the log."""
+def list_without_effect(env: Mapping[str, str]) -> list[str]:
+    """The given variables that have no effect here, for the log."""
     return sorted(WITHOUT_EFFECT & env.keys())

@@ -1,6 +1,6 @@
-"""Protocol buffers' text format, in which config.pbtxt is written, as plain values. Pure.
+"""Protocol buffers' text format, the format of config.pbtxt, as plain values. Pure.
 
-A message is a dict of lists, since any field may repeat; a scalar is its text, a message a dict.
+A message is a dict of lists, because any field may repeat. A scalar is a text.
 Source: the specification of the text format at protobuf.dev.
 """
 
@@ -26,12 +26,12 @@ Value = str | Message
 
 
 class TextFormatError(HostelryError):
-    """The text is no message; the message has the line."""
+    """The text is invalid. The error names the line."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextPart:
-    """A part of the text: "string", "word", "mark" or "end", and the line it is on."""
+    """A token of the kind "string", "word", "mark" or "end", with its line."""
 
     kind: str
     text: str
@@ -39,29 +39,24 @@ class TextPart:
 
     @property
     def shown(self) -> str:
-        """Its beginning, for a message."""
+        """The beginning of the text, for an error."""
         return self.text[:MAX_SHOWN]
 
 
 def parse_message(text: str) -> Message:
-    """The message that the text is. Raises TextFormatError."""
+    """Parse a message. Raises TextFormatError."""
     reader = _Reader(list(_tokens(text)))
     return reader.fields("", 0)
 
 
-def texts(message: Message, name: str) -> list[str]:
-    """The scalars of a field."""
-    return [it for it in message.get(name, ()) if isinstance(it, str)]
-
-
-def messages(message: Message, name: str) -> list[Message]:
+def get_messages(message: Message, name: str) -> list[Message]:
     """The messages of a field."""
     return [it for it in message.get(name, ()) if isinstance(it, dict)]
 
 
-def text_of(message: Message, name: str) -> str:
-    """The scalar of a field; empty without one."""
-    return (texts(message, name) or [""])[-1]
+def get_text(message: Message, name: str) -> str:
+    """The last scalar of a field, or an empty text."""
+    return ([it for it in message.get(name, ()) if isinstance(it, str)] or [""])[-1]
 
 
 def _tokens(text: str) -> Iterator[TextPart]:
@@ -79,17 +74,15 @@ def _tokens(text: str) -> Iterator[TextPart]:
 
 
 class _Reader:
-    """Reads tokens from the first to the last."""
-
     def __init__(self, tokens: list[TextPart]) -> None:
         self._tokens = tokens
         self._at = 0
 
     def fields(self, closing: str, depth: int) -> Message:
-        """The fields up to `closing`; up to the end where it is empty."""
+        """The fields up to `closing`, or up to the end if `closing` is empty."""
         if depth > MAX_DEPTH:
             raise TextFormatError(f"line {self._next.line}: more than {MAX_DEPTH} messages deep")
-        found: Message = {}
+        message: Message = {}
         while not (self._take(closing) if closing else self._next.kind == "end"):
             name = self._next
             if name.kind != "word":
@@ -98,18 +91,18 @@ class _Reader:
                 )
             self._at += 1
             has_colon = self._take(":")
-            found.setdefault(name.text, []).extend(self._values(has_colon, depth))
+            message.setdefault(name.text, []).extend(self._values(has_colon, depth))
             self._take(",") or self._take(";")
-        return found
+        return message
 
     def _values(self, has_colon: bool, depth: int) -> list[Value]:
         if not self._take("["):
             return [self._value(has_colon, depth)]
-        found: list[Value] = []
+        values: list[Value] = []
         while not self._take("]"):
-            found.append(self._value(True, depth))
+            values.append(self._value(True, depth))
             self._take(",")
-        return found
+        return values
 
     def _value(self, has_colon: bool, depth: int) -> Value:
         first = self._next
@@ -122,7 +115,7 @@ class _Reader:
         if first.kind == "word":
             return first.text
         parts = [first.text[1:-1]]
-        while self._next.kind == "string":  # adjacent strings are one
+        while self._next.kind == "string":  # adjacent strings are joined
             parts.append(self._next.text[1:-1])
             self._at += 1
         return re.sub(r"\\(.)", r"\1", "".join(parts))
@@ -132,7 +125,7 @@ class _Reader:
         return self._tokens[self._at]
 
     def _take(self, mark: str) -> bool:
-        """Whether the next token is this mark, which is then taken."""
-        is_it = self._next.kind == "mark" and self._next.text == mark
-        self._at += is_it
-        return is_it
+        """Take the next token if it is this mark. True if it was taken."""
+        matches = self._next.kind == "mark" and self._next.text == mark
+        self._at += matches
+        return matches

@@ -3,28 +3,23 @@
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from hostelry.base.clock import Clock
-from hostelry.base.errors import TerminalError
+from hostelry.base.errors import HostelryError, TerminalError
 from hostelry.base.shared_memory import REGIONS
-from hostelry.containers.predictive.model_table import ModelRefusedError
+from hostelry.containers.http.serving_app import RefusedRequestError
 from hostelry.containers.predictive.worker_pool import PoolBusyError
 from hostelry.containers.predictive.worker_process import (
-    Answered,
-    Asked,
     ModelLoadError,
+    Prediction,
+    PredictRequest,
     WorkerLostError,
-)
-from hostelry.containers.triton.answers import error_body, status_of
-from hostelry.containers.triton.binary_tensors import (
-    JSON,
-    ContentTypeError,
-    content_type_of,
-    request_headers,
 )
 from hostelry.containers.triton.settings import TritonSettings
 from hostelry.containers.triton.triton_process import (
@@ -34,80 +29,128 @@ from hostelry.containers.triton.triton_process import (
     TritonProcess,
 )
 
+# Words of backends without memory. The answer is 507, so that another model is unloaded.
+NO_MEMORY = ("out of memory", "out_of_memory", "outofmemory", "memoryerror", "oom:", "oom)",
+             "cublas_status_alloc_failed", "failed to allocate memory",
+             "no space left on device")  # fmt: skip
+INSUFFICIENT, REFUSED = 507, 400
+BINARY = "application/vnd.sagemaker-triton.binary+json;json-header-size="
+JSON = "application/json"
+LENGTH = "Inference-Header-Content-Length"
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 30.0
 LOOK_EVERY_S = 1.0
-
 log = logging.getLogger("hostelry.containers.triton")
 
 
+def get_error_status(words: str) -> int:
+    """The status for an error of Triton: 507 if memory is missing, otherwise 400."""
+    lowered = words.lower()
+    return INSUFFICIENT if any(it in lowered for it in NO_MEMORY) else REFUSED
+
+
+def encode_error(words: str) -> bytes:
+    """The body of an error, as Triton's SageMaker endpoint has it."""
+    return msgspec.json.encode({"error": words})
+
+
+class ContentTypeError(HostelryError):
+    """The content type has no valid length of the JSON."""
+
+
+def to_triton_headers(content_type: str, num_bytes: int) -> dict[str, str]:
+    """The headers for Triton of a body of `num_bytes`. Raises ContentTypeError.
+
+    A body with binary tensors is JSON, then the tensors' bytes. The length of the JSON is a
+    parameter of SageMaker's content type, and a header for Triton. Source: Triton's binary tensor
+    data extension, and its SageMaker endpoint.
+    """
+    kind, _, size = content_type.replace(" ", "").partition("=")
+    if not BINARY.startswith(kind.lower() + "=") or not kind:
+        return {"Content-Type": JSON}
+    if not size.isascii() or not size.isdigit() or len(size) > 12 or int(size) > num_bytes:
+        raise ContentTypeError(
+            f"json-header-size is {size[:40]!r}; it must be a number from 0 to the body's "
+            f"{num_bytes} bytes"
+        )
+    return {"Content-Type": "application/octet-stream", LENGTH: str(int(size))}
+
+
+def to_content_type(headers: Mapping[str, str]) -> str:
+    """SageMaker's content type of an answer with Triton's headers, whose names are lower case."""
+    size = headers.get(LENGTH.lower())
+    return JSON if size is None else f"{BINARY}{size}"
+
+
 class TritonModels:
-    """`start` it, then `invoke`; implements `ModelProcesses`. `order` is made when it starts."""
+    """The model of one archive. Implements `ModelProcesses`. `prepare` is called by `start`."""
 
     def __init__(
-        self, order: Callable[[], TritonOrder], settings: TritonSettings, clock: Clock
+        self, prepare: Callable[[], TritonOrder], settings: TritonSettings, clock: Clock
     ) -> None:
-        self._order_of = order
+        self._prepare = prepare
         self._order: TritonOrder | None = None
         self._settings = settings
         self._clock = clock
         self._process: TritonProcess | None = None
         self._replacing: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
-        self._changed = asyncio.Event()  # a replacement is there, or has failed
+        self._changed = asyncio.Event()  # set when a replacement has started or failed
         self._fault = "the model is being loaded"
         self._is_closed = False
         self._in_flight = 0
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The living processes."""
+        """The ids of the living processes."""
         return () if self._process is None else self._process.pids
 
     @property
     def fault(self) -> str | None:
-        """Why it does not serve; None while it does."""
+        """The reason why it does not serve. None while it serves."""
         if self._is_closed:
             return self._fault
         return self._fault if self._process is None else None
 
     @property
     def execution_parameters(self) -> dict[str, Any] | None:
-        """None: Triton has none."""
+        """None, because Triton has no execution parameters."""
         return None
 
     async def start(self) -> None:
-        """Load the model. Raises ModelLoadError, ModelRefusedError (507)."""
+        """Load the model. Raises ModelLoadError, RefusedRequestError with 507."""
         try:
-            self._order = await asyncio.to_thread(self._order_of)
+            self._order = await asyncio.to_thread(self._prepare)
         except TerminalError as error:
             raise ModelLoadError(str(error)) from error
-        self._process = await self._started(self._order)
+        self._process = await self._start_process(self._order)
         self._fault = ""
         self._watching = asyncio.create_task(self._watch(), name="watch Triton")
 
-    async def invoke(self, asked: Asked) -> Answered:
-        """The answer to a request. Raises PoolBusyError, WorkerLostError."""
+    async def invoke(self, asked: PredictRequest) -> Prediction:
+        """Answer a request. Raises PoolBusyError, WorkerLostError."""
         if self._in_flight >= self._settings.max_queued:
             raise PoolBusyError(
                 f"{self._in_flight} requests wait already (SAGEMAKER_MODEL_JOB_QUEUE_SIZE); try "
                 "again later"
             )
         try:
-            headers = request_headers(asked.headers.get("Content-Type", JSON), len(asked.body))
+            headers = to_triton_headers(asked.headers.get("Content-Type", JSON), len(asked.body))
         except ContentTypeError as error:
-            return Answered(status=400, content_type=JSON, headers={}, body=error_body(str(error)))
+            return Prediction(
+                status=400, content_type=JSON, headers={}, body=encode_error(str(error))
+            )
         self._in_flight += 1
         try:
-            return await self._answered(headers, asked.body)
+            return await self._invoke(headers, asked.body)
         finally:
             self._in_flight -= 1
 
     async def metrics(self) -> str:
-        """Triton's page for Prometheus; empty while it is not there."""
+        """Triton's page for Prometheus. Empty while there is no process."""
         return "" if self._process is None else await self._process.metrics()
 
     async def close(self, reason: str = "the server ends") -> None:
-        """Unload the model and end its processes; requests that wait or come are refused."""
+        """Unload the model and end its processes. Waiting and later requests fail."""
         self._is_closed, self._fault = True, reason
         tasks = [it for it in (self._watching, self._replacing) if it is not None]
         for task in tasks:
@@ -118,16 +161,16 @@ class TritonModels:
         if process is not None:
             await process.stop()
 
-    async def _answered(self, headers: dict[str, str], body: bytes) -> Answered:
+    async def _invoke(self, headers: dict[str, str], body: bytes) -> Prediction:
         began_at = self._clock.now()
         limit_s = self._settings.timeout_s
         process: TritonProcess | None = None
         try:
             async with asyncio.timeout(limit_s):
-                process = await self._serving()
+                process = await self._wait_for_process()
                 answer = await process.invoke(headers, body)
         except TimeoutError:
-            # Others were answered meanwhile: then it is this request that takes long.
+            # If other requests were answered meanwhile, only this request takes long.
             if process is not None and process.last_answer_at < began_at:
                 self._replace(process, f"the model gave no answer within {limit_s:g} s")
             raise WorkerLostError(
@@ -141,15 +184,15 @@ class TritonModels:
             reason = self._fault if self._is_closed else str(error)
             raise WorkerLostError(reason) from None
         if answer.status == OK:
-            kind = content_type_of(answer.headers)
-            return Answered(status=OK, content_type=kind, headers={}, body=answer.body)
-        words = process.words(answer.body)
-        return Answered(
-            status=status_of(words), content_type=JSON, headers={}, body=error_body(words)
+            kind = to_content_type(answer.headers)
+            return Prediction(status=OK, content_type=kind, headers={}, body=answer.body)
+        words = process.get_error(answer.body)
+        return Prediction(
+            status=get_error_status(words), content_type=JSON, headers={}, body=encode_error(words)
         )
 
-    async def _serving(self) -> TritonProcess:
-        """The process, once a replacement that is under way is there."""
+    async def _wait_for_process(self) -> TritonProcess:
+        """The process, after a replacement has started. Raises PoolBusyError, TritonLostError."""
         if self._process is None and self._replacing is not None and not self._is_closed:
             await self._changed.wait()
         if self._process is None:
@@ -159,7 +202,7 @@ class TritonModels:
         return self._process
 
     async def _watch(self) -> None:
-        """Replace a process that is lost before a request finds it so."""
+        """Replace a lost process, also without a request."""
         while True:
             await self._clock.sleep(LOOK_EVERY_S)
             process = self._process
@@ -167,44 +210,44 @@ class TritonModels:
                 self._replace(process, loss)
 
     def _replace(self, process: TritonProcess, reason: str) -> None:
-        """Start another in the place of one that is lost; once for all that found it lost."""
+        """Start to replace a lost process, unless another caller did."""
         if self._process is not process or self._is_closed:
             return
         log.warning("%s; it is started again", " ".join(reason.split()))
         self._process, self._fault = None, reason
         self._changed.clear()
         self._replacing = asyncio.create_task(
-            self._replaced(process, reason), name="another Triton"
+            self._start_again(process, reason), name="another Triton"
         )
 
-    async def _replaced(self, lost: TritonProcess, reason: str) -> None:
-        """Another process, however many tries it takes; meanwhile `fault` says why."""
+    async def _start_again(self, lost: TritonProcess, reason: str) -> None:
+        """Start a process, with as many tries as needed. Meanwhile `fault` has the reason."""
         assert self._order is not None, "it was started"
         await lost.kill(reason)
         pause_s = FIRST_PAUSE_S
         while True:
             try:
-                self._process = await self._started(self._order)
-            except (ModelLoadError, ModelRefusedError) as error:
+                self._process = await self._start_process(self._order)
+            except (ModelLoadError, RefusedRequestError) as error:
                 self._fault = str(error)
                 log.warning("the model cannot be loaded: %s; again in %g s", error, pause_s)
             else:
                 self._fault = ""
                 self._changed.set()
                 return
-            self._changed.set()  # those that waited are refused with the reason
+            self._changed.set()  # waiting requests fail with the reason
             await self._clock.sleep(pause_s)
             pause_s = min(MAX_PAUSE_S, 2 * pause_s)
 
-    async def _started(self, order: TritonOrder) -> TritonProcess:
+    async def _start_process(self, order: TritonOrder) -> TritonProcess:
         check_shared_memory(self._settings.shm_bytes)
         process = TritonProcess(order, self._clock)
         try:
             await process.start()
         except ModelLoadError as error:
             await process.kill()
-            if status_of(str(error)) == 507:
-                raise ModelRefusedError(507, str(error)) from error
+            if get_error_status(str(error)) == 507:
+                raise RefusedRequestError(str(error), 507) from error
             raise
         except BaseException:
             with suppress(asyncio.CancelledError):
@@ -214,15 +257,15 @@ class TritonModels:
 
 
 def check_shared_memory(needed_bytes: int, regions: Path = REGIONS) -> None:
-    """Raise ModelRefusedError (507) where an instance's first region does not fit.
+    """Raise RefusedRequestError with 507 if an instance's first region does not fit.
 
-    A process that writes to a region for which there is no memory is killed.
+    The kernel kills a process that writes to a region without memory.
     """
-    found = os.statvfs(regions)
-    free_bytes = found.f_bavail * found.f_frsize
+    stat = os.statvfs(regions)
+    free_bytes = stat.f_bavail * stat.f_frsize
     if free_bytes < needed_bytes:
-        raise ModelRefusedError(
-            507,
+        raise RefusedRequestError(
             f"{regions} has {free_bytes} bytes free, and a model's first region takes "
             f"{needed_bytes} (SAGEMAKER_TRITON_SHM_DEFAULT_BYTE_SIZE)",
+            507,
         )

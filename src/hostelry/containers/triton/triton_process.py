@@ -8,11 +8,13 @@ memory are no other model's.
 import asyncio
 import ctypes
 import logging
+import math
 import os
+import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,18 +26,18 @@ import msgspec
 from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError
 from hostelry.base.json import decode
-from hostelry.base.proc import PROC, process_stat, processes
+from hostelry.base.proc import PROC, first_environment, process_stat, processes
 from hostelry.base.shared_memory import close_regions, remove_regions
 from hostelry.containers.http.server_connection import ServerLostError, ServerPool
 from hostelry.containers.predictive.worker_process import ModelLoadError
 from hostelry.containers.triton.program import STUB, TritonProgram
-from hostelry.containers.triton.python_environments import (
-    environments,
-    remove_environments,
-    used_by,
-)
-from hostelry.containers.triton.zero_request import zero_request
 
+PLACE = Path("/tmp")
+NAME = re.compile(r"python_env_[A-Za-z0-9]{6}")
+USED = re.compile(rb"/tmp/(python_env_[A-Za-z0-9]{6})/")
+MAX_VALUES = 4_000_000  # as JSON, 8 MB
+ZEROS: dict[str, Any] = {"BOOL": False, "BYTES": ""}
+NOT_IN_JSON = ("FP16", "BF16")
 PR_SET_PDEATHSIG = 1
 HTTP, METRICS = "http", "metrics"  # sockets, in the folder
 LEFT = "left.json"
@@ -46,21 +48,77 @@ UNLOAD_S = 5.0  # for a model's finalize()
 CALL_S = 10.0
 MAX_ANSWER_BYTES = (1 << 31) - 1
 OK, UNAVAILABLE = 200, 503
-
 _libc = ctypes.CDLL(None)
 log = logging.getLogger("hostelry.containers.triton")
 
 
+def list_environments(place: Path = PLACE) -> set[str]:
+    """The names of this user's folders of the Python backend."""
+    names = set()
+    with suppress(OSError):
+        for entry in os.scandir(place):
+            if NAME.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
+                with suppress(OSError):
+                    if entry.stat(follow_symlinks=False).st_uid == os.getuid():
+                        names.add(entry.name)
+    return names
+
+
+def list_used(pids: Iterable[int]) -> set[str]:
+    """The names of the folders that the processes run in."""
+    return {name.decode() for pid in pids for name in USED.findall(first_environment(pid))}
+
+
+def remove_environments(names: Iterable[str], used: Collection[str], place: Path = PLACE) -> None:
+    """Remove the folders `names` that are empty, and those in `used` with their content."""
+    for name in list_environments(place).intersection(names):
+        with suppress(OSError):
+            if name in used:
+                shutil.rmtree(place / name)
+            else:
+                (place / name).rmdir()
+
+
+def build_zero_request(config: dict[str, Any]) -> dict[str, Any] | None:
+    """A request of zeros for Triton's configuration of a model. None if zeros may not fit. Pure.
+
+    Each free dimension is 1. Optional inputs are left out.
+    """
+    inputs = []
+    is_batched = int(config.get("max_batch_size", 0)) > 0
+    for given in config.get("input", []):
+        if given.get("optional"):
+            continue
+        if given.get("is_shape_tensor") or given.get("allow_ragged_batch"):
+            return None
+        kind = str(given.get("data_type", "")).removeprefix("TYPE_")
+        kind = "BYTES" if kind == "STRING" else kind
+        shape = [max(1, int(it)) for it in given.get("dims", [])]
+        count = math.prod(shape)
+        if count > MAX_VALUES or kind in NOT_IN_JSON:
+            return None
+        zero = ZEROS.get(kind, 0)
+        inputs.append(
+            {
+                "name": given.get("name", ""),
+                "datatype": kind,
+                "shape": [1, *shape] if is_batched else shape,
+                "data": [zero] * count,
+            }
+        )
+    return {"inputs": inputs} if inputs else None
+
+
 class TritonLostError(HostelryError):
-    """The server or a model's process is gone; the message has the cause."""
+    """The server or a model's process is gone. The message has the cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TritonOrder:
-    """What a server is started for.
+    """The order to start a server.
 
-    `model` is the one that requests are for, `folder` its own place, relative to the working folder
-    since the paths of sockets are short; `regions` is what its shared memory's names begin with.
+    `model` gets the requests. `folder` is the server's folder, relative to the working folder
+    because the paths of sockets are short. `regions` is the prefix of its shared memory's names.
     """
 
     program: TritonProgram
@@ -78,7 +136,7 @@ class TritonOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TritonAnswer:
-    """An answer; its headers' names are in small letters."""
+    """An answer. The names of its headers are lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -86,18 +144,23 @@ class TritonAnswer:
 
 
 class LeftEnvironments(msgspec.Struct, frozen=True):
-    """Folders of the Python backend that a killed server leaves: `made` and `used` by name."""
+    """The names of folders that the Python backend makes in /tmp, and leaves there when killed.
+
+    Each server makes a folder, whatever TMPDIR says, and unpacks a model's EXECUTION_ENV_PATH into
+    it. A folder is `used` if a model's process runs in it. An empty folder that appeared while the
+    server loaded its model is taken as `made` by it.
+    """
 
     made: list[str] = []
     used: list[str] = []
 
     def remove(self) -> None:
-        """Remove them."""
+        """Remove the folders."""
         remove_environments({*self.made, *self.used}, self.used)
 
 
-def remove_left(folder: Path) -> None:
-    """Remove what the servers have left that had their folders below this one."""
+def remove_leftovers(folder: Path) -> None:
+    """Remove the leftovers of servers whose folders are below `folder`."""
     for file in folder.glob(f"*/*/{LEFT}"):
         with suppress(OSError, msgspec.DecodeError):
             decode(file.read_bytes(), LeftEnvironments).remove()
@@ -111,8 +174,8 @@ class _ModelState(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-def arguments(order: TritonOrder) -> list[str]:
-    """The command line; the server's working folder is the order's."""
+def build_command(order: TritonOrder) -> list[str]:
+    """The command line. The server's working folder is the order's folder."""
     return [
         str(order.program.path),
         f"--model-repository={order.repository}",
@@ -128,7 +191,7 @@ def arguments(order: TritonOrder) -> list[str]:
 
 
 class TritonProcess:
-    """The server; `start` it, `invoke` its model, `stop` it."""
+    """The server of one model. Call `start`, then `invoke`, then `stop`."""
 
     def __init__(self, order: TritonOrder, clock: Clock) -> None:
         self._order = order
@@ -143,7 +206,7 @@ class TritonProcess:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Its processes: the server's, and those of Python models."""
+        """The ids of the server and of the processes of Python models."""
         if self._process is None or self._process.poll() is not None:
             return ()
         session = self._process.pid
@@ -151,7 +214,7 @@ class TritonProcess:
 
     @property
     def loss(self) -> str | None:
-        """Which process is gone that should be there, or why it was killed; None while all are."""
+        """The process that is gone, or the reason why it was killed. None while all live."""
         if self._reason is not None:
             return self._reason
         if self._process is None:
@@ -165,14 +228,14 @@ class TritonProcess:
         return None
 
     async def start(self) -> None:
-        """Start it, load the model and prove that it answers. Raises ModelLoadError."""
+        """Start the server, load the model and prove that it answers. Raises ModelLoadError."""
         shutil.rmtree(self._order.folder, ignore_errors=True)
         self._order.folder.mkdir(mode=0o700, parents=True)
-        before = environments()
+        before = list_environments()
         try:
             # Not asyncio's: the parent-death signal is tied to the thread that starts it.
             self._process = subprocess.Popen(  # noqa: ASYNC220
-                arguments(self._order),
+                build_command(self._order),
                 cwd=self._order.folder,
                 env=dict(self._order.program.variables),
                 stdin=subprocess.DEVNULL,
@@ -185,33 +248,33 @@ class TritonProcess:
                 f"{self._order.program.path} cannot be started: {error}"
             ) from error
         try:
-            await self._listening()
+            await self._wait_until_live()
             await self._load()
             await self._prove()
         except (ServerLostError, TimeoutError) as error:
             raise ModelLoadError(self.loss or str(error) or "Triton did not answer") from error
         finally:
             self._left = LeftEnvironments(
-                made=sorted(environments() - before), used=sorted(used_by(self.pids))
+                made=sorted(list_environments() - before), used=sorted(list_used(self.pids))
             )
             with suppress(OSError):
                 (self._order.folder / LEFT).write_bytes(msgspec.json.encode(self._left))
 
     async def invoke(self, headers: Mapping[str, str], body: bytes) -> TritonAnswer:
-        """The model's answer. Raises TritonLostError where a process is gone."""
+        """The model's answer. Raises TritonLostError if a process is gone."""
         path = f"/v2/models/{quote(self._order.model, safe='')}/{self._order.inference}"
         try:
             answer = await self._call(self._http, "POST", path, body, headers)
         except ServerLostError as error:
-            await self._clock.sleep(LOOK_S)  # the kernel reports an end later than a broken socket
+            await self._clock.sleep(LOOK_S)  # a socket breaks before the kernel reports the end
             raise TritonLostError(self.loss or str(error)) from None
         self.last_answer_at = self._clock.now()
         if answer.status != OK and (loss := self.loss) is not None:
-            raise TritonLostError(f"{loss}: {self.words(answer.body)}")
+            raise TritonLostError(f"{loss}: {self.get_error(answer.body)}")
         return answer
 
     async def metrics(self) -> str:
-        """Its page for Prometheus; empty where it gives none."""
+        """The server's page for Prometheus. Empty if it does not answer."""
         with suppress(ServerLostError, TimeoutError):
             async with asyncio.timeout(CALL_S):
                 answer = await self._call(self._metrics, "GET", "/metrics", b"", {})
@@ -219,9 +282,9 @@ class TritonProcess:
         return ""
 
     async def stop(self) -> None:
-        """Unload the model, and end every process; its memory is free on return.
+        """Unload the model, end every process, and return once the memory is free.
 
-        An unload takes a second, which is for the model's finalize() alone.
+        An unload takes a second. It serves the model's finalize() only.
         """
         if self._process is not None and self.loss is None and not self._order.can_be_killed:
             with suppress(ServerLostError, TimeoutError):
@@ -230,14 +293,14 @@ class TritonProcess:
         await self.kill()
 
     async def kill(self, reason: str | None = None) -> None:
-        """End every process at once; requests that it has fail with the reason."""
+        """Kill every process. Requests in flight fail with the reason."""
         self._reason = reason
         self._http.close()
         self._metrics.close()
         if self._process is not None:
             pids = self.pids
             if not self._loaded:
-                await self._ended()
+                await self._terminate()
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             await asyncio.to_thread(self._process.wait)
@@ -249,8 +312,8 @@ class TritonProcess:
         self._left.remove()
         shutil.rmtree(self._order.folder, ignore_errors=True)
 
-    async def _ended(self) -> None:
-        """Let it end by itself, which removes what it has unpacked; without models that is fast."""
+    async def _terminate(self) -> None:
+        """Let the server end by itself and remove its files. Without models that is fast."""
         assert self._process is not None, "it was started"
         self._process.terminate()
         with suppress(TimeoutError):
@@ -258,21 +321,20 @@ class TritonProcess:
                 while self._process.poll() is None:
                     await self._clock.sleep(LOOK_S)
 
-    def words(self, body: bytes) -> str:
+    def get_error(self, body: bytes) -> str:
         """The text of an error, without paths of this machine."""
         text = body.decode(errors="replace")
         with suppress(msgspec.DecodeError):
-            found = msgspec.json.decode(body)
-            text = str(found.get("error", text)) if isinstance(found, dict) else text
-        return self.without_paths(text)
+            value = msgspec.json.decode(body)
+            text = str(value.get("error", text)) if isinstance(value, dict) else text
+        return self._strip_paths(text)
 
-    def without_paths(self, text: str) -> str:
-        """A text whose files are the model's own."""
+    def _strip_paths(self, text: str) -> str:
         for folder in (self._order.repository, self._order.repository.resolve()):
             text = text.replace(f"{folder}/", "")
         return text.replace(str(self._order.program.backends), "backends")
 
-    async def _listening(self) -> None:
+    async def _wait_until_live(self) -> None:
         async with asyncio.timeout(START_S):
             while self.loss is None:
                 with suppress(ServerLostError):
@@ -289,19 +351,19 @@ class TritonProcess:
             answer = await self._call(self._http, "POST", path, b"{}", {})
         if answer.status != OK:
             reasons = [f"{it.name}: {it.reason}" for it in await self._index() if it.reason]
-            found = "; ".join(reasons) or self.words(answer.body)
-            raise ModelLoadError(self.without_paths(found))
-        close_regions(self._order.regions)  # made for all to read; from now on requests are in them
-        self._loaded = frozenset(it for it in self.pids if _runs_a_model(it))
+            reason = "; ".join(reasons) or self.get_error(answer.body)
+            raise ModelLoadError(self._strip_paths(reason))
+        close_regions(self._order.regions)  # others can read them, and requests come into them
+        self._loaded = frozenset(it for it in self.pids if _runs_model(it))
 
     async def _prove(self) -> None:
-        """One request of zeros, where the model takes one: any answer will do but a death."""
+        """Send a request of zeros, if one fits the model. The model must survive it."""
         path = f"/v2/models/{quote(self._order.model, safe='')}/config"
         async with asyncio.timeout(CALL_S):
             config: dict[str, Any] = msgspec.json.decode(
                 (await self._call(self._http, "GET", path, b"", {})).body
             )
-        zeros = zero_request(config) if self._order.is_stateless else None
+        zeros = build_zero_request(config) if self._order.is_stateless else None
         if zeros is None or self._order.inference != "infer":
             log.info("%s: no request of zeros fits, so none was tried", self._order.model)
             return
@@ -314,7 +376,7 @@ class TritonProcess:
             limit_s = self._order.proof_limit_s
             raise ModelLoadError(f"a request of zeros had no answer within {limit_s:g} s") from None
         if answer.status != OK:
-            log.warning("a request of zeros was answered with %s", self.words(answer.body))
+            log.warning("a request of zeros was answered with %s", self.get_error(answer.body))
 
     async def _unload(self) -> None:
         path = f"/v2/repository/models/{quote(self._order.model, safe='')}/unload"
@@ -348,8 +410,8 @@ def _pool(path: Path) -> ServerPool:
     )
 
 
-def _runs_a_model(pid: int) -> bool:
-    """Whether it is a process of the Python backend; the name is cut to 15 characters."""
+def _runs_model(pid: int) -> bool:
+    """True for a process of the Python backend. The kernel cuts its name to 15 characters."""
     with suppress(OSError):
         return (PROC / str(pid) / "comm").read_text().strip() == STUB[:15]
     return False

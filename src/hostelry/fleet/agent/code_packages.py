@@ -15,7 +15,7 @@ from hostelry.base.clock import Clock, SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.pip_settings import read_settings, uv_variables
 from hostelry.base.runtimes import installed, runtime_python, runtimes_folder
-from hostelry.containers.predictive.config import code_folder
+from hostelry.containers.predictive.config import find_code_folder
 from hostelry.containers.predictive.requirements import POLICY, REFUSE, SHARED
 from hostelry.fleet.agent.package_install import PackageInstall, WantedPackages
 from hostelry.fleet.agent.package_store import PackageStore
@@ -172,7 +172,7 @@ def requirements_of(code: CodePlace) -> bytes | None:
     may read more than the copy.
     """
     try:
-        path = (code_folder(code.environment, code.copy.model) / FILE).resolve(strict=True)
+        path = (find_code_folder(code.environment, code.copy.model) / FILE).resolve(strict=True)
         roots = (code.copy.model, *map(Path, code.artifacts))
         within = [root.resolve(strict=True) for root in roots]
         if not any(path.is_relative_to(it) for it in within):

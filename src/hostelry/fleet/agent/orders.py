@@ -8,7 +8,7 @@ from pathlib import Path
 from hostelry.base.errors import TerminalError
 from hostelry.base.operator_secrets import SecretPurpose
 from hostelry.base.ports import free_port, free_range
-from hostelry.containers.triton.program import own_server
+from hostelry.containers.triton.program import find_own_server
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import ArtifactSource, Container
 from hostelry.fleet.agent.deps import CopyDeps
@@ -54,7 +54,7 @@ def rule_of(
         refusal = why_no_runtime(rule.runtime)
     if refusal is not None:
         raise TerminalError(refusal)
-    if rule.kind == "triton" and own_server(operator) is not None:
+    if rule.kind == "triton" and find_own_server(operator) is not None:
         rule = replace(rule, runtime=None)  # none is to be installed
     if container.is_multi_model:
         accelerator_memory(container.environment)  # raises for what is no number

@@ -16,13 +16,13 @@ from pathlib import Path
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.runtimes import installed, runtime_python
-from hostelry.containers.predictive.config import MODULES, OF_MANY, TOOLKIT
+from hostelry.containers.predictive.config import MODULES, MULTI_MODEL_MODULES, TOOLKIT
 from hostelry.containers.predictive.zygote_process import (
     LENT_FD,
     CopyOrder,
     ZygoteError,
     ZygoteProcess,
-    worker_environment,
+    build_worker_environment,
 )
 from hostelry.fleet.host.processes import MARKER_VARIABLE
 from hostelry.fleet.launch.limited_process import LimitedProcess, limit_files
@@ -117,9 +117,9 @@ class WarmRuntimes:
         zygote = ZygoteProcess(
             python,
             MODULES[framework],
-            worker_environment(self._environment, python, Path("/"), threads=1),
+            build_worker_environment(self._environment, python, Path("/"), threads=1),
             TOOLKIT,
-            OF_MANY.get(framework, ()),
+            MULTI_MODEL_MODULES.get(framework, ()),
             self._idle_s,
         )
         self._zygotes[runtime] = zygote

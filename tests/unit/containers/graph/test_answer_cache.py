@@ -3,7 +3,7 @@
 import pytest
 
 from hostelry.base.clock import ManualClock
-from hostelry.containers.graph.answer_cache import ENTRY_BYTES, AnswerCache, content_key
+from hostelry.containers.graph.call import ENTRY_BYTES, AnswerCache, hash_input
 from hostelry.graph.faults import StepFault
 from hostelry.graph.state import StepOutcome
 
@@ -59,5 +59,5 @@ def test_some_outcomes_are_not_kept_and_take_the_place_of_an_older_one(
     ],
 )
 def test_a_key_is_the_content(one: object, other: object, *, equal: bool) -> None:
-    keys = [content_key(StepOutcome(value=it)) for it in (one, other)]
+    keys = [hash_input(StepOutcome(value=it)) for it in (one, other)]
     assert (keys[0] == keys[1]) is equal

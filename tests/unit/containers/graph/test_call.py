@@ -9,16 +9,15 @@ import msgspec
 import pytest
 
 from hostelry.base.clock import ManualClock
-from hostelry.containers.graph.answer_cache import AnswerCache
-from hostelry.containers.graph.call import GraphCall, GraphDeps, GraphResult
+from hostelry.containers.graph.call import AnswerCache, GraphCall, GraphDeps, GraphResult
 from hostelry.containers.graph.functions import FunctionError
 from hostelry.containers.graph.step_times import StepTimes
 from hostelry.containers.graph.targets import (
     CallTargetError,
     GraphContext,
     TargetAnswer,
-    deeper,
-    named,
+    build_target_headers,
+    extend_path,
 )
 from hostelry.graph.check import plan_of_text
 from hostelry.graph.state import StepOutcome
@@ -293,8 +292,8 @@ def test_answers_of_one_call_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
 )  # fmt: skip
 def test_a_target_is_named_by_its_header(named_by: dict[str, str], header: str, path: str) -> None:
     target = CallTarget(endpoint="e", content_type=JSON, accept=JSON, **named_by)
-    assert named(target, is_stream=False) == {header: "c"}
-    assert deeper((), target) == (path,)
+    assert build_target_headers(target, is_stream=False) == {header: "c"}
+    assert extend_path((), target) == (path,)
 
 
 TARGET = CallTarget(endpoint="e", component="c", content_type=JSON, accept=JSON)
@@ -312,10 +311,10 @@ TARGET = CallTarget(endpoint="e", component="c", content_type=JSON, accept=JSON)
 )  # fmt: skip
 def test_graphs_that_call_themselves_are_refused(path: tuple[str, ...], found: Any) -> None:
     if isinstance(found, tuple):
-        assert deeper(path, TARGET) == found
+        assert extend_path(path, TARGET) == found
         return
     with pytest.raises(CallTargetError, match=found) as caught:
-        deeper(path, TARGET)
+        extend_path(path, TARGET)
     assert caught.value.status == 508
 
 

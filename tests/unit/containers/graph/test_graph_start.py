@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.containers.graph.__main__ import caches_of, read_plan
-from hostelry.containers.graph.functions import function_launch
+from hostelry.containers.graph.__main__ import build_caches, read_plan
+from hostelry.containers.graph.functions import build_launch
 from hostelry.graph.faults import GraphDocumentError
 
 CACHED = """
@@ -48,22 +48,22 @@ def test_caches_take_no_more_than_is_reserved(tmp_path: Path, reserved: str, *, 
     (tmp_path / "graph.yaml").write_text(CACHED)
     plan, environment = read_plan(tmp_path), {"HOSTELRY_MEMORY_BYTES": reserved}
     if fits:
-        assert set(caches_of(plan, environment)) == {"a", "b"}
+        assert set(build_caches(plan, environment)) == {"a", "b"}
         return
     with pytest.raises(TerminalError, match=r"may take 1100 bytes .* has reserved 1099"):
-        caches_of(plan, environment)
+        build_caches(plan, environment)
 
 
 @pytest.mark.parametrize("policy", ["off", "on", "Trusted"])
 def test_functions_run_where_the_operator_lets_them(tmp_path: Path, policy: str) -> None:
     with pytest.raises(TerminalError, match=f"HOSTELRY_CUSTOM_CODE is '{policy}'"):
-        function_launch(tmp_path, ("f:g",), {"HOSTELRY_CUSTOM_CODE": policy})
+        build_launch(tmp_path, ("f:g",), {"HOSTELRY_CUSTOM_CODE": policy})
 
 
 def test_a_process_of_functions_gets_no_variable_with_a_secret(tmp_path: Path) -> None:
     given = {"HOSTELRY_CUSTOM_CODE": "trusted", "AWS_SECRET_ACCESS_KEY": "s", "HF_TOKEN": "t",
              "LANG": "C"}  # fmt: skip
-    launch = function_launch(tmp_path, ("f:g",), given)
+    launch = build_launch(tmp_path, ("f:g",), given)
     secrets = {"AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "HOSTELRY_CUSTOM_CODE"}
     assert not secrets & {*launch.environment}
     assert launch.environment["LANG"] == "C"

@@ -8,7 +8,7 @@ from botocore.credentials import Credentials
 from hostelry.aws.sigv4 import Verifier
 from hostelry.aws.temporary_keys import Session, TokenSeal
 from hostelry.base.http import HttpRequest
-from hostelry.containers.graph.signing import CallKeys, CallSigner
+from hostelry.containers.graph.targets import CallKeys, CallSigner
 
 NOW = 1_700_000_000.0
 SESSION = Session(access_key_id="ASIA0000000000000000", account_id="111122223333",

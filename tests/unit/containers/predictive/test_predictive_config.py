@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.containers.predictive.config import PredictiveConfig, interpreter, resolve
+from hostelry.containers.predictive.config import PredictiveConfig, find_interpreter, resolve
 
 MIB = 1 << 20
 
@@ -82,8 +82,8 @@ def test_a_model_folder_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_an_interpreter_is_named_or_installed(tmp_path: Path) -> None:
-    assert interpreter({}, None, "/usr/bin/python3") == Path("/usr/bin/python3")
+    assert find_interpreter({}, None, "/usr/bin/python3") == Path("/usr/bin/python3")
     with pytest.raises(TerminalError, match="--runtime"):
-        interpreter({}, None, None)
+        find_interpreter({}, None, None)
     with pytest.raises(TerminalError, match=r"hostelry runtimes install sklearn:1\.2"):
-        interpreter({"HOSTELRY_RUNTIMES_DIR": str(tmp_path)}, "sklearn-1.2", None)
+        find_interpreter({"HOSTELRY_RUNTIMES_DIR": str(tmp_path)}, "sklearn-1.2", None)

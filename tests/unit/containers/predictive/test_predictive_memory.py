@@ -4,7 +4,11 @@ import os
 
 import pytest
 
-from hostelry.containers.predictive.memory import grown_most, no_room, proportional_bytes
+from hostelry.containers.predictive.model_table import (
+    explain_overflow,
+    find_most_grown,
+    measure_memory,
+)
 
 
 @pytest.mark.parametrize(
@@ -20,7 +24,7 @@ from hostelry.containers.predictive.memory import grown_most, no_room, proportio
 def test_room_for_a_model(
     limit_bytes: int | None, used_bytes: int, model_bytes: int, refused: bool
 ) -> None:
-    reason = no_room(limit_bytes, used_bytes, model_bytes)
+    reason = explain_overflow(limit_bytes, used_bytes, model_bytes)
     assert (reason is not None) == refused
     assert reason is None or "unload a model first" in reason
 
@@ -43,10 +47,10 @@ def test_the_model_that_ends_where_memory_is_exceeded(
     sizes: list[tuple[str, int, int]],
     expected: str | None,
 ) -> None:
-    assert grown_most(limit_bytes, used_bytes, sizes) == expected
+    assert find_most_grown(limit_bytes, used_bytes, sizes) == expected
 
 
 def test_memory_of_processes() -> None:
-    one = proportional_bytes([os.getpid()])
+    one = measure_memory([os.getpid()])
     assert one > 1 << 20
-    assert proportional_bytes([2**22 + 1]) == 0, "one that is not there counts nothing"
+    assert measure_memory([2**22 + 1]) == 0, "one that is not there counts nothing"

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from hostelry.containers.predictive import worker
-from hostelry.containers.predictive.batching import BatchLimits, wait_s
 from hostelry.containers.predictive.worker import model_serving, serving
 from hostelry.containers.predictive.worker.model_serving import to_bytes
+from hostelry.containers.predictive.worker_pool import BatchLimits, wait_s
 
 FILES = sorted(Path(worker.__file__).parent.glob("*.py"))
 STANDARD = {

@@ -8,11 +8,12 @@ from hostelry.base.errors import TerminalError
 from hostelry.containers.triton.model_folder import (
     ModelFolder,
     check_folder,
-    default_model,
+    choose_model,
+    find_needed,
+    find_repository,
     may_have_end,
-    needed,
+    read_model,
 )
-from hostelry.containers.triton.repository import read_model, repository_of
 from hostelry.containers.triton.text_format import parse_message
 
 VERSION = {"1": frozenset({"model.py"})}
@@ -46,7 +47,7 @@ A, B, BOTH = folder("a"), folder("b"), ensemble("both", "a", "b")
 def test_the_model_that_requests_are_for(
     folders: list[ModelFolder], given: str, multi_model: bool, found: str
 ) -> None:
-    assert default_model(folders, given, multi_model).name == found
+    assert choose_model(folders, given, multi_model).name == found
 
 
 @pytest.mark.parametrize(
@@ -65,16 +66,21 @@ def test_no_model_to_be_chosen(
     folders: list[ModelFolder], given: str, multi_model: bool, reason: str
 ) -> None:
     with pytest.raises(TerminalError, match=reason):
-        default_model(folders, given, multi_model)
+        choose_model(folders, given, multi_model)
 
 
 def test_an_ensemble_needs_its_steps_also_through_others() -> None:
     outer = ensemble("outer", "both", "a")
-    assert [it.name for it in needed(outer, [A, B, BOTH, outer])] == ["outer", "both", "a", "b"]
+    assert [it.name for it in find_needed(outer, [A, B, BOTH, outer])] == [
+        "outer",
+        "both",
+        "a",
+        "b",
+    ]
     circle = ensemble("x", "x")
-    assert [it.name for it in needed(circle, [circle])] == ["x"]
+    assert [it.name for it in find_needed(circle, [circle])] == ["x"]
     with pytest.raises(TerminalError, match=r"both/config.pbtxt has a step of the model 'b'"):
-        needed(BOTH, [A, BOTH])
+        find_needed(BOTH, [A, BOTH])
 
 
 @pytest.mark.parametrize(
@@ -153,7 +159,7 @@ def test_a_repository_is_read_from_its_files(tmp_path: Path) -> None:
     (tmp_path / "model" / ".hidden").mkdir()
     (own / "3" / "model.py").touch()
     (own / "config.pbtxt").write_text("backend: $")
-    repository, (found,) = repository_of(tmp_path / "model", tmp_path, multi_model=False)
+    repository, (found,) = find_repository(tmp_path / "model", tmp_path, multi_model=False)
     assert repository == tmp_path / "model"
     assert found.config is None
     assert "line 1: '$'" in found.config_fault
@@ -167,9 +173,9 @@ def test_a_model_without_a_folder_is_one_of_many_only(tmp_path: Path) -> None:
     (archive / "1").mkdir(parents=True)
     (archive / "config.pbtxt").write_text(f'name: "times" {PYTHON}')
     with pytest.raises(TerminalError, match=r"config.pbtxt is at the archive's top"):
-        repository_of(archive, tmp_path, multi_model=False)
-    repository, (found,) = repository_of(archive, tmp_path, multi_model=True)
+        find_repository(archive, tmp_path, multi_model=False)
+    repository, (found,) = find_repository(archive, tmp_path, multi_model=True)
     assert (found.name, (repository / "times" / "1").is_dir()) == ("times", True)
     (archive / "config.pbtxt").write_text(f'name: "../times" {PYTHON}')
-    _, folders = repository_of(archive, tmp_path, multi_model=True)
+    _, folders = find_repository(archive, tmp_path, multi_model=True)
     assert "model" in [it.name for it in folders]

@@ -3,10 +3,10 @@
 import os
 from pathlib import Path
 
-from hostelry.containers.triton.python_environments import (
-    environments,
+from hostelry.containers.triton.triton_process import (
+    list_environments,
+    list_used,
     remove_environments,
-    used_by,
 )
 
 
@@ -17,11 +17,11 @@ def test_empty_ones_and_used_ones_are_removed_and_no_others(tmp_path: Path) -> N
     for name in names[1:3]:
         (tmp_path / name / "0").mkdir()
     (tmp_path / "python_env_linked").symlink_to(tmp_path / "other")
-    assert environments(tmp_path) == set(names)
+    assert list_environments(tmp_path) == set(names)
     remove_environments([*names[:3], "other", "../x"], names[1:2], tmp_path)
-    assert environments(tmp_path) == set(names[2:])
+    assert list_environments(tmp_path) == set(names[2:])
     assert (tmp_path / "other").is_dir()
 
 
 def test_a_process_without_one_uses_none() -> None:
-    assert used_by([os.getpid(), 1 << 30]) == set()
+    assert list_used([os.getpid(), 1 << 30]) == set()

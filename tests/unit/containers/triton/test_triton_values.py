@@ -5,16 +5,16 @@ from typing import Any
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.containers.triton.answers import status_of
-from hostelry.containers.triton.binary_tensors import (
+from hostelry.containers.triton.__main__ import merge_pages
+from hostelry.containers.triton.settings import list_without_effect, resolve
+from hostelry.containers.triton.triton_models import (
     BINARY,
     ContentTypeError,
-    content_type_of,
-    request_headers,
+    get_error_status,
+    to_content_type,
+    to_triton_headers,
 )
-from hostelry.containers.triton.exposition import merged
-from hostelry.containers.triton.settings import resolve, without_effect
-from hostelry.containers.triton.zero_request import zero_request
+from hostelry.containers.triton.triton_process import build_zero_request
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_settings_that_are_refused(name: str, value: str, reason: str) -> None:
 
 def test_settings_without_effect_are_named() -> None:
     given = {"SAGEMAKER_TRITON_GRPC_PORT": "1", "SAGEMAKER_TRITON_LOG_INFO": "1"}
-    assert without_effect(given) == ["SAGEMAKER_TRITON_GRPC_PORT"]
+    assert list_without_effect(given) == ["SAGEMAKER_TRITON_GRPC_PORT"]
 
 
 @pytest.mark.parametrize(
@@ -83,18 +83,18 @@ def test_settings_without_effect_are_named() -> None:
     ],
 )  # fmt: skip
 def test_content_types_of_requests(content_type: str, headers: dict[str, str]) -> None:
-    assert request_headers(content_type, 100) == headers
+    assert to_triton_headers(content_type, 100) == headers
 
 
 @pytest.mark.parametrize("size", ["", "x", "-1", "101", "1\r\nX: y", "9" * 20])
 def test_sizes_that_are_none(size: str) -> None:
     with pytest.raises(ContentTypeError, match="from 0 to the body's 100 bytes"):
-        request_headers(f"{BINARY}{size}", 100)
+        to_triton_headers(f"{BINARY}{size}", 100)
 
 
 def test_content_types_of_answers() -> None:
-    assert content_type_of({"content-type": "x"}) == "application/json"
-    assert content_type_of({"inference-header-content-length": "7"}) == f"{BINARY}7"
+    assert to_content_type({"content-type": "x"}) == "application/json"
+    assert to_content_type({"inference-header-content-length": "7"}) == f"{BINARY}7"
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_content_types_of_answers() -> None:
     ],
 )
 def test_statuses_of_errors(words: str, status: int) -> None:
-    assert status_of(words) == status
+    assert get_error_status(words) == status
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_statuses_of_errors(words: str, status: int) -> None:
     ],
 )  # fmt: skip
 def test_requests_of_zeros(config: dict[str, Any], found: list[Any] | None) -> None:
-    request = zero_request(config)
+    request = build_zero_request(config)
     if found is None:
         assert request is None
         return
@@ -155,7 +155,7 @@ nonsense
 
 
 def test_metrics_of_several_servers_are_one_page() -> None:
-    assert merged({"a": PAGE, 'b"': PAGE}).splitlines() == [
+    assert merge_pages({"a": PAGE, 'b"': PAGE}).splitlines() == [
         "# HELP nv_count Number of inferences",
         "# TYPE nv_count counter",
         'nv_count{target_model="a",model="m",version="1"} 2',
@@ -167,5 +167,5 @@ def test_metrics_of_several_servers_are_one_page() -> None:
         'nv_times_count{target_model="b\\"",model="m"} 1',
         'nv_times_sum{target_model="b\\"",model="m"} 5',
     ]
-    assert 'nv_count{model="m",version="1"} 2\n' in merged({"": PAGE})
-    assert merged({}) == ""
+    assert 'nv_count{model="m",version="1"} 2\n' in merge_pages({"": PAGE})
+    assert merge_pages({}) == ""

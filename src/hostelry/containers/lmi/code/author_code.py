@@ -25,11 +25,14 @@ from pathlib import Path
 
 from hostelry.base.errors import HostelryError
 from hostelry.base.requirement_lines import is_plain, requirement_lines
-from hostelry.containers.code.code_places import SECRETS, code_environment, is_like, readable_places
 from hostelry.containers.code.code_process import (
+    SECRETS,
     CodeError,
     CodeLaunch,
     CodeProcess,
+    code_environment,
+    is_like,
+    readable_places,
     start_code,
 )
 from hostelry.containers.code.confinement import ConfinementError, check_possible

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from hostelry.base.errors import HostelryError
-from hostelry.containers.code.author_module import AuthorModule
+from hostelry.containers.code.code_channel import AuthorModule
 
 FILE = "model.py"
 MODULE = "model"

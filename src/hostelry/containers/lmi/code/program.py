@@ -14,8 +14,12 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from hostelry.containers.code.author_module import AuthorModule
-from hostelry.containers.code.code_channel import CodeChannel, ServerGoneError, run_as_child
+from hostelry.containers.code.code_channel import (
+    AuthorModule,
+    CodeChannel,
+    ServerGoneError,
+    run_as_child,
+)
 from hostelry.containers.code.confinement import Confinement, ConfinementError, confine
 from hostelry.containers.code.messages import (
     At,

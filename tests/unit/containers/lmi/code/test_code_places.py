@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hostelry.containers.code.code_places import code_environment, readable_places
+from hostelry.containers.code.code_process import code_environment, readable_places
 from hostelry.containers.lmi.code.author_code import RequirementsError, parse_requirements
 
 SERVER = {
