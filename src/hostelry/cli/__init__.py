@@ -1,1 +1,1 @@
-"""Arguments to config; talks to a running hostelry through its public APIs; prints."""
+"""The commands: read arguments, call a running platform's public APIs, and print."""

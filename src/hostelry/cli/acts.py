@@ -81,7 +81,10 @@ def drain(
 def _act(
     act: str, name: str, target: Target, home: Path | None, *, yes: bool, as_json: bool
 ) -> None:
-    """Show the act, ask, and have control carry it out; raises TerminalError where it refuses."""
+    """Show the act, ask for confirmation, and have control carry it out.
+
+    Raises TerminalError if control refuses.
+    """
     config, credentials = settled(home_at(home))
     state = control_answer(config, credentials, "/internal/state", knows="what runs")
     own = (credentials.account_id, credentials.region)
@@ -136,8 +139,8 @@ def person() -> str:
 def restart_target(name: str, endpoints: Endpoints, own: tuple[str, str]) -> dict[str, str]:
     """Members of a restart's request: account, region, and the copy, component or endpoint.
 
-    `endpoints` are those of control's state; of equal names those in `own`, account and region,
-    come first. Raises TerminalError where nothing has that name.
+    `endpoints` come from control's state. If a name exists several times, the `own` account and
+    region win. Raises TerminalError if the name is unknown.
     """
     ordered = _own_first(endpoints, own)
     for endpoint in ordered:
@@ -168,7 +171,10 @@ def restart_target(name: str, endpoints: Endpoints, own: tuple[str, str]) -> dic
 
 
 def drain_target(name: str, endpoints: Endpoints, own: tuple[str, str]) -> dict[str, str]:
-    """Members of a drain's request; raises TerminalError where there is no such instance."""
+    """Return the members of a drain's request.
+
+    Raises TerminalError if the instance does not exist.
+    """
     names = []
     for endpoint in _own_first(endpoints, own):
         ids = [it["id"] for it in endpoint["instances"]]
@@ -189,7 +195,7 @@ def _scope(endpoint: Mapping[str, Any]) -> dict[str, str]:
 
 
 def act_lines(act: Mapping[str, Any]) -> list[str]:
-    """What an act does, or would: in general, to each copy, and what it costs."""
+    """Lines that say what an act does in general and to each copy, and its cost."""
     steps: Sequence[Mapping[str, Any]] = act["steps"]
     head = f"{VERBS[act['act']]} {act['target']} of endpoint {act['endpoint']}"
     lines = [head, f"  {printable(act['summary'])}"]
@@ -207,13 +213,13 @@ def act_lines(act: Mapping[str, Any]) -> list[str]:
 
 
 def done_line(act: Mapping[str, Any]) -> str:
-    """What was recorded, and where its progress is shown."""
+    """The line that confirms an act and names the command that shows its progress."""
     done = "It was asked for before" if act["already"] else "Recorded"
     return f"{done}: `hostelry status --endpoint {act['endpoint']}` shows how far it is."
 
 
 def act_rows(endpoint: str, acts: Sequence[Mapping[str, Any]]) -> list[ChartLine]:
-    """Rows of the acts on an endpoint, oldest first; none where there is none."""
+    """Rows of the acts on an endpoint, oldest first."""
     if not acts:
         return []
     rows = [ChartLine(f"acts on {endpoint}", "bold")]

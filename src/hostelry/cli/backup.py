@@ -63,7 +63,7 @@ def backup(
 
 
 def verify_here(folder: Path, *, as_json: bool) -> None:
-    """Verify a backup, and say what it is."""
+    """Verify a backup and print its size, version and time."""
     started = monotonic_s()
     with waiting() as display:
         manifest = verify(folder, progress_in(display, "reading"))
@@ -87,7 +87,7 @@ def restore_here(source: Path, root: Path) -> None:
 
 
 def folder_at(given: str) -> Path:
-    """The folder as an absolute path; a link at its end is kept, to be refused."""
+    """The folder as an absolute path. A link is not followed, so that it can be refused."""
     return expanded(given).absolute()
 
 

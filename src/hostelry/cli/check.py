@@ -104,13 +104,13 @@ class Notes:
         self._path = path
 
     def add(self, **note: Any) -> None:
-        """Append a note; it is complete in the file before the next step."""
+        """Append a note, and flush it before the next step."""
         with open(self._path, "a", encoding="utf-8") as file:
             file.write(json.dumps(note) + "\n")
 
 
 def run_program(path: str, notes: Notes) -> None:
-    """Run a program as its only cell, as `python FILE` does; raises what it raises."""
+    """Run a program as its only cell, as `python FILE` does. Passes on its exception."""
     sys.argv = [path]
     sys.path[0] = os.path.dirname(os.path.abspath(path))
     report = sys.excepthook
@@ -179,7 +179,7 @@ def one_line(name: str, text: str) -> str:
 
 
 def main() -> int:
-    """Run what the arguments say; the exit code."""
+    """Run the program or notebook in the arguments, and return the exit code."""
     notes_path, mode, path = sys.argv[1:4]
     os.dup2(2, 1)
     notes = Notes(notes_path)
@@ -203,7 +203,7 @@ class Note(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True, kw_only=True)
 class CellRun:
-    """A cell, the calls that it made, and its error's last line; empty where it went well."""
+    """A cell, its calls, and the last line of its error, which is empty if the cell succeeded."""
 
     number: int
     first_line: str
@@ -225,13 +225,13 @@ class CellRuns:
         self.cells: list[CellRun] = []
 
     def add(self, call: SeenCall) -> None:
-        """Count a call in the cell that runs now; one before the first cell is left out."""
+        """Count a call in the current cell. Calls before the first cell are left out."""
         self.read_notes()
         if self.cells:
             self.cells[-1].calls.add(call)
 
     def read_notes(self) -> None:
-        """Read what the runner has noted since."""
+        """Read the runner's new notes."""
         with self._notes.open("rb") as file:
             file.seek(self._offset)
             for line in file:
@@ -248,7 +248,7 @@ class CellRuns:
 
 
 def cell_lines(cell: CellRun) -> Iterator[str]:
-    """A cell for people: its verdict, its calls, what is not served."""
+    """A cell as text: its verdict, its calls, and the calls that are not served."""
     verdict = "ok" if cell.passed else "FAILED" if cell.error else "NOT SERVED"
     yield f"[{cell.number}] {verdict:<10}  {cell.first_line:.70}"
     for row in cell.calls.rows:
@@ -275,7 +275,7 @@ def cell_json(cell: CellRun) -> dict[str, Any]:
 
 
 def verdict(cells: list[CellRun], code: int) -> str:
-    """The verdict on the whole run in one line; `code` is the runner's exit code."""
+    """The verdict on the whole run in one line. `code` is the runner's exit code."""
     failed = [str(cell.number) for cell in cells if cell.error]
     unserved = [str(cell.number) for cell in cells if cell.calls.unserved]
     if failed:

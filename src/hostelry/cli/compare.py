@@ -98,7 +98,7 @@ def compare(  # noqa: PLR0913 - a command's options
 def comparison(
     config: UpConfig, credentials: Credentials, asked: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Control's verdict; raises TerminalError where a name is unknown."""
+    """Control's verdict. Raises TerminalError if a name is unknown."""
     answer = send(config, credentials, "GET", PATH, knows="of comparisons", params=dict(asked))
     if answer.status_code != 200:
         raise TerminalError(f"nothing is compared: {answer.text}")
@@ -119,7 +119,7 @@ def comparison_lines(old: str, new: str, found: Mapping[str, Any]) -> list[str]:
 
 
 def _divergence_rows(found: Mapping[str, Any] | None) -> list[list[str]]:
-    """The rows of answers to the same requests; none where none were compared."""
+    """The rows of answers to the same requests. Empty if no answers were compared."""
     if found is None:
         return []
     of = f"of {found['pairs']} pairs, {found['exact']} equal"

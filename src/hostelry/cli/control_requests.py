@@ -39,7 +39,7 @@ def control_answer(
     *,
     knows: str = "",
 ) -> dict[str, Any]:
-    """The answer to a GET; raises TerminalError where there is none, or a refusal.
+    """The answer to a GET. Raises TerminalError if control refuses or does not answer.
 
     `knows` is what only control knows, for the error.
     """
@@ -117,7 +117,7 @@ def send(
 
 
 def _gateway_runs(config: UpConfig) -> bool:
-    """Whether the gateway listens. Then the platform is up, and restarts what has ended."""
+    """True if the gateway listens. Then the platform is up and restarts its other processes."""
     try:
         socket.create_connection((config.host, config.gateway_port), CONNECT_S).close()
     except OSError:
@@ -126,7 +126,7 @@ def _gateway_runs(config: UpConfig) -> bool:
 
 
 def document(response: "httpx.Response") -> dict[str, Any]:
-    """The JSON object of a response; raises TerminalError where it is none."""
+    """The JSON object of a response. Raises TerminalError if the response is not a JSON object."""
     try:
         found: dict[str, Any] = decode(response.content or b"{}", dict[str, Any])
     except msgspec.DecodeError as error:
@@ -135,25 +135,25 @@ def document(response: "httpx.Response") -> dict[str, Any]:
 
 
 def control_state(config: UpConfig, credentials: Credentials) -> dict[str, Any] | None:
-    """The state that control reports; None while it does not answer."""
+    """The state that control reports. None while it does not answer."""
     return _document(config.control_url, "/internal/state", credentials)
 
 
 def jobs_trouble(config: UpConfig, credentials: Credentials) -> str | None:
-    """Why the jobs process cannot write its file; None where it can, or does not answer."""
+    """Why the jobs process cannot write its file. None if it can, or does not answer."""
     found = _document(config.jobs_url, "/internal/health", credentials) or {}
     return found.get("trouble")
 
 
 def unfinished_batches(config: UpConfig, credentials: Credentials) -> list[dict[str, Any]]:
-    """Batches of OpenAI's API that have not ended; none where the jobs process does not answer."""
+    """Batches of OpenAI's API that have not ended. Empty if the jobs process does not answer."""
     path = f"/internal/jobs?limit={MAX_BATCHES}"
     found = _document(config.jobs_url, path, credentials) or {}
     return [it for it in found.get("batches", ()) if it["ended_at"] is None]
 
 
 def _document(url: str, path: str, credentials: Credentials) -> dict[str, Any] | None:
-    """The JSON object that a process of the platform answers; None if it answers none."""
+    """The JSON object at a process of the platform. None if the process does not answer."""
     key = {"X-Hostelry-Key": credentials.internal_key}
     try:
         answer = call(url, "GET", path, key, timeout_s=LOOK_TIMEOUT_S)
@@ -163,7 +163,7 @@ def _document(url: str, path: str, credentials: Credentials) -> dict[str, Any] |
 
 
 def ask_agent(address: str, path: str, key: str) -> dict[str, Any] | str:
-    """The answer of the agent at `address`, called with `key`; a text if there is no answer."""
+    """The answer of the agent at `address`, called with `key`. A text says why there is none."""
     import httpx  # completing a name needs none
 
     from hostelry.base.peer_http import peer_get

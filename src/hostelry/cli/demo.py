@@ -1,4 +1,4 @@
-"""`hostelry demo`: the main job, end to end, on a platform of its own in a temporary home."""
+"""`hostelry demo`: serve a model with adapters on a platform in a temporary home."""
 
 import fcntl
 import importlib.util
@@ -47,7 +47,7 @@ def demo(
 ) -> None:
     """Start a platform, run examples/many_adapters.py against it, and stop it.
 
-    One base model and three LoRA adapters behind plain boto3; a few minutes on two cores.
+    One base model and three LoRA adapters behind plain boto3. A few minutes on two cores.
     """
     program = examples / "many_adapters.py"
     if not program.exists():
@@ -69,7 +69,7 @@ def demo(
 
 
 def next_steps(model: Path) -> list[str]:
-    """What to type after the demo: a platform of one's own, a model on it, a look at it."""
+    """Commands to type after the demo: start a platform, deploy a model, open the console."""
     # `make demo` installs into a virtual environment that need not be active.
     command = (
         "hostelry" if shutil.which("hostelry") else str(Path(sys.executable).parent / "hostelry")
@@ -100,7 +100,7 @@ def platform(home: Path, *, keep: bool) -> Iterator[None]:
 
 
 def run(command: list[str]) -> None:
-    """Run a command in the foreground; raises TerminalError when it fails."""
+    """Run a command in the foreground. Raises TerminalError when it fails."""
     # The example runs `hostelry status`, also where no virtual environment is activated.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PATH": path}
@@ -144,7 +144,7 @@ def demo_model_folder() -> Path:
 
 
 def demo_cache() -> Path:
-    """The folder of what the demo keeps between its runs."""
+    """The folder that the demo keeps between its runs."""
     named = os.environ.get("XDG_CACHE_HOME")
     return (Path(named) if named else user_folder(".cache", "set XDG_CACHE_HOME")) / "hostelry"
 
@@ -169,7 +169,7 @@ def write_demo_model(folder: Path) -> None:
 
 
 def gguf_file() -> tuple[Path, str]:
-    """Folder and name of the GGUF file; raises TerminalError where it is not installed."""
+    """Folder and name of the GGUF file. Raises TerminalError if it is not installed."""
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or spec.origin is None:
         raise TerminalError(

@@ -118,7 +118,7 @@ def select(
 ) -> list[Mapping[str, Any]]:
     """All of `endpoints`, the one of that name, or those that have the component.
 
-    Raises TerminalError where there is none of that name.
+    Raises TerminalError if the name is unknown.
     """
     if endpoint is not None:
         endpoints = only_endpoint(endpoints, endpoint)
@@ -215,7 +215,7 @@ def _base_of(endpoint: JsonObject, component: str | None) -> str | None:
 
 
 def _table(endpoint: JsonObject) -> list[str]:
-    """Each instance: what its type declares, what copies reserve, what is free."""
+    """Each instance with its declared, reserved and free resources."""
     rows = [["INSTANCE", "TYPE", "ZONE", "STATE", "COPIES", "CPUS", "MEMORY", "ACCELERATORS"]]
     states = {it["id"]: it["state"] for it in endpoint["instances"]}
     whole = [it["instance"] for it in endpoint["copies"] if it["reserved"] is None]
@@ -235,7 +235,7 @@ def _table(endpoint: JsonObject) -> list[str]:
 
 
 def _free_cells(instance: JsonObject) -> list[str]:
-    """Free CPUs, memory and accelerators of what the instance declares."""
+    """Free CPUs, memory and accelerators of an instance's declared resources."""
     free, declared = instance["free"], instance["declared"]
     memory = f"{memory_text(free['memory_bytes'])} of {memory_text(declared['memory_bytes'])} free"
     accelerators = "-"
@@ -272,7 +272,7 @@ def _copies_on(
 
 
 def _memory(account: JsonObject) -> str:
-    """The memory measured beside the reservation."""
+    """The measured memory next to the reserved memory."""
     now, peak = account["memory_bytes"] or 0, account["peak_memory_bytes"] or 0
     if not now and not peak:
         return "memory not measured yet"
@@ -310,7 +310,7 @@ def explain_graph(
     svg: Path | None,
     as_json: bool,
 ) -> None:
-    """Print the graph of each copy of an endpoint that is one; raises TerminalError for none."""
+    """Print the graphs of an endpoint's copies. Raises TerminalError if no copy is a graph."""
     copies = [it for it in endpoint["copies"] if it["phase"] == "ready" and _is_of(it, component)]
     agents = {it["id"]: it["agent_address"] for it in endpoint["instances"]}
     found = {
@@ -344,7 +344,7 @@ def _is_of(copy: JsonObject, component: str | None) -> bool:
 
 
 def models_by_copy(endpoints: Sequence[JsonObject], key: str) -> dict[str, Any]:
-    """The account of each multi-model copy's models by its id; a text where its agent is silent."""
+    """The models of each multi-model copy by its id. A text says why an agent gave no answer."""
     return {
         copy["id"]: ask_agent(
             copy["models_address"].partition("/target-models/")[0],

@@ -38,7 +38,7 @@ def home_at(option: Path | None) -> Home:
 
 
 def home_flag(home: Path) -> str:
-    """` --home DIR` for a shell; empty if commands find the home without it."""
+    """` --home DIR` for a shell. Empty if commands find the home without it."""
     try:
         is_default = home == Home.default().root
     except TerminalError:
@@ -60,7 +60,7 @@ def print_json(value: Any) -> None:
 
 
 def settled(home: Home) -> tuple[UpConfig, Credentials]:
-    """Configuration and keys of a home; raises TerminalError where `up` never ran."""
+    """Configuration and keys of a home. Raises TerminalError if `up` never ran."""
     try:
         return load_config(home), load_credentials(home)
     except FileNotFoundError:

@@ -160,7 +160,7 @@ def gateway(  # noqa: PLR0913 - one parameter an option of the command
 def joined(
     home: Home, url: str | None, token: str | None, role: PeerRole, name: str | None
 ) -> None:
-    """Have `home` join the platform at `url`, unless it has; raises HostelryError.
+    """Have `home` join the platform at `url`, unless it has. Raises HostelryError.
 
     A new token lets it join again.
     """

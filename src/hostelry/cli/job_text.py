@@ -59,14 +59,14 @@ def transform_progress(job: Mapping[str, Any], now: float) -> str:
 
 
 def bytes_text(progress: Mapping[str, Any]) -> str:
-    """Bytes done, of all where that is known."""
+    """Bytes done, and the total if it is known."""
     total = progress["bytes_total"]
     done = memory_text(progress["bytes"])
     return done if total is None else f"{done} of {memory_text(total)}"
 
 
 def share_done(progress: Mapping[str, Any]) -> float | None:
-    """The part that is done, from 0 to 1: of the bytes, else of the objects; None while unknown."""
+    """The finished share, 0 to 1, of the bytes or else of the objects. None while it is unknown."""
     for name in ("bytes", "objects"):
         total = progress[f"{name}_total"]
         if total:
@@ -75,7 +75,7 @@ def share_done(progress: Mapping[str, Any]) -> float | None:
 
 
 def seconds_left(job: Mapping[str, Any], now: float) -> float | None:
-    """Seconds until the end, at the rate so far; None while that is unknown."""
+    """Seconds until the end, at the rate so far. None while that is unknown."""
     share = share_done(job["progress"])
     if job["status"] != "InProgress" or not share or job.get("started_at") is None:
         return None
@@ -96,7 +96,7 @@ def bar(share: float | None) -> str:
 
 
 def batch_lines(batches: Sequence[Row], now: float) -> list[str]:
-    """A line for each batch; none without batches."""
+    """A line for each batch."""
     return columns([BATCH_HEAD, *(batch_cells(it, now) for it in batches)]) if batches else []
 
 
@@ -161,7 +161,7 @@ def batch_facts(batch: Row, now: float) -> list[str]:
 
 
 def batch_reasons(batch: Row) -> list[str]:
-    """What holds a batch up, or what is wrong with its file."""
+    """Why a batch waits, or the faults of its file."""
     if batch["trouble"]:
         return [" ".join(batch["trouble"].split())]
     return [fault_text(it) for it in batch["faults"]]
@@ -180,7 +180,7 @@ def rate_text(batch: Row, now: float) -> str:
 
 
 def tokens_text(batch: Row, now: float) -> str:
-    """Tokens of prompts and answers, and those of answers a second."""
+    """Tokens of prompts and answers, and answer tokens per second."""
     elapsed_s = elapsed(batch, now)
     per_s = "" if elapsed_s is None else f" ({batch['output_tokens'] / elapsed_s:,.1f}/s)"
     return f"{batch['input_tokens']:,} in, {batch['output_tokens']:,} out{per_s}"
@@ -195,13 +195,13 @@ def left_text(batch: Row, now: float) -> str:
 
 
 def rate_of(batch: Row, now: float) -> float | None:
-    """Requests that ended, a second, since the batch began; None before that."""
+    """Finished requests per second since the batch began. None before that."""
     elapsed_s = elapsed(batch, now)
     return None if elapsed_s is None else float((batch["completed"] + batch["failed"]) / elapsed_s)
 
 
 def elapsed(batch: Row, now: float) -> float | None:
-    """Seconds since the batch began, to its end if it has ended; None before that."""
+    """Seconds from the batch's begin to its end or to now. None before it begins."""
     if batch["begun_at"] is None:
         return None
     return float(max(0.001, (batch["ended_at"] or now) - batch["begun_at"]))
@@ -225,7 +225,7 @@ def list_lines(
 
 
 def trouble_lines(trouble: str | None) -> list[str]:
-    """Why asynchronous requests and transform jobs wait; no line where nothing is wrong."""
+    """Why asynchronous requests and transform jobs wait. Empty if nothing is wrong."""
     return [] if trouble is None else [f"Asynchronous requests and transform jobs wait: {trouble}"]
 
 

@@ -94,7 +94,7 @@ jobs.command("list", short_help="Show asynchronous requests, their queues, and b
 def show_job(name: RequestName, home: HomeOption = None, as_json: JsonOption = False) -> None:
     """Show an asynchronous request or a batch: how far it is, its objects or files, its reason.
 
-    Exit code 1 where there is none with this id.
+    Exit code 1 if no request or batch has this id.
     """
     row = _answer(home, "GET", f"{PATH}/{quote(name, safe='')}")
     if as_json:
@@ -111,7 +111,7 @@ jobs.command("show", short_help="Show one asynchronous request or batch.")(show_
 def cancel_job(name: BatchName, home: HomeOption = None) -> None:
     """Cancel a batch, which keeps the answers that it has.
 
-    Exit code 1 where it has ended.
+    Exit code 1 if it has ended.
     """
     _answer(home, "POST", f"{PATH}/{quote(name, safe='')}/cancel")
     typer.echo(f"{name} is being cancelled; see `hostelry jobs show {name}`")
@@ -123,7 +123,7 @@ jobs.command("cancel", short_help="Cancel a batch.")(cancel_job)
 def retry_job(name: RequestName, home: HomeOption = None) -> None:
     """Run a failed or expired request again, with its whole time to live.
 
-    Exit code 1 where it is in another state.
+    Exit code 1 if it is in another state.
     """
     _answer(home, "POST", f"{PATH}/{quote(name, safe='')}/retry")
     typer.echo(f"{name} waits again; see `hostelry jobs show {name}`")
@@ -180,7 +180,7 @@ jobs.command("watch", short_help="Show the progress of a transform job or a batc
 def _answer(
     home: HomeOption, method: str, path: str, query: dict[str, str] | None = None
 ) -> dict[str, Any]:
-    """The answer's JSON, empty without a body; raises TerminalError for a refusal."""
+    """The answer's JSON, empty without a body. Raises TerminalError for a refusal."""
     config, credentials = settled(home_at(home))
     response = send(
         config,
@@ -200,7 +200,7 @@ def _answer(
 class WatchedKind:
     """A kind of job: the process that knows it, its line, its end.
 
-    `key` differs where a line without a terminal is worth another one; `reason` is why it ended so.
+    Without a terminal a line is printed when `key` changes. `reason` explains the end.
     """
 
     process: str
@@ -237,10 +237,10 @@ def followed(
     on_terminal: bool,
     err: bool = False,
 ) -> Row:
-    """The job once it is over; what is seen of it until then is shown.
+    """Show the progress of a job until it ends, and return the job.
 
-    `look` gives None while the process does not answer, which may be for a restart; raises
-    TerminalError where that takes longer.
+    `look` returns None while the process does not answer, for example during a restart. Raises
+    TerminalError if that takes longer.
     """
     clock, shown, silent = SystemClock(), None, 0
     while True:
@@ -263,9 +263,9 @@ def followed(
 
 
 def seen_job(config: UpConfig, credentials: Credentials, name: str) -> Row | None:
-    """The transform job as control sees it; None while control does not answer.
+    """The transform job as control reports it. None while control does not answer.
 
-    Raises TerminalError where control shows none of that name.
+    Raises TerminalError if control has no job of this name.
     """
     state = control_state(config, credentials)
     if state is None:
@@ -282,9 +282,9 @@ def seen_job(config: UpConfig, credentials: Credentials, name: str) -> Row | Non
 
 
 def seen_batch(config: UpConfig, credentials: Credentials, name: str) -> Row | None:
-    """The batch as the jobs process sees it; None while that does not answer.
+    """The batch as the jobs process reports it. None while the process does not answer.
 
-    Raises TerminalError where there is none of that id.
+    Raises TerminalError if no batch has this id.
     """
     try:
         path = f"/internal/jobs/{quote(name, safe='')}"

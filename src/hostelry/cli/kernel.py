@@ -128,7 +128,7 @@ def is_ours(folder: Path) -> bool:
 
 
 def python_with(python: str, *modules: str) -> str:
-    """The path of a Python that has `modules`; raises TerminalError that says what to install."""
+    """The path of a Python that has `modules`. Raises TerminalError that says what to install."""
     found = shutil.which(os.path.expanduser(python))
     if found is None:
         raise UsageError(f"--python {python}: command not found")

@@ -23,7 +23,7 @@ class CommandEntry:
     context_settings: Mapping[str, Any] = field(default_factory=dict)
 
     def load(self) -> Any:
-        """The command itself; imports its module."""
+        """Import the command's module and return the command."""
         module, _, attribute = self.target.partition(":")
         found = getattr(import_module(module), attribute)
         if isinstance(found, typer.Typer):

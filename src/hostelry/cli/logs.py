@@ -99,9 +99,9 @@ def logs(
 
 
 def print_about(printer: "LinePrinter", found: Mapping[str, Path], request_id: str) -> None:
-    """Print what the newest 8 MiB of each log say of a request.
+    """Print the lines about a request in the newest 8 MiB of each log.
 
-    Raises TerminalError where none says anything.
+    Raises TerminalError if no log has such a line.
     """
     about = {
         title: lines
@@ -121,7 +121,7 @@ def print_about(printer: "LinePrinter", found: Mapping[str, Path], request_id: s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinePrinter:
-    """Lines of one log, or of several with their titles; as JSON an object for each line."""
+    """Prints lines of one log, or of several with titles. With JSON each line is an object."""
 
     as_json: bool
     several: bool
@@ -132,7 +132,7 @@ class LinePrinter:
             typer.echo(f"==> {title} <==")
 
     def line(self, title: str, text: str, *, follows: bool = False) -> None:
-        """Print one line; one that `follows` the others has its title beside it."""
+        """Print one line, with its title in front if it `follows` lines of other logs."""
         if self.as_json:
             typer.echo(msgspec.json.encode({"log": title, "line": text}))
             return
@@ -152,7 +152,7 @@ def last_lines(path: Path, count: int) -> list[str]:
 
 
 def appended(found: dict[str, Path], positions: dict[str, int]) -> Iterator[tuple[str, str]]:
-    """Title and line of each line written from now on; a truncated file is read from its start."""
+    """Title and text of each line from now on. A truncated file is read from its start."""
     while True:
         for title, path in found.items():
             for line in new_lines(path, title, positions):
@@ -200,7 +200,7 @@ def copies_of(state: Mapping[str, Any] | None, name: str) -> list[str]:
 
 
 def serving_component(state: Mapping[str, Any] | None, name: str) -> str:
-    """The component whose copies serve `name`: its base where it is an adapter, else itself."""
+    """The component whose copies serve `name`: the base of an adapter, or the component itself."""
     for endpoint in (state or {}).get("endpoints", []):
         for component in endpoint.get("components", ()):
             if component["name"] == name and component.get("base"):
@@ -209,7 +209,7 @@ def serving_component(state: Mapping[str, Any] | None, name: str) -> str:
 
 
 def find_logs(home: Home, state: Mapping[str, Any] | None, name: str | None) -> dict[str, Path]:
-    """Title and path of each log that `name` means; None: the logs of all processes.
+    """Title and path of each log that `name` means. None means the logs of all processes.
 
     A copy or instance may be named by the start of its id. Raises TerminalError with all names
     when none matches.
@@ -252,7 +252,7 @@ def why_none(state: Mapping[str, Any] | None, name: str) -> str:
 def kept_logs(home: Home, name: str, count: int) -> Mapping[str, Sequence[str]]:
     """The last `count` lines of each log stream of an endpoint, component, job, instance or copy.
 
-    Keys name stream and group. Empty where none is kept, or the file cannot be read now.
+    Keys name stream and group. Empty if nothing is kept or the file cannot be read now.
     """
     return _read(
         home,

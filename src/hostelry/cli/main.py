@@ -121,7 +121,7 @@ def command_tree() -> LazyGroup:
 
 
 def main() -> None:
-    """Run the command line; an expected error is one line."""
+    """Run the command line. An expected error is printed in one line."""
     if os.environ.get(COMPLETE_VARIABLE) == "complete_bash":
         joined_words(os.environ)
     sys.stdout, sys.stderr = printable_stream(sys.stdout), printable_stream(sys.stderr)
@@ -129,7 +129,7 @@ def main() -> None:
 
 
 def run(command: Callable[[], object]) -> int:
-    """Run `command`; its exit code: 2 for wrong arguments, 1 for another expected error."""
+    """Run `command`. Returns its exit code: 2 for wrong arguments, 1 for another expected error."""
     try:
         command()
     except HostelryError as error:

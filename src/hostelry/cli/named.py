@@ -1,7 +1,7 @@
 """The endpoint, component or adapter that a NAME stands for which a person types.
 
 A NAME is an endpoint, an inference component, or COMPONENT:ADAPTER. `endpoint/NAME` and
-`component/NAME` choose where both exist. `resolve` decides over listed names; `find_named` lists.
+`component/NAME` choose where both exist. `resolve` decides over listed names. `find_named` lists.
 """
 
 import difflib
@@ -68,7 +68,7 @@ class NamedModel:
             component that is an adapter.
         endpoint: the endpoint that it is, or is on.
         component: None of an endpoint.
-        adapter: its name inside the component's archive; None of a component that is an adapter.
+        adapter: its name inside the component's archive. None if the component is an adapter.
         base: the base component of a component that is an adapter.
     """
 
@@ -80,7 +80,7 @@ class NamedModel:
 
     @property
     def openai_model(self) -> str:
-        """The `model` of OpenAI clients; an endpoint's own name where it has no component."""
+        """The `model` of OpenAI clients: the component, or the endpoint if it has no component."""
         name = self.component or self.endpoint
         return f"{name}:{self.adapter}" if self.adapter else name
 
@@ -121,7 +121,7 @@ def resolve(name: str, listed: ListedNames, prefer: NameKind = NameKind.COMPONEN
 
 
 def suggestions(name: str, names: Iterable[str]) -> list[str]:
-    """The names that `name` may have been meant for, the likeliest first; at most three."""
+    """Up to three known names that `name` may stand for, the most similar first."""
     lower = {it.lower(): it for it in sorted(set(names), reverse=True)}
     asked = name.lower()
     near = difflib.get_close_matches(asked, lower, n=MAX_SUGGESTIONS, cutoff=LEAST_LIKENESS)
@@ -133,7 +133,7 @@ def suggestions(name: str, names: Iterable[str]) -> list[str]:
 
 
 def find_named(sagemaker: Any, name: str, prefer: NameKind = NameKind.COMPONENT) -> NamedModel:
-    """The resource that `name` stands for on the platform; `sagemaker` is a client.
+    """The resource that `name` stands for on the platform. `sagemaker` is a client.
 
     Raises as `resolve` does, and botocore's errors: see `api_errors`.
     """
@@ -173,7 +173,7 @@ def rows_of(sagemaker: Any, call: str, member: str, **like: str) -> Iterator[dic
 
 
 def described(sagemaker: Any, kind: str, name: str) -> dict[str, Any] | None:
-    """The description of a resource, by its kind's name in Python; None where there is none."""
+    """The description of a resource by its kind's name in Python. None if it does not exist."""
     if isinstance(sagemaker, JsonClient):
         return sagemaker.find(f"describe_{kind}", **{NAME_OF[kind]: name})
     from botocore.exceptions import ClientError

@@ -24,7 +24,7 @@ def printable(text: str) -> str:
     """`text` without characters that steer a terminal or its reader's eye.
 
     Control characters, escape sequences' first bytes, changes of writing direction, invisible
-    characters and lone surrogates are left out; newlines and tabs stay. As it looks at single
+    characters and lone surrogates are left out. Newlines and tabs stay. As it looks at single
     characters, pieces of a stream may be given one by one.
     """
     if OTHER.search(text) is None:
@@ -45,7 +45,7 @@ class PrintableStream:
         return getattr(self.whole, name)
 
     def write(self, text: str) -> int:
-        """Write the printable part of `text`; the number of characters given."""
+        """Write the printable part of `text`. Returns the number of characters given."""
         if OTHER.search(text) is not None and OWN_LINE_START.fullmatch(text) is None:
             parts = COLOUR.split(text)  # a colour at each odd place
             parts[::2] = map(printable, parts[::2])
@@ -69,7 +69,7 @@ def terminal_lines(text: str) -> list[str]:
 
 
 def one_line(text: str, most: int = 0) -> str:
-    """The first line of `text` that is not empty, printable; cut to `most` characters if given."""
+    """The first non-empty line of `text`, made printable, and cut to `most` characters if given."""
     lines = (it.strip() for it in printable(text).splitlines())
     line = next((it for it in lines if it), "")
     return f"{line[: most - 3]}..." if 0 < most < len(line) else line

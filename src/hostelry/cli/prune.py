@@ -120,7 +120,7 @@ class StoredUpload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployedModel:
-    """A model that `hostelry deploy` has made for `name`; `users` name it, other than itself."""
+    """A model that `hostelry deploy` has made for `name`. `users` are the records that name it."""
 
     model: str
     name: str
@@ -143,7 +143,7 @@ class PrunePlan:
 
 
 def look(running: tuple[UpConfig, Credentials], least_age_s: float) -> PrunePlan:
-    """What goes and what stays, by what is there now."""
+    """Plan which uploads and models are removed, from the platform's present state."""
     now, credentials = SystemClock().now(), running[1]
     s3 = aws_client("s3", *running, read_timeout_s=60.0)
     # Uploads before uses: an object that is put and named meanwhile is not among them.
@@ -292,7 +292,7 @@ def planned(
     now: float,
     least_age_s: float,
 ) -> PrunePlan:
-    """The plan; `uses` has the records that name each address."""
+    """Plan the removal. `uses` has the records that name each address."""
     former = former_models(models, now, least_age_s)
     every = AddressUses(uses)
     left = AddressUses(uses, {f"model {it.model}" for it, _ in former})
@@ -328,7 +328,7 @@ def former_models(
 
 
 class AddressUses:
-    """The records that name addresses, without those of `gone`."""
+    """The records that name addresses, except records of the models in `gone`."""
 
     def __init__(self, uses: Mapping[str, Sequence[str]], gone: Set[str] = frozenset()) -> None:
         kept = {uri: [it for it in users if it not in gone] for uri, users in uses.items()}
@@ -346,7 +346,7 @@ class AddressUses:
 
 
 def upload_prefix(key: str, *, applied: bool) -> str | None:
-    """The prefix of the upload that an object belongs to; None if no command has uploaded it.
+    """The prefix of the upload that an object belongs to. None if no command has uploaded it.
 
     `applied` is of the bucket of `hostelry apply`, in which digests come first.
     """
@@ -362,12 +362,12 @@ def upload_prefix(key: str, *, applied: bool) -> str | None:
 
 
 def is_digest(text: str, letters: int) -> bool:
-    """Whether a text is a digest of so many letters."""
+    """True if a text is a digest with this number of letters."""
     return len(text) == letters and HEX.issuperset(text)
 
 
 def grouped(bucket: str, objects: Iterable[UploadObject], *, applied: bool) -> list[StoredUpload]:
-    """The uploads of a bucket by their objects; others are left out."""
+    """The uploads in a bucket. Objects that no command has uploaded are left out."""
     found: dict[str, list[UploadObject]] = {}
     for one in objects:
         prefix = upload_prefix(one.key, applied=applied)
@@ -382,7 +382,7 @@ def grouped(bucket: str, objects: Iterable[UploadObject], *, applied: bool) -> l
 def broken_off(
     uploads: Iterable[StoredUpload], now: float, least_age_s: float
 ) -> list[StoredUpload]:
-    """The parts of each upload that have not become an object in time; they take room alone."""
+    """The parts of each upload that have not become an object in time."""
     found = []
     for upload in uploads:
         parts = (it for it in upload.objects if it.upload_id)

@@ -1,6 +1,6 @@
 """Deduplication of failure reasons in control's state: later ones name the first. Pure.
 
-For text only; programs get every reason. Reasons are compared by their causes.
+For text only. Programs get every reason. Reasons are compared by their causes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ class _Seen:
         self._first: dict[tuple[str, str], str] = {}
 
     def first(self, kind: str, cause: str, who: str) -> str | None:
-        """The resource that failed for the cause before; None where `who` is the first."""
+        """The resource that failed for the cause before. None if `who` is the first."""
         known = self._first.setdefault((kind, cause), who)
         return None if known == who else known
 
@@ -65,7 +65,7 @@ def _names(copy: Mapping[str, Any], endpoint: str) -> Sequence[str]:
 
 
 def _adapter(adapter: Mapping[str, Any], names: Sequence[str], seen: _Seen) -> dict[str, Any]:
-    """An adapter on a copy; its component, which comes first, may have the reason already."""
+    """An adapter on a copy. Its component, which comes first, may have the reason already."""
     reason, alias = adapter.get("reason"), adapter["id"].partition("@")[0]
     if not reason:
         return dict(adapter)

@@ -1,4 +1,4 @@
-"""Execution of `hostelry replay`; imports numpy and the simulator."""
+"""Execution of `hostelry replay`. Imports numpy and the simulator."""
 
 import json
 import random
@@ -72,7 +72,7 @@ def service_model(path: Path | None) -> ServiceModel:
 
 
 def requirements(cpus: float, memory_mib: int, accelerators: int) -> Requirements:
-    """The reservation of a copy; raises ValueError for values out of range."""
+    """The reservation of a copy. Raises ValueError for values out of range."""
     if not (0.0 <= cpus <= 4096.0 and 0 < memory_mib <= 1 << 24 and 0 <= accelerators <= 64):
         raise ValueError(
             f"a copy of {cpus:g} CPUs, {memory_mib} MiB and {accelerators} accelerators; it must "
@@ -112,7 +112,7 @@ def compare(
 def chosen_trace(
     path: Path | None, scenario: str | None, seed: int, limit: int | None
 ) -> Callable[[], Trace]:
-    """A function that makes the trace once per policy; raises TerminalError without one trace."""
+    """A function that makes the trace once per policy. Raises TerminalError without one trace."""
     if (path is None) is (scenario is None):
         raise UsageError(
             "give one of --trace FILE and --scenario NAME; --list prints the scenarios"
@@ -274,8 +274,8 @@ def _act_row(act: SimulatedAct) -> tuple[str, ...]:
 def calibrate(endpoint: str, component: str | None, home: Path | None, say: Say) -> ServiceModel:
     """The service model of a running component (None: of the endpoint's model) that streams.
 
-    Sends about eighty requests, one to eight at a time. Raises TerminalError where one fails, or
-    an answer is no chat stream of an LMI container.
+    Sends about eighty requests, one to eight at a time. Raises TerminalError if one fails, or
+    an answer is not a chat stream of an LMI container.
     """
     config, credentials = settled(home_at(home))
     runtime = aws_client("sagemaker-runtime", config, credentials, read_timeout_s=READ_TIMEOUT_S)
@@ -339,7 +339,7 @@ class ChatClient:
         )
 
     def together(self, beside: int) -> list[Measured]:
-        """Several at a time, in rounds; the first round, in which chats begin alone, is dropped."""
+        """Send several chats at a time, in rounds. The first round does not count."""
         with ThreadPoolExecutor(beside) as pool:
             rounds = [
                 list(pool.map(lambda _: self.one(WORDS_BESIDE, beside), range(beside)))

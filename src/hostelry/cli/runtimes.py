@@ -1,4 +1,4 @@
-"""`hostelry runtimes`: engines and frameworks in environments of their own."""
+"""`hostelry runtimes`: engines and frameworks in separate Python environments."""
 
 import os
 from typing import Annotated

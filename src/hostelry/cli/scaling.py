@@ -207,7 +207,7 @@ def timeline(
 
 
 def draw(found: Mapping[str, Any], path: Path, suffix: str) -> None:
-    """Draw timelines into a file; raises TerminalError where it cannot be written."""
+    """Draw timelines into a file. Raises TerminalError if it cannot be written."""
     if path.suffix.lower() != suffix:
         raise TerminalError(f"{path} must end with {suffix}")
     try:
@@ -250,13 +250,13 @@ def show(targets: Sequence[Mapping[str, Any]], lines: Sequence[str], *, as_json:
 
 
 def ask(home: Path | None, path: str, query: Mapping[str, str]) -> dict[str, Any]:
-    """The answer of control; raises TerminalError where there is none."""
+    """The answer of control. Raises TerminalError if control does not answer."""
     config, credentials = settled(home_at(home))
     return control_answer(config, credentials, path, query, knows="of scaling")
 
 
 def seconds_of(text: str) -> float:
-    """The seconds in a text like 15m; raises TerminalError."""
+    """Convert a text like 15m to seconds. Raises TerminalError."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip(), re.ASCII)
     if found is None or not 0.0 < float(found[1]) * UNITS_S[found[2]] <= 15 * UNITS_S["d"]:
         raise UsageError(f"--since {text} must be a number and s, m, h or d, at most 15d")
@@ -266,7 +266,7 @@ def seconds_of(text: str) -> float:
 def tag_value(
     target: float | None, false_alarms_per_hour: float, scale_in_after_s: float | None, *, off: bool
 ) -> str:
-    """The tag's value; raises TerminalError for options that contradict or are invalid."""
+    """The tag's value. Raises TerminalError for options that contradict or are invalid."""
     if off:
         if target is not None:
             raise UsageError("--off turns the policy off, and --target turns it on: give one")
@@ -309,7 +309,7 @@ def check_on(config: UpConfig, credentials: Credentials, endpoint: str, componen
 def call(
     config: UpConfig, credentials: Credentials, operation: str, params: dict[str, Any]
 ) -> dict[str, Any]:
-    """The answer of one operation of SageMaker's API; raises TerminalError with its error."""
+    """The answer of one operation of SageMaker's API. Raises TerminalError with its error."""
     response = send(
         config,
         credentials,
@@ -419,7 +419,7 @@ def policy_text(policy: Mapping[str, Any]) -> str:
 
 
 def activity_lines(targets: Sequence[Mapping[str, Any]], *, not_scaled: bool) -> list[str]:
-    """Every target's activities, newest first; `not_scaled`: those without a change, too."""
+    """Every target's activities, newest first. `not_scaled` includes those without a change."""
     lines: list[str] = []
     for target in targets:
         shown = [it for it in target["activities"] if not_scaled or not it["not_scaled"]]
@@ -433,5 +433,5 @@ def activity_lines(targets: Sequence[Mapping[str, Any]], *, not_scaled: bool) ->
 
 
 def number(value: int | None) -> str:
-    """A number, where there is one."""
+    """A number as text, or "-" for None."""
     return "-" if value is None else str(value)

@@ -115,7 +115,7 @@ def home_disk(home: Home) -> dict[str, int]:
 
 
 def only_endpoint(endpoints: Sequence[Mapping[str, Any]], name: str) -> Sequence[Mapping[str, Any]]:
-    """The endpoint of that name alone; raises TerminalError where there is none."""
+    """A list with the endpoint of this name. Raises TerminalError if it does not exist."""
     found = [it for it in endpoints if it["name"] == name]
     if not found:
         names = ", ".join(it["name"] for it in endpoints) or "none"
@@ -136,7 +136,7 @@ def supervisor_lines(processes: list[PlatformProcess]) -> list[str]:
 
 
 def led_lines(state: dict[str, Any] | None) -> list[str]:
-    """The leader, the standbys and the hosts with gateways, where there are several; versions."""
+    """Lines of the leader, the standbys, the hosts with gateways, and their versions."""
     known = state or {}
     lines = leader_lines(known.get("control"), SystemClock().now())
     lines += gateway_host_lines(known.get("gateway_hosts", ())) + version_lines(known)
@@ -144,7 +144,7 @@ def led_lines(state: dict[str, Any] | None) -> list[str]:
 
 
 def state_lines(state: dict[str, Any] | None, *, running: bool, alone: bool) -> list[str]:
-    """Control's state as text, or why there is none."""
+    """Control's state as text, or the reason that it is unknown."""
     if not running:
         return ["Not running: start it with `hostelry up`."]
     if state is None:

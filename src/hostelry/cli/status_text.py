@@ -1,4 +1,4 @@
-"""`hostelry status` as text; failure reasons are printed whole. Pure."""
+"""`hostelry status` as text. Failure reasons are printed whole. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -22,7 +22,7 @@ def is_full(disk: Mapping[str, int]) -> bool:
 
 
 def disk_lines(home: str, disk: Mapping[str, int]) -> list[str]:
-    """A warning if the home's disk is full, or nearly; nothing otherwise."""
+    """A warning if the home's disk is full or nearly full."""
     free = memory_text(disk["free_bytes"])
     if is_full(disk):
         left = free if disk["free_bytes"] < FULL_BYTES else f"{free}, and no further file"
@@ -101,7 +101,7 @@ def environment_lines(endpoint: dict[str, Any], now: float) -> list[str]:
 
 
 def capture_lines(capture: Mapping[str, Any] | None, now: float) -> list[str]:
-    """The data capture of an endpoint, and of each variant what was captured and why not more."""
+    """The data capture of an endpoint, with counts and problems of each variant."""
     if capture is None:
         return []
     status = "Started" if capture["is_enabled"] else "Stopped"
@@ -130,7 +130,7 @@ def environments_text(one: dict[str, Any]) -> str:
 def alike(
     items: Iterable[dict[str, Any]], keys: Sequence[str], most: int
 ) -> list[list[dict[str, Any]]]:
-    """`items` in their order; more than `most` with equal values of `keys` are one group."""
+    """`items` in their order. More than `most` with equal values of `keys` are one group."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for item in items:
         groups.setdefault(tuple(item.get(key) for key in keys), []).append(item)
@@ -157,7 +157,7 @@ def all_component_lines(components: Iterable[dict[str, Any]], most_alike: int) -
 
 
 def adapter_group_lines(adapters: Sequence[dict[str, Any]], most_alike: int) -> list[str]:
-    """Adapter components of one base; many with the same status and reason as one line."""
+    """Adapter components of one base. Many with the same status and reason are one line."""
     lines: list[str] = []
     for group in alike(adapters, ("base", "status", "failure_reason"), most_alike):
         first, last = group[0], group[-1]
@@ -213,7 +213,7 @@ def shape_text(instance: dict[str, Any]) -> str:
 
 
 def reserved_text(copies: list[dict[str, Any]]) -> str:
-    """What copies reserve of their instance's declared shape; a model endpoint's copy has all."""
+    """The resources of an instance that copies reserve. A model endpoint's copy reserves all."""
     if any("reserved" in it and it["reserved"] is None for it in copies):
         return "whole"
     sums = {
@@ -270,7 +270,7 @@ def trouble_lines(copy: Mapping[str, Any], now: float, indent: str) -> list[str]
 
 
 def drain_lines(instance: Mapping[str, Any], now: float, indent: str) -> list[str]:
-    """How far the drain of an instance is, and what it waits for."""
+    """The progress of an instance's drain, with the reason that it waits."""
     drain = instance.get("drain")
     if drain is None:
         return []
@@ -291,7 +291,7 @@ def restart_lines(copy: Mapping[str, Any], now: float, indent: str) -> list[str]
 
 
 def reason_lines(reason: str | None, indent: str) -> list[str]:
-    """The whole reason, line by line; nothing where there is none."""
+    """The lines of a reason. Empty without a reason."""
     return [f"{indent}{line}" for line in terminal_lines(reason)] if reason else []
 
 
@@ -313,7 +313,7 @@ def duration(seconds: float) -> str:
 
 
 def memory_text(size_bytes: int) -> str:
-    """A size in MiB, or in GiB where it is large."""
+    """A size in MiB, or in GiB from one GiB on."""
     if size_bytes >= GIB:
         return f"{size_bytes / GIB:.1f} GiB"
     return f"{size_bytes / MIB:.0f} MiB"
@@ -332,7 +332,7 @@ def columns(rows: Iterable[Sequence[str]]) -> list[str]:
 def experiment_lines(
     experiments: Sequence[Mapping[str, Any]], now: float, endpoints: Sequence[str] | None = None
 ) -> list[str]:
-    """Every experiment that is not over, or those of `endpoints`: status, mirrored share, step."""
+    """Experiments that are not over, of all or of some `endpoints`: status, share, next step."""
     lines: list[str] = []
     for one in experiments:
         if one["status"] in OVER or (endpoints is not None and one["endpoint"] not in endpoints):
@@ -364,12 +364,12 @@ def step_text(one: Mapping[str, Any], now: float) -> str:
 
 
 def time_left(at: float, now: float) -> str:
-    """The time until an instant; none once it has passed."""
+    """The time until an instant, or an empty text after it."""
     return duration(max(0.0, at - now))
 
 
 def leader_lines(control: Mapping[str, Any] | None, now: float) -> list[str]:
-    """One line a control, the leader first; none where there is one control only."""
+    """One line per control, the leader first. Empty if there is a single control."""
     if control is None:
         return []
     changes: Sequence[Mapping[str, Any]] = control["changes"]
@@ -393,7 +393,7 @@ def since(changes: Sequence[Mapping[str, Any]], now: float) -> str:
 
 
 def version_lines(state: Mapping[str, Any]) -> list[str]:
-    """One line a version of controls and gateways' hosts, where there are several, and a warning.
+    """One line per version of controls and gateway hosts, if there are several, and a warning.
 
     The state of an older control has no versions: then there are no lines.
     """
@@ -416,7 +416,7 @@ def version_lines(state: Mapping[str, Any]) -> list[str]:
 
 
 def gateway_host_lines(hosts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """One line a host, with its version and since when it is silent; none where none reported."""
+    """One line per host with gateways: its version, and the time since its last report."""
     rows = [
         (
             "gateways",

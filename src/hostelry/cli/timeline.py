@@ -31,7 +31,7 @@ class ChartLine:
 
 
 def chart(timeline: Mapping[str, Any], since: float, now: float, width: int) -> list[ChartLine]:
-    """The rows of one target's chart, at most `width` wide where that is possible."""
+    """The rows of one target's chart, at most `width` characters wide if possible."""
     columns = max(LEAST_WIDTH, width - MARGIN)
     edges = [since + (now - since) * it / columns for it in range(columns + 1)]
     series = timeline["series"]
@@ -60,9 +60,9 @@ def unit_of(timeline: Mapping[str, Any]) -> str:
 def spread(
     points: Iterable[Sequence[float]], edges: Sequence[float], holds_s: float | None = None
 ) -> list[float]:
-    """The greatest value of each column; one without a point has the value before it.
+    """The greatest value of each column. A column without a point has the value before it.
 
-    That value holds for `holds_s` seconds; None: for ever.
+    That value holds for `holds_s` seconds, or for ever if it is None.
     """
     found: list[float] = []
     ordered = sorted((float(at), float(value)) for at, value in points)
@@ -111,7 +111,7 @@ def capacity_rows(desired: Sequence[float], serving: Sequence[float], unit: str)
 
 
 def mark_rows(acts: Sequence[Mapping[str, Any]], edges: Sequence[float]) -> list[ChartLine]:
-    """For each of t0, t1 and t2 a row with the acts' letters where they lie."""
+    """One row each for t0, t1 and t2, with the acts' letters at their times."""
     rows: list[ChartLine] = []
     for key, short, _ in MARKS:
         cells = [" "] * (len(edges) - 1)
@@ -174,7 +174,7 @@ def clock_text(at: float) -> str:
 
 
 def update_rows(endpoint: str, updates: Sequence[Mapping[str, Any]]) -> list[ChartLine]:
-    """The rows of all updates, oldest first; none where there is none."""
+    """The rows of all updates, oldest first."""
     if not updates:
         return []
     rows = [ChartLine(f"updates of {endpoint}", "bold")]
@@ -204,7 +204,7 @@ def update_lines(update: Mapping[str, Any]) -> list[str]:
 
 
 def length_text(it: Mapping[str, Any], word: str = "") -> str:
-    """How long an update or a step took; nothing while it is under way."""
+    """How long an update or a step took. Empty while it is in progress."""
     if it["ended_at"] is None:
         return ""
     return f"{word} {max(0.0, it['ended_at'] - it['began_at']):.1f} s"

@@ -19,7 +19,7 @@ CANVASES = {".png": FigureCanvasAgg, ".svg": FigureCanvasSVG}
 
 
 def save(timelines: Sequence[Mapping[str, Any]], since: float, now: float, path: Path) -> None:
-    """Write a picture of every target, PNG or SVG by the path's suffix; raises OSError."""
+    """Write a picture of every target, PNG or SVG by the path's suffix. Raises OSError."""
     figure = Figure(figsize=(11.0, 4.5 * max(1, len(timelines))), layout="constrained")
     kind = CANVASES[path.suffix.lower()](figure)
     grid = figure.subplots(2 * len(timelines), 1, sharex=True, squeeze=False)

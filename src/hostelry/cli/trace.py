@@ -96,7 +96,7 @@ def trace(
 def asked(
     config: UpConfig, credentials: Credentials, path: str, query: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The gateway's answer; raises TerminalError where it refuses, or does not know the call."""
+    """The gateway's answer. Raises TerminalError if it refuses or does not know the call."""
     response = send(
         config,
         credentials,
@@ -113,7 +113,7 @@ def asked(
 
 
 def logs_of(home: Home, call: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The log lines of the call's copies around its time, by stream; those of calls it made too."""
+    """Log lines of the copies of a call, and of the calls it made, around its time, by stream."""
     found: dict[str, list[str]] = {}
     windows = dict(_windows(call))
     for copy_id, (since, until) in list(windows.items())[:MAX_LOG_COPIES]:
@@ -143,7 +143,7 @@ def calls_of(call: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A line of the tree; `at_ms` is since the arrival of the call at the top."""
+    """A line of the tree. `at_ms` is since the arrival of the call at the top."""
 
     label: str
     at_ms: float
@@ -194,7 +194,7 @@ def log_lines(logs: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def printable(text: str) -> str:
-    """The text without what a terminal takes for a command, in one line."""
+    """The text in one line, without control characters."""
     return " ".join("".join(it if it.isprintable() else " " for it in text).split())
 
 
@@ -246,7 +246,7 @@ def _names(call: JsonObject) -> str:
 def _rows(
     spans: Sequence[JsonObject], since_ms: float, indent: str, top_at: float
 ) -> Iterator[_Row]:
-    """The spans' rows, each before what is within it; `since_ms` is the call's own arrival."""
+    """The spans' rows, parents first. `since_ms` is the arrival of the call."""
     for span in spans:
         yield _Row(indent + _label(span), since_ms + span["at_ms"], span)
         yield from _rows(span.get("spans", ()), since_ms, indent + "  ", top_at)
@@ -282,7 +282,7 @@ def _label(span: JsonObject) -> str:
 
 
 def _table(rows: Sequence[_Row], whole_ms: float, width: int) -> list[str]:
-    """Name, time, wait and bytes of each row, then its bar; what went wrong is at the end."""
+    """Name, time, wait and bytes of each row, then its bar, and errors at the end."""
     head = ["", "TIME", "WAIT", "IN", "OUT"]
     cells = columns([head, *(_numbers(row) for row in rows)])
     taken = max(len(it) for it in cells)
@@ -310,7 +310,7 @@ def _numbers(row: _Row) -> list[str]:
 
 
 def _choice_lines(span: JsonObject) -> Iterator[str]:
-    """How the copy of an attempt was chosen, and what the others would have cost."""
+    """The line that says how the copy of an attempt was chosen, with the costs of all copies."""
     choice = span.get("choice")
     if not choice or not choice["costs"]:
         return

@@ -128,7 +128,7 @@ def options_of(given: Mapping[str, Any], **fixed: Any) -> UpOptions:
 def go_on_with_open_python(options: UpOptions) -> None:
     """Replace this process by the same command of an interpreter that copies' users can run.
 
-    It returns if this one is such, or there is none.
+    Returns if this interpreter is suitable, or no other one is.
     """
     from hostelry.processes.open_python import other_interpreter
 
@@ -139,7 +139,7 @@ def go_on_with_open_python(options: UpOptions) -> None:
 
 
 def keep_secret(store: str | None, *, print_unit: bool) -> None:
-    """Hide the store's URL from `ps`; TerminalError where a unit would show its password."""
+    """Hide the store's URL from `ps`. Raises UsageError if a unit would show its password."""
     if store is None:
         return
     hide_argument(store)
@@ -218,7 +218,7 @@ def print_ready(home: Home, config: UpConfig, took_s: float, as_json: bool) -> N
 
 
 def console_line(config: UpConfig, flag: str) -> str:
-    """The line that names the console; empty where there is none."""
+    """The line with the console's address. Empty without a console."""
     if not config.has_console:
         return ""
     return f"  console       {config.console_url}  (`hostelry console{flag}` signs you in)\n"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class WaitDisplay:
-    """Display of the present phase and its time; plain lines where there is no terminal."""
+    """Display of the current phase and its time. Plain lines if there is no terminal."""
 
     def __init__(self) -> None:
         self._live: Progress | None = None
@@ -23,7 +23,7 @@ class WaitDisplay:
         self._started = monotonic_s()
 
     def phase(self, text: str) -> None:
-        """Show what the command waits for."""
+        """Show the current phase."""
         if not self._on_terminal:
             print(f"{monotonic_s() - self._started:5.1f} s  {text}", file=sys.stderr, flush=True)
             return
@@ -40,7 +40,7 @@ class WaitDisplay:
             self._live.console.print(printable(text), markup=False, highlight=False)
 
     def progress(self, progress: "StartupProgress") -> None:
-        """Show what a start in the background reports."""
+        """Show the progress of a start in the background."""
         if progress.phase is not None:
             self.phase(progress.phase)
         if progress.note is not None:

@@ -15,12 +15,12 @@ from hostelry.base.clock import monotonic_s
 from hostelry.cli.artifacts.files import Advance
 from hostelry.cli.printable import printable, whole_stream
 
-QUIET_S = 1.0  # plain lines say nothing of what is done sooner
+QUIET_S = 1.0  # shorter work gets no plain line
 LINE_EACH_S = 5.0
 
 
 class WorkReporter:
-    """Lines about the work, with the time since the start; to stderr where asked.
+    """Prints lines about the work, with the time since the start, on request to stderr.
 
     At its end as a context it takes the line that changes away.
     """
@@ -52,7 +52,7 @@ class WorkReporter:
         self._say(text)
 
     def waits(self, text: str) -> None:
-        """Say what is waited for; a terminal shows the time as it goes."""
+        """Show the reason for waiting. A terminal also shows the elapsed time."""
         changed, self._waiting = text != self._waiting, text
         if not self._console.is_terminal:
             if changed:
@@ -78,7 +78,7 @@ class WorkReporter:
 
     @contextmanager
     def counted(self, text: str, total_bytes: int) -> Iterator[Advance]:
-        """A bar of bytes, or plain lines of how far it is; the function given counts."""
+        """Show progress in bytes as a bar or as plain lines. The yielded function counts bytes."""
         self.still()
         if self._console.is_terminal:
             columns = (

@@ -26,7 +26,7 @@ OTHERS = ("__pycache__", "node_modules")
 class FoundFile:
     """A file of a source: its name below the source, and what distinguishes its content.
 
-    `path` is where it is read from, and `modified_ns` its time there; empty and 0 for what is in
+    `path` is where it is read from, and `modified_ns` its time there. Empty and 0 for what is in
     an archive or in S3.
     """
 
@@ -42,7 +42,7 @@ class ObjectOrder:
     """An object to be there: a file, or files packed into one .tar.gz.
 
     The key has a digest of the content: an object of that key and size is the right one. `size`
-    None where only packing shows it.
+    None if only packing shows it.
     """
 
     key: str
@@ -51,7 +51,7 @@ class ObjectOrder:
 
     @property
     def size_bytes(self) -> int | None:
-        """The object's size; None of a packed one."""
+        """The object's size. None if it is packed."""
         return None if self.packed else self.files[0].size_bytes
 
     @property
@@ -61,14 +61,14 @@ class ObjectOrder:
 
 
 def digests_of(files: Iterable[FoundFile], advance: Advance = lambda _: None) -> dict[str, str]:
-    """SHA-256 of each file by its path; `advance` is given bytes as they are read."""
+    """SHA-256 of each file by its path. `advance` is called with the number of bytes read."""
     paths = sorted({it.path for it in files if it.path})
     with ThreadPoolExecutor(THREADS) as threads:
         return dict(zip(paths, threads.map(lambda it: sha256_of(it, advance), paths), strict=True))
 
 
 def sha256_of(path: str, advance: Advance = lambda _: None) -> str:
-    """The SHA-256 of a file, in hex. Raises TerminalError where it cannot be read."""
+    """The SHA-256 of a file, in hex. Raises TerminalError if the file cannot be read."""
     digest = hashlib.sha256()
     try:
         with open(path, "rb", buffering=0) as file:
@@ -81,7 +81,7 @@ def sha256_of(path: str, advance: Advance = lambda _: None) -> str:
 
 
 def check_unchanged(file: FoundFile) -> None:
-    """Raise TerminalError where a file is not what it was when it was found."""
+    """Raise TerminalError if a file has changed since it was found."""
     try:
         facts = os.stat(file.path)
     except OSError as error:
@@ -93,7 +93,7 @@ def check_unchanged(file: FoundFile) -> None:
 def packed(files: Iterable[FoundFile], path: Path) -> Path:
     """A .tar.gz of the files, without the owner and the times of this machine.
 
-    Raises TerminalError where one cannot be read, or is not what it was when it was found.
+    Raises TerminalError if a file cannot be read or has changed since it was found.
     """
     with (
         path.open("wb") as file,
@@ -114,7 +114,7 @@ def packed(files: Iterable[FoundFile], path: Path) -> Path:
 
 
 def files_in(folder: Path, given: str, *, with_others: bool = False) -> list[FoundFile]:
-    """The files below a folder, in the order of their names; `given` is what errors call it.
+    """The files below a folder, in the order of their names. Errors call the folder `given`.
 
     Folders that are hidden or another tool's are left out, unless `with_others`. Raises
     TerminalError for links out of the folder, for what is no file or cannot be read, and for more
@@ -132,7 +132,7 @@ def files_in(folder: Path, given: str, *, with_others: bool = False) -> list[Fou
 
 
 def file_at(path: Path, name: str, given: str, roots: Sequence[Path] = ()) -> FoundFile:
-    """A plain file, below one of the `roots` where there are some. Raises TerminalError."""
+    """Describe a plain file. Raises TerminalError if it is outside all `roots` or unreadable."""
     target = Path(os.path.realpath(path))
     if roots and not any(target.is_relative_to(it) for it in roots):
         raise TerminalError(
@@ -152,14 +152,14 @@ def file_at(path: Path, name: str, given: str, roots: Sequence[Path] = ()) -> Fo
 
 
 def allowed_roots(folder: Path) -> list[Path]:
-    """The folder itself; of a snapshot in the hub's cache also the blobs that it links to."""
+    """The folder itself, and for a snapshot in the hub's cache the blobs that it links to."""
     own = Path(os.path.realpath(folder))
     blobs = own.parent.parent / "blobs"
     return [own, blobs] if own.parent.name == "snapshots" and blobs.is_dir() else [own]
 
 
 def hub_folder(model_id: str, revision: str | None = None) -> Path | None:
-    """The folder of a hub model in the cache on this machine; None where it is not there."""
+    """The folder of a hub model in this machine's cache. None if the cache does not have it."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 

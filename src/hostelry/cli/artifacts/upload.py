@@ -1,4 +1,4 @@
-"""Uploads: content by its key, so that a repeat sends what is missing."""
+"""Uploads of files. Keys name the content, so a repeated upload sends only missing objects."""
 
 import os
 import tempfile
@@ -15,7 +15,7 @@ OWN_BUCKET = ("BucketAlreadyOwnedByYou", "BucketAlreadyExists")
 
 
 def upload(s3: Any, bucket: str, orders: Iterable[ObjectOrder], advance: Advance) -> None:
-    """Send the objects; `advance` is given bytes of their files as they are sent.
+    """Send the objects. `advance` is called with the number of bytes sent.
 
     Parts that a killed run left of them are removed first. A key names its content, so a file that
     changed since it was found is refused, also while it is sent. Raises TerminalError for that, and
@@ -51,7 +51,7 @@ def upload(s3: Any, bucket: str, orders: Iterable[ObjectOrder], advance: Advance
 def shown_upload(
     s3: Any, bucket: str, orders: Sequence[ObjectOrder], place: str, reporter: WorkReporter
 ) -> None:
-    """Send the objects, and show how far that is; `place` is what the last line calls them."""
+    """Send the objects and show the progress. The last line names `place` as their destination."""
     total = sum(it.num_bytes for it in orders)
     with reporter.counted("upload", total) as advance:
         upload(s3, bucket, orders, advance)
@@ -87,7 +87,7 @@ def remove_parts(s3: Any, bucket: str, keys: set[str]) -> None:
 
 
 def make_bucket(s3: Any, bucket: str) -> None:
-    """Create the bucket where there is none; that another run was quicker is no error."""
+    """Create the bucket if it is missing, also while another command creates it."""
     from botocore.exceptions import ClientError
 
     try:

@@ -107,7 +107,7 @@ def chat(
 
 
 def question_of(once: str | None, most_bytes: int) -> str:
-    """The text of --once or of standard input; raises TerminalError for none, or too much."""
+    """The text of --once or standard input. Raises TerminalError if it is empty or too long."""
     if once is None:
         content = sys.stdin.buffer.read(most_bytes + 1)
         if len(content) > most_bytes:
@@ -137,7 +137,7 @@ class AskedQuestion:
 
 @dataclass(frozen=True, slots=True)
 class ChosenAdapter:
-    """Answer with this adapter from now on; "" with the base."""
+    """Switch to this adapter, or to the base for ""."""
 
     name: str
 
@@ -157,7 +157,7 @@ Turn = ShownNote | AskedQuestion | ChosenAdapter | ListAdapters | QuitChat | Non
 class Conversation:
     """What was said, and the settings of what will be.
 
-    `has_template` becomes False where the model has no chat template: its requests are completions.
+    `has_template` becomes False if the model has no chat template: its requests are completions.
     """
 
     system: str = ""
@@ -166,7 +166,7 @@ class Conversation:
     has_template: bool = True
 
     def take(self, line: str) -> Turn:
-        """What a typed line asks for; None for an empty one."""
+        """The command in an entered line. None if the line is empty."""
         text = line.strip()
         if not text.startswith("/"):
             return AskedQuestion(text) if text else None
@@ -258,7 +258,7 @@ class Talk:
                 note(f"hostelry: {error}")
 
     def take(self, line: str) -> bool:
-        """Do what a line asks for; False where it ends the conversation."""
+        """Carry out an entered line. False if the line ends the conversation."""
         match self.conversation.take(line):
             case QuitChat():
                 return False
@@ -273,7 +273,7 @@ class Talk:
         return True
 
     def answer(self, question: str) -> None:
-        """Print the answer as it comes, then its times; raises TerminalError without one."""
+        """Print the answer as it comes, then its times. Raises TerminalError without an answer."""
         try:
             times = self.stream(question)
         except ModelAnswerError as error:
@@ -286,7 +286,7 @@ class Talk:
             note(f"[{times.text()}]")
 
     def stream(self, question: str) -> AnswerTimes | None:
-        """Print one answer; None where Ctrl-C ended it, whose text until then is kept."""
+        """Print one answer. None if Ctrl-C ended it. The text until then is kept."""
         texts: list[str] = []
 
         def show(piece: AnswerPiece) -> None:
@@ -316,7 +316,7 @@ class Talk:
         return times
 
     def choose(self, name: str) -> None:
-        """Answer with that adapter of the base, or with the base; what was said stays."""
+        """Switch to an adapter of the base, or to the base itself, and keep the conversation."""
         base = self.base
         if base is None:
             raise TerminalError("an endpoint of one model has no adapters that requests choose")
@@ -344,7 +344,7 @@ class Talk:
 
     @property
     def base(self) -> str | None:
-        """The component whose adapters there are; None of an endpoint of one model."""
+        """The component that has the adapters. None for an endpoint of one model."""
         return self.model.base or self.model.component
 
 
@@ -362,12 +362,12 @@ def write(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """A line that is no part of the answer."""
+    """Print a line that is not part of the answer."""
     typer.echo(printable(text), err=True)
 
 
 def setting(name: str, value: str) -> float | int | str:
-    """The value of a setting; raises TerminalError for an unknown name or a wrong value."""
+    """The value of a setting. Raises TerminalError for an unknown name or a wrong value."""
     if name == STOP:
         return value
     if name not in NUMBERS:

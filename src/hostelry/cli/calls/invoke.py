@@ -61,7 +61,7 @@ TEXT_TYPES = ("text/", "application/json", "application/jsonlines", "application
 
 @dataclass(slots=True)
 class InvocationFacts:
-    """What is known of one answer beside its bytes."""
+    """Metadata of one answer."""
 
     status: int = 0
     ms: float = 0.0
@@ -161,7 +161,7 @@ def invoke(  # noqa: PLR0913 - a command's options
 
 
 def body_of(file: str, most_bytes: int) -> bytes:
-    """The body; raises TerminalError where it cannot be read, or is more than the gateway takes."""
+    """Read the body. Raises TerminalError if it is unreadable or above the gateway's limit."""
     try:
         if file == STDIN:
             body = sys.stdin.buffer.read(most_bytes + 1)
@@ -182,7 +182,7 @@ def body_of(file: str, most_bytes: int) -> bytes:
 def invoked_model(
     sagemaker: Any, name: str, component: str | None, adapter: str | None
 ) -> NamedModel:
-    """The model that NAME and the options choose; raises TerminalError where they contradict."""
+    """The model that NAME and the options choose. Raises TerminalError if they contradict."""
     if component is not None:
         endpoint = find_named(sagemaker, name, NameKind.ENDPOINT)
         chosen = f"component/{component}:{adapter}" if adapter else f"component/{component}"
@@ -200,7 +200,7 @@ def invoked_model(
 
 
 def with_adapter(body: bytes, adapter: str | None) -> bytes:
-    """The body that chooses an adapter inside the archive; raises TerminalError for no JSON."""
+    """The body with the adapter inside the archive. Raises TerminalError if it is not JSON."""
     if adapter is None:
         return body
     try:
@@ -225,7 +225,7 @@ class AnswerSink:
     keeps: bool
 
     def take(self, facts: InvocationFacts, parts: Iterator[bytes]) -> None:
-        """Pass on all parts; counts them in `facts`."""
+        """Pass on all parts, and count them in `facts`."""
         on_terminal = sys.stdout.isatty()
         kept: list[bytes] = []
         for part in parts:
@@ -244,7 +244,7 @@ class AnswerSink:
 
 
 def answered(call: Any, request: dict[str, Any], sink: AnswerSink) -> InvocationFacts:
-    """The facts of one call of the runtime API, whose answer goes to `sink`; of an error, too."""
+    """Make one call of the runtime API. `sink` gets the answer, and the facts are returned."""
     from botocore.exceptions import ClientError, EventStreamError
 
     facts, began_s = InvocationFacts(), monotonic_s()
@@ -290,7 +290,7 @@ def _note_refusal(facts: InvocationFacts, error: "ClientError") -> None:
 
 
 def report(facts: InvocationFacts, *, as_json: bool) -> None:
-    """Print the facts; raises TerminalError for an answer that is an error."""
+    """Print the facts. Raises TerminalError if the answer is an error."""
     if as_json:
         print_json(facts_document(facts))
         if facts.error is not None:
@@ -321,7 +321,7 @@ def facts_document(facts: InvocationFacts) -> dict[str, Any]:
 
 
 def content_type_of(name: str | None, body: bytes) -> str:
-    """The content type of `body`, from a file of that name; None: standard input."""
+    """The content type of `body` from a file with this name, or from standard input if None."""
     if name is not None:
         suffix = PurePath(name).suffix.lower()
         known = BY_SUFFIX.get(suffix) or mimetypes.guess_type(f"x{suffix}", strict=True)[0]

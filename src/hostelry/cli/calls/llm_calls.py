@@ -44,7 +44,7 @@ NOTE = "hostelry: control does not answer; names are those of the gateway's last
 
 @dataclass(frozen=True, slots=True)
 class AnswerPiece:
-    """Text as it came; `is_reasoning` where the model shows its reasoning beside the answer."""
+    """A piece of text. `is_reasoning` is true for reasoning that is not part of the answer."""
 
     text: str
     is_reasoning: bool = False
@@ -52,7 +52,7 @@ class AnswerPiece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerTimes:
-    """What one answer took; `first_s` None where it had no text."""
+    """Times of one answer. `first_s` is None if the answer had no text."""
 
     num_tokens: int
     first_s: float | None
@@ -60,7 +60,7 @@ class AnswerTimes:
 
     @property
     def tokens_per_s(self) -> float | None:
-        """Tokens a second after the first one; None of fewer than two."""
+        """Tokens per second after the first token. None for fewer than two tokens."""
         if self.first_s is None or self.num_tokens < 2 or self.total_s <= self.first_s:
             return None
         return (self.num_tokens - 1) / (self.total_s - self.first_s)
@@ -164,7 +164,7 @@ def runtime_calls(config: UpConfig, credentials: Credentials, endpoint: str) -> 
 class AnswerReader:
     """Takes the bytes of one answer as they come.
 
-    `num_tokens` and `num_prompt_tokens` are those that the answer states; None until it does.
+    `num_tokens` and `num_prompt_tokens` are None until the answer states them.
     """
 
     def __init__(self) -> None:
@@ -175,14 +175,14 @@ class AnswerReader:
         self._is_answer = False
 
     def feed(self, data: bytes) -> list[AnswerPiece]:
-        """The text that these bytes complete; raises ModelAnswerError for an error in it."""
+        """The text that these bytes complete. Raises ModelAnswerError if the text is an error."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > MAX_LINE_BYTES:
             raise ModelAnswerError(f"the answer has a line of more than {MAX_LINE_BYTES} bytes")
         return [piece for line in lines for piece in self._take(line)]
 
     def end(self) -> list[AnswerPiece]:
-        """The text of a last line without an end; raises ModelAnswerError without an answer."""
+        """The text of an unfinished last line. Raises ModelAnswerError if there was no answer."""
         pieces = self._take(self._rest)
         self._rest = b""
         if not self._is_answer:
@@ -237,7 +237,7 @@ def _pieces(reader: AnswerReader, chunks: Chunks) -> Iterator[list[AnswerPiece]]
 
 
 def _refusal(answer: "httpx.Response") -> str:
-    """The text of an answer that is an error; only its beginning is read."""
+    """The text of an error answer. Only its beginning is read."""
     content = b""
     for part in answer.iter_bytes():
         content += part
@@ -251,7 +251,7 @@ def _refusal(answer: "httpx.Response") -> str:
 
 
 class ModelAnswerError(TerminalError):
-    """The model refused the request, or its answer broke off or is none of an LLM."""
+    """The model refused the request, or its answer broke off or has an unknown form."""
 
 
 def error_text(body: Any) -> str:
@@ -339,7 +339,7 @@ class RoutedPages:
 def find_with_fallback(
     home: Home, config: UpConfig, credentials: Credentials, find: Callable[[Any], T]
 ) -> T:
-    """The result of `find`, which gets a SageMaker client; from the routes if control is away.
+    """Call `find` with a SageMaker client, or with the last routes if control does not answer.
 
     Raises TerminalError.
     """

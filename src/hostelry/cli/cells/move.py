@@ -1,4 +1,4 @@
-"""Moves an endpoint from one cell to another; each step may be repeated.
+"""Moves an endpoint from one cell to another. Each step may be repeated.
 
 1. what belongs to the endpoint is exported from the old cell
 2. the objects that its copies read are copied, where the cells have different object stores
@@ -64,7 +64,7 @@ ANSWER_TIMEOUT_S = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveOrder:
-    """An endpoint, and the cell of `file` that gets it; `keep`: the old one stays."""
+    """An endpoint, and the cell of `file` that gets it. `keep` leaves the old endpoint."""
 
     endpoint: str
     cell: str
@@ -94,7 +94,7 @@ class CellEnd:
 
 
 def move_endpoint(order: MoveOrder, old_home: Home, new_home: Home) -> None:
-    """Carry out all steps; raises TerminalError with the first thing that cannot be done."""
+    """Carry out all steps. Raises TerminalError for the first step that fails."""
     table = read_document(order.file)
     old, new = end_at(old_home), end_at(new_home)
     check_move(order, table, old, new)
@@ -128,7 +128,7 @@ def end_at(home: Home) -> CellEnd:
 
 
 def check_move(order: MoveOrder, table: AssignmentDocument, old: CellEnd, new: CellEnd) -> None:
-    """Raise TerminalError where the endpoint cannot be moved so."""
+    """Raise TerminalError if the endpoint cannot be moved as ordered."""
     if order.cell not in table.cells:
         known = ", ".join(table.cells)
         raise TerminalError(f"{order.file} has no cell {order.cell}; there are {known}")
@@ -147,7 +147,7 @@ def check_move(order: MoveOrder, table: AssignmentDocument, old: CellEnd, new: C
 
 
 def check_queue(document: Mapping[str, Any], order: MoveOrder) -> None:
-    """Raise TerminalError where requests that wait would be left behind."""
+    """Raise TerminalError if requests that wait would be left behind."""
     if "AsyncInferenceConfig" in document["endpoints"][order.endpoint] and not order.keep:
         raise TerminalError(
             f"{order.endpoint} is an asynchronous endpoint, and what waits in its queue stays in"
@@ -162,7 +162,7 @@ def endpoints_of(observed: ObservedState) -> list[str]:
 
 
 def moved_before(order: MoveOrder, table: AssignmentDocument, new: CellEnd) -> None:
-    """Report a move that was done already; raises TerminalError where there is no such endpoint."""
+    """Report a finished move. Raises TerminalError if the endpoint does not exist."""
     assigned = [
         name for entry in table.apart if entry.cell == order.cell for name in entry.endpoints
     ]
@@ -183,7 +183,7 @@ def is_own_cell(table: AssignmentDocument, order: MoveOrder, new: CellEnd) -> bo
 
 
 def apply_document(document: Mapping[str, Any], endpoint: str, new: CellEnd) -> None:
-    """Make in the new cell what the document says, and wait until all of it is InService."""
+    """Apply the document in the new cell, and wait until every resource is InService."""
     sources = parse_sources(document_text(dict(document)), f"export of {endpoint}", Path.cwd())
     wanted = wanted_state(sources, new.credentials.role_arn)
     wanted, uploads = with_uploads(wanted, BUCKET)
@@ -227,7 +227,7 @@ def in_flight(cell: CellEnd, endpoint: str) -> float:
 def wait_until_unused(
     used: Callable[[], float], pause: Callable[[float], None], now: Callable[[], float]
 ) -> None:
-    """Return once nothing is under way; raises TerminalError after a request's longest time."""
+    """Wait until no request is in flight. Raises TerminalError after the longest request time."""
     give_up_at = now() + PATIENCE_S
     while (left := used()) > 0:
         if now() > give_up_at:
@@ -263,10 +263,10 @@ def buckets_in(document: Any) -> Iterator[str]:
 
 
 def copy_artifacts(document: Any, source: Any, target: Any) -> int:
-    """Copy what copies read from one object store to another; the number of objects sent.
+    """Copy the objects that copies read to another object store. Returns the number sent.
 
     An object that is there with the same size and digest is left alone. Objects of a bucket of
-    another name are as they were; every bucket that is named is made.
+    another name are as they were. Every bucket that is named is made.
     """
     for bucket in dict.fromkeys(buckets_in(document)):
         make_bucket(target, bucket)
@@ -285,7 +285,7 @@ def copy_artifacts(document: Any, source: Any, target: Any) -> int:
 
 
 def objects_below(s3: Any, bucket: str, prefix: str) -> Iterator[tuple[str, int, str]]:
-    """Key, size and digest of the object of this key, or of those of this folder."""
+    """Key, size and digest of the object with this key, or of all objects in this folder."""
     folder = f"{prefix.rstrip('/')}/" if prefix else ""
     for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
         for row in page.get("Contents", ()):
@@ -294,7 +294,7 @@ def objects_below(s3: Any, bucket: str, prefix: str) -> Iterator[tuple[str, int,
 
 
 def there(s3: Any, bucket: str, key: str) -> list[tuple[int, str]]:
-    """Size and digest of an object, where there is one."""
+    """Size and digest of an object, in a list that is empty if the object does not exist."""
     listed = s3.list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1).get("Contents", ())
     return [(row["Size"], row["ETag"]) for row in listed if row["Key"] == key]
 
@@ -302,7 +302,7 @@ def there(s3: Any, bucket: str, key: str) -> list[tuple[int, str]]:
 def with_cell(
     document: AssignmentDocument, name: str, url: str, credentials: Credentials
 ) -> AssignmentDocument:
-    """The document with the cell, and its account where no cell had it yet."""
+    """The document with the cell, and with the cell's account if the account is new."""
     cells = {**document.cells, name: CellTable(url=url)}
     account = AccountTable(
         id=credentials.account_id,
@@ -316,7 +316,7 @@ def with_cell(
 
 
 def with_resources_apart(document: AssignmentDocument, moved: ApartTable) -> AssignmentDocument:
-    """The document with these resources in their new cell; no other entry names them any more.
+    """The document with these resources in their new cell and in no other entry.
 
     Where the new cell is the account's own, the resources are assigned apart no more.
     """
@@ -345,7 +345,7 @@ def without(entry: ApartTable, moved: ApartTable) -> ApartTable:
 
 
 def cell_rows(document: AssignmentDocument) -> list[dict[str, Any]]:
-    """A row a cell, with what it answers now."""
+    """One row per cell, with its current state."""
     return [
         {
             "name": name,

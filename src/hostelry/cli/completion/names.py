@@ -41,7 +41,7 @@ def completer(names_of: NamesOf) -> Completer:
 
 
 def offered(names: Iterable[str], incomplete: str, kept: str) -> list[str]:
-    """The names that begin with `incomplete`, without what the shell `kept` of it. Pure."""
+    """The names that begin with `incomplete`, without the prefix that the shell `kept`. Pure."""
     begun = sorted({it for it in names if it.startswith(incomplete)})
     return [it.removeprefix(kept) for it in begun]
 
@@ -82,7 +82,7 @@ def _traced(home: Home) -> list[str]:
 
 
 def _asked(url: str, path: str, credentials: Credentials) -> Mapping[str, Any]:
-    """The JSON object at a process of the platform; raises OSError where it does not answer."""
+    """The JSON object at a process of the platform. Raises OSError if it does not answer."""
     import http.client
 
     address = urlsplit(url)

@@ -8,7 +8,7 @@ KEPT_VARIABLE = "_HOSTELRY_COMPLETE_KEPT"
 
 
 def joined_words(environment: MutableMapping[str, str]) -> None:
-    """Join COMP_WORDS at colons, which bash breaks words at; set COMP_CWORD and the kept part.
+    """Join COMP_WORDS that bash has split at colons, and set COMP_CWORD and the kept part.
 
     `hostelry chat base:es` comes as five words, one of them `:`. No-op for words that are no such.
     Source: Bash Reference Manual, COMP_WORDBREAKS.

@@ -57,7 +57,7 @@ def scrape(home: HomeOption = None) -> None:
 
 
 def scrape_configs(gateway_url: str, key: str, authorities: str | None = None) -> dict[str, Any]:
-    """The two scrapes: the gateway's own page, and that of the copies, which takes longer."""
+    """The scrapes of the gateway's page and of the copies' page, which takes longer."""
     address = urlsplit(gateway_url)
     tls = {"tls_config": {"ca_file": authorities}} if authorities else {}
     return {
@@ -88,7 +88,7 @@ def print_yaml(value: Any) -> None:
 
 
 def grafana_dashboard(rows: Iterable[DashboardRow] = ROWS) -> dict[str, Any]:
-    """The dashboard as Grafana imports it; variables choose its source and endpoints."""
+    """The dashboard for Grafana's import, with variables for its data source and endpoints."""
     panels: list[dict[str, Any]] = []
     top, number = 0, 1
     for row in rows:

@@ -32,7 +32,7 @@ class DashboardPanel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DashboardRow:
-    """Panels under one title; `is_open` rows show at once."""
+    """Panels under one title. Rows with `is_open` are shown expanded."""
 
     title: str
     panels: tuple[DashboardPanel, ...]

@@ -1,1 +1,1 @@
-"""`hostelry apply` and `export`: documents of what is there; desired, observed -> steps."""
+"""`hostelry apply` and `export`: steps from observed resources to desired documents, and back."""

@@ -54,7 +54,7 @@ PAUSE_S = 0.5
 
 
 def described(aws: Aws, key: ResourceKey) -> dict[str, Any] | None:
-    """The description of an endpoint or a component; None where it is gone."""
+    """The description of an endpoint or a component. None if it does not exist."""
     if key.kind is ResourceKind.ENDPOINT:
         call = "DescribeEndpoint", {"EndpointName": key.name}
     else:
@@ -78,7 +78,7 @@ def wait_until(
 ) -> None:
     """Return once `key` is in a final status, or gone.
 
-    Raises TerminalError where it fails, and, where `strict`, for the reason that its last update
+    Raises TerminalError if it fails, and, where `strict`, for the reason that its last update
     was taken back for.
     """
     pause_s = FIRST_PAUSE_S
@@ -110,7 +110,7 @@ class AppliedEnd(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedStep:
-    """The end of a step, the reason where it is not done, and the seconds that it took."""
+    """The end of a step, its duration, and the reason if it is not done."""
 
     step: ApplyStep
     end: AppliedEnd
@@ -128,7 +128,7 @@ class StepListener(Protocol):
         """A resource has this status while it is waited for."""
 
     def sent(self, step: ApplyStep, num_bytes: float) -> None:
-        """So many more bytes of a step's files were sent."""
+        """`num_bytes` more of a step's files were sent."""
 
     def ended(self, outcome: AppliedStep) -> None:
         """A step is over."""
@@ -255,14 +255,14 @@ class Application:
     outcomes: list[AppliedStep] = field(default_factory=list)
 
     def plan(self, observed: ObservedState) -> StepPlan:
-        """The steps from what was observed."""
+        """Plan the steps from the observed resources."""
         return plan(
             self.wanted, observed, self.uploads, present_uris(self.aws, self.uploads),
             prune=self.prune,
         )  # fmt: skip
 
     def observe(self) -> ObservedState:
-        """The documents' resources that are there; with `prune`, all."""
+        """Observe the documents' resources, or all resources with `prune`."""
         return observed_state(
             self.aws, selected_by(self.wanted, everything=self.prune), self.wanted.role_arn
         )
@@ -277,7 +277,7 @@ class Application:
             each(self._settled, busy)
 
     def _settled(self, found: Observed) -> bool:
-        """Whether a resource came to what it was on its way to; it is observed again anyway."""
+        """Wait until a resource's current change has ended. True if the change succeeded."""
         until = Until.GONE if found.status == "Deleting" else Until.IN_SERVICE
         try:
             wait_until(self.aws, found.key, until, self.pause, self.listener.waiting, strict=False)
@@ -289,9 +289,9 @@ class Application:
         return found.key in self.wanted.resources or found.owner == self.wanted.owner
 
     def converge(self, confirm: Callable[[StepPlan], None]) -> StepPlan:
-        """Carry out what is to be done; the first plan. `confirm` raises where it may not be done.
+        """Carry out all steps and return the first plan. `confirm` raises an error to prevent it.
 
-        Raises TerminalError where steps fail, or the same is still different after all rounds.
+        Raises TerminalError if steps fail, or the same is still different after all rounds.
         """
         first: StepPlan | None = None
         for number in range(MAX_ROUNDS):
@@ -345,7 +345,7 @@ def failure_text(outcomes: Sequence[AppliedStep]) -> str:
 
 
 def selected_by(wanted: WantedState, *, everything: bool) -> Callable[[ResourceKey], bool]:
-    """Whether a resource is described: those of the documents, and versions of them."""
+    """Select the resources of the documents and their versions, or all resources."""
     if everything:
         return lambda _: True
     stems: Mapping[ResourceKind, set[str]] = {

@@ -1,4 +1,4 @@
-"""`hostelry apply`: make what is there what documents say."""
+"""`hostelry apply`: make the platform's resources match documents."""
 
 import os
 import sys
@@ -153,7 +153,7 @@ def application_of(
     prune: bool,
     waits: bool,
 ) -> Application:
-    """The documents' application; raises TerminalError for what they may not say."""
+    """Read the documents and build their application. Raises TerminalError if they are invalid."""
     wanted = wanted_state(read_sources(files), credentials.role_arn)
     if prune and wanted.owner == UNNAMED_SET:
         raise UsageError(
@@ -180,9 +180,9 @@ def show(plan: StepPlan) -> None:
 
 
 def confirm(plan: StepPlan, *, yes: bool, quiet: bool) -> None:
-    """Show the plan; ask before anything that serves is deleted or replaced.
+    """Show the plan. Ask before an endpoint or component is deleted or replaced.
 
-    Raises TerminalError where the answer is no, or no one can be asked.
+    Raises TerminalError if the answer is no, or no one can be asked.
     """
     if not quiet:
         show(plan)
@@ -226,7 +226,7 @@ def summary(application: Application) -> str:
 
 
 class TerminalProgress:
-    """Prints to standard error; on a terminal one line shows what is waited for now."""
+    """Prints to standard error. A terminal has one more line with the current waits."""
 
     def __init__(
         self,
@@ -248,12 +248,12 @@ class TerminalProgress:
             self._since[_key_of(step)] = self._now()
 
     def waiting(self, key: ResourceKey, status: str) -> None:
-        """A line on a terminal; elsewhere one for each status, and every ten seconds."""
+        """Show a wait: in one line on a terminal, else per status and every ten seconds."""
         with self._lock:
             self._show(key, status, is_new=status != self._statuses.get(key, ("", 0.0))[0])
 
     def sent(self, step: ApplyStep, num_bytes: float) -> None:
-        """How far an upload is: on a terminal in its line; elsewhere one every ten seconds."""
+        """Show the progress of an upload: in one line on a terminal, else every ten seconds."""
         assert step.file is not None, "a step that sends has a file"
         key = _key_of(step)
         with self._lock:
@@ -309,7 +309,7 @@ class TerminalProgress:
 
 
 def _key_of(step: ApplyStep) -> ResourceKey:
-    """What a step is about: one of an artifact's files by its own address."""
+    """The resource of a step. Each file of an artifact has its own address."""
     return step.key if step.file is None else ResourceKey(step.key.kind, step.file.uri)
 
 
@@ -396,7 +396,7 @@ def _upload_lines(steps: Sequence[ApplyStep]) -> list[Line]:
 
 
 def shown_path(path: str) -> str:
-    """A path as it is from here, where it is below."""
+    """A path, relative to the working directory if it is below it."""
     near = os.path.relpath(path)
     return path if near.startswith("..") else near
 

@@ -50,17 +50,20 @@ class AwsError(HostelryError):
 
 
 class Aws(Protocol):
-    """Calls by service and operation; raises AwsError."""
+    """Calls by service and operation. Raises AwsError."""
 
     def call(self, service: str, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """The result of one operation."""
 
     def upload(self, file: UploadedFile, advance: Advance) -> None:
-        """Make an object, and its bucket where there is none; `advance` is given bytes."""
+        """Upload an object, and create its bucket if needed.
+
+        `advance` is called with numbers of bytes.
+        """
 
 
 class AwsAtPlatform:
-    """The APIs of a running platform; may be called from several threads."""
+    """The APIs of a running platform. Safe to call from several threads."""
 
     def __init__(self, config: UpConfig, credentials: Credentials) -> None:
         self._config, self._credentials = config, credentials
@@ -81,7 +84,10 @@ class AwsAtPlatform:
         return call_client(self._client(service), operation, params)
 
     def upload(self, file: UploadedFile, advance: Advance) -> None:
-        """Make an object, and its bucket where there is none; `advance` is given bytes."""
+        """Upload an object, and create its bucket if needed.
+
+        `advance` is called with numbers of bytes.
+        """
         s3 = self._client("s3")
         try:
             if file.bucket not in self._buckets:
@@ -93,7 +99,7 @@ class AwsAtPlatform:
 
 
 def call_client(client: Any, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """The result of a botocore client's operation; raises AwsError."""
+    """The result of a botocore client's operation. Raises AwsError."""
     try:
         found: dict[str, Any] = getattr(client, xform_name(operation))(**params)
     except (BotoCoreError, ClientError) as error:

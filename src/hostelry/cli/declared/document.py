@@ -29,18 +29,18 @@ _ENVIRONMENT: Fields = [("Environment", dict[str, Scalar], UNSET)]
 
 
 def input_fields(service: str, operation: str, *without: str) -> Fields:
-    """The members of an operation's request, but those of `without`; none is required."""
+    """The members of an operation's request except `without`, all optional."""
     found: OperationModel = service_model(service).operation_model(operation)
     return fields_of(service, found.input_shape, *without)
 
 
 def shape_fields(service: str, name: str, *without: str) -> Fields:
-    """The members of a structure, but those of `without`; none is required."""
+    """The members of a structure except `without`, all optional."""
     return fields_of(service, service_model(service).shape_for(name), *without)
 
 
 def fields_of(service: str, shape: StructureShape, *without: str) -> Fields:
-    """The members of `shape`, but those of `without`, as optional fields."""
+    """The members of `shape` except `without`, as optional fields."""
     return [
         (name, type_of(service, member.name), msgspec.UNSET)
         for name, member in shape.members.items()
@@ -51,7 +51,7 @@ def fields_of(service: str, shape: StructureShape, *without: str) -> Fields:
 def struct(
     name: str, *fields: Fields, doc: str = "", module: str = __name__
 ) -> type[msgspec.Struct]:
-    """A struct that refuses other fields; of fields with one name the last one counts."""
+    """A struct that refuses other fields. The last field of a name wins."""
     by_name = {field[0]: field for group in fields for field in group}
     required_first = sorted(by_name.values(), key=len)
     return msgspec.defstruct(

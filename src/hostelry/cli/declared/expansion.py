@@ -47,7 +47,7 @@ VARIANT = "AllTraffic"
 
 
 class ScalingError(HostelryError):
-    """A document's scaling that can be no target; `path` leads to the field."""
+    """Invalid scaling in a document. `path` leads to the field."""
 
     def __init__(self, path: Path, reason: str) -> None:
         self.path = path
@@ -96,7 +96,7 @@ def dimension_of(resource_id: str, *, serverless: bool) -> str:
 
 
 def policy_params(given: Given, dimension: str) -> dict[str, Any]:
-    """PolicyType and configuration of a policy; raises ValueError where it is of neither type."""
+    """PolicyType and configuration of a policy. Raises ValueError if it is of neither type."""
     tracking, stepping = member_names(SCALING, TRACKING), member_names(SCALING, STEPPING)
     if "TargetValue" in given:
         wrong = [it for it in given if it not in (*tracking, "Metric")]
@@ -116,7 +116,7 @@ def policy_params(given: Given, dimension: str) -> dict[str, Any]:
 
 
 def action_params(given: Given) -> dict[str, Any]:
-    """PutScheduledAction's fields of an action; raises ValueError for a time that is none."""
+    """PutScheduledAction's fields of an action. Raises ValueError for an invalid time."""
     bounds = {name: given[name] for name in BOUNDS if name in given}
     rest = {
         name: instant_of(it) if name in ("StartTime", "EndTime") else it
@@ -129,7 +129,7 @@ def action_params(given: Given) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedState:
-    """Every resource of the documents, the name of their set, and the role where none is named."""
+    """Every resource of the documents, the name of their set, and the default role."""
 
     owner: str
     role_arn: str
@@ -161,7 +161,7 @@ class _Reading:
 
 
 def wanted_state(sources: Sequence[DocumentSource], role_arn: str) -> WantedState:
-    """The resources of the documents; `role_arn` is the role where none is named.
+    """The resources of the documents. `role_arn` is the default role.
 
     Raises DocumentError with every fault that was found.
     """

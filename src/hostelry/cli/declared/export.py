@@ -1,4 +1,4 @@
-"""`hostelry export`: what is there as a document that `hostelry apply` takes."""
+"""`hostelry export`: the platform's resources as a document for `hostelry apply`."""
 
 import contextlib
 from collections.abc import Iterable, Mapping
@@ -45,7 +45,7 @@ _USUAL_NAME = ("VariantName", VARIANT)
 
 
 class DocumentDumper(yaml.SafeDumper):
-    """PyYAML's writer; quotes also what only `StrictLoader` takes for something else than text."""
+    """PyYAML's writer, which also quotes texts that only `StrictLoader` reads as other types."""
 
 
 for _first, _resolvers in StrictLoader.yaml_implicit_resolvers.items():
@@ -101,7 +101,7 @@ def document_text(document: dict[str, Any]) -> str:
 
 
 def write_document(path: Path, text: str) -> None:
-    """Write a file, whole or not at all; raises TerminalError where that cannot be done."""
+    """Write a file, whole or not at all. Raises TerminalError if it cannot be written."""
     beside = path.with_name(f".{path.name}.part")
     try:
         beside.write_text(text, encoding="utf-8")
@@ -112,7 +112,7 @@ def write_document(path: Path, text: str) -> None:
 
 
 def exported(observed: ObservedState, endpoints: Iterable[str] = ()) -> Document:
-    """The document; of `endpoints` where some are named, with what belongs to them."""
+    """The document of all resources, or of the named `endpoints` and their resources."""
     chosen = frozenset(endpoints)
     whole = _Export(observed, chosen)
     sections = {
@@ -243,7 +243,7 @@ class _Export:
         }
 
     def _flat(self, specification: Params) -> Document:
-        """A specification's fields, with those of its container and its needs beside them."""
+        """A specification's fields together with those of its container and requirements."""
         flat = dict(with_models(specification, self.names))
         container = dict(flat.pop("Container", {}))
         model = self._all.resources.get(
@@ -310,13 +310,13 @@ def document_names(models: Iterable[Observed]) -> dict[str, str]:
 
 
 def tags_of(found: Observed) -> Document:
-    """Tags, but for those of `apply` and of AWS itself."""
+    """The tags except those that `apply` or AWS sets."""
     own = {name: it for name, it in found.tags.items() if not name.startswith((OWN_TAGS, AWS_TAGS))}
     return {"Tags": own} if own else {}
 
 
 def adapter_document(found: Observed) -> str | Document:
-    """An adapter: its archive alone where that is all."""
+    """An adapter. A text with its archive if it has no other fields."""
     [specification] = specifications(found.params)
     rest = {
         name: it
@@ -329,7 +329,7 @@ def adapter_document(found: Observed) -> str | Document:
 
 
 def policy_document(params: Params, dimension: str) -> Document:
-    """A policy's fields, with its metric in short where it is a predefined one."""
+    """A policy's fields. A predefined metric has its short form."""
     if params["PolicyType"] != TRACKING_TYPE:
         return dict(params[STEPPING])
     given = dict(params[TRACKING])
@@ -351,7 +351,7 @@ def usual_value(policies: Mapping[str, Params], dimension: str) -> float | None:
 
 
 def action_document(params: Params) -> Document:
-    """A scheduled action, with its bounds beside the other fields."""
+    """A scheduled action, with its bounds among the other fields."""
     rest = {name: it for name, it in params.items() if name != "ScalableTargetAction"}
     return {**rest, **params.get("ScalableTargetAction", {})}
 

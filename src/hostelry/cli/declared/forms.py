@@ -36,7 +36,7 @@ MAX_NAME = 63
 
 
 def form_of(value: Any) -> Any:
-    """`value` without absent members, defaults and empty containers; whole numbers as int."""
+    """`value` without absent members, defaults and empty containers. Whole floats become int."""
     if isinstance(value, Mapping):
         formed = {
             name: dict(it) if name == "Environment" else form_of(it)
@@ -60,7 +60,7 @@ def form_of(value: Any) -> Any:
 
 
 def instant_of(text: str) -> datetime:
-    """The time that a document's text names, in UTC without a zone; raises ValueError."""
+    """Parse a document's time, which is UTC without a zone. Raises ValueError."""
     found = datetime.fromisoformat(text)
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
@@ -82,7 +82,7 @@ def model_form(given: Params) -> dict[str, Any]:
 
 
 def without_role(params: Params, role_arn: str) -> Params:
-    """`params` without the role that is used where none is named."""
+    """`params` without the default role."""
     if params.get("ExecutionRoleArn") != role_arn:
         return params
     return {name: it for name, it in params.items() if name != "ExecutionRoleArn"}
@@ -138,7 +138,7 @@ def specifications(params: Params) -> list[Params]:
 
 
 def base_of(params: Params) -> str | None:
-    """The base of an adapter; None of a component with copies of its own."""
+    """The base of an adapter. None for a component that has copies."""
     found: str | None = specifications(params)[0].get("BaseInferenceComponentName")
     return found
 

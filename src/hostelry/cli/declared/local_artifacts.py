@@ -116,7 +116,7 @@ class ArtifactUploads:
 
 
 def uploads_of(local: LocalPath, bucket: str) -> tuple[str, list[UploadedFile]]:
-    """The URI that stands for a local artifact, and its objects; raises TerminalError."""
+    """The URI and the objects of a local artifact. Raises TerminalError."""
     path = local.path
     if not path.exists():
         raise TerminalError(f"there is no file or folder {path}")

@@ -49,7 +49,7 @@ Selected = Callable[[ResourceKey], bool]
 
 
 def observed_state(aws: Aws, selected: Selected, role_arn: str) -> ObservedState:
-    """The selected resources that are there; without `role_arn`, which documents leave out.
+    """Observe the selected resources. `role_arn`, the default role, is left out of them.
 
     Raises AwsError.
     """
@@ -70,7 +70,7 @@ def observed_state(aws: Aws, selected: Selected, role_arn: str) -> ObservedState
 
 
 def _without_role(found: Observed, role_arn: str) -> Observed:
-    """A resource without the role that is used where none is named."""
+    """A resource without the default role."""
     params = without_role(found.params, role_arn)
     if found.key.kind is ResourceKind.ENDPOINT:
         params = {**params, "Config": without_role(params["Config"], role_arn)}
@@ -78,7 +78,7 @@ def _without_role(found: Observed, role_arn: str) -> Observed:
 
 
 def each(act: Callable[[Item], Result | None], items: Iterable[Item]) -> list[Result]:
-    """What `act` makes of each item, several at once; what is gone meanwhile is left out."""
+    """The results of `act` for all items, several at once, without items that no longer exist."""
 
     def one(item: Item) -> Result | None:
         try:
@@ -130,7 +130,7 @@ def _configs(aws: Aws, selected: Selected) -> list[Observed]:
 
 
 def described_config(aws: Aws, name: str) -> tuple[dict[str, Any], str]:
-    """The params of a configuration, and its ARN; raises AwsError."""
+    """The params of a configuration, and its ARN. Raises AwsError."""
     found = aws.call(SAGEMAKER, "DescribeEndpointConfig", {"EndpointConfigName": name})
     given = given_members(found, "CreateEndpointConfig")
     del given["EndpointConfigName"]

@@ -1,7 +1,7 @@
 """Desired documents and observed resources in, ordered steps out. Pure.
 
-The order of the parts is that of needs: uploads, models, endpoints, components, scaling, alarms;
-then old versions of models and configurations, and with `prune` what the set no longer names.
+Parts come in the order of needs: uploads, models, endpoints, components, scaling, alarms. Then
+come old versions of models and configurations, and with `prune` resources that the set dropped.
 """
 
 from collections.abc import Callable, Iterable
@@ -51,9 +51,9 @@ def plan(
     *,
     prune: bool = False,
 ) -> StepPlan:
-    """The steps; `present` are the URIs of objects that are there.
+    """Plan the steps. `present` has the URIs of existing objects.
 
-    Raises TerminalError where a step would change what another set of documents made.
+    Raises TerminalError if a step would change what another set of documents made.
     """
     planning = Planning(wanted, observed, uploads, present)
     plan_uploads(planning)
@@ -110,7 +110,7 @@ def plan_old_versions(planning: Planning) -> None:
 
 
 def plan_prune(planning: Planning) -> None:
-    """Delete what the set made and no document names: users before what they use."""
+    """Delete the set's resources that no document names. Users go before the resources they use."""
     _prune_alarms(planning)
     for target in _unnamed(planning, ResourceKind.TARGET):
         if resource_key(target.key.name) in planning.gone:

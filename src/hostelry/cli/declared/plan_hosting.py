@@ -40,7 +40,7 @@ NAME = "InferenceComponentName"
 
 
 def replaced_endpoints(planning: Planning) -> None:
-    """Note the endpoints that no update can make what is wanted, with the reason."""
+    """Note the endpoints that must be replaced since no update is enough, with the reason."""
     for wanted in planning.of(ResourceKind.ENDPOINT):
         found = planning.found(wanted.key)
         if found is None:
@@ -91,7 +91,7 @@ def realised_config(planning: Planning, wanted: Wanted) -> dict[str, Any]:
 
 
 def _plan_config(planning: Planning, wanted: Wanted, config: Params) -> tuple[str, list[int]]:
-    """The name of the configuration, and the step that creates it where it is not there."""
+    """The name of the configuration, and the step that creates it if it is missing."""
     name = hashed_name(wanted.key.name, config)
     key = ResourceKey(ResourceKind.CONFIG, name)
     if planning.found(key) is not None:
@@ -157,7 +157,7 @@ def _update_endpoint(planning: Planning, wanted: Wanted, found: Observed) -> Non
 def _live_after(
     config: Params, retained: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """Counts and weights by variant after an update; counts may be `retained`."""
+    """Counts and weights by variant after an update. Counts may be `retained`."""
     return {
         variant["VariantName"]: {
             "DesiredWeight": variant.get("InitialVariantWeight", 1),
@@ -172,7 +172,7 @@ def _live_after(
 def _set_counts(
     planning: Planning, wanted: Wanted, live: Mapping[str, Mapping[str, Any]], scaled: set[str]
 ) -> None:
-    """Set counts and weights that differ; a scaled variant's count is its target's."""
+    """Set counts and weights that differ. A scaled variant's count is its target's."""
     differing: list[dict[str, Any]] = []
     shown = []
     for variant in wanted.params["Config"]["ProductionVariants"]:
@@ -221,7 +221,7 @@ def _alarms(planning: Planning, wanted: Wanted) -> list[int]:
 
 
 def is_old_config(planning: Planning, config: Observed, endpoint: Observed | None) -> bool:
-    """Whether a configuration is a former one of a wanted endpoint, that none needs any more."""
+    """True for a former configuration of a wanted endpoint that is no longer in use."""
     wanted = planning.wanted.get(ResourceKey(ResourceKind.ENDPOINT, config.tags.get(NAME_TAG, "")))
     if wanted is None or config.owner not in (planning.owner, UNNAMED_SET):
         return False
@@ -235,7 +235,7 @@ def is_old_config(planning: Planning, config: Observed, endpoint: Observed | Non
 
 
 def replaced_components(planning: Planning) -> None:
-    """Add the deletion of components that no update can make what is wanted, adapters first."""
+    """Delete the components that must be replaced since no update is enough, adapters first."""
     replaced = {
         wanted.key: why
         for wanted in planning.of(ResourceKind.COMPONENT)
@@ -276,7 +276,7 @@ def _why_replaced(planning: Planning, wanted: Wanted, found: Observed) -> str:
 
 
 def plan_components(planning: Planning) -> None:
-    """Create and update components; bases before their adapters."""
+    """Create and update components, bases before their adapters."""
     components = planning.of(ResourceKind.COMPONENT)
     for wanted in sorted(components, key=lambda it: base_of(it.params) is not None):
         found = planning.found(wanted.key)

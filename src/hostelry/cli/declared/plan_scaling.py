@@ -62,7 +62,7 @@ def resource_key(target: str) -> ResourceKey:
 
 
 def plan_scaling(planning: Planning, *, prune: bool) -> None:
-    """Register targets; put policies and actions, after those that are pruned."""
+    """Register targets, then put policies and actions after pruned ones are gone."""
     for wanted in planning.of(ResourceKind.TARGET):
         _plan_target(planning, wanted)
     if prune:
@@ -98,7 +98,7 @@ def _plan_target(planning: Planning, wanted: Wanted) -> None:
 
 
 def _find(planning: Planning, key: ResourceKey) -> Observed | None:
-    """A target, or a part of one; None if there is none, or it goes with what it scales."""
+    """A target or its part. None if it does not exist, or is deleted with its resource."""
     goes = resource_key(key.within or key.name) in planning.gone
     return None if goes else planning.found(key)
 
@@ -244,7 +244,7 @@ def _plan_alarm(planning: Planning, wanted: Wanted) -> None:
 
 
 def _after_deletion(planning: Planning, wanted: Wanted, found: Observed) -> Observed | None:
-    """The alarm that is there; None after its deletion, since one kind cannot become the other."""
+    """Delete an alarm of the other kind, which cannot be updated. None if it is deleted."""
     if ("AlarmRule" in wanted.params) == ("AlarmRule" in found.params):
         return found
     call = (CLOUDWATCH, "DeleteAlarms", {"AlarmNames": [wanted.key.name]})

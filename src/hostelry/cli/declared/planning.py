@@ -62,14 +62,14 @@ class Planning:
         return [it for it in self.wanted.values() if it.key.kind is kind]
 
     def found(self, key: ResourceKey) -> Observed | None:
-        """The resource as it is; None where there is none, or it is being replaced or deleted."""
+        """The observed resource. None if it does not exist or is being replaced or deleted."""
         observed = self.observed.resources.get(key)
         if observed is None or key in self.gone or observed.status == "Deleting":
             return None
         return observed
 
     def needs_of(self, params: Any, *keys: ResourceKey) -> list[int]:
-        """The steps that `params` need: uploads that they name, and those of `keys`."""
+        """Numbers of the steps that `params` need: uploads that they name, and steps of `keys`."""
         needs = [number for key in keys for number in self.done.get(key, ())]
         for uri in self.uploads.named_in(params):
             needs += self.done.get(ResourceKey(ResourceKind.ARTIFACT, uri), [])
@@ -84,7 +84,7 @@ class Planning:
         needs: Iterable[int] = (),
         **more: Any,
     ) -> int:
-        """Add a step, which is among those after which `key` is as wanted; its number."""
+        """Add a step that helps to bring `key` into its wanted state. Returns its number."""
         service, operation, params = call
         step = ApplyStep(
             number=len(self.steps) + 1,
@@ -107,7 +107,7 @@ class Planning:
         needs: Iterable[int],
         because: str = "",
     ) -> int:
-        """Add the deletion of `key`; its number."""
+        """Add the deletion of `key`. Returns its number."""
         waits = key.kind in (ResourceKind.ENDPOINT, ResourceKind.COMPONENT)
         service, operation, params = call
         step = ApplyStep(
@@ -131,7 +131,7 @@ class Planning:
         return {**(wanted.tags or {}), **own}
 
     def check_owner(self, wanted: Wanted, found: Observed) -> None:
-        """Note that another set made what is about to be changed."""
+        """Note an error if another set made the resource that is about to change."""
         if found.owner not in ("", UNNAMED_SET, self.owner):
             self.foreign.append(
                 f'{wanted.place}: {wanted.key} was made by the documents of set "{found.owner}";'
@@ -139,7 +139,7 @@ class Planning:
             )
 
     def changed_tags(self, wanted: Wanted, found: Observed) -> tuple[dict[str, str], list[str]]:
-        """Tags to be added, and keys to be removed; no others' where the documents have no Tags.
+        """Tags to add, and keys to remove. Other tags stay if the documents have no Tags.
 
         What unnamed documents made becomes the set's once they have a name.
         """
@@ -158,7 +158,7 @@ class Planning:
         return added, removed
 
     def retag(self, wanted: Wanted, found: Observed, calls: Sequence[tuple[str, str, str]]) -> None:
-        """Add the steps of changed tags; `calls` are (service, operation, member of the ARN)."""
+        """Add steps for changed tags. `calls` are (service, operation, member with the ARN)."""
         added, removed = self.changed_tags(wanted, found)
         adding, removing = calls
         for (service, operation, member), given, what in (
@@ -178,7 +178,7 @@ class Planning:
             )
 
     def refuse_foreign(self) -> None:
-        """Raise TerminalError where a step would change what another set made."""
+        """Raise TerminalError if a step would change what another set made."""
         if self.foreign:
             raise TerminalError("\n".join(self.foreign))
 
@@ -191,7 +191,7 @@ def tag_members(tags: Mapping[str, str], service: str) -> dict[str, Any]:
 
 
 def plan_models(planning: Planning) -> None:
-    """Create what is not there; `model_names` has the name of each in AWS."""
+    """Create missing models, and note the name of each model in AWS in `model_names`."""
     for wanted in planning.of(ResourceKind.MODEL):
         _plan_model(planning, wanted)
 

@@ -36,7 +36,7 @@ class SourcePlace:
 
 @dataclass(frozen=True, slots=True)
 class DocumentFault:
-    """A fault at a place; `field` is empty where it belongs to the whole file."""
+    """A fault at a place. `field` is empty if the fault concerns the whole file."""
 
     place: SourcePlace
     field: str
@@ -51,7 +51,7 @@ class DocumentFault:
 
 
 class DocumentError(TerminalError):
-    """Documents that cannot be applied; has every fault that was found."""
+    """Invalid documents, with every fault that was found."""
 
     def __init__(self, faults: Iterable[DocumentFault]) -> None:
         self.faults: Sequence[DocumentFault] = tuple(faults)
@@ -101,7 +101,7 @@ class ResourceKey:
 class Wanted:
     """A resource as the documents want it.
 
-    `params` are in the form of `hostelry.cli.declared.forms`; names of models in it are those of
+    `params` are in the form of `hostelry.cli.declared.forms`. Names of models in it are those of
     the documents. `tags` None leaves the tags that are there alone.
     """
 
@@ -130,7 +130,7 @@ class Observed:
 
     @property
     def owner(self) -> str:
-        """The set that made it; empty where none did."""
+        """The name of the set that created it. Empty if no set did."""
         return self.tags.get(OWNER_TAG, "")
 
     @property
@@ -163,7 +163,7 @@ ABSENT = Absent()
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """A field, its value before and after; ABSENT where there is none."""
+    """A field with its values before and after. ABSENT stands for a missing value."""
 
     field: str
     before: Any
@@ -204,7 +204,7 @@ def _alike(value: Any, other: Any) -> Any:
 
 
 def _by_name(items: list[Any]) -> dict[str, Any] | None:
-    """The items by their name; None where they have none, or two have the same."""
+    """The items by their names. None if a name is missing or not unique."""
     if all(isinstance(it, Mapping) and set(it) == {"Name", "Value"} for it in items):
         return {str(it["Name"]): it["Value"] for it in items}
     if len(items) == 1 and isinstance(items[0], Mapping):
@@ -280,7 +280,7 @@ class ApplyStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPlan:
-    """The steps from what is there to what is wanted; none where both are the same.
+    """The steps from the observed to the wanted state. Empty if both are equal.
 
     `num_same` resources need no step.
     """

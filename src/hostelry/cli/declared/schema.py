@@ -151,7 +151,7 @@ def shown(value: Any) -> str:
 
 
 def near_misses(given: Any, known: list[str]) -> str:
-    """A question with the known names that are most like `given`; else nothing."""
+    """A question with the known names most similar to `given`. Empty without such a name."""
     folded = {it.lower(): it for it in known}
     found = difflib.get_close_matches(str(given).lower(), folded, n=2, cutoff=0.7)
     return f"is it {' or '.join(folded[it] for it in found)}?" if found else ""

@@ -37,7 +37,7 @@ class DocumentSource:
 def read_sources(given: Sequence[FilePath]) -> list[DocumentSource]:
     """The documents of files, of folders' files in order, and of standard input for `-`.
 
-    Raises TerminalError where a file cannot be read, DocumentError where it is no YAML.
+    Raises TerminalError if a file cannot be read, DocumentError if it is invalid YAML.
     """
     sources: list[DocumentSource] = []
     for path in given:
@@ -73,7 +73,7 @@ def _text(file: FilePath) -> str:
 
 
 def parse_sources(text: str, file: str, folder: FilePath) -> list[DocumentSource]:
-    """The documents of a text; empty ones are left out. Raises DocumentError."""
+    """The documents of a text without empty ones. Raises DocumentError."""
     try:
         return list(_documents(text, file, folder))
     except yaml.MarkedYAMLError as error:

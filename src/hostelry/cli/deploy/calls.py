@@ -49,7 +49,7 @@ class DeployCalls:
         self._role = credentials.role_arn
 
     def present(self, deployment: ModelDeployment, before: Present | None = None) -> Present:
-        """The present state of a deployment; what was there `before` and cannot change is kept."""
+        """The present state of a deployment. Unchangeable facts are taken from `before`."""
         components = {name: self.component(name) for name in self._changing(deployment, before)}
         bounds, has_policy = (None, False)
         if deployment.scaling is not None:
@@ -139,7 +139,7 @@ class DeployCalls:
         )
 
     def take(self, step: DeployStep, deployment: ModelDeployment) -> None:
-        """Take a step, which is one call or two; uploads and waits are not here."""
+        """Take a step by one or two calls. Uploads and waits are done elsewhere."""
         taken: Mapping[Action, Callable[[ModelDeployment, str], object]] = {
             Action.CREATE_BUCKET: lambda it, _: make_bucket(self.s3, it.bucket),
             Action.CREATE_MODEL: self._create_model,
@@ -320,7 +320,7 @@ def carry_out(
 
 
 def take(calls: DeployCalls, step: DeployStep, deployment: ModelDeployment) -> None:
-    """Take a step; that another run of the same command was quicker is no error."""
+    """Take a step, also if another run of the same command has just taken it."""
     try:
         calls.take(step, deployment)
     except ClientError as error:
@@ -329,7 +329,7 @@ def take(calls: DeployCalls, step: DeployStep, deployment: ModelDeployment) -> N
 
 
 def failure(step: DeployStep, name: str, home: Home) -> TerminalError:
-    """The error of a failure: its cause, the last lines of its log, how to remove what is left."""
+    """The error of a failure, with its cause, the last lines of the log, and the remedy."""
     lines = [f"{step.name} failed: {step.reason or 'without a reason'}"]
     for title, messages in list(kept_logs(home, name, LOG_LINES).items())[-1:]:
         lines += [f"the last lines of {title}:", *(f"  {it}" for it in messages)]
@@ -341,9 +341,9 @@ def failure(step: DeployStep, name: str, home: Home) -> TerminalError:
 
 
 def waiting_text(waits_for: str, name: str, state: Mapping[str, Any] | None) -> str:
-    """What is waited for, and how far its copies are; `state` None where control does not answer.
+    """The text of a wait with the progress of copies. `state` is None if control does not answer.
 
-    The phase of the copy that is least far, and its reason where it has one.
+    It names the phase of the first copy that is not ready, and its reason if known.
     """
     if state is None:
         return f"{waits_for}: control does not answer"

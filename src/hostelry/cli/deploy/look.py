@@ -65,7 +65,7 @@ def look_at_file(path: Path, given: str) -> Found:
 
 
 def look_at_archive(path: Path, given: str) -> Found:
-    """What is in a .tar.gz; nothing is unpacked."""
+    """The contents of a .tar.gz, which is not unpacked."""
     try:
         with tarfile.open(path, "r:gz") as archive:
             found = read_archive(archive, given)
@@ -120,7 +120,7 @@ def head_of(path: Path) -> bytes:
 
 
 def texts_of(files: Sequence[FoundFile]) -> dict[str, str]:
-    """The small files that decide what a folder is, whole."""
+    """The contents of the small files by which a folder is recognised."""
     return {
         file.name: Path(file.path).read_text(encoding="utf-8", errors="replace")
         for file in files
@@ -129,7 +129,7 @@ def texts_of(files: Sequence[FoundFile]) -> dict[str, str]:
 
 
 def look_at_prefix(s3: Any, uri: str) -> Found:
-    """What is below a prefix; `s3` is a client of the platform's object store."""
+    """The contents of a prefix. `s3` is a client of the platform's object store."""
     bucket, prefix = uri.removeprefix("s3://").split("/", 1)
     files: list[FoundFile] = []
     for item in listed(s3, bucket, prefix, uri):
@@ -154,7 +154,7 @@ def look_at_prefix(s3: Any, uri: str) -> Found:
 
 
 def look_at_object(s3: Any, uri: str) -> Found:
-    """What is in an archive; it is read as a stream and kept nowhere."""
+    """The contents of an archive, read as a stream without keeping it."""
     bucket, key = uri.removeprefix("s3://").split("/", 1)
     try:
         answer = s3.get_object(Bucket=bucket, Key=key)
@@ -182,7 +182,7 @@ def look_at_object(s3: Any, uri: str) -> Found:
 
 
 def look_at_hub(model_id: str) -> Found:
-    """A model of the hub: the cached folder where there is one, else its files' names and sizes."""
+    """A model of the hub: the cached folder, or the names and sizes of its files."""
     from huggingface_hub import constants
     from huggingface_hub.utils._headers import build_hf_headers
 

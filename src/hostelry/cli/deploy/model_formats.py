@@ -1,4 +1,4 @@
-"""Framework, version and features of a model file, by its bytes. Pure; nothing is unpickled.
+"""Framework, version and features of a model file, by its bytes. Pure. Nothing is unpickled.
 
 A pickle is code of its author, so it is searched for the texts that scikit-learn and XGBoost
 write into it, and not loaded.
@@ -61,7 +61,7 @@ INCLUDED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFormat:
-    """What a model file is: `framework` "" where unknown, `version` None where it does not say.
+    """The format of a model file: `framework` is "" and `version` None if unknown.
 
     Of ONNX, GGUF and safetensors the framework is the format's own name.
     """
@@ -72,7 +72,7 @@ class ModelFormat:
 
 
 def model_format(name: str, content: bytes) -> ModelFormat:
-    """The format of a file, by its first and last bytes; the name decides where they do not."""
+    """The format of a file by its first and last bytes, or else by its name."""
     if content[:4] == b"GGUF":
         return ModelFormat(framework="gguf")
     if name.endswith(".safetensors"):
@@ -110,7 +110,7 @@ def served_version(
 
     The same one, else the next later one, since later ones read what older ones wrote. Without
     `made_by` the latest that is installed, else the latest that there is. `known` and `installed`
-    are versions as 1.2. Raises TerminalError where all are older.
+    are versions as 1.2. Raises TerminalError if all are older.
     """
     if made_by is None:
         here = [it for it in known if it in installed]
@@ -152,7 +152,7 @@ def _pickled(content: bytes) -> ModelFormat:
 
 
 def _xgboost(content: bytes) -> ModelFormat:
-    """XGBoost's JSON, UBJ or older binary; framework "" for other JSON."""
+    """The format of XGBoost's JSON, UBJ or older binary. Framework is "" for other JSON."""
     if content[:4] == b"binf":
         return ModelFormat(framework="xgboost")
     if found := JSON_VERSION.search(content):
@@ -206,7 +206,7 @@ class Task(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HuggingFaceModel:
-    """A model by its architecture; `framework` "" where the LLM server serves it."""
+    """A model by its architecture. `framework` is "" if the LLM server serves it."""
 
     architecture: str
     task: Task = Task.UNKNOWN
@@ -223,7 +223,7 @@ def read_model(
 ) -> HuggingFaceModel:
     """The model that a config.json describes.
 
-    `forced`: the LLM server is to serve it whatever its architecture. Raises TerminalError where
+    `forced`: the LLM server is to serve it whatever its architecture. Raises TerminalError if
     config.json names no architecture.
     """
     named = config.get("architectures") or [config.get("model_type")]

@@ -50,7 +50,7 @@ FRAMEWORK_IMAGES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOrder:
-    """A model to be there; `uri` "" for an image alone, an archive where `is_archive`."""
+    """A model to create. `uri` is "" for an image, and an archive's address with `is_archive`."""
 
     name: str
     image: str
@@ -79,7 +79,7 @@ class ScalingOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigOrder:
-    """An endpoint configuration to be there; its name has a digest of the rest."""
+    """An endpoint configuration to create. Its name ends in a digest of the other fields."""
 
     name: str
     instance_type: str
@@ -105,7 +105,7 @@ class ModelDeployment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployOptions:
-    """The arguments of the command; None if they were not given."""
+    """The arguments of the command. None if they were not given."""
 
     source: str = ""
     name: str
@@ -186,7 +186,7 @@ def planned(
 
 
 def check_adapters(recognised: Recognised, adapters: Sequence[AdapterSource]) -> None:
-    """Raise TerminalError for adapters of what has none."""
+    """Raise UsageError for adapters of a model that cannot have any."""
     if adapters and recognised.kind not in (DeployKind.LLM, DeployKind.IMAGE):
         raise UsageError(f"--adapters is for language models; this is {recognised.title}")
 
@@ -204,7 +204,7 @@ def check_default_model(found: Found, recognised: Recognised, options: DeployOpt
 
 
 def counts(options: DeployOptions) -> tuple[ScalingOrder | None, int | None]:
-    """The bounds of --min and --max, and the copies to set; None: those there are, or one."""
+    """The bounds of --min and --max, and the number of copies. None keeps the number, or is one."""
     least, most, copies = options.min_copies, options.max_copies, options.copies
     for option, value in (("--copies", copies), ("--max", most)):
         if value is not None and not 1 <= value <= MAX_COPIES:
@@ -224,7 +224,7 @@ def counts(options: DeployOptions) -> tuple[ScalingOrder | None, int | None]:
 def model_objects(
     found: Found, bucket: str, digests: Digests
 ) -> tuple[tuple[ObjectOrder, ...], str]:
-    """The objects to upload for a model, and the model's address in S3; "" without one."""
+    """The objects to upload for a model, and the model's address in S3, "" if it has none."""
     match found.place:
         case Origin.PREFIX | Origin.OBJECT:
             return (), found.uri
@@ -258,7 +258,7 @@ def content_digest(files: Sequence[FoundFile], digests: Digests) -> str:
 def model_order(
     found: Found, recognised: Recognised, options: DeployOptions, account: Account, uri: str
 ) -> ModelOrder:
-    """The model; its name follows from all that it is made of."""
+    """The model to create. A digest of all its inputs is part of its name."""
     image = found.given if recognised.kind is DeployKind.IMAGE else ""
     image = image.removeprefix("docker://") or image_of(recognised, account.region)
     environment = {**environment_of(found, recognised), **options.environment}
@@ -274,7 +274,7 @@ def model_order(
 
 
 def environment_of(found: Found, recognised: Recognised) -> dict[str, str]:
-    """The variables that the source needs; those of --env come after."""
+    """The variables that the source needs. Those of --env override them."""
     if recognised.kind is DeployKind.LLM:
         variables: dict[str, str] = {}
         if recognised.has_adapters:
@@ -320,7 +320,7 @@ def config_order(
 def disk_need(
     deployment: ModelDeployment, present: Collection[str], machine: Machine
 ) -> str | None:
-    """Why the uploads do not fit on the disk; None where they do.
+    """Why the uploads do not fit on the disk. None if they do.
 
     The object store has one copy of them, and the instance that serves them another.
     """
@@ -334,7 +334,7 @@ def disk_need(
 
 
 def image_of(recognised: Recognised, region: str) -> str:
-    """The image of what is served without one of its own."""
+    """The image that serves a source which is not an image itself."""
     pattern = {
         DeployKind.LLM: LLM_IMAGE,
         DeployKind.TRITON: TRITON_IMAGE,

@@ -38,7 +38,7 @@ CODE_NAMES = ("inference.py", "code/inference.py")
 
 
 class DeployKind(Enum):
-    """The kinds of sources; the value is what --as takes, of a framework its name and version."""
+    """The kinds of sources. --as takes the value, or a framework's name and version."""
 
     LLM = "llm"
     FRAMEWORK = "framework"
@@ -55,7 +55,7 @@ class Recognised:
     """A source that can be deployed: what serves it, and what is said of it.
 
     `framework` and `version` are those of the runtime. `code_folder` is where its inference.py is
-    in the model's folder; None where the server looks by itself. `config` is a Hugging Face
+    in the model's folder. None if the server looks by itself. `config` is a Hugging Face
     model's config.json. `needs_vllm`: our own engine does not read it.
     """
 
@@ -72,7 +72,7 @@ class Recognised:
 
     @property
     def runtime(self) -> str:
-        """The runtime that its server needs, as `hostelry runtimes` names it; "" for none."""
+        """The runtime that its server needs, as `hostelry runtimes` names it, or ""."""
         if self.kind is DeployKind.FRAMEWORK:
             return f"{self.framework}:{self.version}"
         return "triton" if self.kind is DeployKind.TRITON else "vllm" if self.needs_vllm else ""
@@ -96,7 +96,7 @@ class Here:
 
 
 def recognise(found: Found, given_kind: str | None, here: Here) -> Recognised:
-    """What the source is. Raises TerminalError where that is unknown, ambiguous or not served.
+    """Recognise the source. Raises TerminalError if it is unknown, ambiguous or not served.
 
     `given_kind` is --as: llm, triton, graph, or a framework with or without its version.
     """
@@ -126,7 +126,7 @@ def recognise(found: Found, given_kind: str | None, here: Here) -> Recognised:
 
 
 def unknown(found: Found) -> TerminalError:
-    """The error of a source that is nothing known, with what was found and looked for."""
+    """The error for an unknown source, with the files that were found and looked for."""
     shown = ", ".join(found.names[:MAX_NAMED])
     more = len(found.names) - MAX_NAMED
     rest = f" and {more} more" if more > 0 else ""
@@ -327,13 +327,13 @@ def _weights_alone(found: Found, served: Mapping[str, ModelFormat]) -> TerminalE
 
 
 def _code_folder(found: Found) -> str | None:
-    """The folder of inference.py below the source; None without one."""
+    """The folder of inference.py below the source. None without such a file."""
     name = next((it for it in reversed(CODE_NAMES) if it in found.names), None)
     return None if name is None else name.rpartition("/")[0]
 
 
 def json_of(found: Found, name: str) -> Mapping[str, Any]:
-    """The JSON object in a text of the source. Raises TerminalError where it is none."""
+    """The JSON object in a file of the source. Raises TerminalError if the file is invalid."""
     text = found.texts.get(name)
     if text is None:
         raise TerminalError(f"{found.given} has no {name} that can be read (at most 4 MiB)")

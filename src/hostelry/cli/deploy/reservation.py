@@ -29,7 +29,7 @@ GPU_LADDER = ("ml.g5.xlarge", "ml.g5.12xlarge", "ml.g5.48xlarge")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What this machine has; `free_bytes` is memory that could be used now."""
+    """The machine's resources. `free_bytes` is memory that could be used now."""
 
     cpus: int
     accelerators: int
@@ -40,7 +40,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """What one copy reserves, and `parts`: what its memory is for."""
+    """The resources that one copy reserves, and the `parts` of its memory."""
 
     requirements: Requirements
     parts: tuple[tuple[str, int], ...]
@@ -57,7 +57,7 @@ def reservation(
     machine: Machine,
     memory_mb: int | None,
 ) -> Reservation:
-    """What a copy reserves; `num_bytes` is the size of the model's files, `memory_mb` given."""
+    """The reservation of a copy. `num_bytes` is the size of the model's files."""
     parts = memory_parts(recognised, num_bytes)
     if memory_mb is not None:
         parts = (("as --memory-mb says", memory_mb * MIB),)
@@ -85,7 +85,7 @@ def memory_parts(recognised: Recognised, num_bytes: int) -> tuple[tuple[str, int
 
 
 def cache_bytes(config: Mapping[str, Any]) -> int:
-    """Keys and values of four texts of up to 4,096 tokens; 0 where config.json does not say."""
+    """Keys and values of four texts of up to 4,096 tokens; 0 if config.json does not say."""
     try:
         layers = int(config["num_hidden_layers"])
         heads = int(config.get("num_key_value_heads") or config["num_attention_heads"])
@@ -113,7 +113,7 @@ def instance_type_for(asked: Requirements, copies: int, present: str | None) -> 
     """The type whose one instance holds the copies and one more, for updates in place.
 
     `present` is what the endpoint has: it stays where a copy fits. Else the smallest type that
-    holds all, or the largest. Raises TerminalError where no type holds one copy.
+    holds all, or the largest. Raises TerminalError if no type holds one copy.
     """
     if present is not None and copies_within(asked, shape_of(present)) > 0:
         return present
@@ -126,7 +126,7 @@ def instance_type_for(asked: Requirements, copies: int, present: str | None) -> 
 
 
 def check_fits(asked: Requirements, name: str) -> None:
-    """Raise TerminalError where not even an empty instance of the type holds a copy."""
+    """Raise TerminalError if not even an empty instance of the type holds a copy."""
     shape = shape_of(name)
     if copies_within(asked, shape) == 0:
         raise TerminalError(

@@ -121,7 +121,7 @@ def make_plan(
     calls: DeployCalls,
     reporter: WorkReporter,
 ) -> DeployPlan:
-    """Look at everything, and plan; nothing is changed."""
+    """Plan the deployment from the source and the platform, without changes."""
     options = checked_options(options)
     found = look(options.source, options.kind, calls.s3)
     runtimes = runtime_names()
@@ -249,7 +249,7 @@ def this_machine(home: Path) -> Machine:
 
 
 def available_bytes() -> int | None:
-    """Memory that could be used now; None where the kernel does not say."""
+    """Memory that could be used now. None if the kernel does not say."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -287,7 +287,7 @@ def trusts_code(home: Home) -> bool:
 
 
 def usual_s(past: Sequence[PastDeployment], served: str, num_bytes: int) -> float | None:
-    """The median of those like it in kind and size; None without any."""
+    """The median time of past deployments similar in kind and size. None without any."""
     like = [
         one.seconds
         for one in past
@@ -297,7 +297,7 @@ def usual_s(past: Sequence[PastDeployment], served: str, num_bytes: int) -> floa
 
 
 def past_deployments(home: Path) -> list[PastDeployment]:
-    """What the home keeps; empty where its file is not there or cannot be read."""
+    """The past deployments that the home keeps. Empty if their file is missing or unreadable."""
     try:
         return decode((home / FILE).read_bytes(), list[PastDeployment])
     except (OSError, msgspec.DecodeError):
@@ -305,7 +305,7 @@ def past_deployments(home: Path) -> list[PastDeployment]:
 
 
 def keep(home: Path, one: PastDeployment) -> None:
-    """Add a deployment to what the home keeps; a full disk loses it, and nothing else."""
+    """Add a deployment to the home's file. A full disk only loses this entry."""
     kept = [*past_deployments(home), one][-MAX_KEPT:]
     try:
         write_whole(home / FILE, msgspec.json.encode(kept), durable=False)

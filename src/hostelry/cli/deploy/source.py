@@ -48,13 +48,13 @@ CONFIG = "adapter_config.json"
 
 
 def valid_name(text: str) -> str:
-    """The name closest to `text` that AWS allows; "model" if nothing of it is left."""
+    """The name closest to `text` that AWS allows. "model" if nothing of it is left."""
     plain = re.sub(r"[^a-zA-Z0-9]+", "-", _latin(text)).strip("-")[:MAX_NAME].strip("-")
     return plain or "model"
 
 
 def _latin(text: str) -> str:
-    """`text` with the letters of Latin scripts without their marks; others stay."""
+    """`text` without the marks of Latin letters. Other letters stay."""
     parts = unicodedata.normalize("NFKD", text.translate(SPELLED))
     return "".join(it for it in parts if not unicodedata.combining(it))
 
@@ -65,7 +65,7 @@ def _loses_letters(text: str) -> bool:
 
 
 def default_name(given: str) -> str:
-    """The name of a source without --name; raises UsageError if Latin letters cannot spell it."""
+    """The name of a source without --name. Raises UsageError if Latin letters cannot spell it."""
     last = _last_part(given)
     if _loses_letters(last):
         raise UsageError(
@@ -75,7 +75,7 @@ def default_name(given: str) -> str:
 
 
 def source_name(given: str) -> str:
-    """The name of an adapter by its source; a digest stands for letters that are lost."""
+    """The name of an adapter from its source. A digest replaces letters that are not allowed."""
     last = _last_part(given)
     return with_digest(valid_name(last), last) if _loses_letters(last) else valid_name(last)
 
@@ -104,7 +104,7 @@ def with_digest(name: str, *parts: str) -> str:
 
 
 def adapter_name(name: str, adapter: str) -> str:
-    """The name of an adapter's component; a digest stands for what is too long, or is lost."""
+    """The name of an adapter's component. A digest replaces excess or forbidden letters."""
     whole = f"{name}-{valid_name(adapter)}"
     is_whole = len(whole) <= MAX_NAME and not _loses_letters(adapter)
     return whole if is_whole else with_digest(whole, name, adapter)
@@ -182,7 +182,7 @@ class SourceText:
 
 
 def read_source(text: str, *, exists: bool, is_folder: bool, as_image: bool) -> SourceText:
-    """Where SOURCE is; `exists` says whether there is such a path. Raises TerminalError.
+    """Classify SOURCE. `exists` is true if it is an existing path. Raises TerminalError.
 
     A path comes first, then S3, images by their registry or tag, and ids of the hub.
     """
@@ -263,7 +263,7 @@ class AdapterSource:
 
 
 def adapters_in(found: Found) -> tuple[AdapterSource, ...]:
-    """The adapters at a source, by name. Raises TerminalError where there is none."""
+    """The adapters at a source, by name. Raises TerminalError without any."""
     if found.place in (Origin.PREFIX, Origin.OBJECT):
         return _archives(found)
     if CONFIG in found.names:

@@ -13,7 +13,7 @@ IN_SERVICE, FAILED, DELETING = "InService", "Failed", "Deleting"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PresentEndpoint:
-    """The endpoint; `has_models`: it serves models of its variants, not components."""
+    """The endpoint. `has_models` is true if its variants have models instead of components."""
 
     status: str
     config: str
@@ -24,7 +24,7 @@ class PresentEndpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PresentComponent:
-    """A component or an adapter; `uri` is an adapter's archive."""
+    """A component or an adapter. `uri` is an adapter's archive."""
 
     endpoint: str
     status: str
@@ -42,7 +42,7 @@ class PresentComponent:
 class Present:
     """What is there: of objects and models those of the deployment alone.
 
-    `bounds` are the scalable target's, None without one; `has_policy`: deploy's own.
+    `bounds` are the scalable target's, None without one. `has_policy`: deploy's own.
     """
 
     has_bucket: bool = False
@@ -56,7 +56,7 @@ class Present:
 
 
 class Action(Enum):
-    """What a step does; the value is said of it."""
+    """The action of a step, with its text."""
 
     CREATE_CONFIG = "create endpoint config"
     CREATE_ENDPOINT = "create endpoint"
@@ -78,7 +78,7 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DeployStep:
-    """An action on a thing by its name; `reason` of WAIT and FAIL."""
+    """An action on a named resource, with the reason of WAIT and FAIL."""
 
     action: Action
     name: str
@@ -91,7 +91,7 @@ class DeployStep:
 
 
 def changes(deployment: ModelDeployment, present: Present) -> list[DeployStep]:
-    """Every step that is left, in order; empty where all is there. Raises TerminalError."""
+    """The remaining steps in order. Raises TerminalError if names are taken."""
     check_free(deployment, present)
     return [*_endpoint(deployment, present), *_model(deployment, present),
             *_component(deployment, present), *_adapters(deployment, present),
@@ -101,7 +101,7 @@ def changes(deployment: ModelDeployment, present: Present) -> list[DeployStep]:
 def next_step(
     deployment: ModelDeployment, present: Present, tried: Collection[DeployStep]
 ) -> DeployStep | None:
-    """The step to take now; None where all is there and in service.
+    """The next step. None if everything is in service.
 
     `tried` are the steps that this run has taken: what failed after one of them is not tried again.
     """
@@ -118,7 +118,7 @@ def next_step(
 
 
 def check_free(deployment: ModelDeployment, present: Present) -> None:
-    """Raise TerminalError where the names belong to something else."""
+    """Raise TerminalError if the names belong to other resources."""
     name = deployment.name
     if present.endpoint is not None and present.endpoint.has_models:
         raise TerminalError(
@@ -211,7 +211,7 @@ def _scaling(deployment: ModelDeployment, present: Present) -> Iterator[DeploySt
 
 
 def _needs(step: DeployStep, deployment: ModelDeployment, present: Present) -> str | None:
-    """What a step waits for, in words; None where it can be taken."""
+    """The text of what a step waits for. None if the step can be taken."""
     endpoint = present.endpoint
     component = present.components.get(step.name)
     base = present.components.get(deployment.name)
@@ -244,7 +244,7 @@ def _needs(step: DeployStep, deployment: ModelDeployment, present: Present) -> s
 def _failure(
     deployment: ModelDeployment, present: Present, tried: Collection[DeployStep]
 ) -> DeployStep | None:
-    """The failure of what this run did; None where there is none."""
+    """The failure of a step of this run. None without a failure."""
     name, endpoint = deployment.name, present.endpoint
     if endpoint is not None:
         for action in (Action.CREATE_ENDPOINT, Action.UPDATE_ENDPOINT):

@@ -153,7 +153,7 @@ def plan_document(plan: DeployPlan) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snippets:
-    """Shell commands by what they use; empty where the model has no such route."""
+    """Shell commands by client. Empty if the model has no such route."""
 
     environment: str
     curl: str = ""
@@ -195,7 +195,10 @@ class SampleBody:
 
 
 def snippets(recognised: Recognised, deployment: ModelDeployment, home_flag: str = "") -> Snippets:
-    """What calls the model; `home_flag` is " --home DIR" where the home is not the default one."""
+    """Commands that call the model.
+
+    `home_flag` is " --home DIR" for a home other than the default.
+    """
     name, task = deployment.name, recognised.task
     environment = f'eval "$(hostelry env{home_flag})"'
     sample = sample_body(recognised, deployment.model.environment)
@@ -224,7 +227,7 @@ def snippets(recognised: Recognised, deployment: ModelDeployment, home_flag: str
 
 
 def sample_body(recognised: Recognised, environment: Mapping[str, str]) -> SampleBody | None:
-    """A body that the model answers; None where nothing says which that is."""
+    """A request body that the model answers. None if the form of its requests is unknown."""
     if PROBE_BODY in environment:
         return SampleBody(environment[PROBE_BODY], environment.get(PROBE_TYPE) or JSON)
     match recognised.task:
@@ -315,7 +318,7 @@ def instances_text(
 ) -> str:
     """Whether the endpoint's instances have room for `copies` more.
 
-    `endpoint` is the endpoint in /internal/placement; None where it is not there yet.
+    `endpoint` is the endpoint in /internal/placement. None if it is not there yet.
     """
     config = deployment.config
     declared = f"{config.instance_type} ({shape_text(shape_of(config.instance_type))})"

@@ -1,1 +1,1 @@
-"""`hostelry doctor`: what a machine can do, what is missing, and how to get it."""
+"""`hostelry doctor`: a machine's abilities, missing parts and their remedies."""

@@ -1,4 +1,4 @@
-"""Verdicts on a machine: what is well, what is limited, what is missing, and the remedy. Pure."""
+"""Verdicts on a machine's abilities, each with its cost and remedy. Pure."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ GOOD_SKEW_S, MOST_SKEW_S = 5.0, 300.0
 
 
 class CheckVerdict(StrEnum):
-    """OK; LIMITED: it runs, with less; MISSING: what it names cannot be done here."""
+    """OK, LIMITED (it works, with less), or MISSING (it cannot work here)."""
 
     OK = "ok"
     LIMITED = "limited"

@@ -38,7 +38,7 @@ def doctor(home: HomeOption = None, as_json: JsonOption = False) -> None:
 
 
 def check_lines(checks: Sequence[Check]) -> list[str]:
-    """The checks as text: what is not well has its cost and its remedy below it."""
+    """The checks as text. Cost and remedy are below each check that is not OK."""
     lines: list[str] = []
     width = max(len(it.name) for it in checks)
     margin = " " * (width + 11)

@@ -1,4 +1,4 @@
-"""Facts about a machine, as probes found them. Pure values; None is a probe without an answer."""
+"""Facts about a machine from probes, as plain values. None stands for a probe without an answer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ class EngineModules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortFacts:
-    """A port that `up` listens on; `is_own`: this home's platform has it."""
+    """A port that `up` listens on. `is_own` is true if this home's platform uses it."""
 
     use: str
     port: int
@@ -41,7 +41,7 @@ class HomeFacts:
     """The home folder. `parent` is the first folder that exists, of which `is_writable` is said.
 
     `open_files` are files with keys that other users of the machine can read. `used_bytes` has what
-    grows, by what it is; a folder of very many files is counted in part.
+    grows, by its use. A folder with very many files is counted in part.
     """
 
     path: str
@@ -57,7 +57,7 @@ class HomeFacts:
 class PlatformFacts:
     """The platform of the home: which processes run, and the version that control reports.
 
-    `standbys` counts the controls beside the leader; None where there is one control only.
+    `standbys` counts the controls beside the leader. None if there is one control only.
     """
 
     running: int
@@ -81,7 +81,7 @@ class HubFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineFacts:
-    """All of them. `..._problem` says why there is no such fact.
+    """All facts. `..._problem` says why a fact is unknown.
 
     `limited` are the controllers by which the kernel was seen to limit a group of this process's.
     """

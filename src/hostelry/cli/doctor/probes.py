@@ -134,7 +134,7 @@ def _engine() -> tuple[EngineModules | None, str | None]:
 
 
 def _containers() -> tuple[str | None, bool, str | None]:
-    """The container engine, whether it keeps limits, or why there is none."""
+    """The container engine and its support of limits, or why there is no engine."""
 
     async def asked() -> tuple[str | None, bool, str | None]:
         try:
@@ -168,7 +168,7 @@ def _nvidia() -> tuple[tuple[str, ...], str | None]:
 
 
 def _copy_user_problem(home: Home) -> str | None:
-    """Why copies have no users of their own; None if they have, by another interpreter maybe."""
+    """Why copies cannot have separate users. None if they can, maybe by another interpreter."""
     _, problem = decided_copy_user(AUTO, home)
     has_other = problem is not None and os.geteuid() == 0 and any(open_bases(FIRST_NUMBER, home))
     return None if has_other else problem
@@ -226,7 +226,7 @@ def _platform(home: Home, config: UpConfig | None) -> PlatformFacts:
 
 
 def _of_control(home: Home, config: UpConfig, what: str) -> dict[str, Any]:
-    """Control's answer; raises httpx.HTTPError, OSError or MsgspecError where there is none."""
+    """Control's answer. Raises httpx.HTTPError, OSError or MsgspecError if it gives none."""
     answer = httpx.get(
         f"{config.control_url}/internal/{what}",
         headers={"X-Hostelry-Key": load_credentials(home).internal_key},
@@ -239,7 +239,7 @@ def _of_control(home: Home, config: UpConfig, what: str) -> dict[str, Any]:
 
 
 def _memory() -> tuple[int, int]:
-    """Memory in all, and what is free of it, within the limit of this process's container."""
+    """Total and free memory, within the limit of this process's container."""
     kilobytes = {}
     for line in Path("/proc/meminfo").read_text().splitlines():
         name, _, rest = line.partition(":")
@@ -346,7 +346,7 @@ def _home(home: Home, environment: Mapping[str, str]) -> HomeFacts:
 
 
 def disk_use(home: Home, environment: Mapping[str, str]) -> dict[str, int]:
-    """Bytes on the disk, by what people call what has them."""
+    """Bytes on the disk, by the name of their use."""
     return {
         "objects": folder_bytes(home.objects),
         "instances with their caches": folder_bytes(home.instances),
@@ -359,7 +359,7 @@ def disk_use(home: Home, environment: Mapping[str, str]) -> dict[str, int]:
 
 
 def folder_bytes(place: Path) -> int:
-    """Bytes that a file, or a folder with all below it, takes; 0 if there is none."""
+    """Bytes on the disk of a file, or of a folder with its contents. 0 if it does not exist."""
     waiting, left, total = [place], MOST_ENTRIES, 0
     seen = set[tuple[int, int]]()
     while waiting and left > 0:

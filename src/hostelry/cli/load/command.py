@@ -152,7 +152,7 @@ def tested(
 def report(
     result: dict[str, Any], before: dict[str, Any] | None, save: Path | None, *, as_json: bool
 ) -> None:
-    """Save and print a result; raises TerminalError where no request was answered."""
+    """Save and print a result. Raises TerminalError if no request was answered."""
     if save is not None:
         try:
             save.write_bytes(msgspec.json.format(msgspec.json.encode(result)) + b"\n")
@@ -192,7 +192,7 @@ class LoadQuestion:
 
 
 def load_models(sagemaker: Any, name: str, adapters: str | None) -> list[NamedModel]:
-    """The models that requests go to in turn: that of NAME, or its adapters."""
+    """The models that requests go to in turn: the model of NAME, or its adapters."""
     base = called_model(sagemaker, name)
     if adapters is None:
         return [base]
@@ -207,7 +207,7 @@ def load_models(sagemaker: Any, name: str, adapters: str | None) -> list[NamedMo
 def load_requests(
     config: UpConfig, credentials: Credentials, models: Sequence[NamedModel], asked: LoadQuestion
 ) -> LoadRequests:
-    """The requests of a test, once a first one was answered; raises TerminalError."""
+    """The requests of a test, after a first one was answered. Raises TerminalError."""
     if asked.file is not None:
         if asked.prompt is not None:
             raise UsageError("--prompt and --body are two questions: give one")
@@ -240,7 +240,7 @@ def invocations(
     content: bytes,
     kind: str,
 ) -> LoadRequests:
-    """Invocations with that body, once a first one was answered; raises TerminalError."""
+    """Invocations with this body, after a first one was answered. Raises TerminalError."""
     packed = next((it for it in models if it.adapter is not None), None)
     if packed is not None:
         raise TerminalError(

@@ -40,7 +40,7 @@ SPREADS = (
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """The value below which `share` of the ordered values lie; 0 where there are none."""
+    """The value below which `share` of the ordered values lie. 0 without values."""
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
 
@@ -51,10 +51,10 @@ def doubles() -> "array[float]":
 
 @dataclass(slots=True)
 class LoadTally:
-    """Everything that one load test saw; durations in seconds.
+    """The measures of one load test. Durations are in seconds.
 
     Args:
-        latencies: from when a request was due to its whole answer; those without one when the time
+        latencies: from when a request was due to its whole answer. Those without one when the time
             was over count with the time that they had waited, refused ones do not.
         first: from when a request was due to its first byte, of an LLM its first text.
         gaps: between the texts of one answer.
@@ -89,7 +89,7 @@ class LoadTally:
 def result_document(
     tally: LoadTally, target: str, options: Mapping[str, Any], at: str
 ) -> dict[str, Any]:
-    """The result for programs and for later runs; latencies in milliseconds."""
+    """The result for programs and later runs. Latencies are in milliseconds."""
     seconds = tally.measured_s or 1.0
     return {
         "format": FORMAT,
@@ -118,7 +118,7 @@ def result_document(
 
 
 def spread_ms(seconds: Sequence[float]) -> dict[str, float] | None:
-    """Percentiles, mean and maximum in milliseconds; None of no values."""
+    """Percentiles, mean and maximum in milliseconds. None without values."""
     if not seconds:
         return None
     ordered = sorted(seconds)
@@ -151,7 +151,7 @@ def client_limits(tally: LoadTally) -> list[str]:
 
 
 def result_lines(result: Document) -> list[str]:
-    """The result as a table, its errors, and what is wrong with its figures."""
+    """The result as a table, with its errors and with warnings about its figures."""
     rows: list[Sequence[str]] = [("", "p50", "p90", "p99", "max", "mean")]
     for name, key in SPREADS:
         spread = result.get(key)
@@ -184,7 +184,7 @@ def error_lines(result: Document) -> list[str]:
 
 
 def comparison_lines(before: Document, now: Document) -> list[str]:
-    """Both runs and their ratio, measure by measure; what differs in how they were made first."""
+    """Both runs and their ratio, measure by measure, after the differences of their settings."""
     lines = []
     for name, (was, is_) in sorted(differences(before, now).items()):
         lines.append(one_line(f"Not the same {name}: {was} before, {is_} now."))
@@ -209,7 +209,7 @@ def differences(before: Document, now: Document) -> dict[str, tuple[Any, Any]]:
 
 
 def saved_result(path: Path) -> dict[str, Any]:
-    """The result that --save wrote; raises TerminalError where it is none."""
+    """Read a result that --save wrote. Raises TerminalError if the file is not such a result."""
     try:
         with path.open("rb") as file:
             found = decode(file.read(MAX_SAVED_BYTES), dict[str, Any])

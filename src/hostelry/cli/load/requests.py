@@ -13,7 +13,7 @@ from hostelry.base.clock import monotonic_s
 from hostelry.cli.named import NamedModel
 from hostelry.home.home import Credentials, UpConfig
 
-BROKEN = 0  # the status where no whole answer came
+BROKEN = 0  # the status of an incomplete answer
 Take = Callable[[bytes], None]
 SIGNED_FOR_S = 60.0  # a signature is taken for some minutes
 JSON = "application/json"
@@ -48,7 +48,10 @@ class LoadConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     async def ask(self, request: bytes, take: Take) -> int:
-        """The status of the answer, whose body's parts go to `take`; BROKEN without an end."""
+        """The status of the answer.
+
+        `take` gets the body's parts. BROKEN if the answer has no end.
+        """
         if not self.is_open:
             return BROKEN
         self._answered = asyncio.get_running_loop().create_future()
@@ -57,7 +60,7 @@ class LoadConnection(asyncio.Protocol):
         return await self._answered
 
     def data_received(self, data: bytes) -> None:
-        """Read on; what is no HTTP breaks the connection."""
+        """Parse received bytes. Invalid HTTP breaks the connection."""
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserCallbackError):
@@ -98,7 +101,7 @@ def _drop(part: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LoadRequests:
-    """Makes the request number n; `streams_text` where answers are an LLM's."""
+    """Builds request number n. `streams_text` is true if an LLM answers."""
 
     make: Callable[[int], bytes]
     streams_text: bool
@@ -107,7 +110,7 @@ class LoadRequests:
 def openai_requests(
     config: UpConfig, credentials: Credentials, models: Sequence[str], body: dict[str, Any]
 ) -> LoadRequests:
-    """Requests to the models in turn, streamed; `body` has messages or a prompt."""
+    """Requests to the models in turn, streamed. `body` has messages or a prompt."""
     route = "chat/completions" if "messages" in body else "completions"
     headers = {
         "Host": host_of(config),

@@ -44,7 +44,7 @@ class LoadPlan:
 
 
 def run_load(plan: LoadPlan, requests: LoadRequests, show: Show) -> LoadTally:
-    """Send the load and say what came of it; Ctrl-C ends it early."""
+    """Send the load and return its measures. Ctrl-C ends it early."""
     return uvloop.run(LoadRun(plan, requests, show).run())
 
 
@@ -89,7 +89,7 @@ class LoadRun:
         return self._tally
 
     def _interrupted(self) -> None:
-        """End the test; the second time do not wait for requests under way."""
+        """End the test. The second call does not wait for running requests."""
         if self._ended.is_set():
             self._cancel()
         self._ended.set()
@@ -112,7 +112,7 @@ class LoadRun:
                 connection.close()
 
     async def _next_due(self) -> float | None:
-        """When the next request is due, at that time; None once there are no more."""
+        """Wait until the next request is due, and return that time. None if no request is left."""
         if self._ended.is_set():
             return None
         rate = self._plan.rate_per_s
@@ -131,7 +131,7 @@ class LoadRun:
         return due_s
 
     async def _send(self, connection: LoadConnection | None, due_s: float) -> LoadConnection | None:
-        """Send one request, note what came, and give the connection for the next one."""
+        """Send one request, record the answer, and return the connection for the next request."""
         answer = _Answer(self._tally, due_s, streams_text=self._requests.streams_text)
         try:
             if connection is None or not connection.is_open:
@@ -240,11 +240,11 @@ class _Answer:
             self._tally.num_tokens += self._num_pieces if stated is None else stated
 
     def failed(self, code: str, text: str = "") -> None:
-        """Note that there is no answer."""
+        """Record a request without an answer."""
         self._tally.fail(code, text)
 
     def gave_up(self, code: str, text: str) -> None:
-        """Note that there is none yet, with the time that it has taken so far."""
+        """Record an unanswered request with the time that it has taken so far."""
         self._tally.fail(code, text)
         self._tally.latencies.append(monotonic_s() - self._due_s)
 

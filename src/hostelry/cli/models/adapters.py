@@ -166,7 +166,7 @@ def list_adapters(base: Base, home: HomeOption = None, as_json: JsonOption = Fal
 
 
 def base_of(sagemaker: Any, name: str) -> NamedModel:
-    """The base component of that name; raises TerminalError for anything else."""
+    """The base component of that name. Raises TerminalError for anything else."""
     model = called_model(sagemaker, name)
     if model.component is None:
         raise TerminalError(f"{name} is an endpoint of one model, and takes no adapters")
@@ -182,7 +182,7 @@ def uploaded(
     source: str,
     reporter: WorkReporter,
 ) -> str:
-    """The address of the adapter's archive, which is uploaded where it is not there."""
+    """Upload the adapter's archive if the store does not have it, and return its address."""
     path = local_path(source)
     s3 = aws_client("s3", config, credentials, read_timeout_s=120.0)
     bucket = f"sagemaker-{credentials.region}-{credentials.account_id}"
@@ -198,7 +198,7 @@ def uploaded(
 
 
 def local_path(source: str) -> Path:
-    """The folder or archive; that of a hub id is in the hub's cache. Raises TerminalError."""
+    """The folder or archive of a source, for a hub id in the hub's cache. Raises TerminalError."""
     path = expanded(source)
     if path.is_dir() or (path.is_file() and path.name.endswith(ARCHIVE_SUFFIXES)):
         return path
@@ -228,7 +228,7 @@ def has_object(s3: Any, bucket: str, order: ObjectOrder) -> bool:
 
 
 def require_free(sagemaker: Any, model: NamedModel, adapter: str) -> None:
-    """Raise TerminalError if a component that is no adapter of `model` has the name."""
+    """Raise TerminalError if the name belongs to a component that is not an adapter of `model`."""
     present = described(sagemaker, "inference_component", adapter)
     base = (present or {}).get("Specification", {}).get("BaseInferenceComponentName")
     if present is not None and base != model.component:
@@ -239,7 +239,7 @@ def require_free(sagemaker: Any, model: NamedModel, adapter: str) -> None:
 
 
 def create(sagemaker: Any, model: NamedModel, adapter: str, uri: str) -> None:
-    """Create the component; raises TerminalError where another one has the name."""
+    """Create the component. Raises TerminalError if another component has the name."""
     present = described(sagemaker, "inference_component", adapter)
     if present is not None:
         given = present.get("Specification", {})
@@ -263,7 +263,10 @@ def create(sagemaker: Any, model: NamedModel, adapter: str, uri: str) -> None:
 
 
 def wait_in_service(sagemaker: Any, adapter: str, wait_s: float, reporter: WorkReporter) -> str:
-    """InService; raises TerminalError with the reason of a failure, or once the wait is over."""
+    """Wait for InService.
+
+    Raises TerminalError with the reason of a failure, or after the time limit.
+    """
     began_s = monotonic_s()
     while True:
         shown = described(sagemaker, "inference_component", adapter)
@@ -283,7 +286,7 @@ def wait_in_service(sagemaker: Any, adapter: str, wait_s: float, reporter: WorkR
 def adapter_archive(source: Path, scratch: Path) -> FoundFile:
     """The archive of an adapter's folder, made in `scratch`, or an archive as it is.
 
-    The same files give the same archive. Raises TerminalError for what is no adapter.
+    The same files give the same archive. Raises TerminalError if it is not an adapter.
     """
     if source.is_dir():
         files = files_of(source)
@@ -296,7 +299,7 @@ def adapter_archive(source: Path, scratch: Path) -> FoundFile:
 
 
 def files_of(folder: Path) -> list[FoundFile]:
-    """The configuration and the weights; raises TerminalError where they are not both there."""
+    """The files of configuration and weights. Raises TerminalError if one of them is missing."""
     found = [it for it in WEIGHTS if (folder / it).is_file()]
     for wanted, is_there in ((CONFIG, (folder / CONFIG).is_file()), (" nor ".join(WEIGHTS), found)):
         if not is_there:
@@ -306,7 +309,7 @@ def files_of(folder: Path) -> list[FoundFile]:
 
 
 def check_config(source: Path, content: bytes) -> None:
-    """Raise TerminalError where an adapter's configuration is none of a LoRA adapter."""
+    """Raise TerminalError if a configuration is not that of a LoRA adapter."""
     try:
         config = json.loads(content)
     except (ValueError, RecursionError):

@@ -73,10 +73,10 @@ class ModelRow:
     Args:
         kind: "endpoint", "component", "adapter", or "unseen", a component that was not looked at.
         base: the base of an adapter.
-        ready, desired: copies, of an endpoint of one model its instances; None where it has none.
-        instances, variants: an endpoint's instance types with their numbers; its variants.
-        requests_last_minute: None where it is not known.
-        serving: what an endpoint does not serve that it should; None if it serves everything.
+        ready, desired: copies, or instances of an endpoint with one model. None without copies.
+        instances: an endpoint's instance types with their numbers. variants: its variants.
+        requests_last_minute: None if unknown.
+        serving: the problem of an endpoint that does not serve everything, else None.
     """
 
     kind: str
@@ -95,7 +95,7 @@ class ModelRow:
 
 
 def model_rows(sagemaker: Any, endpoint: str | None, most: int | None) -> list[ModelRow]:
-    """The rows of one endpoint, or of all; at most `most` components of each are looked at."""
+    """The rows of one endpoint, or of all. At most `most` components of each are looked at."""
     names = [it["EndpointName"] for it in rows_of(sagemaker, "list_endpoints", "Endpoints")]
     only = {} if endpoint is None else {"EndpointNameEquals": endpoint}
     listed = rows_of(sagemaker, "list_inference_components", "InferenceComponents", **only)
@@ -114,12 +114,12 @@ def model_rows(sagemaker: Any, endpoint: str | None, most: int | None) -> list[M
 
 
 def _first_looked_at(listed: Mapping[str, Any]) -> tuple[bool, datetime]:
-    """Failures are what one looks for; bases are made before their adapters."""
+    """Sort failures first, and bases before their adapters."""
     return listed["InferenceComponentStatus"] != "Failed", listed["CreationTime"]
 
 
 def endpoint_row(sagemaker: Any, name: str) -> ModelRow | None:
-    """An endpoint's row; None where it has been deleted meanwhile."""
+    """An endpoint's row. None if the endpoint was deleted meanwhile."""
     shown = described(sagemaker, "endpoint", name)
     if shown is None:
         return None
@@ -149,7 +149,7 @@ def endpoint_row(sagemaker: Any, name: str) -> ModelRow | None:
 
 
 def component_row(sagemaker: Any, listed: Mapping[str, Any]) -> ModelRow | None:
-    """A component's row; None where it has been deleted meanwhile."""
+    """A component's row. None if the component was deleted meanwhile."""
     name = listed["InferenceComponentName"]
     shown = described(sagemaker, "inference_component", name)
     if shown is None:
@@ -283,7 +283,7 @@ def requests_in_last_minute(previous: float, current: float, now: float) -> floa
 def _folded(
     rows: Sequence[ModelRow], *, fold: bool
 ) -> Iterator[tuple[ModelRow, Sequence[ModelRow]]]:
-    """Each row to show, with the rows that it stands for beside itself."""
+    """Each row to show, with the other rows that it stands for."""
     groups: dict[tuple[str, ...], list[ModelRow]] = {}
     for row in rows:
         groups.setdefault(_group(row), []).append(row)

@@ -47,7 +47,7 @@ class HeldResources:
 
 
 def held_resources(sagemaker: Any, scaling: Any, named: Sequence[NamedModel]) -> HeldResources:
-    """Everything that `planned_removal` looks at; adapters alone need no look at all others."""
+    """The resources that `planned_removal` needs. To remove adapters, only they are described."""
     registered = rows_of(
         scaling, "describe_scalable_targets", "ScalableTargets", ServiceNamespace="sagemaker"
     )
@@ -89,7 +89,7 @@ def held_resources(sagemaker: Any, scaling: Any, named: Sequence[NamedModel]) ->
 
 
 def held_component(sagemaker: Any, name: str) -> HeldComponent | None:
-    """A component with what it names; None where there is none."""
+    """A component with its models and artifacts. None if it does not exist."""
     shown = described(sagemaker, "inference_component", name)
     if shown is None:
         return None
@@ -151,7 +151,10 @@ def _used_by_jobs(sagemaker: Any) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """What is removed, each kind after those before it; `kept` are sentences."""
+    """Resources to remove, in the order of removal.
+
+    `kept` has sentences about resources that stay.
+    """
 
     targets: tuple[str, ...] = ()
     adapters: tuple[str, ...] = ()
@@ -233,7 +236,7 @@ def planned_removal(
 
 
 def removable_data(own: Iterable[str], others: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """The addresses to remove, and sentences on those that stay; `others` says who uses which.
+    """The addresses to remove, and sentences about those that stay. `others` has their users.
 
     An address is an object, or a folder with all below it.
     """

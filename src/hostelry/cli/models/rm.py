@@ -68,7 +68,7 @@ def rm(
 def remove_named(
     home: Home, names: Sequence[str], *, yes: bool, with_data: bool, as_json: bool
 ) -> None:
-    """Remove what the names stand for, as `rm` does."""
+    """Remove the named resources, as `rm` does."""
     config, credentials = settled(home)
     sagemaker = patient_client("sagemaker", config, credentials)
     scaling = patient_client("application-autoscaling", config, credentials)
@@ -89,7 +89,7 @@ def remove_named(
 
 
 def found_names(sagemaker: Any, names: Sequence[str]) -> tuple[list[NamedModel], dict[str, str]]:
-    """The resources of the names, and of those without one why; raises TerminalError."""
+    """The resources of the names, and the reason for each unknown name. Raises TerminalError."""
     named: list[NamedModel] = []
     unknown: dict[str, str] = {}
     for name in dict.fromkeys(names):
@@ -108,7 +108,7 @@ def found_names(sagemaker: Any, names: Sequence[str]) -> tuple[list[NamedModel],
 
 
 def agreed(removal: Removal, *, yes: bool, quiet: bool) -> None:
-    """Show what goes, and ask; raises TerminalError where it may not go."""
+    """Show the removal and ask for confirmation. Raises TerminalError if it is refused."""
     lines = removal_lines(removal)
     if lines and not quiet:
         typer.echo("\n".join(lines), err=True)
@@ -128,7 +128,7 @@ class Remover:
         self._s3 = s3
 
     def remove(self, removal: Removal) -> None:
-        """Remove everything; raises TerminalError for what is not gone in time."""
+        """Remove everything. Raises TerminalError for a resource that is not gone in time."""
         for resource_id in removal.targets:
             self._deregister(resource_id)
         for kind, names in (
@@ -164,7 +164,7 @@ class Remover:
             time.sleep(LOOK_EVERY_S if left else 0.0)
 
     def _call(self, call: Callable[..., Any], **given: str) -> str:
-        """Why the platform refuses, which is none of our business where it is gone; "" if not."""
+        """Why the platform refuses a removal. Empty if the resource is already gone."""
         from botocore.exceptions import ClientError
 
         try:
@@ -174,7 +174,7 @@ class Remover:
         return ""
 
     def _remove_data(self, uri: str) -> int:
-        """Remove an object, or a folder's; the number of objects."""
+        """Remove an object, or all objects of a folder. Returns their number."""
         bucket, _, key = uri.removeprefix("s3://").partition("/")
         number = 0
         for keys in _batches(self._keys(bucket, key)):
@@ -201,7 +201,7 @@ def rows_below(s3: Any, bucket: str, prefix: str) -> Iterator[str]:
 
 
 def report(line: str) -> None:
-    """Progress, beside a result."""
+    """Print a line of progress to standard error."""
     typer.echo(line, err=True)
 
 

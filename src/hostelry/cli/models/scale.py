@@ -90,7 +90,7 @@ def scale(  # noqa: PLR0913 - a command's options
 
 
 def chosen_variant(sagemaker: Any, endpoint: str, variant: str | None) -> str:
-    """The variant to scale; raises TerminalError where there are several, or no such one."""
+    """The variant to scale. Raises TerminalError if it is ambiguous or does not exist."""
     shown = sagemaker.describe_endpoint(EndpointName=endpoint)
     found = [it["VariantName"] for it in shown.get("ProductionVariants", ())]
     if variant is None and len(found) == 1:
@@ -101,7 +101,7 @@ def chosen_variant(sagemaker: Any, endpoint: str, variant: str | None) -> str:
 
 
 def set_copies(sagemaker: Any, model: NamedModel, variant: str | None, copies: int) -> None:
-    """Ask for so many copies, or instances."""
+    """Set the desired number of copies or instances."""
     if model.component is not None:
         sagemaker.update_inference_component_runtime_config(
             InferenceComponentName=model.component, DesiredRuntimeConfig={"CopyCount": copies}
@@ -134,7 +134,7 @@ class CapacityChange:
     target: float | None = None
 
     def __post_init__(self) -> None:
-        """Raise TerminalError where it contradicts itself, or asks for nothing."""
+        """Raise TerminalError if the options contradict each other, or none is given."""
         bounds = (self.least, self.most, self.target)
         if self.copies is None and bounds == (None, None, None):
             raise UsageError("give --copies N, or --min A and --max B")
@@ -147,7 +147,7 @@ class CapacityChange:
 def set_bounds(
     scaling: Any, model: NamedModel, variant: str | None, change: CapacityChange
 ) -> tuple[int, int]:
-    """Register the bounds, with a policy where one is asked for or there is none; the bounds."""
+    """Register the bounds, with a policy if one is requested or missing. Returns the bounds."""
     target_id = scalable_id(model, variant)
     within = bounds(change, registered(scaling, target_id))
     scaling.register_scalable_target(**target_id, **within)
@@ -190,7 +190,7 @@ def waited(
     within: tuple[int, int],
     wait_s: float,
 ) -> SeenCapacity:
-    """The state once the copies are there; raises TerminalError where they will not be."""
+    """Wait for the copies and return the state. Raises TerminalError if they cannot come."""
     began_s = changed_s = monotonic_s()
     last: SeenCapacity | None = None
     while True:
@@ -250,7 +250,7 @@ def target_id(resource_id: str) -> dict[str, str]:
 
 
 def bounds(change: CapacityChange, registered: Mapping[str, Any] | None) -> dict[str, int]:
-    """The bounds to register; what is not given stays. Raises TerminalError without one."""
+    """The bounds to register. Bounds that are not given stay. Raises TerminalError without any."""
     known = registered or {}
     least = known.get("MinCapacity") if change.least is None else change.least
     most = known.get("MaxCapacity") if change.most is None else change.most
@@ -264,7 +264,7 @@ def bounds(change: CapacityChange, registered: Mapping[str, Any] | None) -> dict
 def tracking_policy(
     scaled: Mapping[str, str], target: float, name: str = POLICY_NAME
 ) -> dict[str, Any]:
-    """PutScalingPolicy's request: so many requests under way on each copy, or instance."""
+    """PutScalingPolicy's request for a number of concurrent requests per copy or instance."""
     metric = (
         "SageMakerInferenceComponentConcurrentRequestsPerCopyHighResolution"
         if scaled["ResourceId"].startswith("inference-component/")
@@ -282,13 +282,13 @@ def tracking_policy(
 
 
 def is_there(seen: SeenCapacity, least: int, most: int) -> bool:
-    """Whether there are so many copies, and no more are on their way."""
+    """True if the number of copies is reached and no further copy is starting."""
     settled = seen.status == "InService" and seen.ready == seen.desired
     return settled and least <= seen.ready <= most
 
 
 def trouble(seen: SeenCapacity, unchanged_s: float) -> str | None:
-    """Why it is no use to wait any longer; None: it is."""
+    """Why waiting is useless. None if waiting makes sense."""
     if seen.status == "Failed":
         return seen.note or "it is Failed"
     if seen.note and unchanged_s >= STUCK_AFTER_S:

@@ -1,1 +1,1 @@
-"""Programs under `hostelry exec`: what stands between them and AWS, and what they called."""
+"""Programs under `hostelry exec`: the proxy between them and AWS, and the report of their calls."""

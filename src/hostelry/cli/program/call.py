@@ -77,8 +77,8 @@ class Verdict(StrEnum):
 class SeenCall:
     """One call that a program made.
 
-    `host` is the one that it called, if that is AWS's own; `error` and `message` are those of an
-    answer with an error; `at` is when it ended, in epoch seconds.
+    `host` is the called host if it is one of AWS's own. `error` and `message` come from an
+    answer with an error. `at` is when it ended, in epoch seconds.
     """
 
     service: str
@@ -101,7 +101,7 @@ class SeenCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenRequest:
-    """The parts of a request that name its operation; `body` is its beginning."""
+    """The parts of a request that name its operation. `body` is its beginning."""
 
     method: str
     target: str
@@ -120,7 +120,7 @@ def is_s3(host: str) -> bool:
 
 
 def name_of(request: SeenRequest) -> tuple[str, str]:
-    """Service and operation of a request; method and path where nothing names them."""
+    """Service and operation of a request. Method and path if the request names no operation."""
     signed = SCOPE.search(request.headers.get("authorization", "")) or SCOPE.search(request.target)
     service = BOTO3_NAMES.get(signed[1], signed[1]) if signed else ""
     path, query = urlsplit(request.target).path, urlsplit(request.target).query
@@ -154,7 +154,7 @@ def s3_operation(method: str, path: str, query: str, headers: Mapping[str, str])
 
 
 def error_of(status: int, headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
-    """Code and message of an error answer in any of AWS's protocols; `body` is its beginning."""
+    """Code and message of an error answer in any of AWS's protocols. `body` is its beginning."""
     text = body.decode(errors="replace")
     code = headers.get("x-amzn-errortype", "").partition(":")[0]
     if not code:
@@ -168,7 +168,7 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> tuple[str,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Calls of one operation with the same result; `message` is the first one's."""
+    """Calls of one operation with the same result. `message` is the first one's."""
 
     service: str
     operation: str
@@ -181,7 +181,7 @@ class Row:
 
 @dataclass(slots=True)
 class CallReport:
-    """The calls so far, by operation and result; those beyond `MAX_ROWS` rows are counted only."""
+    """The calls so far, by operation and result. Calls beyond `MAX_ROWS` rows are only counted."""
 
     _rows: dict[tuple[str, ...], Row] = field(default_factory=dict)
     uncounted: int = 0
@@ -245,7 +245,7 @@ def as_json(row: Row) -> dict[str, Any]:
 
 
 def report_lines(report: CallReport) -> Iterator[str]:
-    """The report for people: a table, then what is not served, then the verdict."""
+    """The report as text: a table, the calls that are not served, and the verdict."""
     rows = report.rows
     if not rows:
         yield "no AWS call was made"
@@ -273,7 +273,7 @@ def verdict_line(report: CallReport) -> str:
 
 
 def stray_lines(report: CallReport) -> Iterator[str]:
-    """A line for each call to a host of AWS's that failed here; none of them left the machine."""
+    """A line for each failed call to a host of AWS. No such call has left this machine."""
     for row in report.strays:
         yield (
             f"{row.host} {row.service}:{row.operation} ({row.count}): answered here with"

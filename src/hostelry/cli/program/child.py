@@ -18,7 +18,7 @@ OF_TERMINALS = (signal.SIGINT, signal.SIGQUIT)
 
 
 class CannotRunError(HostelryError):
-    """The program cannot be started; `code` is the shell's exit code for that."""
+    """The program cannot be started. `code` is the shell's exit code for that."""
 
     def __init__(self, text: str, code: int) -> None:
         super().__init__(text)
@@ -26,9 +26,9 @@ class CannotRunError(HostelryError):
 
 
 async def run_child(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run `command` with this process's terminal and files; its return code, -N for signal N.
+    """Run `command` with this process's terminal and files. Returns its code, -N after signal N.
 
-    Signals that this process gets are sent on; the program ends if this process is killed. Raises
+    Signals that this process gets are sent on. The program ends if this process is killed. Raises
     CannotRunError.
     """
     parent = os.getpid()
@@ -47,7 +47,7 @@ async def run_child(command: Sequence[str], environment: Mapping[str, str]) -> i
 
 
 class Signals:
-    """Signals of this process, sent on to the child; those before it has started wait for it."""
+    """Passes signals of this process on to the child. Earlier signals wait until it has started."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -85,7 +85,7 @@ class Signals:
 
 
 def end_with(parent: int) -> None:
-    """Have this process, which is about to become the program, end with its parent; Linux only."""
+    """Make this process, which becomes the program, end with its parent (Linux only)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != parent:

@@ -56,13 +56,13 @@ AWAY = b'{"__type":"ServiceUnavailable","message":"The hostelry does not answer.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsersProxy:
-    """The proxy that the user has set for HTTPS; `bypass` is the user's NO_PROXY."""
+    """The proxy that the user has set for HTTPS. `bypass` is the user's NO_PROXY."""
 
     url: str = ""
     bypass: str = ""
 
     def for_host(self, host: str) -> str:
-        """The proxy's URL for this host; empty where it is reached without one."""
+        """The proxy's URL for this host. Empty if the host is reached without a proxy."""
         entries = (entry.strip().lstrip("*.").lower() for entry in self.bypass.split(","))
         own = host.lower()
         passed = any(entry and (own == entry or own.endswith(f".{entry}")) for entry in entries)
@@ -140,7 +140,7 @@ def basic_credentials(user: str, password: str) -> bytes:
 
 
 def given_credentials(head: bytes) -> bytes:
-    """The value of the head's Proxy-Authorization; empty if it has none."""
+    """The value of the head's Proxy-Authorization. Empty if it has none."""
     for line in head.split(b"\r\n")[1:]:
         name, _, value = line.partition(b":")
         if name.strip().lower() == b"proxy-authorization":
@@ -149,7 +149,7 @@ def given_credentials(head: bytes) -> bytes:
 
 
 def connect_authority(head: bytes) -> tuple[str, int] | None:
-    """Host and port of a CONNECT request's head; None for anything else."""
+    """Host and port of a CONNECT request's head. None for anything else."""
     method, _, rest = head.partition(b" ")
     host, colon, port = rest.partition(b" ")[0].decode("latin-1").rpartition(":")
     if method != b"CONNECT" or not colon or not host or not port.isdecimal():
@@ -160,7 +160,7 @@ def connect_authority(head: bytes) -> tuple[str, int] | None:
 async def through(
     proxy: str, host: str, port: int
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection to `host` through the user's proxy; raises ConnectionError where it refuses."""
+    """Connect to `host` through the user's proxy. Raises ConnectionError if the proxy refuses."""
     at = urlsplit(proxy if "//" in proxy else f"http://{proxy}")
     secure = at.scheme == "https"
     default = 443 if secure else 80
@@ -257,7 +257,7 @@ class Forwarder:
         self._for_store = for_store
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forward one request; raises where an answer that has begun cannot be finished."""
+        """Forward one request. Raises if an answer that has begun cannot be completed."""
         exchange = _Exchange(scope, receive)
         host = exchange.headers.get("host", "").partition(":")[0]
         to_store = self._for_store or (is_aws(host) and is_s3(host))
@@ -332,7 +332,7 @@ class Front:
 
     @asynccontextmanager
     async def running(self, *, recording: bool) -> AsyncIterator[FrontAddresses]:
-        """Serve until the end of the block; every call is seen if `recording`, else strays only."""
+        """Serve until the end of the block. Records every call if `recording`, else only strays."""
         authority = RunAuthority(self.folder, self.clock.now())
         trusted = self.folder / "trusted.pem"
         trusted.write_bytes(self.trusted + authority.certificate)
@@ -384,7 +384,7 @@ class Front:
 
 @asynccontextmanager
 async def served(app: Forwarder, context: ssl.SSLContext | None) -> AsyncIterator[int]:
-    """Serve `app` on a free port of loopback, over TLS with a context; the port."""
+    """Serve `app` on a free port of loopback, over TLS with a context. Returns the port."""
     config = uvicorn.Config(
         app,
         log_config=None,

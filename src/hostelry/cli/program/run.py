@@ -38,7 +38,7 @@ JAVA_OPTIONS = "JAVA_TOOL_OPTIONS"
 async def run_program(
     home: Home, command: Sequence[str], seen: Callable[[SeenCall], None], *, recording: bool
 ) -> int:
-    """Run a program against the hostelry of `home`; its return code, -N where signal N ended it.
+    """Run a program against the platform of `home`. The result is its code, -N for signal N.
 
     `seen` gets the calls to AWS's own hosts, and all others if `recording`. Raises CannotRunError,
     and TerminalError where no hostelry runs.

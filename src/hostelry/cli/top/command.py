@@ -114,7 +114,7 @@ def live(sources: Any, choice: TopChoice, every_s: float) -> None:
 
 
 def after_key(key: str, typed: str | None, choice: TopChoice) -> tuple[str | None, TopChoice]:
-    """The filter that is being typed, if any, and what is shown, after a key. Pure."""
+    """The filter being typed, if any, and the chosen rows after a key. Pure."""
     if typed is not None:
         if key in "\r\n":
             return None, replace(choice, part=typed)
@@ -133,7 +133,7 @@ def after_key(key: str, typed: str | None, choice: TopChoice) -> tuple[str | Non
 
 
 def pressed(within_s: float) -> str | None:
-    """The next key, None where none is pressed in time."""
+    """The next key. None if no key is pressed in time."""
     terminal = sys.stdin.fileno()  # not the text stream: what that has read ahead, select misses
     ready, _, _ = select.select([terminal], [], [], within_s)
     return (os.read(terminal, 1).decode(errors="replace") or "q") if ready else None
@@ -151,7 +151,7 @@ def keys() -> Iterator[None]:
 
 
 def look_lines(document: Mapping[str, Any], part: str = "") -> list[str]:
-    """The whole look: totals, processes, instances, what is served."""
+    """The whole screen: totals, processes, instances, endpoints and components."""
     totals = document["totals"]
     lines = [CONTROL_SILENT if totals is None else totals_line(totals), ""]
     lines += process_table(document["processes"])
@@ -178,7 +178,7 @@ def totals_line(totals: Mapping[str, Any]) -> str:
 
 
 def process_table(processes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Processes beside each other, two in a line."""
+    """Processes, two per line."""
     cells = [
         [
             process["name"],
@@ -220,7 +220,7 @@ def instance_table(instances: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def served_table(served: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What is served, with its load of the last ten seconds; percentiles of the last minute."""
+    """Endpoints and components with their load of ten seconds and percentiles of a minute."""
     rows = [list(SERVED)]
     rows += [
         [
@@ -246,12 +246,12 @@ def more_line(count: int, what: str) -> list[str]:
 
 
 def amount(value: int | None) -> str:
-    """A number; "-" if it is not known."""
+    """A number as text, or "-" if it is unknown."""
     return "-" if value is None else str(value)
 
 
 def rate(value: float | None) -> str:
-    """A rate with as many digits as matter; "-" if it is not known."""
+    """A rate with its significant digits, or "-" if it is unknown."""
     if value is None:
         return "-"
     return f"{value:.0f}" if value >= 100 or value == 0 else f"{value:.1f}"

@@ -1,4 +1,4 @@
-"""One look at a platform as a document: rows, totals, and what does not fit. Pure."""
+"""The state of a platform as a document: rows, totals, and counts of hidden rows. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,8 +39,8 @@ class ProcessUse:
 class TopLook:
     """What was read for one look.
 
-    `state` and `load` are control's, None where it does not answer; `tokens_per_s` is by the name
-    of a component, or else of an endpoint; `copy_cpu` by copy id.
+    `state` and `load` come from control and are None if it does not answer. `tokens_per_s` is by
+    component or else endpoint, and `copy_cpu` by copy id.
     """
 
     at: float
@@ -61,7 +61,10 @@ class TopChoice:
 
 
 def top_document(look: TopLook, choice: TopChoice) -> dict[str, Any]:
-    """The document; totals are over everything that the filter leaves, rows are the first ones."""
+    """Build the document.
+
+    Totals cover everything that passes the filter. Rows are the first ones.
+    """
     endpoints = (look.state or {}).get("endpoints", ())
     is_known = look.state is not None
     served = [it for it in _served(look, endpoints) if choice.part in it["name"]]
@@ -101,7 +104,7 @@ def _sortable(value: Any) -> Any:
 
 
 def _served(look: TopLook, endpoints: Iterable[Json]) -> list[dict[str, Any]]:
-    """A row for each component, and for each variant that serves a model of its own."""
+    """One row per component, and one per variant that serves a model."""
     loads = {
         (load["endpoint"], load["component"] or load["variant"]): load
         for load in (look.load or {}).get("names", ())
@@ -168,7 +171,7 @@ def _ready_on(endpoint: Json, variant: str) -> int:
 
 
 def _instance(endpoint: Json, instance: Json, copy_cpu: Mapping[str, float]) -> dict[str, Any]:
-    """What the instance declares, what its copies reserve, and what they really use."""
+    """The instance's declared resources, and those that its copies reserve and use."""
     copies = [it for it in endpoint["copies"] if it["instance"] == instance["id"]]
     is_whole = any(it["reserved"] is None for it in copies)  # of a model: it has all of it
     free = dict.fromkeys(RESOURCES, 0) if is_whole else instance["free"]
@@ -193,7 +196,7 @@ def _instance(endpoint: Json, instance: Json, copy_cpu: Mapping[str, float]) -> 
 
 
 def _totals(served: Sequence[Json], instances: Sequence[Json]) -> dict[str, Any]:
-    """Sums over all rows; an adapter's copies are its base's, and count once.
+    """Sums over all rows. An adapter's copies are its base's, and count once.
 
     The sum of a load is None if no row's is known.
     """
@@ -236,7 +239,7 @@ def token_counts(page: str) -> dict[tuple[str, str], float]:
 
 
 def token_rates(before: Counts, now: Counts, seconds: float) -> dict[str, float]:
-    """Tokens a second by name; a copy that is new, or began again, counts from then on."""
+    """Tokens per second by name. A new or restarted copy counts from then on."""
     rates: dict[str, float] = {}
     for (name, copy), count in now.items():
         grown = max(0.0, count - before.get((name, copy), count))

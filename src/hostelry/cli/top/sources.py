@@ -1,4 +1,4 @@
-"""Reads what a look shows: /proc, control, and the copies' own metrics in a thread beside."""
+"""Sources of `hostelry top`: /proc, control, and in a thread the copies' metrics."""
 
 import threading
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ TOKENS_EVERY_S = 2.0
 
 
 class TopSources:
-    """The sources of looks at one platform; rates are since the look before."""
+    """Reads the state of one platform. Rates are since the last reading."""
 
     def __init__(self, home: Home, config: UpConfig, credentials: Credentials) -> None:
         self._home, self._config, self._credentials = home, config, credentials
@@ -83,7 +83,7 @@ class TopSources:
             return None
 
     def _watch_tokens(self) -> None:
-        """Keep the rates of tokens; none while the gateway does not answer."""
+        """Update the token rates. They are empty while the gateway does not answer."""
         before: dict[tuple[str, str], float] = {}
         at = monotonic_s()
         while True:
