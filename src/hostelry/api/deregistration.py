@@ -13,11 +13,11 @@ reference; "Delete endpoints configured for auto scaling" in the SageMaker devel
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import TypeVar
 
 from hostelry.api.context import CallContext
 from hostelry.api.tags import write_tags
 from hostelry.domain.scaling import (
-    Dimension,
     ScalableTarget,
     ScalingPolicy,
     ScheduledAction,
@@ -28,31 +28,33 @@ from hostelry.scaling.decide.alarm_events import configured
 from hostelry.store.alarm_log import append_history
 from hostelry.store.records import Versioned
 
+Part = TypeVar("Part", ScalingPolicy, ScheduledAction)
+
 
 def deregister_endpoint(context: CallContext, name: str) -> None:
     """Deregister the variants of an endpoint."""
     start = f"endpoint/{name}/variant/"
-    _deregister_those(context, lambda resource_id: resource_id.startswith(start))
+    _deregister_matching(context, lambda resource_id: resource_id.startswith(start))
 
 
 def deregister_component(context: CallContext, name: str) -> None:
     """Deregister an inference component."""
     own_id = f"inference-component/{name}"
-    _deregister_those(context, lambda resource_id: resource_id == own_id)
+    _deregister_matching(context, lambda resource_id: resource_id == own_id)
 
 
-def _deregister_those(context: CallContext, chosen: Callable[[str], bool]) -> None:
+def _deregister_matching(context: CallContext, matches: Callable[[str], bool]) -> None:
     for found in context.state.scalable_targets.list(context.scope):
-        if chosen(found.value.resource_id):
+        if matches(found.value.resource_id):
             deregister(context, found)
 
 
 def deregister(context: CallContext, found: Versioned[ScalableTarget]) -> None:
-    """Delete a target, its parts first: a call that was interrupted can be repeated."""
+    """Delete a target after its parts, so that an interrupted call can be repeated."""
     target = found.value
-    for policy in policies_of(context, target.resource_id, target.dimension):
+    for policy in list_policies(context, target):
         delete_policy(context, policy)
-    for action in actions_of(context, target.resource_id, target.dimension):
+    for action in list_actions(context, target):
         delete_action(context, action)
     write_tags(context, target.arn, {})
     name = target_name(target.resource_id, target.dimension)
@@ -60,21 +62,12 @@ def deregister(context: CallContext, found: Versioned[ScalableTarget]) -> None:
 
 
 def delete_policy(context: CallContext, found: Versioned[ScalingPolicy]) -> None:
-    """Delete a policy, its alarms and its place among the actions of others first."""
+    """Delete a policy, after its alarms and its ARN in the actions of other alarms."""
     policy = found.value
     drop_alarms(context, policy.alarm_names)
     _drop_alarm_actions(context, policy.arn)
     name = policy_key(policy.resource_id, policy.dimension, policy.name)
     context.state.scaling_policies.delete(context.scope, name, expect=found.version)
-
-
-def policies_of(
-    context: CallContext, resource_id: str, dimension: Dimension
-) -> list[Versioned[ScalingPolicy]]:
-    """Every policy of a target."""
-    stored = context.state.scaling_policies.list(context.scope)
-    target = (resource_id, dimension)
-    return [it for it in stored if (it.value.resource_id, it.value.dimension) == target]
 
 
 def delete_action(context: CallContext, found: Versioned[ScheduledAction]) -> None:
@@ -84,17 +77,23 @@ def delete_action(context: CallContext, found: Versioned[ScheduledAction]) -> No
     context.state.scheduled_actions.delete(context.scope, name, expect=found.version)
 
 
-def actions_of(
-    context: CallContext, resource_id: str, dimension: Dimension
-) -> list[Versioned[ScheduledAction]]:
-    """Every scheduled action of a target."""
-    stored = context.state.scheduled_actions.list(context.scope)
-    target = (resource_id, dimension)
-    return [it for it in stored if (it.value.resource_id, it.value.dimension) == target]
+def list_policies(context: CallContext, target: ScalableTarget) -> list[Versioned[ScalingPolicy]]:
+    """The policies of a target."""
+    return _select_parts(context.state.scaling_policies.list(context.scope), target)
+
+
+def list_actions(context: CallContext, target: ScalableTarget) -> list[Versioned[ScheduledAction]]:
+    """The scheduled actions of a target."""
+    return _select_parts(context.state.scheduled_actions.list(context.scope), target)
+
+
+def _select_parts(stored: list[Versioned[Part]], target: ScalableTarget) -> list[Versioned[Part]]:
+    place = (target.resource_id, target.dimension)
+    return [it for it in stored if (it.value.resource_id, it.value.dimension) == place]
 
 
 def drop_alarms(context: CallContext, names: Iterable[str]) -> None:
-    """Delete alarms; one that a user has deleted already is no error."""
+    """Delete alarms. Alarms that a user has deleted already are ignored."""
     records = context.state.metric_alarms
     for name in names:
         found = records.get(context.scope, name)

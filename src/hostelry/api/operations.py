@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping
 
-from hostelry.api import ecr, events, scheduler, secretsmanager
+from hostelry.api import ec2, ecr, events, scheduler, secretsmanager, sts
 from hostelry.api.application_autoscaling import activity, policy, scalable_target, scheduled_action
-from hostelry.api.application_autoscaling import tag as autoscaling_tag
 from hostelry.api.cloudwatch import (
     alarm,
     alarm_describe,
@@ -19,10 +18,10 @@ from hostelry.api.cloudwatch import (
 )
 from hostelry.api.cloudwatch import refused as cloudwatch
 from hostelry.api.context import CallContext, Operation, Params, Result
-from hostelry.api.ec2 import operations as ec2
-from hostelry.api.iam import operations as iam
+from hostelry.api.iam import instance_profile, role, role_policy, simulation
+from hostelry.api.iam import policy as managed_policy
 from hostelry.api.kms import encryption, key
-from hostelry.api.logs import operations as logs
+from hostelry.api.logs import group, log_events
 from hostelry.api.sagemaker import (
     component,
     component_update,
@@ -37,8 +36,6 @@ from hostelry.api.sagemaker import (
 )
 from hostelry.api.sns import publish, subscription, topic
 from hostelry.api.sqs import message, queue
-from hostelry.api.sts import operations as sts
-from hostelry.api.sts.temporary_keys import check_session
 from hostelry.api.values import check_values
 from hostelry.base.errors import Conflict, ServiceError
 
@@ -116,9 +113,9 @@ SERVED: Mapping[str, Mapping[str, Operation]] = {
         "DescribeScheduledActions": scheduled_action.describe_scheduled_actions,
         "DeleteScheduledAction": scheduled_action.delete_scheduled_action,
         "DescribeScalingActivities": activity.describe_scaling_activities,
-        "TagResource": autoscaling_tag.tag_resource,
-        "UntagResource": autoscaling_tag.untag_resource,
-        "ListTagsForResource": autoscaling_tag.list_tags_for_resource,
+        "TagResource": scalable_target.tag_resource,
+        "UntagResource": scalable_target.untag_resource,
+        "ListTagsForResource": scalable_target.list_tags_for_resource,
     },
     "kms": {
         "CreateKey": key.create_key,
@@ -147,8 +144,57 @@ SERVED: Mapping[str, Mapping[str, Operation]] = {
         "UntagResource": key.untag_resource,
         "ListResourceTags": key.list_resource_tags,
     },
-    "sts": sts.OPERATIONS,
-    "iam": iam.OPERATIONS,
+    "sts": {
+        "GetCallerIdentity": sts.get_caller_identity,
+        "AssumeRole": sts.assume_role,
+        "GetSessionToken": sts.get_session_token,
+    },
+    "iam": {
+        "CreateRole": role.create_role,
+        "GetRole": role.get_role,
+        "ListRoles": role.list_roles,
+        "UpdateRole": role.update_role,
+        "UpdateRoleDescription": role.update_role_description,
+        "UpdateAssumeRolePolicy": role.update_assume_role_policy,
+        "DeleteRole": role.delete_role,
+        "TagRole": role.tag_role,
+        "UntagRole": role.untag_role,
+        "ListRoleTags": role.list_role_tags,
+        "PutRolePolicy": role_policy.put_role_policy,
+        "GetRolePolicy": role_policy.get_role_policy,
+        "ListRolePolicies": role_policy.list_role_policies,
+        "DeleteRolePolicy": role_policy.delete_role_policy,
+        "AttachRolePolicy": role_policy.attach_role_policy,
+        "DetachRolePolicy": role_policy.detach_role_policy,
+        "ListAttachedRolePolicies": role_policy.list_attached_role_policies,
+        "ListEntitiesForPolicy": role_policy.list_entities_for_policy,
+        "PutRolePermissionsBoundary": role_policy.put_role_permissions_boundary,
+        "DeleteRolePermissionsBoundary": role_policy.delete_role_permissions_boundary,
+        "CreatePolicy": managed_policy.create_policy,
+        "GetPolicy": managed_policy.get_policy,
+        "ListPolicies": managed_policy.list_policies,
+        "DeletePolicy": managed_policy.delete_policy,
+        "TagPolicy": managed_policy.tag_policy,
+        "UntagPolicy": managed_policy.untag_policy,
+        "ListPolicyTags": managed_policy.list_policy_tags,
+        "CreatePolicyVersion": managed_policy.create_policy_version,
+        "GetPolicyVersion": managed_policy.get_policy_version,
+        "ListPolicyVersions": managed_policy.list_policy_versions,
+        "SetDefaultPolicyVersion": managed_policy.set_default_policy_version,
+        "DeletePolicyVersion": managed_policy.delete_policy_version,
+        "SimulatePrincipalPolicy": simulation.simulate_principal_policy,
+        "SimulateCustomPolicy": simulation.simulate_custom_policy,
+        "CreateInstanceProfile": instance_profile.create_instance_profile,
+        "GetInstanceProfile": instance_profile.get_instance_profile,
+        "ListInstanceProfiles": instance_profile.list_instance_profiles,
+        "ListInstanceProfilesForRole": instance_profile.list_instance_profiles_for_role,
+        "AddRoleToInstanceProfile": instance_profile.add_role_to_instance_profile,
+        "RemoveRoleFromInstanceProfile": instance_profile.remove_role_from_instance_profile,
+        "DeleteInstanceProfile": instance_profile.delete_instance_profile,
+        "CreateServiceLinkedRole": role.create_service_linked_role,
+        "DeleteServiceLinkedRole": role.delete_service_linked_role,
+        "GetServiceLinkedRoleDeletionStatus": (role.get_service_linked_role_deletion_status),
+    },
     "events": {
         "PutRule": events.put_rule,
         "DescribeRule": events.describe_rule,
@@ -196,7 +242,12 @@ SERVED: Mapping[str, Mapping[str, Operation]] = {
         "TagResource": secretsmanager.TAGS.tag_resource,
         "UntagResource": secretsmanager.TAGS.untag_resource,
     },
-    "ec2": ec2.OPERATIONS,
+    "ec2": {
+        "DescribeInstanceTypes": ec2.describe_instance_types,
+        "DescribeInstanceTypeOfferings": ec2.describe_instance_type_offerings,
+        "DescribeAvailabilityZones": ec2.describe_availability_zones,
+        "DescribeRegions": ec2.describe_regions,
+    },
     "ecr": {
         "CreateRepository": ecr.create_repository,
         "DescribeRepositories": ecr.describe_repositories,
@@ -208,7 +259,25 @@ SERVED: Mapping[str, Mapping[str, Operation]] = {
         "UntagResource": ecr.TAGS.untag_resource,
         "ListTagsForResource": ecr.TAGS.list_tags_for_resource,
     },
-    "logs": logs.OPERATIONS,
+    "logs": {
+        "CreateLogGroup": group.create_log_group,
+        "DescribeLogGroups": group.describe_log_groups,
+        "DeleteLogGroup": group.delete_log_group,
+        "PutRetentionPolicy": group.put_retention_policy,
+        "DeleteRetentionPolicy": group.delete_retention_policy,
+        "CreateLogStream": group.create_log_stream,
+        "DescribeLogStreams": group.describe_log_streams,
+        "DeleteLogStream": group.delete_log_stream,
+        "PutLogEvents": log_events.put_log_events,
+        "GetLogEvents": log_events.get_log_events,
+        "FilterLogEvents": log_events.filter_log_events,
+        "TagResource": group.tag_resource,
+        "UntagResource": group.untag_resource,
+        "ListTagsForResource": group.list_tags_for_resource,
+        "TagLogGroup": group.tag_log_group,
+        "UntagLogGroup": group.untag_log_group,
+        "ListTagsLogGroup": group.list_tags_log_group,
+    },
     "sns": {
         "CreateTopic": topic.create_topic,
         "DeleteTopic": topic.delete_topic,
@@ -289,7 +358,7 @@ def perform(context: CallContext, service: str, operation: str, params: Params) 
     run = implementation(service, operation)
     context.check_time()
     check_values(params)
-    check_session(context)
+    sts.check_session(context)
     if operation.startswith(READS) or (service, operation) in OF_MESSAGES:
         return run(context, params)
     with context.state.writing:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 
 from starlette.routing import Route
 
-from hostelry.api.application_autoscaling.tracking_alarm import renew_alarms
+from hostelry.api.application_autoscaling.policy import renew_alarms
 from hostelry.api.context import CallContext
 from hostelry.api.sagemaker.component_capacity import check_room_for_copies
 from hostelry.base.clock import Clock, MonotonicClock, until_next_s

@@ -1,7 +1,10 @@
 """DescribeScalingActivities."""
 
-from hostelry.api.application_autoscaling.page import scaling_page
-from hostelry.api.application_autoscaling.resource import NAMESPACE, resource_filter
+from hostelry.api.application_autoscaling.resource import (
+    NAMESPACE,
+    build_page,
+    parse_resource_filter,
+)
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.domain.scaling import NotScaled, ScalingActivity
 
@@ -13,14 +16,14 @@ def describe_scaling_activities(context: CallContext, params: Params) -> Result:
 
     Activities that changed nothing are included with IncludeNotScaledActivities.
     """
-    resource_id, dimension = resource_filter(params)
+    resource_id, dimension = parse_resource_filter(params)
     rows = [
         ((activity.started_at, activity.id), activity_members(activity))
         for activity in activities_of(context, params)
         if resource_id in (None, activity.resource_id)
         and (params.get("ScalableDimension") is None or activity.dimension is dimension)
     ]
-    shown, following = scaling_page(
+    shown, following = build_page(
         context, "DescribeScalingActivities", params, rows, descending=True
     )
     return {"ScalingActivities": shown, **following}

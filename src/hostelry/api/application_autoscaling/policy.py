@@ -1,31 +1,36 @@
-"""PutScalingPolicy, DescribeScalingPolicies and DeleteScalingPolicy."""
+"""Scaling policies: put, described and deleted. The alarms of target-tracking policies."""
 
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hostelry.api.application_autoscaling.page import scaling_page
 from hostelry.api.application_autoscaling.policy_configuration import stepping_of, tracking_of
 from hostelry.api.application_autoscaling.resource import (
     NAMESPACE,
-    dimension_of,
+    build_page,
     find_target,
+    get_dimension,
     not_found,
-    resource_filter,
+    parse_resource_filter,
 )
-from hostelry.api.application_autoscaling.tracking_alarm import (
-    check_room,
-    names_for,
-    put_alarms,
-)
+from hostelry.api.cloudwatch.alarm import check_number, put, status_after
+from hostelry.api.cloudwatch.alarm_describe import rule_members
 from hostelry.api.context import CallContext, Params, Result
-from hostelry.api.deregistration import delete_policy, drop_alarms, policies_of
+from hostelry.api.deregistration import delete_policy, drop_alarms, list_policies
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.base.ids import new_uuid
-from hostelry.domain.alarm import alarm_arn
-from hostelry.domain.scaling import ScalableTarget, ScalingPolicy, policy_key
-from hostelry.scaling.decide.tracking_alarms import same_metric
-from hostelry.store.records import Versioned
+from hostelry.domain.alarm import AlarmActions, MetricAlarm, alarm_arn
+from hostelry.domain.scaling import ScalableTarget, ScalingPolicy, TargetTracking, policy_key
+from hostelry.domain.scope import Scope
+from hostelry.scaling.decide.tracking_alarms import (
+    AlarmSide,
+    alarm_name,
+    alarm_rule,
+    same_metric,
+    side_of,
+)
+from hostelry.store.records import State, Versioned
 
 MAX_POLICIES = 50  # of a target
 PAGE_SIZE = 10
@@ -38,26 +43,26 @@ CONFIGURATIONS = {
 
 
 def put_scaling_policy(context: CallContext, params: Params) -> Result:
-    """PutScalingPolicy: a new policy, or another in its place; its ARN and its alarms stay.
+    """PutScalingPolicy: makes a policy, or replaces one, which keeps its ARN and its alarms.
 
     The record is written before the alarms that it names, so that an interrupted call can
     be repeated and leaves no alarm behind.
     """
     target = find_target(context, params).value
-    found = lookup_policy(context, params)
-    kind, given = configuration_of(params, found.value if found else None)
-    before = new_policy(context, params, target) if found is None else found.value
+    found = _get_policy(context, params)
+    kind, given = _parse_configuration(params, found.value if found else None)
+    before = _build_policy(context, params, target) if found is None else found.value
     policy = replace(
         before,
         tracking=tracking_of(given, target.dimension) if kind == TRACKING else None,
         stepping=stepping_of(given) if kind == STEPPING else None,
         given={CONFIGURATIONS[kind]: given},
     )
-    every = (it.value for it in policies_of(context, target.resource_id, target.dimension))
-    check_others(policy, [it for it in every if it.name != policy.name])
+    every = (it.value for it in list_policies(context, target))
+    _check_others(policy, [it for it in every if it.name != policy.name])
     if policy.tracking is not None:
-        names = names_for(policy.resource_id, policy.tracking, before.alarm_names)
-        check_room(context, names)
+        names = _name_alarms(policy.resource_id, policy.tracking, before.alarm_names)
+        _check_room(context, names)
         policy = replace(policy, alarm_names=names)
     else:
         policy = replace(policy, alarm_names=())
@@ -66,16 +71,18 @@ def put_scaling_policy(context: CallContext, params: Params) -> Result:
     expect = found.version if found else None
     context.state.scaling_policies.put(context.scope, name, policy, expect=expect)
     if policy.tracking is not None:
-        put_alarms(context, policy, policy.tracking)
+        _put_alarms(context, policy, policy.tracking)
     return {
         "PolicyARN": policy.arn,
-        "Alarms": [alarm_members(context, it) for it in policy.alarm_names],
+        "Alarms": [_describe_alarm(context, it) for it in policy.alarm_names],
     }
 
 
-def configuration_of(params: Params, before: ScalingPolicy | None) -> tuple[str, dict[str, Any]]:
-    """The policy's type and its configuration; raises ValidationException where they do not fit."""
-    kind = params.get("PolicyType") or (type_of(before) if before else None)
+def _parse_configuration(
+    params: Params, before: ScalingPolicy | None
+) -> tuple[str, dict[str, Any]]:
+    """The policy's type and its configuration. Raises ValidationException if they do not fit."""
+    kind = params.get("PolicyType") or (_get_type(before) if before else None)
     if kind is None:
         raise validation_error(
             f'PolicyType is required: there is no scaling policy "{params["PolicyName"]}" yet.'
@@ -92,13 +99,11 @@ def configuration_of(params: Params, before: ScalingPolicy | None) -> tuple[str,
     return kind, dict(params[CONFIGURATIONS[kind]])
 
 
-def type_of(policy: ScalingPolicy) -> str:
-    """The PolicyType of a policy."""
+def _get_type(policy: ScalingPolicy) -> str:
     return TRACKING if policy.tracking is not None else STEPPING
 
 
-def new_policy(context: CallContext, params: Params, target: ScalableTarget) -> ScalingPolicy:
-    """A policy under a new name."""
+def _build_policy(context: CallContext, params: Params, target: ScalableTarget) -> ScalingPolicy:
     name, scope = params["PolicyName"], context.scope
     return ScalingPolicy(
         scope=scope,
@@ -113,7 +118,7 @@ def new_policy(context: CallContext, params: Params, target: ScalableTarget) -> 
     )
 
 
-def check_others(policy: ScalingPolicy, others: list[ScalingPolicy]) -> None:
+def _check_others(policy: ScalingPolicy, others: list[ScalingPolicy]) -> None:
     """Refuse too many policies of a target, and two that track one metric."""
     if len(others) >= MAX_POLICIES:
         raise ServiceError(
@@ -132,8 +137,8 @@ def check_others(policy: ScalingPolicy, others: list[ScalingPolicy]) -> None:
 
 
 def describe_scaling_policies(context: CallContext, params: Params) -> Result:
-    """DescribeScalingPolicies: in the order of resource ids and names, ten a page."""
-    resource_id, dimension = resource_filter(params)
+    """DescribeScalingPolicies, in the order of resource ids and names, ten per page."""
+    resource_id, dimension = parse_resource_filter(params)
     names = params.get("PolicyNames")
     stored = context.state.scaling_policies.list(context.scope)
     rows = [
@@ -144,15 +149,13 @@ def describe_scaling_policies(context: CallContext, params: Params) -> Result:
         and resource_id in (None, policy.resource_id)
         and (params.get("ScalableDimension") is None or policy.dimension is dimension)
     ]
-    shown, following = scaling_page(
-        context, "DescribeScalingPolicies", params, rows, size=PAGE_SIZE
-    )
-    alarms = alarms_by_action(context)
-    members = [policy_members(context, it, alarms.get(it.arn, ())) for it in shown]
+    shown, following = build_page(context, "DescribeScalingPolicies", params, rows, size=PAGE_SIZE)
+    alarms = _map_alarms_by_action(context)
+    members = [_describe(context, it, alarms.get(it.arn, ())) for it in shown]
     return {"ScalingPolicies": members, **following}
 
 
-def alarms_by_action(context: CallContext) -> dict[str, list[str]]:
+def _map_alarms_by_action(context: CallContext) -> dict[str, list[str]]:
     """The names of the alarms that trigger a policy, by its ARN."""
     found: dict[str, list[str]] = defaultdict(list)
     for alarm in (it.value for it in context.state.metric_alarms.list(context.scope)):
@@ -162,8 +165,8 @@ def alarms_by_action(context: CallContext) -> dict[str, list[str]]:
     return found
 
 
-def policy_members(context: CallContext, policy: ScalingPolicy, triggering: Any) -> Result:
-    """A ScalingPolicy of the answer; a step policy shows the alarms that name it."""
+def _describe(context: CallContext, policy: ScalingPolicy, triggering: Any) -> Result:
+    """A ScalingPolicy of the answer. A step policy shows the alarms that name it."""
     alarms = policy.alarm_names if policy.tracking is not None else triggering
     return {
         "PolicyARN": policy.arn,
@@ -171,21 +174,20 @@ def policy_members(context: CallContext, policy: ScalingPolicy, triggering: Any)
         "ServiceNamespace": NAMESPACE,
         "ResourceId": policy.resource_id,
         "ScalableDimension": policy.dimension.value,
-        "PolicyType": type_of(policy),
+        "PolicyType": _get_type(policy),
         **policy.given,
-        "Alarms": [alarm_members(context, it) for it in alarms],
+        "Alarms": [_describe_alarm(context, it) for it in alarms],
         "CreationTime": policy.created_at,
     }
 
 
-def alarm_members(context: CallContext, name: str) -> Result:
-    """An Alarm of the answer."""
+def _describe_alarm(context: CallContext, name: str) -> Result:
     return {"AlarmName": name, "AlarmARN": alarm_arn(context.scope, name)}
 
 
 def delete_scaling_policy(context: CallContext, params: Params) -> Result:
-    """DeleteScalingPolicy: with the alarms that it made; a user's own alarms only lose its ARN."""
-    found = lookup_policy(context, params)
+    """DeleteScalingPolicy, with the alarms that it made. A user's alarms lose its ARN."""
+    found = _get_policy(context, params)
     if found is None:
         name = f", policy name: {params['PolicyName']}"
         raise not_found("No scaling policy found", params, name)
@@ -193,10 +195,87 @@ def delete_scaling_policy(context: CallContext, params: Params) -> Result:
     return {}
 
 
-def lookup_policy(context: CallContext, params: Params) -> Versioned[ScalingPolicy] | None:
-    """The policy that the request names, or None."""
-    dimension = dimension_of(params)
+def _get_policy(context: CallContext, params: Params) -> Versioned[ScalingPolicy] | None:
+    dimension = get_dimension(params)
     if dimension is None:
         return None
     name = policy_key(params["ResourceId"], dimension, params["PolicyName"])
     return context.state.scaling_policies.get(context.scope, name)
+
+
+def _name_alarms(
+    resource_id: str, tracking: TargetTracking, before: Iterable[str]
+) -> tuple[str, ...]:
+    """The names of the alarms that a policy needs, including those that it has.
+
+    A policy that never scales in has no AlarmLow.
+    """
+    known = {side_of(name): name for name in before}
+    sides = (AlarmSide.HIGH,) if tracking.disable_scale_in else (AlarmSide.HIGH, AlarmSide.LOW)
+    return tuple(known.get(it) or alarm_name(resource_id, it, new_uuid()) for it in sides)
+
+
+def _check_room(context: CallContext, names: Sequence[str]) -> None:
+    """Refuse a policy if its alarms would exceed the quota."""
+    records = context.state.metric_alarms
+    if all(records.get(context.scope, it) is not None for it in names):
+        return
+    try:
+        check_number(len(records.list(context.scope)) + len(names) - 1)
+    except ServiceError as error:
+        raise ServiceError("LimitExceededException", error.message) from None
+
+
+def renew_alarms(state: State, context_of: Callable[[Scope], CallContext]) -> None:
+    """Write the alarms of every scope's policies that are missing or have another rule.
+
+    They differ if control died while it wrote a policy, or runs with another `pace` now. Call this
+    before alarms are watched.
+    """
+    with state.writing:
+        for policy in (it.value for it in state.scaling_policies.list()):
+            context = context_of(policy.scope)
+            if policy.tracking is not None and _is_stale(context, policy, policy.tracking):
+                _put_alarms(context, policy, policy.tracking)
+
+
+def _is_stale(context: CallContext, policy: ScalingPolicy, tracking: TargetTracking) -> bool:
+    """Whether one of the policy's alarms is missing, or has another rule than it should."""
+    for name in policy.alarm_names:
+        side = side_of(name)
+        found = context.state.metric_alarms.get(policy.scope, name)
+        if found is None or side is None:
+            return True
+        if found.value.rule != alarm_rule(tracking, policy.resource_id, side, pace=context.pace):
+            return True
+    return False
+
+
+def _put_alarms(context: CallContext, policy: ScalingPolicy, tracking: TargetTracking) -> None:
+    """Write every alarm of `policy`. Existing alarms keep their state."""
+    for name in policy.alarm_names:
+        side = side_of(name)
+        assert side is not None, "a policy's alarms are named by names_for"
+        found = context.state.metric_alarms.get(context.scope, name)
+        rule = alarm_rule(tracking, policy.resource_id, side, pace=context.pace)
+        given = {
+            "AlarmName": name,
+            "AlarmDescription": (
+                f"DO NOT EDIT OR DELETE. For TargetTrackingScaling policy {policy.arn}."
+            ),
+            "ActionsEnabled": True,
+            "AlarmActions": [policy.arn],
+            **rule_members(rule, {}),
+        }
+        alarm = MetricAlarm(
+            scope=context.scope,
+            name=name,
+            arn=alarm_arn(context.scope, name),
+            rule=rule,
+            actions=AlarmActions(alarm=(policy.arn,)),
+            status=status_after(context, found),
+            configured_at=context.now,
+            owner=policy.arn,
+            given={key: value for key, value in given.items() if value is not None},
+        )
+        put(context, context.state.metric_alarms, found, alarm, {})

@@ -2,19 +2,19 @@
 
 from dataclasses import replace
 
-from hostelry.api.application_autoscaling.page import scaling_page
 from hostelry.api.application_autoscaling.resource import (
     NAMESPACE,
+    build_page,
     check_bounds,
-    dimension_of,
     find_target,
-    least_capacity,
-    most_capacity,
+    get_dimension,
+    get_max_capacity,
+    get_min_capacity,
     not_found,
-    resource_filter,
+    parse_resource_filter,
 )
 from hostelry.api.context import CallContext, Params, Result
-from hostelry.api.deregistration import actions_of, delete_action
+from hostelry.api.deregistration import delete_action, list_actions
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.base.ids import new_uuid
 from hostelry.domain.scaling import ScalableTarget, ScheduledAction, policy_key
@@ -25,15 +25,17 @@ MAX_ACTIONS = 200  # of a target
 
 
 def put_scheduled_action(context: CallContext, params: Params) -> Result:
-    """PutScheduledAction: a new action, or the given fields of one; times not given are deleted.
+    """PutScheduledAction: makes an action, or changes the given fields of one.
 
-    A schedule that would never fire from now on is refused, where AWS accepts it and does nothing.
+    Omitted times are deleted.
+
+    A schedule that would never fire any more is refused. AWS accepts it and does nothing.
     """
     target = find_target(context, params).value
-    found = lookup_action(context, params)
+    found = _get_action(context, params)
     if found is None:
-        check_number(context, target)
-    before = new_action(context, params, target) if found is None else found.value
+        _check_number(context, target)
+    before = _build_action(context, params, target) if found is None else found.value
     bounds = params.get("ScalableTargetAction") or {}
     action = replace(
         before,
@@ -45,19 +47,18 @@ def put_scheduled_action(context: CallContext, params: Params) -> Result:
         max_capacity=bounds.get("MaxCapacity") if bounds else before.max_capacity,
     )
     place = (action.resource_id, action.dimension)
-    check_action(action, least_capacity(context, *place), most_capacity(context, *place))
-    if found is None or when(action) != when(found.value):
-        # Past times of the new schedule are not made up for.
+    _check_action(action, get_min_capacity(context, *place), get_max_capacity(context, *place))
+    if found is None or _get_firing_fields(action) != _get_firing_fields(found.value):
+        # Past times of the new schedule do not fire.
         action = replace(action, fired_at=None if found is None else context.now)
-        check_fires(action, context.now)
+        _check_fires(action, context.now)
     name = policy_key(action.resource_id, action.dimension, action.name)
     expect = found.version if found else None
     context.state.scheduled_actions.put(context.scope, name, action, expect=expect)
     return {}
 
 
-def new_action(context: CallContext, params: Params, target: ScalableTarget) -> ScheduledAction:
-    """An action under a new name."""
+def _build_action(context: CallContext, params: Params, target: ScalableTarget) -> ScheduledAction:
     if not params.get("Schedule"):
         raise validation_error(
             f"Schedule is required: there is no scheduled action"
@@ -79,13 +80,12 @@ def new_action(context: CallContext, params: Params, target: ScalableTarget) -> 
     )
 
 
-def when(action: ScheduledAction) -> tuple[object, ...]:
-    """The fields that decide when an action fires."""
+def _get_firing_fields(action: ScheduledAction) -> tuple[object, ...]:
     return action.schedule, action.timezone, action.start_at, action.end_at
 
 
-def check_action(action: ScheduledAction, least: int, most: int) -> None:
-    """Refuse an invalid schedule, time zone or interval, no bounds, and those that cannot be."""
+def _check_action(action: ScheduledAction, least: int, most: int) -> None:
+    """Refuse an invalid schedule, time zone, interval or bounds."""
     try:
         parse_schedule(action.schedule)
     except ValueError as error:
@@ -106,8 +106,8 @@ def check_action(action: ScheduledAction, least: int, most: int) -> None:
     check_bounds(low, low if high is None else high, action.dimension, least, most)
 
 
-def check_fires(action: ScheduledAction, now: float) -> None:
-    """Refuse a schedule that is over, or never due."""
+def _check_fires(action: ScheduledAction, now: float) -> None:
+    """Refuse a schedule that never fires any more."""
     if next_due(action, now) is None:
         raise validation_error(
             f"Schedule {action.schedule!r} in {action.timezone} would not fire any more between now"
@@ -115,9 +115,8 @@ def check_fires(action: ScheduledAction, now: float) -> None:
         )
 
 
-def check_number(context: CallContext, target: ScalableTarget) -> None:
-    """Refuse more actions of a target than there may be."""
-    num = len(actions_of(context, target.resource_id, target.dimension))
+def _check_number(context: CallContext, target: ScalableTarget) -> None:
+    num = len(list_actions(context, target))
     if num >= MAX_ACTIONS:
         raise ServiceError(
             "LimitExceededException",
@@ -127,24 +126,23 @@ def check_number(context: CallContext, target: ScalableTarget) -> None:
 
 
 def describe_scheduled_actions(context: CallContext, params: Params) -> Result:
-    """DescribeScheduledActions: in the order of resource ids and names."""
-    resource_id, dimension = resource_filter(params)
+    """DescribeScheduledActions, in the order of resource ids and names."""
+    resource_id, dimension = parse_resource_filter(params)
     names = params.get("ScheduledActionNames")
     stored = context.state.scheduled_actions.list(context.scope)
     rows = [
-        ((action.resource_id, f"{action.dimension.value}|{action.name}"), action_members(action))
+        ((action.resource_id, f"{action.dimension.value}|{action.name}"), _describe(action))
         for action in (it.value for it in stored)
         if params["ServiceNamespace"] == NAMESPACE
         and (not names or action.name in names)
         and resource_id in (None, action.resource_id)
         and (params.get("ScalableDimension") is None or action.dimension is dimension)
     ]
-    shown, following = scaling_page(context, "DescribeScheduledActions", params, rows)
+    shown, following = build_page(context, "DescribeScheduledActions", params, rows)
     return {"ScheduledActions": shown, **following}
 
 
-def action_members(action: ScheduledAction) -> Result:
-    """A ScheduledAction of the answer."""
+def _describe(action: ScheduledAction) -> Result:
     bounds = {"MinCapacity": action.min_capacity, "MaxCapacity": action.max_capacity}
     times = {"StartTime": action.start_at, "EndTime": action.end_at}
     return {
@@ -163,7 +161,7 @@ def action_members(action: ScheduledAction) -> Result:
 
 def delete_scheduled_action(context: CallContext, params: Params) -> Result:
     """DeleteScheduledAction."""
-    found = lookup_action(context, params)
+    found = _get_action(context, params)
     if found is None:
         name = f", scheduled action name: {params['ScheduledActionName']}"
         raise not_found("No scheduled action found", params, name)
@@ -171,9 +169,8 @@ def delete_scheduled_action(context: CallContext, params: Params) -> Result:
     return {}
 
 
-def lookup_action(context: CallContext, params: Params) -> Versioned[ScheduledAction] | None:
-    """The scheduled action that the request names, or None."""
-    dimension = dimension_of(params)
+def _get_action(context: CallContext, params: Params) -> Versioned[ScheduledAction] | None:
+    dimension = get_dimension(params)
     if dimension is None:
         return None
     name = policy_key(params["ResourceId"], dimension, params["ScheduledActionName"])

@@ -1,11 +1,13 @@
-"""The execution role that a platform has from its first start; whether a service may assume one.
+"""The execution role that a platform has from its first start, and the roles that services assume.
 
-Programs look it up (`sagemaker.get_execution_role()`), and the platform's own key acts in it.
+Programs look the execution role up (`sagemaker.get_execution_role()`), and the platform's own key
+acts in it.
 """
 
 import json
 
-from hostelry.api.context import CallContext
+from hostelry.api.context import CallContext, Params
+from hostelry.base.errors import validation_error
 from hostelry.domain.role import Role, role_name_of
 from hostelry.domain.scope import Scope
 from hostelry.permissions.document import DocumentKind, statements_of
@@ -18,7 +20,7 @@ FULL_ACCESS = "arn:aws:iam::aws:policy/AmazonSageMakerFullAccess"
 
 
 def ensure_execution_role(state: State, scope: Scope, name: str, created_at: float) -> None:
-    """Make the execution role where it is not there yet; changes of it stay."""
+    """Make the execution role unless it exists. An existing role keeps its changes."""
     at = scope.account_wide
     if state.roles.get(at, name.lower()) is not None:
         return
@@ -26,7 +28,7 @@ def ensure_execution_role(state: State, scope: Scope, name: str, created_at: flo
         account=scope.account,
         name=name,
         id=ROLE_ID,
-        trust_policy=trust_policy(scope.account),
+        trust_policy=_build_trust_policy(scope.account),
         created_at=created_at,
         description="Made at the first start; the platform's own key acts in it.",
         attached_policies=(FULL_ACCESS,),
@@ -34,8 +36,7 @@ def ensure_execution_role(state: State, scope: Scope, name: str, created_at: flo
     state.roles.put(at, name.lower(), role, expect=None)
 
 
-def trust_policy(account: str) -> str:
-    """SageMaker and the account's own keys may assume the role."""
+def _build_trust_policy(account: str) -> str:
     principals = ({"Service": SAGEMAKER}, {"AWS": f"arn:aws:iam::{account}:root"})
     statement = {"Effect": "Allow", "Action": "sts:AssumeRole"}
     statements = [{**statement, "Principal": it} for it in principals]
@@ -45,11 +46,24 @@ def trust_policy(account: str) -> str:
 def can_assume(context: CallContext, service: str, arn: str) -> bool:
     """Whether a service of the caller's account may assume the role with the ARN."""
     stored = context.state.roles.get(context.scope.account_wide, role_name_of(arn).lower())
-    return stored is not None and stored.value.arn == arn and lets_service(stored.value, service)
+    return stored is not None and stored.value.arn == arn and _lets_service(stored.value, service)
 
 
-def lets_service(role: Role, service: str) -> bool:
-    """Whether the role's trust policy lets a service of its own account assume it."""
+def _lets_service(role: Role, service: str) -> bool:
     context = {"aws:sourceaccount": (role.account,), "aws:principalservicename": (service,)}
     statements = statements_of(role.trust_policy, DocumentKind.TRUST)
     return trusts(statements, frozenset({f"Service:{service}"}), context)
+
+
+def check_execution_role(context: CallContext, params: Params) -> None:
+    """Raise ValidationException if SageMaker cannot assume the role of a request.
+
+    Source: CreateModel's text is reported in awslabs/predictive-maintenance-using-machine-learning
+    issue 3. Terraform's provider retries on "Could not assume role".
+    """
+    arn = params.get("ExecutionRoleArn")
+    if arn and context.checks_roles and not can_assume(context, SAGEMAKER, arn):
+        raise validation_error(
+            f"Could not assume role {arn}. Please ensure that the role exists and allows principal"
+            f" '{SAGEMAKER}' to assume the role."
+        )

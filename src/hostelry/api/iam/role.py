@@ -1,25 +1,33 @@
-"""Roles: CreateRole, GetRole, ListRoles, UpdateRole, UpdateAssumeRolePolicy and DeleteRole."""
+"""Roles, their tags, and service-linked roles, which only their service assumes."""
 
+import json
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
 from hostelry.api.context import CallContext, Params, Result
-from hostelry.api.iam.page import iam_page
-from hostelry.api.iam.policy import check_attachable
-from hostelry.api.iam.refusals import (
+from hostelry.api.iam.answers import (
     already_exists,
-    checked_document,
+    answer_tag_page,
+    build_page,
+    count_characters,
     delete_conflict,
-    document_size,
+    describe_tags,
+    invalid_input,
     limit_exceeded,
+    merge_tags,
     no_such_entity,
+    parse_document,
+    parse_tags,
+    remove_tags,
     unmodifiable,
-    validation,
+    validation_failed,
 )
-from hostelry.api.iam.tag import tag_members, tags_of
+from hostelry.api.iam.policy import check_attachable
+from hostelry.api.record_kind import RecordKind
 from hostelry.api.refusals import refuse_fields
-from hostelry.base.ids import new_iam_id
+from hostelry.base.ids import new_iam_id, new_uuid
+from hostelry.domain.instance_profile import InstanceProfile
 from hostelry.domain.role import SERVICE_LINKED_PATH, Role
 from hostelry.permissions.document import DocumentKind
 from hostelry.store.records import Versioned
@@ -28,15 +36,35 @@ MAX_ROLES = 1000
 MAX_TRUST_CHARACTERS = 2048
 DEFAULT_SESSION_S = 3600
 SIGN_IN_FIELDS = ("MaxSigninSessionDuration", "ResetMaxSigninSessionDuration")
+# AWS's names of some roles. Other names are made from the first part of the service's name.
+SERVICE_ROLE_NAMES = {
+    "sagemaker.application-autoscaling.amazonaws.com": "ApplicationAutoScaling_SageMakerEndpoint",
+    "sagemaker.amazonaws.com": "SageMaker",
+    "autoscaling.amazonaws.com": "AutoScaling",
+}
+
+
+ROLES = RecordKind[Role](
+    records=lambda state: state.roles,
+    not_found=lambda _, name: no_such_entity(f"The role with name {name} cannot be found."),
+    record_name=lambda role: role.name.lower(),
+    is_account_wide=True,
+)
+PROFILES = RecordKind[InstanceProfile](
+    records=lambda state: state.instance_profiles,
+    not_found=lambda _, name: no_such_entity(f"Instance Profile {name} cannot be found."),
+    record_name=lambda profile: profile.name.lower(),
+    is_account_wide=True,
+)
 
 
 def create_role(context: CallContext, params: Params) -> Result:
     """CreateRole."""
     refuse_fields(params, SIGN_IN_FIELDS)
     name, path = params["RoleName"], params.get("Path") or "/"
-    check_trust(params["AssumeRolePolicyDocument"])
+    _check_trust(params["AssumeRolePolicyDocument"])
     if path.startswith(SERVICE_LINKED_PATH):
-        raise validation(
+        raise validation_failed(
             f"Roles with the path {SERVICE_LINKED_PATH} are made by CreateServiceLinkedRole only."
         )
     boundary = params.get("PermissionsBoundary")
@@ -52,33 +80,31 @@ def create_role(context: CallContext, params: Params) -> Result:
         description=params.get("Description"),
         max_session_s=params.get("MaxSessionDuration") or DEFAULT_SESSION_S,
         boundary=boundary,
-        tags=tags_of(params.get("Tags")),
+        tags=parse_tags(params.get("Tags")),
     )
-    return {"Role": described(add_role(context, role))}
+    return {"Role": describe_role(_add_role(context, role))}
 
 
-def add_role(context: CallContext, role: Role) -> Role:
-    """Store a new role; raises EntityAlreadyExists."""
-    roles, scope = context.state.roles, context.scope.account_wide
-    if roles.get(scope, role.name.lower()) is not None:
+def _add_role(context: CallContext, role: Role) -> Role:
+    """Store a new role. Raises EntityAlreadyExists."""
+    if ROLES.get(context, role.name.lower()) is not None:
         raise already_exists(f"Role with name {role.name} already exists.")
-    if len(roles.list(scope)) >= MAX_ROLES:
+    if len(ROLES.all(context)) >= MAX_ROLES:
         raise limit_exceeded(f"Cannot exceed quota for RolesPerAccount: {MAX_ROLES}")
-    return roles.put(scope, role.name.lower(), role, expect=None).value
+    return ROLES.put(context, role)
 
 
 def get_role(context: CallContext, params: Params) -> Result:
     """GetRole."""
-    return {"Role": described(found_role(context, params["RoleName"]).value)}
+    return {"Role": describe_role(find_role(context, params["RoleName"]).value)}
 
 
 def list_roles(context: CallContext, params: Params) -> Result:
-    """ListRoles; tags and the boundary are in GetRole's answer only."""
+    """ListRoles. Only GetRole shows tags and the boundary."""
     prefix = params.get("PathPrefix") or "/"
-    stored = context.state.roles.list(context.scope.account_wide)
-    roles = [it.value for it in stored if it.value.path.startswith(prefix)]
-    rows = [(it.name, described(it, listed=True)) for it in roles]
-    page, members = iam_page(params, rows)
+    roles = [it for it in ROLES.values(context) if it.path.startswith(prefix)]
+    rows = [(it.name, describe_role(it, listed=True)) for it in roles]
+    page, members = build_page(params, rows)
     return {"Roles": page, **members}
 
 
@@ -97,23 +123,23 @@ def update_role(context: CallContext, params: Params) -> Result:
 def update_role_description(context: CallContext, params: Params) -> Result:
     """UpdateRoleDescription."""
     role = change_role(context, params["RoleName"], description=params["Description"])
-    return {"Role": described(role)}
+    return {"Role": describe_role(role)}
 
 
 def update_assume_role_policy(context: CallContext, params: Params) -> Result:
     """UpdateAssumeRolePolicy."""
-    check_trust(params["PolicyDocument"])
+    _check_trust(params["PolicyDocument"])
     change_role(context, params["RoleName"], trust_policy=params["PolicyDocument"])
     return {}
 
 
 def delete_role(context: CallContext, params: Params) -> Result:
-    """DeleteRole: its sessions end with it; raises DeleteConflict while it has policies."""
-    stored = modifiable_role(context, params["RoleName"])
-    role, scope = stored.value, context.scope.account_wide
+    """DeleteRole, with its sessions. Raises DeleteConflict while the role has policies."""
+    stored = find_modifiable_role(context, params["RoleName"])
+    role = stored.value
     if role.name == context.role_name:
         raise unmodifiable(role.name)  # it is the identity of the platform's own key
-    if any(it.value.role == role.name for it in context.state.instance_profiles.list(scope)):
+    if any(it.role == role.name for it in PROFILES.values(context)):
         raise delete_conflict(
             "Cannot delete entity, must remove roles from instance profile first."
         )
@@ -121,43 +147,39 @@ def delete_role(context: CallContext, params: Params) -> Result:
         raise delete_conflict("Cannot delete entity, must detach all policies first.")
     if role.inline_policies:
         raise delete_conflict("Cannot delete entity, must delete policies first.")
-    context.state.roles.delete(scope, role.name.lower(), expect=stored.version)
+    ROLES.delete(context, stored)
     return {}
 
 
-def found_role(context: CallContext, name: str) -> Versioned[Role]:
-    """The role of that name; raises NoSuchEntity."""
-    stored = context.state.roles.get(context.scope.account_wide, name.lower())
+def find_role(context: CallContext, name: str) -> Versioned[Role]:
+    """The role of that name in any case. Raises NoSuchEntity."""
+    stored = ROLES.get(context, name.lower())
     if stored is None:
-        raise no_such_entity(f"The role with name {name} cannot be found.")
+        raise ROLES.not_found(context, name)
     return stored
 
 
-def modifiable_role(context: CallContext, name: str) -> Versioned[Role]:
-    """The role of that name; raises UnmodifiableEntity for a service's own."""
-    stored = found_role(context, name)
+def find_modifiable_role(context: CallContext, name: str) -> Versioned[Role]:
+    """The role of that name. Raises UnmodifiableEntity for a service-linked role."""
+    stored = find_role(context, name)
     if stored.value.is_service_linked:
         raise unmodifiable(stored.value.name)
     return stored
 
 
 def change_role(context: CallContext, name: str, **changes: Any) -> Role:
-    """Replace fields of a role that may be changed."""
-    stored = modifiable_role(context, name)
-    changed = replace(stored.value, **changes)
-    scope = context.scope.account_wide
-    context.state.roles.put(scope, changed.name.lower(), changed, expect=stored.version)
-    return changed
+    """Replace fields of a modifiable role."""
+    stored = find_modifiable_role(context, name)
+    return ROLES.put(context, replace(stored.value, **changes), stored)
 
 
-def check_trust(document: str) -> None:
-    """Raise MalformedPolicyDocument or LimitExceeded."""
-    checked_document(document, DocumentKind.TRUST)
-    if document_size(document) > MAX_TRUST_CHARACTERS:
+def _check_trust(document: str) -> None:
+    parse_document(document, DocumentKind.TRUST)
+    if count_characters(document) > MAX_TRUST_CHARACTERS:
         raise limit_exceeded(f"Cannot exceed quota for ACLSizePerRole: {MAX_TRUST_CHARACTERS}")
 
 
-def described(role: Role, *, listed: bool = False) -> Result:
+def describe_role(role: Role, *, listed: bool = False) -> Result:
     """The role in AWS's form."""
     shown: Result = {
         "Path": role.path,
@@ -176,5 +198,74 @@ def described(role: Role, *, listed: bool = False) -> Result:
             "PermissionsBoundaryArn": role.boundary,
         }
     if role.tags and not listed:
-        shown["Tags"] = tag_members(role.tags)
+        shown["Tags"] = describe_tags(role.tags)
     return shown
+
+
+def tag_role(context: CallContext, params: Params) -> Result:
+    """TagRole: adds or overwrites."""
+    role = find_modifiable_role(context, params["RoleName"]).value
+    change_role(context, role.name, tags=merge_tags(role.tags, params))
+    return {}
+
+
+def untag_role(context: CallContext, params: Params) -> Result:
+    """UntagRole. Missing keys are ignored."""
+    role = find_modifiable_role(context, params["RoleName"]).value
+    change_role(context, role.name, tags=remove_tags(role.tags, params))
+    return {}
+
+
+def list_role_tags(context: CallContext, params: Params) -> Result:
+    """ListRoleTags."""
+    return answer_tag_page(find_role(context, params["RoleName"]).value.tags, params)
+
+
+def create_service_linked_role(context: CallContext, params: Params) -> Result:
+    """CreateServiceLinkedRole. Raises InvalidInput if the name is taken."""
+    service, suffix = params["AWSServiceName"], params.get("CustomSuffix")
+    if not service.endswith(".amazonaws.com"):
+        raise invalid_input(f"Service {service} is not a valid AWS service name.")
+    base = SERVICE_ROLE_NAMES.get(service) or service.split(".")[0].replace(
+        "-", "_"
+    ).title().replace("_", "")
+    name = f"AWSServiceRoleFor{base}" + (f"_{suffix}" if suffix else "")
+    if ROLES.get(context, name.lower()) is not None:
+        raise invalid_input(
+            f"Service role name {name} has been taken in this account, please try a different"
+            " suffix."
+        )
+    statement = {
+        "Effect": "Allow",
+        "Principal": {"Service": service},
+        "Action": "sts:AssumeRole",
+    }
+    role = Role(
+        account=context.scope.account,
+        name=name,
+        id=new_iam_id("AROA"),
+        trust_policy=json.dumps({"Version": "2012-10-17", "Statement": [statement]}),
+        created_at=context.now,
+        path=f"{SERVICE_LINKED_PATH}{service}/",
+        description=params.get("Description"),
+    )
+    return {"Role": describe_role(_add_role(context, role))}
+
+
+def delete_service_linked_role(context: CallContext, params: Params) -> Result:
+    """DeleteServiceLinkedRole: deletes the role at once."""
+    stored = find_role(context, params["RoleName"])
+    role = stored.value
+    if not role.is_service_linked:
+        raise invalid_input(f"Role {role.name} is not a service-linked role.")
+    ROLES.delete(context, stored)
+    return {"DeletionTaskId": f"task{role.path}{role.name}/{new_uuid()}"}
+
+
+def get_service_linked_role_deletion_status(context: CallContext, params: Params) -> Result:
+    """GetServiceLinkedRoleDeletionStatus: SUCCEEDED, since no deletion takes time."""
+    task = params["DeletionTaskId"]
+    parts = task.split("/")
+    if not task.startswith(f"task{SERVICE_LINKED_PATH}") or len(parts) != 5:
+        raise no_such_entity(f"Deletion Task Id {task} cannot be found.")
+    return {"Status": "SUCCEEDED"}

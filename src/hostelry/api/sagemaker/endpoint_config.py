@@ -1,7 +1,7 @@
 """CreateEndpointConfig, DescribeEndpointConfig, ListEndpointConfigs and DeleteEndpointConfig."""
 
 from hostelry.api.context import CallContext, Params, Result
-from hostelry.api.iam.passed_role import check_execution_role
+from hostelry.api.iam.execution_role import check_execution_role
 from hostelry.api.page import ListedResource, list_page
 from hostelry.api.refusals import (
     already_exists,

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hostelry.api.context import CallContext, Params
-from hostelry.api.iam.passed_role import check_execution_role
+from hostelry.api.iam.execution_role import check_execution_role
 from hostelry.api.sagemaker.data_capture import data_capture_of
 from hostelry.api.sagemaker.model import find_model
 from hostelry.api.sagemaker.shadow import check_shadow_model

@@ -1,7 +1,7 @@
 """CreateModel, DescribeModel, ListModels and DeleteModel."""
 
 from hostelry.api.context import CallContext, Params, Result
-from hostelry.api.iam.passed_role import check_execution_role
+from hostelry.api.iam.execution_role import check_execution_role
 from hostelry.api.page import ListedResource, list_page
 from hostelry.api.refusals import already_exists, echoed, found_in, refuse_isolation
 from hostelry.api.sagemaker.containers import containers_of, execution_of

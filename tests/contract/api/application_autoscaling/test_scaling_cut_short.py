@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hostelry.api.application_autoscaling.tracking_alarm import renew_alarms
+from hostelry.api.application_autoscaling.policy import renew_alarms
 from hostelry.api.cloudwatch import alarm
 from hostelry.api.context import CallContext
 from hostelry.api.operations import perform

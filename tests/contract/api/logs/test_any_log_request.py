@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.contract.wire.conftest import AnyValue
 
-from hostelry.api.logs.operations import OPERATIONS
+from hostelry.api.operations import SERVED
 from hostelry.aws.models import service_model
 from hostelry.base.errors import ServiceError
 
@@ -20,7 +20,7 @@ REFUSALS = {
 }
 
 
-@pytest.mark.parametrize("operation", sorted(OPERATIONS))
+@pytest.mark.parametrize("operation", sorted(SERVED["logs"]))
 def test_any_request_is_answered_or_refused(
     call: Callable[..., dict[str, Any]], operation: str
 ) -> None:

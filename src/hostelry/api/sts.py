@@ -1,10 +1,10 @@
-"""AssumeRole and GetSessionToken: keys that end by themselves.
+"""STS: who calls, and temporary keys by AssumeRole and GetSessionToken.
 
 Session policies and MFA are refused: no call is held to a policy, and there are no MFA devices.
 """
 
 from hostelry.api.context import CallContext, Params, Result
-from hostelry.api.sts.caller_identity import get_caller_identity
+from hostelry.api.iam.execution_role import ROLE_ID
 from hostelry.aws.temporary_keys import Session
 from hostelry.base.errors import ServiceError
 from hostelry.base.ids import new_temporary_key_id
@@ -12,10 +12,11 @@ from hostelry.domain.role import Role, assumed_role_arn, role_name_of
 from hostelry.permissions.document import DocumentKind, statements_of
 from hostelry.permissions.evaluation import trusts
 
+SESSION_NAME = "hostelry"
 DEFAULT_ROLE_SESSION_S = 3600
 MAX_CHAINED_S = 3600
 DEFAULT_SESSION_S = 43_200
-REFUSED = {
+UNSUPPORTED = {
     "Policy": "no call is held to policies, so a session policy would limit nothing",
     "PolicyArns": "no call is held to policies, so a session policy would limit nothing",
     "SerialNumber": "there are no MFA devices",
@@ -24,11 +25,29 @@ REFUSED = {
 }
 
 
+def get_caller_identity(context: CallContext, _: Params) -> Result:
+    """GetCallerIdentity. A caller without a session in another role acts in the execution role.
+
+    `sagemaker.get_execution_role()` needs an assumed-role identity, whose role it then looks up.
+    """
+    account, session = context.scope.account, context.session
+    if session is None or not session.role_name:
+        role_id, role_name, session_name = ROLE_ID, context.role_name, SESSION_NAME
+    else:
+        role_id, role_name = session.role_id, session.role_name
+        session_name = session.session_name
+    return {
+        "UserId": f"{role_id}:{session_name}",
+        "Account": account,
+        "Arn": assumed_role_arn(account, role_name, session_name),
+    }
+
+
 def assume_role(context: CallContext, params: Params) -> Result:
-    """AssumeRole: keys for a session in a role whose trust policy lets the caller assume it."""
-    refuse(params)
-    role = assumable_role(context, params)
-    duration_s = session_length_s(context, role, params.get("DurationSeconds"))
+    """AssumeRole: keys for a session in a role that the caller may assume."""
+    _refuse_unsupported(params)
+    role = _find_assumable_role(context, params)
+    duration_s = _session_length_s(context, role, params.get("DurationSeconds"))
     name = params["RoleSessionName"]
     session = Session(
         access_key_id=new_temporary_key_id(),
@@ -40,7 +59,7 @@ def assume_role(context: CallContext, params: Params) -> Result:
     )
     echoed = {k: params[k] for k in ("SourceIdentity",) if params.get(k) is not None}
     return {
-        "Credentials": issued(context, session),
+        "Credentials": _issue(context, session),
         "AssumedRoleUser": {
             "AssumedRoleId": f"{role.id}:{name}",
             "Arn": assumed_role_arn(role.account, role.name, name),
@@ -50,8 +69,8 @@ def assume_role(context: CallContext, params: Params) -> Result:
 
 
 def get_session_token(context: CallContext, params: Params) -> Result:
-    """GetSessionToken: keys of the account; who has a session already gets none."""
-    refuse(params)
+    """GetSessionToken: keys of the account. A caller with a session is refused."""
+    _refuse_unsupported(params)
     if context.session is not None:
         raise ServiceError(
             "AccessDenied", "Cannot call GetSessionToken with session credentials", 403
@@ -61,11 +80,10 @@ def get_session_token(context: CallContext, params: Params) -> Result:
         account_id=context.scope.account,
         expires_at=int(context.now) + (params.get("DurationSeconds") or DEFAULT_SESSION_S),
     )
-    return {"Credentials": issued(context, session)}
+    return {"Credentials": _issue(context, session)}
 
 
-def issued(context: CallContext, session: Session) -> Result:
-    """New keys in AWS's form."""
+def _issue(context: CallContext, session: Session) -> Result:
     keys = context.issue_keys(session)
     return {
         "AccessKeyId": keys.access_key_id,
@@ -75,15 +93,15 @@ def issued(context: CallContext, session: Session) -> Result:
     }
 
 
-def assumable_role(context: CallContext, params: Params) -> Role:
-    """The role of the request; raises AccessDenied where it is not there or does not trust."""
+def _find_assumable_role(context: CallContext, params: Params) -> Role:
+    """The role of the request. Raises AccessDenied unless it trusts the caller."""
     arn = params["RoleArn"]
     stored = context.state.roles.get(context.scope.account_wide, role_name_of(arn).lower())
     caller = str(get_caller_identity(context, {})["Arn"])
     if (
         stored is None
         or stored.value.arn != arn
-        or not trusts_caller(context, stored.value, caller, params)
+        or not _trusts_caller(context, stored.value, caller, params)
     ):
         raise ServiceError(
             "AccessDenied",
@@ -93,9 +111,9 @@ def assumable_role(context: CallContext, params: Params) -> Role:
     return stored.value
 
 
-def trusts_caller(context: CallContext, role: Role, caller: str, params: Params) -> bool:
-    """Whether the role's trust policy lets the caller, a session of its account, assume it."""
-    account, callers_role = role.account, role_of_caller(context)
+def _trusts_caller(context: CallContext, role: Role, caller: str, params: Params) -> bool:
+    """Whether the role's trust policy lets the caller assume it."""
+    account, callers_role = role.account, _get_callers_role(context)
     names = ("*", account, f"arn:aws:iam::{account}:root", callers_role, caller)
     keys = {
         "aws:principalarn": (callers_role,),
@@ -110,8 +128,7 @@ def trusts_caller(context: CallContext, role: Role, caller: str, params: Params)
     return trusts(statements, frozenset(f"AWS:{it}" for it in names), keys)
 
 
-def role_of_caller(context: CallContext) -> str:
-    """The ARN of the role that the caller acts in."""
+def _get_callers_role(context: CallContext) -> str:
     session = context.session
     if session is None or not session.role_name:
         return context.role_arn
@@ -119,8 +136,8 @@ def role_of_caller(context: CallContext) -> str:
     return stored.value.arn if stored else ""
 
 
-def session_length_s(context: CallContext, role: Role, asked_s: int | None) -> int:
-    """How long the session lasts; raises ValidationError for more than the role allows."""
+def _session_length_s(context: CallContext, role: Role, asked_s: int | None) -> int:
+    """The length of the session. Raises ValidationError if the role does not allow it."""
     chained = context.session is not None and bool(context.session.role_name)
     if chained and (asked_s or 0) > MAX_CHAINED_S:
         raise ServiceError(
@@ -137,7 +154,7 @@ def session_length_s(context: CallContext, role: Role, asked_s: int | None) -> i
 
 
 def check_session(context: CallContext) -> None:
-    """Raise where the caller's session is one in a role that was deleted meanwhile."""
+    """Raise UnrecognizedClientException if the role of the caller's session was deleted."""
     session = context.session
     if session is None or not session.role_name:
         return
@@ -150,8 +167,7 @@ def check_session(context: CallContext) -> None:
         )
 
 
-def refuse(params: Params) -> None:
-    """Raise for a member that would change what a session may do, and is not supported."""
-    for name, reason in REFUSED.items():
+def _refuse_unsupported(params: Params) -> None:
+    for name, reason in UNSUPPORTED.items():
         if params.get(name) is not None:
             raise ServiceError("ValidationError", f"{name} is not supported by Hostelry: {reason}.")

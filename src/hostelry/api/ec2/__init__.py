@@ -1,1 +1,0 @@
-"""EC2 as far as programs ask it about SageMaker's instance types: read only."""

@@ -1,1 +1,0 @@
-"""STS: who calls, and temporary keys."""
