@@ -104,7 +104,7 @@ class SharedAnswers:
         return self._asked[key]
 
 
-def _looked_at(task: "asyncio.Task[dict[str, Any]]") -> None:
+def _looked_at(task: "asyncio.Future[Any]") -> None:
     """Take the failure of a task whose followers have all left, so that none is logged for it."""
     if not task.cancelled():
         task.exception()
@@ -185,6 +185,7 @@ class TopicWatch:
         asking = [asyncio.ensure_future(self._asked(*it)) for it in queries.items()]
         patience = asyncio.ensure_future(self._clock.sleep(PATIENCE_S))
         everything = asyncio.gather(*asking)
+        everything.add_done_callback(_looked_at)
         try:
             either: set[asyncio.Future[Any]] = {everything, patience}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)

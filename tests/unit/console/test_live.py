@@ -1,6 +1,7 @@
 """Live documents: computed once for all who look, and not at all for none."""
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import wraps
@@ -290,6 +291,20 @@ async def test_a_source_that_hangs_does_not_keep_the_page_blank() -> None:
         rig.port.hangs["/state"].set()
         shown = seen(await follower.next_events(5.0), shown)
         assert (shown["state"], shown["trouble"]) == ({"n": 1}, {})
+
+
+@in_loop
+async def test_a_follower_that_leaves_before_the_answer_is_no_failure() -> None:
+    rig, failures = Rig(), []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+    rig.port.hangs["/state"] = asyncio.Event()
+    async with rig.topics.following(TOPIC):
+        for _ in range(10):  # turns of the loop, in which the source is asked
+            await asyncio.sleep(0)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    gc.collect()
+    assert not failures
 
 
 @in_loop
