@@ -11,7 +11,7 @@ MAX_PAYLOAD = "SAGEMAKER_MAX_PAYLOAD_IN_MB"
 
 
 def reserved_cpus(env: Mapping[str, str], machine_cpus: int) -> float:
-    """The CPUs that the copy has reserved; without a reservation those of the machine."""
+    """The CPUs that the copy has reserved, or without a reservation all of the machine."""
     try:
         reserved = float(env.get("HOSTELRY_CPUS", ""))
     except ValueError:
@@ -20,7 +20,7 @@ def reserved_cpus(env: Mapping[str, str], machine_cpus: int) -> float:
 
 
 def whole(env: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
-    """The whole number of a variable; raises TerminalError outside `least` to `most`."""
+    """The whole number of a variable. Raises TerminalError outside `least` to `most`."""
     text = env.get(name, "").strip()
     if not text:
         return default

@@ -1,4 +1,4 @@
-"""The end of an author's process: its messages, and its life as the child of a server."""
+"""The process of an author's code: its messages, its life as a child, and errors of the code."""
 
 import argparse
 import ctypes
@@ -28,7 +28,7 @@ from hostelry.containers.code.messages import (
 
 MAX_ERROR_CHARACTERS = 2000
 PR_SET_PDEATHSIG = 1
-NICENESS = 5  # the engine's steps and the server come first
+NICENESS = 5  # the engine's steps and the server have priority
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +39,17 @@ class AuthorModule:
     hooks: dict[str, Callable[..., Any]] = field(default_factory=dict)
 
     def place(self, frames: Iterator[tuple[FrameType, int]]) -> str | None:
-        """The innermost of `frames` (outermost first) that is in the folder, as text."""
-        found = None
+        """Describe the innermost of `frames` (outermost first) that is in the folder."""
+        place = None
         for frame, line in frames:
             path = Path(frame.f_code.co_filename)
             if path.is_relative_to(self.folder):
                 name = path.relative_to(self.folder)
-                found = f"{name} line {line} in {frame.f_code.co_name}"
-        return found
+                place = f"{name} line {line} in {frame.f_code.co_name}"
+        return place
 
-    def described(self, error: BaseException) -> str:
-        """An error of the code: its kind, its message and its line."""
+    def describe(self, error: BaseException) -> str:
+        """Describe an error of the code: its type, its message and its line."""
         kind = type(error).__name__
         text = "".join(traceback.format_exception_only(error)).strip()
         if not isinstance(error, SyntaxError):
@@ -59,7 +59,7 @@ class AuthorModule:
         return text[:MAX_ERROR_CHARACTERS] + (f" ({place})" if place else "")
 
     def main_thread_place(self) -> str | None:
-        """The line that the main thread executes; None outside the author's code."""
+        """The line that the main thread executes. None outside the author's code."""
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
         stack = [] if frame is None else list(traceback.walk_stack(frame))
         return self.place(iter(reversed(stack)))
@@ -80,7 +80,7 @@ class ServerGoneError(Exception):
 
 
 class CodeChannel:
-    """Messages from and to the server; `send` is safe from every thread."""
+    """Messages from and to the server. `send` may be called from every thread."""
 
     def __init__(self, stream: socket.socket) -> None:
         self._stream = stream
@@ -92,7 +92,7 @@ class CodeChannel:
         return TO_CODE.decode(self._exactly(size))
 
     def send(self, message: FromCode) -> None:
-        """Write `message` whole; too large a reply becomes an error."""
+        """Send a message. A reply that is too large becomes an error."""
         data = framed_message(message)
         if len(data) > MAX_REPLY_BYTES and isinstance(message, Replied):
             error = f"the result has {len(data)} bytes; at most {MAX_REPLY_BYTES}"
@@ -111,7 +111,7 @@ class CodeChannel:
 
 
 def run_as_child(run: Callable[[CodeChannel], int]) -> int:
-    """Run with the socket to the server that the command line names; the exit status."""
+    """Call `run` with the socket that the command line names. Returns the exit status."""
     parser = argparse.ArgumentParser(description="The process of an author's code.")
     parser.add_argument("--socket-fd", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True)

@@ -1,4 +1,12 @@
-"""One process of an author's code, as the server sees it: calls, time limits, death."""
+"""One process of an author's code, as the server sees it: launch, calls, time limits, death.
+
+                          base model's code               an adapter's code
+variables                 SETTINGS, NEUTRAL               NEUTRAL
+  trusted                 and all others except SECRETS   the same as confined
+reads                     the model folder                its own folder, the tokenizer's files
+writes                    a scratch folder                nothing
+both read Python, the system's libraries, and a few files of /etc, /proc and /sys
+"""
 
 import asyncio
 import logging
@@ -65,15 +73,15 @@ TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja",
     "chat_template.json", "config.json",
 )  # fmt: skip
-PLACE_S = 1.0  # how long a process has for saying where it hangs
+PLACE_S = 1.0  # the time in which a process must report where it hangs
 EXIT_S = 5.0
 
 
 class CodeOutput(asyncio.Protocol):
-    """Reads the pipe of a process's standard output and error, so that it never blocks on it.
+    """Reads the pipe of a process's output, so that the process never blocks on it, into the log.
 
     `author` names the code in the log. Lines above LINES_PER_PERIOD in PERIOD_S seconds are
-    counted and left out. Frames of a dump of stacks are given to `frames`, not to the log.
+    counted and left out. Frames of a stack dump go to `frames`, not to the log.
     """
 
     def __init__(self, author: str, now: float) -> None:
@@ -86,7 +94,7 @@ class CodeOutput(asyncio.Protocol):
         self.ended = asyncio.Event()
 
     def data_received(self, data: bytes) -> None:
-        """Log whole lines; a line that is too long is cut."""
+        """Log whole lines, cut to MAX_LINE_CHARACTERS."""
         *lines, rest = (self._open_line + data).split(b"\n")
         for line in lines:
             self._take(line)
@@ -120,23 +128,20 @@ class CodeOutput(asyncio.Protocol):
 def code_environment(
     server: Mapping[str, str], *, is_adapter: bool, is_confined: bool, scratch: Path | None
 ) -> dict[str, str]:
-    """The variables of an author's process, of the server's own."""
-    shown = {name: it for name, it in server.items() if not is_like(name, SECRETS)}
-    if is_adapter:
-        passed = {name: it for name, it in shown.items() if is_like(name, NEUTRAL)}
-    elif is_confined:
-        passed = {name: it for name, it in shown.items() if is_like(name, NEUTRAL + SETTINGS)}
-    else:
-        passed = shown
+    """The variables of an author's process, selected from the server's."""
+    passed = {name: it for name, it in server.items() if not is_like(name, SECRETS)}
+    if is_adapter or is_confined:
+        patterns = NEUTRAL if is_adapter else NEUTRAL + SETTINGS
+        passed = {name: it for name, it in passed.items() if is_like(name, patterns)}
     places = {"HOME": str(scratch or "/"), "TMPDIR": str(scratch or "/")}
     own = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    if site.ENABLE_USER_SITE:  # found by HOME otherwise
+    if site.ENABLE_USER_SITE:  # otherwise Python derives it from HOME
         own["PYTHONUSERBASE"] = site.getuserbase()
     return {**passed, **(places if is_confined else {}), **own}
 
 
 def is_like(name: str, patterns: Sequence[str]) -> bool:
-    """Whether the name is one of `patterns`, in which a star stands for any letters."""
+    """True if the name matches a pattern, in which a star stands for any characters."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
@@ -151,14 +156,14 @@ def readable_places(
 
 
 class CodeError(HostelryError):
-    """The author's code failed; the message names the hook, the cause and the line."""
+    """The author's code failed. The message names the hook, the cause and the line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeLaunch:
-    """A process of code: `author` names it in messages; see LoadCode for the rest.
+    """The launch of a process: the module `program`, the code to load, and its environment.
 
-    `program` is the module that the process runs.
+    `author` names the code in messages.
     """
 
     author: str
@@ -169,7 +174,7 @@ class CodeLaunch:
 
 
 class CodeProcess:
-    """A running process; made by `start_code`."""
+    """A running process, made by `start_code`."""
 
     def __init__(
         self, launch: CodeLaunch, process: subprocess.Popen[bytes], output: CodeOutput
@@ -189,12 +194,12 @@ class CodeProcess:
 
     @property
     def pid(self) -> int:
-        """The process's id."""
+        """The process id."""
         return self._process.pid
 
     @property
     def is_alive(self) -> bool:
-        """Whether it takes calls."""
+        """True if it takes calls."""
         return self._fault is None
 
     async def connect(self, ours: socket.socket) -> None:
@@ -204,7 +209,7 @@ class CodeProcess:
         loaded = self._expect(0)
         self._reading = asyncio.create_task(self._read(reader))
         self._send(self._launch.load)
-        answer = await self._answer_of(0, loaded, "its load", self._launch.load_limit_s)
+        answer = await self._wait_for_answer(0, loaded, "its load", self._launch.load_limit_s)
         if isinstance(answer, Broken):
             await self.close()
             raise CodeError(f"{self._launch.author} cannot be loaded: {answer.error}")
@@ -212,7 +217,7 @@ class CodeProcess:
             self.hooks = frozenset(answer.hooks)
 
     async def call(self, make: Callable[[int], CodeCall], hook: str, limit_s: float) -> Replied:
-        """The reply to the call that `make` gives a number. Raises CodeError.
+        """Send the call that `make` builds with a number. Returns the reply. Raises CodeError.
 
         A call that takes longer than `limit_s` ends the process, and with it the other calls.
         """
@@ -221,7 +226,7 @@ class CodeProcess:
         answered = self._expect(call)
         try:
             self._send(make(call))
-            answer = await self._answer_of(call, answered, hook, limit_s)
+            answer = await self._wait_for_answer(call, answered, hook, limit_s)
         except asyncio.CancelledError:
             self.cancel(call)
             raise
@@ -234,7 +239,7 @@ class CodeProcess:
         return answer
 
     def cancel(self, call: int) -> None:
-        """End a call, or its stream, whose result no client waits for."""
+        """End a call or its stream, if no client waits for the result any more."""
         if self.is_alive:
             self._send(Cancel(call))
 
@@ -255,7 +260,7 @@ class CodeProcess:
         self._waiting[call] = asyncio.get_running_loop().create_future()
         return self._waiting[call]
 
-    async def _answer_of(
+    async def _wait_for_answer(
         self, call: int, answered: asyncio.Future[FromCode], hook: str, limit_s: float
     ) -> FromCode:
         self._running[call] = hook
@@ -263,7 +268,7 @@ class CodeProcess:
             async with asyncio.timeout(limit_s):
                 return await asyncio.shield(answered)
         except TimeoutError:
-            place = await self._place(call)
+            place = await self._find_place(call)
             at = f"; it was at {place}" if place else ""
             error = f"{hook} of {self._launch.author} did not end within {limit_s:g} s{at}"
             self._end(f"{error}, so its process was ended")
@@ -271,8 +276,8 @@ class CodeProcess:
         finally:
             self._running.pop(call, None)
 
-    async def _place(self, call: int) -> str | None:
-        """Where a call is: by the process itself, or by its stacks where it holds Python's lock."""
+    async def _find_place(self, call: int) -> str | None:
+        """The line of a call, as the process reports it, or from its stack dump if it hangs."""
         asked: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._places[call] = asked
         try:
@@ -280,11 +285,11 @@ class CodeProcess:
             async with asyncio.timeout(PLACE_S):
                 return await asked
         except (TimeoutError, CodeError):
-            return await self._place_by_signal()
+            return await self._find_place_by_signal()
         finally:
             del self._places[call]
 
-    async def _place_by_signal(self) -> str | None:
+    async def _find_place_by_signal(self) -> str | None:
         self._output.frames.clear()
         with suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGUSR1)
@@ -317,7 +322,7 @@ class CodeProcess:
             for answered in self._waiting.values():
                 if not answered.done():
                     answered.set_exception(CodeError(self._fault or "the process ended"))
-                    answered.exception()  # seen, also where no call waits for it any more
+                    answered.exception()  # marks it as retrieved, if no call waits
 
     def _take(self, message: FromCode) -> None:
         if isinstance(message, At):
@@ -330,7 +335,7 @@ class CodeProcess:
             answered.set_result(message)
 
     async def _note_death(self) -> None:
-        code = await asyncio.to_thread(reaped, self._process)
+        code = await asyncio.to_thread(reap_process, self._process)
         during = ", ".join(sorted(set(self._running.values()))) or "no call"
         cause = f"by signal {-code}" if code < 0 else f"with status {code}"
         self._fault = self._fault or f"{self._launch.author} ended {cause} during {during}"
@@ -344,8 +349,8 @@ class CodeProcess:
         self._process.kill()
 
 
-def reaped(process: subprocess.Popen[bytes]) -> int:
-    """The exit status of a process whose connection ended; it is killed if it is alive."""
+def reap_process(process: subprocess.Popen[bytes]) -> int:
+    """The exit status of a process whose connection ended. Kills it if it is alive."""
     try:
         return process.wait(PLACE_S)
     except subprocess.TimeoutExpired:
@@ -354,7 +359,7 @@ def reaped(process: subprocess.Popen[bytes]) -> int:
 
 
 async def start_code(launch: CodeLaunch) -> CodeProcess:
-    """Start a process and load its code. Raises CodeError with the reason why it cannot run."""
+    """Start a process and load its code. Raises CodeError with the reason if it cannot run."""
     loop = asyncio.get_running_loop()
     ours, theirs = socket.socketpair()
     reading, writing = os.pipe()

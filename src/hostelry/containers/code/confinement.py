@@ -1,9 +1,15 @@
 """Confinement of this process by the kernel, for the rest of its life.
 
-files     Landlock: it reads the given places, writes the given ones, and sees no other file's
-          content, /proc and other processes' memory included
-calls     seccomp: `system_calls.py`
+files     Landlock: it can read and write the given places, and no other file, also not /proc and
+          the memory of other processes
 sizes     resource limits: memory, files, open files, no core
+calls     seccomp, by the numbers of the machine's system calls:
+  signals, memory, limits, priorities of other processes  EPERM
+  new processes and programs, namespaces, mounts          EPERM (clone3: ENOSYS, because threads
+                                                          then use clone)
+  sockets, IPC, io_uring, keys, kernel interfaces         EPERM
+  modes and owners of files                               EPERM
+  calls of another kind of machine                        the process is killed
 """
 
 import ctypes
@@ -48,15 +54,13 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineCalls:
-    """Numbers of system calls on one kind of machine; `audit` is the kernel's name for it."""
+    """Numbers of system calls on one kind of machine, which the kernel calls `audit`."""
 
     audit: int
     clone: int
     clone3: int
-    to_own_process: tuple[
-        int, ...
-    ]  # allowed where the first argument is this process: kill, tgkill
-    to_own_limits: int  # prlimit64, allowed where the first argument is 0
+    to_own_process: tuple[int, ...]  # kill, tgkill: allowed if the first argument is this process
+    to_own_limits: int  # prlimit64: allowed if the first argument is 0
     denied: tuple[int, ...]
 
 
@@ -102,8 +106,8 @@ MACHINES: Mapping[str, MachineCalls] = {
 }  # fmt: skip
 
 
-def seccomp_program(calls: MachineCalls, pid: int) -> bytes:
-    """The filter of process `pid`, in the kernel's form."""
+def build_filter(calls: MachineCalls, pid: int) -> bytes:
+    """The filter of the process `pid`, in the kernel's form."""
     refused = ERRNO | errno.EPERM
     steps = [
         step(LOAD, ARCHITECTURE_AT),
@@ -112,14 +116,14 @@ def seccomp_program(calls: MachineCalls, pid: int) -> bytes:
         step(LOAD, NUMBER_AT),
         step(IF_AT_LEAST, X32_CALLS, 0, 1),
         step(RETURN, refused),
-        *returned(calls.clone3, ERRNO | errno.ENOSYS),
-        *guarded(calls.clone, IF_BITS, CLONE_THREAD, refused),
-        *guarded(calls.to_own_limits, IF_EQUAL, 0, refused),
+        *return_for(calls.clone3, ERRNO | errno.ENOSYS),
+        *allow_if(calls.clone, IF_BITS, CLONE_THREAD, refused),
+        *allow_if(calls.to_own_limits, IF_EQUAL, 0, refused),
     ]
     for number in calls.to_own_process:
-        steps += guarded(number, IF_EQUAL, pid, refused)
+        steps += allow_if(number, IF_EQUAL, pid, refused)
     for number in calls.denied:
-        steps += returned(number, refused)
+        steps += return_for(number, refused)
     return b"".join([*steps, step(RETURN, ALLOW)])
 
 
@@ -128,13 +132,13 @@ def step(code: int, value: int, jump_if: int = 0, jump_else: int = 0) -> bytes:
     return struct.pack("<HBBI", code, jump_if, jump_else, value)
 
 
-def returned(number: int, verdict: int) -> list[bytes]:
-    """Steps that return `verdict` for that call."""
+def return_for(number: int, verdict: int) -> list[bytes]:
+    """Steps that return `verdict` for the call `number`."""
     return [step(IF_EQUAL, number, 0, 1), step(RETURN, verdict)]
 
 
-def guarded(number: int, test: int, value: int, refused: int) -> list[bytes]:
-    """Steps that allow that call where its first argument passes the test."""
+def allow_if(number: int, test: int, value: int, refused: int) -> list[bytes]:
+    """Steps that allow the call `number` if its first argument passes the test."""
     return [
         step(IF_EQUAL, number, 0, 4),
         step(LOAD, FIRST_ARGUMENT_AT),
@@ -145,7 +149,7 @@ def guarded(number: int, test: int, value: int, refused: int) -> list[bytes]:
 
 
 class ConfinementError(HostelryError):
-    """This machine cannot confine a process; the message says what is missing."""
+    """This machine cannot confine a process. The message says what is missing."""
 
 
 class RulesetAttributes(ctypes.Structure):
@@ -166,27 +170,27 @@ class BeneathAttributes(ctypes.Structure):
 
 
 class FilterProgram(ctypes.Structure):
-    """A seccomp filter: its length in steps, and the steps."""
+    """A seccomp filter: the number of steps, and the steps."""
 
     _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.c_char_p))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confinement:
-    """Files and folders that a confined process reads, and folders that it writes."""
+    """Files and folders that a confined process may read, and folders that it may write."""
 
     readable: tuple[str, ...]
     writable: tuple[str, ...] = ()
 
 
 def landlock_version() -> int:
-    """The version of the kernel's Landlock; 0 where it is off."""
-    found = _libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(VERSION_FLAG))
-    return max(0, int(found))
+    """The version of the kernel's Landlock. 0 if it is off."""
+    version = _libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(VERSION_FLAG))
+    return max(0, int(version))
 
 
 def check_possible() -> None:
-    """Raise ConfinementError where this machine cannot confine a process."""
+    """Raise ConfinementError if this machine cannot confine a process."""
     if platform.machine() not in MACHINES:
         raise ConfinementError(
             f"the machine is {platform.machine()}; processes are confined on "
@@ -205,7 +209,7 @@ def confine(places: Confinement) -> None:
     check_possible()
     limit_sizes()
     if _libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
-        raise failed("prctl(PR_SET_NO_NEW_PRIVS)")
+        raise get_error("prctl(PR_SET_NO_NEW_PRIVS)")
     restrict_files(places, landlock_version())
     filter_calls()
 
@@ -232,12 +236,12 @@ def restrict_files(places: Confinement, version: int) -> None:
         CREATE_RULESET, ctypes.byref(attributes), ctypes.c_size_t(size), ctypes.c_uint32(0)
     )
     if ruleset < 0:
-        raise failed("landlock_create_ruleset")
+        raise get_error("landlock_create_ruleset")
     try:
         add_places(ruleset, places.readable, READ_FILE | READ_FOLDER)
         add_places(ruleset, places.writable, all_rights & ~EXECUTE & ~MAKE_DEVICES & ~IOCTL_RIGHT)
         if _libc.syscall(RESTRICT_SELF, ruleset, ctypes.c_uint32(0)):
-            raise failed("landlock_restrict_self")
+            raise get_error("landlock_restrict_self")
     finally:
         os.close(ruleset)
 
@@ -253,19 +257,19 @@ def add_places(ruleset: int, places: Sequence[str], rights: int) -> None:
             given = rights if Path(place).is_dir() else rights & (READ_FILE | WRITE_FILE | TRUNCATE)
             rule = BeneathAttributes(given, folder)
             if _libc.syscall(ADD_RULE, ruleset, BENEATH, ctypes.byref(rule), ctypes.c_uint32(0)):
-                raise failed(f"landlock_add_rule of {place}")
+                raise get_error(f"landlock_add_rule of {place}")
         finally:
             os.close(folder)
 
 
 def filter_calls() -> None:
     """Apply the seccomp filter."""
-    steps = seccomp_program(MACHINES[platform.machine()], os.getpid())
+    steps = build_filter(MACHINES[platform.machine()], os.getpid())
     program = FilterProgram(len(steps) // 8, steps)
     if _libc.prctl(PR_SET_SECCOMP, SECCOMP_FILTER, ctypes.byref(program), 0, 0):
-        raise failed("prctl(PR_SET_SECCOMP)")
+        raise get_error("prctl(PR_SET_SECCOMP)")
 
 
-def failed(call: str) -> ConfinementError:
+def get_error(call: str) -> ConfinementError:
     """The error of a system call that failed."""
     return ConfinementError(f"{call}: {os.strerror(ctypes.get_errno())}")

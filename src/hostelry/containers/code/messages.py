@@ -1,6 +1,6 @@
 """Messages between the server and the process of an author's code, and their frames.
 
-Values of JSON travel as their text, so that neither side reads what it only passes on.
+JSON values are sent as text, so that a side does not parse values that it only passes on.
 """
 
 import struct
@@ -13,10 +13,10 @@ MAX_REPLY_BYTES = 16 << 20
 
 
 class LoadCode(msgspec.Struct, frozen=True, tag=True):
-    """Confine yourself (unless `readable` is empty), then load model.py of `folder`.
+    """Confine the process (unless `readable` is empty), then load model.py of `folder`.
 
-    `options` are the model's, for the first call of `handle`. `tokenizer_folder` is the model's;
-    `packages` holds those that its requirements name.
+    `options` and `tokenizer_folder` are the model's. The first call of `handle` gets the options.
+    `packages` is the folder of the packages in the code's requirements.
     """
 
     folder: str
@@ -29,7 +29,7 @@ class LoadCode(msgspec.Struct, frozen=True, tag=True):
 
 
 class Handle(msgspec.Struct, frozen=True, tag=True):
-    """Call `handle` with headers and contents; answered by `Replied` or `Raised`."""
+    """Call `handle` with headers and contents. The answer is `Replied` or `Raised`."""
 
     id: int
     properties: Mapping[str, str]
@@ -46,7 +46,7 @@ class FormatInput(msgspec.Struct, frozen=True, tag=True):
 class FormatOutput(msgspec.Struct, frozen=True, tag=True):
     """Call the output formatter with a response, or with an event of a stream.
 
-    `lmi` is the response in LMI's own form, where it has that.
+    `lmi` is the response in LMI's form, if it has one.
     """
 
     id: int
@@ -63,25 +63,25 @@ class NextItem(msgspec.Struct, frozen=True, tag=True):
 
 
 class Cancel(msgspec.Struct, frozen=True, tag=True):
-    """End a call or its stream; not answered."""
+    """End a call or its stream. There is no answer."""
 
     id: int
 
 
 class Where(msgspec.Struct, frozen=True, tag=True):
-    """Say at which line the call is; answered by `At`."""
+    """Report the line of a call. The answer is `At`."""
 
     id: int
 
 
 class Loaded(msgspec.Struct, frozen=True, tag=True):
-    """The hooks that model.py has."""
+    """The code is loaded and has these hooks."""
 
     hooks: tuple[str, ...]
 
 
 class Broken(msgspec.Struct, frozen=True, tag=True):
-    """The code cannot be loaded, for the reason `error`; the process ends."""
+    """The code cannot be loaded. The process ends."""
 
     error: str
 
@@ -89,8 +89,8 @@ class Broken(msgspec.Struct, frozen=True, tag=True):
 class Replied(msgspec.Struct, frozen=True, tag=True):
     """The result of a call.
 
-    With `is_nothing` the handler left the request to the server; with `is_stream` its items
-    follow, and an item with `is_last` is the end.
+    With `is_nothing` the server itself must answer the request. With `is_stream` the items follow,
+    up to an item with `is_last`.
     """
 
     id: int
@@ -103,14 +103,14 @@ class Replied(msgspec.Struct, frozen=True, tag=True):
 
 
 class Raised(msgspec.Struct, frozen=True, tag=True):
-    """The call failed, by `error`."""
+    """The call failed."""
 
     id: int
     error: str
 
 
 class At(msgspec.Struct, frozen=True, tag=True):
-    """The line of model.py at which a call is; None where it is not known."""
+    """The line of model.py of a call. None if it is unknown."""
 
     id: int
     place: str | None

@@ -144,7 +144,7 @@ class GraphCall:
     state: GraphState = field(init=False)
     record: StepRecord = field(init=False)
     tasks: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
-    change: "asyncio.Future[None] | None" = None  # set at the end of a task; `run` awaits it
+    change: "asyncio.Future[None] | None" = None  # awaited by `run`, set at a task's end
     defect: BaseException | None = None
     bodies: dict[tuple[str, str], bytes] = field(default_factory=dict)  # by input and type
 
@@ -206,7 +206,7 @@ class GraphCall:
             settle(self.deps.plan, self.state, ready)
             outcome = self.state.outcomes.get(ready.name)
             if outcome is not None:
-                self.record.began(ready, began_at)
+                self.record.note_begin(ready, began_at)
                 self._note_end(ready, began_at, outcome)
             return
         cache = self.deps.caches[ready.name]
@@ -229,15 +229,15 @@ class GraphCall:
         else:
             self.state.outcomes[ready.name] = cached
             now = self.deps.clock.now()
-            self.record.began(ready, now)
+            self.record.note_begin(ready, now)
             self._note_end(ready, now, cached)
-            self.record.ended(ready, now, HIT)
+            self.record.note_end(ready, now, HIT)
 
     async def _run_remote(self, ready: ReadyStep) -> None:
         """Run a call or a function, and note its outcome by the step's rule."""
         step = self.deps.plan.steps[ready.name]
         began_at = self.deps.clock.now()
-        self.record.began(ready, began_at)
+        self.record.note_begin(ready, began_at)
         try:
             async with asyncio.timeout(step.timeout_s):
                 outcome = await self._compute(step, ready)
@@ -247,7 +247,7 @@ class GraphCall:
             outcome = self._fail(step, str(error), UNPROCESSABLE)
         except CallTargetError as error:
             if error.request_id:
-                self.record.answered(ready.key, 0, error.request_id)
+                self.record.note_answer(ready.key, 0, error.request_id)
             outcome = self._fail(step, str(error), error.status)
         except FunctionError as error:
             outcome = self._fail(step, str(error), FUNCTION_FAILED)
@@ -270,14 +270,14 @@ class GraphCall:
     ) -> StepOutcome:
         target = action.target
         body = self._get_body(ready, given, media_type(target.content_type))
-        self.record.sent(ready.key, len(body))
+        self.record.note_request(ready.key, len(body))
         context = replace(self.context, step=ready.key)
         if self.is_stream and ready.is_last:
             self.stream = await self.deps.targets.stream(target, body, context)
-            self.record.answered(ready.key, 0, self.stream.request_id)
+            self.record.note_answer(ready.key, 0, self.stream.request_id)
             return StepOutcome(is_streamed=True, content_type=self.stream.content_type)
         answer = await self.deps.targets.call(target, body, context)
-        self.record.answered(ready.key, len(answer.body), answer.request_id)
+        self.record.note_answer(ready.key, len(answer.body), answer.request_id)
         self.answer_bytes += len(answer.body)
         if self.answer_bytes > MAX_ANSWERS_BYTES:
             raise CallTargetError(
@@ -321,8 +321,8 @@ class GraphCall:
             end = StepEnd.DROPPED
         elif step.on_error is OnError.DEFAULT and outcome.value is step.default:
             end = StepEnd.DEFAULT
-        self.deps.times.ended(step.name, now - began_at, end)
-        self.record.ended(ready, now, "streams" if outcome.is_streamed else end.value)
+        self.deps.times.count_end(step.name, now - began_at, end)
+        self.record.note_end(ready, now, "streams" if outcome.is_streamed else end.value)
 
     async def _end_tasks(self) -> None:
         running = [task for task in self.tasks.values() if not task.done()]

@@ -52,7 +52,7 @@ def load_functions(folder: str, names: tuple[str, ...]) -> Functions:
         try:
             function = getattr(importlib.import_module(module), attribute, None)
         except (Exception, SystemExit) as error:
-            text = AuthorModule(folder).described(error)
+            text = AuthorModule(folder).describe(error)
             raise FunctionLoadError(f"{name}: {text}") from error
         if not callable(function):
             raise FunctionLoadError(f"{name}: {module} has no function {attribute}")
@@ -73,7 +73,7 @@ def call_function(author: AuthorModule, functions: Functions, call: Handle) -> R
         value = functions[call.properties[FUNCTION]](msgspec.json.decode(text))
         return Replied(call.id, msgspec.json.encode(to_plain(value)))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's, reported to the client
-        return Raised(call.id, author.described(error))
+        return Raised(call.id, author.describe(error))
 
 
 def to_plain(value: Any) -> Any:

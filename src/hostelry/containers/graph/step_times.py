@@ -41,20 +41,20 @@ class StepRecord:
         self._began_at = began_at
         self._notes: dict[str, _StepNote] = {}
 
-    def began(self, ready: ReadyStep, at: float) -> None:
+    def note_begin(self, ready: ReadyStep, at: float) -> None:
         """Note the beginning of a step."""
         self._notes[ready.key] = _StepNote(ready.name, ready.item is not None, at)
 
-    def sent(self, key: str, num_bytes: int) -> None:
+    def note_request(self, key: str, num_bytes: int) -> None:
         """Note the size of the body of a step's request."""
         self._notes[key].bytes_in = num_bytes
 
-    def answered(self, key: str, num_bytes: int, request_id: str) -> None:
+    def note_answer(self, key: str, num_bytes: int, request_id: str) -> None:
         """Note the gateway's answer to a step's request."""
         note = self._notes[key]
         note.bytes_out, note.request_id = num_bytes, request_id
 
-    def ended(self, ready: ReadyStep, at: float, end: str) -> None:
+    def note_end(self, ready: ReadyStep, at: float, end: str) -> None:
         """Note the end of a step."""
         note = self._notes[ready.key]
         note.ended_at, note.end = at, end
@@ -126,13 +126,13 @@ class StepTimes:
             "hostelry_graph_step_ends", "Ends of steps.", ["step", "end"], registry=self._registry
         )
 
-    def answered(self, status: int, whole_s: float) -> None:
+    def count_answer(self, status: int, whole_s: float) -> None:
         """Count an answer."""
         self._requests.labels(status=str(status)).inc()
         self._request_s.observe(max(0.0, whole_s))
         self._note("", whole_s, StepEnd.OK if status < 400 else StepEnd.FAILED)
 
-    def ended(self, step: str, step_s: float, end: StepEnd) -> None:
+    def count_end(self, step: str, step_s: float, end: StepEnd) -> None:
         """Count the end of a step."""
         found = self._of_step.get((step, end))
         if found is None:

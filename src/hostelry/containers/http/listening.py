@@ -53,11 +53,11 @@ class BoundedHeadProtocol(HttpToolsProtocol):
 
 
 class DrainingServer(uvicorn.Server):
-    """uvicorn without its signal handling: a model server drains before it stops listening."""
+    """uvicorn without its signal handlers: a model server drains before it stops listening."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Capture no signals."""
+        """Do not capture signals."""
         yield
 
 
@@ -80,13 +80,13 @@ def http_server(app: ASGIApp) -> DrainingServer:
 
 
 def served_on(listener: socket.socket, app: ASGIApp) -> ASGIApp:
-    """`app`, on loopback guarded against DNS rebinding; elsewhere its host names are unknown."""
+    """`app`, on loopback with a guard against DNS rebinding. Other hosts' names are unknown."""
     address = ipaddress.ip_address(listener.getsockname()[0])
     return OwnHostsOnly(app) if address.is_loopback else app
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; raises TerminalError when the address cannot be bound."""
+    """A listening socket. Raises TerminalError if the address cannot be bound."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=BACKLOG)

@@ -1,9 +1,7 @@
-"""HTTP connections to a server, kept alive and reused; a request is sent once and never again.
+"""HTTP connections to the gateway or a tritonserver, kept alive and reused, without retries.
 
-The server is the gateway, or a tritonserver (`containers/triton`).
-
-A call may have done its work although its connection broke, so nothing is repeated. Connections
-that were idle for MAX_IDLE_S are closed: the gateway closes them later.
+A call may have done its work although its connection broke, so no request is sent again.
+Connections that were idle for MAX_IDLE_S are closed, before the gateway would close them.
 """
 
 import asyncio
@@ -22,15 +20,15 @@ MAX_IDLE_CONNECTIONS = 64
 MAX_CONNECTIONS = 256
 MAX_HEAD_BYTES = 64 * 1024
 READ_BYTES = 256 * 1024
-Open = Callable[[Callable[[], asyncio.Protocol]], Awaitable[object]]  # connects what it makes
+Connect = Callable[[Callable[[], asyncio.Protocol]], Awaitable[object]]
 
 
 class ServerLostError(HostelryError):
-    """The server did not answer, or its answer broke off; the call may have done its work."""
+    """The server did not answer, or its answer broke off. The call may have done its work."""
 
 
 class ServerAnswer:
-    """One answer, its head there; read it to its end, or close it."""
+    """One answer, after its head has arrived. The caller reads it to its end or closes it."""
 
     def __init__(self, connection: "ServerConnection") -> None:
         self._connection = connection
@@ -39,7 +37,7 @@ class ServerAnswer:
         self.headers = connection.headers
 
     async def body(self, max_bytes: int) -> bytes:
-        """The whole body; raises ServerLostError, also for more than `max_bytes`."""
+        """The whole body. Raises ServerLostError, also for more than `max_bytes`."""
         read = bytearray()
         async for piece in self.pieces():
             read += piece
@@ -48,9 +46,9 @@ class ServerAnswer:
         return bytes(read)
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """The body as it comes; raises ServerLostError where it breaks off."""
+        """The body as it arrives. Raises ServerLostError if it breaks off."""
         while True:
-            while pieces := self._connection.take():  # more come while these are used
+            while pieces := self._connection.take():  # more arrive while these are used
                 for piece in pieces:
                     yield piece
             if self._connection.is_complete:
@@ -58,14 +56,14 @@ class ServerAnswer:
             await self._connection.receive()
 
     def close(self) -> None:
-        """Give the connection back, once; one whose answer was not read to its end is closed."""
+        """Give the connection back. It is closed if the answer was not read to its end."""
         if not self._is_closed:
             self._is_closed = True
             self._connection.pool.release(self._connection)
 
 
 class ServerConnection(asyncio.Protocol):
-    """One connection; carries one request at a time."""
+    """One connection, for one request at a time."""
 
     def __init__(self, pool: "ServerPool") -> None:
         self.pool = pool
@@ -75,7 +73,7 @@ class ServerConnection(asyncio.Protocol):
         self._held_bytes = 0  # in the pieces
         self._is_paused = False
         self._more: asyncio.Future[None] | None = None  # what `receive` waits for
-        self._lost = ""  # why nothing more will come
+        self._lost = ""  # the reason why no more data can arrive
         self._head_bytes = 0
         self._keeps_alive = True
         self.kept_at = 0.0
@@ -86,11 +84,14 @@ class ServerConnection(asyncio.Protocol):
 
     @property
     def is_usable(self) -> bool:
-        """Whether it can carry another request."""
+        """True if it can carry another request."""
         return self.is_complete and self._keeps_alive and not self._lost
 
     async def send(self, head: bytes, body: bytes) -> ServerAnswer:
-        """Send a request; its answer once its head is there. Raises ServerLostError."""
+        """Send a request, and return the answer once its head has arrived.
+
+        Raises ServerLostError.
+        """
         self._parser = httptools.HttpResponseParser(self)
         self.headers, self.has_head, self.is_complete, self._head_bytes = {}, False, False, 0
         self.take()  # of an answer that was closed unread
@@ -103,7 +104,7 @@ class ServerConnection(asyncio.Protocol):
         return ServerAnswer(self)
 
     async def receive(self) -> None:
-        """Return once more has arrived; raises ServerLostError where nothing more will."""
+        """Return once more has arrived. Raises ServerLostError if the connection is lost."""
         if self._lost:
             raise ServerLostError(self._lost)
         self._more = asyncio.get_running_loop().create_future()
@@ -136,13 +137,13 @@ class ServerConnection(asyncio.Protocol):
         self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called by the transport, also after an end of the server's side."""
+        """Called by the transport, also if the server closed its side."""
         closed = f"{self.pool.server} closed the connection"
         end = f"the connection broke: {exc}" if exc else closed
         self._lose(f"{end} before its answer's end")
 
     def take(self) -> list[bytes]:
-        """The pieces of the body that have come since."""
+        """Take the pieces of the body that have arrived."""
         pieces, self._pieces, self._held_bytes = self._pieces, [], 0
         if self._is_paused and not self._lost:
             self._is_paused = False
@@ -171,10 +172,10 @@ class ServerConnection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """Called by the parser."""
         self.is_complete = self.has_head
-        self._keeps_alive = bool(self._parser.should_keep_alive())  # later it is not known
+        self._keeps_alive = bool(self._parser.should_keep_alive())  # unknown later
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         with suppress(RuntimeError):  # the loop is closing
             self._transport.close()
 
@@ -190,23 +191,23 @@ class ServerConnection(asyncio.Protocol):
 
 
 class ServerPool:
-    """Connections to one server; at most MAX_CONNECTIONS carry requests at once.
+    """Connections to one server, of which at most MAX_CONNECTIONS carry requests at once.
 
-    `opened` opens one; `server` is what errors call the server.
+    `connect` opens a connection. `server` is the server's name in errors.
     """
 
-    def __init__(self, opened: Open, server: str) -> None:
-        self._open = opened
+    def __init__(self, connect: Connect, server: str) -> None:
+        self._connect = connect
         self.server = server
         self._idle: deque[ServerConnection] = deque()
         self._free = asyncio.Semaphore(MAX_CONNECTIONS)
 
     async def send(self, head: bytes, body: bytes) -> ServerAnswer:
-        """The answer to a request; the caller closes it. Raises ServerLostError."""
+        """Send a request. The caller closes the answer. Raises ServerLostError."""
         await self._free.acquire()
         connection: ServerConnection | None = None
         try:
-            connection = self._kept() or await self._opened()
+            connection = self._take_idle() or await self._open_connection()
             return await connection.send(head, body)
         except BaseException:
             if connection is not None:
@@ -215,7 +216,7 @@ class ServerPool:
             raise
 
     def release(self, connection: ServerConnection) -> None:
-        """Take a connection back after its answer."""
+        """Take back a connection after its answer."""
         self._free.release()
         if connection.is_usable and len(self._idle) < MAX_IDLE_CONNECTIONS:
             connection.kept_at = monotonic_s()
@@ -228,7 +229,7 @@ class ServerPool:
         while self._idle:
             self._idle.pop().close()
 
-    def _kept(self) -> ServerConnection | None:
+    def _take_idle(self) -> ServerConnection | None:
         while self._idle:
             connection = self._idle.pop()
             if connection.is_usable and monotonic_s() - connection.kept_at < MAX_IDLE_S:
@@ -236,10 +237,10 @@ class ServerPool:
             connection.close()
         return None
 
-    async def _opened(self) -> ServerConnection:
-        opened = ServerConnection(self)
+    async def _open_connection(self) -> ServerConnection:
+        connection = ServerConnection(self)
         try:
-            await self._open(lambda: opened)
+            await self._connect(lambda: connection)
         except OSError as error:
             raise ServerLostError(f"{self.server} cannot be reached: {error}") from None
-        return opened
+        return connection

@@ -43,7 +43,7 @@ class RefusedRequestError(HostelryError):
 class AnswerMetrics(Protocol):
     """Counts of answers, as a page for Prometheus."""
 
-    def answered(self, status: int, whole_s: float) -> None:
+    def count_answer(self, status: int, whole_s: float) -> None:
         """Count an answer."""
         ...
 
@@ -120,7 +120,7 @@ class ServingApp(ABC):
             self.in_flight -= 1
             if not self.in_flight:
                 self.idle.set()
-        self._answers.answered(response.status_code, self._clock.now() - began)
+        self._answers.count_answer(response.status_code, self._clock.now() - began)
         return response
 
 

@@ -55,7 +55,7 @@ class PredictiveMetrics:
         for seconds in queued_s:
             self._queued.observe(max(0.0, seconds))
 
-    def answered(self, status: int, whole_s: float) -> None:
+    def count_answer(self, status: int, whole_s: float) -> None:
         """Count an answer."""
         self._requests.labels(status=str(status)).inc()
         self._seconds.observe(max(0.0, whole_s))

@@ -1,7 +1,7 @@
 """The packages of a model's code/requirements.txt, installed before its framework is imported.
 
-The agent installs packages that copies may share. Otherwise the copy installs them with uv into a
-folder of its own, which precedes the runtime's packages on the path. The index is pip's. The copy
+The agent installs packages that copies may share. Otherwise the copy installs them with uv into its
+own folder, which precedes the runtime's packages on the path. The index is pip's. The copy
 runs uv as its own user, who also runs the model's code.
 """
 
@@ -22,7 +22,7 @@ from hostelry.base.pip_settings import UV_ARGUMENTS, read_settings, uv_variables
 FILE = "requirements.txt"
 POLICY = "HOSTELRY_CUSTOM_CODE_REQUIREMENTS"
 REFUSE = "refuse"
-SHARED = "HOSTELRY_CODE_PACKAGES"  # the agent's folder; empty if no packages are needed
+SHARED = "HOSTELRY_CODE_PACKAGES"  # the agent's folder, or empty without packages
 INSTALL_S = 1800.0
 MAX_BYTES = 64 * 1024
 SHOWN_LINES = 20

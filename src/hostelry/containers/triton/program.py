@@ -52,7 +52,7 @@ class TritonProgram:
 
 
 def find_own_server(env: Mapping[str, str]) -> Path | None:
-    """The operator's tritonserver in PATH. None if there is none."""
+    """The operator's tritonserver in PATH. None without one."""
     path = shutil.which(NAME, path=env.get("PATH", ""))
     return Path(path).resolve() if path else None
 
@@ -60,7 +60,7 @@ def find_own_server(env: Mapping[str, str]) -> Path | None:
 def find_program(env: Mapping[str, str], scratch: Path) -> TritonProgram:
     """The tritonserver for the models of a copy. Links are made in `scratch`.
 
-    Raises TerminalError if there is no tritonserver.
+    Raises TerminalError without a tritonserver.
     """
     own = find_own_server(env)
     if own is not None:

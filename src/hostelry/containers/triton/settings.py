@@ -18,7 +18,7 @@ REFUSED: Mapping[str, str] = {
     "those for logs, threads and shared memory are read",
     f"{PREFIX}TENSORFLOW_VERSION": "the server's own version of the backend is used",
 }
-# They have no purpose here, where there is no other port and one repository per server.
+# They have no purpose here: the server has no other port, and its own repository.
 WITHOUT_EFFECT = frozenset(
     f"{PREFIX}{name}"
     for name in (

@@ -146,7 +146,7 @@ class TritonModels:
             self._in_flight -= 1
 
     async def metrics(self) -> str:
-        """Triton's page for Prometheus. Empty while there is no process."""
+        """Triton's page for Prometheus. Empty without a process."""
         return "" if self._process is None else await self._process.metrics()
 
     async def close(self, reason: str = "the server ends") -> None:

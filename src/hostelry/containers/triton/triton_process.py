@@ -1,8 +1,8 @@
-"""One tritonserver, which has one model loaded, and the models that it calls.
+"""One tritonserver with one loaded model, and the models that this model calls.
 
-It listens on Unix sockets in its own folder, which no other user can enter: who can call it can
-also have it load code. Each model has a server of its own, so that a model's end, its name and its
-memory are no other model's.
+It listens on Unix sockets in its own folder, which no other user can enter, because a caller could
+also make it load code. Each model has its own server, which separates the models' ends, names and
+memory.
 """
 
 import asyncio

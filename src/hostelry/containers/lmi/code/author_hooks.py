@@ -52,7 +52,7 @@ def load_author_module(folder: str, packages: str | None) -> AuthorModule:
     try:
         specification.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise AuthorModuleError(AuthorModule(folder).described(error)) from error
+        raise AuthorModuleError(AuthorModule(folder).describe(error)) from error
     return AuthorModule(folder, hooks_of(module))
 
 

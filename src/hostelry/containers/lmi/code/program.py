@@ -85,7 +85,7 @@ class CodeCalls:
         try:
             reply = await self._result(message)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's, reported to the client
-            self.channel.send(Raised(call, self.module.described(error)))
+            self.channel.send(Raised(call, self.module.describe(error)))
         else:
             self.channel.send(reply)
         finally:
@@ -165,7 +165,7 @@ class CodeCalls:
         try:
             await stream.aclose()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's, in the log
-            print(f"a stream did not close: {self.module.described(error)}", file=sys.stderr)
+            print(f"a stream did not close: {self.module.describe(error)}", file=sys.stderr)
         finally:
             self.tasks.pop(key, None)
 

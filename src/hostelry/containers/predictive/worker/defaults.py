@@ -1,6 +1,6 @@
 """The functions that stand in for those that a model's code lacks, by framework.
 
-scikit-learn, PyTorch and AutoGluon are here, the others in modules of their own.
+scikit-learn, PyTorch and AutoGluon are here, the others in separate modules.
 
 scikit-learn  as AWS's container, but with a model_fn, which AWS's container lacks: it loads the one
               .joblib, .pkl or .pickle file of the model folder

@@ -179,7 +179,7 @@ class ModelServing:
         self._errors: Any = None
         self._default_accept = ""
         self._default_parameters: Any = None
-        self._steps: Any = None  # input_fn, predict_fn, output_fn; None with transform_fn
+        self._steps: Any = None  # input_fn, predict_fn and output_fn, or None with transform_fn
 
     def load(self) -> str | None:
         """Load the code and the model. Returns the reason if that fails, else None."""

@@ -150,7 +150,7 @@ class Zygote:
         return False
 
     def _wait_s(self) -> float | None:
-        """Seconds until idle work is due. None if there is none."""
+        """Seconds until idle work is due. None if no work is left."""
         if self._idle_s is None:
             return None
         return self._pause_s if self._later else self._idle_s
