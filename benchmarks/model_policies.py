@@ -8,11 +8,11 @@ from benchmarks.model_trace import ModelTrace
 from hostelry.placement.model_cache import make_room
 from hostelry.placement.model_cache_values import (
     CachedModel,
+    Demand,
     ModelCacheState,
     ModelTier,
     RoomMade,
 )
-from hostelry.placement.model_popularity import Demand
 
 NEVER = 1 << 60
 

@@ -21,8 +21,13 @@ from benchmarks.model_policies import NAMES, OURS, TierPolicy, policies
 from benchmarks.model_trace import MB, ModelTrace, traces
 from benchmarks.record import print_table, write_result
 from hostelry.placement.model_cache import make_room
-from hostelry.placement.model_cache_values import CachedModel, ModelCacheState, ModelTier
-from hostelry.placement.model_popularity import DecayedCounts, Demand
+from hostelry.placement.model_cache_values import (
+    CachedModel,
+    DecayedCounts,
+    Demand,
+    ModelCacheState,
+    ModelTier,
+)
 from hostelry.routing.model_choice import InstanceView, choose_for_model
 
 SEED = 20261123

@@ -22,8 +22,8 @@ from hostelry.fleet.shapes import shape_of
 from hostelry.placement.consolidation import consolidate
 from hostelry.placement.fleet_size import fleet_growth
 from hostelry.placement.pack import place
+from hostelry.placement.preference import least_instances
 from hostelry.placement.room import fits_shape, need_of
-from hostelry.placement.size import least_instances
 from hostelry.placement.values import CopyRequest, Held, Host, Placed, Pool
 
 SEED = 20261121

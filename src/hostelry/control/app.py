@@ -53,11 +53,9 @@ from hostelry.logs.store import LogStore
 from hostelry.messaging.services import Messaging
 from hostelry.metrics.protocol import MetricStore
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
-from hostelry.reconcile.experiment_overview import experiment_overview
-from hostelry.reconcile.overview import overview
+from hostelry.reconcile.overview import experiment_overview, overview, transform_overview
 from hostelry.reconcile.reconciler import Reconciler
 from hostelry.reconcile.record import load_all, visible
-from hostelry.reconcile.transform_overview import transform_overview
 from hostelry.store.records import State
 
 LOG = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from hostelry.domain.route_delta import DELTA, ROUTES_HEADER, encoded
 from hostelry.domain.routes import RouteSnapshot
 from hostelry.domain.scope import Scope
 from hostelry.metrics.sagemaker.load_aggregator import HISTORY_S, LoadAggregator, ReportError
-from hostelry.reconcile.desired import has_desired_copies
+from hostelry.reconcile.record import has_desired_copies
 from hostelry.reconcile.route_board import RouteBoard
 from hostelry.store.records import State
 

@@ -30,7 +30,7 @@ from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.reconcile.plan.endpoint_state import GroupKey
-from hostelry.reconcile.plan.watched_update import watched_update
+from hostelry.reconcile.plan.guards import watched_update
 
 FORGET_S = 120.0  # every endpoint is planned more often
 LOOK_EVERY_S = 1.0

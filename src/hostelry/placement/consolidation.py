@@ -17,9 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from hostelry.domain.component import PlacementStrategy
-from hostelry.placement.preference import best_room, copies_by_zone, key_of
+from hostelry.placement.preference import best_room, copies_by_zone, key_of, largest_share
 from hostelry.placement.room import Need, Room, copied, needs_of, rooms
-from hostelry.placement.size import largest_share
 from hostelry.placement.values import Consolidation, CopyRequest, Held, Host, Move, Placed
 
 

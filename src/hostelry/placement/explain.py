@@ -6,8 +6,18 @@ from dataclasses import dataclass
 from hostelry.domain.component import PlacementStrategy
 from hostelry.domain.shape import Shape
 from hostelry.placement.room import device_ids_of, rooms
-from hostelry.placement.values import CopyRequest, Held, Host, Obstacle, WhyNot
-from hostelry.placement.words import MEMORY, amount_text, moves_text, reserved_shape, shape_text
+from hostelry.placement.values import (
+    MEMORY,
+    CopyRequest,
+    Held,
+    Host,
+    Obstacle,
+    WhyNot,
+    amount_text,
+    moves_text,
+    reserved_shape,
+    shape_text,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,18 +17,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hostelry.domain.shape import Shape
-from hostelry.placement.preference import fit_key
-from hostelry.placement.room import Need, Room, fits_shape, needs_of, rooms
-from hostelry.placement.shortage import too_small
-from hostelry.placement.size import (
+from hostelry.placement.preference import (
     Size,
+    fit_key,
     largest_share,
     share_of_cpus,
     share_of_memory,
     sum_of_shares,
 )
-from hostelry.placement.values import CopyRequest, Growth, Host, NewInstance, Obstacle, Pool, WhyNot
-from hostelry.placement.words import asked_text, joined
+from hostelry.placement.room import Need, Room, fits_shape, needs_of, rooms
+from hostelry.placement.shortage import too_small
+from hostelry.placement.values import (
+    CopyRequest,
+    Growth,
+    Host,
+    NewInstance,
+    Obstacle,
+    Pool,
+    WhyNot,
+    asked_text,
+    joined,
+)
 
 SIZES: tuple[Size, ...] = (largest_share, sum_of_shares, share_of_memory, share_of_cpus)
 MORE_ORDERS_UP_TO = 400  # requests; beyond it the time is worth more than one instance

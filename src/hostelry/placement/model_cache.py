@@ -24,6 +24,7 @@ from math import sqrt
 from hostelry.domain.model import ModelCacheSetting
 from hostelry.placement.model_cache_values import (
     CachedModel,
+    Demand,
     Eviction,
     ModelCacheState,
     ModelsInUse,
@@ -31,9 +32,9 @@ from hostelry.placement.model_cache_values import (
     ModelTooLarge,
     RoomMade,
     RoomPlan,
+    probabilities,
     size_text,
 )
-from hostelry.placement.model_popularity import Demand, probabilities
 
 # Added to what was measured, so that popularity counts where nothing was.
 LEAST_SECONDS, LEAST_BYTES = 1e-3, 4096

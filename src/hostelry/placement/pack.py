@@ -17,17 +17,20 @@ from dataclasses import dataclass, replace
 
 from hostelry.domain.component import PlacementStrategy
 from hostelry.domain.shape import Requirements
-from hostelry.placement.preference import FitKey, best_room, copies_by_zone, key_of
-from hostelry.placement.room import Need, Room, need_of, rooms
-from hostelry.placement.shortage import why_not
-from hostelry.placement.size import (
+from hostelry.placement.preference import (
+    FitKey,
     Size,
+    best_room,
+    copies_by_zone,
+    key_of,
     largest_share,
     least_instances,
     share_of_cpus,
     share_of_memory,
     sum_of_shares,
 )
+from hostelry.placement.room import Need, Room, need_of, rooms
+from hostelry.placement.shortage import why_not
 from hostelry.placement.values import CopyRequest, Held, Host, Packing, Placed, WhyNot
 
 MORE_PLANS_UP_TO = 200  # requests; beyond it the time is worth more than one instance

@@ -9,8 +9,10 @@ from hostelry.domain.component import ComponentSpec, InferenceComponent, Rollout
 from hostelry.domain.copy import Copy, Instance, LastEnd
 from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint import Bake, Endpoint, EndpointVariant
+from hostelry.domain.inference_experiment import InferenceExperiment
 from hostelry.domain.serving import ServedPart, serving_of
 from hostelry.domain.shape import Requirements
+from hostelry.domain.transform_job import TransformJob, TransformProgress
 from hostelry.domain.update_history import known_updates
 from hostelry.domain.update_progress import update_progress
 from hostelry.placement.explain import HostUse, uses
@@ -284,3 +286,70 @@ def _requirements(requirements: Requirements) -> dict[str, Any]:
         "max_memory_bytes": requirements.max_memory_bytes,
         "accelerators": int(requirements.accelerators),
     }
+
+
+MAX_ENDED = 20  # jobs, and experiments, that are over
+
+
+def transform_overview(
+    jobs: Iterable[TransformJob],
+    states: Iterable[EndpointState],
+    facts: Mapping[str, InstanceFacts],
+    progress_of: Callable[[TransformJob], TransformProgress],
+) -> list[dict[str, Any]]:
+    """Every job that is not over, and the last ones that are, newest first.
+
+    Each with the `overview` of its endpoint, None where there is none.
+    """
+    by_key = {(it.endpoint.scope, it.endpoint.name): it for it in states if it.endpoint is not None}
+    newest = sorted(jobs, key=lambda it: (it.created_at, it.name), reverse=True)
+    over = [it for it in newest if it.is_over][:MAX_ENDED]
+    shown = [it for it in newest if not it.is_over or it in over]
+    found = []
+    for job in shown:
+        state = by_key.get((job.scope, job.endpoint_name))
+        endpoint = None if state is None else overview([state], facts)[0]
+        found.append({**_job(job, progress_of(job)), "endpoint": endpoint})
+    return found
+
+
+def _job(job: TransformJob, progress: TransformProgress) -> dict[str, Any]:
+    return {
+        "name": job.name,
+        "account": job.scope.account,
+        "region": job.scope.region,
+        "status": job.status.value,
+        "failure_reason": job.failure_reason,
+        "model": job.model.name,
+        "created_at": job.created_at,
+        "started_at": job.started_at,
+        "ended_at": job.ended_at,
+        "progress": msgspec.to_builtins(progress),
+    }
+
+
+def experiment_overview(experiments: Iterable[InferenceExperiment]) -> list[dict[str, Any]]:
+    """Every experiment that is not over, and the last ones that are, newest first."""
+    newest = sorted(experiments, key=lambda it: (it.created_at, it.name), reverse=True)
+    over = [it for it in newest if it.is_over][:MAX_ENDED]
+    return [
+        {
+            "name": one.name,
+            "account": one.scope.account,
+            "region": one.scope.region,
+            "status": one.status.value,
+            "status_reason": one.status_reason or (one.stop and one.stop.reason),
+            "endpoint": one.endpoint_name,
+            "production": one.production_name,
+            "shadow": one.shadow_name,
+            "percent": one.percent,
+            "created_at": one.created_at,
+            "start_at": one.start_at,
+            "end_at": one.end_at,
+            "is_deployed": one.is_deployed,
+            "promotes": one.stop is not None and one.stop.promotes,
+            "deadline_at": one.deadline_at,
+        }
+        for one in newest
+        if not one.is_over or one in over
+    ]

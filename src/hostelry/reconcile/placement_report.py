@@ -22,8 +22,7 @@ from hostelry.placement.explain import (
     why_here,
 )
 from hostelry.placement.pack import place
-from hostelry.placement.values import CopyRequest, Held, WhyNot
-from hostelry.placement.words import shape_text
+from hostelry.placement.values import CopyRequest, Held, WhyNot, shape_text
 from hostelry.reconcile.overview import overview
 from hostelry.reconcile.plan.endpoint_state import EndpointState, InstanceFacts
 from hostelry.reconcile.plan.growth import managed_scaling

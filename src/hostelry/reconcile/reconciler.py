@@ -26,10 +26,8 @@ from hostelry.domain.at_zero import AtZero
 from hostelry.domain.shape import Shape
 from hostelry.domain.update_history import with_history
 from hostelry.fleet.protocol import Fleet
-from hostelry.reconcile.driver import Connect
 from hostelry.reconcile.inference_experiments import InferenceExperiments
-from hostelry.reconcile.instances import Instances
-from hostelry.reconcile.own_writes import OwnWrites
+from hostelry.reconcile.instances import Connect, Instances
 from hostelry.reconcile.plan.dirty import clear_settled, mark_dirty
 from hostelry.reconcile.plan.endpoint_state import (
     MAX_DRAIN_S,
@@ -38,11 +36,11 @@ from hostelry.reconcile.plan.endpoint_state import (
     InstanceFacts,
     PlanContext,
 )
-from hostelry.reconcile.plan.guards import guarding_alarms
+from hostelry.reconcile.plan.guards import guarding_alarms, watched_update
 from hostelry.reconcile.plan.plan import DesiredByInstance, desired_by_instance, next_plan_at, plan
-from hostelry.reconcile.plan.watched_update import watched_update
 from hostelry.reconcile.queue import WorkQueue
 from hostelry.reconcile.record import (
+    OwnWrites,
     alarm_view_s,
     all_keys,
     changed_keys,

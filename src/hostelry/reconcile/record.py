@@ -4,6 +4,7 @@ A crash after any write leaves a state that still serves and can be planned from
 new and observed records, statuses, records that are leaving, settled components, removals.
 """
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,13 +14,17 @@ import msgspec
 from hostelry.base.errors import Conflict
 from hostelry.base.json import decode
 from hostelry.domain.alarm import AlarmState
+from hostelry.domain.at_zero import Wakeable
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy, Instance, InstanceState
 from hostelry.domain.endpoint import Endpoint
+from hostelry.domain.load import LoadKey
+from hostelry.domain.scaling import Dimension, target_name
 from hostelry.domain.scope import Scope
 from hostelry.domain.transform_job import is_hidden
-from hostelry.reconcile.own_writes import OwnWrites
 from hostelry.reconcile.plan.endpoint_state import (
+    SERVING_COMPONENT,
+    SERVING_ENDPOINT,
     ComponentSet,
     CopySet,
     EndpointState,
@@ -30,8 +35,9 @@ from hostelry.reconcile.plan.endpoint_state import (
 )
 from hostelry.reconcile.plan.guards import component_alarms, endpoint_alarms
 from hostelry.scaling.decide.composite import children, parse
+from hostelry.scaling.decide.wake import wakeable
 from hostelry.store.mirror import NO_RECORDS, RecordGroup
-from hostelry.store.protocol import Change, RecordWrite
+from hostelry.store.protocol import Change, Key, RecordWrite
 from hostelry.store.records import Records, State, all_groups, endpoint_address, groups_named
 
 ALARM_KINDS = ("metric_alarm", "composite_alarm")
@@ -60,6 +66,34 @@ class Write:
     name: str
     value: Any | None
     arn: str | None = None
+
+
+class OwnWrites:
+    """Writes of passes that the watch has not seen yet. No pass follows them. Thread-safe.
+
+    A change that the watch sees is an own one if it has the body that a pass wrote last: the plan
+    of that state changes nothing. An API call that came later left another body.
+    """
+
+    def __init__(self) -> None:
+        self._bodies: dict[Key, bytes | None] = {}
+        self._lock = threading.Lock()
+
+    def expect(self, writes: Iterable[RecordWrite]) -> None:
+        """Know these writes as own ones; one that fails is followed by a pass in any case."""
+        with self._lock:
+            self._bodies.update((it.key, it.body) for it in writes)
+
+    def others(self, changes: Iterable[Change]) -> list[Change]:
+        """The changes that are not own ones; each is known once."""
+        with self._lock:
+            return [it for it in changes if not self._is_own(it)]
+
+    def _is_own(self, change: Change) -> bool:
+        if change.key not in self._bodies:
+            return False
+        body = self._bodies.pop(change.key)
+        return body == (None if change.record is None else change.record.body)
 
 
 def load(
@@ -283,3 +317,40 @@ def _record_writes(state: State, loaded: LoadedEndpoint, change: Write) -> Itera
         tags = state.tags.get(scope, change.arn)
         if tags is not None:
             yield state.tags.write(scope, change.arn, None, expect=tags.version)
+
+
+def has_desired_copies(state: State, key: LoadKey) -> bool:
+    """Whether copies of the endpoint or component `key` are desired, or a request may start one.
+
+    The records are a moment ahead of the routes. An endpoint counts while it is InService or
+    Updating, a component if both are, and its base desires copies or is `wakeable`. An empty
+    endpoint name stands for the endpoint that the component is on.
+    """
+    if key.component_name is None:
+        return _serves(state, key.scope, key.endpoint_name)
+    found = state.components.get(key.scope, key.component_name)
+    if found is None or found.value.status not in SERVING_COMPONENT:
+        return False
+    endpoint_name = found.value.endpoint_name
+    if key.endpoint_name not in ("", endpoint_name):
+        return False
+    return _serves(state, key.scope, endpoint_name) and _copies_may_come(state, found.value)
+
+
+def _serves(state: State, scope: Scope, endpoint_name: str) -> bool:
+    endpoint = state.endpoints.get(scope, endpoint_name)
+    return endpoint is not None and endpoint.value.status in SERVING_ENDPOINT
+
+
+def _copies_may_come(state: State, component: InferenceComponent) -> bool:
+    base = component
+    if component.adapter is not None:
+        found = state.components.get(component.scope, component.adapter.base_name)
+        if found is None:
+            return False
+        base = found.value
+    if base.desired_copies > 0:
+        return True
+    name = target_name(f"inference-component/{base.name}", Dimension.COPIES)
+    target = state.scalable_targets.get(base.scope, name)
+    return wakeable(None if target is None else target.value) is Wakeable.YES

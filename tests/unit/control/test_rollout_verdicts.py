@@ -16,7 +16,7 @@ from hostelry.domain.endpoint import Bake, Endpoint, EndpointStatus, Shift, Upda
 from hostelry.domain.load import LoadKey, LoadReport, SecondLoad
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.reconcile.plan.endpoint_state import GroupKey
-from hostelry.reconcile.plan.watched_update import watched_update
+from hostelry.reconcile.plan.guards import watched_update
 
 ALLOWANCE = Allowance(errors=0.05, latency=1.0)
 OLD = deployment(variant(model="m"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.reconcile.test_instance_driver import INSTANCE
+from tests.unit.reconcile.test_instances import INSTANCE
 
 from hostelry.base.errors import CapacityError
 from hostelry.fleet.ray import driver

@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from hostelry.placement.model_cache_values import (
     CachedModel,
+    DecayedCounts,
+    Demand,
     ModelCacheState,
     ModelTier,
     RoomMade,
     RoomPlan,
 )
-from hostelry.placement.model_popularity import DecayedCounts, Demand
 
 MB = 1024 * 1024
 NOW = 1000.0

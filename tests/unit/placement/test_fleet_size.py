@@ -20,8 +20,8 @@ from tests.unit.placement.fleets import (
 from hostelry.domain.shape import Requirements
 from hostelry.placement.fleet_size import fleet_growth, with_growth
 from hostelry.placement.pack import place
+from hostelry.placement.preference import least_instances
 from hostelry.placement.room import fits_shape, need_of
-from hostelry.placement.size import least_instances
 from hostelry.placement.values import CopyRequest, Obstacle, Pool, WhyNot
 
 BIG_POOL = Pool(instance_type="ml.big", shape=BIG)

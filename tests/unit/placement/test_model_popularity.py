@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostelry.placement.model_popularity import (
+from hostelry.placement.model_cache_values import (
     EQUAL,
     HALF_LIVES_S,
     DecayedCounts,

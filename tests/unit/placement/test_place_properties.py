@@ -130,7 +130,8 @@ def test_never_fewer_copies_nor_more_instances_than_first_fit_decreasing(
 ) -> None:
     hosts = [host(f"i-{number}", instance_type) for number in range(num_hosts)]
     num_placed, num_used = first_fit_decreasing(requests, hosts[0].shape, num_hosts)
-    packed = place([ask(f"o{n}", it) for n, it in enumerate(requests)], hosts, []).placed
+    # Of equally large copies both sides take the first: owners sort as their requests.
+    packed = place([ask(f"o{n:02}", it) for n, it in enumerate(requests)], hosts, []).placed
     assert len(packed) >= num_placed
     if len(packed) == num_placed:
         assert len({it.instance_id for it in packed}) <= num_used

@@ -33,8 +33,7 @@ from hostelry.domain.shape import Requirements, Shape
 from hostelry.domain.tags import TagSet
 from hostelry.fleet.fake import FakeFleet, FakeSwitches
 from hostelry.reconcile.census import CensusCounter, take_census
-from hostelry.reconcile.driver import InstanceDriver
-from hostelry.reconcile.own_writes import OwnWrites
+from hostelry.reconcile.instances import InstanceDriver
 from hostelry.reconcile.plan.endpoint_state import (
     EndpointState,
     GroupKey,
@@ -44,7 +43,7 @@ from hostelry.reconcile.plan.endpoint_state import (
 from hostelry.reconcile.plan.plan import desired_by_instance
 from hostelry.reconcile.plan.routes import WakeRules, plan_routes
 from hostelry.reconcile.reconciler import one_pass
-from hostelry.reconcile.record import all_keys, load_all
+from hostelry.reconcile.record import OwnWrites, all_keys, load_all
 from hostelry.reconcile.route_planner import RoutePlanner
 from hostelry.store.memory import MemoryStore
 from hostelry.store.protocol import Store

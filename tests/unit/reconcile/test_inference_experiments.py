@@ -27,7 +27,7 @@ from hostelry.domain.inference_experiment import (
     VariantAction,
 )
 from hostelry.domain.resize import with_active, with_instances
-from hostelry.reconcile.experiment_overview import experiment_overview
+from hostelry.reconcile.overview import experiment_overview
 
 CREATED, STARTING = ExperimentStatus.CREATED, ExperimentStatus.STARTING
 RUNNING, UPDATING = ExperimentStatus.RUNNING, ExperimentStatus.UPDATING

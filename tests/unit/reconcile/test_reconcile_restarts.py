@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from tests.unit.reconcile.act_events import drain, restart
+from tests.unit.reconcile.life_events import drain, restart
 from tests.unit.reconcile.samples import (
     IMAGE,
     KEY,

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 from tests.selection import first_alone, numbers
+from tests.unit.reconcile.life_events import canary_endpoint, go_on, roll_endpoint
 from tests.unit.reconcile.samples import SCOPE, Town, deployment, endpoint, variant
-from tests.unit.reconcile.shift_events import canary_endpoint, go_on, roll_endpoint
 from tests.unit.reconcile.test_reconcile_faults import (
     FaultyStore,
     Killed,

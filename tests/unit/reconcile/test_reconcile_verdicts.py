@@ -15,8 +15,7 @@ from hostelry.domain.alarm import AlarmActions, AlarmState, CompositeAlarm, alar
 from hostelry.domain.allowance import Allowance
 from hostelry.domain.endpoint import EndpointStatus, UpdateGuard
 from hostelry.domain.traffic import FleetSize, FleetUnit, TrafficPolicy, TrafficType
-from hostelry.reconcile.plan.guards import LEAST_STEP_S
-from hostelry.reconcile.plan.watched_update import watched_update
+from hostelry.reconcile.plan.guards import LEAST_STEP_S, watched_update
 from hostelry.reconcile.record import EVALUATION_S, alarm_view_s
 from hostelry.scaling.decide.alarm_events import new_status
 

@@ -22,9 +22,8 @@ from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import ComponentRoute
 from hostelry.domain.scaling import Dimension, ScalableTarget, target_name
 from hostelry.domain.scope import Scope
-from hostelry.reconcile.desired import has_desired_copies
 from hostelry.reconcile.plan.routes import WakeRules, plan_routes
-from hostelry.reconcile.record import load_all
+from hostelry.reconcile.record import has_desired_copies, load_all
 
 HOLD, COMPAT = AtZero.HOLD, AtZero.COMPAT
 

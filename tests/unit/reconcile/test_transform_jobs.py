@@ -26,6 +26,7 @@ from hostelry.domain.transform_job import (
     TransformSnapshot,
 )
 from hostelry.reconcile.census import take_census
+from hostelry.reconcile.overview import MAX_ENDED, transform_overview
 from hostelry.reconcile.plan.transform import (
     TransformFleet,
     batch_model,
@@ -36,7 +37,6 @@ from hostelry.reconcile.plan.transform import (
     plan_transform_job,
 )
 from hostelry.reconcile.record import load_all, visible
-from hostelry.reconcile.transform_overview import RECENT, transform_overview
 from hostelry.store.memory import MemoryStore
 from hostelry.store.protocol import Key, Record
 
@@ -377,7 +377,7 @@ def test_status_shows_running_jobs_and_the_last_that_ended(place: TransformTown)
     shown = transform_overview(
         jobs, load_all(place.state), place.town.facts(), place.jobs.progress_of
     )
-    assert len(shown) == RECENT + 1
+    assert len(shown) == MAX_ENDED + 1
     (running,) = (it for it in shown if it["status"] == "InProgress")
     assert len(running["endpoint"]["copies"]) == 2
     assert running["progress"]["objects"] == 0

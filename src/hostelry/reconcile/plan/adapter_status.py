@@ -18,10 +18,9 @@ from hostelry.domain.component import AdapterSpec, ComponentStatus, InferenceCom
 from hostelry.domain.copy import AdapterPhase, AdapterStatus, Copy, CopyPhase
 from hostelry.reconcile.plan.adapters import adapter_id, adapter_leaves_at
 from hostelry.reconcile.plan.component_status import active_hosts, host_failure
-from hostelry.reconcile.plan.deadlines import is_overdue
+from hostelry.reconcile.plan.deadlines import failed, in_service, is_overdue
 from hostelry.reconcile.plan.endpoint_state import LIVE_COMPONENT, EndpointState, PlanContext
 from hostelry.reconcile.plan.reasons import failure_reason
-from hostelry.reconcile.plan.status_end import failed, in_service
 
 FORGET_S = 10.0
 

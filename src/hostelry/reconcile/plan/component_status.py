@@ -20,12 +20,11 @@ from dataclasses import replace
 from hostelry.domain.component import ComponentStatus, InferenceComponent, Rollout
 from hostelry.domain.copy import Copy, CopyPhase, Instance
 from hostelry.domain.endpoint import EndpointStatus, EndpointVariant
-from hostelry.reconcile.plan.deadlines import is_overdue
+from hostelry.reconcile.plan.deadlines import failed, in_service, is_overdue
 from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext, is_routable
 from hostelry.reconcile.plan.placement_request import cannot_ever_fit, shortage
 from hostelry.reconcile.plan.reasons import copy_failure, what_is_missing
 from hostelry.reconcile.plan.rollout import going_back
-from hostelry.reconcile.plan.status_end import failed, in_service
 
 
 def plan_component(

@@ -1,12 +1,14 @@
-"""Deadlines of statuses that are not final: at its deadline a record fails or rolls back."""
+"""Statuses that are not final: their deadlines, and their end as InService or Failed."""
 
 from dataclasses import replace
+from typing import TypeVar
 
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.deadline import delete_deadline, start_deadline
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
-from hostelry.domain.status import is_final
+from hostelry.domain.status import Event, is_final, next_status
 from hostelry.reconcile.plan.endpoint_state import EndpointState
+from hostelry.reconcile.plan.reasons import failure_reason
 
 
 def with_deadlines(state: EndpointState, now: float) -> EndpointState:
@@ -51,3 +53,26 @@ def _component(component: InferenceComponent, now: float) -> InferenceComponent:
     spec = component.spec
     timeouts = (0.0, 0.0) if spec is None else (spec.download_timeout_s, spec.startup_timeout_s)
     return replace(component, deadline_at=start_deadline(now, *timeouts))
+
+
+R = TypeVar("R", Endpoint, InferenceComponent)
+
+
+def in_service(record: R, failure: str | None, now: float) -> R:
+    """The record InService; `failure` is why an update was rolled back, None if it was not."""
+    return _ended(record, Event.READY if failure is None else Event.ROLLED_BACK, failure, now)
+
+
+def failed(record: R, failure: str, now: float) -> R:
+    """The record Failed, with `failure` as its reason."""
+    return _ended(record, Event.FAIL, failure, now)
+
+
+def _ended(record: R, event: Event, failure: str | None, now: float) -> R:
+    return replace(
+        record,
+        status=next_status(record.status, event),
+        deadline_at=None,
+        failure_reason=None if failure is None else failure_reason(failure),
+        modified_at=now,
+    )

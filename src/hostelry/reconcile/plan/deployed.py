@@ -14,7 +14,7 @@ from hostelry.reconcile.plan.endpoint_state import (
     PlanContext,
     is_routable,
 )
-from hostelry.reconcile.plan.environments import needed_environments, ready_environments
+from hostelry.reconcile.plan.model_copies import needed_environments, ready_environments
 from hostelry.reconcile.plan.placement_request import cannot_ever_fit, shortage
 from hostelry.reconcile.plan.reasons import copy_failure, what_is_missing
 

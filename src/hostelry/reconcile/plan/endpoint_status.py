@@ -19,11 +19,10 @@ from dataclasses import replace
 from hostelry.domain.copy import InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
 from hostelry.domain.resize import is_only_resized, with_environments
-from hostelry.reconcile.plan.deadlines import is_overdue
+from hostelry.reconcile.plan.deadlines import failed, in_service, is_overdue
 from hostelry.reconcile.plan.deployed import deployment_failure, is_up, still_missing, up_instances
 from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext
 from hostelry.reconcile.plan.growth import managed_scaling
-from hostelry.reconcile.plan.status_end import failed, in_service
 from hostelry.reconcile.plan.update import updated
 
 

@@ -9,8 +9,7 @@ from hostelry.domain.endpoint_config import Variant
 from hostelry.domain.shape import Shape
 from hostelry.placement.pack import place
 from hostelry.placement.shortage import too_small
-from hostelry.placement.values import CopyRequest, Held, Host, Obstacle, Pool, WhyNot
-from hostelry.placement.words import asked_text
+from hostelry.placement.values import CopyRequest, Held, Host, Obstacle, Pool, WhyNot, asked_text
 from hostelry.reconcile.plan.desired_copies import DesiredCopies, is_moving
 from hostelry.reconcile.plan.endpoint_state import (
     EndpointState,

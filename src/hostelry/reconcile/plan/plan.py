@@ -17,11 +17,11 @@ from hostelry.reconcile.plan.dirty import instances_to_update
 from hostelry.reconcile.plan.drains import drain_instants, plan_drains, with_drain_limit
 from hostelry.reconcile.plan.endpoint_state import LOST_AFTER_S, EndpointState, PlanContext, drained
 from hostelry.reconcile.plan.endpoint_status import plan_endpoint, reuse_instances
-from hostelry.reconcile.plan.environments import plan_environments
 from hostelry.reconcile.plan.guards import bake_instants
 from hostelry.reconcile.plan.instances import launch_instants, plan_instances
 from hostelry.reconcile.plan.model_copies import (
     plan_adapters_on_copies,
+    plan_environments,
     plan_model_copies,
     retry_at,
 )

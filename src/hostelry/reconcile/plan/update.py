@@ -15,7 +15,7 @@ from hostelry.reconcile.plan.batches import (
     rolling_fleets,
     serving_fleet,
 )
-from hostelry.reconcile.plan.deadlines import is_overdue
+from hostelry.reconcile.plan.deadlines import in_service, is_overdue
 from hostelry.reconcile.plan.deployed import (
     can_serve_again,
     ceased,
@@ -27,7 +27,6 @@ from hostelry.reconcile.plan.deployed import (
 )
 from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext
 from hostelry.reconcile.plan.guards import bake_ends_at, guard_failure, shift_ends_at
-from hostelry.reconcile.plan.status_end import in_service
 from hostelry.reconcile.plan.update_step import UpdatePhase, UpdateProgress, UpdateStep, next_step
 
 BAKE_SLACK_S = 60.0  # for the pass that ends it

@@ -26,6 +26,7 @@ from hostelry.placement.model_cache import (
 )
 from hostelry.placement.model_cache_values import (
     CachedModel,
+    Demand,
     Eviction,
     ModelCacheState,
     ModelsInUse,
@@ -34,7 +35,6 @@ from hostelry.placement.model_cache_values import (
     RoomMade,
     RoomPlan,
 )
-from hostelry.placement.model_popularity import Demand
 
 KEPT_EVICTIONS = 200
 FORGET_BEYOND = 1.1

@@ -13,8 +13,7 @@ from hostelry.base.errors import CapacityError, InstanceLostError, RetryableErro
 from hostelry.domain.copy import CopyPhase, CopySpec, Instance, InstanceState
 from hostelry.fleet.fake import FakeFleet
 from hostelry.fleet.protocol import Agent, Observation, RunningInstance
-from hostelry.reconcile.driver import InstanceDriver
-from hostelry.reconcile.instances import Instances
+from hostelry.reconcile.instances import InstanceDriver, Instances
 from hostelry.reconcile.plan.endpoint_state import GroupKey, is_lost
 
 INSTANCE = Instance(

@@ -1,13 +1,15 @@
-"""Acts of the operator on a town, as control's routes record them."""
+"""Acts of the operator, and updates of a model endpoint, as events in the life of a town."""
 
 import contextlib
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
-from tests.unit.reconcile.samples import KEY, SCOPE, Town
+from tests.unit.reconcile.samples import KEY, SCOPE, Town, deployment, variant
 
 from hostelry.base.errors import ServiceError
-from hostelry.domain.endpoint import Endpoint
+from hostelry.domain.endpoint import Endpoint, EndpointStatus, UpdateGuard
+from hostelry.domain.traffic import FleetSize, FleetUnit, TrafficPolicy, TrafficType
 from hostelry.reconcile.acts.act import PlannedAct
 from hostelry.reconcile.acts.drain import planned_drain, planned_undrain
 from hostelry.reconcile.acts.restart import planned_restart
@@ -92,3 +94,50 @@ def cancel_any(town: Town, dice: random.Random) -> None:
 
 MISFORTUNES = (restart_any, drain_any, cancel_any)
 ALL = [restart_all, drain_first, restart_and_drain, drain_and_cancel]
+
+
+def update_endpoint(town: Town) -> None:
+    pending = deployment(variant(model="m2", count=1), generation=2)
+    town.change_endpoint(status=EndpointStatus.UPDATING, pending=pending)
+
+
+def bake_endpoint(town: Town) -> None:
+    pending = deployment(variant(model="m2", count=1), generation=3)
+    guarded = replace(pending, guard=UpdateGuard(bake_s=4.0))
+    town.change_endpoint(status=EndpointStatus.UPDATING, pending=guarded)
+
+
+def canary_endpoint(town: Town) -> None:
+    size = FleetSize(unit=FleetUnit.INSTANCE_COUNT, value=1)
+    policy = TrafficPolicy(type=TrafficType.CANARY, size=size, wait_s=3.0)
+    pending = deployment(variant(model="m3", count=2), generation=4)
+    guarded = replace(pending, guard=UpdateGuard(bake_s=2.0, traffic=policy))
+    town.change_endpoint(status=EndpointStatus.UPDATING, pending=guarded)
+
+
+def roll_endpoint(town: Town) -> None:
+    """One instance after the other of two, where there is room for three."""
+    town.switches.max_instances = 3
+    size = FleetSize(unit=FleetUnit.INSTANCE_COUNT, value=1)
+    policy = TrafficPolicy(type=TrafficType.ROLLING, size=size, wait_s=1.0, rollback_size=size)
+    pending = deployment(variant(model="m3", count=2), generation=4)
+    guarded = replace(pending, started_at=town.clock.now(), guard=UpdateGuard(traffic=policy))
+    town.change_endpoint(status=EndpointStatus.UPDATING, pending=guarded)
+
+
+def go_on(town: Town) -> None:
+    """Nothing: what is under way has further time."""
+
+
+def linear_endpoint(town: Town) -> None:
+    size = FleetSize(unit=FleetUnit.CAPACITY_PERCENT, value=50)
+    policy = TrafficPolicy(type=TrafficType.LINEAR, size=size, wait_s=3.0)
+    pending = deployment(variant(model="m4", count=4), generation=5)
+    town.change_endpoint(
+        status=EndpointStatus.UPDATING, pending=replace(pending, guard=UpdateGuard(traffic=policy))
+    )
+
+
+ON_TRIAL = (update_endpoint, bake_endpoint)
+IN_STEPS = (canary_endpoint, linear_endpoint)
+IN_BATCHES = (roll_endpoint, go_on)
