@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 from tests.selection import first_alone, numbers
-from tests.unit.reconcile import life_events
+from tests.unit.reconcile import life_events as events
 from tests.unit.reconcile.samples import (
     Town,
     adapter,
@@ -187,13 +187,11 @@ LIVES = [
     pytest.param((create, roll_component, update_adapter), id="a rolling update"),
     pytest.param((create_wide, shrink, delete_components), id="down to one instance"),
     pytest.param((create_managed, thin_out, scale_to_zero), id="consolidated and scaled to zero"),
-    pytest.param((create, *life_events.ALL), id="restarted and drained"),
-    pytest.param(
-        (create_model_endpoint, *life_events.ALL), id="restarted and drained by instances"
-    ),
-    pytest.param((create_model_endpoint, *life_events.ON_TRIAL), id="model endpoint"),
-    pytest.param((create_model_endpoint, *life_events.IN_STEPS), id="traffic in steps"),
-    pytest.param((create_model_endpoint, *life_events.IN_BATCHES), id="a fleet in batches"),
+    pytest.param((create, *events.ALL), id="restarted and drained"),
+    pytest.param((create_model_endpoint, *events.ALL), id="restarted and drained by instances"),
+    pytest.param((create_model_endpoint, *events.ON_TRIAL), id="model endpoint"),
+    pytest.param((create_model_endpoint, *events.IN_STEPS), id="traffic in steps"),
+    pytest.param((create_model_endpoint, *events.IN_BATCHES), id="a fleet in batches"),
 ]
 Event = Callable[[Town], None]
 Life = tuple[Event, ...]
@@ -283,25 +281,19 @@ class WatchedStore(MemoryStore):
 @pytest.mark.parametrize(
     ("begin", "update", "least"),
     [
-        pytest.param(
-            create_model_endpoint, life_events.update_endpoint, 1, id="another configuration"
-        ),
-        pytest.param(
-            create_model_endpoint, life_events.bake_endpoint, 1, id="another one on trial"
-        ),
-        pytest.param(create_model_endpoint, life_events.canary_endpoint, 2, id="a canary"),
-        pytest.param(create_model_endpoint, life_events.linear_endpoint, 2, id="traffic in steps"),
-        pytest.param(create_model_endpoint, life_events.roll_endpoint, 2, id="a fleet in batches"),
+        pytest.param(create_model_endpoint, events.update_endpoint, 1, id="another configuration"),
+        pytest.param(create_model_endpoint, events.bake_endpoint, 1, id="another one on trial"),
+        pytest.param(create_model_endpoint, events.canary_endpoint, 2, id="a canary"),
+        pytest.param(create_model_endpoint, events.linear_endpoint, 2, id="traffic in steps"),
+        pytest.param(create_model_endpoint, events.roll_endpoint, 2, id="a fleet in batches"),
         pytest.param(create, keep, 4, id="an update that keeps the instances"),
         pytest.param(create, move, 4, id="an update that moves the copies"),
         pytest.param(create_wide, shrink, 6, id="an update to fewer instances"),
         pytest.param(create, update_component, 4, id="another specification"),
         pytest.param(create, roll_component, 4, id="a rolling update"),
         pytest.param(create, update_adapter, 4, id="another adapter"),
-        pytest.param(create, life_events.restart_and_drain, 4, id="a restart and a drain"),
-        pytest.param(
-            create_model_endpoint, life_events.restart_and_drain, 2, id="... by instances"
-        ),
+        pytest.param(create, events.restart_and_drain, 4, id="a restart and a drain"),
+        pytest.param(create_model_endpoint, events.restart_and_drain, 2, id="... by instances"),
     ],
 )
 def test_between_no_two_writes_of_an_update_are_there_fewer_routes(
@@ -443,7 +435,7 @@ def readapt(town: Town, dice: random.Random) -> None:
 
 
 MISFORTUNES = (
-    *life_events.MISFORTUNES,
+    *events.MISFORTUNES,
     kill_agent,
     lose_instance,
     crash_copy,
