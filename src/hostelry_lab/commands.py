@@ -10,7 +10,7 @@ import typer
 from hostelry.base.errors import TerminalError, UsageError
 from hostelry.base.own_arguments import hide_argument
 from hostelry.cli.completion import names
-from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry_lab.copies_ledger import LEAST_COPIES, MOST_COPIES
 from hostelry_lab.drill_text import outcome_lines, table_lines
 from hostelry_lab.jobs.plan import FULL, SHORT, JobsSizes
@@ -169,7 +169,7 @@ def run_drill(  # noqa: PLR0913 - each is an option of the command
     if {store, scenarios} != {None}:
         raise UsageError(f"--store and --scenarios are options of {CLUSTER}")
     at = home_at(home)
-    config, credentials = settled(at)
+    config, credentials = load_home(at)
     drills = chosen(name)
     platform = PlatformObserver(home=at, config=config, credentials=credentials)
     sizes = jobs_sizes(name, requests, records, kills, seed)

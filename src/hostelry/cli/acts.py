@@ -12,7 +12,7 @@ import typer
 from hostelry.base.errors import TerminalError
 from hostelry.cli.completion.names import instances, restarted
 from hostelry.cli.control_requests import control_answer, document, send
-from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.named import ListedComponent, ListedNames, NameKind, resolve, suggestions
 from hostelry.cli.printable import one_line, printable
 from hostelry.cli.timeline import ChartLine, clock_text
@@ -85,7 +85,7 @@ def _act(
 
     Raises TerminalError if control refuses.
     """
-    config, credentials = settled(home_at(home))
+    config, credentials = load_home(home_at(home))
     state = control_answer(config, credentials, "/internal/state", knows="what runs")
     own = (credentials.account_id, credentials.region)
     asked = {**target(name, state["endpoints"], own), "who": person()}

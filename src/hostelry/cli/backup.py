@@ -12,7 +12,7 @@ from hostelry.backup.write import Report, back_up
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import UsageError
 from hostelry.base.user import expanded
-from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.trace import bytes_text
 from hostelry.cli.wait_display import WaitDisplay, waiting
 
@@ -45,7 +45,7 @@ def backup(
     if len(words) != 1 or words[0] == VERIFY:
         raise UsageError("expected DIR, or verify DIR; a folder named verify is ./verify")
     at, folder = home_at(home), folder_at(words[0])
-    config, _ = settled(at)
+    config, _ = load_home(at)
     started = monotonic_s()
     with waiting() as display:
         now = SystemClock().now()
@@ -54,7 +54,7 @@ def backup(
     if as_json:
         print_json({"backup": str(folder), **counts(manifest), "seconds": round(took_s, 2)})
         return
-    typer.echo(f"Backed up {shown(manifest)} into {folder} ({took_s:.1f} s).")
+    typer.echo(f"Backed up {describe_manifest(manifest)} into {folder} ({took_s:.1f} s).")
     if manifest.s3_endpoint is not None:
         typer.echo(f"Objects are not in it: they are in {manifest.s3_endpoint}.")
     typer.echo(
@@ -73,7 +73,7 @@ def verify_here(folder: Path, *, as_json: bool) -> None:
         print_json({"backup": str(folder), **found, "seconds": round(took_s, 2)})
         return
     made = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(manifest.created_at))
-    typer.echo(f"{folder} is whole: {shown(manifest)}, of {made} ({took_s:.1f} s).")
+    typer.echo(f"{folder} is whole: {describe_manifest(manifest)}, of {made} ({took_s:.1f} s).")
     if is_open:
         typer.echo(f"Other users can enter it, and it has keys: chmod 700 {folder}")
 
@@ -83,7 +83,7 @@ def restore_here(source: Path, root: Path) -> None:
     folder = folder_at(str(source))
     with waiting() as display:
         manifest = restore(folder, root, progress_in(display, "restoring"))
-    typer.echo(f"Restored {shown(manifest)} from {folder} into {root}.", err=True)
+    typer.echo(f"Restored {describe_manifest(manifest)} from {folder} into {root}.", err=True)
 
 
 def folder_at(given: str) -> Path:
@@ -115,7 +115,7 @@ def counts(manifest: BackupManifest) -> dict[str, object]:
     }
 
 
-def shown(manifest: BackupManifest) -> str:
+def describe_manifest(manifest: BackupManifest) -> str:
     """A manifest in some words."""
     num = bytes_text(manifest.num_bytes)
     return f"{len(manifest.files)} files, {num}, of Hostelry {manifest.version}"

@@ -252,12 +252,12 @@ def cell_lines(cell: CellRun) -> Iterator[str]:
     verdict = "ok" if cell.passed else "FAILED" if cell.error else "NOT SERVED"
     yield f"[{cell.number}] {verdict:<10}  {cell.first_line:.70}"
     for row in cell.calls.rows:
-        yield f"      {row.service}:{row.operation}  {row.count}  {result_of(row)}"
+        yield f"      {row.service}:{row.operation}  {row.count}  {result_text(row)}"
     if cell.error:
         yield f"      {cell.error:.300}"
 
 
-def result_of(row: Row) -> str:
+def result_text(row: Row) -> str:
     """The result of a call, with the message of one that is not served."""
     return " ".join(filter(None, [row.verdict, row.error, row.message]))
 

@@ -12,7 +12,7 @@ from hostelry.base.errors import TerminalError, UsageError
 from hostelry.base.peer_name import PeerRole
 from hostelry.base.tls import TlsFolder
 from hostelry.cli.control_requests import document, send
-from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cluster.authority import Authority
 from hostelry.cluster.host_files import HostFiles
 from hostelry.cluster.join_routes import PROOF_HEADER, TokenRequest, proof_of
@@ -45,7 +45,7 @@ def join_token(
     if role not in {it.value for it in PeerRole}:
         raise UsageError(f"--role {role}: expected gateway, control or agent")
     at = home_at(home)
-    config, credentials = settled(at)
+    config, credentials = load_home(at)
     if config.cluster_host is None:
         raise TerminalError(
             "this platform has no address for other hosts: start it by "
@@ -73,7 +73,7 @@ def show(home: HomeOption = None, as_json: JsonOption = False) -> None:
     Example: hostelry certificates show
     """
     at = home_at(home)
-    settled(at)
+    load_home(at)
     folder = TlsFolder(at.tls)
     try:
         own = facts(folder.identity.read_bytes())
@@ -118,7 +118,7 @@ def rotate(home: HomeOption = None, as_json: JsonOption = False) -> None:
     Example: hostelry certificates rotate
     """
     at = home_at(home)
-    _, credentials = settled(at)
+    _, credentials = load_home(at)
     now = SystemClock().now()
     files = HostFiles(TlsFolder(at.tls), credentials.cluster_id)
     rotated = _authority(at, credentials).rotated(now)

@@ -10,7 +10,7 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.cli.completion import names
 from hostelry.cli.control_requests import send
-from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.status_text import columns
 from hostelry.home.home import Credentials, UpConfig
 
@@ -70,7 +70,7 @@ def compare(  # noqa: PLR0913 - a command's options
 
     Example: hostelry compare shop blue green --wait 60
     """
-    config, credentials = settled(home_at(home))
+    config, credentials = load_home(home_at(home))
     asked = {
         "endpoint": endpoint,
         "old": old,
@@ -125,19 +125,19 @@ def _divergence_rows(found: Mapping[str, Any] | None) -> list[list[str]]:
     of = f"of {found['pairs']} pairs, {found['exact']} equal"
     differing, median = (found[it] for it in ("differing", "distance_p50"))
     return [
-        ["answers differ", of, _bounded(differing, "%", 100), found["outcome"] or ""],
-        ["distance p50", "", _bounded(median, "", 1), ""],
+        ["answers differ", of, _bounds_text(differing, "%", 100), found["outcome"] or ""],
+        ["distance p50", "", _bounds_text(median, "", 1), ""],
     ]
 
 
 def _side(measure: Mapping[str, Any], who: str) -> str:
     """What was seen of a version, and between which bounds it is."""
     if measure["measure"] == "errors":
-        return _bounded(measure[who], "%", 100)
-    return _bounded(measure[who], "ms", 1 / US_PER_MS)
+        return _bounds_text(measure[who], "%", 100)
+    return _bounds_text(measure[who], "ms", 1 / US_PER_MS)
 
 
-def _bounded(side: Mapping[str, float | None], unit: str, factor: float) -> str:
+def _bounds_text(side: Mapping[str, float | None], unit: str, factor: float) -> str:
     def text(value: float | None) -> str:
         if value is None:
             return "?"

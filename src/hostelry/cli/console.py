@@ -8,7 +8,7 @@ import typer
 from hostelry.base.errors import TerminalError
 from hostelry.base.private_file import write_whole
 from hostelry.cli.control_requests import document, send
-from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 
 # A link in a command line would be read by other users of this machine: a browser gets this page.
 PAGE = (
@@ -33,7 +33,7 @@ def console(
     Example: hostelry console --acts --open
     """
     at = home_at(home)
-    config, credentials = settled(at)
+    config, credentials = load_home(at)
     if not config.has_console:
         raise TerminalError(
             "this platform was started with --no-console: start it without, by `hostelry up`"

@@ -6,7 +6,7 @@ import msgspec
 import typer
 
 from hostelry.base.clock import monotonic_s
-from hostelry.cli.home_option import HomeOption, JsonOption, home_at, settled
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home
 from hostelry.cli.wait_display import waiting
 from hostelry.home.home import Home
 from hostelry.processes.down import StopOutcome, stop_hostelry
@@ -28,7 +28,7 @@ def down(
     Example: hostelry down --home ./h --timeout 20
     """
     at = home_at(home)
-    config, _ = settled(at)
+    config, _ = load_home(at)
     started = monotonic_s()
     with waiting() as display:
         outcome = stop_hostelry(at, timeout + config.drain_s, display.phase)

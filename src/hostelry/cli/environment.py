@@ -11,7 +11,7 @@ import typer
 
 from hostelry.base.errors import UsageError
 from hostelry.base.private_file import write_whole
-from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.program.call import CallReport, is_aws, report_lines, stray_lines
 from hostelry.cli.program.child import CannotRunError, end_as
 from hostelry.home.home import Credentials, UpConfig
@@ -55,7 +55,7 @@ def env(
     Example: hostelry env --shell fish | source
     """
     at = home_at(home)
-    config, credentials = settled(at)
+    config, credentials = load_home(at)
     variables = client_variables(config, credentials)
     if as_json:
         print_json(variables)
@@ -145,7 +145,7 @@ def no_proxy(environment: Mapping[str, str], host: str) -> str:
     return ",".join(dict.fromkeys([*entries, *own]))
 
 
-def no_proxy_of_program(environment: Mapping[str, str], host: str) -> str:
+def no_proxy_for_program(environment: Mapping[str, str], host: str) -> str:
     """NO_PROXY of a program whose HTTPS goes through a proxy of ours: without AWS's own hosts.
 
     The proxy itself minds the user's NO_PROXY for every other host.

@@ -10,7 +10,7 @@ from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError, UsageError
 from hostelry.cli.completion import names
 from hostelry.cli.control_requests import ask_agent, control_answer
-from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.reasons_once import reasons_once
 from hostelry.cli.scaling import explained_lines, scaling_targets
 from hostelry.cli.status import DECLARED_NOTE, only_endpoint
@@ -81,7 +81,7 @@ def explain(
 
     Example: hostelry explain --json
     """
-    config, credentials = settled(home_at(home))
+    config, credentials = load_home(home_at(home))
     state = control_answer(
         config, credentials, "/internal/placement", knows="where copies are and why"
     )
@@ -142,7 +142,7 @@ def explanation_lines(endpoint: JsonObject, now: float, component: str | None = 
 
     With `component`, its copies and its missing ones only.
     """
-    base = _base_of(endpoint, component)
+    base = _get_base(endpoint, component)
     lines = [f"endpoint {endpoint['name']}  {endpoint['status']}"]
     lines += [f"  {_variant_text(it)}" for it in endpoint["variants"]]
     if base != component:
@@ -163,7 +163,7 @@ def explanation_lines(endpoint: JsonObject, now: float, component: str | None = 
 
 def explanation_document(endpoint: JsonObject, component: str | None = None) -> dict[str, Any]:
     """The same for programs."""
-    base = _base_of(endpoint, component)
+    base = _get_base(endpoint, component)
     placement = endpoint["placement"]
     return {
         "name": endpoint["name"],
@@ -208,7 +208,7 @@ def _variant_text(variant: JsonObject) -> str:
     return text + "".join(f"; {it['instance_type']} is skipped: {it['problem']}" for it in skipped)
 
 
-def _base_of(endpoint: JsonObject, component: str | None) -> str | None:
+def _get_base(endpoint: JsonObject, component: str | None) -> str | None:
     """The component whose copies are shown: an adapter's base, else the component itself."""
     bases = {it["name"]: it.get("base") for it in endpoint["components"]}
     return bases.get(component) or component
@@ -311,7 +311,8 @@ def explain_graph(
     as_json: bool,
 ) -> None:
     """Print the graphs of an endpoint's copies. Raises TerminalError if no copy is a graph."""
-    copies = [it for it in endpoint["copies"] if it["phase"] == "ready" and _is_of(it, component)]
+    ready = [it for it in endpoint["copies"] if it["phase"] == "ready"]
+    copies = [it for it in ready if _belongs_to(it, component)]
     agents = {it["id"]: it["agent_address"] for it in endpoint["instances"]}
     found = {
         copy["id"]: ask_agent(agents[copy["instance"]], f"/graph/{copy['id']}", key)
@@ -339,7 +340,7 @@ def explain_graph(
             typer.echo(f"  warning: step {step}: {why}")
 
 
-def _is_of(copy: JsonObject, component: str | None) -> bool:
+def _belongs_to(copy: JsonObject, component: str | None) -> bool:
     return component is None or copy["component"] == component
 
 

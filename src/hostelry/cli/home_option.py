@@ -59,7 +59,7 @@ def print_json(value: Any) -> None:
     typer.echo(msgspec.json.format(msgspec.json.encode(value)).decode())
 
 
-def settled(home: Home) -> tuple[UpConfig, Credentials]:
+def load_home(home: Home) -> tuple[UpConfig, Credentials]:
     """Configuration and keys of a home. Raises TerminalError if `up` never ran."""
     try:
         return load_config(home), load_credentials(home)

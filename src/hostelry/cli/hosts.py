@@ -12,7 +12,7 @@ from hostelry.base.own_arguments import hide_argument
 from hostelry.base.peer_name import PeerRole
 from hostelry.cli import up_flags as flags
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at
-from hostelry.cli.up import log_to, options_of, up_detached, up_here
+from hostelry.cli.up import build_options, log_to, up_detached, up_here
 from hostelry.cli.wait_display import waiting
 from hostelry.cluster.start import check_cluster
 from hostelry.home.home import Credentials, Home, UpConfig, load_config, make_home
@@ -74,14 +74,14 @@ def control(  # noqa: PLR0913 - one parameter an option of the command
     if store is not None:
         hide_argument(store)
     at = home_at(home)
-    options = options_of(given, control_only=True)
+    options = build_options(given, control_only=True)
     check_logs(options)
     check_cluster(options)
     if join_url is not None and cluster_host is None and not at.config.exists():
         raise UsageError(
             "--join needs the address at which the other hosts reach this one: --cluster-host"
         )
-    joined(at, join_url, token, PeerRole.CONTROL, host_name)
+    join_platform(at, join_url, token, PeerRole.CONTROL, host_name)
     at = make_home(at.root)
     with waiting() as display:
         if detach:
@@ -152,12 +152,12 @@ def gateway(  # noqa: PLR0913 - one parameter an option of the command
     Example: hostelry gateway --home ./g --host 10.0.0.7 --drain-s 20 --detach
     """
     given = dict(locals())
-    joined(home_at(home), join_url, token, PeerRole.GATEWAY, host_name)
-    options = options_of(given, gateway_only=True)
+    join_platform(home_at(home), join_url, token, PeerRole.GATEWAY, host_name)
+    options = build_options(given, gateway_only=True)
     (up_detached if detach else up_here)(options, as_json=as_json)
 
 
-def joined(
+def join_platform(
     home: Home, url: str | None, token: str | None, role: PeerRole, name: str | None
 ) -> None:
     """Have `home` join the platform at `url`, unless it has. Raises HostelryError.

@@ -175,32 +175,32 @@ def fault_text(fault: Row) -> str:
 
 def rate_text(batch: Row, now: float) -> str:
     """Requests a second since the batch began."""
-    rate = rate_of(batch, now)
+    rate = get_rate(batch, now)
     return "-" if rate is None else f"{rate:,.1f}/s"
 
 
 def tokens_text(batch: Row, now: float) -> str:
     """Tokens of prompts and answers, and answer tokens per second."""
-    elapsed_s = elapsed(batch, now)
+    elapsed_s = get_elapsed_s(batch, now)
     per_s = "" if elapsed_s is None else f" ({batch['output_tokens'] / elapsed_s:,.1f}/s)"
     return f"{batch['input_tokens']:,} in, {batch['output_tokens']:,} out{per_s}"
 
 
 def left_text(batch: Row, now: float) -> str:
     """The time that the rest takes at the rate so far."""
-    rate = rate_of(batch, now)
+    rate = get_rate(batch, now)
     if not rate or batch["status"] != "in_progress":
         return "-"
     return duration((batch["total"] - batch["completed"] - batch["failed"]) / rate)
 
 
-def rate_of(batch: Row, now: float) -> float | None:
+def get_rate(batch: Row, now: float) -> float | None:
     """Finished requests per second since the batch began. None before that."""
-    elapsed_s = elapsed(batch, now)
+    elapsed_s = get_elapsed_s(batch, now)
     return None if elapsed_s is None else float((batch["completed"] + batch["failed"]) / elapsed_s)
 
 
-def elapsed(batch: Row, now: float) -> float | None:
+def get_elapsed_s(batch: Row, now: float) -> float | None:
     """Seconds from the batch's begin to its end or to now. None before it begins."""
     if batch["begun_at"] is None:
         return None
@@ -219,8 +219,8 @@ def list_lines(
     wait.
     """
     lines = columns([HEAD, *map(row_cells, rows)]) if rows else [NOTHING]
-    rates = {place_of(count): count["number"] for count in finished}
-    lines += [backlog_line(queue, rates.get(place_of(queue), 0)) for queue in backlog]
+    rates = {get_place(count): count["number"] for count in finished}
+    lines += [backlog_line(queue, rates.get(get_place(queue), 0)) for queue in backlog]
     return [*lines, *trouble_lines(trouble)]
 
 
@@ -277,6 +277,6 @@ def show_lines(row: Row) -> list[str]:
     return columns([[name, value] for name, value in facts.items()])
 
 
-def place_of(row: Row) -> tuple[str, str, str]:
+def get_place(row: Row) -> tuple[str, str, str]:
     """The endpoint that a row is about."""
     return row["scope"]["account"], row["scope"]["region"], row["endpoint_name"]

@@ -14,7 +14,7 @@ from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
 from hostelry.cli.completion import names
 from hostelry.cli.control_requests import control_state, document, require_endpoint, send
-from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.job_text import (
     RUNNING_JOB,
     batch_bar,
@@ -77,7 +77,7 @@ def list_jobs(
     query = {name: value for name, value in wanted.items() if value is not None}
     found = _answer(home, "GET", PATH, query)
     if endpoint is not None and not found["jobs"]:
-        require_endpoint(*settled(home_at(home)), endpoint, "request")
+        require_endpoint(*load_home(home_at(home)), endpoint, "request")
     if as_json:
         print_json(found)
         return
@@ -160,13 +160,13 @@ def watch(
 
     Example: hostelry jobs watch nightly-scores
     """
-    config, credentials = settled(home_at(home))
+    config, credentials = load_home(home_at(home))
     kind, look = TRANSFORM_JOB, seen_job
     if name.startswith(BATCH_PREFIX):
         kind, look = BATCH, seen_batch
     on_terminal = (sys.stderr if as_json else sys.stdout).isatty()
     seen = partial(look, config, credentials, name)
-    job = followed(name, kind, seen, on_terminal=on_terminal, err=as_json)
+    job = follow_job(name, kind, seen, on_terminal=on_terminal, err=as_json)
     if as_json:
         print_json(job)
     elif reason := kind.reason(job):
@@ -181,7 +181,7 @@ def _answer(
     home: HomeOption, method: str, path: str, query: dict[str, str] | None = None
 ) -> dict[str, Any]:
     """The answer's JSON, empty without a body. Raises TerminalError for a refusal."""
-    config, credentials = settled(home_at(home))
+    config, credentials = load_home(home_at(home))
     response = send(
         config,
         credentials,
@@ -229,7 +229,7 @@ BATCH = WatchedKind(
 )
 
 
-def followed(
+def follow_job(
     name: str,
     kind: WatchedKind,
     look: Callable[[], Row | None],

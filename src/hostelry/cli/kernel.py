@@ -16,7 +16,7 @@ from hostelry.base.errors import TerminalError, UsageError
 from hostelry.base.json import decode
 from hostelry.base.private_file import write_whole
 from hostelry.base.user import expanded, user_folder
-from hostelry.cli.home_option import HomeOption, home_at, settled
+from hostelry.cli.home_option import HomeOption, home_at, load_home
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 PROBE_WITHIN_S = 60.0
@@ -54,7 +54,7 @@ def install(
     Example: hostelry kernel install --python ~/work/.venv/bin/python
     """
     at = home_at(home)
-    settled(at)
+    load_home(at)
     program = python_with(python, "ipykernel")
     folder = kernel_folder(name, prefix, os.environ)
     if folder.exists() and not is_ours(folder):

@@ -72,11 +72,11 @@ class LazyGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that `args` begin with, imported."""
         name, command, rest = super().resolve_command(ctx, args)
-        return name, _loaded(command), rest
+        return name, _load(command), rest
 
     def load_all(self) -> None:
         """Import every command, for who looks at all of them."""
-        self.commands = {name: _loaded(command) for name, command in self.commands.items()}
+        self.commands = {name: _load(command) for name, command in self.commands.items()}
 
 
 def lazy_group(entries: Iterable[CommandEntry]) -> type[LazyGroup]:
@@ -84,5 +84,5 @@ def lazy_group(entries: Iterable[CommandEntry]) -> type[LazyGroup]:
     return type("LazyGroupOfEntries", (LazyGroup,), {"entries": tuple(entries)})
 
 
-def _loaded(command: Any) -> Any:
+def _load(command: Any) -> Any:
     return command.entry.load() if isinstance(command, ListedCommand) else command

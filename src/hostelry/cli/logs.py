@@ -13,7 +13,7 @@ import typer
 from hostelry.base.errors import TerminalError
 from hostelry.cli.completion import names
 from hostelry.cli.control_requests import control_state
-from hostelry.cli.home_option import HomeOption, JsonOption, home_at, settled
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home
 from hostelry.cli.printable import terminal_lines
 from hostelry.fleet.records import instance_folders
 from hostelry.home.home import Home
@@ -69,7 +69,7 @@ def logs(
     Example: hostelry logs --request 6f0f3b1e-6f5c-4a4e-9a53-0f9d1c2b7a10
     """
     at = home_at(home)
-    config, credentials = settled(at)
+    config, credentials = load_home(at)
     state = control_state(config, credentials)
     try:
         found = find_logs(at, state, name)
@@ -94,7 +94,7 @@ def logs(
         for line in last_lines(path, lines):
             printer.line(title, line)
     if follow:
-        for title, text in appended(found, positions):
+        for title, text in follow_lines(found, positions):
             printer.line(title, text, follows=True)
 
 
@@ -151,7 +151,7 @@ def last_lines(path: Path, count: int) -> list[str]:
         return [it.decode(errors="replace") for it in file.read().splitlines()[-count:]]
 
 
-def appended(found: dict[str, Path], positions: dict[str, int]) -> Iterator[tuple[str, str]]:
+def follow_lines(found: dict[str, Path], positions: dict[str, int]) -> Iterator[tuple[str, str]]:
     """Title and text of each line from now on. A truncated file is read from its start."""
     while True:
         for title, path in found.items():
@@ -189,7 +189,7 @@ def fleet_logs(home: Home) -> dict[str, Path]:
     return {name: path for name, path in found.items() if path.exists()}
 
 
-def copies_of(state: Mapping[str, Any] | None, name: str) -> list[str]:
+def find_copies(state: Mapping[str, Any] | None, name: str) -> list[str]:
     """Ids of the copies of the endpoint or component `name`, in control's `state`."""
     return [
         copy["id"]
@@ -220,7 +220,7 @@ def find_logs(home: Home, state: Mapping[str, Any] | None, name: str | None) -> 
     named = {k: it for k, it in platform.items() if k == name or k.startswith(f"{name}-")}
     if named:
         return named
-    owned = copies_of(state, serving_component(state, name))
+    owned = find_copies(state, serving_component(state, name))
     matches = {it: path for it, path in fleet.items() if it in owned or it.startswith(name)}
     if not matches:
         known = ", ".join([*platform, *fleet]) or "none yet"

@@ -100,12 +100,12 @@ def resolve(name: str, listed: ListedNames, prefer: NameKind = NameKind.COMPONEN
     UnknownModelNameError with near misses, TerminalError where a component of that name is on
     another endpoint, or the name has no meaning.
     """
-    kind, whole, adapter = _parsed(name)
+    kind, whole, adapter = _parse_name(name)
     component = next((it for it in listed.components if it.name == whole), None)
     if adapter is not None:
         if component is None:
             raise _unknown(whole, NameKind.COMPONENT, listed)
-        return _adapter_of(component, adapter, listed)
+        return _find_adapter(component, adapter, listed)
     component = None if kind is NameKind.ENDPOINT else component
     has_endpoint = kind is not NameKind.COMPONENT and whole in listed.endpoints
     if has_endpoint and component is not None and component.endpoint != whole:
@@ -137,7 +137,7 @@ def find_named(sagemaker: Any, name: str, prefer: NameKind = NameKind.COMPONENT)
 
     Raises as `resolve` does, and botocore's errors: see `api_errors`.
     """
-    _, whole, adapter = _parsed(name)
+    _, whole, adapter = _parse_name(name)
     parts = [whole] if adapter is None else [whole, adapter]
     try:
         found = resolve(name, listed_names(sagemaker, parts), prefer)
@@ -156,23 +156,23 @@ def listed_names(sagemaker: Any, parts: Sequence[str] | None = None) -> ListedNa
     endpoints = dict.fromkeys(
         row["EndpointName"]
         for like in wanted
-        for row in rows_of(sagemaker, "list_endpoints", "Endpoints", **like)
+        for row in list_rows(sagemaker, "list_endpoints", "Endpoints", **like)
     )
     components = dict.fromkeys(
         ListedComponent(row["InferenceComponentName"], row["EndpointName"])
         for like in wanted
-        for row in rows_of(sagemaker, "list_inference_components", "InferenceComponents", **like)
+        for row in list_rows(sagemaker, "list_inference_components", "InferenceComponents", **like)
     )
     return ListedNames(tuple(endpoints), tuple(components))
 
 
-def rows_of(sagemaker: Any, call: str, member: str, **like: str) -> Iterator[dict[str, Any]]:
+def list_rows(sagemaker: Any, call: str, member: str, **like: str) -> Iterator[dict[str, Any]]:
     """The entries of all pages of one list operation, by its name in Python."""
     for page in sagemaker.get_paginator(call).paginate(**like):
         yield from page[member]
 
 
-def described(sagemaker: Any, kind: str, name: str) -> dict[str, Any] | None:
+def describe(sagemaker: Any, kind: str, name: str) -> dict[str, Any] | None:
     """The description of a resource by its kind's name in Python. None if it does not exist."""
     if isinstance(sagemaker, JsonClient):
         return sagemaker.find(f"describe_{kind}", **{NAME_OF[kind]: name})
@@ -195,7 +195,7 @@ def called_model(sagemaker: Any, name: str) -> NamedModel:
     found = find_named(sagemaker, name)
     if found.kind is not NameKind.ENDPOINT:
         return found
-    listed = rows_of(
+    listed = list_rows(
         sagemaker,
         "list_inference_components",
         "InferenceComponents",
@@ -257,7 +257,7 @@ def api_errors(config: UpConfig) -> Iterator[None]:
         raise TerminalError(" ".join(str(error).split())) from error
 
 
-def _parsed(name: str) -> tuple[NameKind | None, str, str | None]:
+def _parse_name(name: str) -> tuple[NameKind | None, str, str | None]:
     """The kind that a prefix names, the name, and the adapter after a colon."""
     kind, plain = None, name.strip()
     for prefix, one in PREFIXES.items():
@@ -274,7 +274,7 @@ def _parsed(name: str) -> tuple[NameKind | None, str, str | None]:
     return kind, whole, adapter if colon else None
 
 
-def _adapter_of(component: ListedComponent, adapter: str, listed: ListedNames) -> NamedModel:
+def _find_adapter(component: ListedComponent, adapter: str, listed: ListedNames) -> NamedModel:
     """The adapter component of that name on the endpoint, else one inside the archive."""
     own = next((it for it in listed.components if it.name == adapter), None)
     if own is not None and own.endpoint == component.endpoint:

@@ -12,8 +12,8 @@ from hostelry.base.errors import TerminalError
 from hostelry.cli.control_requests import control_answer
 from hostelry.cli.declared.local_artifacts import BUCKET as APPLIED
 from hostelry.cli.deploy.calls import DEPLOYED_TAG
-from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
-from hostelry.cli.named import api_errors, rows_of
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
+from hostelry.cli.named import api_errors, list_rows
 from hostelry.cli.status_text import columns, count_text, duration
 from hostelry.cli.trace import bytes_text
 from hostelry.cli.wait_display import waiting
@@ -61,7 +61,7 @@ def prune(
     Example: hostelry prune --yes --older-than-hours 168
     """
     at = home_at(home)
-    running = settled(at)
+    running = load_home(at)
     if yes:
         check_store(running[0], sole_platform=sole_platform)
     with api_errors(running[0]):
@@ -151,7 +151,7 @@ def look(running: tuple[UpConfig, Credentials], least_age_s: float) -> PrunePlan
     sagemaker = aws_client("sagemaker", *running, tries=2)
     uses = control_answer(*running, "/internal/artifact-uses", knows="what records name")
     models = found_models(sagemaker, uses["models"])
-    return planned(uploads, models, uses["addresses"], now, least_age_s)
+    return plan_prune(uploads, models, uses["addresses"], now, least_age_s)
 
 
 def remove(
@@ -221,15 +221,15 @@ def found_uploads(s3: Any, own_bucket: str) -> list[StoredUpload]:
     for bucket in (own_bucket, APPLIED):
         if has_bucket(s3, bucket):
             objects = [*_objects(s3, bucket), *_parts(s3, bucket)]
-            found += grouped(bucket, objects, applied=bucket == APPLIED)
+            found += group_uploads(bucket, objects, applied=bucket == APPLIED)
     return found
 
 
 def found_models(sagemaker: Any, uses: Mapping[str, Sequence[str]]) -> list[DeployedModel]:
     """The models that `deploy` has made, with the records that use each."""
     found = []
-    for row in rows_of(sagemaker, "list_models", "Models"):
-        tags = rows_of(sagemaker, "list_tags", "Tags", ResourceArn=row["ModelArn"])
+    for row in list_rows(sagemaker, "list_models", "Models"):
+        tags = list_rows(sagemaker, "list_tags", "Tags", ResourceArn=row["ModelArn"])
         name = next((it["Value"] for it in tags if it["Key"] == DEPLOYED_TAG), None)
         if name is not None:
             model = row["ModelName"]
@@ -285,7 +285,7 @@ def _parts(s3: Any, bucket: str) -> Iterator[UploadObject]:
             )
 
 
-def planned(
+def plan_prune(
     uploads: Iterable[StoredUpload],
     models: Sequence[DeployedModel],
     uses: Mapping[str, Sequence[str]],
@@ -366,7 +366,9 @@ def is_digest(text: str, letters: int) -> bool:
     return len(text) == letters and HEX.issuperset(text)
 
 
-def grouped(bucket: str, objects: Iterable[UploadObject], *, applied: bool) -> list[StoredUpload]:
+def group_uploads(
+    bucket: str, objects: Iterable[UploadObject], *, applied: bool
+) -> list[StoredUpload]:
     """The uploads in a bucket. Objects that no command has uploaded are left out."""
     found: dict[str, list[UploadObject]] = {}
     for one in objects:

@@ -130,7 +130,7 @@ def replay(  # noqa: PLR0913 - one parameter an option of the command
         at_work.show_scenarios()
         return
     if calibrate_on is not None:
-        at_work.measured(calibrate_on, home, service)
+        at_work.write_calibration(calibrate_on, home, service)
         return
     seed = at_work.chosen_seed(seed)
     fresh = at_work.chosen_trace(trace, scenario, seed, limit)

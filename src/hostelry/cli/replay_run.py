@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError, UsageError
-from hostelry.cli.home_option import home_at, print_json, settled
+from hostelry.cli.home_option import home_at, load_home, print_json
 from hostelry.cli.status_text import columns
 from hostelry.domain.shape import Requirements
 from hostelry.home.aws_client import aws_client
@@ -186,7 +186,7 @@ def show_scenarios() -> None:
         typer.echo(f"{scenario.name:{width}}  {scenario.about}")
 
 
-def measured(aim: str, home: Path | None, path: Path | None) -> None:
+def write_calibration(aim: str, home: Path | None, path: Path | None) -> None:
     """Measure a running component and write the calibration."""
     endpoint, _, component = aim.partition("/")
     if not endpoint or path is None:
@@ -277,7 +277,7 @@ def calibrate(endpoint: str, component: str | None, home: Path | None, say: Say)
     Sends about eighty requests, one to eight at a time. Raises TerminalError if one fails, or
     an answer is not a chat stream of an LMI container.
     """
-    config, credentials = settled(home_at(home))
+    config, credentials = load_home(home_at(home))
     runtime = aws_client("sagemaker-runtime", config, credentials, read_timeout_s=READ_TIMEOUT_S)
     chats = ChatClient(runtime, endpoint, component)
     chats.one(WORDS[0], beside=1)  # warm-up, not measured

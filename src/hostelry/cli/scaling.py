@@ -15,7 +15,7 @@ from hostelry.base.errors import TerminalError, UsageError
 from hostelry.cli.acts import act_rows
 from hostelry.cli.completion import names
 from hostelry.cli.control_requests import control_answer, document, send
-from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.printable import printable, whole_stream
 from hostelry.cli.status_text import columns
 from hostelry.cli.timeline import chart, clock_text, receipt_text, update_rows
@@ -84,7 +84,7 @@ def responsive(
     Example: hostelry scaling responsive shared --component chat-base --off
     """
     value = tag_value(target, false_alarms_per_hour, scale_in_after, off=off)
-    config, credentials = settled(home_at(home))
+    config, credentials = load_home(home_at(home))
     scope = Scope(credentials.account_id, credentials.region)
     kind, name = ("endpoint", endpoint) if component is None else ("inference-component", component)
     arn = scope.arn(kind, name)
@@ -174,7 +174,7 @@ def timeline(
 
     Example: hostelry scaling timeline chat --since 1h --png scaling.png
     """
-    query = {"endpoint": endpoint, "since_s": str(seconds_of(since))}
+    query = {"endpoint": endpoint, "since_s": str(parse_seconds(since))}
     query |= {"component": component} if component else {}
     found = ask(home, "/internal/scaling/timeline", query)
     acts = [] if component else ask(home, "/internal/audit", {"endpoint": endpoint})["entries"]
@@ -251,11 +251,11 @@ def show(targets: Sequence[Mapping[str, Any]], lines: Sequence[str], *, as_json:
 
 def ask(home: Path | None, path: str, query: Mapping[str, str]) -> dict[str, Any]:
     """The answer of control. Raises TerminalError if control does not answer."""
-    config, credentials = settled(home_at(home))
+    config, credentials = load_home(home_at(home))
     return control_answer(config, credentials, path, query, knows="of scaling")
 
 
-def seconds_of(text: str) -> float:
+def parse_seconds(text: str) -> float:
     """Convert a text like 15m to seconds. Raises TerminalError."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip(), re.ASCII)
     if found is None or not 0.0 < float(found[1]) * UNITS_S[found[2]] <= 15 * UNITS_S["d"]:

@@ -15,7 +15,14 @@ from hostelry.cli.control_requests import (
     jobs_trouble,
     unfinished_batches,
 )
-from hostelry.cli.home_option import HomeOption, JsonOption, addresses, home_at, print_json, settled
+from hostelry.cli.home_option import (
+    HomeOption,
+    JsonOption,
+    addresses,
+    home_at,
+    load_home,
+    print_json,
+)
 from hostelry.cli.job_text import batch_line, running_jobs, transform_lines, trouble_lines
 from hostelry.cli.reasons_once import reasons_once
 from hostelry.cli.status_text import (
@@ -67,7 +74,7 @@ def status(
     Example: hostelry status --json
     """
     at = home_at(home)
-    config, credentials = settled(at)
+    config, credentials = load_home(at)
     processes = platform_processes(at, config)
     state = control_state(config, credentials) if processes_run(processes) else None
     disk = home_disk(at)

@@ -38,7 +38,7 @@ def chart(timeline: Mapping[str, Any], since: float, now: float, width: int) -> 
     rows = [ChartLine(heading(timeline), "bold")]
     rows += load_rows(spread(series.get("in_flight", ()), edges, holds_s=HOLDS_S))
     desired, serving = (spread(series.get(it, ()), edges) for it in ("desired", "serving"))
-    rows += capacity_rows(desired, serving, unit_of(timeline))
+    rows += capacity_rows(desired, serving, get_unit(timeline))
     rows += mark_rows(timeline["acts"], edges)
     rows.append(ChartLine(axis(since, now, columns), "dim"))
     rows += act_rows(timeline["acts"])
@@ -49,10 +49,10 @@ def chart(timeline: Mapping[str, Any], since: float, now: float, width: int) -> 
 
 def heading(timeline: Mapping[str, Any]) -> str:
     """The target and its bounds."""
-    return f"{timeline['resource_id']}  {timeline['min']} to {timeline['max']} {unit_of(timeline)}"
+    return f"{timeline['resource_id']}  {timeline['min']} to {timeline['max']} {get_unit(timeline)}"
 
 
-def unit_of(timeline: Mapping[str, Any]) -> str:
+def get_unit(timeline: Mapping[str, Any]) -> str:
     """The unit of capacity."""
     return "copies" if timeline.get("component") else "instances"
 

@@ -12,7 +12,7 @@ from matplotlib.dates import DateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from hostelry.cli.timeline import MARKS, NAMES_OF_ACTS, heading, receipt_text, unit_of
+from hostelry.cli.timeline import MARKS, NAMES_OF_ACTS, get_unit, heading, receipt_text
 
 LINES = {"t0": ":", "t1": "--", "t2": "-"}
 CANVASES = {".png": FigureCanvasAgg, ".svg": FigureCanvasSVG}
@@ -41,8 +41,10 @@ def draw_load(axes: Axes, timeline: Mapping[str, Any]) -> None:
     """Requests in flight, and those that arrive each second."""
     series = timeline["series"]
     axes.set_title(heading(timeline), loc="left", fontsize=10)
-    axes.plot(*drawn(series.get("in_flight", ())), label="in flight", color="tab:blue")
-    axes.plot(*drawn(series.get("arrivals", ())), label="arrivals/s", color="tab:gray", lw=0.7)
+    axes.plot(*split_points(series.get("in_flight", ())), label="in flight", color="tab:blue")
+    axes.plot(
+        *split_points(series.get("arrivals", ())), label="arrivals/s", color="tab:gray", lw=0.7
+    )
     axes.set_ylabel("requests")
     axes.set_ylim(bottom=0)
     axes.legend(loc="upper left", fontsize=8)
@@ -53,8 +55,8 @@ def draw_capacity(axes: Axes, timeline: Mapping[str, Any], now: float) -> None:
     for name, color in (("desired", "tab:orange"), ("serving", "tab:green")):
         points = list(timeline["series"].get(name, ()))
         points += [(now, points[-1][1])] if points else []
-        axes.step(*drawn(points), where="post", label=name, color=color)
-    axes.set_ylabel(unit_of(timeline))
+        axes.step(*split_points(points), where="post", label=name, color=color)
+    axes.set_ylabel(get_unit(timeline))
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(loc="upper left", fontsize=8)
@@ -81,7 +83,7 @@ def draw_acts(axes: Axes, acts: Sequence[Mapping[str, Any]]) -> None:
             )
 
 
-def drawn(points: Sequence[Sequence[float]]) -> tuple[list[Any], list[float]]:
+def split_points(points: Sequence[Sequence[float]]) -> tuple[list[Any], list[float]]:
     """Instants and values."""
     return [instant(at) for at, _ in points], [value for _, value in points]
 

@@ -12,7 +12,7 @@ import typer
 from hostelry.base.errors import TerminalError, UsageError
 from hostelry.cli.completion import names
 from hostelry.cli.control_requests import document, require_endpoint, send
-from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.logs import logs_between
 from hostelry.cli.status_text import columns
 from hostelry.home.home import Credentials, Home, UpConfig
@@ -70,20 +70,20 @@ def trace(
     if slowest and failed:
         raise UsageError("--slowest and --failed are two lists: ask for one of them")
     at = home_at(home)
-    config, credentials = settled(at)
+    config, credentials = load_home(at)
     width = shutil.get_terminal_size((WIDTH, 24)).columns
     if slowest or failed:
         query = {"order": "failed" if failed else "slowest", "since_s": f"{minutes * 60:g}"}
         query |= {"limit": str(limit)} | ({} if name is None else {"endpoint": name})
-        found = asked(config, credentials, "/traces", query)
+        found = ask_gateway(config, credentials, "/traces", query)
         if name is not None and not found["calls"]:
             require_endpoint(config, credentials, name, "call")
         lines = list_lines(found["calls"])
     elif name is None:
         raise UsageError("give a request id, or one of --slowest and --failed")
     else:
-        found = asked(config, credentials, f"/traces/{quote(name, safe='')}", {})
-        found["logs"] = logs_of(at, found["call"])
+        found = ask_gateway(config, credentials, f"/traces/{quote(name, safe='')}", {})
+        found["logs"] = find_logs(at, found["call"])
         lines = [*call_lines(found["call"], width), *log_lines(found["logs"])]
     if as_json:
         print_json(found)
@@ -93,7 +93,7 @@ def trace(
     typer.echo("\n".join(lines))
 
 
-def asked(
+def ask_gateway(
     config: UpConfig, credentials: Credentials, path: str, query: Mapping[str, str]
 ) -> dict[str, Any]:
     """The gateway's answer. Raises TerminalError if it refuses or does not know the call."""
@@ -112,7 +112,7 @@ def asked(
     raise TerminalError(str(reason))
 
 
-def logs_of(home: Home, call: Mapping[str, Any]) -> dict[str, list[str]]:
+def find_logs(home: Home, call: Mapping[str, Any]) -> dict[str, list[str]]:
     """Log lines of the copies of a call, and of the calls it made, around its time, by stream."""
     found: dict[str, list[str]] = {}
     windows = dict(_windows(call))
@@ -126,11 +126,11 @@ def _windows(call: Mapping[str, Any]) -> Iterator[tuple[str, tuple[float, float]
     since, until = call["at"] - LOG_BEFORE_S, call["at"] + call["ms"] / 1000 + LOG_AFTER_S
     for copy_id in call["copies"]:
         yield copy_id, (since, until)
-    for made in calls_of(call):
+    for made in list_calls(call):
         yield from _windows(made)
 
 
-def calls_of(call: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def list_calls(call: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """The calls that a call made itself."""
     yield from call.get("calls", ())
     waiting = list(call["spans"])

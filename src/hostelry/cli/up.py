@@ -22,7 +22,7 @@ from hostelry.cli.home_option import (
     addresses,
     home_at,
     home_flag,
-    settled,
+    load_home,
 )
 from hostelry.cli.wait_display import waiting
 from hostelry.fleet.rules.copy_user import AUTO
@@ -103,7 +103,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     if print_unit:
         typer.echo(unit_text(PROGRAM, sys.argv[1:], home_at(home).root), nl=False)
         return
-    options = options_of(given)
+    options = build_options(given)
     check_options(options)
     if not detach:
         go_on_with_open_python(options)  # before the restore, since it begins the command again
@@ -115,7 +115,7 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     (up_detached if detach else up_here)(options, as_json=as_json)
 
 
-def options_of(given: Mapping[str, Any], **fixed: Any) -> UpOptions:
+def build_options(given: Mapping[str, Any], **fixed: Any) -> UpOptions:
     """The options of `up`, `gateway` or `control`, from its parameters by name."""
     alike = {it.name for it in fields(UpOptions)} & given.keys() - {"home"}
     values = {name: given[name] for name in alike}
@@ -192,7 +192,7 @@ def up_detached(options: UpOptions, *, as_json: bool) -> None:
     with waiting() as display:
         start_detached(options, display.progress)
     at = Home(options.home)
-    config, _ = settled(at)
+    config, _ = load_home(at)
     print_ready(at, config, monotonic_s() - started, as_json)
 
 

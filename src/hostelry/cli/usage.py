@@ -9,7 +9,7 @@ import typer
 from hostelry.base.errors import TerminalError
 from hostelry.cli.completion import names
 from hostelry.cli.control_requests import control_answer
-from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.status_text import columns
 
 COLUMNS: Mapping[str, str] = {
@@ -36,7 +36,7 @@ def usage(
 
     Example: hostelry usage --endpoint fn
     """
-    config, credentials = settled(home_at(home))
+    config, credentials = load_home(home_at(home))
     query = {} if endpoint is None else {"endpoint": endpoint}
     found = control_answer(config, credentials, "/internal/usage", query, knows="of usage")
     if endpoint is not None and not found["endpoints"]:

@@ -77,7 +77,7 @@ class WorkReporter:
         self._waiting = ""
 
     @contextmanager
-    def counted(self, text: str, total_bytes: int) -> Iterator[Advance]:
+    def count_bytes(self, text: str, total_bytes: int) -> Iterator[Advance]:
         """Show progress in bytes as a bar or as plain lines. The yielded function counts bytes."""
         self.still()
         if self._console.is_terminal:

@@ -17,10 +17,10 @@ from hostelry.base.errors import TerminalError
 from hostelry.cli.artifacts.files import (
     FoundFile,
     ObjectOrder,
-    digests_of,
+    digest_files,
     file_at,
     files_in,
-    packed,
+    pack_files,
 )
 from hostelry.cli.artifacts.upload import PART_BYTES, make_bucket, remove_parts, upload
 
@@ -246,15 +246,15 @@ def test_parts_that_another_run_removes_are_an_error_of_its_own(tmp_path: Path) 
 def test_digests_are_of_the_content_and_count_its_bytes(tmp_path: Path) -> None:
     files = [found(tmp_path / it, b"x" * 10) for it in "ab"]
     counted: list[float] = []
-    digests = digests_of(files, counted.append)
+    digests = digest_files(files, counted.append)
     assert digests[str(tmp_path / "a")] == digests[str(tmp_path / "b")]
     assert sum(counted) == 20
 
 
 def test_a_packed_archive_has_the_same_bytes_for_the_same_content(tmp_path: Path) -> None:
     file = found(tmp_path / "adapter_config.json", b"{}")
-    one = packed([file], tmp_path / "1.tar.gz").read_bytes()
-    assert packed([file], tmp_path / "2.tar.gz").read_bytes() == one
+    one = pack_files([file], tmp_path / "1.tar.gz").read_bytes()
+    assert pack_files([file], tmp_path / "2.tar.gz").read_bytes() == one
     with tarfile.open(tmp_path / "1.tar.gz") as archive:
         assert archive.getnames() == ["adapter_config.json"]
 
@@ -263,4 +263,4 @@ def test_a_file_that_became_shorter_cannot_be_packed(tmp_path: Path) -> None:
     file = found(tmp_path / "w", b"1234")
     (tmp_path / "w").write_bytes(b"1")
     with pytest.raises(TerminalError, match="w cannot be packed"):
-        packed([file], tmp_path / "1.tar.gz")
+        pack_files([file], tmp_path / "1.tar.gz")

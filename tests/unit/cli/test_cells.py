@@ -7,11 +7,11 @@ import pytest
 from hostelry.base.errors import TerminalError
 from hostelry.cells.assignment_file import AccountTable, ApartTable, AssignmentDocument, CellTable
 from hostelry.cli.cells.move import (
+    add_cell,
     buckets_in,
+    move_resources_apart,
     uris_in,
     wait_until_unused,
-    with_cell,
-    with_resources_apart,
 )
 from hostelry.home.home import Credentials
 
@@ -20,8 +20,8 @@ CREDENTIALS = Credentials(
     account_id=ACCOUNT, region="us-east-1", access_key_id="KEY", secret_access_key="s",
     internal_key="i", openai_api_key="o",
 )  # fmt: skip
-BLUE = with_cell(AssignmentDocument(cells={}), "blue", "http://b:1", CREDENTIALS)
-BOTH = with_cell(BLUE, "green", "http://g:1", CREDENTIALS)
+BLUE = add_cell(AssignmentDocument(cells={}), "blue", "http://b:1", CREDENTIALS)
+BOTH = add_cell(BLUE, "green", "http://g:1", CREDENTIALS)
 SHOP = ApartTable(account=ACCOUNT, cell="green", endpoints=("shop",), components=("llama",))
 
 
@@ -60,7 +60,7 @@ def test_a_move_changes_the_table(
     document = AssignmentDocument(
         cells=BOTH.cells, accounts=(AccountTable(id=ACCOUNT, cell="blue"),), apart=before
     )
-    assert with_resources_apart(document, moved).apart == apart
+    assert move_resources_apart(document, moved).apart == apart
 
 
 def test_what_copies_read_is_copied_and_every_bucket_is_made() -> None:

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from hostelry.base.ports import free_ports
-from hostelry.cli.completion.names import offered
+from hostelry.cli.completion.names import filter_names
 from hostelry.cli.completion.words import KEPT_VARIABLE, joined_words
 from hostelry.home.home import Home, UpConfig, new_credentials, save_config, save_credentials
 
@@ -138,4 +138,4 @@ def test_words_are_joined_at_colons(
     ],
 )
 def test_offered(incomplete: str, kept: str, found: list[str]) -> None:
-    assert offered(["chat", "base:fr", "base:es", "chat"], incomplete, kept) == found
+    assert filter_names(["chat", "base:fr", "base:es", "chat"], incomplete, kept) == found

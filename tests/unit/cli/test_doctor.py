@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hostelry.cli.doctor.checks import CHECKS, CheckVerdict, cannot_run, checks_of
+from hostelry.cli.doctor.checks import CHECKS, CheckVerdict, cannot_run, run_checks
 from hostelry.cli.doctor.command import RUNS, RUNS_NOT, check_lines
 from hostelry.cli.doctor.machine_facts import (
     EngineModules,
@@ -64,7 +64,7 @@ GOOD = MachineFacts(
 
 
 def test_a_machine_with_everything_is_well() -> None:
-    checks = checks_of(GOOD)
+    checks = run_checks(GOOD)
     assert {it.verdict for it in checks} == {CheckVerdict.OK}
     assert len({it.name for it in checks}) == len(checks) == len(CHECKS)
     assert check_lines(checks)[-1] == f"{RUNS} {len(CHECKS)} ok, 0 limited, 0 missing."
@@ -196,7 +196,7 @@ def test_a_machine_with_everything_is_well() -> None:
 def test_less_than_everything_is_named_with_its_cost_and_remedy(
     changed: dict[str, Any], name: str, verdict: str, words: str
 ) -> None:
-    checks = checks_of(replace(GOOD, **changed))
+    checks = run_checks(replace(GOOD, **changed))
     (found,) = [it for it in checks if it.verdict is not CheckVerdict.OK]
     assert (found.name, found.verdict.value) == (name, verdict)
     assert found.costs
@@ -216,7 +216,7 @@ def test_less_than_everything_is_named_with_its_cost_and_remedy(
     ],
 )
 def test_hostelry_cannot_run_without(changed: dict[str, Any], name: str) -> None:
-    checks = checks_of(replace(GOOD, **changed))
+    checks = run_checks(replace(GOOD, **changed))
     assert [it.name for it in checks if it.prevents] == [name]
     assert check_lines(checks)[-1].startswith(RUNS_NOT)
     assert all(it.mend for it in checks if it.prevents)
@@ -224,7 +224,7 @@ def test_hostelry_cannot_run_without(changed: dict[str, Any], name: str) -> None
 
 def test_the_disk_is_shown_with_what_uses_it() -> None:
     used = {"objects": 12 * GIB, "logs": 1000, "runtimes": GIB // 2}
-    checks = checks_of(replace(GOOD, home=replace(HOME, used_bytes=used)))
+    checks = run_checks(replace(GOOD, home=replace(HOME, used_bytes=used)))
     (disk,) = (it for it in checks if it.name == "disk")
     assert disk.found == "100.0 GiB free at /h; used: objects 12.0, runtimes 0.5 GiB"
 
@@ -240,10 +240,10 @@ def test_what_a_folder_takes_is_counted_once(tmp_path: Path) -> None:
 
 def test_unknown_facts_are_no_fault() -> None:
     hub = replace(HUB, skew_s=None)
-    (clock,) = [it for it in checks_of(replace(GOOD, hub=hub)) if it.name == "clock"]
+    (clock,) = [it for it in run_checks(replace(GOOD, hub=hub)) if it.name == "clock"]
     assert clock.verdict is CheckVerdict.OK
     stopped = PlatformFacts(running=0, version=None, answers=False)
-    assert not [it for it in checks_of(replace(GOOD, platform=stopped)) if it.verdict != "ok"]
+    assert not [it for it in run_checks(replace(GOOD, platform=stopped)) if it.verdict != "ok"]
 
 
 @pytest.mark.parametrize(
@@ -272,5 +272,5 @@ def test_unknown_facts_are_no_fault() -> None:
 def test_doctor_looks_at_the_controls(
     platform: PlatformFacts, verdict: CheckVerdict, found: str
 ) -> None:
-    (check,) = [it for it in checks_of(replace(GOOD, platform=platform)) if it.name == "platform"]
+    (check,) = [it for it in run_checks(replace(GOOD, platform=platform)) if it.name == "platform"]
     assert (check.verdict, check.found) == (verdict, found)

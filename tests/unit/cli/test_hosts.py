@@ -7,7 +7,7 @@ from tests.cluster_rig import identity
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.peer_name import PeerRole
-from hostelry.cli.hosts import joined
+from hostelry.cli.hosts import join_platform
 from hostelry.home.home import Home, UpConfig, save_config
 from hostelry.home.run_file import only_one
 
@@ -37,14 +37,14 @@ def home(tmp_path: Path) -> Home:
 def test_a_home_that_has_joined_asks_no_server(
     home: Home, url: str | None, token: str | None
 ) -> None:
-    joined(home, url, token, PeerRole.GATEWAY, "name")
+    join_platform(home, url, token, PeerRole.GATEWAY, "name")
 
 
 def test_a_home_joins_by_a_token_and_while_it_does_not_run(home: Home, tmp_path: Path) -> None:
     empty = Home(tmp_path / "empty")
     with pytest.raises(TerminalError, match="join-token --role control"):
-        joined(empty, URL, None, PeerRole.CONTROL, None)
+        join_platform(empty, URL, None, PeerRole.CONTROL, None)
     with pytest.raises(TerminalError, match="--host-name x: a host has its name by --join URL"):
-        joined(empty, None, None, PeerRole.GATEWAY, "x")
+        join_platform(empty, None, None, PeerRole.GATEWAY, "x")
     with only_one(home), pytest.raises(TerminalError, match="a hostelry already runs on"):
-        joined(home, URL, TOKEN, PeerRole.GATEWAY, None)
+        join_platform(home, URL, TOKEN, PeerRole.GATEWAY, None)

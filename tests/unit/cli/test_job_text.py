@@ -239,7 +239,7 @@ def test_a_watch_ends_with_the_job(
     statuses: list[str],
     has_failed: bool,
 ) -> None:
-    found = jobs.followed("nightly", kind, looks(job, job, None, end), on_terminal=False)
+    found = jobs.follow_job("nightly", kind, looks(job, job, None, end), on_terminal=False)
     assert kind.has_failed(found) is has_failed
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[1] for line in lines] == statuses
@@ -257,7 +257,7 @@ def test_a_watched_batch_shows_what_holds_it_up_and_why_it_failed() -> None:
 @pytest.mark.parametrize("kind", [TRANSFORM_JOB, BATCH], ids=["control", "jobs"])
 def test_a_watch_does_not_wait_for_a_process_that_is_gone(kind: WatchedKind) -> None:
     with pytest.raises(TerminalError, match=f"{kind.process} does not answer"):
-        jobs.followed("nightly", kind, looks(None), on_terminal=True)
+        jobs.follow_job("nightly", kind, looks(None), on_terminal=True)
 
 
 def test_a_list_has_a_line_a_request_and_one_a_queue() -> None:

@@ -12,8 +12,8 @@ from hostelry.cli.prune import (
     StoredUpload,
     UploadObject,
     check_store,
-    grouped,
-    planned,
+    group_uploads,
+    plan_prune,
     show,
     upload_prefix,
 )
@@ -67,7 +67,7 @@ def removed(plan: PrunePlan) -> list[str]:
 def test_an_upload_goes_if_no_record_names_it(
     uses: dict[str, list[str]], reason: str | None
 ) -> None:
-    plan = planned([upload()], [], uses, NOW, DAY_S)
+    plan = plan_prune([upload()], [], uses, NOW, DAY_S)
     assert removed(plan) == ([] if reason else ["no record names it"])
     assert [why for _, why in plan.kept] == ([reason] if reason else [])
     assert plan.num_bytes == (0 if reason else 100)
@@ -85,7 +85,7 @@ def test_an_upload_goes_if_no_record_names_it(
 def test_what_was_put_a_short_time_ago_stays_though_no_record_names_it(
     age_s: float, stays: bool
 ) -> None:
-    plan = planned([upload(age_s=age_s)], [], {}, NOW, DAY_S)
+    plan = plan_prune([upload(age_s=age_s)], [], {}, NOW, DAY_S)
     assert [why for _, why in plan.kept] == (["it was put a short time ago"] if stays else [])
     assert len(plan.uploads) == (not stays)
 
@@ -93,13 +93,13 @@ def test_what_was_put_a_short_time_ago_stays_though_no_record_names_it(
 def test_one_new_object_keeps_an_old_upload() -> None:
     old, new = upload(), upload(age_s=60.0)
     both = StoredUpload(bucket=BUCKET, prefix=PREFIX, objects=(*old.objects, *new.objects))
-    assert planned([both], [], {}, NOW, DAY_S).uploads == ()
+    assert plan_prune([both], [], {}, NOW, DAY_S).uploads == ()
 
 
 def test_parts_that_broke_off_go_while_the_objects_beside_them_stay() -> None:
     used, parts = upload(), upload(upload_id="u")
     both = StoredUpload(bucket=BUCKET, prefix=PREFIX, objects=(*used.objects, *parts.objects))
-    plan = planned([both], [], {URI: ["model m"]}, NOW, DAY_S)
+    plan = plan_prune([both], [], {URI: ["model m"]}, NOW, DAY_S)
     ((gone, why),) = plan.uploads
     assert (gone.objects, why) == (parts.objects, "parts of an upload that broke off")
 
@@ -115,7 +115,7 @@ def test_of_former_models_the_two_newest_stay_and_the_uploads_of_others_go_with_
     ]
     uploads = [upload(f"deploy/{n:016x}/", 9 * DAY_S) for n in range(6)]
     uses = {it.uri: [f"model chat-{n}"] for n, it in enumerate(uploads)}
-    plan = planned(uploads, models, uses, NOW, DAY_S)
+    plan = plan_prune(uploads, models, uses, NOW, DAY_S)
     assert [it.model for it, _ in plan.models] == ["chat-2", "chat-0"]
     assert plan.models[0][1] == "a former model of chat; 2 newer ones stay"
     assert removed(plan) == ["only model chat-0 names it", "only model chat-2 names it"]
@@ -123,7 +123,7 @@ def test_of_former_models_the_two_newest_stay_and_the_uploads_of_others_go_with_
 
 def test_a_former_model_of_the_last_hours_stays() -> None:
     models = [model(f"chat-{n}", n / 100) for n in range(5)]
-    assert planned([], models, {}, NOW, DAY_S).models == ()
+    assert plan_prune([], models, {}, NOW, DAY_S).models == ()
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_only_what_commands_upload_under_a_digest_is_looked_at(
 ) -> None:
     assert upload_prefix(key, applied=applied) == prefix
     objects = [UploadObject(key=key, num_bytes=1, modified_at=0.0)]
-    found = grouped(BUCKET, objects, applied=applied)
+    found = group_uploads(BUCKET, objects, applied=applied)
     assert [it.prefix for it in found] == ([prefix] if prefix else [])
 
 

@@ -16,9 +16,9 @@ from hostelry.cli.scaling import (
     activity_lines,
     draw,
     explained_lines,
+    parse_seconds,
     policy_lines,
     scaling,
-    seconds_of,
     status_lines,
     tag_value,
 )
@@ -243,13 +243,13 @@ def test_a_load_without_a_report_was_none_and_a_number_holds() -> None:
     ("text", "seconds"), [("15m", 900.0), ("90s", 90.0), ("1.5h", 5400.0), ("15d", 15 * 86400.0)]
 )
 def test_how_far_back(text: str, seconds: float) -> None:
-    assert seconds_of(text) == seconds
+    assert parse_seconds(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "15", "m", "-5m", "0s", "16d", "1e9s", "٣m", "1m2"])
 def test_how_far_back_is_refused(text: str) -> None:
     with pytest.raises(TerminalError, match="--since"):
-        seconds_of(text)
+        parse_seconds(text)
 
 
 @pytest.mark.parametrize(("suffix", "begins"), [(".png", b"\x89PNG"), (".svg", b"<?xml")])

@@ -7,7 +7,7 @@ from hostelry.cli.trace import (
     bar,
     bytes_text,
     call_lines,
-    calls_of,
+    list_calls,
     list_lines,
     log_lines,
     ms_text,
@@ -101,7 +101,7 @@ def test_what_went_wrong_is_beside_its_span_and_in_words_at_the_end() -> None:
     assert row.endswith("│ failed")
     (below,) = [it for it in lines if it.startswith("    call of trees")]
     assert below.endswith("│ 424 ModelError")
-    assert list(calls_of(top)) == [child]
+    assert list(list_calls(top)) == [child]
 
 
 @pytest.mark.parametrize(

@@ -60,14 +60,14 @@ class ObjectOrder:
         return sum(it.size_bytes for it in self.files)
 
 
-def digests_of(files: Iterable[FoundFile], advance: Advance = lambda _: None) -> dict[str, str]:
+def digest_files(files: Iterable[FoundFile], advance: Advance = lambda _: None) -> dict[str, str]:
     """SHA-256 of each file by its path. `advance` is called with the number of bytes read."""
     paths = sorted({it.path for it in files if it.path})
     with ThreadPoolExecutor(THREADS) as threads:
-        return dict(zip(paths, threads.map(lambda it: sha256_of(it, advance), paths), strict=True))
+        return dict(zip(paths, threads.map(lambda it: hash_file(it, advance), paths), strict=True))
 
 
-def sha256_of(path: str, advance: Advance = lambda _: None) -> str:
+def hash_file(path: str, advance: Advance = lambda _: None) -> str:
     """The SHA-256 of a file, in hex. Raises TerminalError if the file cannot be read."""
     digest = hashlib.sha256()
     try:
@@ -90,7 +90,7 @@ def check_unchanged(file: FoundFile) -> None:
         raise TerminalError(f"{file.path} has changed meanwhile: run the command again")
 
 
-def packed(files: Iterable[FoundFile], path: Path) -> Path:
+def pack_files(files: Iterable[FoundFile], path: Path) -> Path:
     """A .tar.gz of the files, without the owner and the times of this machine.
 
     Raises TerminalError if a file cannot be read or has changed since it was found.
@@ -122,7 +122,7 @@ def files_in(folder: Path, given: str, *, with_others: bool = False) -> list[Fou
     """
     roots = allowed_roots(folder)
     found: list[FoundFile] = []
-    for path in _walked(folder, given, with_others=with_others):
+    for path in _walk_files(folder, given, with_others=with_others):
         if len(found) == MAX_FILES:
             raise TerminalError(
                 f"{given} has more than {MAX_FILES} files: name the model's own folder"
@@ -169,7 +169,7 @@ def hub_folder(model_id: str, revision: str | None = None) -> Path | None:
         return None
 
 
-def _walked(folder: Path, given: str, *, with_others: bool) -> Iterator[Path]:
+def _walk_files(folder: Path, given: str, *, with_others: bool) -> Iterator[Path]:
     """Each file below the folder, links too."""
 
     def unreadable(error: OSError) -> NoReturn:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.artifacts.files import THREADS, Advance, ObjectOrder, check_unchanged, packed
+from hostelry.cli.artifacts.files import THREADS, Advance, ObjectOrder, check_unchanged, pack_files
 from hostelry.cli.work_reporter import WorkReporter
 
 PART_BYTES = 16 * 1024 * 1024
@@ -39,7 +39,7 @@ def upload(s3: Any, bucket: str, orders: Iterable[ObjectOrder], advance: Advance
         for number, order in enumerate(wanted):
             path = order.files[0].path
             if order.packed:
-                path = str(packed(order.files, Path(scratch) / f"{number}.tar.gz"))
+                path = str(pack_files(order.files, Path(scratch) / f"{number}.tar.gz"))
             else:
                 check_unchanged(order.files[0])
             counter = _Counter(advance, order.num_bytes / max(1, os.path.getsize(path)))
@@ -53,7 +53,7 @@ def shown_upload(
 ) -> None:
     """Send the objects and show the progress. The last line names `place` as their destination."""
     total = sum(it.num_bytes for it in orders)
-    with reporter.counted("upload", total) as advance:
+    with reporter.count_bytes("upload", total) as advance:
         upload(s3, bucket, orders, advance)
     reporter.line(f"uploaded {total / 1e6:.1f} MB to {place}")
 

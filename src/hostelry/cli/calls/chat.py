@@ -20,7 +20,7 @@ from hostelry.cli.calls.llm_calls import (
     runtime_calls,
 )
 from hostelry.cli.completion import names
-from hostelry.cli.home_option import HomeOption, home_at, settled
+from hostelry.cli.home_option import HomeOption, home_at, load_home
 from hostelry.cli.models.adapters import adapter_rows
 from hostelry.cli.named import NamedModel, api_errors, called_model, find_named
 from hostelry.cli.printable import printable
@@ -86,7 +86,7 @@ def chat(
     Example: echo "Name three rivers." | hostelry chat llama:pirate --set temperature=0
     """
     at = home_at(home)
-    config, credentials = settled(at)
+    config, credentials = load_home(at)
     conversation = Conversation(system=system)
     for given in settings or ():
         key, _, value = given.partition("=")
@@ -101,12 +101,12 @@ def chat(
     )
     talk = Talk(config, sagemaker, calls, model, conversation)
     if once is not None or not sys.stdin.isatty():
-        talk.answer(question_of(once, config.max_body_bytes))
+        talk.answer(read_question(once, config.max_body_bytes))
     else:
         talk.run()
 
 
-def question_of(once: str | None, most_bytes: int) -> str:
+def read_question(once: str | None, most_bytes: int) -> str:
     """The text of --once or standard input. Raises TerminalError if it is empty or too long."""
     if once is None:
         content = sys.stdin.buffer.read(most_bytes + 1)

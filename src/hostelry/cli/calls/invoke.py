@@ -16,7 +16,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.cli.calls.llm_calls import find_with_fallback, model_error_text
 from hostelry.cli.completion import names
-from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.named import NamedModel, NameKind, api_errors, called_model, find_named
 from hostelry.cli.printable import printable
 from hostelry.home.aws_client import aws_client
@@ -139,28 +139,28 @@ def invoke(  # noqa: PLR0913 - a command's options
     Example: echo '{"inputs": "hi"}' | hostelry invoke llama - --adapter pirate --stream
     """
     at = home_at(home)
-    config, credentials = settled(at)
-    body = body_of(file, config.max_body_bytes)
+    config, credentials = load_home(at)
+    body = read_body(file, config.max_body_bytes)
     limit_s = (config.stream_timeout_s if stream else config.invoke_timeout_s) + GRACE_S
     runtime = aws_client("sagemaker-runtime", config, credentials, read_timeout_s=limit_s)
-    kind = content_type or content_type_of(None if file == STDIN else file, body)
+    kind = content_type or guess_content_type(None if file == STDIN else file, body)
     chosen = partial(invoked_model, name=name, component=component, adapter=adapter)
     model = find_with_fallback(at, config, credentials, chosen)
     with api_errors(config):
         request = {
             "EndpointName": model.endpoint,
-            "Body": with_adapter(body, model.adapter),
+            "Body": add_adapter(body, model.adapter),
             "ContentType": kind,
             **({"Accept": accept} if accept else {}),
             **({"InferenceComponentName": model.component} if model.component else {}),
             **({"TargetModel": target_model} if target_model else {}),
         }
         operation = "invoke_endpoint_with_response_stream" if stream else "invoke_endpoint"
-        facts = answered(getattr(runtime, operation), request, AnswerSink(keeps=as_json))
+        facts = call_model(getattr(runtime, operation), request, AnswerSink(keeps=as_json))
     report(facts, as_json=as_json)
 
 
-def body_of(file: str, most_bytes: int) -> bytes:
+def read_body(file: str, most_bytes: int) -> bytes:
     """Read the body. Raises TerminalError if it is unreadable or above the gateway's limit."""
     try:
         if file == STDIN:
@@ -199,7 +199,7 @@ def invoked_model(
     return find_named(sagemaker, f"{name}:{adapter}")
 
 
-def with_adapter(body: bytes, adapter: str | None) -> bytes:
+def add_adapter(body: bytes, adapter: str | None) -> bytes:
     """The body with the adapter inside the archive. Raises TerminalError if it is not JSON."""
     if adapter is None:
         return body
@@ -243,7 +243,7 @@ class AnswerSink:
             sys.stdout.write("\n")
 
 
-def answered(call: Any, request: dict[str, Any], sink: AnswerSink) -> InvocationFacts:
+def call_model(call: Any, request: dict[str, Any], sink: AnswerSink) -> InvocationFacts:
     """Make one call of the runtime API. `sink` gets the answer, and the facts are returned."""
     from botocore.exceptions import ClientError, EventStreamError
 
@@ -320,7 +320,7 @@ def facts_document(facts: InvocationFacts) -> dict[str, Any]:
         return {**document, "body_base64": base64.b64encode(facts.body).decode()}
 
 
-def content_type_of(name: str | None, body: bytes) -> str:
+def guess_content_type(name: str | None, body: bytes) -> str:
     """The content type of `body` from a file with this name, or from standard input if None."""
     if name is not None:
         suffix = PurePath(name).suffix.lower()
@@ -330,7 +330,7 @@ def content_type_of(name: str | None, body: bytes) -> str:
     for beginning, kind in BY_BEGINNING:
         if body.startswith(beginning):
             return kind
-    return _of_text(body)
+    return _guess_text_type(body)
 
 
 def is_text(content_type: str) -> bool:
@@ -339,7 +339,7 @@ def is_text(content_type: str) -> bool:
     return kind.startswith(TEXT_TYPES) or kind.endswith(("+json", "+xml"))
 
 
-def _of_text(body: bytes) -> str:
+def _guess_text_type(body: bytes) -> str:
     try:
         text = body.decode()
     except UnicodeDecodeError:

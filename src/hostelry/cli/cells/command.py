@@ -14,9 +14,9 @@ from hostelry.cells.assignment_file import (
     read_document,
     write_document,
 )
-from hostelry.cli.cells.move import MoveOrder, cell_rows, move_endpoint, with_cell
+from hostelry.cli.cells.move import MoveOrder, add_cell, cell_rows, move_endpoint
 from hostelry.cli.completion import names
-from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.home.home import Home
 from hostelry.services.cell_router import CellRouterConfig, run_cell_router
 
@@ -53,9 +53,9 @@ def add(
 
     Example: hostelry cells add blue --home /srv/blue
     """
-    config, credentials = settled(home_at(home))
+    config, credentials = load_home(home_at(home))
     document = read_document(file) if file.exists() else AssignmentDocument(cells={})
-    changed = with_cell(document, name, url or config.gateway_url, credentials)
+    changed = add_cell(document, name, url or config.gateway_url, credentials)
     check_document(changed, file)
     write_document(file, changed)
     typer.echo(f"{file}: cell {name} at {changed.cells[name].url}")

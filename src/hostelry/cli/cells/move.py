@@ -33,15 +33,15 @@ from hostelry.cells.assignment_file import (
 )
 from hostelry.cli.artifacts.upload import make_bucket
 from hostelry.cli.control_requests import control_answer
-from hostelry.cli.declared.application import Application, with_uploads
+from hostelry.cli.declared.application import Application, add_uploads
 from hostelry.cli.declared.apply import TerminalProgress
 from hostelry.cli.declared.aws import AwsAtPlatform
 from hostelry.cli.declared.expansion import wanted_state
-from hostelry.cli.declared.export import document_text, exported
+from hostelry.cli.declared.export import build_document, document_text
 from hostelry.cli.declared.observation import ObservedState, observed_state
 from hostelry.cli.declared.resource import ResourceKind
 from hostelry.cli.declared.source import parse_sources
-from hostelry.cli.home_option import settled
+from hostelry.cli.home_option import load_home
 from hostelry.cli.models.rm import remove_named
 from hostelry.home.aws_client import aws_client
 from hostelry.home.home import Credentials, Home, UpConfig
@@ -99,16 +99,16 @@ def move_endpoint(order: MoveOrder, old_home: Home, new_home: Home) -> None:
     old, new = end_at(old_home), end_at(new_home)
     check_move(order, table, old, new)
     observed = old.observed()
-    if order.endpoint not in endpoints_of(observed):
+    if order.endpoint not in list_endpoints(observed):
         moved_before(order, table, new)
         return
-    document = exported(observed, [order.endpoint])
+    document = build_document(observed, [order.endpoint])
     check_queue(document, order)
     if old.config.s3_url != new.config.s3_url:
         copy_artifacts(document, old.s3(), new.s3())
     apply_document(document, order.endpoint, new)
-    apart = resources_of(document, order, new)
-    changed = with_resources_apart(read_document(order.file), apart)
+    apart = list_new_resources(document, order, new)
+    changed = move_resources_apart(read_document(order.file), apart)
     check_document(changed, order.file)
     write_document(order.file, changed)
     typer.echo(f"{order.file}: requests to {order.endpoint} go to cell {order.cell}", err=True)
@@ -123,7 +123,7 @@ def move_endpoint(order: MoveOrder, old_home: Home, new_home: Home) -> None:
 
 def end_at(home: Home) -> CellEnd:
     """The platform of a home."""
-    config, credentials = settled(home)
+    config, credentials = load_home(home)
     return CellEnd(home=home, config=config, credentials=credentials)
 
 
@@ -156,7 +156,7 @@ def check_queue(document: Mapping[str, Any], order: MoveOrder) -> None:
         )
 
 
-def endpoints_of(observed: ObservedState) -> list[str]:
+def list_endpoints(observed: ObservedState) -> list[str]:
     """The names of the endpoints that are there and stay."""
     return [it.key.name for it in observed.of(ResourceKind.ENDPOINT) if it.status != "Deleting"]
 
@@ -166,7 +166,7 @@ def moved_before(order: MoveOrder, table: AssignmentDocument, new: CellEnd) -> N
     assigned = [
         name for entry in table.apart if entry.cell == order.cell for name in entry.endpoints
     ]
-    if order.endpoint not in endpoints_of(new.observed()):
+    if order.endpoint not in list_endpoints(new.observed()):
         raise TerminalError(f"neither cell has an endpoint {order.endpoint}")
     if order.endpoint not in assigned and not is_own_cell(table, order, new):
         raise TerminalError(
@@ -186,7 +186,7 @@ def apply_document(document: Mapping[str, Any], endpoint: str, new: CellEnd) -> 
     """Apply the document in the new cell, and wait until every resource is InService."""
     sources = parse_sources(document_text(dict(document)), f"export of {endpoint}", Path.cwd())
     wanted = wanted_state(sources, new.credentials.role_arn)
-    wanted, uploads = with_uploads(wanted, BUCKET)
+    wanted, uploads = add_uploads(wanted, BUCKET)
     progress = TerminalProgress(is_terminal=sys.stderr.isatty())
     Application(
         aws=new.aws(),
@@ -198,7 +198,7 @@ def apply_document(document: Mapping[str, Any], endpoint: str, new: CellEnd) -> 
     ).converge(lambda _: None)
 
 
-def resources_of(document: Mapping[str, Any], order: MoveOrder, new: CellEnd) -> ApartTable:
+def list_new_resources(document: Mapping[str, Any], order: MoveOrder, new: CellEnd) -> ApartTable:
     """What was made in the new cell, by its names there."""
     given = document["endpoints"][order.endpoint]
     components = dict(given.get("Components", {}))
@@ -299,7 +299,7 @@ def there(s3: Any, bucket: str, key: str) -> list[tuple[int, str]]:
     return [(row["Size"], row["ETag"]) for row in listed if row["Key"] == key]
 
 
-def with_cell(
+def add_cell(
     document: AssignmentDocument, name: str, url: str, credentials: Credentials
 ) -> AssignmentDocument:
     """The document with the cell, and with the cell's account if the account is new."""
@@ -315,7 +315,7 @@ def with_cell(
     return msgspec.structs.replace(document, cells=cells, accounts=accounts)
 
 
-def with_resources_apart(document: AssignmentDocument, moved: ApartTable) -> AssignmentDocument:
+def move_resources_apart(document: AssignmentDocument, moved: ApartTable) -> AssignmentDocument:
     """The document with these resources in their new cell and in no other entry.
 
     Where the new cell is the account's own, the resources are assigned apart no more.
@@ -350,7 +350,7 @@ def cell_rows(document: AssignmentDocument) -> list[dict[str, Any]]:
         {
             "name": name,
             "url": cell.url,
-            "state": state_of(cell.url),
+            "state": get_state(cell.url),
             "accounts": [it.id for it in document.accounts if it.cell == name],
             "apart": [
                 f"{kind.value} {pattern}"
@@ -364,7 +364,7 @@ def cell_rows(document: AssignmentDocument) -> list[dict[str, Any]]:
     ]
 
 
-def state_of(url: str) -> str:
+def get_state(url: str) -> str:
     """Whether a cell's gateway answers: ``answers``, or why not."""
     try:
         answer = httpx.get(f"{url}/health", timeout=ANSWER_TIMEOUT_S, trust_env=False)

@@ -15,7 +15,7 @@ import typer
 from hostelry.base.errors import HostelryError
 from hostelry.base.json import decode
 from hostelry.cli.completion.words import KEPT_VARIABLE
-from hostelry.cli.home_option import home_at, settled
+from hostelry.cli.home_option import home_at, load_home
 from hostelry.home.home import Credentials, Home
 from hostelry.home.run_file import recorded_names
 
@@ -35,53 +35,59 @@ def completer(names_of: NamesOf) -> Completer:
             names = names_of(home_at(None if home is None else Path(home)))
         except (HostelryError, OSError, msgspec.MsgspecError):
             return []
-        return offered(names, incomplete, os.environ.get(KEPT_VARIABLE, ""))
+        return filter_names(names, incomplete, os.environ.get(KEPT_VARIABLE, ""))
 
     return complete
 
 
-def offered(names: Iterable[str], incomplete: str, kept: str) -> list[str]:
+def filter_names(names: Iterable[str], incomplete: str, kept: str) -> list[str]:
     """The names that begin with `incomplete`, without the prefix that the shell `kept`. Pure."""
     begun = sorted({it for it in names if it.startswith(incomplete)})
     return [it.removeprefix(kept) for it in begun]
 
 
-def _known(home: Home, *kinds: str) -> list[str]:
+def _list_known(home: Home, *kinds: str) -> list[str]:
     """Control's names of these kinds."""
-    config, credentials = settled(home)
-    found = _asked(config.control_url, "/internal/names", credentials)
+    config, credentials = load_home(home)
+    found = _ask(config.control_url, "/internal/names", credentials)
     return [name for kind in kinds for name in found.get(kind, ())]
 
 
-def _logged(home: Home) -> list[str]:
-    return [*recorded_names(home), *_known(home, "endpoints", "components", "instances", "copies")]
+def _list_logged(home: Home) -> list[str]:
+    return [
+        *recorded_names(home),
+        *_list_known(home, "endpoints", "components", "instances", "copies"),
+    ]
 
 
 def _jobs(home: Home) -> list[str]:
-    config, credentials = settled(home)
-    found = _asked(config.jobs_url, f"/internal/jobs?limit={MAX_JOBS}", credentials)
+    config, credentials = load_home(home)
+    found = _ask(config.jobs_url, f"/internal/jobs?limit={MAX_JOBS}", credentials)
     return [str(it["id"]) for kind in ("jobs", "batches") for it in found.get(kind, ())]
 
 
 def _batches(home: Home) -> list[str]:
-    config, credentials = settled(home)
-    found = _asked(config.jobs_url, f"/internal/jobs?limit={MAX_JOBS}", credentials)
+    config, credentials = load_home(home)
+    found = _ask(config.jobs_url, f"/internal/jobs?limit={MAX_JOBS}", credentials)
     return [str(it["id"]) for it in found.get("batches", ())]
 
 
-def _watched(home: Home) -> list[str]:
-    return [*_known(home, "transform_jobs"), *_batches(home)]
+def _list_watched(home: Home) -> list[str]:
+    return [*_list_known(home, "transform_jobs"), *_batches(home)]
 
 
-def _traced(home: Home) -> list[str]:
+def _list_traced(home: Home) -> list[str]:
     """Ids of calls, and endpoints whose calls can be listed."""
-    config, credentials = settled(home)
+    config, credentials = load_home(home)
     path = f"/traces?order=slowest&limit={MAX_CALLS}"
-    found = _asked(config.gateway_url, path, credentials)
-    return [*(str(it["request_id"]) for it in found.get("calls", ())), *_known(home, "endpoints")]
+    found = _ask(config.gateway_url, path, credentials)
+    return [
+        *(str(it["request_id"]) for it in found.get("calls", ())),
+        *_list_known(home, "endpoints"),
+    ]
 
 
-def _asked(url: str, path: str, credentials: Credentials) -> Mapping[str, Any]:
+def _ask(url: str, path: str, credentials: Credentials) -> Mapping[str, Any]:
     """The JSON object at a process of the platform. Raises OSError if it does not answer."""
     import http.client
 
@@ -98,15 +104,15 @@ def _asked(url: str, path: str, credentials: Credentials) -> Mapping[str, Any]:
     return {} if answer.status != 200 else decode(body, dict[str, Any])
 
 
-endpoints = completer(lambda home: _known(home, "endpoints"))
-components = completer(lambda home: _known(home, "components"))
+endpoints = completer(lambda home: _list_known(home, "endpoints"))
+components = completer(lambda home: _list_known(home, "components"))
 # What serves: endpoints, and components with those that are adapters.
-served = completer(lambda home: _known(home, "endpoints", "components"))
-restarted = completer(lambda home: _known(home, "copies", "components", "endpoints"))
-instances = completer(lambda home: _known(home, "instances"))
-versions = completer(lambda home: _known(home, "variants", "components"))
-logged = completer(_logged)
+served = completer(lambda home: _list_known(home, "endpoints", "components"))
+restarted = completer(lambda home: _list_known(home, "copies", "components", "endpoints"))
+instances = completer(lambda home: _list_known(home, "instances"))
+versions = completer(lambda home: _list_known(home, "variants", "components"))
+logged = completer(_list_logged)
 jobs = completer(_jobs)
 batches = completer(_batches)
-watched = completer(_watched)
-traced = completer(_traced)
+watched = completer(_list_watched)
+traced = completer(_list_traced)

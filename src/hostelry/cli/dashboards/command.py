@@ -14,7 +14,7 @@ from hostelry.cli.dashboards.tables import (
     DashboardRow,
     rule_file,
 )
-from hostelry.cli.home_option import HomeOption, home_at, print_json, settled
+from hostelry.cli.home_option import HomeOption, home_at, load_home, print_json
 
 dashboards = typer.Typer(
     help="Generate files for Grafana and Prometheus from Hostelry's metrics.",
@@ -52,7 +52,7 @@ def scrape(home: HomeOption = None) -> None:
 
     Example: hostelry dashboards scrape
     """
-    config, credentials = settled(home_at(home))
+    config, credentials = load_home(home_at(home))
     print_yaml(scrape_configs(config.client_url, credentials.openai_api_key, config.https_ca))
 
 

@@ -15,9 +15,9 @@ from hostelry.cli.declared.expansion import WantedState
 from hostelry.cli.declared.forms import is_version_of
 from hostelry.cli.declared.local_artifacts import (
     ArtifactUploads,
+    build_uploads,
     local_paths,
-    uploads_of,
-    with_uploaded,
+    replace_marks,
 )
 from hostelry.cli.declared.observation import (
     ACTIONS,
@@ -38,7 +38,7 @@ from hostelry.cli.declared.resource import (
     StepPlan,
     Until,
     UploadedFile,
-    target_of,
+    split_target,
 )
 
 Pause = Callable[[float], None]
@@ -53,7 +53,7 @@ MAX_ROUNDS = 5
 PAUSE_S = 0.5
 
 
-def described(aws: Aws, key: ResourceKey) -> dict[str, Any] | None:
+def describe(aws: Aws, key: ResourceKey) -> dict[str, Any] | None:
     """The description of an endpoint or a component. None if it does not exist."""
     if key.kind is ResourceKind.ENDPOINT:
         call = "DescribeEndpoint", {"EndpointName": key.name}
@@ -67,7 +67,7 @@ def described(aws: Aws, key: ResourceKey) -> dict[str, Any] | None:
         raise
 
 
-def status_of(found: dict[str, Any]) -> str:
+def get_status(found: dict[str, Any]) -> str:
     """EndpointStatus or InferenceComponentStatus."""
     status: str = found.get("EndpointStatus") or found["InferenceComponentStatus"]
     return status
@@ -83,12 +83,12 @@ def wait_until(
     """
     pause_s = FIRST_PAUSE_S
     while True:
-        found = described(aws, key)
+        found = describe(aws, key)
         if found is None:
             if until is Until.GONE:
                 return
             raise TerminalError(f"{key} was deleted meanwhile")
-        status = status_of(found)
+        status = get_status(found)
         waiting(key, status)
         if status in FINAL and not (until is Until.GONE and status == "InService"):
             break
@@ -221,7 +221,7 @@ class Execution:
                 return
             raise
         if step.key.kind is ResourceKind.POLICY and "PolicyARN" in result:
-            resource_id, _ = target_of(step.key.within)
+            resource_id, _ = split_target(step.key.within)
             self.policy_arns[policy_reference(resource_id, step.key.name)] = result["PolicyARN"]
         is_needed = any(step.number in it.needs for it in self.plan.steps)
         if step.until is not None and (self.waits or is_needed):
@@ -363,7 +363,7 @@ def selected_by(wanted: WantedState, *, everything: bool) -> Callable[[ResourceK
     return selected
 
 
-def with_uploads(wanted: WantedState, bucket: str) -> tuple[WantedState, ArtifactUploads]:
+def add_uploads(wanted: WantedState, bucket: str) -> tuple[WantedState, ArtifactUploads]:
     """The documents with the URIs of their local artifacts, and the objects of these.
 
     Raises DocumentError for files that are not there or cannot be read.
@@ -376,7 +376,7 @@ def with_uploads(wanted: WantedState, bucket: str) -> tuple[WantedState, Artifac
             if local.mark in uris:
                 continue
             try:
-                uri, found = uploads_of(local, bucket)
+                uri, found = build_uploads(local, bucket)
             except TerminalError as error:
                 faults.append(DocumentFault(one.place, str(one.key), str(error)))
                 continue
@@ -384,7 +384,7 @@ def with_uploads(wanted: WantedState, bucket: str) -> tuple[WantedState, Artifac
     if faults:
         raise DocumentError(faults)
     resources = {
-        key: replace(one, params=with_uploaded(one.params, uris))
+        key: replace(one, params=replace_marks(one.params, uris))
         for key, one in wanted.resources.items()
     }
     return replace(wanted, resources=resources), ArtifactUploads(files)

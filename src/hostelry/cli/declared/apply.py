@@ -13,7 +13,7 @@ import typer
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError, UsageError
-from hostelry.cli.declared.application import Application, AppliedEnd, AppliedStep, with_uploads
+from hostelry.cli.declared.application import Application, AppliedEnd, AppliedStep, add_uploads
 from hostelry.cli.declared.aws import AwsAtPlatform
 from hostelry.cli.declared.expansion import wanted_state
 from hostelry.cli.declared.local_artifacts import BUCKET
@@ -31,7 +31,7 @@ from hostelry.cli.declared.resource import (
 )
 from hostelry.cli.declared.schema import schema_text
 from hostelry.cli.declared.source import read_sources
-from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.status_text import count_text
 from hostelry.home.home import Credentials, UpConfig
 from hostelry.home.upload_lock import uploading
@@ -125,8 +125,8 @@ def apply(  # noqa: PLR0913 - the options of a command
     if not file:
         raise typer.BadParameter("name a file, a folder, or - for standard input", param_hint="-f")
     at = home_at(home)
-    config, credentials = settled(at)
-    application = application_of(file, bucket, config, credentials, prune=prune, waits=wait)
+    config, credentials = load_home(at)
+    application = build_application(file, bucket, config, credentials, prune=prune, waits=wait)
     if diff:
         plan = application.plan(application.observe())
         if as_json:
@@ -144,7 +144,7 @@ def apply(  # noqa: PLR0913 - the options of a command
         typer.echo(f"Applied: {summary(application)} in {seconds:.1f} s.")
 
 
-def application_of(
+def build_application(
     files: list[Path],
     bucket: str,
     config: UpConfig,
@@ -160,7 +160,7 @@ def application_of(
             "--prune deletes what a set of documents made before and no longer names; give them a"
             " name first, a line `set: NAME` in one of them, and apply without --prune once"
         )
-    wanted, uploads = with_uploads(wanted, bucket)
+    wanted, uploads = add_uploads(wanted, bucket)
     is_terminal = sys.stderr.isatty()
     return Application(
         aws=AwsAtPlatform(config, credentials),
@@ -245,7 +245,7 @@ class TerminalProgress:
     def started(self, step: ApplyStep) -> None:
         """A step begins."""
         with self._lock:
-            self._since[_key_of(step)] = self._now()
+            self._since[_get_key(step)] = self._now()
 
     def waiting(self, key: ResourceKey, status: str) -> None:
         """Show a wait: in one line on a terminal, else per status and every ten seconds."""
@@ -255,7 +255,7 @@ class TerminalProgress:
     def sent(self, step: ApplyStep, num_bytes: float) -> None:
         """Show the progress of an upload: in one line on a terminal, else every ten seconds."""
         assert step.file is not None, "a step that sends has a file"
-        key = _key_of(step)
+        key = _get_key(step)
         with self._lock:
             sent = self._sent[key] = self._sent.get(key, 0.0) + num_bytes
             total = step.file.order.num_bytes
@@ -277,7 +277,7 @@ class TerminalProgress:
         """A line with the result and the time that it took."""
         with self._lock:
             step = outcome.step
-            key = _key_of(step)
+            key = _get_key(step)
             for known in (self._statuses, self._since, self._sent):
                 known.pop(key, None)
             self._clear_line()
@@ -308,7 +308,7 @@ class TerminalProgress:
             self._width = 0
 
 
-def _key_of(step: ApplyStep) -> ResourceKey:
+def _get_key(step: ApplyStep) -> ResourceKey:
     """The resource of a step. Each file of an artifact has its own address."""
     return step.key if step.file is None else ResourceKey(step.key.kind, step.file.uri)
 

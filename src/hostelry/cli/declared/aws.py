@@ -95,7 +95,7 @@ class AwsAtPlatform:
                 self._buckets.add(file.bucket)
             upload(s3, file.bucket, [file.order], advance)
         except (BotoCoreError, ClientError) as error:
-            raise refusal_of(error) from None
+            raise to_aws_error(error) from None
 
 
 def call_client(client: Any, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,11 +103,11 @@ def call_client(client: Any, operation: str, params: Mapping[str, Any]) -> dict[
     try:
         found: dict[str, Any] = getattr(client, xform_name(operation))(**params)
     except (BotoCoreError, ClientError) as error:
-        raise refusal_of(error) from None
+        raise to_aws_error(error) from None
     return found
 
 
-def refusal_of(error: Exception) -> AwsError:
+def to_aws_error(error: Exception) -> AwsError:
     """The refusal that botocore's error is."""
     if not isinstance(error, ClientError):
         advice = "start it with `hostelry up`, or see `hostelry status`"

@@ -31,18 +31,18 @@ _ENVIRONMENT: Fields = [("Environment", dict[str, Scalar], UNSET)]
 def input_fields(service: str, operation: str, *without: str) -> Fields:
     """The members of an operation's request except `without`, all optional."""
     found: OperationModel = service_model(service).operation_model(operation)
-    return fields_of(service, found.input_shape, *without)
+    return build_fields(service, found.input_shape, *without)
 
 
 def shape_fields(service: str, name: str, *without: str) -> Fields:
     """The members of a structure except `without`, all optional."""
-    return fields_of(service, service_model(service).shape_for(name), *without)
+    return build_fields(service, service_model(service).shape_for(name), *without)
 
 
-def fields_of(service: str, shape: StructureShape, *without: str) -> Fields:
+def build_fields(service: str, shape: StructureShape, *without: str) -> Fields:
     """The members of `shape` except `without`, as optional fields."""
     return [
-        (name, type_of(service, member.name), msgspec.UNSET)
+        (name, get_type(service, member.name), msgspec.UNSET)
         for name, member in shape.members.items()
         if name not in without
     ]
@@ -64,50 +64,50 @@ def struct(
     )
 
 
-def mapping_of(kind: Any) -> Any:
+def build_mapping_type(kind: Any) -> Any:
     """The type of mappings from names to `kind`."""
     return GenericAlias(dict, (str, kind))
 
 
-def list_of(kind: Any) -> Any:
+def build_list_type(kind: Any) -> Any:
     """The type of lists of `kind`."""
     return GenericAlias(list, (kind,))
 
 
 @cache
-def type_of(service: str, name: str) -> Any:
+def get_type(service: str, name: str) -> Any:
     """The type of the shape `name` of a service."""
-    return _type_of(service, service_model(service).shape_for(name))
+    return _build_type(service, service_model(service).shape_for(name))
 
 
-def _type_of(service: str, shape: Shape) -> Any:
+def _build_type(service: str, shape: Shape) -> Any:
     if isinstance(shape, StructureShape):
         fields: Fields = [
-            (member, type_of(service, its.name))
+            (member, get_type(service, its.name))
             if member in shape.required_members
-            else (member, type_of(service, its.name), msgspec.UNSET)
+            else (member, get_type(service, its.name), msgspec.UNSET)
             for member, its in shape.members.items()
         ]
         return struct(shape.name, fields, module=f"aws.{service}")
     if isinstance(shape, ListShape):
-        return _bounded(list_of(type_of(service, shape.member.name)), shape, "length")
+        return _add_bounds(build_list_type(get_type(service, shape.member.name)), shape, "length")
     if isinstance(shape, MapShape):
-        inner: Any = type_of(service, shape.value.name)
-        return mapping_of(Scalar if shape.value.type_name == "string" else inner)
+        inner: Any = get_type(service, shape.value.name)
+        return build_mapping_type(Scalar if shape.value.type_name == "string" else inner)
     return _scalar_type(shape)
 
 
 def _scalar_type(shape: Shape) -> Any:
     if shape.type_name in _NUMBERS:
         kind = _NUMBERS[shape.type_name]
-        return kind if kind is bool else _bounded(kind, shape, "value")
+        return kind if kind is bool else _add_bounds(kind, shape, "value")
     enum = getattr(shape, "enum", None)
     if enum and shape.name not in OPEN_ENUMS:
         return Literal[tuple(enum)]
-    return _bounded(str, shape, "length")
+    return _add_bounds(str, shape, "length")
 
 
-def _bounded(kind: Any, shape: Shape, of: str) -> Any:
+def _add_bounds(kind: Any, shape: Shape, of: str) -> Any:
     least, most = shape.metadata.get("min"), shape.metadata.get("max")
     if least is None and most is None:
         return kind
@@ -166,8 +166,8 @@ def _scaling() -> Any:
         input_fields(SCALING, "RegisterScalableTarget", "ServiceNamespace", "ResourceId"),
         [
             ("TargetValue", _about(float, "One tracking policy of the usual metric."), UNSET),
-            ("Policies", mapping_of(policy), UNSET),
-            ("ScheduledActions", mapping_of(action), UNSET),
+            ("Policies", build_mapping_type(policy), UNSET),
+            ("ScheduledActions", build_mapping_type(action), UNSET),
         ],
         _TAGS,
         doc="RegisterScalableTarget's fields, with the target's policies and scheduled actions.",
@@ -218,9 +218,9 @@ def _endpoint(scaling: Any, component: Any) -> Any:
         input_fields(SAGEMAKER, "CreateEndpointConfig", "EndpointConfigName"),
         input_fields(SAGEMAKER, "CreateEndpoint", "EndpointName", "EndpointConfigName"),
         [
-            ("ProductionVariants", list_of(variant), UNSET),
+            ("ProductionVariants", build_list_type(variant), UNSET),
             ("Scaling", scaling, UNSET),
-            ("Components", mapping_of(component), UNSET),
+            ("Components", build_mapping_type(component), UNSET),
         ],
         _TAGS,
         doc="Fields of a configuration and an endpoint; a single variant's may stand beside them.",
@@ -245,7 +245,7 @@ def document_type() -> Any:
     scaling = _scaling()
     adapter = struct("AdapterDocument", _adapter_fields(), doc="An adapter of a component.")
     component_fields = _component_fields(scaling)
-    adapters: Fields = [("Adapters", mapping_of(Union[str, adapter]), UNSET)]  # noqa: UP007 - a type made here
+    adapters: Fields = [("Adapters", build_mapping_type(Union[str, adapter]), UNSET)]  # noqa: UP007 - a type made here
     component = struct(
         "ComponentDocument", component_fields, adapters,
         doc="A specification's fields beside those of CreateInferenceComponent.",
@@ -264,12 +264,12 @@ def document_type() -> Any:
     sections: Fields = [
         ("$schema", str, UNSET),
         ("set", _about(name, "Marks what the documents make; needed to prune."), UNSET),
-        ("models", mapping_of(_model()), UNSET),
-        ("endpoints", mapping_of(_endpoint(scaling, component)), UNSET),
-        ("components", mapping_of(standing_component), UNSET),
-        ("adapters", mapping_of(standing_adapter), UNSET),
-        ("scaling", mapping_of(scaling), UNSET),
-        ("alarms", mapping_of(_alarm()), UNSET),
+        ("models", build_mapping_type(_model()), UNSET),
+        ("endpoints", build_mapping_type(_endpoint(scaling, component)), UNSET),
+        ("components", build_mapping_type(standing_component), UNSET),
+        ("adapters", build_mapping_type(standing_adapter), UNSET),
+        ("scaling", build_mapping_type(scaling), UNSET),
+        ("alarms", build_mapping_type(_alarm()), UNSET),
     ]
     return msgspec.defstruct(
         "Document",

@@ -17,8 +17,14 @@ from hostelry.cli.declared.document import (
     member_names,
     request_names,
 )
-from hostelry.cli.declared.forms import config_form, form_of, instant_of, model_form, without_role
-from hostelry.cli.declared.local_artifacts import with_local_paths
+from hostelry.cli.declared.forms import (
+    config_form,
+    model_form,
+    parse_instant,
+    to_form,
+    without_role,
+)
+from hostelry.cli.declared.local_artifacts import mark_local_paths
 from hostelry.cli.declared.resource import (
     UNNAMED_SET,
     DocumentError,
@@ -27,7 +33,7 @@ from hostelry.cli.declared.resource import (
     ResourceKey,
     ResourceKind,
     Wanted,
-    dotted,
+    dot_path,
     target_key,
 )
 from hostelry.cli.declared.schema import faults_in, near_misses
@@ -58,13 +64,13 @@ def scaling_resources(
     resource_id: str, given: Given, *, serverless: bool = False
 ) -> Iterator[tuple[ResourceKey, Given, Path]]:
     """The target, its policies and actions: key, params, path. Raises ScalingError."""
-    dimension = given.get("ScalableDimension") or dimension_of(resource_id, serverless=serverless)
+    dimension = given.get("ScalableDimension") or get_dimension(resource_id, serverless=serverless)
     target = target_key(resource_id, dimension)
     own = ("Policies", "ScheduledActions", "TargetValue", "Tags", "ScalableDimension")
     for name in BOUNDS:
         if name not in given:
             raise ScalingError((), f"{name} is required")
-    yield target, form_of({name: it for name, it in given.items() if name not in own}), ()
+    yield target, to_form({name: it for name, it in given.items() if name not in own}), ()
     if "TargetValue" in given:
         policy = policy_params({"TargetValue": given["TargetValue"]}, dimension)
         yield ResourceKey(ResourceKind.POLICY, USUAL_POLICY, target.name), policy, ("TargetValue",)
@@ -84,7 +90,7 @@ def scaling_resources(
         yield ResourceKey(ResourceKind.ACTION, name, target.name), params, path
 
 
-def dimension_of(resource_id: str, *, serverless: bool) -> str:
+def get_dimension(resource_id: str, *, serverless: bool) -> str:
     """The dimension that a resource of that id is scaled in. Raises ScalingError."""
     match resource_id.split("/"):
         case ["endpoint", _, "variant", _]:
@@ -106,24 +112,24 @@ def policy_params(given: Given, dimension: str) -> dict[str, Any]:
         if not any(name.endswith("MetricSpecification") for name in configuration):
             metric = given.get("Metric", USUAL_METRIC.get(dimension))
             configuration["PredefinedMetricSpecification"] = {"PredefinedMetricType": metric}
-        return {"PolicyType": TRACKING_TYPE, TRACKING: form_of(configuration)}
+        return {"PolicyType": TRACKING_TYPE, TRACKING: to_form(configuration)}
     if "StepAdjustments" not in given:
         raise ValueError("it needs TargetValue (target tracking) or StepAdjustments (step scaling)")
     wrong = [it for it in given if it not in stepping]
     if wrong:
         raise ValueError(f"{wrong[0]} is of target tracking; StepAdjustments is of step scaling")
-    return {"PolicyType": STEPPING_TYPE, STEPPING: form_of(given)}
+    return {"PolicyType": STEPPING_TYPE, STEPPING: to_form(given)}
 
 
 def action_params(given: Given) -> dict[str, Any]:
     """PutScheduledAction's fields of an action. Raises ValueError for an invalid time."""
     bounds = {name: given[name] for name in BOUNDS if name in given}
     rest = {
-        name: instant_of(it) if name in ("StartTime", "EndTime") else it
+        name: parse_instant(it) if name in ("StartTime", "EndTime") else it
         for name, it in given.items()
         if name not in BOUNDS
     }
-    params: dict[str, Any] = form_of(rest)
+    params: dict[str, Any] = to_form(rest)
     return {**params, "ScalableTargetAction": bounds}
 
 
@@ -147,7 +153,7 @@ class _Reading:
     source: DocumentSource = field(init=False)
 
     def fault(self, path: Path, reason: str) -> None:
-        self.faults.append(DocumentFault(self.source.place(path), dotted(path), reason))
+        self.faults.append(DocumentFault(self.source.place(path), dot_path(path), reason))
 
     def add(self, key: ResourceKey, params: Given, path: Path, tags: Given | None = None) -> None:
         place = self.source.place(path)
@@ -155,8 +161,8 @@ class _Reading:
         if before is not None:
             self.fault(path, f"{key} is also at {before.place}; a name is given once")
             return
-        params = with_local_paths(params, self.source.folder)
-        given = None if tags is None else {name: text_of(it) for name, it in tags.items()}
+        params = mark_local_paths(params, self.source.folder)
+        given = None if tags is None else {name: to_text(it) for name, it in tags.items()}
         self.resources[key] = Wanted(key=key, params=params, place=place, tags=given)
 
 
@@ -220,7 +226,10 @@ def _read_model(reading: _Reading, name: str, given: Given, path: Path) -> None:
         if one and "Environment" in one:
             one["Environment"] = texts(one["Environment"])
     reading.add(
-        ResourceKey(ResourceKind.MODEL, name), model_form(untagged(params)), path, given.get("Tags")
+        ResourceKey(ResourceKind.MODEL, name),
+        model_form(remove_tags(params)),
+        path,
+        given.get("Tags"),
     )
 
 
@@ -247,8 +256,8 @@ def _read_endpoint(reading: _Reading, name: str, given: Given, path: Path) -> No
     for number, variant in enumerate(variants):
         where = path if single else (*path, "ProductionVariants", number)
         _read_variant(reading, name, variant, where)
-    config = {"ProductionVariants": variants, **without_role(untagged(rest), reading.role_arn)}
-    params = form_of({"DeploymentConfig": deployment})
+    config = {"ProductionVariants": variants, **without_role(remove_tags(rest), reading.role_arn)}
+    params = to_form({"DeploymentConfig": deployment})
     reading.add(
         ResourceKey(ResourceKind.ENDPOINT, name), {"Config": config_form(config), **params}, path,
         given.get("Tags"),
@@ -296,7 +305,7 @@ def _read_component(reading: _Reading, name: str, given: Given, path: Path) -> N
     for one in [rest.get("Specification"), *rest.get("Specifications", ())]:
         if one and "Environment" in one.get("Container", {}):
             one["Container"]["Environment"] = texts(one["Container"]["Environment"])
-    params = form_of({"CopyCount": 1, **rest})
+    params = to_form({"CopyCount": 1, **rest})
     params["CopyCount"] = given.get("CopyCount", 1)
     reading.add(ResourceKey(ResourceKind.COMPONENT, name), params, path, tags)
     for adapter, inner in adapters.items():
@@ -319,7 +328,7 @@ def _read_adapter(reading: _Reading, name: str, given: Given, path: Path) -> Non
             if field_name not in ("EndpointName", "ArtifactUrl", "Tags")
         },
     }
-    params = form_of({"EndpointName": given["EndpointName"], "Specification": specification})
+    params = to_form({"EndpointName": given["EndpointName"], "Specification": specification})
     reading.add(ResourceKey(ResourceKind.COMPONENT, name), params, path, given.get("Tags"))
 
 
@@ -338,7 +347,7 @@ def _read_alarm(reading: _Reading, name: str, given: Given, path: Path) -> None:
     is_composite = "AlarmRule" in given
     operation = "PutCompositeAlarm" if is_composite else "PutMetricAlarm"
     allowed = request_names(CLOUDWATCH, operation)
-    params = untagged(given)
+    params = remove_tags(given)
     for field_name in params:
         if field_name not in allowed:
             kind = "with an AlarmRule" if is_composite else "without an AlarmRule"
@@ -347,7 +356,7 @@ def _read_alarm(reading: _Reading, name: str, given: Given, path: Path) -> None:
         params["Dimensions"] = [
             {"Name": dimension, "Value": it} for dimension, it in params["Dimensions"].items()
         ]
-    reading.add(ResourceKey(ResourceKind.ALARM, name), form_of(params), path, given.get("Tags"))
+    reading.add(ResourceKey(ResourceKind.ALARM, name), to_form(params), path, given.get("Tags"))
 
 
 def _check_references(reading: _Reading) -> None:
@@ -375,16 +384,16 @@ def split(given: Given, names: Sequence[str]) -> tuple[dict[str, Any], dict[str,
     return inside, {name: it for name, it in given.items() if name not in names}
 
 
-def untagged(given: Given) -> dict[str, Any]:
+def remove_tags(given: Given) -> dict[str, Any]:
     """`given` without its tags, which are compared on their own."""
     return {name: it for name, it in given.items() if name != "Tags"}
 
 
 def texts(given: Given) -> dict[str, str]:
     """Scalars of an environment as texts."""
-    return {name: text_of(it) for name, it in given.items()}
+    return {name: to_text(it) for name, it in given.items()}
 
 
-def text_of(value: Any) -> str:
+def to_text(value: Any) -> str:
     """A scalar as YAML writes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -17,9 +17,9 @@ from hostelry.cli.declared.expansion import (
     USUAL_METRIC,
     USUAL_POLICY,
     ScalingError,
-    dimension_of,
+    get_dimension,
 )
-from hostelry.cli.declared.forms import base_of, models_in, specifications, with_models
+from hostelry.cli.declared.forms import get_base, models_in, replace_models, specifications
 from hostelry.cli.declared.observation import ACTIONS, ObservedState, observed_state
 from hostelry.cli.declared.plan_scaling import named_in, resource_key
 from hostelry.cli.declared.planning import AWS_TAGS, OWN_TAGS
@@ -30,10 +30,10 @@ from hostelry.cli.declared.resource import (
     Params,
     ResourceKey,
     ResourceKind,
-    target_of,
+    split_target,
 )
 from hostelry.cli.declared.schema import near_misses
-from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.graph.strict_yaml import StrictLoader
 
 HEADER = "# Written by `hostelry export`; `hostelry apply -f` makes it again.\n"
@@ -74,7 +74,7 @@ def export(
 
     Example: hostelry export --endpoint shop -o shop.yaml
     """
-    config, credentials = settled(home_at(home))
+    config, credentials = load_home(home_at(home))
     observed = observed_state(
         AwsAtPlatform(config, credentials), lambda _: True, credentials.role_arn
     )
@@ -83,7 +83,7 @@ def export(
         if name not in there:
             near = near_misses(name, there) or f"there are {', '.join(there) or 'none'}"
             raise TerminalError(f"there is no endpoint {name}; {near}")
-    document = exported(observed, endpoint or ())
+    document = build_document(observed, endpoint or ())
     if as_json:
         print_json(document)
     elif output is None:
@@ -111,7 +111,7 @@ def write_document(path: Path, text: str) -> None:
         raise TerminalError(f"{path} cannot be written: {error.strerror}") from None
 
 
-def exported(observed: ObservedState, endpoints: Iterable[str] = ()) -> Document:
+def build_document(observed: ObservedState, endpoints: Iterable[str] = ()) -> Document:
     """The document of all resources, or of the named `endpoints` and their resources."""
     chosen = frozenset(endpoints)
     whole = _Export(observed, chosen)
@@ -157,7 +157,7 @@ class _Export:
             if one.key.name not in observed.made_by_policies
         ]
         if chosen:
-            self._alarms = _alarms_of(self._alarms, self._endpoints, self._components)
+            self._alarms = _select_alarms(self._alarms, self._endpoints, self._components)
         self.names = document_names(self._models)
 
     def owner(self) -> str:
@@ -176,14 +176,14 @@ class _Export:
         if len(params["Containers"]) == 1:
             [container] = params.pop("Containers")
             params = {**container, **params}
-        return {**params, **tags_of(found)}
+        return {**params, **get_tags(found)}
 
     def endpoints(self) -> Document:
         """The section of endpoints, each with its components and scaling."""
         return {it.key.name: self._endpoint(it) for it in self._endpoints}
 
     def _endpoint(self, found: Observed) -> Document:
-        config = dict(with_models(found.params["Config"], self.names))
+        config = dict(replace_models(found.params["Config"], self.names))
         variants = [self._variant(found, it) for it in config.pop("ProductionVariants", ())]
         if len(variants) == 1:
             shown = {name: it for name, it in variants[0].items() if (name, it) != _USUAL_NAME}
@@ -193,13 +193,13 @@ class _Export:
         components = {
             one.key.name: self._component(one)
             for one in self._components
-            if one.params["EndpointName"] == found.key.name and base_of(one.params) is None
+            if one.params["EndpointName"] == found.key.name and get_base(one.params) is None
         }
         return {
             **shown,
             **config,
             **({} if deployment is None else {"DeploymentConfig": deployment}),
-            **tags_of(found),
+            **get_tags(found),
             **({"Components": components} if components else {}),
         }
 
@@ -226,25 +226,25 @@ class _Export:
         if "Specification" in found.params:
             params = {**self._flat(found.params["Specification"]), **params}
         else:
-            params["Specifications"] = with_models(params["Specifications"], self.names)
+            params["Specifications"] = replace_models(params["Specifications"], self.names)
         if found.params["CopyCount"] != 1:
             params["CopyCount"] = found.params["CopyCount"]
         adapters = {
             one.key.name: adapter_document(one)
             for one in self._components
-            if base_of(one.params) == found.key.name
+            if get_base(one.params) == found.key.name
         }
         scaling = self._scaling(f"inference-component/{found.key.name}")
         return {
             **params,
-            **tags_of(found),
+            **get_tags(found),
             **({"Adapters": adapters} if adapters else {}),
             **({"Scaling": scaling} if scaling else {}),
         }
 
     def _flat(self, specification: Params) -> Document:
         """A specification's fields together with those of its container and requirements."""
-        flat = dict(with_models(specification, self.names))
+        flat = dict(replace_models(specification, self.names))
         container = dict(flat.pop("Container", {}))
         model = self._all.resources.get(
             ResourceKey(ResourceKind.MODEL, specification.get("ModelName", ""))
@@ -255,16 +255,16 @@ class _Export:
         return {**flat, **container, **needs}
 
     def _scaling(self, resource_id: str, *, serverless: bool = False) -> Document:
-        targets = [it for it in self._targets if target_of(it.key.name)[0] == resource_id]
+        targets = [it for it in self._targets if split_target(it.key.name)[0] == resource_id]
         if not targets:
             return {}
         [target, *_] = targets
-        dimension = target_of(target.key.name)[1]
+        dimension = split_target(target.key.name)[1]
         given = dict(target.params)
         suspended = {name: on for name, on in given.pop("SuspendedState", {}).items() if on}
         usual = ""
         with contextlib.suppress(ScalingError):
-            usual = dimension_of(resource_id, serverless=serverless)
+            usual = get_dimension(resource_id, serverless=serverless)
         policies = {
             found.key.name: found.params
             for found in self._all.of(ResourceKind.POLICY)
@@ -288,7 +288,7 @@ class _Export:
             **({} if value is None else {"TargetValue": value}),
             **({"Policies": shown} if shown else {}),
             **({"ScheduledActions": actions} if actions else {}),
-            **tags_of(target),
+            **get_tags(target),
         }
 
     def alarms(self) -> Document:
@@ -309,7 +309,7 @@ def document_names(models: Iterable[Observed]) -> dict[str, str]:
     return names
 
 
-def tags_of(found: Observed) -> Document:
+def get_tags(found: Observed) -> Document:
     """The tags except those that `apply` or AWS sets."""
     own = {name: it for name, it in found.tags.items() if not name.startswith((OWN_TAGS, AWS_TAGS))}
     return {"Tags": own} if own else {}
@@ -324,7 +324,7 @@ def adapter_document(found: Observed) -> str | Document:
         if name not in ("Container", "BaseInferenceComponentName")
     }
     url: str = specification["Container"]["ArtifactUrl"]
-    more = {**rest, **tags_of(found)}
+    more = {**rest, **get_tags(found)}
     return {"ArtifactUrl": url, **more} if more else url
 
 
@@ -362,10 +362,10 @@ def alarm_document(found: Observed) -> Document:
     dimensions = params.get("Dimensions")
     if dimensions:
         params["Dimensions"] = {it["Name"]: it["Value"] for it in dimensions}
-    return {**params, **tags_of(found)}
+    return {**params, **get_tags(found)}
 
 
-def _alarms_of(
+def _select_alarms(
     alarms: list[Observed], endpoints: list[Observed], components: list[Observed]
 ) -> list[Observed]:
     """The alarms on metrics of these, those that act on their scaling, and rules of these only."""

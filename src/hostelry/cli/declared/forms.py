@@ -35,11 +35,11 @@ HASH_DIGITS = 10
 MAX_NAME = 63
 
 
-def form_of(value: Any) -> Any:
+def to_form(value: Any) -> Any:
     """`value` without absent members, defaults and empty containers. Whole floats become int."""
     if isinstance(value, Mapping):
         formed = {
-            name: dict(it) if name == "Environment" else form_of(it)
+            name: dict(it) if name == "Environment" else to_form(it)
             for name, it in value.items()
             if it is not None
         }
@@ -53,13 +53,13 @@ def form_of(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat()
     if isinstance(value, Sequence):
-        return in_order([form_of(it) for it in value])
+        return in_order([to_form(it) for it in value])
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value
 
 
-def instant_of(text: str) -> datetime:
+def parse_instant(text: str) -> datetime:
     """Parse a document's time, which is UTC without a zone. Raises ValueError."""
     found = datetime.fromisoformat(text)
     return found if found.tzinfo else found.replace(tzinfo=UTC)
@@ -74,7 +74,7 @@ def in_order(values: list[Any]) -> list[Any]:
 
 def model_form(given: Params) -> dict[str, Any]:
     """CreateModel's fields, or DescribeModel's, with Containers."""
-    formed: dict[str, Any] = form_of(given)
+    formed: dict[str, Any] = to_form(given)
     primary = formed.pop("PrimaryContainer", None)
     if primary is not None:
         formed["Containers"] = [primary]
@@ -90,7 +90,7 @@ def without_role(params: Params, role_arn: str) -> Params:
 
 def config_form(given: Params) -> dict[str, Any]:
     """CreateEndpointConfig's fields, or DescribeEndpointConfig's."""
-    formed: dict[str, Any] = form_of(given)
+    formed: dict[str, Any] = to_form(given)
     return formed
 
 
@@ -103,22 +103,17 @@ def without_counts(config: Params) -> dict[str, Any]:
     return {**config, "ProductionVariants": variants}
 
 
-def variants_of(config: Params) -> list[Params]:
-    """The variants of a configuration, shadows last."""
-    return [*config.get("ProductionVariants", ()), *config.get("ShadowProductionVariants", ())]
-
-
-def with_models(params: Any, names: Mapping[str, str]) -> Any:
+def replace_models(params: Any, names: Mapping[str, str]) -> Any:
     """`params` with each ModelName of the documents replaced by the model's name in AWS."""
     if isinstance(params, Mapping):
         return {
             name: names.get(it, it)
             if name == "ModelName" and isinstance(it, str)
-            else with_models(it, names)
+            else replace_models(it, names)
             for name, it in params.items()
         }
     if isinstance(params, list):
-        return [with_models(it, names) for it in params]
+        return [replace_models(it, names) for it in params]
     return params
 
 
@@ -137,7 +132,7 @@ def specifications(params: Params) -> list[Params]:
     return [params["Specification"]] if "Specification" in params else params["Specifications"]
 
 
-def base_of(params: Params) -> str | None:
+def get_base(params: Params) -> str | None:
     """The base of an adapter. None for a component that has copies."""
     found: str | None = specifications(params)[0].get("BaseInferenceComponentName")
     return found

@@ -10,7 +10,7 @@ from typing import Any
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.user import expanded
-from hostelry.cli.artifacts.files import ObjectOrder, digests_of, file_at, files_in, sha256_of
+from hostelry.cli.artifacts.files import ObjectOrder, digest_files, file_at, files_in, hash_file
 from hostelry.cli.declared.resource import UploadedFile
 
 MARK = "local:"
@@ -41,7 +41,7 @@ class LocalPath:
         return f"{MARK}{self.upload.value}:{self.path}"
 
 
-def marked(text: str) -> LocalPath | None:
+def parse_mark(text: str) -> LocalPath | None:
     """The local path that `text` is the mark of."""
     if not text.startswith(MARK):
         return None
@@ -49,20 +49,20 @@ def marked(text: str) -> LocalPath | None:
     return LocalPath(FilePath(path), UploadedAs(upload))
 
 
-def with_local_paths(params: Any, folder: FilePath, upload: UploadedAs = UploadedAs.ARCHIVE) -> Any:
+def mark_local_paths(params: Any, folder: FilePath, upload: UploadedAs = UploadedAs.ARCHIVE) -> Any:
     """`params` with a mark for each local path, which is relative to `folder`."""
     if isinstance(params, Mapping):
         if params.get("Mode") == "MultiModel" or params.get("CompressionType") == "None":
             upload = UploadedAs.PREFIX
         return {name: _marked_member(name, it, folder, upload) for name, it in params.items()}
     if isinstance(params, list):
-        return [with_local_paths(it, folder, upload) for it in params]
+        return [mark_local_paths(it, folder, upload) for it in params]
     return params
 
 
 def _marked_member(name: str, value: Any, folder: FilePath, upload: UploadedAs) -> Any:
     if not isinstance(value, str):
-        return with_local_paths(value, folder, upload)
+        return mark_local_paths(value, folder, upload)
     is_url = name in URL_FIELDS and value.startswith(STARTS)
     is_model = name in MODEL_VARIABLES and value.startswith(("./", "../"))
     if not (is_url or is_model):
@@ -79,16 +79,16 @@ def local_paths(params: Any) -> Iterator[LocalPath]:
     elif isinstance(params, list):
         for inner in params:
             yield from local_paths(inner)
-    elif isinstance(params, str) and (found := marked(params)) is not None:
+    elif isinstance(params, str) and (found := parse_mark(params)) is not None:
         yield found
 
 
-def with_uploaded(params: Any, uris: Mapping[str, str]) -> Any:
+def replace_marks(params: Any, uris: Mapping[str, str]) -> Any:
     """`params` with the URI of each mark."""
     if isinstance(params, Mapping):
-        return {name: with_uploaded(it, uris) for name, it in params.items()}
+        return {name: replace_marks(it, uris) for name, it in params.items()}
     if isinstance(params, list):
-        return [with_uploaded(it, uris) for it in params]
+        return [replace_marks(it, uris) for it in params]
     return uris.get(params, params) if isinstance(params, str) else params
 
 
@@ -115,20 +115,20 @@ class ArtifactUploads:
         return [it for files in self.files.values() for it in files]
 
 
-def uploads_of(local: LocalPath, bucket: str) -> tuple[str, list[UploadedFile]]:
+def build_uploads(local: LocalPath, bucket: str) -> tuple[str, list[UploadedFile]]:
     """The URI and the objects of a local artifact. Raises TerminalError."""
     path = local.path
     if not path.exists():
         raise TerminalError(f"there is no file or folder {path}")
     if path.is_file():
         file = file_at(path, path.name, str(path))
-        key = f"{sha256_of(file.path)[:HASH_DIGITS]}/{path.name}"
+        key = f"{hash_file(file.path)[:HASH_DIGITS]}/{path.name}"
         one = UploadedFile(str(path), bucket, ObjectOrder(key=key, files=(file,)))
         return one.uri, [one]
     found = files_in(path, str(path), with_others=True)
     if not found:
         raise TerminalError(f"the folder {path} is empty")
-    digests = digests_of(found)
+    digests = digest_files(found)
     hashes = [(it.name, digests[it.path]) for it in found]
     whole = hashlib.sha256(repr(hashes).encode()).hexdigest()[:HASH_DIGITS]
     if local.upload is UploadedAs.ARCHIVE:

@@ -7,14 +7,14 @@ from typing import Any, TypeVar
 
 from hostelry.cli.declared.aws import Aws, AwsError, pages
 from hostelry.cli.declared.document import CLOUDWATCH, SAGEMAKER, SCALING, request_names
-from hostelry.cli.declared.forms import config_form, form_of, model_form, without_role
+from hostelry.cli.declared.forms import config_form, model_form, to_form, without_role
 from hostelry.cli.declared.resource import (
     Observed,
     ResourceKey,
     ResourceKind,
     Resources,
+    split_target,
     target_key,
-    target_of,
 )
 
 Item = TypeVar("Item")
@@ -150,13 +150,13 @@ def _endpoints(aws: Aws, selected: Selected) -> list[Observed]:
         last = found.get("LastDeploymentConfig")
         return Observed(
             key=key,
-            params=form_of({"DeploymentConfig": last}) | {"Config": config},
+            params=to_form({"DeploymentConfig": last}) | {"Config": config},
             arn=arn,
             tags=_tags(aws, arn),
             status=found["EndpointStatus"],
             reason=found.get("FailureReason", ""),
             config_name=name,
-            live={it["VariantName"]: form_of(it) for it in found.get("ProductionVariants", ())},
+            live={it["VariantName"]: to_form(it) for it in found.get("ProductionVariants", ())},
         )
 
     names = _names(aws, "ListEndpoints", "Endpoints", "EndpointName")
@@ -196,7 +196,7 @@ def component_params(found: Described) -> dict[str, Any]:
     several = found.get("Specifications")
     shown = [specification_params(it) for it in several or [found["Specification"]]]
     params |= {"Specifications": shown} if several else {"Specification": shown[0]}
-    formed: dict[str, Any] = form_of(params)
+    formed: dict[str, Any] = to_form(params)
     if "BaseInferenceComponentName" not in shown[0]:
         formed["CopyCount"] = found["RuntimeConfig"]["DesiredCopyCount"]
     return formed
@@ -218,7 +218,7 @@ def specification_params(shown: Described) -> dict[str, Any]:
 def _targets(aws: Aws, selected: Selected) -> list[Observed]:
     def with_tags(found: Described) -> Observed:
         key = target_key(found["ResourceId"], found["ScalableDimension"])
-        params = form_of({name: found.get(name) for name in TARGET_MEMBERS})
+        params = to_form({name: found.get(name) for name in TARGET_MEMBERS})
         arn, tags = found.get("ScalableTargetARN", ""), {}
         if selected(key) and arn:
             tags = aws.call(SCALING, "ListTagsForResource", {"ResourceARN": arn})["Tags"]
@@ -242,7 +242,7 @@ def _policies(aws: Aws) -> tuple[list[Observed], dict[str, str], list[str]]:
         target = target_key(found["ResourceId"], found["ScalableDimension"])
         params = {name: found.get(name) for name in ("PolicyType", *CONFIGURATIONS)}
         key = ResourceKey(ResourceKind.POLICY, found["PolicyName"], target.name)
-        policies.append(Observed(key=key, params=form_of(params), arn=found["PolicyARN"]))
+        policies.append(Observed(key=key, params=to_form(params), arn=found["PolicyARN"]))
         arns[policy_reference(found["ResourceId"], found["PolicyName"])] = found["PolicyARN"]
         if found["PolicyType"] == "TargetTrackingScaling":
             made += [it["AlarmName"] for it in found.get("Alarms", ())]
@@ -254,7 +254,7 @@ def _actions(aws: Aws) -> list[Observed]:
     actions = []
     for one in found:
         target = target_key(one["ResourceId"], one["ScalableDimension"])
-        params = form_of({name: one.get(name) for name in ACTION_MEMBERS})
+        params = to_form({name: one.get(name) for name in ACTION_MEMBERS})
         key = ResourceKey(ResourceKind.ACTION, one["ScheduledActionName"], target.name)
         actions.append(Observed(key=key, params=params))
     return actions
@@ -286,10 +286,10 @@ def alarm_params(found: Described, references: Mapping[str, str]) -> dict[str, A
     params = {name: it for name, it in found.items() if name in names and name != "AlarmName"}
     for name in ACTIONS:
         params[name] = [references.get(it, it) for it in params.get(name, ())]
-    formed: dict[str, Any] = form_of(params)
+    formed: dict[str, Any] = to_form(params)
     return formed
 
 
 def scaled_resources(targets: Sequence[Observed]) -> set[str]:
     """The ids of resources whose number is a scalable target's."""
-    return {target_of(it.key.name)[0] for it in targets}
+    return {split_target(it.key.name)[0] for it in targets}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from hostelry.cli.declared.document import CLOUDWATCH, SAGEMAKER, SCALING
 from hostelry.cli.declared.expansion import WantedState
-from hostelry.cli.declared.forms import base_of, models_in
+from hostelry.cli.declared.forms import get_base, models_in
 from hostelry.cli.declared.local_artifacts import ArtifactUploads
 from hostelry.cli.declared.observation import ObservedState
 from hostelry.cli.declared.plan_hosting import (
@@ -93,7 +93,7 @@ def plan_old_versions(planning: Planning) -> None:
     """Delete former models and configurations of the set, after their users have the new ones."""
     for config in planning.observed.of(ResourceKind.CONFIG):
         endpoint = ResourceKey(ResourceKind.ENDPOINT, config.tags.get(NAME_TAG, ""))
-        if is_old_config(planning, config, planning.found(endpoint)):
+        if is_old_config(planning, config, planning.find(endpoint)):
             _delete_config(planning, config, planning.done.get(endpoint, ()), OLD_VERSION)
     for model in planning.observed.of(ResourceKind.MODEL):
         name = model.tags.get(NAME_TAG, "")
@@ -112,26 +112,26 @@ def plan_old_versions(planning: Planning) -> None:
 def plan_prune(planning: Planning) -> None:
     """Delete the set's resources that no document names. Users go before the resources they use."""
     _prune_alarms(planning)
-    for target in _unnamed(planning, ResourceKind.TARGET):
+    for target in _find_unnamed(planning, ResourceKind.TARGET):
         if resource_key(target.key.name) in planning.gone:
             continue  # it goes with what it scales, which is replaced
         call = (SCALING, "DeregisterScalableTarget", target_members(target.key.name))
         planning.delete(target.key, call, (), UNNAMED)
-    components = _unnamed(planning, ResourceKind.COMPONENT)
-    for component in sorted(components, key=lambda it: base_of(it.params) is None):
+    components = _find_unnamed(planning, ResourceKind.COMPONENT)
+    for component in sorted(components, key=lambda it: get_base(it.params) is None):
         others = planning.observed.of(ResourceKind.COMPONENT)
-        adapters = [it.key for it in others if base_of(it.params) == component.key.name]
+        adapters = [it.key for it in others if get_base(it.params) == component.key.name]
         name = {"InferenceComponentName": component.key.name}
         call = (SAGEMAKER, "DeleteInferenceComponent", name)
-        needs = [*_gone(planning, adapters), *_targets_gone(planning, component.key)]
+        needs = [*_find_deletions(planning, adapters), *_targets_gone(planning, component.key)]
         planning.delete(component.key, call, needs, UNNAMED)
-    for endpoint in _unnamed(planning, ResourceKind.ENDPOINT):
+    for endpoint in _find_unnamed(planning, ResourceKind.ENDPOINT):
         hosted = [
             one.key
             for one in planning.observed.of(ResourceKind.COMPONENT)
             if one.params["EndpointName"] == endpoint.key.name
         ]
-        needs = [*_gone(planning, hosted), *_targets_gone(planning, endpoint.key)]
+        needs = [*_find_deletions(planning, hosted), *_targets_gone(planning, endpoint.key)]
         call = (SAGEMAKER, "DeleteEndpoint", {"EndpointName": endpoint.key.name})
         planning.delete(endpoint.key, call, needs, UNNAMED)
     _prune_versions(planning)
@@ -139,21 +139,23 @@ def plan_prune(planning: Planning) -> None:
 
 def prune_composites(planning: Planning) -> None:
     """Delete composite alarms: no alarm can go while a rule names it."""
-    unnamed = _unnamed(planning, ResourceKind.ALARM)
+    unnamed = _find_unnamed(planning, ResourceKind.ALARM)
     left = {it.key.name: it for it in unnamed if "AlarmRule" in it.params}
     while left:
         named = {child for it in left.values() for child in named_in(it.params, left)}
         for name in [it for it in left if it not in named] or list(left):
             alarm = left.pop(name)
             call = (CLOUDWATCH, "DeleteAlarms", {"AlarmNames": [name]})
-            needs = _gone(planning, [it for it in planning.gone if it.kind is ResourceKind.ALARM])
+            needs = _find_deletions(
+                planning, [it for it in planning.gone if it.kind is ResourceKind.ALARM]
+            )
             planning.delete(alarm.key, call, needs, UNNAMED)
 
 
 def _prune_alarms(planning: Planning) -> None:
     """Delete metric alarms, after the composite ones and the new rules of those that stay."""
     needs = [it.number for it in planning.steps if it.key.kind is ResourceKind.ALARM]
-    for alarm in _unnamed(planning, ResourceKind.ALARM):
+    for alarm in _find_unnamed(planning, ResourceKind.ALARM):
         if "AlarmRule" not in alarm.params:
             call = (CLOUDWATCH, "DeleteAlarms", {"AlarmNames": [alarm.key.name]})
             planning.delete(alarm.key, call, needs, UNNAMED)
@@ -180,7 +182,7 @@ def _prune_versions(planning: Planning) -> None:
                 delete(planning, found, users, UNNAMED)
 
 
-def _unnamed(planning: Planning, kind: ResourceKind) -> list[Observed]:
+def _find_unnamed(planning: Planning, kind: ResourceKind) -> list[Observed]:
     return [
         found
         for found in planning.observed.of(kind)
@@ -189,13 +191,13 @@ def _unnamed(planning: Planning, kind: ResourceKind) -> list[Observed]:
     ]  # fmt: skip
 
 
-def _gone(planning: Planning, keys: Iterable[ResourceKey]) -> list[int]:
+def _find_deletions(planning: Planning, keys: Iterable[ResourceKey]) -> list[int]:
     return [number for key in keys for number in planning.gone.get(key, ())]
 
 
 def _targets_gone(planning: Planning, resource: ResourceKey) -> list[int]:
     targets = [it for it in planning.gone if it.kind is ResourceKind.TARGET]
-    return _gone(planning, [it for it in targets if resource_key(it.name) == resource])
+    return _find_deletions(planning, [it for it in targets if resource_key(it.name) == resource])
 
 
 def _delete_config(planning: Planning, found: Observed, needs: Iterable[int], because: str) -> None:

@@ -5,11 +5,11 @@ from typing import Any
 
 from hostelry.cli.declared.document import SAGEMAKER
 from hostelry.cli.declared.forms import (
-    base_of,
+    get_base,
     hashed_name,
     models_in,
+    replace_models,
     specifications,
-    with_models,
     without_counts,
 )
 from hostelry.cli.declared.observation import scaled_resources
@@ -26,7 +26,7 @@ from hostelry.cli.declared.resource import (
     Until,
     Wanted,
     changes,
-    target_of,
+    split_target,
 )
 
 RETAINED = {
@@ -42,7 +42,7 @@ NAME = "InferenceComponentName"
 def replaced_endpoints(planning: Planning) -> None:
     """Note the endpoints that must be replaced since no update is enough, with the reason."""
     for wanted in planning.of(ResourceKind.ENDPOINT):
-        found = planning.found(wanted.key)
+        found = planning.find(wanted.key)
         if found is None:
             continue
         if found.status == "Failed":
@@ -63,7 +63,7 @@ def plan_endpoints(planning: Planning) -> None:
     for wanted in planning.of(ResourceKind.ENDPOINT):
         if wanted.key in planning.replaced:
             _delete_endpoint(planning, wanted)
-        found = planning.found(wanted.key)
+        found = planning.find(wanted.key)
         if found is None:
             _create_endpoint(planning, wanted)
         else:
@@ -86,7 +86,7 @@ def _delete_endpoint(planning: Planning, wanted: Wanted) -> None:
 
 def realised_config(planning: Planning, wanted: Wanted) -> dict[str, Any]:
     """The configuration with the names that models have in AWS."""
-    found: dict[str, Any] = with_models(wanted.params["Config"], planning.model_names)
+    found: dict[str, Any] = replace_models(wanted.params["Config"], planning.model_names)
     return found
 
 
@@ -94,7 +94,7 @@ def _plan_config(planning: Planning, wanted: Wanted, config: Params) -> tuple[st
     """The name of the configuration, and the step that creates it if it is missing."""
     name = hashed_name(wanted.key.name, config)
     key = ResourceKey(ResourceKind.CONFIG, name)
-    if planning.found(key) is not None:
+    if planning.find(key) is not None:
         return name, []
     tags = planning.tags(wanted, names=True)
     own = {field: it for field, it in tags.items() if field not in (wanted.tags or {})}
@@ -102,7 +102,7 @@ def _plan_config(planning: Planning, wanted: Wanted, config: Params) -> tuple[st
     role = {"ExecutionRoleArn": planning.role_arn} if hosts_components else {}
     params = {"EndpointConfigName": name, **role, **config, **tag_members(own, SAGEMAKER)}
     models = [ResourceKey(ResourceKind.MODEL, it) for it in models_in(wanted.params["Config"])]
-    needs = planning.needs_of(config, *models)
+    needs = planning.find_needs(config, *models)
     number = planning.add(
         StepAct.CREATE, key, (SAGEMAKER, "CreateEndpointConfig", params), needs=needs
     )
@@ -203,7 +203,7 @@ def _set_counts(
 def _scaled_variants(planning: Planning, wanted: Wanted) -> set[str]:
     """The variants whose number of instances is a scalable target's, wanted or observed."""
     scaled = scaled_resources(planning.observed.of(ResourceKind.TARGET))
-    scaled |= {target_of(it.key.name)[0] for it in planning.of(ResourceKind.TARGET)}
+    scaled |= {split_target(it.key.name)[0] for it in planning.of(ResourceKind.TARGET)}
     prefix = f"endpoint/{wanted.key.name}/variant/"
     return {it.removeprefix(prefix) for it in scaled if it.startswith(prefix)}
 
@@ -217,7 +217,7 @@ def _alarms(planning: Planning, wanted: Wanted) -> list[int]:
     """The steps of alarms that roll the endpoint back."""
     rollback = _deployment(wanted).get("DeploymentConfig", {}).get("AutoRollbackConfiguration", {})
     names = [it["AlarmName"] for it in rollback.get("Alarms", ())]
-    return planning.needs_of(None, *(ResourceKey(ResourceKind.ALARM, it) for it in names))
+    return planning.find_needs(None, *(ResourceKey(ResourceKind.ALARM, it) for it in names))
 
 
 def is_old_config(planning: Planning, config: Observed, endpoint: Observed | None) -> bool:
@@ -239,22 +239,22 @@ def replaced_components(planning: Planning) -> None:
     replaced = {
         wanted.key: why
         for wanted in planning.of(ResourceKind.COMPONENT)
-        if (found := planning.found(wanted.key)) is not None
+        if (found := planning.find(wanted.key)) is not None
         and (why := _why_replaced(planning, wanted, found))
     }
     components = planning.observed.of(ResourceKind.COMPONENT)
     for found in components:  # adapters go with their base
-        base = ResourceKey(ResourceKind.COMPONENT, base_of(found.params) or "")
+        base = ResourceKey(ResourceKind.COMPONENT, get_base(found.params) or "")
         if base in replaced and found.key in planning.wanted:
             replaced.setdefault(found.key, f"its base {base.name} is replaced")
-    for found in sorted(components, key=lambda it: base_of(it.params) is None):
+    for found in sorted(components, key=lambda it: get_base(it.params) is None):
         if found.key not in replaced:
             continue
         planning.check_owner(planning.wanted[found.key], found)
         adapters = [
             number
             for other in components
-            if base_of(other.params) == found.key.name
+            if get_base(other.params) == found.key.name
             for number in planning.gone.get(other.key, ())
         ]
         call = (SAGEMAKER, "DeleteInferenceComponent", {NAME: found.key.name})
@@ -270,16 +270,16 @@ def _why_replaced(planning: Planning, wanted: Wanted, found: Observed) -> str:
     for field in ("EndpointName", "VariantName"):
         if field in wanted.params and wanted.params[field] != found.params.get(field):
             return f"{field} cannot change from {found.params.get(field)}"
-    if base_of(wanted.params) != base_of(found.params):
-        return f"its base cannot change from {base_of(found.params) or 'none'}"
+    if get_base(wanted.params) != get_base(found.params):
+        return f"its base cannot change from {get_base(found.params) or 'none'}"
     return ""
 
 
 def plan_components(planning: Planning) -> None:
     """Create and update components, bases before their adapters."""
     components = planning.of(ResourceKind.COMPONENT)
-    for wanted in sorted(components, key=lambda it: base_of(it.params) is not None):
-        found = planning.found(wanted.key)
+    for wanted in sorted(components, key=lambda it: get_base(it.params) is not None):
+        found = planning.find(wanted.key)
         if found is None:
             _create_component(planning, wanted)
         else:
@@ -290,16 +290,16 @@ def plan_components(planning: Planning) -> None:
 def _needs(planning: Planning, wanted: Wanted) -> list[int]:
     keys = [ResourceKey(ResourceKind.ENDPOINT, wanted.params["EndpointName"])]
     keys += [ResourceKey(ResourceKind.MODEL, it) for it in sorted(models_in(wanted.params))]
-    base = base_of(wanted.params)
+    base = get_base(wanted.params)
     if base is not None:
         keys.append(ResourceKey(ResourceKind.COMPONENT, base))
-    return planning.needs_of(wanted.params, *keys)
+    return planning.find_needs(wanted.params, *keys)
 
 
 def _specification(planning: Planning, params: Params) -> dict[str, Any]:
     """Specification or Specifications, with the names that models have in AWS."""
     name = "Specification" if "Specification" in params else "Specifications"
-    return {name: with_models(params[name], planning.model_names)}
+    return {name: replace_models(params[name], planning.model_names)}
 
 
 def _create_component(planning: Planning, wanted: Wanted) -> None:
@@ -367,7 +367,7 @@ def _set_copies(planning: Planning, wanted: Wanted, change: FieldChange) -> None
         StepAct.UPDATE,
         wanted.key,
         (SAGEMAKER, "UpdateInferenceComponentRuntimeConfig", request),
-        needs=planning.needs_of(
+        needs=planning.find_needs(
             None, ResourceKey(ResourceKind.ENDPOINT, wanted.params["EndpointName"])
         ),
         until=Until.IN_SERVICE,
@@ -389,11 +389,11 @@ def _differences(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> l
     found: list[FieldChange] = []
     for number, (old, new) in enumerate(zip(before, after, strict=True)):
         path = "" if len(after) == 1 else f"Specifications[{number}]"
-        found += changes(_of_names(old, new), new, path)
+        found += changes(_keep_members(old, new), new, path)
     return found
 
 
-def _of_names(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+def _keep_members(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """The members of `old` that an update with `new` may change."""
     kept = {name: it for name, it in old.items() if name in new}
     container = dict(old.get("Container", {}))
@@ -405,5 +405,5 @@ def _of_names(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
 def _is_scaled(planning: Planning, wanted: Wanted) -> bool:
     """Whether its number of copies is a scalable target's, wanted or observed."""
     scaled = scaled_resources(planning.observed.of(ResourceKind.TARGET))
-    scaled |= {target_of(it.key.name)[0] for it in planning.of(ResourceKind.TARGET)}
+    scaled |= {split_target(it.key.name)[0] for it in planning.of(ResourceKind.TARGET)}
     return f"inference-component/{wanted.key.name}" in scaled

@@ -19,7 +19,7 @@ from hostelry.cli.declared.resource import (
     StepAct,
     Wanted,
     changes,
-    target_of,
+    split_target,
 )
 
 SCALING_TAG_CALLS = (
@@ -37,7 +37,7 @@ ALARM_TAG_CALLS = (
 )
 
 
-def mark_of(key: ResourceKey) -> str:
+def get_mark(key: ResourceKey) -> str:
     """The target's tag that marks a policy or an action."""
     digest = hashlib.sha256(key.name.encode()).hexdigest()[:16]
     return f"{MARK}{WORDS[key.kind]}/{digest}"
@@ -45,7 +45,7 @@ def mark_of(key: ResourceKey) -> str:
 
 def target_members(name: str) -> dict[str, str]:
     """The members of a request that name a target."""
-    resource_id, dimension = target_of(name)
+    resource_id, dimension = split_target(name)
     return {
         "ServiceNamespace": "sagemaker",
         "ResourceId": resource_id,
@@ -55,7 +55,7 @@ def target_members(name: str) -> dict[str, str]:
 
 def resource_key(target: str) -> ResourceKey:
     """The endpoint or component of a target."""
-    parts = target_of(target)[0].split("/")
+    parts = split_target(target)[0].split("/")
     return ResourceKey(
         ResourceKind.ENDPOINT if parts[0] == "endpoint" else ResourceKind.COMPONENT, parts[1]
     )
@@ -72,7 +72,7 @@ def plan_scaling(planning: Planning, *, prune: bool) -> None:
             _plan_part(planning, wanted)
 
 
-def parts_of(planning: Planning, target: ResourceKey) -> list[Wanted]:
+def find_parts(planning: Planning, target: ResourceKey) -> list[Wanted]:
     """The wanted policies and actions of a target."""
     return [it for it in planning.wanted.values() if it.key.within == target.name]
 
@@ -80,9 +80,9 @@ def parts_of(planning: Planning, target: ResourceKey) -> list[Wanted]:
 def _plan_target(planning: Planning, wanted: Wanted) -> None:
     key = wanted.key
     found = _find(planning, key)
-    needs = planning.needs_of(None, resource_key(key.name))
+    needs = planning.find_needs(None, resource_key(key.name))
     if found is None:
-        marks = {mark_of(it.key): planning.owner for it in parts_of(planning, key)}
+        marks = {get_mark(it.key): planning.owner for it in find_parts(planning, key)}
         tags = tag_members({**planning.tags(wanted), **marks}, SCALING)
         request = {**target_members(key.name), **wanted.params, **tags}
         call = (SCALING, "RegisterScalableTarget", request)
@@ -100,7 +100,7 @@ def _plan_target(planning: Planning, wanted: Wanted) -> None:
 def _find(planning: Planning, key: ResourceKey) -> Observed | None:
     """A target or its part. None if it does not exist, or is deleted with its resource."""
     goes = resource_key(key.within or key.name) in planning.gone
-    return None if goes else planning.found(key)
+    return None if goes else planning.find(key)
 
 
 def _given_alike(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,8 +117,8 @@ def _plan_part(planning: Planning, wanted: Wanted) -> None:
     if found is not None and found.params == wanted.params:
         return
     if found is not None and holder is not None:
-        planning.check_owner(wanted, _marked(found, holder))
-    needs = planning.needs_of(None, target, resource_key(key.within))
+        planning.check_owner(wanted, _add_owner(found, holder))
+    needs = planning.find_needs(None, target, resource_key(key.within))
     # A metric has one tracking policy: those that are pruned go first.
     needs += [
         number
@@ -126,8 +126,8 @@ def _plan_part(planning: Planning, wanted: Wanted) -> None:
         if other.within == key.within
         for number in numbers
     ]
-    if found is None and holder is not None and mark_of(key) not in holder.tags:
-        tags = tag_members({mark_of(key): planning.owner}, SCALING)
+    if found is None and holder is not None and get_mark(key) not in holder.tags:
+        tags = tag_members({get_mark(key): planning.owner}, SCALING)
         call = (SCALING, "TagResource", {"ResourceARN": holder.arn, **tags})
         planning.add(StepAct.TAG, key, call, needs=needs, because="marks who makes it")
     request = {**target_members(key.within), NAMES[key.kind]: key.name, **wanted.params}
@@ -141,9 +141,9 @@ def _plan_part(planning: Planning, wanted: Wanted) -> None:
     )
 
 
-def _marked(found: Observed, holder: Observed) -> Observed:
+def _add_owner(found: Observed, holder: Observed) -> Observed:
     """A policy or an action with its owner, which a tag of its target names."""
-    owner = holder.tags.get(mark_of(found.key), "")
+    owner = holder.tags.get(get_mark(found.key), "")
     return Observed(
         key=found.key, params=found.params, tags={"hostelry:applied-by": owner} if owner else {}
     )
@@ -163,26 +163,26 @@ def _plan_pruned_parts(planning: Planning) -> None:
         if key in planning.wanted or holder is None or resource_key(key.within) in planning.gone:
             continue
         target_goes = holder.key not in planning.wanted and holder.owner == planning.owner
-        if target_goes or holder.tags.get(mark_of(key)) != planning.owner:
+        if target_goes or holder.tags.get(get_mark(key)) != planning.owner:
             continue
         request = {**target_members(key.within), NAMES[key.kind]: key.name}
         call = (SCALING, DELETE[key.kind], request)
         number = planning.delete(key, call, (), "no document names it")
-        mark = {"ResourceARN": holder.arn, "TagKeys": [mark_of(key)]}
+        mark = {"ResourceARN": holder.arn, "TagKeys": [get_mark(key)]}
         planning.delete(key, (SCALING, "UntagResource", mark), [number])
 
 
 def plan_first_alarms(planning: Planning) -> None:
     """Put the alarms that no policy has to be there for: updates of endpoints may name them."""
     for wanted in _in_order(planning):
-        if not _policies_of(planning, wanted) and "AlarmRule" not in wanted.params:
+        if not _find_policies(planning, wanted) and "AlarmRule" not in wanted.params:
             _plan_alarm(planning, wanted)
 
 
 def plan_alarms(planning: Planning) -> None:
     """Put the other alarms: those with policies, then composite ones."""
     for wanted in _in_order(planning):
-        if _policies_of(planning, wanted) or "AlarmRule" in wanted.params:
+        if _find_policies(planning, wanted) or "AlarmRule" in wanted.params:
             _plan_alarm(planning, wanted)
 
 
@@ -211,19 +211,19 @@ def named_in(params: Params, names: Any) -> list[str]:
     return [it for it in names if f'"{it}"' in text or f"({it})" in text or f":{it}" in text]
 
 
-def _policies_of(planning: Planning, wanted: Wanted) -> list[ResourceKey]:
+def _find_policies(planning: Planning, wanted: Wanted) -> list[ResourceKey]:
     """The wanted policies among an alarm's actions."""
     actions = {it for name in ACTIONS for it in wanted.params.get(name, ())}
     return [
         policy.key
         for policy in planning.of(ResourceKind.POLICY)
-        if policy_reference(target_of(policy.key.within)[0], policy.key.name) in actions
+        if policy_reference(split_target(policy.key.within)[0], policy.key.name) in actions
     ]
 
 
 def _plan_alarm(planning: Planning, wanted: Wanted) -> None:
     key = wanted.key
-    found = planning.found(key)
+    found = planning.find(key)
     if found is not None:
         planning.retag(wanted, found, ALARM_TAG_CALLS)
         if found.params == wanted.params:
@@ -238,7 +238,7 @@ def _plan_alarm(planning: Planning, wanted: Wanted) -> None:
         StepAct.CREATE if found is None else StepAct.UPDATE,
         key,
         (CLOUDWATCH, operation, {"AlarmName": key.name, **wanted.params, **tags}),
-        needs=planning.needs_of(None, *_policies_of(planning, wanted), *children),
+        needs=planning.find_needs(None, *_find_policies(planning, wanted), *children),
         changes=changes({} if found is None else found.params, wanted.params),
     )
 

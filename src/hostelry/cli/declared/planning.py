@@ -61,14 +61,14 @@ class Planning:
         """The wanted resources of a kind, in the order of the documents."""
         return [it for it in self.wanted.values() if it.key.kind is kind]
 
-    def found(self, key: ResourceKey) -> Observed | None:
+    def find(self, key: ResourceKey) -> Observed | None:
         """The observed resource. None if it does not exist or is being replaced or deleted."""
         observed = self.observed.resources.get(key)
         if observed is None or key in self.gone or observed.status == "Deleting":
             return None
         return observed
 
-    def needs_of(self, params: Any, *keys: ResourceKey) -> list[int]:
+    def find_needs(self, params: Any, *keys: ResourceKey) -> list[int]:
         """Numbers of the steps that `params` need: uploads that they name, and steps of `keys`."""
         needs = [number for key in keys for number in self.done.get(key, ())]
         for uri in self.uploads.named_in(params):
@@ -221,7 +221,7 @@ def _plan_model(planning: Planning, wanted: Wanted) -> None:
         StepAct.CREATE,
         wanted.key,
         (SAGEMAKER, "CreateModel", params),
-        needs=planning.needs_of(wanted.params),
+        needs=planning.find_needs(wanted.params),
         changes=changes(before, wanted.params),
         because="" if plain is None else f"a changed model is a new one: {version}",
     )

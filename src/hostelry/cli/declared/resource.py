@@ -62,7 +62,7 @@ class DocumentError(TerminalError):
         super().__init__("\n".join([f"{one} in the documents; nothing was changed", *lines, *more]))
 
 
-def dotted(path: Path) -> str:
+def dot_path(path: Path) -> str:
     """A path as text: endpoints.shop.ProductionVariants[0].InstanceType."""
     text = ""
     for part in path:
@@ -147,7 +147,7 @@ def target_key(resource_id: str, dimension: str) -> ResourceKey:
     return ResourceKey(ResourceKind.TARGET, f"{resource_id}|{dimension}")
 
 
-def target_of(name: str) -> tuple[str, str]:
+def split_target(name: str) -> tuple[str, str]:
     """Resource id and dimension of a target's name."""
     resource_id, _, dimension = name.partition("|")
     return resource_id, dimension
@@ -199,7 +199,7 @@ def _alike(value: Any, other: Any) -> Any:
         return value
     if isinstance(other, Mapping):
         return {}
-    has_names = isinstance(other, list) and all(_name_of(it) is not None for it in other)
+    has_names = isinstance(other, list) and all(_get_name(it) is not None for it in other)
     return [] if has_names else value
 
 
@@ -208,14 +208,14 @@ def _by_name(items: list[Any]) -> dict[str, Any] | None:
     if all(isinstance(it, Mapping) and set(it) == {"Name", "Value"} for it in items):
         return {str(it["Name"]): it["Value"] for it in items}
     if len(items) == 1 and isinstance(items[0], Mapping):
-        return {str(_name_of(items[0]) or 0): items[0]}
-    names = [_name_of(it) for it in items]
+        return {str(_get_name(items[0]) or 0): items[0]}
+    names = [_get_name(it) for it in items]
     if None in names or len(set(names)) < len(names):
         return None
     return dict(zip(map(str, names), items, strict=True))
 
 
-def _name_of(item: Any) -> Any:
+def _get_name(item: Any) -> Any:
     if not isinstance(item, Mapping):
         return None
     return next((item[name] for name in NAMES if name in item), None)

@@ -39,56 +39,59 @@ def faults_in(value: Any) -> Iterator[Found]:
 
 
 def _faults(rules: Rules, value: Any, path: Path) -> Iterator[Found]:
-    rules = _resolved(rules)
+    rules = _resolve(rules)
     if "anyOf" in rules:
-        yield from _faults_of_any([_resolved(it) for it in rules["anyOf"]], value, path)
+        yield from _check_any([_resolve(it) for it in rules["anyOf"]], value, path)
         return
     if "enum" in rules:
-        yield from _faults_of_enum(rules["enum"], value, path)
+        yield from _check_enum(rules["enum"], value, path)
         return
-    if not _is_of(rules["type"], value):
-        yield path, f"{shown(value)} is {_word_of(value)}; {WORDS[rules['type']]} is expected"
+    if not _has_type(rules["type"], value):
+        yield (
+            path,
+            f"{shorten_value(value)} is {_type_word(value)}; {WORDS[rules['type']]} is expected",
+        )
         return
     if isinstance(value, dict):
-        yield from _faults_of_mapping(rules, value, path)
+        yield from _check_mapping(rules, value, path)
     elif isinstance(value, list):
-        yield from _faults_of_length(rules, "Items", value, path)
+        yield from _check_length(rules, "Items", value, path)
         for number, inner in enumerate(value):
             yield from _faults(rules.get("items", {"anyOf": []}), inner, (*path, number))
     elif isinstance(value, str):
-        yield from _faults_of_length(rules, "Length", value, path)
+        yield from _check_length(rules, "Length", value, path)
         if "pattern" in rules and not re.search(rules["pattern"], value):
-            yield path, f"{shown(value)} does not match {rules['pattern']}"
+            yield path, f"{shorten_value(value)} does not match {rules['pattern']}"
     else:
-        yield from _faults_of_number(rules, value, path)
+        yield from _check_number(rules, value, path)
 
 
-def _resolved(rules: Rules) -> Rules:
+def _resolve(rules: Rules) -> Rules:
     while "$ref" in rules:
         definitions: Rules = document_schema()["$defs"]
         rules = definitions[rules["$ref"].rpartition("/")[2]]
     return rules
 
 
-def _faults_of_any(options: list[Rules], value: Any, path: Path) -> Iterator[Found]:
-    fitting = [it for it in options if _is_of(it.get("type", ""), value)]
+def _check_any(options: list[Rules], value: Any, path: Path) -> Iterator[Found]:
+    fitting = [it for it in options if _has_type(it.get("type", ""), value)]
     if fitting:
         yield from min((list(_faults(it, value, path)) for it in fitting), key=len)
     elif options:
         words = " or ".join(dict.fromkeys(WORDS[it["type"]] for it in options))
-        yield path, f"{shown(value)} is {_word_of(value)}; {words} is expected"
+        yield path, f"{shorten_value(value)} is {_type_word(value)}; {words} is expected"
 
 
-def _faults_of_enum(allowed: list[Any], value: Any, path: Path) -> Iterator[Found]:
+def _check_enum(allowed: list[Any], value: Any, path: Path) -> Iterator[Found]:
     if value in allowed and not isinstance(value, bool):
         return
     near = near_misses(value, [str(it) for it in allowed])
     some = allowed[:MAX_SHOWN_VALUES]
     listed = ", ".join(map(str, some)) + (", ..." if len(allowed) > len(some) else "")
-    yield path, f"{shown(value)} is not allowed; {near or f'it is one of {listed}'}"
+    yield path, f"{shorten_value(value)} is not allowed; {near or f'it is one of {listed}'}"
 
 
-def _faults_of_mapping(rules: Rules, value: dict[str, Any], path: Path) -> Iterator[Found]:
+def _check_mapping(rules: Rules, value: dict[str, Any], path: Path) -> Iterator[Found]:
     known: Rules = rules.get("properties", {})
     others = rules.get("additionalProperties", True)
     for name in rules.get("required", ()):
@@ -105,7 +108,7 @@ def _faults_of_mapping(rules: Rules, value: dict[str, Any], path: Path) -> Itera
             yield (*path, name), f"there is no such field; {near or listed}"
 
 
-def _faults_of_length(rules: Rules, of: str, value: Any, path: Path) -> Iterator[Found]:
+def _check_length(rules: Rules, of: str, value: Any, path: Path) -> Iterator[Found]:
     unit = "characters" if of == "Length" else "items"
     least, most = rules.get(f"min{of}", 0), rules.get(f"max{of}")
     if len(value) < least:
@@ -114,7 +117,7 @@ def _faults_of_length(rules: Rules, of: str, value: Any, path: Path) -> Iterator
         yield path, f"it has {len(value)} {unit}; at most {most} are allowed"
 
 
-def _faults_of_number(rules: Rules, value: Any, path: Path) -> Iterator[Found]:
+def _check_number(rules: Rules, value: Any, path: Path) -> Iterator[Found]:
     least, most = rules.get("minimum"), rules.get("maximum")
     below = least is not None and value < least
     above = most is not None and value > most
@@ -123,7 +126,7 @@ def _faults_of_number(rules: Rules, value: Any, path: Path) -> Iterator[Found]:
         yield path, f"{value} is out of range; it is {limits}"
 
 
-def _is_of(kind: str, value: Any) -> bool:
+def _has_type(kind: str, value: Any) -> bool:
     match kind:
         case "object":
             return isinstance(value, dict)
@@ -140,11 +143,11 @@ def _is_of(kind: str, value: Any) -> bool:
     return value is None
 
 
-def _word_of(value: Any) -> str:
-    return next(word for kind, word in WORDS.items() if _is_of(kind, value))
+def _type_word(value: Any) -> str:
+    return next(word for kind, word in WORDS.items() if _has_type(kind, value))
 
 
-def shown(value: Any) -> str:
+def shorten_value(value: Any) -> str:
     """A value in an error, cut short."""
     text = msgspec.json.encode(value).decode()
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -22,7 +22,7 @@ from hostelry.cli.deploy.steps import (
 )
 from hostelry.cli.logs import kept_logs
 from hostelry.cli.models.scale import target_id, tracking_policy
-from hostelry.cli.named import described
+from hostelry.cli.named import describe
 from hostelry.cli.work_reporter import WorkReporter
 from hostelry.home.aws_client import aws_client
 from hostelry.home.home import Credentials, Home, UpConfig
@@ -53,7 +53,7 @@ class DeployCalls:
         components = {name: self.component(name) for name in self._changing(deployment, before)}
         bounds, has_policy = (None, False)
         if deployment.scaling is not None:
-            bounds, has_policy = self._scaled(deployment)
+            bounds, has_policy = self._describe_scaling(deployment)
         before = before or Present()
         has_bucket, objects = before.has_bucket, before.objects
         if len(objects) < len(deployment.objects):
@@ -62,7 +62,7 @@ class DeployCalls:
             has_bucket=has_bucket,
             objects=objects,
             has_model=before.has_model
-            or self._described("model", deployment.model.name) is not None,
+            or self._describe("model", deployment.model.name) is not None,
             has_config=before.has_config or self.config(deployment.config.name) is not None,
             endpoint=self.endpoint(deployment.name),
             components={
@@ -100,7 +100,7 @@ class DeployCalls:
 
     def endpoint(self, name: str) -> PresentEndpoint | None:
         """The endpoint of that name."""
-        shown = self._described("endpoint", name)
+        shown = self._describe("endpoint", name)
         if shown is None:
             return None
         config = self.config(shown["EndpointConfigName"]) or {}
@@ -116,11 +116,11 @@ class DeployCalls:
 
     def config(self, name: str) -> Described | None:
         """The endpoint configuration of that name."""
-        return self._described("endpoint_config", name)
+        return self._describe("endpoint_config", name)
 
     def component(self, name: str) -> PresentComponent | None:
         """The inference component of that name."""
-        shown = self._described("inference_component", name)
+        shown = self._describe("inference_component", name)
         if shown is None:
             return None
         spec = shown.get("Specification", {})
@@ -232,7 +232,7 @@ class DeployCalls:
         )
         self._scaling.put_scaling_policy(**tracking_policy(target, scaling.target, POLICY))
 
-    def _scaled(self, deployment: ModelDeployment) -> tuple[tuple[int, int] | None, bool]:
+    def _describe_scaling(self, deployment: ModelDeployment) -> tuple[tuple[int, int] | None, bool]:
         resource = f"inference-component/{deployment.name}"
         targets = self._scaling.describe_scalable_targets(
             ServiceNamespace="sagemaker", ResourceIds=[resource]
@@ -261,8 +261,8 @@ class DeployCalls:
                 found.add(order.key)
         return bool(deployment.objects), frozenset(found)
 
-    def _described(self, kind: str, name: str) -> Described | None:
-        return described(self._sagemaker, kind, name)
+    def _describe(self, kind: str, name: str) -> Described | None:
+        return describe(self._sagemaker, kind, name)
 
 
 def specification(deployment: ModelDeployment) -> dict[str, Any]:

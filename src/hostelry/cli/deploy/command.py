@@ -8,8 +8,8 @@ from hostelry.cli.home_option import (
     HomeOption,
     JsonOption,
     home_at,
+    load_home,
     print_json,
-    settled,
 )
 
 INTERRUPTED = 130  # as a shell has it of SIGINT
@@ -108,7 +108,7 @@ def deploy(  # noqa: PLR0913 - one parameter an option of the command
     from hostelry.cli.deploy.source import read_environment
 
     at = home_at(home)
-    running = settled(at)
+    running = load_home(at)
     options = DeployOptions(
         source=source,
         name=name or "",

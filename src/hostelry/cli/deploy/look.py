@@ -31,19 +31,19 @@ MAX_ARCHIVE_BYTES = 512 * 1024 * 1024  # of a packed archive that is read for it
 
 def look_at_folder(folder: Path, given: str) -> Found:
     """What is in a folder. Raises TerminalError for what `files_in` refuses."""
-    files, left_out = deployed(files_in(folder, given))
+    files, left_out = select_files(files_in(folder, given))
     heads = [it for it in files if is_model_name(it.name)][:MAX_HEADS]
     return Found(
         given=given,
         place=Origin.FOLDER,
         files=files,
-        heads={it.name: head_of(Path(it.path)) for it in heads},
-        texts=texts_of(files),
+        heads={it.name: read_head(Path(it.path)) for it in heads},
+        texts=read_texts(files),
         left_out=left_out,
     )
 
 
-def deployed(
+def select_files(
     every: Sequence[FoundFile],
 ) -> tuple[tuple[FoundFile, ...], tuple[FoundFile, ...]]:
     """The files that are deployed, by name, and those that are left out."""
@@ -60,7 +60,7 @@ def look_at_file(path: Path, given: str) -> Found:
     found = file_at(path, path.name, given)
     if not found.size_bytes:
         raise TerminalError(f"{given} is empty: there is nothing to deploy")
-    heads = {path.name: head_of(Path(found.path))}
+    heads = {path.name: read_head(Path(found.path))}
     return Found(given=given, place=Origin.FILE, files=(found,), heads=heads)
 
 
@@ -108,7 +108,7 @@ def is_left_out(name: str) -> bool:
     return any(it.startswith(".") or it in OTHERS for it in name.split("/"))
 
 
-def head_of(path: Path) -> bytes:
+def read_head(path: Path) -> bytes:
     """The first and the last bytes of a file."""
     with path.open("rb") as file:
         head = file.read(HEAD_BYTES)
@@ -119,7 +119,7 @@ def head_of(path: Path) -> bytes:
         return head + file.read()
 
 
-def texts_of(files: Sequence[FoundFile]) -> dict[str, str]:
+def read_texts(files: Sequence[FoundFile]) -> dict[str, str]:
     """The contents of the small files by which a folder is recognised."""
     return {
         file.name: Path(file.path).read_text(encoding="utf-8", errors="replace")
@@ -132,7 +132,7 @@ def look_at_prefix(s3: Any, uri: str) -> Found:
     """The contents of a prefix. `s3` is a client of the platform's object store."""
     bucket, prefix = uri.removeprefix("s3://").split("/", 1)
     files: list[FoundFile] = []
-    for item in listed(s3, bucket, prefix, uri):
+    for item in list_objects(s3, bucket, prefix, uri):
         name = item["Key"].removeprefix(prefix)
         if name and not name.endswith("/"):
             files.append(FoundFile(name=name, size_bytes=item["Size"], etag=item["ETag"]))
@@ -217,13 +217,13 @@ def look_at_hub(model_id: str) -> Found:
     return Found(
         given=model_id,
         place=Origin.HUB,
-        files=deployed(files)[0],
+        files=select_files(files)[0],
         texts=texts,
         revision=shown["sha"],
     )
 
 
-def listed(s3: Any, bucket: str, prefix: str, uri: str) -> list[dict[str, Any]]:
+def list_objects(s3: Any, bucket: str, prefix: str, uri: str) -> list[dict[str, Any]]:
     """The objects below a prefix. Raises TerminalError."""
     found: list[dict[str, Any]] = []
     try:

@@ -85,11 +85,11 @@ def model_format(name: str, content: bytes) -> ModelFormat:
     if content[:4] == b"binf" or content[:1] == b"{":
         return _xgboost(content)
     if name.endswith((".joblib", ".pkl", ".pickle")) or content[:1] == b"\x80":
-        return _pickled(unpacked(content))
+        return _read_pickle(unpack_joblib(content))
     return ModelFormat(framework="xgboost" if name.endswith("xgboost-model") else "")
 
 
-def unpacked(content: bytes) -> bytes:
+def unpack_joblib(content: bytes) -> bytes:
     """The first bytes of what joblib compressed, as far as they can be read."""
     try:
         if content[:2] == b"\x1f\x8b" or (content[:1] == b"\x78" and len(content) > 1):
@@ -131,7 +131,7 @@ def numbers(version: str) -> tuple[int, ...]:
     return tuple(int(it) for it in re.findall(r"[0-9]+", version))
 
 
-def _pickled(content: bytes) -> ModelFormat:
+def _read_pickle(content: bytes) -> ModelFormat:
     by_sklearn = SKLEARN_MODULE.search(content) is not None
     by_xgboost = XGBOOST_MODULE.search(content) is not None
     found = SKLEARN_VERSION.search(content)

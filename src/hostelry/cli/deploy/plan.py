@@ -19,8 +19,8 @@ from hostelry.cli.deploy.source import (
     Found,
     Origin,
     adapter_name,
+    add_digest,
     check_name,
-    with_digest,
 )
 from hostelry.domain.shape import Requirements
 from hostelry.domain.validation import MAX_COPIES
@@ -142,7 +142,7 @@ class DeploySource:
     digests: Digests
 
 
-def planned(
+def plan_deployment(
     source: DeploySource,
     reserved: Reservation,
     options: DeployOptions,
@@ -260,12 +260,12 @@ def model_order(
 ) -> ModelOrder:
     """The model to create. A digest of all its inputs is part of its name."""
     image = found.given if recognised.kind is DeployKind.IMAGE else ""
-    image = image.removeprefix("docker://") or image_of(recognised, account.region)
-    environment = {**environment_of(found, recognised), **options.environment}
+    image = image.removeprefix("docker://") or choose_image(recognised, account.region)
+    environment = {**build_environment(found, recognised), **options.environment}
     listing = "".join(f"{it.name}\0{it.etag}\0{it.size_bytes}\n" for it in found.files if it.etag)
     variables = "".join(f"{name}={value}\n" for name, value in sorted(environment.items()))
     return ModelOrder(
-        name=with_digest(options.name, image, uri, variables, listing, found.revision),
+        name=add_digest(options.name, image, uri, variables, listing, found.revision),
         image=image,
         environment=environment,
         uri=uri,
@@ -273,7 +273,7 @@ def model_order(
     )
 
 
-def environment_of(found: Found, recognised: Recognised) -> dict[str, str]:
+def build_environment(found: Found, recognised: Recognised) -> dict[str, str]:
     """The variables that the source needs. Those of --env override them."""
     if recognised.kind is DeployKind.LLM:
         variables: dict[str, str] = {}
@@ -309,7 +309,7 @@ def config_order(
     largest = -(-most // each) + 1
     parts = (instance_type, str(initial), str(least), str(largest))
     return ConfigOrder(
-        name=with_digest(name, *parts),
+        name=add_digest(name, *parts),
         instance_type=instance_type,
         initial_instances=initial,
         min_instances=least,
@@ -333,7 +333,7 @@ def disk_need(
     )
 
 
-def image_of(recognised: Recognised, region: str) -> str:
+def choose_image(recognised: Recognised, region: str) -> str:
     """The image that serves a source which is not an image itself."""
     pattern = {
         DeployKind.LLM: LLM_IMAGE,

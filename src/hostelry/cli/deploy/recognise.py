@@ -205,7 +205,7 @@ def _triton(found: Found, _: Here) -> Recognised:
 
 
 def _hugging_face(found: Found, here: Here, *, forced: bool = False) -> Recognised:
-    config = json_of(found, "config.json")
+    config = read_json(found, "config.json")
     model = read_model(config, found.texts, found.names, forced=forced)
     if model.framework:
         versions = known_versions(model.framework)
@@ -268,14 +268,14 @@ def _code(found: Found, here: Here) -> Recognised:
 
 
 def _tensorflow(found: Found, here: Here) -> Recognised:
-    return _of_framework("tensorflow", "a SavedModel of TensorFlow", here)
+    return _recognise_framework("tensorflow", "a SavedModel of TensorFlow", here)
 
 
 def _autogluon(found: Found, here: Here) -> Recognised:
-    return _of_framework("autogluon", "a predictor of AutoGluon", here)
+    return _recognise_framework("autogluon", "a predictor of AutoGluon", here)
 
 
-def _of_framework(framework: str, title: str, here: Here) -> Recognised:
+def _recognise_framework(framework: str, title: str, here: Here) -> Recognised:
     version = served_version(framework, None, known_versions(framework), here.versions(framework))
     return Recognised(kind=DeployKind.FRAMEWORK, title=title, framework=framework, version=version)
 
@@ -332,7 +332,7 @@ def _code_folder(found: Found) -> str | None:
     return None if name is None else name.rpartition("/")[0]
 
 
-def json_of(found: Found, name: str) -> Mapping[str, Any]:
+def read_json(found: Found, name: str) -> Mapping[str, Any]:
     """The JSON object in a file of the source. Raises TerminalError if the file is invalid."""
     text = found.texts.get(name)
     if text is None:

@@ -130,7 +130,7 @@ def check_fits(asked: Requirements, name: str) -> None:
     shape = shape_of(name)
     if copies_within(asked, shape) == 0:
         raise TerminalError(
-            f"there is not enough room: a copy needs {shape_text(needed(asked))}, and {name} has "
+            f"there is not enough room: a copy needs {shape_text(to_shape(asked))}, and {name} has "
             f"{shape_text(shape)}: choose a larger --instance-type, or less with --memory-mb"
         )
 
@@ -145,7 +145,7 @@ def copies_within(asked: Requirements, free: Shape) -> int:
     return int(min(have // take for have, take in pairs if take))
 
 
-def needed(asked: Requirements) -> Shape:
+def to_shape(asked: Requirements) -> Shape:
     """What a copy reserves, as a shape."""
     return Shape(
         cpus=asked.cpus,

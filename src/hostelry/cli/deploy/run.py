@@ -17,7 +17,7 @@ from hostelry.base.private_file import write_whole
 from hostelry.base.proc import PROC
 from hostelry.base.runtimes import installed, runtimes_folder
 from hostelry.base.user import expanded
-from hostelry.cli.artifacts.files import FoundFile, digests_of
+from hostelry.cli.artifacts.files import FoundFile, digest_files
 from hostelry.cli.control_requests import control_answer
 from hostelry.cli.deploy.calls import DeployCalls, carry_out
 from hostelry.cli.deploy.look import (
@@ -28,7 +28,13 @@ from hostelry.cli.deploy.look import (
     look_at_object,
     look_at_prefix,
 )
-from hostelry.cli.deploy.plan import Account, DeployOptions, DeploySource, disk_need, planned
+from hostelry.cli.deploy.plan import (
+    Account,
+    DeployOptions,
+    DeploySource,
+    disk_need,
+    plan_deployment,
+)
 from hostelry.cli.deploy.recognise import DeployKind, Here, Recognised, recognise
 from hostelry.cli.deploy.reservation import Machine, check_instance_type, reservation
 from hostelry.cli.deploy.source import (
@@ -140,7 +146,7 @@ def make_plan(
     endpoint = calls.endpoint(options.name)
     account = Account(region=running[1].region, account_id=running[1].account_id)
     present_type = endpoint.instance_type if endpoint else None
-    deployment = planned(source, reserved, options, account, present_type)
+    deployment = plan_deployment(source, reserved, options, account, present_type)
     present = calls.present(deployment)
     too_much = disk_need(deployment, present.objects, machine)
     if too_much is not None:
@@ -224,8 +230,8 @@ def digests(
     own: tuple[FoundFile, ...] = (found.archive,) if found.archive else found.files
     files = [*own, *(it for adapter in adapters for it in adapter.files)]
     total = sum(it.size_bytes for it in files if it.path)
-    with reporter.counted("read", total) as advance:
-        return digests_of(files, advance)
+    with reporter.count_bytes("read", total) as advance:
+        return digest_files(files, advance)
 
 
 def runtime_names() -> list[str]:

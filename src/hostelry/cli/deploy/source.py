@@ -77,7 +77,7 @@ def default_name(given: str) -> str:
 def source_name(given: str) -> str:
     """The name of an adapter from its source. A digest replaces letters that are not allowed."""
     last = _last_part(given)
-    return with_digest(valid_name(last), last) if _loses_letters(last) else valid_name(last)
+    return add_digest(valid_name(last), last) if _loses_letters(last) else valid_name(last)
 
 
 def _last_part(given: str) -> str:
@@ -97,7 +97,7 @@ def check_name(option: str, name: str) -> None:
         )
 
 
-def with_digest(name: str, *parts: str) -> str:
+def add_digest(name: str, *parts: str) -> str:
     """`name` with a digest of `parts`: the same parts have the same name."""
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:DIGEST_LETTERS]
     return f"{name[: MAX_NAME - DIGEST_LETTERS - 1].rstrip('-')}-{digest}"
@@ -107,7 +107,7 @@ def adapter_name(name: str, adapter: str) -> str:
     """The name of an adapter's component. A digest replaces excess or forbidden letters."""
     whole = f"{name}-{valid_name(adapter)}"
     is_whole = len(whole) <= MAX_NAME and not _loses_letters(adapter)
-    return whole if is_whole else with_digest(whole, name, adapter)
+    return whole if is_whole else add_digest(whole, name, adapter)
 
 
 def read_environment(given: list[str]) -> dict[str, str]:

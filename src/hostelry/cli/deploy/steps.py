@@ -114,7 +114,7 @@ def next_step(
             return step
         if step.action is not Action.SCALE:
             return DeployStep(Action.WAIT, waits_for)
-    return next(iter(_unsettled(deployment, present)), None)
+    return next(iter(_list_waits(deployment, present)), None)
 
 
 def check_free(deployment: ModelDeployment, present: Present) -> None:
@@ -280,7 +280,7 @@ def _adapter_failure(
     return None
 
 
-def _unsettled(deployment: ModelDeployment, present: Present) -> Iterator[DeployStep]:
+def _list_waits(deployment: ModelDeployment, present: Present) -> Iterator[DeployStep]:
     """Waits for what is made, and not in service yet."""
     endpoint = present.endpoint
     if endpoint is not None and endpoint.status != IN_SERVICE:

@@ -42,7 +42,7 @@ class Check:
     prevents: bool = False
 
 
-def checks_of(facts: MachineFacts) -> list[Check]:
+def run_checks(facts: MachineFacts) -> list[Check]:
     """Every check, in the order in which they are shown."""
     return [check(facts) for check in CHECKS]
 
@@ -280,7 +280,7 @@ def _runtimes(facts: MachineFacts) -> Check:
 
 
 def _ports(facts: MachineFacts) -> Check:
-    shown = ", ".join(f"{it.port} ({it.use}) {_use_of(it)}" for it in facts.ports)
+    shown = ", ".join(f"{it.port} ({it.use}) {_use_text(it)}" for it in facts.ports)
     taken = [it for it in facts.ports if not it.is_free and not it.is_own]
     if not taken:
         return Check(name="ports", verdict=CheckVerdict.OK, found=shown)
@@ -294,7 +294,7 @@ def _ports(facts: MachineFacts) -> Check:
     )
 
 
-def _use_of(port: PortFacts) -> str:
+def _use_text(port: PortFacts) -> str:
     return "is this platform's" if port.is_own else "free" if port.is_free else "taken"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import typer
 
-from hostelry.cli.doctor.checks import Check, CheckVerdict, cannot_run, checks_of
+from hostelry.cli.doctor.checks import Check, CheckVerdict, cannot_run, run_checks
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json
 
 WIDTH = 100
@@ -27,7 +27,7 @@ def doctor(home: HomeOption = None, as_json: JsonOption = False) -> None:
     from hostelry.cli.doctor.probes import machine_facts
 
     facts = machine_facts(home_at(home), os.environ)
-    checks = checks_of(facts)
+    checks = run_checks(facts)
     if as_json:
         shown = {"can_run": not cannot_run(checks), "checks": checks, "facts": facts}
         print_json(msgspec.to_builtins(shown))

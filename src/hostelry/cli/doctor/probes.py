@@ -91,7 +91,7 @@ def machine_facts(home: Home, environment: Mapping[str, str]) -> MachineFacts:
         engine=modules,
         engine_problem=engine_problem,
         cgroup_version=_cgroup_version(),
-        limited=_limited(),
+        limited=_find_limiting_controllers(),
         containers=found_engine,
         containers_keep_limits=keeps_limits,
         containers_problem=containers_problem,
@@ -211,8 +211,8 @@ def _platform(home: Home, config: UpConfig | None) -> PlatformFacts:
     if not running or config is None:
         return PlatformFacts(running=running, version=None, answers=False)
     try:
-        health = _of_control(home, config, "health")
-        led = _of_control(home, config, "leader") if config.store_url else {}
+        health = _ask_control(home, config, "health")
+        led = _ask_control(home, config, "leader") if config.store_url else {}
     except (httpx.HTTPError, OSError, msgspec.MsgspecError):
         return PlatformFacts(running=running, version=None, answers=False)
     version, members = health.get("version"), led.get("members")
@@ -225,7 +225,7 @@ def _platform(home: Home, config: UpConfig | None) -> PlatformFacts:
     )
 
 
-def _of_control(home: Home, config: UpConfig, what: str) -> dict[str, Any]:
+def _ask_control(home: Home, config: UpConfig, what: str) -> dict[str, Any]:
     """Control's answer. Raises httpx.HTTPError, OSError or MsgspecError if it gives none."""
     answer = httpx.get(
         f"{config.control_url}/internal/{what}",
@@ -281,7 +281,7 @@ def _cgroup_version() -> int | None:
     return min(versions, default=None)
 
 
-def _limited() -> tuple[str, ...]:
+def _find_limiting_controllers() -> tuple[str, ...]:
     """The controllers that limit a group made here, and removed again."""
     parents = cgroup_parents()
     limits = CopyLimits(cpus=1.0, max_memory_bytes=64 * 1024**2)

@@ -15,10 +15,10 @@ import typer
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError, UsageError
 from hostelry.cli.calls.chat import Conversation, lacks_template
-from hostelry.cli.calls.invoke import GRACE_S, AnswerSink, answered, body_of, content_type_of
+from hostelry.cli.calls.invoke import GRACE_S, AnswerSink, call_model, guess_content_type, read_body
 from hostelry.cli.calls.llm_calls import JSON, ModelAnswerError, find_with_fallback, openai_calls
 from hostelry.cli.completion import names
-from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.load.measures import (
     LoadTally,
     comparison_lines,
@@ -111,20 +111,20 @@ def load(  # noqa: PLR0913 - a command's options
     if save is not None and not save.absolute().parent.is_dir():
         raise UsageError(f"--save {save}: there is no folder {save.absolute().parent}")
     place = home_at(home)
-    config, credentials = settled(place)
+    config, credentials = load_home(place)
     asked = LoadQuestion(prompt, max_tokens, body, content_type)
     chosen = partial(load_models, name=name, adapters=adapters)
     models = find_with_fallback(place, config, credentials, chosen)
     with api_errors(config):
         requests = load_requests(config, credentials, models, asked)
-    tally = tested(config, requests, concurrency, rate, duration)
+    tally = run_test(config, requests, concurrency, rate, duration)
     sent = {"concurrency": concurrency, "rate": rate, "duration": duration}
     options = {**sent, "adapters": adapters, **asked.options}
     at = datetime.fromtimestamp(SystemClock().now(), UTC).isoformat(timespec="seconds")
     report(result_document(tally, name, options, at), before, save, as_json=as_json)
 
 
-def tested(
+def run_test(
     config: UpConfig,
     requests: LoadRequests,
     concurrency: int,
@@ -211,9 +211,9 @@ def load_requests(
     if asked.file is not None:
         if asked.prompt is not None:
             raise UsageError("--prompt and --body are two questions: give one")
-        content = body_of(asked.file, config.max_body_bytes)
+        content = read_body(asked.file, config.max_body_bytes)
         name = None if asked.file == "-" else asked.file
-        kind = asked.content_type or content_type_of(name, content)
+        kind = asked.content_type or guess_content_type(name, content)
         return invocations(config, credentials, models, content, kind)
     talk = Conversation(settings={"max_tokens": asked.max_tokens})
     if models[0].component is None:
@@ -252,7 +252,7 @@ def invocations(
     first = {"EndpointName": models[0].endpoint, "Body": content, "ContentType": kind}
     if models[0].component:
         first["InferenceComponentName"] = models[0].component
-    facts = answered(runtime.invoke_endpoint, first, AnswerSink(keeps=True))
+    facts = call_model(runtime.invoke_endpoint, first, AnswerSink(keeps=True))
     if facts.error is not None:
         raise TerminalError(f"the first request failed: {facts.error}")
     return invocation_requests(config, credentials, models, content, kind)

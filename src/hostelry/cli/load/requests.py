@@ -113,7 +113,7 @@ def openai_requests(
     """Requests to the models in turn, streamed. `body` has messages or a prompt."""
     route = "chat/completions" if "messages" in body else "completions"
     headers = {
-        "Host": host_of(config),
+        "Host": get_host(config),
         "Authorization": f"Bearer {credentials.openai_api_key}",
         "Content-Type": JSON,
     }
@@ -138,7 +138,7 @@ def invocation_requests(
     )
 
 
-def host_of(config: UpConfig) -> str:
+def get_host(config: UpConfig) -> str:
     """The Host header of requests to the gateway."""
     return config.gateway_url.partition("//")[2]
 
@@ -159,7 +159,7 @@ class _Signer:
 
         self._path = f"/endpoints/{quote(model.endpoint)}/invocations"
         self._url = f"{config.gateway_url}{self._path}"
-        self._host = host_of(config)
+        self._host = get_host(config)
         self._body = body
         self._headers = {"Content-Type": content_type}
         if model.component:

@@ -21,14 +21,14 @@ from hostelry.cli.artifacts.files import (
     ObjectOrder,
     allowed_roots,
     file_at,
+    hash_file,
     hub_folder,
-    packed,
-    sha256_of,
+    pack_files,
 )
 from hostelry.cli.artifacts.upload import make_bucket, shown_upload
 from hostelry.cli.completion import names
 from hostelry.cli.deploy.source import check_name
-from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.models.ls import NUM_THREADS, ModelRow, component_row, row_lines
 from hostelry.cli.models.rm import remove_named
 from hostelry.cli.named import (
@@ -36,9 +36,9 @@ from hostelry.cli.named import (
     NameKind,
     api_errors,
     called_model,
-    described,
+    describe,
+    list_rows,
     patient_client,
-    rows_of,
 )
 from hostelry.cli.printable import one_line
 from hostelry.cli.work_reporter import WorkReporter
@@ -92,14 +92,14 @@ def add(
     """
     check_name("NAME", adapter)
     at = home_at(home)
-    config, credentials = settled(at)
+    config, credentials = load_home(at)
     sagemaker = patient_client("sagemaker", config, credentials)
     with api_errors(config), uploading(at), WorkReporter(to_stderr=True) as reporter:
-        model = base_of(sagemaker, base)
+        model = find_base(sagemaker, base)
         require_free(sagemaker, model, adapter)
         uri = source
         if not source.startswith(S3):
-            uri = uploaded(config, credentials, model, source, reporter)
+            uri = upload_adapter(config, credentials, model, source, reporter)
         create(sagemaker, model, adapter, uri)
         shown = wait_in_service(sagemaker, adapter, wait_s, reporter)
     if as_json:
@@ -129,12 +129,12 @@ def remove(
 
     Example: hostelry adapters rm llama llama-pirate
     """
-    config, credentials = settled(home_at(home))
+    config, credentials = load_home(home_at(home))
     sagemaker = patient_client("sagemaker", config, credentials)
     with api_errors(config):
-        model = base_of(sagemaker, base)
+        model = find_base(sagemaker, base)
         for name in adapter:
-            shown = described(sagemaker, "inference_component", name)
+            shown = describe(sagemaker, "inference_component", name)
             own = (shown or {}).get("Specification", {}).get("BaseInferenceComponentName")
             if shown is not None and own != model.component:
                 raise TerminalError(f"{name} is no adapter of {model.component}")
@@ -153,9 +153,9 @@ def list_adapters(base: Base, home: HomeOption = None, as_json: JsonOption = Fal
 
     Example: hostelry adapters ls llama
     """
-    config, credentials = settled(home_at(home))
+    config, credentials = load_home(home_at(home))
     sagemaker = JsonClient("sagemaker", config, credentials)
-    model = base_of(sagemaker, base)
+    model = find_base(sagemaker, base)
     rows: list[ModelRow] = adapter_rows(sagemaker, model.endpoint, str(model.component))
     if as_json:
         print_json([msgspec.to_builtins(it) for it in rows])
@@ -165,7 +165,7 @@ def list_adapters(base: Base, home: HomeOption = None, as_json: JsonOption = Fal
         typer.echo(f"{model.component} has none: `hostelry adapters add {base} NAME SOURCE`.")
 
 
-def base_of(sagemaker: Any, name: str) -> NamedModel:
+def find_base(sagemaker: Any, name: str) -> NamedModel:
     """The base component of that name. Raises TerminalError for anything else."""
     model = called_model(sagemaker, name)
     if model.component is None:
@@ -175,7 +175,7 @@ def base_of(sagemaker: Any, name: str) -> NamedModel:
     return model
 
 
-def uploaded(
+def upload_adapter(
     config: UpConfig,
     credentials: Credentials,
     model: NamedModel,
@@ -188,7 +188,7 @@ def uploaded(
     bucket = f"sagemaker-{credentials.region}-{credentials.account_id}"
     with tempfile.TemporaryDirectory(prefix="hostelry-adapter-") as scratch:
         archive = adapter_archive(path, Path(scratch))
-        key = f"adapters/{model.component}/{sha256_of(archive.path)[:32]}.tar.gz"
+        key = f"adapters/{model.component}/{hash_file(archive.path)[:32]}.tar.gz"
         uri = f"{S3}{bucket}/{key}"
         order = ObjectOrder(key=key, files=(archive,))
         if not has_object(s3, bucket, order):
@@ -229,7 +229,7 @@ def has_object(s3: Any, bucket: str, order: ObjectOrder) -> bool:
 
 def require_free(sagemaker: Any, model: NamedModel, adapter: str) -> None:
     """Raise TerminalError if the name belongs to a component that is not an adapter of `model`."""
-    present = described(sagemaker, "inference_component", adapter)
+    present = describe(sagemaker, "inference_component", adapter)
     base = (present or {}).get("Specification", {}).get("BaseInferenceComponentName")
     if present is not None and base != model.component:
         status = present["InferenceComponentStatus"]
@@ -240,7 +240,7 @@ def require_free(sagemaker: Any, model: NamedModel, adapter: str) -> None:
 
 def create(sagemaker: Any, model: NamedModel, adapter: str, uri: str) -> None:
     """Create the component. Raises TerminalError if another component has the name."""
-    present = described(sagemaker, "inference_component", adapter)
+    present = describe(sagemaker, "inference_component", adapter)
     if present is not None:
         given = present.get("Specification", {})
         same = (
@@ -269,7 +269,7 @@ def wait_in_service(sagemaker: Any, adapter: str, wait_s: float, reporter: WorkR
     """
     began_s = monotonic_s()
     while True:
-        shown = described(sagemaker, "inference_component", adapter)
+        shown = describe(sagemaker, "inference_component", adapter)
         if shown is None:
             raise TerminalError(f"{adapter} was removed meanwhile")
         status = str(shown["InferenceComponentStatus"])
@@ -289,16 +289,16 @@ def adapter_archive(source: Path, scratch: Path) -> FoundFile:
     The same files give the same archive. Raises TerminalError if it is not an adapter.
     """
     if source.is_dir():
-        files = files_of(source)
+        files = find_files(source)
         with open(files[0].path, "rb") as config:
             check_config(source, config.read(MAX_CONFIG_BYTES))
-        source = packed(files, scratch / "adapter.tar.gz")
+        source = pack_files(files, scratch / "adapter.tar.gz")
     else:
         check_config(source, _config_within(source))
     return file_at(source, source.name, str(source))
 
 
-def files_of(folder: Path) -> list[FoundFile]:
+def find_files(folder: Path) -> list[FoundFile]:
     """The files of configuration and weights. Raises TerminalError if one of them is missing."""
     found = [it for it in WEIGHTS if (folder / it).is_file()]
     for wanted, is_there in ((CONFIG, (folder / CONFIG).is_file()), (" nor ".join(WEIGHTS), found)):
@@ -337,7 +337,7 @@ def _config_within(source: Path) -> bytes:
 
 def adapter_rows(sagemaker: Any, endpoint: str, base: str) -> list[ModelRow]:
     """A row for each adapter component of `base`, by name."""
-    listed = rows_of(
+    listed = list_rows(
         sagemaker, "list_inference_components", "InferenceComponents", EndpointNameEquals=endpoint
     )
     others = [it for it in listed if it["InferenceComponentName"] != base]

@@ -13,8 +13,8 @@ import typer
 
 from hostelry.base.clock import SystemClock
 from hostelry.cli.completion import names
-from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
-from hostelry.cli.named import NameKind, described, find_named, rows_of
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
+from hostelry.cli.named import NameKind, describe, find_named, list_rows
 from hostelry.cli.printable import one_line
 from hostelry.cli.status_text import columns, duration
 from hostelry.domain.failure_cause import in_a_line
@@ -54,12 +54,12 @@ def ls(
 
     Example: hostelry ls --json
     """
-    config, credentials = settled(home_at(home))
+    config, credentials = load_home(home_at(home))
     sagemaker = JsonClient("sagemaker", config, credentials)
     only = None if name is None else find_named(sagemaker, name, NameKind.ENDPOINT).endpoint
     found = model_rows(sagemaker, only, most=None if everything else MAX_LOOKED_AT)
     now = SystemClock().now()
-    rows = with_requests(JsonClient("cloudwatch", config, credentials), with_serving(found), now)
+    rows = add_requests(JsonClient("cloudwatch", config, credentials), add_serving(found), now)
     if as_json:
         print_json([msgspec.to_builtins(it) for it in in_order(rows)])
     else:
@@ -96,9 +96,9 @@ class ModelRow:
 
 def model_rows(sagemaker: Any, endpoint: str | None, most: int | None) -> list[ModelRow]:
     """The rows of one endpoint, or of all. At most `most` components of each are looked at."""
-    names = [it["EndpointName"] for it in rows_of(sagemaker, "list_endpoints", "Endpoints")]
+    names = [it["EndpointName"] for it in list_rows(sagemaker, "list_endpoints", "Endpoints")]
     only = {} if endpoint is None else {"EndpointNameEquals": endpoint}
-    listed = rows_of(sagemaker, "list_inference_components", "InferenceComponents", **only)
+    listed = list_rows(sagemaker, "list_inference_components", "InferenceComponents", **only)
     components: dict[str, list[dict[str, Any]]] = {}
     for row in listed:
         components.setdefault(row["EndpointName"], []).append(row)
@@ -120,10 +120,10 @@ def _first_looked_at(listed: Mapping[str, Any]) -> tuple[bool, datetime]:
 
 def endpoint_row(sagemaker: Any, name: str) -> ModelRow | None:
     """An endpoint's row. None if the endpoint was deleted meanwhile."""
-    shown = described(sagemaker, "endpoint", name)
+    shown = describe(sagemaker, "endpoint", name)
     if shown is None:
         return None
-    given = described(sagemaker, "endpoint_config", shown.get("EndpointConfigName", "")) or {}
+    given = describe(sagemaker, "endpoint_config", shown.get("EndpointConfigName", "")) or {}
     variants = shown.get("ProductionVariants") or []
     configured = given.get("ProductionVariants") or []
     types = {
@@ -151,7 +151,7 @@ def endpoint_row(sagemaker: Any, name: str) -> ModelRow | None:
 def component_row(sagemaker: Any, listed: Mapping[str, Any]) -> ModelRow | None:
     """A component's row. None if the component was deleted meanwhile."""
     name = listed["InferenceComponentName"]
-    shown = described(sagemaker, "inference_component", name)
+    shown = describe(sagemaker, "inference_component", name)
     if shown is None:
         return None
     base = shown.get("Specification", {}).get("BaseInferenceComponentName")
@@ -177,9 +177,9 @@ def unseen_row(listed: Mapping[str, Any]) -> ModelRow:
     )
 
 
-def with_requests(cloudwatch: Any, rows: Sequence[ModelRow], now: float) -> list[ModelRow]:
+def add_requests(cloudwatch: Any, rows: Sequence[ModelRow], now: float) -> list[ModelRow]:
     """The rows with their requests of the last minute, where metrics have any."""
-    asked = [(row, dimensions) for row in rows for dimensions in dimensions_of(row)]
+    asked = [(row, dimensions) for row in rows for dimensions in list_dimensions(row)]
     minute = now - now % 60
     counts: dict[ModelRow, float] = {}
     for start in range(0, len(asked), MAX_QUERIES):
@@ -195,7 +195,7 @@ def with_requests(cloudwatch: Any, rows: Sequence[ModelRow], now: float) -> list
     return [replace(it, requests_last_minute=counts.get(it)) for it in rows]
 
 
-def dimensions_of(row: ModelRow) -> list[dict[str, str]]:
+def list_dimensions(row: ModelRow) -> list[dict[str, str]]:
     """The dimensions of each metric whose sum is the row's requests."""
     if row.kind == "endpoint":
         return [{"EndpointName": row.name, "VariantName": it} for it in row.variants]
@@ -217,7 +217,7 @@ def _last_minute(result: Mapping[str, Any], now: float) -> float:
     return requests_in_last_minute(by_start.get(minute - 60, 0.0), by_start.get(minute, 0.0), now)
 
 
-def with_serving(rows: Sequence[ModelRow]) -> list[ModelRow]:
+def add_serving(rows: Sequence[ModelRow]) -> list[ModelRow]:
     """The rows, where each endpoint that serves less than it should says so."""
     parts: dict[str, list[ServedPart]] = {}
     for row in rows:
@@ -265,7 +265,7 @@ def row_lines(rows: Sequence[ModelRow], now: float, *, fold: bool = False) -> li
     """The lines of rows in their order, as `listing_lines` has them."""
     table: list[Sequence[str]] = [HEAD]
     reasons: dict[int, list[str]] = {}
-    for row, others in _folded(rows, fold=fold):
+    for row, others in _fold_rows(rows, fold=fold):
         table.append(_cells(row, others, now))
         causes = [one_line(in_a_line(it)) for it in (row.serving, row.reason) if it]
         reasons[len(table) - 1] = [f"{_indent(row)}  ! {it}" for it in causes]
@@ -280,7 +280,7 @@ def requests_in_last_minute(previous: float, current: float, now: float) -> floa
     return current + previous * (1 - now % 60 / 60)
 
 
-def _folded(
+def _fold_rows(
     rows: Sequence[ModelRow], *, fold: bool
 ) -> Iterator[tuple[ModelRow, Sequence[ModelRow]]]:
     """Each row to show, with the other rows that it stands for."""

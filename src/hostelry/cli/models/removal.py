@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from hostelry.cli.models.ls import NUM_THREADS
-from hostelry.cli.named import NamedModel, NameKind, described, rows_of
+from hostelry.cli.named import NamedModel, NameKind, describe, list_rows
 from hostelry.cli.status_text import columns
 
 MODEL_VARIABLES = ("OPTION_MODEL_ID", "HF_MODEL_ID", "MODEL_ID")
@@ -48,7 +48,7 @@ class HeldResources:
 
 def held_resources(sagemaker: Any, scaling: Any, named: Sequence[NamedModel]) -> HeldResources:
     """The resources that `planned_removal` needs. To remove adapters, only they are described."""
-    registered = rows_of(
+    registered = list_rows(
         scaling, "describe_scalable_targets", "ScalableTargets", ServiceNamespace="sagemaker"
     )
     targets = [it["ResourceId"] for it in registered]
@@ -64,7 +64,7 @@ def held_resources(sagemaker: Any, scaling: Any, named: Sequence[NamedModel]) ->
     with ThreadPoolExecutor(NUM_THREADS) as threads:
 
         def all_of(kind: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-            shown = threads.map(partial(described, sagemaker, kind), names)
+            shown = threads.map(partial(describe, sagemaker, kind), names)
             return {name: it for name, it in zip(names, shown, strict=True) if it is not None}
 
         found = threads.map(partial(held_component, sagemaker), components)
@@ -76,7 +76,7 @@ def held_resources(sagemaker: Any, scaling: Any, named: Sequence[NamedModel]) ->
                 for name, shown in shown_endpoints.items()
             },
             configs={
-                name: tuple(_models_of(shown))
+                name: tuple(_list_models(shown))
                 for name, shown in all_of("endpoint_config", configs).items()
             },
             models={
@@ -90,7 +90,7 @@ def held_resources(sagemaker: Any, scaling: Any, named: Sequence[NamedModel]) ->
 
 def held_component(sagemaker: Any, name: str) -> HeldComponent | None:
     """A component with its models and artifacts. None if it does not exist."""
-    shown = described(sagemaker, "inference_component", name)
+    shown = describe(sagemaker, "inference_component", name)
     if shown is None:
         return None
     component = HeldComponent(name=name, endpoint=shown["EndpointName"])
@@ -106,10 +106,10 @@ def held_component(sagemaker: Any, name: str) -> HeldComponent | None:
 
 
 def _names(sagemaker: Any, call: str, member: str, key: str) -> list[str]:
-    return [it[key] for it in rows_of(sagemaker, call, member)]
+    return [it[key] for it in list_rows(sagemaker, call, member)]
 
 
-def _models_of(config: Mapping[str, Any]) -> Iterator[str]:
+def _list_models(config: Mapping[str, Any]) -> Iterator[str]:
     for member in ("ProductionVariants", "ShadowProductionVariants"):
         for variant in config.get(member) or ():
             if "ModelName" in variant:
@@ -140,7 +140,7 @@ def _addresses(shown: Mapping[str, Any]) -> Iterator[str]:
 def _used_by_jobs(sagemaker: Any) -> dict[str, str]:
     """The models of transform jobs that run, each with a job's name."""
     uses = {}
-    running = rows_of(
+    running = list_rows(
         sagemaker, "list_transform_jobs", "TransformJobSummaries", StatusEquals="InProgress"
     )
     for row in running:
@@ -200,7 +200,7 @@ def planned_removal(
     configs |= {it for it in leftovers if it in held.configs}
     kept: list[str] = []
     uses = _config_uses(held, endpoints)
-    kept += _kept("configuration", configs, uses)
+    kept += _describe_kept("configuration", configs, uses)
     configs -= uses.keys()
     models = {model for it in doomed for model in it.models}
     models |= {model for config in configs for model in held.configs.get(config, ())}
@@ -208,7 +208,7 @@ def planned_removal(
     models &= held.models.keys()
     staying = [it for it in held.components if it not in doomed]
     uses = _model_uses(held, configs, staying)
-    kept += _kept("model", models, uses)
+    kept += _describe_kept("model", models, uses)
     models -= uses.keys()
     data: list[str] = []
     if with_data:
@@ -224,7 +224,7 @@ def planned_removal(
         kept += more
     names = {it.name for it in doomed}
     return Removal(
-        targets=tuple(it for it in held.targets if _is_of(it, endpoints, names)),
+        targets=tuple(it for it in held.targets if _scales_any(it, endpoints, names)),
         adapters=tuple(sorted(it.name for it in doomed if it.base)),
         components=tuple(sorted(it.name for it in doomed if not it.base)),
         endpoints=tuple(sorted(endpoints)),
@@ -302,11 +302,11 @@ def _model_uses(
     }
 
 
-def _kept(kind: str, names: Iterable[str], uses: Mapping[str, str]) -> list[str]:
+def _describe_kept(kind: str, names: Iterable[str], uses: Mapping[str, str]) -> list[str]:
     return [f"{kind} {it} stays: {uses[it]} uses it" for it in sorted(names) if it in uses]
 
 
-def _is_of(resource_id: str, endpoints: set[str], components: set[str]) -> bool:
+def _scales_any(resource_id: str, endpoints: set[str], components: set[str]) -> bool:
     kind, _, rest = resource_id.partition("/")
     if kind == "inference-component":
         return rest in components

@@ -10,7 +10,7 @@ import typer
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.cli.completion import names as completed
-from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.models.removal import Removal, held_resources, planned_removal, removal_lines
 from hostelry.cli.models.scale import target_id
 from hostelry.cli.named import (
@@ -19,7 +19,7 @@ from hostelry.cli.named import (
     NameKind,
     UnknownModelNameError,
     api_errors,
-    described,
+    describe,
     find_named,
     patient_client,
 )
@@ -69,7 +69,7 @@ def remove_named(
     home: Home, names: Sequence[str], *, yes: bool, with_data: bool, as_json: bool
 ) -> None:
     """Remove the named resources, as `rm` does."""
-    config, credentials = settled(home)
+    config, credentials = load_home(home)
     sagemaker = patient_client("sagemaker", config, credentials)
     scaling = patient_client("application-autoscaling", config, credentials)
     with api_errors(config):
@@ -81,7 +81,7 @@ def remove_named(
         for name, why in unknown.items():
             if name not in leftovers:
                 typer.echo(f"hostelry: {why} (nothing to remove)", err=True)
-        agreed(removal, yes=yes, quiet=as_json)
+        confirm_removal(removal, yes=yes, quiet=as_json)
         s3 = aws_client("s3", config, credentials, read_timeout_s=60.0)
         Remover(sagemaker, scaling, s3).remove(removal)
     if as_json:
@@ -107,7 +107,7 @@ def found_names(sagemaker: Any, names: Sequence[str]) -> tuple[list[NamedModel],
     return named, unknown
 
 
-def agreed(removal: Removal, *, yes: bool, quiet: bool) -> None:
+def confirm_removal(removal: Removal, *, yes: bool, quiet: bool) -> None:
     """Show the removal and ask for confirmation. Raises TerminalError if it is refused."""
     lines = removal_lines(removal)
     if lines and not quiet:
@@ -153,7 +153,7 @@ class Remover:
         while left:
             # A resource that is busy refuses: it is tried again.
             why = {it: self._call(delete, **{NAME_OF[kind]: it}) for it in left}
-            for name in [it for it in left if described(self._sagemaker, kind, it) is None]:
+            for name in [it for it in left if describe(self._sagemaker, kind, it) is None]:
                 left.remove(name)
                 report(f"{words} {name} removed, {monotonic_s() - began_s:.1f} s")
             if left and monotonic_s() - began_s > PATIENCE_S:

@@ -10,7 +10,7 @@ import typer
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError, UsageError
 from hostelry.cli.completion import names
-from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.named import NamedModel, NameKind, api_errors, called_model, patient_client
 from hostelry.cli.printable import one_line
 
@@ -63,7 +63,7 @@ def scale(  # noqa: PLR0913 - a command's options
     Example: hostelry scale llama --min 0 --max 4 --target 8
     """
     change = CapacityChange(copies=copies, least=least, most=most, target=target)
-    config, credentials = settled(home_at(home))
+    config, credentials = load_home(home_at(home))
     sagemaker = patient_client("sagemaker", config, credentials)
     scaling = patient_client("application-autoscaling", config, credentials)
     with api_errors(config):
@@ -81,7 +81,7 @@ def scale(  # noqa: PLR0913 - a command's options
             within = (copies, copies)
         else:
             within = set_bounds(scaling, model, variant, change)
-        seen = waited(sagemaker, model, variant, within, wait_s)
+        seen = wait_for_copies(sagemaker, model, variant, within, wait_s)
     if as_json:
         document = {"name": name, "ready": seen.ready, "desired": seen.desired}
         print_json({**document, "status": seen.status})
@@ -115,7 +115,7 @@ def set_copies(sagemaker: Any, model: NamedModel, variant: str | None, copies: i
 
 def note_bounds(scaling: Any, model: NamedModel, variant: str | None, copies: int) -> None:
     """Say where a scalable target will change the number again."""
-    known = registered(scaling, scalable_id(model, variant))
+    known = find_target(scaling, scalable_id(model, variant))
     if known is not None and not known["MinCapacity"] <= copies <= known["MaxCapacity"]:
         typer.echo(
             f"Its scalable target has {known['MinCapacity']} to {known['MaxCapacity']} copies, and "
@@ -149,7 +149,7 @@ def set_bounds(
 ) -> tuple[int, int]:
     """Register the bounds, with a policy if one is requested or missing. Returns the bounds."""
     target_id = scalable_id(model, variant)
-    within = bounds(change, registered(scaling, target_id))
+    within = bounds(change, find_target(scaling, target_id))
     scaling.register_scalable_target(**target_id, **within)
     policies = scaling.describe_scaling_policies(**target_id)["ScalingPolicies"]
     if change.target is not None or not policies:
@@ -159,7 +159,7 @@ def set_bounds(
     return within["MinCapacity"], within["MaxCapacity"]
 
 
-def registered(scaling: Any, target_id: dict[str, str]) -> dict[str, Any] | None:
+def find_target(scaling: Any, target_id: dict[str, str]) -> dict[str, Any] | None:
     """The scalable target, if there is one."""
     found = scaling.describe_scalable_targets(
         **SERVICE,
@@ -183,7 +183,7 @@ class SeenCapacity:
         return f"{self.ready} of {self.desired} ready, {self.status}"
 
 
-def waited(
+def wait_for_copies(
     sagemaker: Any,
     model: NamedModel,
     variant: str | None,

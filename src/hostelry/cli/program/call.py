@@ -119,7 +119,7 @@ def is_s3(host: str) -> bool:
     return bool(S3_HOST.search(host.lower()))
 
 
-def name_of(request: SeenRequest) -> tuple[str, str]:
+def get_operation(request: SeenRequest) -> tuple[str, str]:
     """Service and operation of a request. Method and path if the request names no operation."""
     signed = SCOPE.search(request.headers.get("authorization", "")) or SCOPE.search(request.target)
     service = BOTO3_NAMES.get(signed[1], signed[1]) if signed else ""
@@ -153,7 +153,7 @@ def s3_operation(method: str, path: str, query: str, headers: Mapping[str, str])
     return f"{method} {'object' if key else 'bucket'}"
 
 
-def error_of(status: int, headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
+def parse_error(status: int, headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
     """Code and message of an error answer in any of AWS's protocols. `body` is its beginning."""
     text = body.decode(errors="replace")
     code = headers.get("x-amzn-errortype", "").partition(":")[0]

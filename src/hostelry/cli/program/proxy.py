@@ -25,7 +25,14 @@ from starlette.types import Message, Receive, Scope, Send
 
 from hostelry.base.clock import Clock
 from hostelry.cli.program.authority import RunAuthority, java_truststore
-from hostelry.cli.program.call import SeenCall, SeenRequest, error_of, is_aws, is_s3, name_of
+from hostelry.cli.program.call import (
+    SeenCall,
+    SeenRequest,
+    get_operation,
+    is_aws,
+    is_s3,
+    parse_error,
+)
 
 MAX_HEAD_BYTES = 16 * 1024
 HEAD_WITHIN_S = 30.0
@@ -121,7 +128,7 @@ class Proxy:
             with contextlib.suppress(OSError):
                 writer.write(b"HTTP/1.1 502 the host cannot be reached\r\n\r\n")
         finally:
-            await closed(writer)
+            await close_writer(writer)
 
     async def _opened(
         self, host: str, port: int
@@ -187,10 +194,10 @@ async def tunnel(
     try:
         await asyncio.gather(copy(near[0], far[1]), copy(far[0], near[1]))
     finally:
-        await closed(far[1])
+        await close_writer(far[1])
 
 
-async def closed(writer: asyncio.StreamWriter) -> None:
+async def close_writer(writer: asyncio.StreamWriter) -> None:
     """Close a connection, and wait until it is."""
     writer.close()
     with contextlib.suppress(OSError):
@@ -264,8 +271,8 @@ class Forwarder:
         status, answer_headers, beginning = await self._passed_on(
             exchange, self._store if to_store else self._gateway, send
         )
-        service, operation = name_of(exchange.request())
-        error = error_of(status, answer_headers, beginning) if status >= 400 else ("", "")
+        service, operation = get_operation(exchange.request())
+        error = parse_error(status, answer_headers, beginning) if status >= 400 else ("", "")
         self._seen(
             SeenCall(
                 service=service,
@@ -346,16 +353,16 @@ class Front:
         async with contextlib.AsyncExitStack() as stack:
             pool = await stack.enter_async_context(limits)
             tls = await stack.enter_async_context(
-                served(self._forwarder(pool), authority.server_context())
+                serve_app(self._forwarder(pool), authority.server_context())
             )
             secret = secrets.token_urlsafe(SECRET_BYTES)
             proxy = await stack.enter_async_context(self._proxy(tls, secret))
             gateway, store = self.gateway_url, self.store_url
             if recording:
-                plain = await stack.enter_async_context(served(self._forwarder(pool), None))
+                plain = await stack.enter_async_context(serve_app(self._forwarder(pool), None))
                 objects = self._forwarder(pool, for_store=True)
                 gateway = f"http://{HOST}:{plain}"
-                store = f"http://{HOST}:{await stack.enter_async_context(served(objects, None))}"
+                store = f"http://{HOST}:{await stack.enter_async_context(serve_app(objects, None))}"
             yield FrontAddresses(
                 proxy_url=f"http://{USER}:{secret}@{HOST}:{proxy}",
                 trusted=trusted,
@@ -383,7 +390,7 @@ class Front:
 
 
 @asynccontextmanager
-async def served(app: Forwarder, context: ssl.SSLContext | None) -> AsyncIterator[int]:
+async def serve_app(app: Forwarder, context: ssl.SSLContext | None) -> AsyncIterator[int]:
     """Serve `app` on a free port of loopback, over TLS with a context. Returns the port."""
     config = uvicorn.Config(
         app,

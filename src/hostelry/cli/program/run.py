@@ -11,10 +11,10 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.private_file import write_whole
 from hostelry.cli.environment import (
     client_variables,
-    no_proxy_of_program,
+    no_proxy_for_program,
     without_users_aws,
 )
-from hostelry.cli.home_option import settled
+from hostelry.cli.home_option import load_home
 from hostelry.cli.program.authority import JAVA_PASSWORD
 from hostelry.cli.program.call import SeenCall
 from hostelry.cli.program.child import run_child
@@ -43,7 +43,7 @@ async def run_program(
     `seen` gets the calls to AWS's own hosts, and all others if `recording`. Raises CannotRunError,
     and TerminalError where no hostelry runs.
     """
-    config, credentials = settled(home)
+    config, credentials = load_home(home)
     if not live_run_files(home):
         raise TerminalError(f"no hostelry runs in {home.root}: start it with `hostelry up`")
     write_client_files(home, credentials)
@@ -72,7 +72,7 @@ def exec_environment(
 ) -> dict[str, str]:
     """The environment of a program under `hostelry exec`. Pure."""
     kept = without_users_aws(inherited)
-    direct = no_proxy_of_program(kept, config.host)
+    direct = no_proxy_for_program(kept, config.host)
     java = {}
     if front.trusted_by_java is not None:
         options = (

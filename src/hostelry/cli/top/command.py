@@ -15,7 +15,7 @@ import typer
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import UsageError
-from hostelry.cli.home_option import HomeOption, JsonOption, home_at, print_json, settled
+from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.printable import printable, whole_stream
 from hostelry.cli.status_text import columns, memory_text
 from hostelry.cli.top.document import SORTS, TopChoice, top_document
@@ -67,7 +67,7 @@ def top(
     if sort not in SORTS:
         raise UsageError(f"--sort is {sort!r}; it must be one of {', '.join(SORTS)}")
     at = home_at(home)
-    config, credentials = settled(at)
+    config, credentials = load_home(at)
     choice = TopChoice(sort=sort, rows=rows, part=part)
     with TopSources(at, config, credentials) as sources:
         if once or as_json or not (sys.stdout.isatty() and sys.stdin.isatty()):
@@ -102,7 +102,7 @@ def live(sources: Any, choice: TopChoice, every_s: float) -> None:
             screen.update(Text(printable(text), no_wrap=True), refresh=True)
             if next_at == 0.0:
                 next_at = monotonic_s() + every_s
-            key = pressed(max(0.0, next_at - monotonic_s()))
+            key = read_key(max(0.0, next_at - monotonic_s()))
             if typed is None and key in ("q", "\x03"):
                 return
             if key is not None:
@@ -132,7 +132,7 @@ def after_key(key: str, typed: str | None, choice: TopChoice) -> tuple[str | Non
     return None, choice
 
 
-def pressed(within_s: float) -> str | None:
+def read_key(within_s: float) -> str | None:
     """The next key. None if no key is pressed in time."""
     terminal = sys.stdin.fileno()  # not the text stream: what that has read ahead, select misses
     ready, _, _ = select.select([terminal], [], [], within_s)

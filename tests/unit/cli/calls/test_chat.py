@@ -21,7 +21,7 @@ from hostelry.cli.calls.chat import (
     ShownNote,
     Talk,
     lacks_template,
-    question_of,
+    read_question,
     setting,
 )
 from hostelry.cli.calls.llm_calls import LlmCalls, ModelAnswerError
@@ -140,12 +140,12 @@ def test_a_pipe_without_a_question_is_refused(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
     with pytest.raises(TerminalError, match=text):
-        question_of(None, 100)
+        read_question(None, 100)
 
 
 def test_a_pipe_is_one_question(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"/quit\nis a word\n")))
-    assert question_of(None, 100) == "/quit\nis a word"
+    assert read_question(None, 100) == "/quit\nis a word"
 
 
 @pytest.mark.parametrize(

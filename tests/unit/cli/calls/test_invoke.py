@@ -12,12 +12,12 @@ from hostelry.base.errors import TerminalError
 from hostelry.cli.calls.invoke import (
     AnswerSink,
     InvocationFacts,
-    answered,
-    body_of,
-    content_type_of,
+    add_adapter,
+    call_model,
     facts_document,
+    guess_content_type,
     is_text,
-    with_adapter,
+    read_body,
 )
 from hostelry.cli.calls.llm_calls import model_error_text
 
@@ -42,7 +42,7 @@ PNG = b"\x89PNG\r\n\x1a\n\x00"
     ],
 )
 def test_content_types(name: str | None, body: bytes, kind: str) -> None:
-    assert content_type_of(name, body) == kind
+    assert guess_content_type(name, body) == kind
 
 
 @pytest.mark.parametrize(
@@ -58,8 +58,8 @@ def test_text_differs_from_bytes(kind: str, is_readable: bool) -> None:
 
 
 def test_a_packed_adapter_is_chosen_by_the_body() -> None:
-    assert json.loads(with_adapter(b'{"inputs": "x"}', "es")) == {"inputs": "x", "adapters": "es"}
-    assert with_adapter(b"\x00", None) == b"\x00", "other bodies are not looked at"
+    assert json.loads(add_adapter(b'{"inputs": "x"}', "es")) == {"inputs": "x", "adapters": "es"}
+    assert add_adapter(b"\x00", None) == b"\x00", "other bodies are not looked at"
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_packed_adapter_is_chosen_by_the_body() -> None:
 )
 def test_a_body_that_cannot_choose_the_adapter_is_refused(body: bytes, text: str) -> None:
     with pytest.raises(TerminalError, match=text):
-        with_adapter(body, "es")
+        add_adapter(body, "es")
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_body_that_cannot_choose_the_adapter_is_refused(body: bytes, text: str
 )
 def test_bodies_that_are_refused(file: str, text: str) -> None:
     with pytest.raises(TerminalError, match=text):
-        body_of(file, 100)
+        read_body(file, 100)
 
 
 class _Body:
@@ -113,7 +113,7 @@ HEAD = {"HTTPStatusCode": 200, "RequestId": "r-1"}
 )
 def test_bytes_reach_standard_output_unchanged(body: Any, capfdbinary: Any) -> None:
     answer = {"ResponseMetadata": HEAD, "ContentType": "image/x", "Body": body}
-    facts = answered(lambda **_: answer, {}, AnswerSink(keeps=False))
+    facts = call_model(lambda **_: answer, {}, AnswerSink(keeps=False))
     assert capfdbinary.readouterr().out == b"\x00\xff"
     assert (facts.status, facts.request_id, facts.num_bytes, facts.error) == (200, "r-1", 2, None)
     assert facts.text().startswith("[200, ")
@@ -121,7 +121,7 @@ def test_bytes_reach_standard_output_unchanged(body: Any, capfdbinary: Any) -> N
 
 def test_kept_bytes_are_a_document() -> None:
     answer = {"ResponseMetadata": HEAD, "Body": _Body(b"\x00\xff")}
-    facts = answered(lambda **_: answer, {}, AnswerSink(keeps=True))
+    facts = call_model(lambda **_: answer, {}, AnswerSink(keeps=True))
     assert facts_document(facts)["body_base64"] == "AP8="
     assert facts_document(InvocationFacts(body=b"hi"))["body"] == "hi"
 
@@ -182,6 +182,6 @@ def test_an_error_has_its_facts() -> None:
     def call(**_: Any) -> Any:
         raise refusal(OriginalStatusCode=500, OriginalMessage="x", ResponseMetadata=HEAD)
 
-    facts = answered(call, {}, AnswerSink(keeps=True))
+    facts = call_model(call, {}, AnswerSink(keeps=True))
     assert (facts.status, facts.request_id) == (500, "r-1")
     assert facts.error == "the model answered 500: x"

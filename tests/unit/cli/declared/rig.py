@@ -18,7 +18,7 @@ from hostelry.aws.call import ApiCall, parse_call, serialize_error, serialize_re
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
 from hostelry.cli.artifacts.files import Advance
-from hostelry.cli.declared.application import Application, AppliedStep, with_uploads
+from hostelry.cli.declared.application import Application, AppliedStep, add_uploads
 from hostelry.cli.declared.aws import AwsError, call_client
 from hostelry.cli.declared.expansion import wanted_state
 from hostelry.cli.declared.resource import ApplyStep, ResourceKey, StepPlan, UploadedFile
@@ -166,7 +166,7 @@ def application(
 ) -> Application:
     """The application of one text of documents to a town."""
     wanted = wanted_state(parse_sources(text, "shop.yaml", folder), ROLE)
-    wanted, uploads = with_uploads(wanted, BUCKET)
+    wanted, uploads = add_uploads(wanted, BUCKET)
     return Application(
         aws=aws,
         wanted=wanted,

@@ -12,7 +12,7 @@ from tests.unit.reconcile.samples import Town
 from hostelry.cli.artifacts.files import FoundFile, ObjectOrder
 from hostelry.cli.declared.application import AppliedEnd, AppliedStep
 from hostelry.cli.declared.apply import TerminalProgress, short_field, size_text, value_text
-from hostelry.cli.declared.export import document_text, exported
+from hostelry.cli.declared.export import build_document, document_text
 from hostelry.cli.declared.observation import observed_state
 from hostelry.cli.declared.resource import (
     ABSENT,
@@ -55,7 +55,7 @@ def aws() -> Iterator[TownAws]:
 
 
 def written(aws: TownAws) -> str:
-    return document_text(exported(observed_state(aws, lambda _: True, ROLE)))
+    return document_text(build_document(observed_state(aws, lambda _: True, ROLE)))
 
 
 @pytest.mark.slow

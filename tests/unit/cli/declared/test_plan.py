@@ -20,7 +20,7 @@ from tests.unit.reconcile.samples import SCOPE, Town
 
 from hostelry.base.errors import TerminalError
 from hostelry.cli.declared.apply import diff_lines
-from hostelry.cli.declared.export import document_text, exported
+from hostelry.cli.declared.export import build_document, document_text
 from hostelry.cli.declared.observation import observed_state
 from hostelry.domain.component import ComponentStatus
 
@@ -60,7 +60,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def written(aws: TownAws, *endpoints: str) -> str:
-    return document_text(exported(observed_state(aws, lambda _: True, ROLE), endpoints))
+    return document_text(build_document(observed_state(aws, lambda _: True, ROLE), endpoints))
 
 
 def lines(aws: TownAws, text: str, *, prune: bool = False) -> list[str]:

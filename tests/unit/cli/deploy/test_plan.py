@@ -13,7 +13,7 @@ from hostelry.cli.deploy.plan import (
     ModelDeployment,
     ScalingOrder,
     disk_need,
-    planned,
+    plan_deployment,
 )
 from hostelry.cli.deploy.recognise import DeployKind, Recognised
 from hostelry.cli.deploy.reservation import (
@@ -75,7 +75,7 @@ def deployment(
         digests[found.archive.path] = "f" * 64
     source = DeploySource(found=found, recognised=recognised, adapters=adapters, digests=digests)
     reserved = reservation(recognised, 270_000_000, LAPTOP, None)
-    return planned(source, reserved, options(**given), ACCOUNT, present_type)
+    return plan_deployment(source, reserved, options(**given), ACCOUNT, present_type)
 
 
 def test_the_memory_of_an_llm_is_that_of_its_parts() -> None:

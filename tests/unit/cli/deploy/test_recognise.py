@@ -18,7 +18,7 @@ from hostelry.cli.deploy.model_formats import (
     model_format,
     served_version,
 )
-from hostelry.cli.deploy.plan import FRAMEWORK_IMAGES, image_of
+from hostelry.cli.deploy.plan import FRAMEWORK_IMAGES, choose_image
 from hostelry.cli.deploy.recognise import DeployKind, Here, Recognised, recognise
 from hostelry.cli.deploy.source import Found, Origin
 from hostelry.engine.models.encoder_spec import FAMILIES
@@ -226,7 +226,7 @@ def test_the_engines_architectures_are_those_of_its_registry() -> None:
 def test_an_image_of_each_runtime_is_served_by_it(framework: str) -> None:
     for version in known_versions(framework):
         it = Recognised(kind=DeployKind.FRAMEWORK, title="", framework=framework, version=version)
-        image = image_of(it, "eu-west-1")
+        image = choose_image(it, "eu-west-1")
         served = framework_image(repository_of(image), tag_of(image))
         assert served is not None
         assert (served.framework, served.runtime) == (framework, f"{framework}-{version}")
@@ -234,5 +234,5 @@ def test_an_image_of_each_runtime_is_served_by_it(framework: str) -> None:
 
 @pytest.mark.parametrize("kind", [DeployKind.LLM, DeployKind.TRITON, DeployKind.GRAPH])
 def test_the_image_of_a_built_in_server_is_served_by_it(kind: DeployKind) -> None:
-    rule: Any = ImageRules().resolve(image_of(Recognised(kind=kind, title=""), "us-east-1"))
+    rule: Any = ImageRules().resolve(choose_image(Recognised(kind=kind, title=""), "us-east-1"))
     assert rule.kind == {"llm": "lmi"}.get(kind.value, kind.value)

@@ -9,11 +9,11 @@ from hostelry.cli.deploy.look import look_at_archive, look_at_file, look_at_fold
 from hostelry.cli.deploy.source import (
     Origin,
     adapter_name,
+    add_digest,
     default_name,
     read_environment,
     read_source,
     source_name,
-    with_digest,
 )
 
 
@@ -93,8 +93,8 @@ def test_a_source_whose_letters_names_cannot_have_needs_a_name(given: str) -> No
 
 
 def test_names_with_digests_are_within_the_limit_and_follow_from_their_parts() -> None:
-    assert with_digest("a", "x", "y") == with_digest("a", "x", "y") != with_digest("a", "xy")
-    assert len(with_digest("a" * 63, "x")) == 63
+    assert add_digest("a", "x", "y") == add_digest("a", "x", "y") != add_digest("a", "xy")
+    assert len(add_digest("a" * 63, "x")) == 63
     assert adapter_name("base", "my adapter") == "base-my-adapter"
     assert len(adapter_name("b" * 60, "adapter")) <= 63
     assert adapter_name("b" * 60, "one-adapter") != adapter_name("b" * 60, "two-adapter")

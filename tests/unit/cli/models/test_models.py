@@ -13,11 +13,11 @@ from hostelry.cli.models.adapters import adapter_archive
 from hostelry.cli.models.ls import (
     NOTHING,
     ModelRow,
+    add_serving,
     in_order,
     listing_lines,
     requests_in_last_minute,
     variants_text,
-    with_serving,
 )
 from hostelry.cli.models.scale import (
     CapacityChange,
@@ -261,7 +261,7 @@ def test_a_row_has_state_copies_requests_and_age() -> None:
 
 def test_an_endpoint_that_serves_nothing_has_that_below_its_row() -> None:
     model = replace(LISTED_ENDPOINT, name="all-down", endpoint="all-down", ready=0, desired=300)
-    lines = listing_lines(with_serving([LISTED_ENDPOINT, FAILED, ADAPTER, model]), NOW)
+    lines = listing_lines(add_serving([LISTED_ENDPOINT, FAILED, ADAPTER, model]), NOW)
     assert [line.strip() for line in lines if "!" in line] == [
         "! serves nothing: 0 of 300 copies ready",
         "! serves in part: 1 of 2 copies ready, 1 of 2 components failed",

@@ -8,10 +8,10 @@ from hostelry.cli.program.call import (
     SeenCall,
     SeenRequest,
     Verdict,
-    error_of,
+    get_operation,
     is_aws,
     is_s3,
-    name_of,
+    parse_error,
     report_lines,
     stray_lines,
 )
@@ -129,7 +129,7 @@ def test_a_request_has_the_name_of_its_operation(
     method: str, target: str, headers: dict[str, str], body: bytes, named: tuple[str, str]
 ) -> None:
     request = SeenRequest(method=method, target=target, headers=headers, body=body)
-    assert name_of(request) == named
+    assert get_operation(request) == named
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_request_has_the_name_of_its_operation(
 def test_an_error_has_code_and_message(
     status: int, headers: dict[str, str], body: bytes, found: tuple[str, str]
 ) -> None:
-    assert error_of(status, headers, body) == found
+    assert parse_error(status, headers, body) == found
 
 
 @pytest.mark.parametrize(
