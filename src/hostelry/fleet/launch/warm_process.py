@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from hostelry.base.freed_memory import return_freed_memory
+from hostelry.base.freed_memory import fill_gaps, return_freed_memory
 from hostelry.base.json import decode
 from hostelry.base.proc import process_stat
 from hostelry.containers.predictive.worker.copy_process import (
@@ -319,6 +319,7 @@ def main() -> int:
         return 0
     show_command([it for it in sys.orig_argv if not it.startswith("--room=")])
     warm_up(given.modules)
+    _fillers = fill_gaps()
     woken, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
