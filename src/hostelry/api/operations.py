@@ -7,16 +7,11 @@ from hostelry.api.application_autoscaling import activity, policy, scalable_targ
 from hostelry.api.cloudwatch import (
     alarm,
     alarm_describe,
-    alarm_history,
     alarm_state,
-    alarm_tag,
     dashboard,
     metric_data,
-    metric_list,
     metric_query,
-    metric_statistics,
 )
-from hostelry.api.cloudwatch import refused as cloudwatch
 from hostelry.api.context import CallContext, Operation, Params, Result
 from hostelry.api.iam import instance_profile, role, role_policy, simulation
 from hostelry.api.iam import policy as managed_policy
@@ -38,6 +33,7 @@ from hostelry.api.sns import publish, subscription, topic
 from hostelry.api.sqs import message, queue
 from hostelry.api.values import check_values
 from hostelry.base.errors import Conflict, ServiceError
+from hostelry.metrics.query.math_functions import BAND_ADVICE
 
 SERVED: Mapping[str, Mapping[str, Operation]] = {
     "sagemaker": {
@@ -83,13 +79,13 @@ SERVED: Mapping[str, Mapping[str, Operation]] = {
     "cloudwatch": {
         "PutMetricData": metric_data.put_metric_data,
         "GetMetricData": metric_query.get_metric_data,
-        "GetMetricStatistics": metric_statistics.get_metric_statistics,
-        "ListMetrics": metric_list.list_metrics,
+        "GetMetricStatistics": metric_query.get_metric_statistics,
+        "ListMetrics": metric_query.list_metrics,
         "PutMetricAlarm": alarm.put_metric_alarm,
         "PutCompositeAlarm": alarm.put_composite_alarm,
         "DescribeAlarms": alarm_describe.describe_alarms,
         "DescribeAlarmsForMetric": alarm_describe.describe_alarms_for_metric,
-        "DescribeAlarmHistory": alarm_history.describe_alarm_history,
+        "DescribeAlarmHistory": alarm_describe.describe_alarm_history,
         "SetAlarmState": alarm_state.set_alarm_state,
         "EnableAlarmActions": alarm_state.enable_alarm_actions,
         "DisableAlarmActions": alarm_state.disable_alarm_actions,
@@ -98,9 +94,9 @@ SERVED: Mapping[str, Mapping[str, Operation]] = {
         "GetDashboard": dashboard.get_dashboard,
         "ListDashboards": dashboard.list_dashboards,
         "DeleteDashboards": dashboard.delete_dashboards,
-        "ListTagsForResource": alarm_tag.list_tags_for_resource,
-        "TagResource": alarm_tag.tag_resource,
-        "UntagResource": alarm_tag.untag_resource,
+        "ListTagsForResource": alarm_state.TAGS.list_tags_for_resource,
+        "TagResource": alarm_state.TAGS.tag_resource,
+        "UntagResource": alarm_state.TAGS.untag_resource,
     },
     "application-autoscaling": {
         "RegisterScalableTarget": scalable_target.register_scalable_target,
@@ -325,6 +321,12 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     for service, operations in SERVED.items()
     for name, run in operations.items()
 }
+NO_BAND = f"there is no anomaly detection here; {BAND_ADVICE}"
+NO_RULES = "Contributor Insights is not here. GetMetricData answers SELECT ... GROUP BY"
+NO_STREAMS = (
+    "metrics are not streamed. The gateway's /metrics has them for Prometheus, and OTEL_EXPORTER_*"
+    " sends them to a collector"
+)
 REFUSED: Mapping[tuple[str, str], str] = {
     ("ecr", "GetAuthorizationToken"): (
         "there is no image registry to log in to. Build or tag the image on this machine (docker"
@@ -332,7 +334,17 @@ REFUSED: Mapping[tuple[str, str], str] = {
     ),
     ("sts", "AssumeRoleWithWebIdentity"): "there is no identity provider. Use AssumeRole",
     ("sts", "AssumeRoleWithSAML"): "there is no identity provider. Use AssumeRole",
-    **{("cloudwatch", name): reason for name, reason in cloudwatch.REFUSED.items()},
+    ("cloudwatch", "PutAnomalyDetector"): NO_BAND,
+    ("cloudwatch", "DescribeAnomalyDetectors"): NO_BAND,
+    ("cloudwatch", "DeleteAnomalyDetector"): NO_BAND,
+    ("cloudwatch", "GetMetricWidgetImage"): (
+        "graphs are not drawn here. GetMetricData has their values"
+    ),
+    ("cloudwatch", "PutInsightRule"): NO_RULES,
+    ("cloudwatch", "DescribeInsightRules"): NO_RULES,
+    ("cloudwatch", "GetInsightRuleReport"): NO_RULES,
+    ("cloudwatch", "PutMetricStream"): NO_STREAMS,
+    ("cloudwatch", "ListMetricStreams"): NO_STREAMS,
 }
 """Operations that are not served for a reason of their own, which their error states."""
 

@@ -7,11 +7,11 @@ from botocore.model import ListShape, StructureShape
 
 from hostelry.api.application_autoscaling.policy_configuration import stepping_of, tracking_of
 from hostelry.api.cloudwatch.alarm_rule import (
-    comparison_of,
-    metric_of,
-    missing_of,
-    num_to_alarm,
-    stat_of,
+    build_metric,
+    build_stat,
+    get_datapoints_to_alarm,
+    parse_comparison,
+    parse_missing,
 )
 from hostelry.aws.constraints import check_params
 from hostelry.aws.models import operation_model
@@ -127,7 +127,7 @@ def _query(given: Params) -> MetricQuery:
     found = None
     if stat is not None:
         found = MetricStat(
-            metric=metric_of({"MetricName": "", "Namespace": "", **stat["Metric"]}, "Metrics"),
+            metric=build_metric({"MetricName": "", "Namespace": "", **stat["Metric"]}, "Metrics"),
             period_s=stat.get("Period", DEFAULT_PERIOD_S),
             statistic=stat["Stat"],
         )
@@ -198,11 +198,11 @@ def alarm_of(given: Params) -> NamedAlarm:
     queries = _queries(params["Metrics"]) if params.get("Metrics") else ()
     rule = AlarmRule(
         evaluation_periods=params["EvaluationPeriods"],
-        datapoints_to_alarm=num_to_alarm(params),
+        datapoints_to_alarm=get_datapoints_to_alarm(params),
         threshold=float(params["Threshold"]),
-        comparison=comparison_of(params["ComparisonOperator"]),
-        missing=missing_of(params.get("TreatMissingData")),
-        stat=None if queries else _replayed(stat_of(params)),
+        comparison=parse_comparison(params["ComparisonOperator"]),
+        missing=parse_missing(params.get("TreatMissingData")),
+        stat=None if queries else _replayed(build_stat(params)),
         queries=queries,
     )
     return NamedAlarm(name=name, rule=rule, policy_name=actions[0].rpartition("policyName/")[2])

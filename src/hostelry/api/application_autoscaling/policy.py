@@ -14,8 +14,8 @@ from hostelry.api.application_autoscaling.resource import (
     not_found,
     parse_resource_filter,
 )
-from hostelry.api.cloudwatch.alarm import check_number, put, status_after
-from hostelry.api.cloudwatch.alarm_describe import rule_members
+from hostelry.api.cloudwatch.alarm import check_number, get_status_after, put_alarm
+from hostelry.api.cloudwatch.alarm_describe import describe_rule
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.deregistration import delete_policy, drop_alarms, list_policies
 from hostelry.base.errors import ServiceError, validation_error
@@ -265,7 +265,7 @@ def _put_alarms(context: CallContext, policy: ScalingPolicy, tracking: TargetTra
             ),
             "ActionsEnabled": True,
             "AlarmActions": [policy.arn],
-            **rule_members(rule, {}),
+            **describe_rule(rule, {}),
         }
         alarm = MetricAlarm(
             scope=context.scope,
@@ -273,9 +273,9 @@ def _put_alarms(context: CallContext, policy: ScalingPolicy, tracking: TargetTra
             arn=alarm_arn(context.scope, name),
             rule=rule,
             actions=AlarmActions(alarm=(policy.arn,)),
-            status=status_after(context, found),
+            status=get_status_after(context, found),
             configured_at=context.now,
             owner=policy.arn,
             given={key: value for key, value in given.items() if value is not None},
         )
-        put(context, context.state.metric_alarms, found, alarm, {})
+        put_alarm(context, context.state.metric_alarms, found, alarm, {})

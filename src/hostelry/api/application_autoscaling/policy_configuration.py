@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from hostelry.api.cloudwatch.alarm_rule import metric_of, returning_query
+from hostelry.api.cloudwatch.alarm_rule import build_metric, get_returning_query
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.metric import MetricQuery, MetricStat
 from hostelry.domain.scaling import (
@@ -87,7 +87,7 @@ def single_query(given: Given) -> MetricQuery:
                 f"CustomizedMetricSpecification.{name} is required, or Metrics for an expression."
             )
     stat = MetricStat(
-        metric=metric_of(given, "Dimensions"),
+        metric=build_metric(given, "Dimensions"),
         period_s=CUSTOMIZED_PERIOD_S,
         statistic=given["Statistic"],
         unit=given.get("Unit"),
@@ -119,7 +119,7 @@ def stat_of(given: Given, path: str) -> MetricStat:
         if metric.get(name) is None:
             raise validation_error(f"{path}.Metric.{name} is required.")
     return MetricStat(
-        metric=metric_of(metric, f"{path}.Metric.Dimensions"),
+        metric=build_metric(metric, f"{path}.Metric.Dimensions"),
         period_s=CUSTOMIZED_PERIOD_S,
         statistic=given["Stat"],
         unit=given.get("Unit"),
@@ -128,7 +128,7 @@ def stat_of(given: Given, path: str) -> MetricStat:
 
 def check_set(queries: Sequence[MetricQuery]) -> None:
     """Refuse queries that do not lead to one series of numbers."""
-    returning = returning_query(queries)
+    returning = get_returning_query(queries)
     try:
         check_queries(queries)
         single = is_single(queries, returning)

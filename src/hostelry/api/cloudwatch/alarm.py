@@ -2,8 +2,7 @@
 
 from typing import TypeVar
 
-from hostelry.api.cloudwatch.alarm_action import actions_of
-from hostelry.api.cloudwatch.alarm_rule import rule_of
+from hostelry.api.cloudwatch.alarm_rule import build_actions, build_rule
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.tags import tags_of, write_tags
 from hostelry.base.errors import ServiceError, validation_error
@@ -35,12 +34,12 @@ A = TypeVar("A", MetricAlarm, CompositeAlarm)
 
 
 def put_metric_alarm(context: CallContext, params: Params) -> Result:
-    """PutMetricAlarm; an alarm that a scaling policy made still belongs to the policy."""
+    """PutMetricAlarm. An alarm of a scaling policy stays with the policy."""
     name, records = params["AlarmName"], context.state.metric_alarms
-    check_name(name)
-    rule, actions = rule_of(context, params), actions_of(params)
+    _check_name(name)
+    rule, actions = build_rule(context, params), build_actions(params)
     if context.state.composite_alarms.get(context.scope, name) is not None:
-        raise other_kind(name, "composite")
+        raise _other_kind(name, "composite")
     found = records.get(context.scope, name)
     alarm = MetricAlarm(
         scope=context.scope,
@@ -48,24 +47,24 @@ def put_metric_alarm(context: CallContext, params: Params) -> Result:
         arn=alarm_arn(context.scope, name),
         rule=rule,
         actions=actions,
-        status=status_after(context, found),
+        status=get_status_after(context, found),
         configured_at=context.now,
         owner=found.value.owner if found else None,
-        given=given_of(params),
+        given=_echo(params),
     )
-    return put(context, records, found, alarm, params)
+    return put_alarm(context, records, found, alarm, params)
 
 
 def put_composite_alarm(context: CallContext, params: Params) -> Result:
-    """PutCompositeAlarm; a rule that would lead back to the alarm itself is refused."""
+    """PutCompositeAlarm. A rule that leads back to the alarm itself is refused."""
     name, records = params["AlarmName"], context.state.composite_alarms
-    check_name(name)
+    _check_name(name)
     if params.get("ActionConfiguration") is not None:
         raise validation_error("ActionConfiguration is not supported by this version of Hostelry.")
-    actions = actions_of(params, (TargetKind.TOPIC, TargetKind.ADDRESS))
+    actions = build_actions(params, (TargetKind.TOPIC, TargetKind.ADDRESS))
     if context.state.metric_alarms.get(context.scope, name) is not None:
-        raise other_kind(name, "metric")
-    check_rule(context, name, rule_expression(params["AlarmRule"]))
+        raise _other_kind(name, "metric")
+    _check_rule(context, name, _parse_rule(params["AlarmRule"]))
     found = records.get(context.scope, name)
     alarm = CompositeAlarm(
         scope=context.scope,
@@ -73,20 +72,20 @@ def put_composite_alarm(context: CallContext, params: Params) -> Result:
         arn=alarm_arn(context.scope, name),
         expression=params["AlarmRule"],
         actions=actions,
-        status=status_after(context, found),
+        status=get_status_after(context, found),
         configured_at=context.now,
-        suppressor=suppressor_of(context, params),
+        suppressor=_get_suppressor(context, params),
         suppressor_wait_s=float(params.get("ActionsSuppressorWaitPeriod") or 0),
         suppressor_extension_s=float(params.get("ActionsSuppressorExtensionPeriod") or 0),
-        given=given_of(params),
+        given=_echo(params),
     )
-    return put(context, records, found, alarm, params)
+    return put_alarm(context, records, found, alarm, params)
 
 
-def put(
+def put_alarm(
     context: CallContext, records: Records[A], found: Versioned[A] | None, alarm: A, params: Params
 ) -> Result:
-    """Write the alarm, its tags where it is new, and an item of its history."""
+    """Write the alarm, the tags of a new alarm, and an item of its history."""
     if found is None:
         check_number(len(records.list(context.scope)))
         tags = tags_of(params.get("Tags"))
@@ -99,46 +98,42 @@ def put(
     return {}
 
 
-def status_after(context: CallContext, found: Versioned[A] | None) -> AlarmStatus:
+def get_status_after(context: CallContext, found: Versioned[A] | None) -> AlarmStatus:
     """The status of the alarm that is replaced, or of a new one."""
     return new_status(context.now) if found is None else found.value.status
 
 
-def given_of(params: Params) -> Params:
-    """The parameters that Describe echoes."""
+def _echo(params: Params) -> Params:
     return {name: value for name, value in params.items() if name not in NOT_ECHOED}
 
 
-def check_name(name: str) -> None:
-    """Refuse names with control characters."""
+def _check_name(name: str) -> None:
     if any(ord(it) < 32 or ord(it) == 127 for it in name):
         raise validation_error(f"AlarmName {name!r} must not contain ASCII control characters.")
 
 
 def check_number(num: int) -> None:
-    """Refuse more alarms than there may be."""
+    """Refuse alarms beyond the quota."""
     if num >= MAX_ALARMS:
         raise ServiceError(
             "LimitExceeded", f"There are {num} alarms; at most {MAX_ALARMS} are possible."
         )
 
 
-def other_kind(name: str, kind: str) -> ServiceError:
-    """The error where an alarm of the other kind has the name."""
+def _other_kind(name: str, kind: str) -> ServiceError:
     return validation_error(
         f'There is a {kind} alarm named "{name}"; names of alarms are unique in a region.'
     )
 
 
-def rule_expression(text: str) -> Expression:
-    """The parsed rule; raises ValidationError."""
+def _parse_rule(text: str) -> Expression:
     try:
         return parse(text)
     except RuleError as error:
         raise validation_error(f"AlarmRule cannot be used: {error}.") from None
 
 
-def check_rule(context: CallContext, name: str, rule: Expression) -> None:
+def _check_rule(context: CallContext, name: str, rule: Expression) -> None:
     """Refuse a rule that names unknown alarms, leads back to itself, or exceeds MAX_PARENTS."""
     state, scope = context.state, context.scope
     composites = {it.value.name: it.value for it in state.composite_alarms.list(scope)}
@@ -168,8 +163,8 @@ def check_rule(context: CallContext, name: str, rule: Expression) -> None:
             )
 
 
-def suppressor_of(context: CallContext, params: Params) -> str | None:
-    """The name of the suppressor; its two periods come with it or not at all."""
+def _get_suppressor(context: CallContext, params: Params) -> str | None:
+    """The name of the suppressor, which is given with its two periods or not at all."""
     given = params.get("ActionsSuppressor")
     periods = ("ActionsSuppressorWaitPeriod", "ActionsSuppressorExtensionPeriod")
     for field in periods:

@@ -1,16 +1,19 @@
-"""DescribeAlarms and DescribeAlarmsForMetric."""
+"""DescribeAlarms, DescribeAlarmsForMetric and DescribeAlarmHistory."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from hostelry.api.cloudwatch.alarm_rule import metric_of
-from hostelry.api.cloudwatch.metric_values import TOKEN_ERROR
+from hostelry.api.cloudwatch.alarm_rule import build_metric
+from hostelry.api.cloudwatch.metric_data import TOKEN_ERROR
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.page import PageTokens, page_of
+from hostelry.api.refusals import refuse_fields
 from hostelry.base.errors import validation_error
 from hostelry.domain.alarm import (
     COMPOSITE_ALARM,
     METRIC_ALARM,
+    AlarmHistory,
+    AlarmHistoryItem,
     AlarmRule,
     AlarmState,
     AlarmStatus,
@@ -22,6 +25,7 @@ from hostelry.domain.metric import MetricQuery, MetricStat
 from hostelry.metrics.series.statistic import is_simple
 from hostelry.scaling.decide.alarm_events import Alarm
 from hostelry.scaling.decide.composite import alarm_name, children, parse, suppression
+from hostelry.store.alarm_log import histories as all_histories
 
 PAGE_SIZE = 50
 FILTERS = (
@@ -38,23 +42,29 @@ SUPPRESSED: Mapping[str, str] = {
     "WaitPeriod": "the suppressor alarm may still go into ALARM state",
     "ExtensionPeriod": "the suppressor alarm has just left ALARM state",
 }
+HISTORY_PAGE_SIZE = 100
 
 
 def describe_alarms(context: CallContext, params: Params) -> Result:
-    """DescribeAlarms: in the order of names; metric alarms unless AlarmTypes is given."""
-    for relation, show in (("ParentsOfAlarmName", brief), ("ChildrenOfAlarmName", short)):
+    """DescribeAlarms, by name. Metric alarms unless AlarmTypes is given."""
+    for relation, show in (
+        ("ParentsOfAlarmName", _describe_parent),
+        ("ChildrenOfAlarmName", _describe_child),
+    ):
         if params.get(relation) is not None:
-            refuse_others(params, relation)
-            return shown(context, params, related(context, params[relation], relation), show)
+            _refuse_other_filters(params, relation)
+            return _answer_page(
+                context, params, _list_related(context, params[relation], relation), show
+            )
     if params.get("AlarmNames") and params.get("AlarmNamePrefix"):
         raise validation_error("AlarmNames and AlarmNamePrefix cannot be given together.")
-    found = [it for it in alarms_of(context, params) if passes(it, params)]
-    return shown(context, params, found, lambda it: described(context, it))
+    found = [it for it in _list_alarms(context, params) if _passes(it, params)]
+    return _answer_page(context, params, found, lambda it: _describe(context, it))
 
 
 def describe_alarms_for_metric(context: CallContext, params: Params) -> Result:
-    """DescribeAlarmsForMetric: alarms on just this metric, not those on expressions."""
-    wanted = metric_of(params, "Dimensions")
+    """DescribeAlarmsForMetric: alarms on the metric itself, without alarms on expressions."""
+    wanted = build_metric(params, "Dimensions")
     asked = {
         "statistic": params.get("Statistic") or params.get("ExtendedStatistic"),
         "period_s": params.get("Period"),
@@ -67,11 +77,10 @@ def describe_alarms_for_metric(context: CallContext, params: Params) -> Result:
         and stat.metric == wanted
         and all(value in (None, getattr(stat, name)) for name, value in asked.items())
     ]
-    return {"MetricAlarms": [described(context, it) for it in found]}
+    return {"MetricAlarms": [_describe(context, it) for it in found]}
 
 
-def alarms_of(context: CallContext, params: Params) -> list[Alarm]:
-    """Alarms of the requested types."""
+def _list_alarms(context: CallContext, params: Params) -> list[Alarm]:
     types = params.get("AlarmTypes") or (METRIC_ALARM,)
     state, scope = context.state, context.scope
     found: list[Alarm] = []
@@ -82,8 +91,7 @@ def alarms_of(context: CallContext, params: Params) -> list[Alarm]:
     return found
 
 
-def passes(alarm: Alarm, params: Params) -> bool:
-    """Whether an alarm meets every filter given."""
+def _passes(alarm: Alarm, params: Params) -> bool:
     names = params.get("AlarmNames")
     if names and alarm.name not in names:
         return False
@@ -96,10 +104,10 @@ def passes(alarm: Alarm, params: Params) -> bool:
     return not prefix or any(it.startswith(prefix) for it in actions)
 
 
-def related(context: CallContext, given: str, relation: str) -> list[Alarm]:
-    """The alarms whose rules name an alarm, or that its rule names."""
+def _list_related(context: CallContext, given: str, relation: str) -> list[Alarm]:
+    """The parents or children of an alarm."""
     name = alarm_name(given)
-    every = alarms_of(context, {"AlarmTypes": (METRIC_ALARM, COMPOSITE_ALARM)})
+    every = _list_alarms(context, {"AlarmTypes": (METRIC_ALARM, COMPOSITE_ALARM)})
     composites = (it for it in every if isinstance(it, CompositeAlarm))
     rules = {it.name: children(parse(it.expression)) for it in composites}
     if relation == "ParentsOfAlarmName":
@@ -108,14 +116,13 @@ def related(context: CallContext, given: str, relation: str) -> list[Alarm]:
     return [it for it in every if it.name in named]
 
 
-def refuse_others(params: Params, relation: str) -> None:
-    """Refuse filters beside one that must stand alone."""
+def _refuse_other_filters(params: Params, relation: str) -> None:
     others = [name for name in FILTERS if name != relation and params.get(name) is not None]
     if others:
         raise validation_error(f"{relation} cannot be given together with {', '.join(others)}.")
 
 
-def shown(
+def _answer_page(
     context: CallContext, params: Params, alarms: Sequence[Alarm], show: Callable[[Any], Result]
 ) -> Result:
     """One page of alarms, in the two lists of the answer."""
@@ -129,25 +136,23 @@ def shown(
     }
 
 
-def brief(alarm: Alarm) -> Result:
-    """The members of a parent."""
+def _describe_parent(alarm: Alarm) -> Result:
     return {"AlarmName": alarm.name, "AlarmArn": alarm.arn}
 
 
-def short(alarm: Alarm) -> Result:
-    """The members of a child."""
+def _describe_child(alarm: Alarm) -> Result:
     status = alarm.status
-    return brief(alarm) | {
+    return _describe_parent(alarm) | {
         "StateValue": status.state.value,
         "StateUpdatedTimestamp": status.updated_at,
     }
 
 
-def described(context: CallContext, alarm: Alarm) -> Result:
+def _describe(context: CallContext, alarm: Alarm) -> Result:
     """MetricAlarm or CompositeAlarm of the answer."""
     actions, status = alarm.actions, alarm.status
     common: Result = {
-        **short(alarm),
+        **_describe_child(alarm),
         "AlarmDescription": alarm.given.get("AlarmDescription"),
         "AlarmConfigurationUpdatedTimestamp": alarm.configured_at,
         "ActionsEnabled": actions.enabled,
@@ -159,17 +164,16 @@ def described(context: CallContext, alarm: Alarm) -> Result:
         "StateTransitionedTimestamp": status.transitioned_at,
     }
     if isinstance(alarm, MetricAlarm):
-        return known(common | rule_members(alarm.rule, alarm.given))
-    return known(common | composite_members(context, alarm))
+        return _without_none(common | describe_rule(alarm.rule, alarm.given))
+    return _without_none(common | _describe_composite(context, alarm))
 
 
-def known(members: Result) -> Result:
-    """The members that have a value."""
+def _without_none(members: Result) -> Result:
     return {name: value for name, value in members.items() if value is not None}
 
 
-def rule_members(rule: AlarmRule, given: Mapping[str, Any]) -> Result:
-    """The members of a metric alarm's rule; defaults only where they were given."""
+def describe_rule(rule: AlarmRule, given: Mapping[str, Any]) -> Result:
+    """The members of a metric alarm's rule. Defaults are shown only if they were given."""
     members: Result = {
         "EvaluationPeriods": rule.evaluation_periods,
         "Threshold": rule.threshold,
@@ -181,20 +185,19 @@ def rule_members(rule: AlarmRule, given: Mapping[str, Any]) -> Result:
     if rule.missing is not MissingData.MISSING or given.get("TreatMissingData"):
         members["TreatMissingData"] = rule.missing.value
     if rule.stat is None:
-        return members | {"Metrics": [query_members(it) for it in rule.queries]}
+        return members | {"Metrics": [_describe_query(it) for it in rule.queries]}
     stat = rule.stat
     kind = "Statistic" if is_simple(stat.statistic) else "ExtendedStatistic"
     return {
         **members,
-        **metric_members(stat),
+        **_describe_metric(stat),
         "Period": stat.period_s,
         kind: stat.statistic,
         "Unit": stat.unit,
     }
 
 
-def metric_members(stat: MetricStat) -> Result:
-    """A metric's identity."""
+def _describe_metric(stat: MetricStat) -> Result:
     return {
         "Namespace": stat.metric.namespace,
         "MetricName": stat.metric.name,
@@ -202,9 +205,8 @@ def metric_members(stat: MetricStat) -> Result:
     }
 
 
-def query_members(query: MetricQuery) -> Result:
-    """A MetricDataQuery."""
-    members = known(
+def _describe_query(query: MetricQuery) -> Result:
+    members = _without_none(
         {
             "Id": query.id,
             "Expression": query.expression,
@@ -216,11 +218,10 @@ def query_members(query: MetricQuery) -> Result:
     if query.stat is None:
         return members
     stat = {"Period": query.stat.period_s, "Stat": query.stat.statistic, "Unit": query.stat.unit}
-    return members | {"MetricStat": {"Metric": metric_members(query.stat), **known(stat)}}
+    return members | {"MetricStat": {"Metric": _describe_metric(query.stat), **_without_none(stat)}}
 
 
-def composite_members(context: CallContext, alarm: CompositeAlarm) -> Result:
-    """The members that only composite alarms have."""
+def _describe_composite(context: CallContext, alarm: CompositeAlarm) -> Result:
     members: Result = {"AlarmRule": alarm.expression}
     if alarm.suppressor is None:
         return members
@@ -229,7 +230,7 @@ def composite_members(context: CallContext, alarm: CompositeAlarm) -> Result:
         "ActionsSuppressorWaitPeriod": int(alarm.suppressor_wait_s),
         "ActionsSuppressorExtensionPeriod": int(alarm.suppressor_extension_s),
     }
-    held = suppression(alarm, status_of(context, alarm.suppressor), context.now)
+    held = suppression(alarm, _get_status(context, alarm.suppressor), context.now)
     if held is not None and alarm.status.state is not AlarmState.INSUFFICIENT_DATA:
         members["ActionsSuppressedBy"] = held.by
         members["ActionsSuppressedReason"] = (
@@ -238,8 +239,53 @@ def composite_members(context: CallContext, alarm: CompositeAlarm) -> Result:
     return members
 
 
-def status_of(context: CallContext, name: str) -> AlarmStatus | None:
-    """The status of an alarm of either kind."""
+def _get_status(context: CallContext, name: str) -> AlarmStatus | None:
     state, scope = context.state, context.scope
     found = state.metric_alarms.get(scope, name) or state.composite_alarms.get(scope, name)
     return None if found is None else found.value.status
+
+
+def describe_alarm_history(context: CallContext, params: Params) -> Result:
+    """DescribeAlarmHistory, newest first unless ScanBy is given. Includes deleted alarms."""
+    refuse_fields(params, ("AlarmContributorId",))
+    descending = params.get("ScanBy") != "TimestampAscending"
+    found = [
+        ((it.at, f"{it.alarm_name}/{number:06d}"), it)
+        for history in _list_histories(context, params)
+        for number, it in enumerate(reversed(history.items))
+        if _item_passes(it, params)
+    ]
+    tokens = PageTokens(context, "DescribeAlarmHistory", params, TOKEN_ERROR)
+    size = params.get("MaxRecords") or HISTORY_PAGE_SIZE
+    page, following = page_of(tokens, found, size, descending=descending)
+    return {"AlarmHistoryItems": [_describe_item(it) for it in page], **following}
+
+
+def _list_histories(context: CallContext, params: Params) -> Iterator[AlarmHistory]:
+    state, scope = context.state, context.scope
+    if params.get("AlarmName") is None:
+        yield from (history for history, _ in all_histories(state, scope))
+        return
+    found = state.alarm_histories.get(scope, alarm_name(params["AlarmName"]))
+    if found is not None:
+        yield found.value
+
+
+def _item_passes(item: AlarmHistoryItem, params: Params) -> bool:
+    if item.alarm_type not in (params.get("AlarmTypes") or (METRIC_ALARM,)):
+        return False
+    if params.get("HistoryItemType") not in (None, item.kind):
+        return False
+    start, end = params.get("StartDate"), params.get("EndDate")
+    return (start is None or item.at >= start) and (end is None or item.at <= end)
+
+
+def _describe_item(item: AlarmHistoryItem) -> Result:
+    return {
+        "AlarmName": item.alarm_name,
+        "AlarmType": item.alarm_type,
+        "Timestamp": item.at,
+        "HistoryItemType": item.kind,
+        "HistorySummary": item.summary,
+        "HistoryData": item.data,
+    }

@@ -1,4 +1,4 @@
-"""From the parameters of PutMetricAlarm to a rule, each field and combination checked.
+"""From the parameters of PutMetricAlarm to a rule and actions, each field and combination checked.
 
 Source: PutMetricAlarm in the CloudWatch API reference.
 """
@@ -10,17 +10,18 @@ from typing import Any
 from hostelry.api.context import CallContext, Params
 from hostelry.api.refusals import refuse_fields, unsupported
 from hostelry.base.errors import ServiceError, validation_error
-from hostelry.domain.alarm import AlarmRule, Comparison, MissingData
+from hostelry.domain.alarm import AlarmActions, AlarmRule, Comparison, MissingData
 from hostelry.domain.metric import Metric, MetricQuery, MetricStat
 from hostelry.metrics.query.math_functions import BAND_ADVICE
 from hostelry.metrics.query.queries import check_queries, is_single, uses_search
 from hostelry.metrics.series.statistic import statistic
+from hostelry.scaling.decide.alarm_target import TargetKind, target_kind
 
 MAX_QUERIES = 10
 DAY_S, WEEK_S, HOUR_S = 86_400, 604_800, 3_600
 SHORT_PERIODS_S = (10, 20, 30)
 QUERY_ID = re.compile(r"[a-z][A-Za-z0-9_]*")
-OF_ONE_METRIC = (
+SINGLE_METRIC_MEMBERS = (
     "MetricName",
     "Namespace",
     "Dimensions",
@@ -37,10 +38,16 @@ NOT_SERVED = (
     "WarmUpConfiguration",
 )
 REQUIRED = ("ComparisonOperator", "EvaluationPeriods", "Threshold")
+ACTION_FIELDS = ("AlarmActions", "OKActions", "InsufficientDataActions")
+KNOWN_ACTIONS = (
+    "Hostelry can do: the ARN of a scaling policy (arn:aws:autoscaling:...), the ARN of a topic"
+    " (arn:aws:sns:...) that the operator's actions.toml maps to web addresses, and an http:// or"
+    " https:// address"
+)
 
 
-def rule_of(context: CallContext, params: Params) -> AlarmRule:
-    """The rule that `params` describe; raises ValidationError."""
+def build_rule(context: CallContext, params: Params) -> AlarmRule:
+    """The rule of a request. Raises ValidationError."""
     if params.get("ThresholdMetricId") is not None:
         advice = f"There is no anomaly detection here; {BAND_ADVICE}."
         raise unsupported("ThresholdMetricId", advice)
@@ -51,20 +58,20 @@ def rule_of(context: CallContext, params: Params) -> AlarmRule:
     num = params["EvaluationPeriods"]
     rule = AlarmRule(
         evaluation_periods=num,
-        datapoints_to_alarm=num_to_alarm(params),
+        datapoints_to_alarm=get_datapoints_to_alarm(params),
         threshold=float(params["Threshold"]),
-        comparison=comparison_of(params["ComparisonOperator"]),
-        missing=missing_of(params.get("TreatMissingData")),
-        stat=None if params.get("Metrics") else stat_of(params),
-        queries=queries_of(context, params),
-        ignores_few_samples=ignores_few_samples(params),
+        comparison=parse_comparison(params["ComparisonOperator"]),
+        missing=parse_missing(params.get("TreatMissingData")),
+        stat=None if params.get("Metrics") else build_stat(params),
+        queries=_build_queries(context, params),
+        ignores_few_samples=_ignores_few_samples(params),
     )
-    check_span(rule)
+    _check_span(rule)
     return rule
 
 
-def num_to_alarm(params: Params) -> int:
-    """DatapointsToAlarm: all of the evaluation periods unless fewer are given."""
+def get_datapoints_to_alarm(params: Params) -> int:
+    """DatapointsToAlarm, by default all evaluation periods."""
     num: int = params["EvaluationPeriods"]
     to_alarm: int = params.get("DatapointsToAlarm") or num
     if to_alarm > num:
@@ -75,8 +82,8 @@ def num_to_alarm(params: Params) -> int:
     return to_alarm
 
 
-def comparison_of(given: str) -> Comparison:
-    """The comparison; those with a band of anomaly detection are refused."""
+def parse_comparison(given: str) -> Comparison:
+    """The comparison. Comparisons with a band of anomaly detection are refused."""
     try:
         return Comparison(given)
     except ValueError:
@@ -86,7 +93,7 @@ def comparison_of(given: str) -> Comparison:
         ) from None
 
 
-def missing_of(given: str | None) -> MissingData:
+def parse_missing(given: str | None) -> MissingData:
     """TreatMissingData, `missing` by default."""
     try:
         return MissingData(given or MissingData.MISSING.value)
@@ -97,8 +104,8 @@ def missing_of(given: str | None) -> MissingData:
         ) from None
 
 
-def ignores_few_samples(params: Params) -> bool:
-    """EvaluateLowSampleCountPercentile, which only percentiles have."""
+def _ignores_few_samples(params: Params) -> bool:
+    """EvaluateLowSampleCountPercentile, which goes with percentiles only."""
     given = params.get("EvaluateLowSampleCountPercentile")
     if given not in (None, "evaluate", "ignore"):
         raise validation_error(
@@ -113,7 +120,7 @@ def ignores_few_samples(params: Params) -> bool:
     return given == "ignore"
 
 
-def stat_of(params: Params) -> MetricStat:
+def build_stat(params: Params) -> MetricStat:
     """The one metric and statistic of an alarm without Metrics."""
     for name in ("MetricName", "Namespace", "Period"):
         if params.get(name) is None:
@@ -122,18 +129,18 @@ def stat_of(params: Params) -> MetricStat:
     if (simple is None) == (extended is None):
         raise validation_error("Exactly one of Statistic and ExtendedStatistic must be given.")
     if extended is not None:
-        check_statistic("ExtendedStatistic", extended)
+        _check_statistic("ExtendedStatistic", extended)
     check_period("Period", params["Period"])
     return MetricStat(
-        metric=metric_of(params, "Dimensions"),
+        metric=build_metric(params, "Dimensions"),
         period_s=params["Period"],
         statistic=str(simple or extended),
         unit=params.get("Unit"),
     )
 
 
-def metric_of(given: Mapping[str, Any], path: str) -> Metric:
-    """A metric's identity; raises ValidationError where a dimension is named twice."""
+def build_metric(given: Mapping[str, Any], path: str) -> Metric:
+    """A metric's identity. Raises ValidationError if a dimension is given twice."""
     dimensions: dict[str, str] = {}
     for dimension in given.get("Dimensions") or ():
         name = dimension["Name"]
@@ -143,8 +150,7 @@ def metric_of(given: Mapping[str, Any], path: str) -> Metric:
     return Metric.of(given["Namespace"], given["MetricName"], dimensions)
 
 
-def check_statistic(path: str, name: str) -> None:
-    """Refuse an unknown statistic."""
+def _check_statistic(path: str, name: str) -> None:
     try:
         statistic(name)
     except ValueError as error:
@@ -152,15 +158,14 @@ def check_statistic(path: str, name: str) -> None:
 
 
 def check_period(path: str, period_s: int) -> None:
-    """Refuse periods that alarms cannot have."""
+    """Refuse invalid periods of alarms."""
     if period_s not in SHORT_PERIODS_S and period_s % 60:
         raise validation_error(
             f"{path} is {period_s}; valid are 10, 20, 30 and any multiple of 60 seconds."
         )
 
 
-def check_span(rule: AlarmRule) -> None:
-    """Refuse alarms that look back for too long."""
+def _check_span(rule: AlarmRule) -> None:
     span_s = rule.period_s * rule.evaluation_periods
     limit_s, word = (DAY_S, "a day") if rule.period_s < HOUR_S else (WEEK_S, "seven days")
     if span_s > limit_s:
@@ -170,23 +175,22 @@ def check_span(rule: AlarmRule) -> None:
         )
 
 
-def queries_of(context: CallContext, params: Params) -> tuple[MetricQuery, ...]:
-    """The queries of an alarm on an expression; empty where it watches one metric."""
+def _build_queries(context: CallContext, params: Params) -> tuple[MetricQuery, ...]:
+    """The queries of an alarm on an expression. Empty for an alarm on one metric."""
     given: Sequence[Mapping[str, Any]] = params.get("Metrics") or ()
     if not given:
         return ()
-    for name in OF_ONE_METRIC:
+    for name in SINGLE_METRIC_MEMBERS:
         if params.get(name) is not None:
             raise validation_error(f"{name} cannot be given together with Metrics.")
     queries = tuple(
-        query_of(context, one, f"Metrics.{number}") for number, one in enumerate(given, start=1)
+        _build_query(context, one, f"Metrics.{number}") for number, one in enumerate(given, start=1)
     )
-    check_set(queries)
+    _check_set(queries)
     return queries
 
 
-def query_of(context: CallContext, given: Mapping[str, Any], path: str) -> MetricQuery:
-    """One MetricDataQuery of an alarm."""
+def _build_query(context: CallContext, given: Mapping[str, Any], path: str) -> MetricQuery:
     name, stat, expression = given["Id"], given.get("MetricStat"), given.get("Expression")
     if not QUERY_ID.fullmatch(name):
         raise validation_error(
@@ -202,7 +206,7 @@ def query_of(context: CallContext, given: Mapping[str, Any], path: str) -> Metri
         check_period(f"{path}.Period", period_s)
     return MetricQuery(
         id=name,
-        stat=None if stat is None else metric_stat_of(stat, f"{path}.MetricStat"),
+        stat=None if stat is None else _build_metric_stat(stat, f"{path}.MetricStat"),
         expression=expression,
         label=given.get("Label"),
         return_data=given.get("ReturnData") is not False,
@@ -210,28 +214,27 @@ def query_of(context: CallContext, given: Mapping[str, Any], path: str) -> Metri
     )
 
 
-def metric_stat_of(given: Mapping[str, Any], path: str) -> MetricStat:
-    """A MetricStat."""
+def _build_metric_stat(given: Mapping[str, Any], path: str) -> MetricStat:
     metric = given["Metric"]
     for name in ("Namespace", "MetricName"):
         if metric.get(name) is None:
             raise validation_error(f"{path}.Metric.{name} is required.")
     check_period(f"{path}.Period", given["Period"])
-    check_statistic(f"{path}.Stat", given["Stat"])
+    _check_statistic(f"{path}.Stat", given["Stat"])
     return MetricStat(
-        metric=metric_of(metric, f"{path}.Metric.Dimensions"),
+        metric=build_metric(metric, f"{path}.Metric.Dimensions"),
         period_s=given["Period"],
         statistic=given["Stat"],
         unit=given.get("Unit"),
     )
 
 
-def check_set(queries: Sequence[MetricQuery]) -> None:
+def _check_set(queries: Sequence[MetricQuery]) -> None:
     """Refuse queries unless one returns data and all have one period."""
     num = sum(1 for it in queries if it.stat is not None)
     if num > MAX_QUERIES:
         raise validation_error(f"Metrics has {num} metrics; an alarm has at most {MAX_QUERIES}.")
-    returning = returning_query(queries)
+    returning = get_returning_query(queries)
     periods = {it.stat.period_s for it in queries if it.stat is not None}
     periods |= {it.period_s for it in queries if it.period_s is not None}
     if len(periods) != 1:
@@ -251,8 +254,8 @@ def check_set(queries: Sequence[MetricQuery]) -> None:
         )
 
 
-def returning_query(queries: Sequence[MetricQuery]) -> str:
-    """The id of the one query that returns data; raises ValidationError where there is not one."""
+def get_returning_query(queries: Sequence[MetricQuery]) -> str:
+    """The id of the only query that returns data. Raises ValidationError."""
     returning = [it.id for it in queries if it.return_data]
     if len(returning) != 1:
         raise validation_error(
@@ -260,3 +263,27 @@ def returning_query(queries: Sequence[MetricQuery]) -> str:
             f" is not given; here they are: {', '.join(returning) or 'none'}."
         )
     return returning[0]
+
+
+def build_actions(params: Params, kinds: Sequence[TargetKind] = tuple(TargetKind)) -> AlarmActions:
+    """The actions of a request. Raises ValidationError for other kinds than `kinds`."""
+    given: Mapping[str, Sequence[str]] = {name: params.get(name) or () for name in ACTION_FIELDS}
+    for name, actions in given.items():
+        for action in actions:
+            _check_action(name, action, kinds)
+    return AlarmActions(
+        enabled=params.get("ActionsEnabled") is not False,
+        alarm=tuple(given["AlarmActions"]),
+        ok=tuple(given["OKActions"]),
+        insufficient_data=tuple(given["InsufficientDataActions"]),
+    )
+
+
+def _check_action(field: str, action: str, kinds: Sequence[TargetKind]) -> None:
+    kind = target_kind(action)
+    if kind is None:
+        raise validation_error(f"{field}: the action '{action}' is not supported. {KNOWN_ACTIONS}.")
+    if kind not in kinds:
+        raise validation_error(
+            f"{field}: the action '{action}' is {kind.value}, which a composite alarm cannot have."
+        )

@@ -1,4 +1,4 @@
-"""SetAlarmState, EnableAlarmActions, DisableAlarmActions and DeleteAlarms."""
+"""Alarms set, enabled, disabled and deleted. Tags of alarms and dashboards."""
 
 import json
 from collections.abc import Sequence
@@ -6,23 +6,24 @@ from dataclasses import replace
 from typing import Any
 
 from hostelry.api.context import CallContext, Params, Result
-from hostelry.api.tags import write_tags
+from hostelry.api.tags import TagOperations, write_tags
 from hostelry.base.errors import ServiceError, validation_error
-from hostelry.domain.alarm import AlarmState, CompositeAlarm, MetricAlarm
+from hostelry.domain.alarm import AlarmState, CompositeAlarm, MetricAlarm, alarm_arn
+from hostelry.domain.dashboard import dashboard_arn, everywhere
 from hostelry.scaling.decide.alarm_events import Alarm, configured, moved, transition
-from hostelry.scaling.decide.composite import children, parse
+from hostelry.scaling.decide.composite import alarm_name, children, parse
 from hostelry.store.alarm_log import append_history
 from hostelry.store.records import Records, Versioned
 
 
 def set_alarm_state(context: CallContext, params: Params) -> Result:
-    """SetAlarmState: a metric alarm is in its own state again after its next evaluation.
+    """SetAlarmState: the next evaluation of a metric alarm restores its own state.
 
     The alarm watcher performs the actions of another state within a second or so.
     """
     name, scope = params["AlarmName"], context.scope
-    check_reason_data(params.get("StateReasonData"))
-    records, found = find_alarm(context, name)
+    _check_reason_data(params.get("StateReasonData"))
+    records, found = _find_alarm(context, name)
     alarm = found.value
     status = moved(
         alarm.status,
@@ -39,29 +40,29 @@ def set_alarm_state(context: CallContext, params: Params) -> Result:
 
 
 def enable_alarm_actions(context: CallContext, params: Params) -> Result:
-    """EnableAlarmActions: names that no alarm has are ignored."""
-    return switch_actions(context, params["AlarmNames"], enabled=True)
+    """EnableAlarmActions. Missing alarms are ignored."""
+    return _switch_actions(context, params["AlarmNames"], enabled=True)
 
 
 def disable_alarm_actions(context: CallContext, params: Params) -> Result:
-    """DisableAlarmActions: likewise; states still change."""
-    return switch_actions(context, params["AlarmNames"], enabled=False)
+    """DisableAlarmActions. Missing alarms are ignored. States still change."""
+    return _switch_actions(context, params["AlarmNames"], enabled=False)
 
 
 def delete_alarms(context: CallContext, params: Params) -> Result:
-    """DeleteAlarms: names that no alarm has are ignored; a refusal deletes nothing.
+    """DeleteAlarms. Missing alarms are ignored. A refusal deletes nothing.
 
     Refused are two composite alarms at once, and alarms that other composite alarms name.
     """
     names, scope = dict.fromkeys(params["AlarmNames"]), context.scope
-    found = [it for it in (lookup(context, name) for name in names) if it is not None]
+    found = [it for it in (_get_alarm(context, name) for name in names) if it is not None]
     composites = [it.value.name for _, it in found if isinstance(it.value, CompositeAlarm)]
     if len(composites) > 1:
         raise validation_error(
             f"At most one composite alarm can be deleted in one call; {', '.join(composites)} are"
             " composite alarms."
         )
-    refuse_children(context, [it.value for _, it in found])
+    _refuse_children(context, [it.value for _, it in found])
     for records, stored in found:
         alarm = stored.value
         records.delete(scope, alarm.name, expect=stored.version)
@@ -70,16 +71,16 @@ def delete_alarms(context: CallContext, params: Params) -> Result:
     return {}
 
 
-def find_alarm(context: CallContext, name: str) -> tuple[Records[Any], Versioned[Any]]:
-    """The alarm of that name and where it is recorded; raises ResourceNotFound."""
-    found = lookup(context, name)
+def _find_alarm(context: CallContext, name: str) -> tuple[Records[Any], Versioned[Any]]:
+    """The alarm of that name with its kind of record. Raises ResourceNotFound."""
+    found = _get_alarm(context, name)
     if found is None:
         raise ServiceError("ResourceNotFound", f'There is no alarm named "{name}".', 404)
     return found
 
 
-def lookup(context: CallContext, name: str) -> tuple[Records[Any], Versioned[Any]] | None:
-    """The alarm of that name, metric or composite, and where it is recorded."""
+def _get_alarm(context: CallContext, name: str) -> tuple[Records[Any], Versioned[Any]] | None:
+    """The metric or composite alarm of that name with its kind of record, or None."""
     kinds: tuple[Records[MetricAlarm] | Records[CompositeAlarm], ...] = (
         context.state.metric_alarms,
         context.state.composite_alarms,
@@ -91,15 +92,14 @@ def lookup(context: CallContext, name: str) -> tuple[Records[Any], Versioned[Any
     return None
 
 
-def switch_actions(context: CallContext, names: Sequence[str], *, enabled: bool) -> Result:
-    """Enable or disable the actions of alarms."""
+def _switch_actions(context: CallContext, names: Sequence[str], *, enabled: bool) -> Result:
     for name in dict.fromkeys(names):
-        found = lookup(context, name)
+        found = _get_alarm(context, name)
         if found is None or found[1].value.actions.enabled is enabled:
             continue
         records, stored = found
         alarm: Alarm = stored.value
-        # Actions of states that were entered while disabled are not made up for.
+        # Actions of states that were entered while disabled are not performed later.
         status = replace(alarm.status, acted_at=alarm.status.acted_at or context.now)
         actions = replace(alarm.actions, enabled=enabled)
         after = replace(
@@ -113,8 +113,8 @@ def switch_actions(context: CallContext, names: Sequence[str], *, enabled: bool)
     return {}
 
 
-def refuse_children(context: CallContext, alarms: Sequence[Alarm]) -> None:
-    """Raise ValidationError where a composite alarm that stays names one of `alarms`."""
+def _refuse_children(context: CallContext, alarms: Sequence[Alarm]) -> None:
+    """Raise ValidationError if a remaining composite alarm names one of `alarms`."""
     going = {it.name for it in alarms}
     stays = [it.value for it in context.state.composite_alarms.list(context.scope)]
     rules = (parse(it.expression) for it in stays if it.name not in going)
@@ -126,11 +126,33 @@ def refuse_children(context: CallContext, alarms: Sequence[Alarm]) -> None:
         )
 
 
-def check_reason_data(text: str | None) -> None:
-    """Raise InvalidFormat where the data is not JSON."""
+def _check_reason_data(text: str | None) -> None:
     if text is None:
         return
     try:
         json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ServiceError("InvalidFormat", f"StateReasonData is not JSON: {error}.") from None
+
+
+def _find_tagged(context: CallContext, params: Params) -> str:
+    arn: str = params["ResourceARN"]
+    prefix = dashboard_arn(context.scope, "")
+    if arn.startswith(prefix):
+        name = arn.removeprefix(prefix)
+        if context.state.dashboards.get(everywhere(context.scope), name) is None:
+            raise ServiceError("ResourceNotFoundException", f'There is no dashboard "{arn}".', 404)
+        return arn
+    name = alarm_name(arn)
+    if name == arn:
+        raise ServiceError(
+            "InvalidParameterValueException",
+            f'"{arn}" is not the ARN of an alarm or a dashboard; nothing else of CloudWatch'
+            " has tags here.",
+        )
+    if arn != alarm_arn(context.scope, name) or _get_alarm(context, name) is None:
+        raise ServiceError("ResourceNotFoundException", f'There is no alarm "{arn}".', 404)
+    return arn
+
+
+TAGS = TagOperations(find_arn=_find_tagged)

@@ -1,25 +1,21 @@
-"""PutMetricData.
+"""PutMetricData, and the parameters and errors that CloudWatch's operations on metrics share.
 
-Source: PutMetricData and MetricDatum in the CloudWatch API reference.
+Source: PutMetricData, MetricDatum and Dimension in the CloudWatch API reference.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-from hostelry.api.cloudwatch.metric_values import (
-    check_name,
-    dimensions_of,
-    invalid_combination,
-    invalid_value,
-    missing,
-)
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.base.errors import RetryableError, ServiceError
 from hostelry.domain.metric import Metric, Sample, StatisticSet
 
+TOKEN_ERROR = "InvalidNextToken"
+SHORT_PERIODS_S = (1, 5, 10, 20, 30)
+DAY_S = 86_400
 MAX_METRICS = 1000
 MAX_VALUES = 150
 MAX_REQUEST_BYTES = 1024 * 1024
@@ -29,8 +25,70 @@ LARGEST = 2.0**360
 RESERVED = "AWS/"
 
 
+def invalid_value(message: str) -> ServiceError:
+    """The error for a value out of its range."""
+    return ServiceError("InvalidParameterValue", message)
+
+
+def invalid_combination(message: str) -> ServiceError:
+    """The error for values that exclude each other."""
+    return ServiceError("InvalidParameterCombination", message)
+
+
+def missing(message: str) -> ServiceError:
+    """The error for a missing parameter."""
+    return ServiceError("MissingParameter", message)
+
+
+def parse_dimensions(given: Iterable[Mapping[str, Any]], path: str) -> dict[str, str]:
+    """Dimensions by name. Raises InvalidParameterValue."""
+    found: dict[str, str] = {}
+    for number, dimension in enumerate(given, start=1):
+        name, value = dimension["Name"], dimension["Value"]
+        where = f"{path}.member.{number}"
+        if name in found:
+            raise invalid_value(f"The dimension '{name}' of parameter {where}.Name is given twice.")
+        if name.startswith(":"):
+            raise invalid_value(f"The parameter {where}.Name '{name}' must not begin with ':'.")
+        for word, text in (("Name", name), ("Value", value)):
+            if not text.isascii() or not text.isprintable() or not text.strip():
+                raise invalid_value(
+                    f"The parameter {where}.{word} {text!a} must consist of printable ASCII"
+                    " characters, one of them no blank."
+                )
+        found[name] = value
+    return found
+
+
+def check_name(path: str, text: str) -> None:
+    """Refuse names of blanks and names with control characters."""
+    if not text.isprintable() or not text.strip():
+        raise invalid_value(
+            f"The value {text!a} for parameter {path} is invalid: a name has printable characters,"
+            " one of them no blank."
+        )
+
+
+def check_period(path: str, period_s: int) -> None:
+    """Refuse invalid periods."""
+    if period_s not in SHORT_PERIODS_S and period_s % 60:
+        raise invalid_value(
+            f"The value {period_s} of parameter {path} is invalid: a period is"
+            f" {', '.join(map(str, SHORT_PERIODS_S))} or a multiple of 60 seconds."
+        )
+
+
+def describe_metric(metric: Metric) -> Result:
+    """A Metric of an answer."""
+    return {
+        "Namespace": metric.namespace,
+        "MetricName": metric.name,
+        "Dimensions": [{"Name": name, "Value": value} for name, value in metric.dimensions],
+    }
+
+
 def put_metric_data(context: CallContext, params: Params) -> Result:
-    """PutMetricData: stores every datum, or none where one is refused or the store fails."""
+    """PutMetricData: stores every datum, or none if one is refused or the store fails."""
     if len(msgspec.json.encode(params)) > MAX_REQUEST_BYTES:
         raise ServiceError(
             "RequestEntityTooLarge",
@@ -44,7 +102,7 @@ def put_metric_data(context: CallContext, params: Params) -> Result:
             f" {RESERVED} are the platform's own."
         )
     check_name("Namespace", namespace)
-    data = list(_data(params))
+    data = list(_list_data(params))
     if not data:
         raise missing("The parameter MetricData is required.")
     if len(data) > MAX_METRICS:
@@ -52,7 +110,7 @@ def put_metric_data(context: CallContext, params: Params) -> Result:
             f"The collection MetricData must not have a size greater than {MAX_METRICS}; it has"
             f" {len(data)}."
         )
-    samples = [_sample(context, namespace, datum, path) for path, datum in data]
+    samples = [_build_sample(context, namespace, datum, path) for path, datum in data]
     try:
         context.metrics.record(context.scope, samples)
     except RetryableError as error:
@@ -60,8 +118,8 @@ def put_metric_data(context: CallContext, params: Params) -> Result:
     return {}
 
 
-def _data(params: Params) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Every datum with its path; data of entities is treated alike: no operation shows entities."""
+def _list_data(params: Params) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Every datum with its path. Data of entities is treated alike, as no answer shows entities."""
     lists = [("MetricData", params.get("MetricData") or ())]
     for number, entity in enumerate(params.get("EntityMetricData") or (), start=1):
         path = f"EntityMetricData.member.{number}.MetricData"
@@ -71,7 +129,9 @@ def _data(params: Params) -> Iterator[tuple[str, Mapping[str, Any]]]:
             yield f"{path}.member.{number}", datum
 
 
-def _sample(context: CallContext, namespace: str, datum: Mapping[str, Any], path: str) -> Sample:
+def _build_sample(
+    context: CallContext, namespace: str, datum: Mapping[str, Any], path: str
+) -> Sample:
     given = [it for it in ("Value", "Values", "StatisticValues") if datum.get(it) is not None]
     if not given:
         raise missing(
@@ -82,30 +142,32 @@ def _sample(context: CallContext, namespace: str, datum: Mapping[str, Any], path
             f"The parameters {' and '.join(f'{path}.{it}' for it in given)} are mutually exclusive."
         )
     check_name(f"{path}.MetricName", datum["MetricName"])
-    values, counts = _values(datum, path)
-    dimensions = dimensions_of(datum.get("Dimensions") or (), f"{path}.Dimensions")
+    values, counts = _parse_values(datum, path)
+    dimensions = parse_dimensions(datum.get("Dimensions") or (), f"{path}.Dimensions")
     return Sample(
         metric=Metric.of(namespace, datum["MetricName"], dimensions),
-        at=_instant(context, datum, path),
+        at=_parse_instant(context, datum, path),
         values=values,
         counts=counts,
-        statistics=_statistics(datum, path),
+        statistics=_parse_statistics(datum, path),
         unit=datum.get("Unit") or "None",
-        resolution_s=_resolution(datum, path),
+        resolution_s=_parse_resolution(datum, path),
     )
 
 
-def _values(datum: Mapping[str, Any], path: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _parse_values(
+    datum: Mapping[str, Any], path: str
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
     if datum.get("Counts") is not None and datum.get("Values") is None:
         raise invalid_combination(
             f"The parameter {path}.Counts is only valid together with {path}.Values."
         )
     if datum.get("Value") is not None:
-        return (_number(datum["Value"], f"{path}.Value"),), ()
+        return (_check_number(datum["Value"], f"{path}.Value"),), ()
     if datum.get("Values") is None:
         return (), ()
-    values = tuple(_number(it, f"{path}.Values") for it in datum["Values"])
-    counts = tuple(_number(it, f"{path}.Counts") for it in datum.get("Counts") or ())
+    values = tuple(_check_number(it, f"{path}.Values") for it in datum["Values"])
+    counts = tuple(_check_number(it, f"{path}.Counts") for it in datum.get("Counts") or ())
     if not 1 <= len(values) <= MAX_VALUES:
         raise invalid_value(
             f"The collection {path}.Values must have 1 to {MAX_VALUES} values; it has"
@@ -121,12 +183,12 @@ def _values(datum: Mapping[str, Any], path: str) -> tuple[tuple[float, ...], tup
     return values, counts
 
 
-def _statistics(datum: Mapping[str, Any], path: str) -> StatisticSet | None:
+def _parse_statistics(datum: Mapping[str, Any], path: str) -> StatisticSet | None:
     given = datum.get("StatisticValues")
     if given is None:
         return None
     count, total, minimum, maximum = (
-        _number(given[name], f"{path}.StatisticValues.{name}")
+        _check_number(given[name], f"{path}.StatisticValues.{name}")
         for name in ("SampleCount", "Sum", "Minimum", "Maximum")
     )
     if count <= 0 or minimum > maximum:
@@ -137,7 +199,7 @@ def _statistics(datum: Mapping[str, Any], path: str) -> StatisticSet | None:
     return StatisticSet(sample_count=count, sum=total, minimum=minimum, maximum=maximum)
 
 
-def _instant(context: CallContext, datum: Mapping[str, Any], path: str) -> float:
+def _parse_instant(context: CallContext, datum: Mapping[str, Any], path: str) -> float:
     at = datum.get("Timestamp")
     if at is None:
         return context.now
@@ -149,7 +211,7 @@ def _instant(context: CallContext, datum: Mapping[str, Any], path: str) -> float
     return float(at)
 
 
-def _resolution(datum: Mapping[str, Any], path: str) -> int:
+def _parse_resolution(datum: Mapping[str, Any], path: str) -> int:
     resolution_s: int = datum.get("StorageResolution") or 60
     if resolution_s not in (1, 60):
         raise invalid_value(
@@ -159,7 +221,7 @@ def _resolution(datum: Mapping[str, Any], path: str) -> int:
     return resolution_s
 
 
-def _number(value: float, path: str) -> float:
+def _check_number(value: float, path: str) -> float:
     if not math.isfinite(value) or abs(value) > LARGEST:
         raise invalid_value(
             f"The value {value} for parameter {path} is invalid: values are numbers from -2^360 to"

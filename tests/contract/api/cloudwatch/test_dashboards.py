@@ -6,6 +6,7 @@ and syntax" in the CloudWatch API reference; issue reports that quote AWS's erro
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hostelry.api.cloudwatch import dashboard
-from hostelry.api.cloudwatch.dashboard_body import errors_in, warnings_in
+from hostelry.api.cloudwatch.dashboard import find_errors, find_warnings
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.domain.scope import Scope
@@ -76,7 +77,7 @@ def test_apply_plan_change_and_destroy_as_terraform_does(
 
 
 def test_lists_are_by_prefix_in_pages(cloudwatch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dashboard, "PAGE_SIZE", 2)
+    monkeypatch.setattr(dashboard, "LISTS", replace(dashboard.LISTS, page_size=2))
     for name in ("b1", "a1", "b3", "b2", "B4"):
         cloudwatch.put_dashboard(DashboardName=name, DashboardBody=BODY)
     pages = cloudwatch.get_paginator("list_dashboards").paginate(DashboardNamePrefix="b")
@@ -268,8 +269,8 @@ JSON = st.recursive(
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.sampled_from(["widgets", "start", "end", "periodOverride"]), JSON))
 def test_any_body_is_judged(body: dict[str, Any]) -> None:
-    if not list(errors_in(body)):
-        list(warnings_in(body))
+    if not list(find_errors(body)):
+        list(find_warnings(body))
 
 
 @pytest.mark.parametrize(
