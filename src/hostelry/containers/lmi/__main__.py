@@ -81,7 +81,7 @@ def arguments(argv: Sequence[str], env: Mapping[str, str]) -> argparse.Namespace
 def read_config(
     env: Mapping[str, str], model_dir: Path, image: ImageKind = ImageKind.LMI
 ) -> LmiConfig:
-    """The configuration of the model in `model_dir`; raises ConfigurationError."""
+    """The configuration of the model in `model_dir`. Raises ConfigurationError."""
     if not model_dir.is_dir() and not any(env.get(it) for it in MODEL_VARIABLES):
         raise ConfigurationError(
             f"the model folder {model_dir} does not exist; name it with --model-dir or "
@@ -113,7 +113,7 @@ def image_kind(given: argparse.Namespace) -> ImageKind:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve until a signal; 0 after a drain, 1 after a failure, 2 for a wrong configuration."""
+    """Serve until a signal. Returns 0 after a drain, 1 after a failure, 2 if misconfigured."""
     configure_logging("lmi")
     show_request_ids(logging.getLogger())
     key = take_key(os.environ)
@@ -140,14 +140,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 def forked_engine() -> ForkedEngine | EngineSide | None:
     """The engine process, forked from this one where the engine is imported already.
 
-    That is the case in a copy forked from a warm interpreter; started as a program, this process
+    A copy forked from a warm interpreter has it imported. Started as a program, this process
     never imports the engine.
     """
     return fork_engine() if ENGINE_MODULE in sys.modules else None
 
 
 def run_engine(here: EngineSide) -> int:
-    """Run as the engine process; the exit status."""
+    """Run as the engine process. Returns the exit status."""
     status: int = sys.modules[ENGINE_MODULE].run(here.stream, here.parent)
     return status
 

@@ -1,7 +1,7 @@
 """Untrusted paths by a model's author: in serving.properties, an Environment or the model's files.
 
-They are relative to the model folder and must stay in it after links are resolved; the container's
-/opt/ml/model is that folder.
+They are relative to the model folder and must stay in it after links are resolved. The container's
+/opt/ml/model is the model folder.
 """
 
 from pathlib import Path, PurePosixPath
@@ -12,7 +12,7 @@ MAX_NAME_BYTES = 255
 
 
 def relative_path(text: str) -> PurePosixPath | None:
-    """`text` as a path below the model folder; None where it leads anywhere else."""
+    """`text` as a path below the model folder. None if it leads elsewhere."""
     path = PurePosixPath(text)
     if path.is_relative_to(CONTAINER_MODEL_DIR):
         path = path.relative_to(CONTAINER_MODEL_DIR)
@@ -24,7 +24,7 @@ def relative_path(text: str) -> PurePosixPath | None:
 
 
 def path_inside(text: str, folder: Path) -> Path | None:
-    """`text` as a path below `folder`, existing or not; None where it leads outside."""
+    """`text` as a path below `folder`, which need not exist. None if it leads outside."""
     path = relative_path(text)
     if path is None:
         return None

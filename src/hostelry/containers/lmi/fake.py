@@ -34,7 +34,7 @@ REFUSED: Mapping[str, BackendError] = {
 class FakeBackend:
     """Backend that generates the same token ids for every request of an adapter, one per step.
 
-    A cleared `gate` holds all steps; `hold_after` steps clear it. The first request sets
+    A cleared `gate` holds all steps. After `hold_after` steps it is cleared. The first request sets
     `started`. After `fail_after` tokens the engine dies of `failure`, and `ready` is unset. A
     source named `bad` has bad weights, one named `huge` exceeds the memory, one named `slow` is
     not read before `slow` is set. `aborted` collects the ids that were ended early. The tenant

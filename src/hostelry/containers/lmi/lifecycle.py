@@ -51,9 +51,9 @@ async def serve(
     engine: ForkedEngine | None = None,
     key: str | None = None,
 ) -> str | None:
-    """Run on `listener` until SIGTERM or SIGINT; the reason when it ends by a failure instead.
+    """Run on `listener` until SIGTERM or SIGINT. Returns the reason if a failure ends it instead.
 
-    `engine` is the engine process where it exists already. With `key` requests without it get 403.
+    `engine` is the engine process if it exists already. With `key` requests without it get 403.
     """
     stop = stop_event()
     http = http_server(keyed(served_on(listener, build_app(server)), key))
@@ -69,7 +69,7 @@ async def serve(
 async def run_server(
     server: LmiServer, stop: asyncio.Event, engine: ForkedEngine | None
 ) -> str | None:
-    """Load, serve, and drain or fail; the reason of a failure, None after `stop`."""
+    """Load, serve, and drain or fail. Returns the reason of a failure, None after `stop`."""
     chosen = ChosenEngine(server.config, engine)
     with TemporaryDirectory(prefix="hostelry-lmi-") as scratch:
         try:
@@ -88,7 +88,7 @@ async def run_server(
 async def load_and_serve(
     stop: asyncio.Event, server: LmiServer, chosen: ChosenEngine, scratch: Path
 ) -> str | None:
-    """Load and serve until a failure; its reason, None once `stop` is set."""
+    """Load and serve until a failure. Returns its reason, None once `stop` is set."""
     async with ended_by(stop) as stopping:
         loading = asyncio.ensure_future(load(server, chosen, scratch))
         await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -213,7 +213,7 @@ async def check_vectors(
 async def load_code(
     server: LmiServer, folder: Path, adapters: list[tuple[str, Path]]
 ) -> AuthorCode:
-    """Check what the author brought, and load the code of the model and its first adapters.
+    """Check the author's files, and load the code of the model and its first adapters.
 
     Raises SecureModeError, Refusal.
     """
@@ -255,7 +255,7 @@ def first_adapters(
 ) -> tuple[list[tuple[str, Path]], list[tuple[str, str]]]:
     """The adapters in folders, and the remote ones by URI.
 
-    They lie beside serving.properties, in the model's folder, or where lora_modules names them.
+    They lie in the folder of serving.properties, in the model's folder, or as lora_modules says.
     """
     modules, remote = module_adapters(config)
     named = [name for name, _ in (*modules, *remote)]
@@ -269,7 +269,7 @@ def first_adapters(
 
 
 def check_fused(name: str | None, first: list[str]) -> None:
-    """Raise ConfigurationError where the adapter to merge is none of the model's first ones.
+    """Raise ConfigurationError if the adapter to merge is not one of the model's first adapters.
 
     A model without any may get it while it runs.
     """
@@ -284,7 +284,7 @@ def check_fused(name: str | None, first: list[str]) -> None:
 
 
 def folder_adapters(config: LmiConfig, folder: Path) -> list[tuple[str, Path]]:
-    """The adapters beside serving.properties and in the model's folder."""
+    """The adapters in the folder of serving.properties and in the model's folder."""
     found = adapter_folders((config.model_dir, folder), config.adapters)
     if not found and config.adapters != DEFAULT_ADAPTERS:
         log.warning("option.adapters names %s, which holds no adapter", config.adapters)

@@ -92,10 +92,10 @@ OPENAI_TYPES: Mapping[int, str] = {
 
 
 class Refusal(HostelryError):  # noqa: N818 - an answer to the client, most often not our error
-    """A request that is not carried out; the message is for the client.
+    """A request that is not carried out. The message is for the client.
 
-    `param` names the offending field of the body, where there is one; after `retry_after_s` a
-    retry may succeed.
+    `param` names the offending field of the body, if any. After `retry_after_s` a retry may
+    succeed.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Refusal(HostelryError):  # noqa: N818 - an answer to the client, most ofte
 
 
 def bad_request(message: str, param: str | None = None) -> Refusal:
-    """The refusal of an invalid request; the message names the field and its limits."""
+    """The refusal of an invalid request. The message names the field and its limits."""
     return Refusal(Cause.BAD_REQUEST, message, param)
 
 

@@ -7,7 +7,7 @@
     sessions are off, and an id is given     -> refused
     MAX_SESSIONS are open                    -> refused
 
-An answer does not depend on its session: the engine keeps what it computed for every prompt alike.
+An answer does not depend on its session: the engine caches the prefixes of all prompts alike.
 Source: LMI's guide of stateful sessions.
 """
 
@@ -42,7 +42,7 @@ class SessionAnswer:
 
 
 class OpenSessions:
-    """Open sessions by id, each until its end; `expiration_s` None: sessions are off."""
+    """Open sessions by id, each until its end. Sessions are off if `expiration_s` is None."""
 
     def __init__(self, expiration_s: int | None) -> None:
         self._expiration_s = expiration_s

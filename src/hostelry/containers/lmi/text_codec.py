@@ -7,7 +7,7 @@ from tokenizers import Tokenizer
 
 
 class TextCodec:
-    """Text to token ids and back; `control_tokens` are their ids by their text."""
+    """Text to token ids and back. `control_tokens` are their ids by their text."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
@@ -17,7 +17,7 @@ class TextCodec:
 
     @classmethod
     def load(cls, folder: Path) -> "TextCodec":
-        """The tokenizer.json of a model folder; raises ValueError when there is none."""
+        """The tokenizer.json of a model folder. Raises ValueError if it is missing."""
         path = folder / "tokenizer.json"
         if not path.exists():
             raise ValueError(
@@ -29,7 +29,7 @@ class TextCodec:
         return cls(tokenizer)
 
     def encode(self, text: str, *, add_special_tokens: bool) -> tuple[int, ...]:
-        """The ids of `text`; with `add_special_tokens` those that begin and end a text, too."""
+        """The ids of `text`. `add_special_tokens` adds the ids that begin and end a text."""
         return tuple(self.tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
 
     def offsets(self, text: str, *, add_special_tokens: bool) -> tuple[int, ...]:
@@ -51,11 +51,11 @@ class TextCodec:
         return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=skip_special_tokens))
 
     def token_text(self, token_id: int) -> str:
-        """The text of a single token; replacement characters where it is part of a character."""
+        """The text of a single token. Replacement characters if it is part of a character."""
         return self.decode((token_id,), skip_special_tokens=False)
 
     def token_name(self, token_id: int) -> str | None:
-        """The token as the vocabulary spells it; None for an id without a token."""
+        """The token as the vocabulary spells it. None for an id without a token."""
         name: str | None = self.tokenizer.id_to_token(token_id)
         return name
 

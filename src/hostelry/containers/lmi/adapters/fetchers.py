@@ -22,7 +22,7 @@ class LateFetcher:
         self._making = threading.Lock()
 
     def fetch(self, uri: str, into: Path) -> None:
-        """Copy the adapter's files into `into`; see Fetcher."""
+        """Copy the adapter's files into `into` (see Fetcher)."""
         with self._making:
             if self._made is None:
                 self._made = self._make()

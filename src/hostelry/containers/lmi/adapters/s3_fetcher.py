@@ -31,14 +31,14 @@ def unpack_adapter(archive: Path, into: Path, *, max_bytes: int) -> None:
     """Write the files of the one adapter in a .tar.gz into `into`, at its top.
 
     They may lie in a folder of the archive. Folders of checkpoints beneath that one are left out.
-    Nothing else is written, and no more than `max_bytes` are unpacked. See base.archive for what is
-    refused. Raises AdapterError.
+    Nothing else is written, and no more than `max_bytes` are unpacked. base.archive lists the
+    refused members. Raises AdapterError.
     """
     limits = ArchiveLimits(
         max_members=MAX_MEMBERS,
         max_total_bytes=max_bytes,
         max_member_bytes=max_bytes,
-        max_ratio=float("inf"),  # weights of zeros, as a new adapter has them, are no bomb
+        max_ratio=float("inf"),  # weights of zeros, as a new adapter has them, are not a bomb
         gzip_only=True,
     )
     unpacked = into / ".unpacked"
@@ -73,7 +73,7 @@ def _one_adapter(folders: set[Path]) -> Path:
 
 
 def remote_code(place: str) -> AdapterError:
-    """The error of a remote adapter that brings code of its own."""
+    """The error of a remote adapter that brings its own code."""
     return AdapterError(
         f"{place} holds {CODE_FILE}; an adapter's code runs from a folder of this machine only. "
         "Register the folder, or remove the file"
@@ -144,7 +144,7 @@ class S3Fetcher:
         return True
 
     def _download(self, bucket: str, key: str, path: Path, most: int) -> int:
-        """Copy one object; its size in bytes. Raises AdapterError above `most` bytes."""
+        """Copy one object. Returns its size in bytes. Raises AdapterError above `most` bytes."""
         answer = self._client.get_object(Bucket=bucket, Key=key)
         num_bytes = 0
         body = answer["Body"]

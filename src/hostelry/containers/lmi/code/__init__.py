@@ -1,1 +1,1 @@
-"""An author's own code: `model.py` in processes of its own, never the server's or the engine's."""
+"""An author's own code: `model.py` in separate processes, never in the server or the engine."""

@@ -1,4 +1,4 @@
-"""The author's code of the base model and of the adapters, each in a process of its own.
+"""The author's code of the base model and of the adapters, one process for each.
 
 a process died, or was ended for a call that hung   the next call starts another
 an adapter's process without calls for IDLE_S       is ended; the next call starts another
@@ -62,7 +62,7 @@ log = logging.getLogger(__name__)
 
 
 class RequirementsError(HostelryError):
-    """The packages cannot be installed; the message has the line or pip's reason."""
+    """The packages cannot be installed. The message has the line or pip's reason."""
 
 
 def parse_requirements(text: str) -> tuple[str, ...]:
@@ -127,7 +127,7 @@ class CodePolicy(Enum):
 class CodeTerms:
     """How code runs: the operator's policy, the model's folders, and the server's environment.
 
-    `options` are the model's; `load_limit_s` is the time for installing its requirements.
+    `options` are the model's. `load_limit_s` is the time for installing its requirements.
     """
 
     policy: CodePolicy
@@ -157,7 +157,7 @@ class CodeHost:
 
     @property
     def pid(self) -> int | None:
-        """The running process; None between two."""
+        """The running process. None between two processes."""
         return self._process.pid if self.is_running and self._process else None
 
     @property
@@ -207,7 +207,7 @@ class CodeHost:
             log.warning("the first call, without a request, failed: %s", error)
 
     def end(self) -> None:
-        """End the process; the next call starts another."""
+        """End the process. The next call starts another process."""
         task = asyncio.get_running_loop().create_task(self._end_now())
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
@@ -226,7 +226,7 @@ class CodeHost:
 
 
 class AuthorCode:
-    """The code of a server: the base model's, where there is any, and the adapters' by name."""
+    """The code of a server: the base model's, if any, and the adapters' by name."""
 
     def __init__(self, terms: CodeTerms) -> None:
         self._terms = terms
@@ -237,7 +237,7 @@ class AuthorCode:
         self._hosts: set[CodeHost] = set()  # of adapters, those that are being registered, too
 
     async def load_base(self) -> None:
-        """Load model.py of the model folder, where there is one. Raises Refusal."""
+        """Load model.py of the model folder, if there is one. Raises Refusal."""
         folder = self._terms.model_dir
         if not has_code(folder):
             return
@@ -249,7 +249,7 @@ class AuthorCode:
             log.warning("%s has no handle and no formatter; it changes no answer", FILE)
 
     async def _packages(self, folder: Path) -> Path | None:
-        """The folder of installed requirements; None without any. Raises Refusal."""
+        """The folder of installed requirements. None without requirements. Raises Refusal."""
         file = folder / REQUIREMENTS
         if not has_file(folder, REQUIREMENTS):
             return None
@@ -268,7 +268,7 @@ class AuthorCode:
         return self._packages_folder
 
     async def load_adapter(self, name: str, src: str) -> CodeHost | None:
-        """The code in an adapter's folder, started; None where it has none. Raises Refusal."""
+        """Start the code in an adapter's folder. None if the folder has no code. Raises Refusal."""
         if "://" in src or not await asyncio.to_thread(has_code, Path(src)):
             return None
         author = f"{FILE} of adapter {name}"
@@ -286,7 +286,7 @@ class AuthorCode:
         return host
 
     def adopt(self, name: str, host: CodeHost | None) -> CodeHost | None:
-        """Use `host` for the adapter from now on; the one before, which the caller closes."""
+        """Use `host` for the adapter from now on. Returns the former host, to be closed."""
         former = self._adapters.pop(name, None)
         if host is not None:
             self._adapters[name] = host
@@ -308,7 +308,7 @@ class AuthorCode:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no code at all."""
+        """True if neither the model nor an adapter has code."""
         return self._base is None and not self._adapters
 
     async def close(self) -> None:
@@ -377,7 +377,7 @@ class AuthorCode:
         )
 
     def _make_room(self, host: CodeHost) -> None:
-        """End the adapter's process that is idle longest, where no more but `host` may run."""
+        """End the adapter's process that is idle longest, if there is no room for `host`."""
         others = [it for it in self._hosts - {host} if it.is_running or it.num_calls]
         if len(others) < MAX_ADAPTER_PROCESSES:
             return

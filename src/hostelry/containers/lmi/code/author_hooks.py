@@ -22,13 +22,13 @@ PACKAGE = "hostelry.containers.lmi.code.djl_python"
 HANDLE, INPUT_FORMATTER, OUTPUT_FORMATTER = "handle", "input_formatter", "output_formatter"
 MARKS = (("is_input_formatter", INPUT_FORMATTER), ("is_output_formatter", OUTPUT_FORMATTER))
 OTHER_MARKS = ("is_prediction_handler", "is_init_handler")
-# What DJL Serving calls in place of its own adapters, where model.py is the whole model.
+# Called by DJL Serving for adapters if model.py is the whole model.
 ADAPTER_FUNCTIONS = ("register_adapter", "update_adapter", "unregister_adapter")
 SAGEMAKER_FUNCTIONS = ("model_fn", "input_fn", "predict_fn", "output_fn")
 
 
 class AuthorModuleError(HostelryError):
-    """model.py cannot be used; the message has the reason for its author."""
+    """model.py cannot be used. The message has the reason for its author."""
 
 
 def give_djl_python() -> None:
@@ -39,7 +39,7 @@ def give_djl_python() -> None:
 
 
 def load_author_module(folder: str, packages: str | None) -> AuthorModule:
-    """Run model.py of `folder` and find its hooks; `packages` is searched before Python's own.
+    """Run model.py of `folder` and find its hooks. `packages` is searched before Python's own.
 
     Raises AuthorModuleError.
     """

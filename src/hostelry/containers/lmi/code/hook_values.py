@@ -15,7 +15,7 @@ DEFAULT_ERROR = 424
 
 
 class ResponseRecord(dict[str, Any]):
-    """A dictionary whose members are attributes, too; those inside it likewise."""
+    """A dictionary whose members are attributes, too. Those inside it likewise."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -55,7 +55,7 @@ class LmiResponse(ResponseRecord):
         object.__getattribute__(self, "_openai")[name] = value
 
     def model_dump(self, **_: Any) -> dict[str, Any]:
-        """The fields of the form that was changed; of LMI's where none was."""
+        """The fields of the form that was changed, or of LMI's form if neither was changed."""
         openai = object.__getattribute__(self, "_openai")
         is_changed = written(openai) != object.__getattribute__(self, "_first")
         return dict(openai) if is_changed else dict(self)
@@ -66,7 +66,7 @@ class LmiResponse(ResponseRecord):
 
 
 def response_object(response: bytes, lmi: bytes | None) -> ResponseRecord:
-    """The object of a response in OpenAI's form, and in LMI's where it has that."""
+    """The object of a response in OpenAI's form, and in LMI's form if there is one."""
     openai = record_of(json.loads(response))
     return openai if lmi is None else LmiResponse(record_of(json.loads(lmi)), openai)
 
@@ -193,7 +193,7 @@ class CodeTokenizer:
         tokenize: bool = True,
         add_generation_prompt: bool = False,
     ) -> str | list[int]:
-        """A chat as a prompt, by the model's template; its token ids with `tokenize`."""
+        """A chat as a prompt by the model's template, or its token ids with `tokenize`."""
         from hostelry.containers.lmi.request.chat_fields import ChatFields
         from hostelry.containers.lmi.request.chat_template import load_chat_template
 

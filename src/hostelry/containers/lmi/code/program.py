@@ -1,7 +1,7 @@
 """The process of an author's code: `python -m hostelry.containers.lmi.code.program`.
 
-Its main thread runs the author's code in an event loop; another one reads messages, so that the
-process says where the code is while that runs.
+Its main thread runs the author's code in an event loop. Another thread reads messages, so that the
+process can say which line the code is at while it runs.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ from hostelry.containers.lmi.code.hook_values import (
 
 @dataclass(slots=True)
 class CodeCalls:
-    """The calls that run in the author's module, and their streams; in the main thread."""
+    """The calls that run in the author's module, and their streams, for the main thread."""
 
     module: AuthorModule
     start: LoadCode
@@ -76,7 +76,7 @@ class CodeCalls:
             self.tasks[message.id] = task
 
     def place(self, call: int) -> str | None:
-        """The line at which a call is; called by the thread that reads messages."""
+        """The line at which a call is. For the thread that reads messages."""
         task = self.tasks.get(call)
         busy_at = self.module.main_thread_place()
         return busy_at or (self.module.coroutine_place(task.get_coro()) if task else None)
@@ -190,7 +190,7 @@ def read_messages(channel: CodeChannel, calls: CodeCalls, loop: asyncio.Abstract
 
 
 async def serve_calls(channel: CodeChannel, calls: CodeCalls) -> None:
-    """Carry out calls until the process ends; the first of `handle` is an empty one, as LMI's."""
+    """Carry out calls until the process ends. The first of `handle` is an empty one, as LMI's."""
     loop = asyncio.get_running_loop()
     threading.Thread(target=read_messages, args=(channel, calls, loop), daemon=True).start()
     channel.send(Loaded(tuple(sorted(calls.module.hooks))))
@@ -198,7 +198,7 @@ async def serve_calls(channel: CodeChannel, calls: CodeCalls) -> None:
 
 
 def run_code(channel: CodeChannel) -> int:
-    """Load and serve; the exit status."""
+    """Load and serve. Returns the exit status."""
     start = channel.receive()
     if not isinstance(start, LoadCode):
         raise TypeError(f"the first message is {type(start).__name__}, not LoadCode")

@@ -11,7 +11,7 @@ from hostelry.engine.request import Output, Request
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
-    """Facts of the loaded model for the HTTP process; `warnings` are the engine's.
+    """Facts of the loaded model for the HTTP process. `warnings` are the engine's.
 
     `max_model_len` is the most tokens one request can have, prompt and answer together. `pooling`
     is set for a model that gives vectors: its requests end with one output, `Output.vector`. A
@@ -31,8 +31,8 @@ class ModelFacts:
 class BackendStats:
     """Load of the engine at its last step, and contents and bound of each adapter tier.
 
-    Pages are those of the one pool for KV cache and adapters; free ones may hold cached data.
-    `merged_bytes`: weights of the merged adapter, beside the base's.
+    Pages are of the one pool for KV cache and adapters. Free pages may hold cached data.
+    `merged_bytes` counts the weights of the merged adapter, in addition to the base's.
     """
 
     kernels: str = ""
@@ -99,9 +99,9 @@ class CachedAdapterView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheView:
-    """Where adapters are, the nearest first, and what the pool's pages are used for.
+    """Where adapters are, the nearest first, and the use of the pool's pages.
 
-    `page_codes` are two bytes a page, little-endian (`engine.pages.owners`); empty where there is
+    `page_codes` are two bytes per page, little-endian (`engine.pages.owners`). Empty if there is
     no map. `requests`, tokens and `hits` are sums over all registered adapters, `prefix_*` pages
     looked up in the prefix cache, `pool_*` loads into the pool and evictions from it.
     """
@@ -130,7 +130,7 @@ class BackendError(HostelryError):
 
 
 class GenerationRefusedError(BackendError):
-    """The engine cannot run this request; the message names the value and the limit."""
+    """The engine cannot run this request. The message names the value and the limit."""
 
 
 class AdapterMissingError(BackendError):
@@ -138,7 +138,7 @@ class AdapterMissingError(BackendError):
 
 
 class AdapterRefusedError(BackendError):
-    """The adapter cannot be applied exactly; the message names the offending field."""
+    """The adapter cannot be applied exactly. The message names the offending field."""
 
 
 class AdapterExistsError(BackendError):
@@ -146,7 +146,7 @@ class AdapterExistsError(BackendError):
 
 
 class AdapterCapacityError(BackendError):
-    """There is no memory or no slot for another adapter."""
+    """Memory or slots for another adapter are lacking."""
 
 
 class BusyError(BackendError):
@@ -170,11 +170,11 @@ class DeadlineMissedError(BusyError):
 
 
 class EngineFailedError(BackendError):
-    """The engine died or never started; this process cannot serve the request."""
+    """The engine died or never started. This process cannot serve the request."""
 
 
 class ModelUnsupportedError(EngineFailedError):
-    """The engine cannot run a model of this kind; another engine might."""
+    """The engine cannot run a model of this kind. Another engine might."""
 
 
 class EngineBackend(Protocol):
@@ -187,11 +187,11 @@ class EngineBackend(Protocol):
 
     @property
     def facts(self) -> ModelFacts:
-        """The loaded model; raises EngineFailedError before it is loaded."""
+        """The loaded model. Raises EngineFailedError before it is loaded."""
         ...
 
     def generate(self, requests: Sequence[Request]) -> AsyncGenerator[tuple[Output, ...]]:
-        """Run `requests` together; each item holds one step's outputs, in any order.
+        """Run `requests` together. Each item holds one step's outputs, in any order.
 
         Ends after the last output of the last request. Closing the iterator early aborts the
         unfinished requests. Raises GenerationRefusedError, AdapterMissingError,
@@ -200,16 +200,16 @@ class EngineBackend(Protocol):
         ...
 
     async def abort(self, request_ids: Sequence[str]) -> None:
-        """End these requests with FinishReason.ABORT; unknown ids are no error."""
+        """End these requests with FinishReason.ABORT. Unknown ids are skipped."""
         ...
 
     async def register_adapter(
         self, name: str, src: str, *, pin: bool, replace: bool, limit_s: float
     ) -> None:
-        """Read the adapter at a path or URI, beside running requests, and register it as `name`.
+        """Read the adapter at a path or URI while requests run, and register it as `name`.
 
-        With `replace` a registered name gets a new version; requests in flight end on the old
-        one. Raises AdapterExistsError, AdapterRefusedError (also after `limit_s`),
+        With `replace` a registered name gets a new version. Requests in flight end on the old
+        version. Raises AdapterExistsError, AdapterRefusedError (also after `limit_s`),
         AdapterCapacityError or EngineFullError, and then changes nothing.
         """
         ...
@@ -223,7 +223,7 @@ class EngineBackend(Protocol):
         ...
 
     async def unload_adapter(self, name: str) -> None:
-        """Unregister `name`; running requests finish. Raises AdapterMissingError."""
+        """Unregister `name`. Running requests finish. Raises AdapterMissingError."""
         ...
 
     async def stats(self) -> BackendStats:

@@ -1,4 +1,4 @@
-"""Start and end of the engine process: spawned as a program, or forked where that is cheaper.
+"""Start and end of the engine process: spawned as a program, or forked if that is cheaper.
 
 A server that was itself forked from an interpreter which had imported the engine forks its engine
 before it does anything else: afterwards it has threads, and a fork would not be safe.
@@ -28,7 +28,7 @@ class EngineChild(Protocol):
         ...
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code once it ended; raises subprocess.TimeoutExpired."""
+        """Its exit code once it ended. Raises subprocess.TimeoutExpired."""
         ...
 
     def kill(self) -> None:
@@ -46,7 +46,7 @@ class ForkedEngine:
         self._code: int | None = None
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code once it ended; raises subprocess.TimeoutExpired."""
+        """Its exit code once it ended. Raises subprocess.TimeoutExpired."""
         if self._code is None:
             if not readable(self._ended, within_s=timeout):
                 raise subprocess.TimeoutExpired("the engine process", timeout or 0.0)
@@ -69,7 +69,7 @@ class EngineSide:
 
 
 def fork_engine() -> ForkedEngine | EngineSide:
-    """Fork this process; the parent gets `ForkedEngine`, the child `EngineSide`.
+    """Fork this process. The parent gets `ForkedEngine`, the child `EngineSide`.
 
     Call it while the process has a single thread.
     """
@@ -84,7 +84,7 @@ def fork_engine() -> ForkedEngine | EngineSide:
 
 
 def spawn_engine(settings: EngineSettings) -> tuple[EngineChild, socket.socket]:
-    """Start the engine's program; the process and the server's end of its socket."""
+    """Start the engine's program. Returns the process and the server's end of its socket."""
     ours, theirs = socket.socketpair()
     command = [
         sys.executable, "-m", "hostelry.containers.lmi.engine.process",
@@ -112,7 +112,7 @@ def engine_environment(inherited: Mapping[str, str], settings: EngineSettings) -
 
 
 def reap(process: EngineChild) -> None:
-    """Wait for the process to exit; kill it after EXIT_WAIT_S."""
+    """Wait for the process to exit. Kill it after EXIT_WAIT_S."""
     try:
         process.wait(EXIT_WAIT_S)
     except subprocess.TimeoutExpired:

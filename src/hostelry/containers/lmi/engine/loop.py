@@ -93,7 +93,7 @@ class HostedEngine(Protocol):
         ...
 
     def register_adapter(self, name: str, prepared: Any, *, pin: bool, replace: bool) -> None:
-        """Register a prepared adapter; with `replace` as the new version of its name."""
+        """Register a prepared adapter. With `replace` as the new version of its name."""
         ...
 
     def discard_adapter(self, prepared: Any) -> None:
@@ -270,7 +270,7 @@ class MessageLoop:
 
 
 class AdapterReads:
-    """Reads adapters in threads, for the engine's thread; calls `wake` in a thread that ends.
+    """Reads adapters in threads for the engine's thread, and calls `wake` at the end of each.
 
     A cancelled read frees its slot, though its thread may hang for good. No read starts while
     `MAX_STUCK` cancelled reads hang.
@@ -321,7 +321,7 @@ class AdapterReads:
         return ended
 
     def discard(self, outcome: Any) -> None:
-        """Free what a read has returned."""
+        """Free the result of a read."""
         if not isinstance(outcome, Exception):
             self._engine.discard_adapter(outcome)
 
@@ -352,7 +352,7 @@ def exists(message: RegisterAdapter) -> Done:
 
 
 def fault_of(error: Exception) -> Fault:
-    """The fault of a request that is not run; see the table above."""
+    """The fault of a request that is not run (see the table above)."""
     if isinstance(error, UnknownAdapterError):
         return "adapter_missing"
     if isinstance(error, QuotaExceededError):
@@ -363,7 +363,7 @@ def fault_of(error: Exception) -> Fault:
 
 
 def adapter_fault_of(error: Exception) -> Fault:
-    """The fault of an adapter that is not registered; see the table above."""
+    """The fault of an adapter that is not registered (see the table above)."""
     if isinstance(error, EngineFailedError):
         return "failed"
     if isinstance(error, AdapterTooLargeError | PinBudgetError) or lacks_memory(error):
@@ -380,7 +380,7 @@ def client_text(error: Exception) -> str:
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """True if memory was lacking; torch has no error class for the CPU's."""
+    """True if memory was lacking. Torch has no error class for the CPU's."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
     )

@@ -22,7 +22,7 @@ LENGTH = struct.Struct(">I")
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of the engine; None leaves the choice to the engine."""
+    """Settings of the engine. None leaves the choice to the engine."""
 
     folder: str
     dtype: str = "auto"
@@ -66,13 +66,13 @@ class Add(msgspec.Struct, frozen=True, tag=True):
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True):
-    """End these requests; ids that are finished or unknown are skipped."""
+    """End these requests. Ids that are finished or unknown are skipped."""
 
     request_ids: tuple[str, ...]
 
 
 class RegisterAdapter(msgspec.Struct, frozen=True, tag=True):
-    """Read the adapter at `src` and register it as `name`; answered by `Done`.
+    """Read the adapter at `src` and register it as `name`. Answered by `Done`.
 
     With `replace` a registered name gets a new version.
     """
@@ -91,7 +91,7 @@ class CancelRegistration(msgspec.Struct, frozen=True, tag=True):
 
 
 class PinAdapter(msgspec.Struct, frozen=True, tag=True):
-    """Pin an adapter in the pool, or unpin it; answered by `Done`."""
+    """Pin an adapter in the pool, or unpin it. Answered by `Done`."""
 
     call: int
     name: str
@@ -99,27 +99,27 @@ class PinAdapter(msgspec.Struct, frozen=True, tag=True):
 
 
 class UnloadAdapter(msgspec.Struct, frozen=True, tag=True):
-    """Unregister an adapter; answered by `Done`."""
+    """Unregister an adapter. Answered by `Done`."""
 
     call: int
     name: str
 
 
 class AskAdapter(msgspec.Struct, frozen=True, tag=True):
-    """Ask for an adapter's state; answered by `Done` with `adapter`."""
+    """Ask for an adapter's state. Answered by `Done` with `adapter`."""
 
     call: int
     name: str
 
 
 class AskStats(msgspec.Struct, frozen=True, tag=True):
-    """Ask for the load; answered by `Done` with `stats`."""
+    """Ask for the load. Answered by `Done` with `stats`."""
 
     call: int
 
 
 class AskCache(msgspec.Struct, frozen=True, tag=True):
-    """Ask for what is kept, and for at most `limit` adapters; answered by `Done` with `cache`."""
+    """Ask for the caches' contents, with at most `limit` adapters. Answered by `Done`."""
 
     call: int
     limit: int
@@ -132,7 +132,7 @@ class ModelLoaded(msgspec.Struct, frozen=True, tag=True):
 
 
 class Stepped(msgspec.Struct, frozen=True, tag=True):
-    """All outputs of one step; empty as a heartbeat of an engine that waits for an adapter."""
+    """All outputs of one step. Empty as a heartbeat of an engine that waits for an adapter."""
 
     outputs: tuple[Output, ...]
 
@@ -153,7 +153,7 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
-    """The result of the call of that number; `fault` None is success."""
+    """The result of the call with that number. `fault` is None after a success."""
 
     call: int
     fault: Fault | None = None
@@ -164,7 +164,7 @@ class Done(msgspec.Struct, frozen=True, tag=True):
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """The engine process exits, for the reason `message`; `is_unsupported`: this model's kind."""
+    """The engine process exits because of `message`. `is_unsupported`: it cannot run this model."""
 
     message: str
     is_unsupported: bool = False

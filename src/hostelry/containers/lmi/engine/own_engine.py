@@ -181,7 +181,7 @@ def _view(registered: RegisteredAdapter, tier: StorageTier, metrics: AdapterMetr
 
 
 def facts(engine: Engine, page_tokens: int) -> ModelFacts:
-    """Facts of the loaded model; a page holds `page_tokens`."""
+    """Facts of the loaded model. A page holds `page_tokens`."""
     model = engine.model
     longest = model.max_model_len - (engine.pooling is not None)  # an answer of no token
     cached_tokens = engine.stats.pages.num_pages * page_tokens

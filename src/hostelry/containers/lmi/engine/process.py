@@ -2,7 +2,7 @@
 
 Started by `child.py` with the socket as a file descriptor, or forked by it. It never outlives its
 parent: the kernel kills it when the parent dies, and a closed socket ends it, too. It ignores
-signals to the process group; the parent ends it by closing the socket.
+signals to the process group. The parent ends it by closing the socket.
 """
 
 import argparse
@@ -57,7 +57,7 @@ class ParentGoneError(Exception):
 
 
 class EngineChannel:
-    """Messages from and to the HTTP process; only `wake` is safe from other threads."""
+    """Messages from and to the HTTP process. Only `wake` is safe from other threads."""
 
     def __init__(self, stream: socket.socket) -> None:
         self._stream = stream
@@ -69,7 +69,7 @@ class EngineChannel:
         os.eventfd_write(self._woken, 1)
 
     def receive(self, *, wait: bool) -> list[ToEngine]:
-        """The messages that arrived; with `wait`, blocks until one does or `wake` is called.
+        """The messages that arrived. With `wait`, blocks until a message or a call of `wake`.
 
         Raises ParentGoneError.
         """
@@ -127,7 +127,7 @@ def engine_config(settings: EngineSettings) -> EngineConfig:
 def load(start: StartEngine) -> Engine:
     """The engine with its model and first adapters.
 
-    Raises what the engine raises; an adapter's failure names the adapter and its folder.
+    Raises the engine's errors. The failure of an adapter names the adapter and its folder.
     """
     settings = start.settings
     engine = Engine.load(
@@ -154,7 +154,7 @@ def first(channel: EngineChannel) -> ToEngine:
 
 
 def serve(channel: EngineChannel) -> int:
-    """Load on the first message and run until the parent closes the socket; the exit status."""
+    """Load on the first message, run until the parent closes the socket, and return the status."""
     try:
         start = first(channel)
         if not isinstance(start, StartEngine):
@@ -175,7 +175,7 @@ def serve(channel: EngineChannel) -> int:
 
 
 def run_engine(engine: Engine, channel: EngineChannel) -> None:
-    """Handle messages between steps; all outputs of a step are sent in one message.
+    """Handle messages between steps. All outputs of a step are sent in one message.
 
     Raises ParentGoneError once the parent closes the socket.
     """
@@ -210,7 +210,7 @@ def main() -> int:
 
 
 def run(stream: socket.socket, parent: int) -> int:
-    """Serve the process `parent` on `stream`; the exit status."""
+    """Serve the process `parent` on `stream`. Returns the exit status."""
     die_with_parent()
     if os.getppid() != parent:
         return 0

@@ -102,7 +102,7 @@ class ProcessBackend:
         self.died = asyncio.Event()
 
     async def start(self, start: StartEngine) -> None:
-        """Start the process and send `start`; does not wait for the load."""
+        """Start the process and send `start`, without waiting for the load."""
         self._process, ours = self._spawn(start.settings)
         ours.setblocking(False)
         reader, self._writer = await asyncio.open_unix_connection(sock=ours)
@@ -111,7 +111,7 @@ class ProcessBackend:
         self._send(start)
 
     async def wait_ready(self) -> ModelFacts:
-        """The model's facts once it is loaded; raises EngineFailedError with the reason."""
+        """The model's facts once it is loaded. Raises EngineFailedError with the reason."""
         return await asyncio.shield(self._facts)
 
     @property
@@ -128,7 +128,7 @@ class ProcessBackend:
 
     @property
     def facts(self) -> ModelFacts:
-        """The loaded model; raises EngineFailedError before it is loaded."""
+        """The loaded model. Raises EngineFailedError before it is loaded."""
         if not self._facts.done():
             raise EngineFailedError("the model is not loaded yet")
         return self._facts.result()

@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterRecord:
-    """One registered adapter; `alias` is its display name, `src` a path or URI.
+    """One registered adapter. `alias` is its display name, `src` a path or URI.
 
     `loaded` is unset for one registered with preload false until its first request.
     """
@@ -55,10 +55,10 @@ class AdapterRecord:
 
 
 class AdapterRegistry:
-    """Registered adapters by name; changes of one name are serialized, of different names not.
+    """Registered adapters by name. Changes of one name happen one after the other.
 
-    At most `max_pinned` adapters may be pinned; reading one takes at most `limit_s`. An adapter's
-    own code is loaded before its weights. A change that fails leaves everything as it was.
+    At most `max_pinned` adapters may be pinned. Reading an adapter takes at most `limit_s`. Its own
+    code is loaded before its weights. A change that fails leaves everything as it was.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class AdapterRegistry:
             self._records[name] = AdapterRecord(name=name, alias=name, src=str(folder))
 
     async def register(self, record: AdapterRecord) -> None:
-        """Register the adapter; raises Refusal."""
+        """Register the adapter. Raises Refusal."""
         self._check_enabled()
         check_name(record.name)
         src = clean_src(record.src)
@@ -117,7 +117,7 @@ class AdapterRegistry:
     async def update(
         self, name: str, *, src: str | None, preload: bool | None, pin: bool | None
     ) -> AdapterRecord:
-        """Swap, load, pin or unpin a registered adapter; raises Refusal.
+        """Swap, load, pin or unpin a registered adapter. Raises Refusal.
 
         With `src` the adapter is read from there, even if it is the former one: requests in flight
         end on the version they began with.
@@ -156,7 +156,7 @@ class AdapterRegistry:
         return updated
 
     async def unregister(self, name: str) -> AdapterRecord:
-        """Remove the adapter; requests that run with it finish. Raises Refusal."""
+        """Remove the adapter. Requests that run with it finish. Raises Refusal."""
         self._check_enabled()
         async with self._changing(name):
             record = self.find(name)
@@ -173,7 +173,7 @@ class AdapterRegistry:
         return record
 
     async def ensure_loaded(self, names: Iterable[str | None]) -> None:
-        """Load those of `names` that were registered without preload; raises Refusal."""
+        """Load the adapters in `names` that were registered without preload. Raises Refusal."""
         for name in names:
             record = self._records.get(name) if name else None
             if record is None or record.loaded:
@@ -185,7 +185,7 @@ class AdapterRegistry:
                     self._records[record.name] = replace(record, loaded=True)
 
     async def view(self, name: str) -> AdapterView | None:
-        """The adapter's state in the engine; None where it is not loaded. Raises Refusal."""
+        """The adapter's state in the engine. None if it is not loaded. Raises Refusal."""
         if not self.find(name).loaded:
             return None
         try:
@@ -196,7 +196,7 @@ class AdapterRegistry:
             raise Refusal(Cause.ENGINE, str(error)) from error
 
     def find(self, name: str) -> AdapterRecord:
-        """The adapter's record; raises Refusal (404) when there is none."""
+        """The adapter's record. Raises Refusal (404) for an unknown name."""
         try:
             return self._records[name]
         except KeyError:
@@ -213,7 +213,7 @@ class AdapterRegistry:
 
     @asynccontextmanager
     async def _with_code(self, name: str, src: str) -> AsyncIterator[None]:
-        """Load the adapter's own code; it is used once the block ends well. Raises Refusal."""
+        """Load the adapter's own code, and use it once the block has succeeded. Raises Refusal."""
         host = await self._code.load_adapter(name, src) if self._code else None
         try:
             yield
@@ -272,7 +272,7 @@ class AdapterRegistry:
             raise refusal_of(error) from error
 
     async def _load(self, record: AdapterRecord, old: AdapterRecord | None = None) -> None:
-        """Have the engine read the record's source, as a new version where it has an `old` one."""
+        """Have the engine read the record's source, as a new version if `old` is given."""
         if record.pin:
             self._check_pins(record.name)
             self._pinning.add(record.name)
@@ -336,13 +336,13 @@ def clean_src(src: str) -> str:
 
 
 async def check_exists(src: str) -> None:
-    """Raise Refusal for a missing folder; a remote source is checked when it is read."""
+    """Raise Refusal for a missing folder. A remote source is checked when it is read."""
     if "://" not in src and not await asyncio.to_thread(is_folder, src):
         raise Refusal(Cause.DEPENDENCY, f"Adapter path {src} is not a folder")
 
 
 def is_folder(path: str) -> bool:
-    """Whether there is a folder; a name that no file system has is none."""
+    """True if the folder exists. False for a name that no file system allows."""
     try:
         return Path(path).is_dir()
     except OSError:  # such as a name that is too long

@@ -2,8 +2,8 @@
 
 A request to /adapters with parameters in the query is answered as DJL Serving does (JSON). A
 request that has only a JSON body is answered as Amazon's container standards library does (plain
-text). A path given to vLLM's routes is the client's, so it may name only what a model's author may:
-see `artifact_path`. Source: vLLM documentation, Dynamically serving LoRA adapters.
+text). A path given to vLLM's routes is the client's, so it has the limits of a path by a model's
+author (see `artifact_path`). Source: vLLM documentation, Dynamically serving LoRA adapters.
 """
 
 import asyncio
@@ -124,7 +124,7 @@ async def describe(registry: AdapterRegistry, request: Request) -> Response:
 
 
 async def list_adapters(registry: AdapterRegistry, request: Request) -> Response:
-    """GET /adapters, a page at a time; the token of the next page is its first index."""
+    """GET /adapters, one page at a time. The token of the next page is its first index."""
     limit = query_integer(request, "limit", DEFAULT_PAGE, 1, MAX_PAGE)
     start = query_integer(request, "next_page_token", 0, 0, len(registry.records))
     records = list(registry.records.values())
@@ -234,7 +234,7 @@ async def body_of(request: Request) -> BodyFields:
 
 
 def invalid(message: str) -> Response:
-    """The 400 of vLLM for what the body lacks or repeats."""
+    """VLLM's 400 for a missing or repeated member of the body."""
     error = {"message": message, "type": "InvalidUserInput", "param": None, "code": 400}
     return json_response({"error": error}, 400)
 
@@ -249,7 +249,7 @@ def as_vllm(refusal: Refusal) -> Refusal:
 def allowed_source(config: LmiConfig, path: str) -> str:
     """`path` as a source of the registry: in the model folder, one of its artifacts, or remote.
 
-    ORGANISATION/NAME that is no folder is an id of the hub. Raises Refusal for other places.
+    ORGANISATION/NAME is an id of the hub if it is not a folder. Raises Refusal for other places.
     """
     if path.startswith(REMOTE) or path in config.artifact_folders:
         return path

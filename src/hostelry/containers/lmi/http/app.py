@@ -82,13 +82,13 @@ class RequestIdSuffix(logging.Filter):
 
 
 def show_request_ids(root: logging.Logger) -> None:
-    """Add the ids to what the handlers of `root` write."""
+    """Add the ids to the lines that the handlers of `root` write."""
     for handler in root.handlers:
         handler.addFilter(RequestIdSuffix())
 
 
 def keyed(app: ASGIApp, key: str | None) -> ASGIApp:
-    """`app` for requests with `key`, 403 for others; `app` itself without a key."""
+    """`app` for requests with `key`, and 403 for others. Without a key, `app` itself."""
     return app if key is None else KeyGuard(app, HEADER, key, _refuse)
 
 
@@ -139,7 +139,7 @@ def build_app(server: LmiServer) -> Starlette:
 
 
 def generating(server: LmiServer, route: InvocationRoute) -> Endpoint:
-    """A route that generates; a pooled model answers it with vectors, or refuses it."""
+    """A route that generates. A pooled model answers it with vectors, or refuses it."""
 
     async def answer(request: Request) -> ASGIApp:
         if pooling_facts(server) is not None:

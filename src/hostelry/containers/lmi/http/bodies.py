@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 async def read_body(request: Request, limit_bytes: int) -> bytes:
-    """The whole body; raises Refusal as soon as it is known to exceed `limit_bytes`."""
+    """The whole body. Raises Refusal as soon as it is known to exceed `limit_bytes`."""
     declared = request.headers.get("content-length", "0")
     if declared.isdigit() and int(declared) > limit_bytes:
         raise too_large(int(declared), limit_bytes)
@@ -136,7 +136,7 @@ async def send_chunks(
 
 
 def events_in(data: bytes, end: bytes) -> list[bytes]:
-    """The events in `data`, each with its `end`; all of it as one if there is no end."""
+    """The events in `data`, each with its `end`. If `end` is empty, all of `data` is one event."""
     if not end or not data:
         return [data] if data else []
     *whole, rest = data.split(end)

@@ -1,4 +1,4 @@
-"""GET /cache: where adapters are, what the page pool is used for, and the tiers below it.
+"""GET /cache: where adapters are, the use of the page pool, and the tiers below it.
 
 Asked again within a second, it answers as before.
 """
@@ -33,7 +33,7 @@ FRESH_S = 1.0
 def page_map(codes: bytes, max_cells: int = MAX_CELLS) -> dict[str, Any]:
     """`runs` of [code, cells], each cell of `pages_per_cell` pages with their most frequent code.
 
-    `codes` are two bytes a page, little-endian; at most `max_cells` cells come of them.
+    `codes` are two bytes per page, little-endian. At most `max_cells` cells result.
     """
     pages = array("H")
     pages.frombytes(codes)
@@ -51,7 +51,7 @@ def _cells(pages: "array[int]", width: int) -> list[int]:
 
 
 class CacheRoute:
-    """The handler; the engine is asked at most once in FRESH_S for a `limit`."""
+    """The handler. It asks the engine for a `limit` at most once in FRESH_S."""
 
     def __init__(self, server: LmiServer, now_s: Callable[[], float] = monotonic_s) -> None:
         self._server = server

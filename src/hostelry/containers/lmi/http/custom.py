@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CustomRequest:
-    """One request, and the code that may change it; `shown` makes texts as callers get them."""
+    """One request, and the code that may change it. `shown` makes texts as callers get them."""
 
     code: AuthorCode
     request: Request
@@ -57,7 +57,7 @@ class CustomRequest:
     shown: Callable[[str], str]
 
     async def is_handled(self, send: Send, body: bytes) -> bool:
-        """Have the model's `handle` respond; False where there is none, or it returns None.
+        """Have the model's `handle` respond. False without a `handle`, or if it returns None.
 
         Raises Refusal.
         """
@@ -119,7 +119,7 @@ class CustomRequest:
     async def formatted_body(
         self, body: bytes, caller: Caller, registered: Collection[str]
     ) -> bytes | None:
-        """The body after the input formatter, as JSON; None where there is none. Raises Refusal."""
+        """The body after the input formatter, as JSON. None without a formatter. Raises Refusal."""
         if self.code.is_empty:
             return None
         members = body_fields(self.request.headers.get("content-type", ""), body).as_dict()
@@ -139,7 +139,7 @@ class CustomRequest:
         return msgspec.json.encode({**changed, "adapters": members.get("adapters") or adapter})
 
     def output_formatter(self, adapters: Sequence[str | None]) -> "OutputFormatter | None":
-        """The formatter of a response of these adapters; None where there is none.
+        """The formatter of a response of these adapters. None if they have none.
 
         Raises Refusal for inputs whose adapters have different ones.
         """
@@ -185,7 +185,7 @@ class OutputFormatter:
         return b"".join([await self._event(part + EVENT_END) for part in parts])
 
     async def stream(self, chunks: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-        """The rest of a stream; a failure ends it with an error."""
+        """The rest of a stream. A failure ends it with an error."""
         async with aclosing(chunks):
             try:
                 async for chunk in chunks:
@@ -209,7 +209,7 @@ class OutputFormatter:
 def named_adapter(
     members: Mapping[str, Any], caller: Caller, registered: Collection[str]
 ) -> str | None:
-    """The one adapter that a request names; None for the base, or several of them."""
+    """The one adapter that a request names. None for the base model, or for several adapters."""
     value = caller.adapter or caller.query_adapter or members.get("adapters")
     if isinstance(value, list):
         names = set(map(str, value))
@@ -235,7 +235,7 @@ def handler_contents(request: Request, body: bytes) -> tuple[tuple[str, bytes], 
 
 
 def response_headers(reply: Replied) -> dict[str, str]:
-    """The headers of a response that the code may set. Raises Refusal for what is no header."""
+    """The headers of a response that the code may set. Raises Refusal for an invalid header."""
     if len(reply.headers) > MAX_HEADERS:
         raise failed(f"Custom handler failed: more than {MAX_HEADERS} headers")
     headers = {}
@@ -256,7 +256,7 @@ def is_header_value(value: str) -> bool:
 
 
 def status(reply: Replied) -> int:
-    """The status of a reply; 500 for a number that is none."""
+    """The status of a reply. 500 if the number is not a valid status."""
     return reply.status if 200 <= reply.status <= 599 else 500
 
 

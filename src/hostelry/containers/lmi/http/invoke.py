@@ -149,7 +149,7 @@ class InvocationHandler:
     async def _parsed(
         self, model: LoadedModel, content_type: str, body: bytes
     ) -> Invocation | SessionRequest:
-        """The parsed body; in a thread where rendering its own chat template may take long."""
+        """The parsed body, in a thread if the request has a chat template, which may be slow."""
         if self.server.config.trust_request_chat_template and b"chat_template" in body:
             return await asyncio.to_thread(self._parse, model, content_type, body)
         return self._parse(model, content_type, body)
@@ -297,7 +297,7 @@ class InvocationHandler:
 
 
 def phases_header(measure: RequestMeasure) -> dict[str, str]:
-    """The header that has the gateway note queue, prefill and decode; a stream's ends later."""
+    """The header by which the gateway notes queue, prefill and decode. A stream lacks decode."""
     phases = measure.phases()
     return {STEPS_HEADER: step_header(phases)} if phases else {}
 

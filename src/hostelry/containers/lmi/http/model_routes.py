@@ -88,7 +88,7 @@ def openai_cards(server: LmiServer) -> list[dict[str, Any]]:
 
 
 def ready_at(server: LmiServer) -> float:
-    """When the model was loaded; now while it is not."""
+    """When the model was loaded. The present time while it is loading."""
     return server.clock.now() if server.ready_at is None else server.ready_at
 
 
@@ -106,7 +106,7 @@ def status_word(server: LmiServer) -> str:
 
 
 async def description(server: LmiServer) -> dict[str, Any]:
-    """The model as DJL describes a workflow of one model, with our facts and load beside."""
+    """The model as DJL describes a workflow of one model, and our facts and load."""
     config, model = server.config, server.loaded()
     facts, stats = model.backend.facts, await model.backend.stats()
     capacity = config.job_queue_size + config.max_batch_size
@@ -169,7 +169,7 @@ def engine_load(stats: BackendStats) -> dict[str, Any]:
 
 
 def adapter_tiers(stats: BackendStats) -> dict[str, Any]:
-    """Contents and bound of each adapter tier; remote places have none."""
+    """Contents and bound of each adapter tier. Remote places have no bound."""
     return {
         "pool": {
             "adapters": stats.adapters_in_pool,
@@ -192,7 +192,7 @@ def adapter_tiers(stats: BackendStats) -> dict[str, Any]:
 
 
 def health_paths(server: LmiServer) -> list[Route]:
-    """The routes of the server's own state; they need no model."""
+    """The routes of the server's own state. They need no model."""
 
     async def version(request: Request) -> Response:
         return json_response({"version": __version__})
@@ -209,7 +209,7 @@ def health_paths(server: LmiServer) -> list[Route]:
 
 
 def ping(server: LmiServer) -> PlainEndpoint:
-    """GET /ping: 200 only when a request would be answered; the state by model, as in DJL."""
+    """GET /ping: 200 only if a request would be answered. The state is by model, as in DJL."""
 
     async def answer(request: Request) -> Response:
         status = server.ping_status
@@ -250,7 +250,7 @@ def metrics_paths(server: LmiServer) -> list[Route]:
 
 
 async def present_stats(server: LmiServer) -> BackendStats:
-    """The engine's load; zeros where there is no living engine."""
+    """The engine's load. Zeros if the engine is not running."""
     if server.model is None:
         return BackendStats()
     try:

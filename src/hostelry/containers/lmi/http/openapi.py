@@ -1,4 +1,4 @@
-"""GET /openapi.json: the server's description of its own routes."""
+"""GET /openapi.json: the description of the server's routes."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -91,7 +91,7 @@ def openapi_paths(routes: Iterable[Route], codes: StatusCodes) -> list[Route]:
 
 
 def description(routes: Iterable[Route], codes: StatusCodes) -> dict[str, Any]:
-    """The description by OpenAPI 3.1; `codes` are the statuses that a deployment may change."""
+    """The description by OpenAPI 3.1. `codes` are the statuses that a deployment may change."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         path = route.path.replace(":path}", "}")

@@ -62,7 +62,7 @@ GENERATES = (
 class PooledHandler:
     """Handles one request for vectors, from its body to its last byte.
 
-    `route` None: /invocations, whose body decides; `generates`: a route that only generates.
+    `route` is None for /invocations, whose body decides. `generates`: the route only generates.
     """
 
     server: LmiServer
@@ -149,6 +149,6 @@ def written(call: PooledCall, result: PooledResult, head: AnswerHead) -> bytes:
 
 
 def pooling_facts(server: LmiServer) -> PoolingFacts | None:
-    """The facts of a pooled model; None for one that generates or is not loaded yet."""
+    """The facts of a pooled model. None if the model generates or is not loaded yet."""
     backend: EngineBackend | None = server.model.backend if server.model else None
     return backend.facts.pooling if backend else None

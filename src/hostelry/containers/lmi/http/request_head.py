@@ -95,7 +95,7 @@ def parse_context(server: LmiServer, request: Request, model: LoadedModel) -> Pa
 
 
 def reads_no_model(config: LmiConfig, path: str) -> bool:
-    """Whether a body's `model` that is no adapter is the base.
+    """True if a body's `model` that does not name an adapter is the base.
 
     It is with TGI, and with LMI's rolling batch on its own routes.
     """

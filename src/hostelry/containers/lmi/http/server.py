@@ -26,7 +26,7 @@ from hostelry.containers.lmi.settings.config import LmiConfig
 from hostelry.containers.lmi.text_codec import TextCodec
 from hostelry.containers.lmi.tools.families import Conventions
 
-BEFORE = r"(?<![\w.~-])(?<!:/)"  # a path of its own, or that of file://
+BEFORE = r"(?<![\w.~-])(?<!:/)"  # begins a path, also after file://
 QUEUE_RETRY_S = 1.0
 
 
@@ -84,7 +84,7 @@ def idle_event() -> asyncio.Event:
 
 @dataclass(slots=True, kw_only=True)
 class LmiServer:
-    """The LLM server's state; `idle` is set while no request is in flight.
+    """The LLM server's state. `idle` is set while no request is in flight.
 
     `ready_at` is the time, since the epoch, at which the model was loaded. `code` is the
     author's, `environment` the server's own. `noted_fields` are the unknown fields of requests
@@ -125,7 +125,7 @@ class LmiServer:
         return 200 if healthy else 500
 
     def loaded(self) -> LoadedModel:
-        """The model; raises Refusal while the server accepts no requests."""
+        """The model. Raises Refusal while the server accepts no requests."""
         if self.model is None or self.phase is ServerPhase.LOADING:
             raise Refusal(Cause.NOT_READY, f"Model {self.config.model_name} is not ready")
         if self.phase is ServerPhase.DRAINING:
@@ -145,7 +145,7 @@ class LmiServer:
 
     @contextmanager
     def admission(self) -> Iterator[None]:
-        """Count a request until its last byte; raises Refusal when the queue is full."""
+        """Count a request until its last byte. Raises Refusal if the queue is full."""
         limit = self.config.max_batch_size + self.config.job_queue_size
         if self.in_flight >= limit:
             raise Refusal(

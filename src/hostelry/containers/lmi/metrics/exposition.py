@@ -73,7 +73,7 @@ ADAPTER_COUNTERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Scrape(Collector):
-    """What the page shows at one look; `now` in seconds since the epoch."""
+    """The values of the page at one time, `now`, in seconds since the epoch."""
 
     model_name: str
     measured: Measurements

@@ -1,4 +1,4 @@
-"""Counts and times of the server's requests since its start; bounded in size."""
+"""Counts and times of the server's requests since its start, bounded in size."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -28,7 +28,7 @@ REQUEST_S = (
 TOKENS = tuple(digit * 10**power for power in range(6) for digit in (1, 2, 5))
 SEQUENCES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
-MAX_ADAPTERS = 1000  # with counts of their own; the others share OTHERS
+MAX_ADAPTERS = 1000  # with separate counts; the others share OTHERS
 OTHERS = "(others)"
 FINISHED = {
     FinishReason.LENGTH: "length",
@@ -56,7 +56,7 @@ class BucketCounts:
         self.sum += value
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Each bound as text and the number of values up to it; the last bound is +Inf."""
+        """Each bound as text and the number of values up to it. The last bound is +Inf."""
         found: list[tuple[str, float]] = []
         below = 0
         for bound, count in zip((*self._bounds, float("inf")), self._counts, strict=True):
@@ -68,7 +68,7 @@ class BucketCounts:
 
 @dataclass(slots=True)
 class AdapterCounts:
-    """Counts of one adapter's sequences; `waiting` ones have no token yet."""
+    """Counts of one adapter's sequences. `waiting` sequences have no token yet."""
 
     requests: int = 0
     prompt_tokens: int = 0

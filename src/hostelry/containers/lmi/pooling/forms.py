@@ -46,7 +46,7 @@ class PooledForm(Protocol):
     """Writes the answer of one request."""
 
     def answer(self, vectors_BP: Vectors, head: AnswerHead) -> Any:
-        """The answer by the vectors of the request's texts, in order; any value for JSON."""
+        """The answer by the vectors of the request's texts, in their order, as a value for JSON."""
         ...
 
 
@@ -54,9 +54,9 @@ class PooledForm(Protocol):
 class PooledCall:
     """One request: its texts, how they are read, and the form of the answer.
 
-    `adapters` has one name a text (None: the base model). `truncate` is the most tokens of a text,
-    special ones included, -1 the most the model takes; None refuses longer ones. `prefix` comes
-    before every text.
+    `adapters` has one name per text (None: the base model). `truncate` is the largest number of
+    tokens of a text, special tokens included: -1 is the model's limit, None refuses longer texts.
+    `prefix` comes before every text.
     """
 
     texts: tuple[PooledText, ...]
@@ -85,7 +85,7 @@ def unit(vectors_BP: Vectors) -> Vectors:
 
 
 def similarities(first_BP: Vectors, second_BP: Vectors) -> list[float]:
-    """The cosine of each pair; one first vector is compared with every second one."""
+    """The cosine of each pair. A single first vector is compared with every second vector."""
     cosines: list[float] = (unit(first_BP) * unit(second_BP)).sum(axis=1).tolist()
     return cosines
 
@@ -105,7 +105,7 @@ def activated(logits_BP: Vectors, activation: ClassActivation) -> Vectors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorForm:
-    """Finished vectors: embeddings, or scores of classes; raw ones where `activate` is False."""
+    """Finished vectors: embeddings, or scores of classes. Raw vectors if `activate` is False."""
 
     facts: PoolingFacts
     activate: bool | None = None
@@ -124,7 +124,7 @@ class VectorForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListForm:
-    """OpenAI's list of vectors; `kind` is the object's name, and its `member` has the vector."""
+    """OpenAI's list of vectors. `kind` is the object's name, and its `member` has the vector."""
 
     vectors: VectorForm
     in_base64: bool
@@ -204,7 +204,7 @@ class ScoreForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RerankForm:
-    """Cohere's and Jina's results, the best first; `top` 0: all of them."""
+    """Cohere's and Jina's results, the best first. `top` is their number, 0 for all of them."""
 
     pairs: PairScores
     documents: Sequence[str]
@@ -245,7 +245,7 @@ class InputsForm:
     """LMI's and Hugging Face's answers to `inputs`.
 
     An embedding is a list of numbers, of a list of inputs a list of these. Classes are an object
-    for each input, its likeliest label; with `top` a list of the likeliest for each (0: all).
+    for each input, its likeliest label. With `top`, a list of the likeliest labels (0: all).
     """
 
     vectors: VectorForm

@@ -55,7 +55,7 @@ FUNCTIONS: Mapping[str, bool] = {"none": False, "sigmoid": True, "softmax": True
 
 
 def parse_invoked(asked: PooledRequest, *, lists: bool) -> PooledCall:
-    """The call of a body of /invocations; its members decide. Raises Refusal.
+    """The call of a body of /invocations, by the members of the body. Raises Refusal.
 
     `lists`: one text is answered as a list of one vector, too (TEI).
     """
@@ -89,7 +89,7 @@ def generates_nothing(asked: PooledRequest) -> str:
 
 
 def parse_inputs_call(asked: PooledRequest, *, lists: bool) -> PooledCall:
-    """The call of a body with `inputs`; options stand beside it or in `parameters`."""
+    """The call of a body with `inputs`, whose options are at the top or in `parameters`."""
     body = asked.body
     check_known(body, INPUTS_KNOWN, "a body with inputs")
     body.refuse("stream", (False,), "vectors are not streamed")
@@ -143,7 +143,7 @@ def inputs_call(
 
 
 def finish_of(options: BodyFields, asked: PooledRequest) -> VectorForm:
-    """The finish of the vectors: `normalize`, `dimensions`; of classes the function."""
+    """The finish of the vectors: `normalize`, `dimensions`. Of classes the function."""
     facts = asked.facts
     if facts.kind == "embed":
         for name in ("raw_scores", "top_k", "return_all_scores", "function_to_apply"):

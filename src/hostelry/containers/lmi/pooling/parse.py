@@ -35,7 +35,7 @@ PAIR_NAMES = (
     ("text_1", "text_2"), ("queries", "documents"), ("queries", "items"), ("data_1", "data_2"),
 )  # fmt: skip
 
-# Fields of every route; the last row is accepted as it changes no vector.
+# Fields of every route. The last row is accepted because it changes no vector.
 READ = ("model", "adapters", "adapter", "truncate_prompt_tokens", "truncation_side")
 COMMON = (*READ, "user", "request_id", "cache_salt", "priority")
 ONE_VECTOR = (*COMMON, "input", "add_special_tokens", "use_activation", "activation")

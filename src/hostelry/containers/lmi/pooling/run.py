@@ -27,7 +27,7 @@ SHORT_CHARACTERS = 20_000  # longer calls are tokenized in a thread, off the eve
 
 @dataclass(frozen=True, slots=True)
 class PooledPrompt:
-    """Token ids, and the type of each; no types: all 0."""
+    """Token ids, and the type of each. Empty types stand for zeros."""
 
     token_ids: tuple[int, ...]
     types: tuple[int, ...]
@@ -35,7 +35,7 @@ class PooledPrompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextLimits:
-    """What the model takes; `lower_case`: it reads texts in lower case only."""
+    """The limits of the model. With `lower_case` it reads texts in lower case only."""
 
     max_tokens: int
     vocab_size: int
@@ -64,7 +64,7 @@ def prompts_of(call: PooledCall, tokenizer: Tokenizer, limits: TextLimits) -> li
 
 
 def _most_tokens(call: PooledCall, limits: TextLimits) -> int | None:
-    """The length to cut to; None: nothing is cut."""
+    """The length to cut to. None if nothing is cut."""
     if call.truncate is None:
         return None
     if call.truncate > limits.max_tokens:
@@ -89,7 +89,7 @@ def _source(each: PooledText, call: PooledCall, limits: TextLimits) -> str | tup
 def _shortened(
     source: str | tuple[str, str], call: PooledCall, tokenizer: Tokenizer, most: int
 ) -> Encoding:
-    """The encoding cut to `most` tokens with special ones around; of a pair the longer part."""
+    """The encoding cut to `most` tokens with special ones around. Of a pair the longer part."""
     pair = (source,) if isinstance(source, str) else source
     parts = [tokenizer.encode(it, add_special_tokens=False) for it in pair]
     is_pair = len(parts) > 1
@@ -108,7 +108,7 @@ def _shortened(
 
 
 def _kept(lengths: list[int], room: int) -> list[int]:
-    """The tokens kept of each part, of a pair those of the longer one cut first.
+    """The tokens kept of each part. Of a pair the longer part is cut first.
 
     Source: the strategy longest_first of Hugging Face's tokenizers, its ties included.
     """
@@ -159,7 +159,7 @@ class PooledResult:
 async def tokenized(
     call: PooledCall, codec: TextCodec, backend: EngineBackend
 ) -> list[PooledPrompt]:
-    """The prompts of the call's texts; raises Refusal."""
+    """The prompts of the call's texts. Raises Refusal."""
     facts = backend.facts
     limits = TextLimits(
         max_tokens=facts.max_model_len,
@@ -218,7 +218,7 @@ async def first_vector(codec: TextCodec, backend: EngineBackend) -> None:
 
 
 def checked(output: Output, terms: Terms) -> Output:
-    """The output of a text that was computed; raises the error of one that was not."""
+    """The output of a computed text. Raises the error of a text that could not be computed."""
     if output.finish_reason is FinishReason.DEADLINE:
         raise DeadlineMissedError(
             f"no vector came within {terms.first_token_deadline_s:g} s "

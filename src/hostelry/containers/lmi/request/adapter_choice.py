@@ -31,7 +31,7 @@ MODEL_PATH = "/opt/ml/model"  # the base model in bodies that are written for vL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """A request's headers and query that matter for its body; None where absent.
+    """A request's headers and query that matter for its body. None if absent.
 
     `model` is the gateway's own header: with it, the body's `model` is not read. `streaming_api`
     is set for calls of the platform's streaming operation. With `any_model` a `model` that is no
@@ -55,7 +55,7 @@ def unknown_adapter(name: str) -> Refusal:
 def choose_adapters(
     caller: Caller, body: BodyFields, count: int, registered: Collection[str]
 ) -> tuple[str | None, ...]:
-    """The adapter of each of `count` prompts, None for the base model; see the table above.
+    """The adapter of each of `count` prompts, None for the base model (see the table above).
 
     Raises Refusal for a name that is not registered and for a list
     whose length differs from the number of prompts.
@@ -79,7 +79,7 @@ def choose_for_inputs(
     served: Collection[str],
     registered: Collection[str],
 ) -> tuple[str | None, ...]:
-    """The adapters of a request in LMI's schema; see the table above. Raises Refusal."""
+    """The adapters of a request in LMI's schema (see the table above). Raises Refusal."""
     named = body.members("parameters").text("adapter_id")
     if caller.adapter is not None or caller.query_adapter is not None or names_adapter(body):
         return choose_adapters(caller, body, count, registered)
@@ -91,7 +91,7 @@ def choose_for_inputs(
 
 
 def body_adapters(body: BodyFields, count: int) -> tuple[str, ...]:
-    """The adapter of each prompt by the body's `adapters` (or `adapter`); empty for the base."""
+    """The adapter of each prompt by the body's `adapters` (or `adapter`). Empty for the base."""
     value = body.raw("adapters") if "adapters" in body else body.raw("adapter")
     if value is None or value == []:
         return ("",) * count
@@ -130,7 +130,7 @@ def names_adapter(body: BodyFields) -> bool:
 def choose_by_model(
     caller: Caller, body: BodyFields, served: Collection[str], registered: Collection[str]
 ) -> str | None:
-    """The adapter of an OpenAI request, None for the base model; see the table above.
+    """The adapter of an OpenAI request, None for the base model (see the table above).
 
     `served` are the names of the base model. Raises Refusal.
     """

@@ -36,8 +36,8 @@ ANY_ANSWER: Format = {"type": "any_tokens"}
 class AnswerPlan:
     """The parser of reasoning behind the present prompt, the tools, and the model's ways.
 
-    `family` writes the calls; None if the answer has no calls. Without `shows_tools` the template
-    shows the model nothing of the tools.
+    `family` writes the calls. It is None if the answer has no calls. Without `shows_tools` the
+    template shows the model nothing of the tools.
     """
 
     conventions: Conventions
@@ -50,7 +50,7 @@ class AnswerPlan:
 
     @property
     def reading(self) -> AnswerReading | None:
-        """The reading of the answer; None where its text is content as it is."""
+        """The reading of the answer. None if all of its text is content."""
         if self.thinking is None and self.family is None:
             return None
         is_harmony = isinstance(self.thinking, Harmony) and self.family is not JSON_FAMILY
@@ -99,7 +99,7 @@ class AnswerPlan:
             raise bad_request(str(error)) from error
 
     def _answer(self, asked: Structure | None) -> Format | None:
-        """The format of an answer with calls; None where nothing bounds it."""
+        """The format of an answer with calls. None if nothing bounds it."""
         strict = [each for each in self.tools.functions if each.strict]
         if self.family is None or not (self.tools.is_forced or strict or asked):
             return None
@@ -126,7 +126,7 @@ class AnswerPlan:
 def plan_answer(
     body: BodyFields, tools: ToolUse, conventions: Conventions, prompt: str, template: str | None
 ) -> AnswerPlan:
-    """The plan of the answer to `prompt`; `template` is the request's own. Raises Refusal."""
+    """The plan of the answer to `prompt`. `template` is the request's own. Raises Refusal."""
     shows_tools = conventions.takes_tools if template is None else "tools" in template
     family = calling_family(tools, conventions, shows_tools) if tools.functions else None
     thinking = thinking_of(conventions, prompt, calls=family is not None)
@@ -158,7 +158,7 @@ def plan_answer(
 
 
 def thinking_of(conventions: Conventions, prompt: str, *, calls: bool) -> Thinking | Harmony | None:
-    """The parser of reasoning behind `prompt`; None for a model without reasoning."""
+    """The parser of reasoning behind `prompt`. None for a model without reasoning."""
     names = [it.name for it in (conventions.reasoning, conventions.tools) if it]
     if "openai_gptoss" in names or (calls and "openai" in names):
         return Harmony(with_calls=calls)
@@ -167,7 +167,7 @@ def thinking_of(conventions: Conventions, prompt: str, *, calls: bool) -> Thinki
 
 
 def calling_family(tools: ToolUse, conventions: Conventions, shows_tools: bool) -> ToolFamily:
-    """The family in which the answer writes its calls. Raises Refusal where it cannot.
+    """The family in which the answer writes its calls. Raises Refusal if no family can be used.
 
     As with vLLM, a call may be forced and a configured family is read also where the template does
     not show tools to the model.
@@ -215,7 +215,7 @@ def no_form(family: ToolFamily, field: str) -> Refusal:
 
 
 def format_of(structure: Structure) -> Format:
-    """A structure as part of a structural tag. Raises Refusal for text that is no JSON."""
+    """A structure as part of a structural tag. Raises Refusal if the text is invalid JSON."""
     match structure.kind:
         case "json_object":
             return schema_format({"type": "object", "additionalProperties": True})

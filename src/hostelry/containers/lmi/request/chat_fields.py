@@ -22,7 +22,7 @@ OWN_VARIABLES = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatFields:
-    """Inputs of a chat template beside the messages.
+    """Inputs of a chat template in addition to the messages.
 
     With `continue_final_message` the prompt ends with the last message's text, which the answer
     continues. `variables` are a request's own. `template` takes the place of the model's.
@@ -39,9 +39,9 @@ class ChatFields:
 def parse_chat_fields(
     body: BodyFields, defaults: Mapping[str, Any], *, trust_template: bool
 ) -> ChatFields:
-    """The fields of a chat's body, its variables before those of `defaults`.
+    """The fields of a chat's body. Its variables go before the variables in `defaults`.
 
-    `trust_template` allows a template of its own. Raises Refusal.
+    `trust_template` allows the request's own template. Raises Refusal.
     """
     continues = body.flag("continue_final_message")
     prompted = body.flag("add_generation_prompt", not continues)
@@ -90,7 +90,7 @@ def parse_variables(body: BodyFields) -> dict[str, Any]:
 
 
 def parse_documents(value: object) -> list[dict[str, Any]]:
-    """Documents for the template, which decides what it reads of them."""
+    """Documents for the template, which decides how much of them it reads."""
     if (
         not isinstance(value, list)
         or len(value) > MAX_DOCUMENTS
@@ -105,7 +105,7 @@ def parse_documents(value: object) -> list[dict[str, Any]]:
 
 
 def parse_template(body: BodyFields, trust: bool) -> str | None:
-    """The request's own template; refused unless the operator trusts those of requests."""
+    """The request's own template. Refused unless the operator trusts templates of requests."""
     template = body.text("chat_template")
     if template is None:
         return None

@@ -1,6 +1,6 @@
 """A model's chat template, rendered by the conventions of Hugging Face.
 
-The model's own runs in jinja2's sandbox in this process, one of a request in a process of its own.
+The model's template runs in jinja2's sandbox in this process, a request's in a separate process.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ class ChatTemplate:
         clock: Clock,
         tools_source: str | None = None,
     ) -> None:
-        """Compile `source`, and the template for chats with tools where there is one of its own.
+        """Compile `source`, and the separate template for chats with tools, if there is one.
 
         Raises ValueError with the line for invalid syntax.
         """
@@ -46,9 +46,9 @@ class ChatTemplate:
             raise ValueError(f"the chat template cannot be read: {error}") from error
 
     def render(self, messages: Sequence[Mapping[str, Any]], fields: ChatFields = PLAIN) -> str:
-        """The prompt's text; raises Refusal when the template rejects the messages.
+        """The prompt's text. Raises Refusal if the template rejects the messages.
 
-        Blocks for a while where `fields` has a template of its own.
+        Blocks for a while if `fields` has a request's own template.
         """
         variables = {
             **self._special_tokens,
@@ -113,7 +113,7 @@ def cut_at_mark(text: str) -> str:
 def load_chat_template(
     folder: Path, configured: str | None, clock: Clock, model_dir: Path | None = None
 ) -> ChatTemplate | None:
-    """The configured template (a path or inline text), else that of the model in `folder`.
+    """The configured template (a path or inline text), else the template of the model in `folder`.
 
     A path is relative to `folder`, or to the properties' folder `model_dir`. None when there is
     no template. Raises ValueError when it cannot be compiled.
@@ -130,7 +130,7 @@ def load_chat_template(
 
 
 def tokenizer_settings(folder: Path) -> Mapping[str, Any]:
-    """The members of tokenizer_config.json; empty without that file."""
+    """The members of tokenizer_config.json. Empty without that file."""
     path = folder / "tokenizer_config.json"
     settings = parse_json(path.read_bytes()) if path.exists() else {}
     return settings if isinstance(settings, dict) else {}
@@ -153,7 +153,7 @@ def configured_source(configured: str | None, folder: Path, model_dir: Path) -> 
 
 
 def model_sources(folder: Path, settings: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """The model's template, and the one for chats with tools where it is another.
+    """The model's template, and the template for chats with tools if it is another.
 
     They are in chat_template.jinja, else in the tokenizer's settings.
     """

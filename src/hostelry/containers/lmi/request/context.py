@@ -1,4 +1,4 @@
-"""Arguments of the parsers from outside the body; tenant and deadline by the headers."""
+"""Arguments of the parsers from outside the body, with tenant and deadline by the headers."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -76,7 +76,7 @@ class ChatRenderer(Protocol):
     """Renders messages as the prompt of a chat model."""
 
     def render(self, messages: Sequence[Mapping[str, Any]], fields: ChatFields) -> str:
-        """The prompt's text, special tokens included; raises Refusal for messages it rejects."""
+        """The prompt's text, special tokens included. Raises Refusal for messages it rejects."""
         ...
 
 
@@ -84,12 +84,11 @@ class ChatRenderer(Protocol):
 class ParseContext:
     """Configuration, caller and registered adapters as plain values.
 
-    `served` are the names of the base model, `model_name` the one in responses. `fresh_seed` is
-    the seed of a request that gives none, `defaults` its other sampling. With `strict_fields` a
-    field outside the table of fields is refused; with `trust_chat_template` a request may have a
-    template of its own. `template_variables` are those of chat templates in requests that give
-    none. `conventions` say how the model writes calls and reasoning, `images` what it reads beside
-    text.
+    `served` are the names of the base model, `model_name` is its name in responses. `fresh_seed`
+    is the seed of a request that gives none, `defaults` its other sampling. With `strict_fields` a
+    field outside the table of fields is refused. With `trust_chat_template` a request may have its
+    own template. `template_variables` are for chats whose request gives none. `conventions` say how
+    the model writes calls and reasoning, `images` which images it reads.
     """
 
     dialect: Surface

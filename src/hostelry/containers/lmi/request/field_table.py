@@ -1,9 +1,9 @@
 """The fields of generating requests that LMI, vLLM, OpenAI and TGI know, and the fate of each.
 
-A done field has an effect, or is checked. A refused one gives an error with its name, its value
-and the reason, unless its value is one of `neutral`, which ask for what is done anyway. An accepted
-one cannot change an answer. A field outside the table is refused by a strict server, and otherwise
-named in a header of the response. `docs/llm-fields.md` is made from this table.
+A done field has an effect, or is checked. A refused field gives an error with its name, its value
+and the reason, unless its value is one of `neutral`, which change nothing. An accepted field cannot
+change an answer. A strict server refuses a field outside the table. Otherwise a header of the
+response names the field. `docs/llm-fields.md` is made from this table.
 """
 
 import difflib
@@ -340,7 +340,7 @@ def outside(place: str, prefix: str, fields: BodyFields) -> Iterable[str]:
 
 
 def check_neutral(row: FieldRow, value: object) -> None:
-    """Raise Refusal unless `value` asks for what is done anyway."""
+    """Raise Refusal unless `value` is one of the row's neutral values."""
     if not any(value == each for each in row.neutral):
         raise bad_request(f"{row.name} is {shown(value)}: {row.reason}; leave it out", row.name)
 
@@ -359,7 +359,7 @@ def unknown_field(schema: Schema, name: str) -> Refusal:
 
 
 def ignored_header(names: Sequence[str]) -> dict[str, str]:
-    """The response header that names ignored fields, percent-encoded; none for no names."""
+    """The response header that names ignored fields, percent-encoded. Empty without names."""
     if not names:
         return {}
     shown_names = [quote(name[:SHOWN_CHARACTERS], safe="") for name in names[:MAX_NAMED]]

@@ -1,4 +1,4 @@
-"""Typed reads from an untrusted JSON object; every refusal names field, value and limits."""
+"""Typed reads from an untrusted JSON object. Every refusal names field, value and limits."""
 
 import reprlib
 from collections.abc import Mapping
@@ -12,8 +12,8 @@ from hostelry.engine.request import MAX_COUNT, MAX_TOKEN_ID
 
 SHOWN_CHARACTERS = 80
 MAX_INTEGER = MAX_COUNT
-# Well below the recursion limit of repr, templates and schemas; a JSON schema of the most levels
-# that are accepted (64) takes two lists or objects a level.
+# Well below the recursion limit of repr, templates and schemas. A JSON schema of 64 levels, the
+# most that are accepted, takes two lists or objects for each level.
 MAX_NESTING = 200
 
 # Reads no more of a value than is shown.
@@ -23,7 +23,7 @@ _REPR.maxlist = _REPR.maxdict = SHOWN_CHARACTERS
 
 
 def parse_json(body: bytes) -> Any:
-    """The JSON value in `body`; raises Refusal for invalid JSON and too deep nesting."""
+    """The JSON value in `body`. Raises Refusal for invalid JSON and too deep nesting."""
     try:
         value = msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -47,7 +47,7 @@ def shown(value: object) -> str:
 
 
 class BodyFields:
-    """The members of one JSON object; null counts as absent."""
+    """The members of one JSON object. Null counts as absent."""
 
     def __init__(self, members: object, where: str) -> None:
         if not isinstance(members, dict):
@@ -66,11 +66,11 @@ class BodyFields:
         return dict(self._members)
 
     def raw(self, name: str) -> Any:
-        """The value as parsed; None when absent."""
+        """The value as parsed. None if absent."""
         return self._members.get(name)
 
     def members(self, name: str) -> "BodyFields":
-        """The members of an object; absent is an empty one."""
+        """The members of an object. An absent object is empty."""
         value = self._members.get(name)
         return BodyFields({} if value is None else value, name)
 
@@ -117,7 +117,7 @@ class BodyFields:
         raise bad_request(f"{name} is {shown(value)}; it must be a string", name)
 
     def texts(self, name: str, *, most: int, longest: int) -> tuple[str, ...]:
-        """A string or a list of strings, none empty; absent is no strings."""
+        """A string, or a list of strings, each with characters. Empty if absent."""
         value = self._members.get(name)
         values = [] if value is None else [value] if isinstance(value, str) else value
         if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
@@ -132,7 +132,7 @@ class BodyFields:
         return tuple(values)
 
     def integers(self, name: str, *, most: int) -> tuple[int, ...]:
-        """A list of whole numbers, none negative; absent is none."""
+        """A list of whole numbers from 0 on. Empty if absent."""
         value = self._members.get(name)
         values = [] if value is None else value
         if not isinstance(values, list) or not all(is_token_id(each) for each in values):

@@ -1,11 +1,11 @@
-"""Images in the messages of a chat: what is taken, and where their bytes are. Pure.
+"""Images in the messages of a chat: accepted kinds, and the places of their bytes. Pure.
 
     {"type": "image_url", "image_url": {"url": "data:image/png;base64,..."}}   the bytes themselves
     {"type": "image_url", "image_url": {"url": "https://HOST/..."}}            HOST must be allowed
     {"type": "input_image", "image_url": "..."}                                the same, in short
 
-The template gets `{"type": "image"}` in the part's place. Source: OpenAI's chat completions; vLLM's
-multimodal inputs.
+The template gets `{"type": "image"}` in the part's place. Source: OpenAI's chat completions and
+vLLM's multimodal inputs.
 """
 
 import base64
@@ -29,9 +29,9 @@ TEMPLATE_PART = {"type": "image"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageLimits:
-    """At most `most` images a request, each of `max_bytes`; addresses of `domains` only.
+    """At most `most` images per request, each of `max_bytes`. Addresses are of `domains` only.
 
-    `why_none` is why there may be none.
+    `why_none` is the reason if images are refused.
     """
 
     most: int = 0
@@ -45,7 +45,7 @@ NO_IMAGES = ImageLimits()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageSource:
-    """One image: its bytes, or the address they are fetched from; `where` is its part."""
+    """One image: its bytes, or the address they are fetched from. `where` is its part."""
 
     where: str
     data: bytes = b""
@@ -60,7 +60,7 @@ class ChatImages:
     sources: list[ImageSource] = field(default_factory=list)
 
     def take(self, part: BodyFields, where: str) -> dict[str, Any]:
-        """The part for the template; the image is added. Raises Refusal."""
+        """The part for the template. The image is added to `sources`. Raises Refusal."""
         most = self.limits.most
         if not most:
             raise bad_request(f"{where} has an image; {self.limits.why_none}", where)

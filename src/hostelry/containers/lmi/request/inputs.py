@@ -49,7 +49,7 @@ def completion_scores(
 
 
 def prompt_logprobs(fields: BodyFields, *, most: int, stream: bool) -> int | None:
-    """Alternatives beside each token of the prompt; None where it is not scored. Raises Refusal."""
+    """Alternatives of each token of the prompt. None if it is not scored. Raises Refusal."""
     if fields.raw("prompt_logprobs") is False:
         return None
     asked = fields.integer("prompt_logprobs", 0, most)
@@ -82,7 +82,7 @@ def input_scores(
 
 
 def completion_tokens(body: BodyFields, scores: PromptScores, default: int) -> int:
-    """`max_tokens` of a body with `prompt`; 0 only where its prompt is what is asked about."""
+    """`max_tokens` of a body with `prompt`. 0 only if the request asks about its prompt."""
     asked = body.integer("max_tokens", 0)
     if asked == 0 and not (body.flag("echo") or scores.reported is not None):
         raise bad_request(
@@ -94,7 +94,7 @@ def completion_tokens(body: BodyFields, scores: PromptScores, default: int) -> i
 
 
 def parse_inputs(body: BodyFields, context: ParseContext) -> Invocation:
-    """The invocation of a body with `inputs`; raises Refusal."""
+    """The invocation of a body with `inputs`. Raises Refusal."""
     parameters = body.members("parameters")
     texts, listed = parse_prompts(body.raw("inputs"))
     formatter = choose_formatter(body, parameters, context)
@@ -184,7 +184,7 @@ def parse_prompts(inputs: object) -> tuple[list[str], bool]:
 def lmi_temperature(parameters: BodyFields, context: ParseContext) -> float:
     """Zero (greedy) where the request does not sample, else its temperature.
 
-    The rolling batch samples only with do_sample true; the async handler unless it is false.
+    The rolling batch samples only with do_sample true, the async handler unless it is false.
     """
     sample = parameters.flag("do_sample", context.dialect is not Surface.LEGACY)
     temperature = parse_temperature(parameters, context.defaults.temperature)

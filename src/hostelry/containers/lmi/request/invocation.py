@@ -32,7 +32,7 @@ class Formatter(Enum):
     THIRD_PARTY = "3p"
     THIRD_PARTY_STREAM = "3p_stream"
     TEXT = "none"
-    TEXT_STREAM = "none_stream"  # what `none` is for a stream; no request names it
+    TEXT_STREAM = "none_stream"  # `none` of a stream; no request names it
 
     @property
     def streams(self) -> bool:
@@ -52,7 +52,7 @@ class Formatter(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PromptText:
-    """A prompt still to be tokenized; a rendered chat carries its special tokens in the text."""
+    """A prompt to be tokenized. A rendered chat has its special tokens in the text."""
 
     text: str
     add_special_tokens: bool = True
@@ -74,7 +74,7 @@ class Repetition:
 class TextOptions:
     """Options of turning token ids into text.
 
-    Stop strings that end within the first `min_tokens` tokens are text like any other;
+    Stop strings that end within the first `min_tokens` tokens are ordinary text.
     `shown_tokens` are control tokens that are text.
     """
 
@@ -88,7 +88,7 @@ class TextOptions:
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """How many tokens are kept of a prompt, its first or its last; None: what leaves room."""
+    """How many tokens are kept of a prompt, its first or its last. None: as many as leave room."""
 
     tokens: int | None
     keep_first: bool = False
@@ -116,7 +116,7 @@ class PromptScores:
 
     @property
     def num_top(self) -> int | None:
-        """The alternatives to compute beside each token; None where no prompt is scored."""
+        """The alternatives to compute for each token. None if no prompt is scored."""
         if self.reported is None and not self.is_echoed:
             return None
         return max(self.reported or 0, self.num_echoed_top)
@@ -127,12 +127,12 @@ class AnswerForm:
     """Form of the response.
 
     `listed` is set when the prompts are given as a list. With `num_top_tokens` None the OpenAI
-    forms have no logprobs. `full_text` puts the prompt before the generated text, `echoed` is put
-    before that of a chat, whose messages have the role `role`. Each prompt has `num_sequences`
-    consecutive sequences. `token_ids` and `prompt_text` add the ids of all tokens and a chat's
-    rendered prompt, and `tokens_as_ids` writes `token_id:7` for a token's text in logprobs.
-    `continuous_usage` puts token counts into each chunk. `repeated` are members of the request that
-    a response of the Responses schema repeats. `reading` finds calls and reasoning.
+    forms have no logprobs. `full_text` puts the prompt before the generated text, and `echoed` is
+    put before a chat's text. `role` is the role of a chat's messages. Each prompt has
+    `num_sequences` consecutive sequences. `token_ids` and `prompt_text` add the ids of all tokens
+    and a chat's rendered prompt. `tokens_as_ids` writes `token_id:7` for a token's text in
+    logprobs. `continuous_usage` puts token counts into each chunk. A response of the Responses
+    schema repeats the members `repeated` of the request. `reading` finds calls and reasoning.
     """
 
     schema: Schema
@@ -165,7 +165,7 @@ class Invocation:
     `max_new_tokens` None allows the rest of the model's length. `sampling.max_new_tokens` is not
     read. No text of `bad_words` is completed. `ignored_fields` are the names in the body that are
     outside the table of fields. With `beams` the sequences are the best beams of each prompt.
-    `images` are those of a chat, in the order of their places in the prompt.
+    `images` belong to a chat, in the order of their places in the prompt.
     """
 
     prompts: tuple[Prompt, ...]

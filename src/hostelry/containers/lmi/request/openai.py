@@ -42,13 +42,13 @@ DEFAULT_COMPLETION_TOKENS = 16
 MAX_OPENAI_TEMPERATURE = 2
 MAX_MESSAGES = 10_000
 MAX_ID_CHARACTERS = 256
-# Types of parts that are text, and the member that has it. Clients send back what they were given.
+# Types of parts that are text, and the member with the text. Clients send answers back as parts.
 TEXT_KINDS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 THINKING, SEALED_THINKING = "thinking", "redacted_thinking"
 
 
 def parse_completion(body: BodyFields, context: ParseContext) -> Invocation:
-    """The invocation of a body with `prompt`; raises Refusal."""
+    """The invocation of a body with `prompt`. Raises Refusal."""
     prompts = parse_prompt(body.raw("prompt"), body.flag("add_special_tokens", True))
     return openai_invocation(
         body,
@@ -61,7 +61,7 @@ def parse_completion(body: BodyFields, context: ParseContext) -> Invocation:
 
 
 def parse_chat(body: BodyFields, context: ParseContext) -> Invocation:
-    """The invocation of a body with `messages`; raises Refusal."""
+    """The invocation of a body with `messages`. Raises Refusal."""
     if context.chat is None:
         raise bad_request(
             "the model has no chat template; set option.chat_template or send inputs or a prompt",
@@ -182,7 +182,7 @@ def stream_options(body: BodyFields, stream: bool) -> BodyFields:
 
 
 def request_id(body: BodyFields) -> str | None:
-    """The request's own id; printable, as it comes back in the response's."""
+    """The request's own id, printable because the response repeats it."""
     given = body.text("request_id")
     if given is not None and not (0 < len(given) <= MAX_ID_CHARACTERS and given.isprintable()):
         raise bad_request(
@@ -201,7 +201,7 @@ def answered_model(adapter: str | None, context: ParseContext) -> str:
 
 
 def chat_logprobs(body: BodyFields, most: int) -> int | None:
-    """Number of alternatives reported with each token, up to `most`; None for no logprobs."""
+    """Number of alternatives reported with each token, up to `most`. None for no logprobs."""
     top = body.integer("top_logprobs", 0, most)
     if body.flag("logprobs"):
         return top or 0
@@ -211,7 +211,7 @@ def chat_logprobs(body: BodyFields, most: int) -> int | None:
 
 
 def parse_prompt(value: object, add_special_tokens: bool) -> tuple[Prompt, ...]:
-    """A text, token ids, or a list of either; texts with the tokenizer's own tokens or without."""
+    """A text, token ids, or a list of either. Texts get the tokenizer's special tokens if asked."""
     if isinstance(value, str):
         return (PromptText(value, add_special_tokens),)
     if not isinstance(value, list) or not len(value) > 0:
@@ -240,7 +240,7 @@ def one_prompt(value: object, add_special_tokens: bool) -> Prompt:
 def parse_messages(
     value: object, images: ChatImages, *, null_content: bool = False
 ) -> list[dict[str, Any]]:
-    """Messages whose contents are texts, or parts where there are `images`, which are added.
+    """Messages whose contents are texts, or parts if there are images, which `images` collects.
 
     Other members are kept for the template. With `null_content` a message with calls and no content
     has null, else an empty text.
@@ -259,7 +259,7 @@ def parse_messages(
 def parse_message(
     value: object, where: str, images: ChatImages, null_content: bool
 ) -> dict[str, Any]:
-    """One message; text parts alone become one string, parts of unknown types are refused."""
+    """One message. Parts that are all texts become one string. Unknown parts are refused."""
     message = BodyFields(value, where)
     role = message.text("role")
     if not role:
@@ -312,7 +312,7 @@ def thinking_text(part: BodyFields, where: str) -> str:
 
 
 def content_part(value: object, where: str, images: ChatImages) -> dict[str, Any]:
-    """One content part for the template; raises Refusal for types that are not read."""
+    """One content part for the template. Raises Refusal for a type that is not read."""
     if isinstance(value, str):
         return {"type": "text", "text": value}
     part = BodyFields(value, f"{where}.content")

@@ -1,4 +1,4 @@
-"""Parser of OpenAI's Responses requests: one is a chat request in other words, and stored nowhere.
+"""Parser of OpenAI's Responses requests, which are chat requests in other words and not stored.
 
 a member                                             is
 --------------------------------------------------   ---------------------------------------------
@@ -56,7 +56,7 @@ MAX_METADATA, MAX_KEY_CHARACTERS, MAX_VALUE_CHARACTERS = 16, 64, 512
 
 
 def parse_responses(body: BodyFields, context: ParseContext) -> Invocation:
-    """The invocation of a body with `input`; raises Refusal."""
+    """The invocation of a body with `input`. Raises Refusal."""
     check_members(body)
     wording = text_format(body)
     chat: dict[str, Any] = {name: body.raw(name) for name in PASSED_ON if name in body}
@@ -73,7 +73,9 @@ def parse_responses(body: BodyFields, context: ParseContext) -> Invocation:
     elif top:
         raise bad_request(f'top_logprobs is {top}, which needs include ["{LOGPROBS}"]', "include")
     fields = BodyFields(chat, "the body")
-    ignored_fields(Schema.CHAT, fields, strict=True)  # refuses what a chat's body may not have
+    ignored_fields(
+        Schema.CHAT, fields, strict=True
+    )  # refuses fields that a chat's body may not have
     invocation = parse_chat(fields, context)
     repeated = {
         "instructions": body.text("instructions"),
@@ -119,7 +121,7 @@ def messages_of(body: BodyFields) -> list[dict[str, Any]]:
 
 
 def message_of(value: object, where: str) -> dict[str, Any]:
-    """One message of the input; a developer's is the system's."""
+    """One message of the input. A developer's message is the system's."""
     item = BodyFields(value, where)
     kind, role = item.text("type") or "message", item.text("role")
     if kind != "message":

@@ -27,7 +27,7 @@ from hostelry.engine.sampling.beams import BeamParams, EarlyStopping
 MAX_BEAMS = 32  # of one prompt
 MAX_ALL_BEAMS = 128  # of one request
 MAX_LENGTH_PENALTY = 10.0
-# What a search reads, or what cannot change it.
+# Fields that a search reads, or that cannot change it.
 READ = frozenset({"max_new_tokens", "temperature", "seed", "stop_token_ids", "ignore_eos"})
 MAX_STOP_STRINGS = 64
 MAX_STOP_CHARACTERS = 1000
@@ -51,8 +51,8 @@ MAX_ALL_SEQUENCES = 1024
 class SamplingDefaults:
     """Sampling of requests that give no value.
 
-    `max_new_tokens` is for chats, which else may fill the model's length; `most_new_tokens` bounds
-    every request, whatever it gives (None: no bound).
+    `max_new_tokens` is for chats, which otherwise may fill the model's length. `most_new_tokens`
+    bounds every request, whatever it gives (None: no bound).
     """
 
     temperature: float = 1.0
@@ -66,7 +66,7 @@ class SamplingDefaults:
     most_new_tokens: int | None = None
 
     def bounded(self, max_new_tokens: int | None) -> int | None:
-        """The smaller of `max_new_tokens` and the bound; None without either."""
+        """The smaller of `max_new_tokens` and the bound. None without either."""
         given = [it for it in (max_new_tokens, self.most_new_tokens) if it is not None]
         return min(given, default=None)
 
@@ -112,8 +112,8 @@ def given_beams(fields: BodyFields) -> int | None:
 def beam_counts(fields: BodyFields, invocation: Invocation) -> tuple[int, int]:
     """The beams of each prompt and how many of them are returned. Raises Refusal.
 
-    `best_of`, else `n`, is the number of beams where none is given. Without `n` LMI's details have
-    all of them.
+    Without a number of beams, it is `best_of`, else `n`. Without `n` LMI's details have all
+    beams.
     """
     counts = invocation.sequences
     given = given_beams(fields)
@@ -152,7 +152,7 @@ def early_stopping(fields: BodyFields) -> EarlyStopping:
 
 
 def check_rest(invocation: Invocation, fields: BodyFields) -> None:
-    """Raise Refusal for what a beam search cannot do."""
+    """Raise Refusal for a field that a beam search cannot follow."""
     temperature = fields.raw("temperature")
     if temperature not in (None, 0, 1):
         raise bad_request(
@@ -191,7 +191,7 @@ def parse_sampling(
     seed: int,
     defaults: SamplingDefaults,
 ) -> SamplingParams:
-    """The sampling parameters but max_new_tokens; `temperature` is taken as given.
+    """The sampling parameters but max_new_tokens. `temperature` is taken as given.
 
     `seed` and `defaults` hold where the request does not say. Raises Refusal naming the field and
     its range.
@@ -251,7 +251,7 @@ def parse_bias(fields: BodyFields) -> tuple[tuple[int, float], ...]:
 def parse_sequences(
     fields: BodyFields, *, num_prompts: int, stream: bool, greedy: bool
 ) -> SequenceCounts:
-    """`n` sequences of each prompt, the best of `best_of`; one where they are all alike."""
+    """`n` sequences of each prompt, the best of `best_of`. One if they are all alike."""
     returned = fields.integer("n", 1, MAX_SEQUENCES) or 1
     generated = fields.integer("best_of", 1, MAX_SEQUENCES) or returned
     if generated < returned:
@@ -295,7 +295,7 @@ def parse_texts(fields: BodyFields) -> TextOptions:
 
 
 def parse_allowed(fields: BodyFields) -> tuple[int, ...]:
-    """`allowed_token_ids`; none allowed is refused."""
+    """`allowed_token_ids`. An empty list is refused."""
     allowed = fields.integers("allowed_token_ids", most=MAX_ALLOWED_TOKENS)
     if not allowed and "allowed_token_ids" in fields:
         raise bad_request(
@@ -311,7 +311,7 @@ def parse_bad_words(fields: BodyFields) -> tuple[str, ...]:
 
 
 def parse_cache_salt(fields: BodyFields) -> str:
-    """The salt of the prefix cache, in vLLM's limits; empty without one."""
+    """The salt of the prefix cache, in vLLM's limits. Empty without a salt."""
     salt = fields.text("cache_salt")
     if salt is None:
         return ""
@@ -325,7 +325,7 @@ def parse_cache_salt(fields: BodyFields) -> str:
 
 
 def parse_repetition(fields: BodyFields) -> Repetition | None:
-    """`repetition_detection`: when an answer that repeats itself ends; None for never."""
+    """`repetition_detection`: when an answer that repeats itself ends. None for never."""
     members = fields.members("repetition_detection")
     for name in members.names():
         if name not in ("max_pattern_size", "min_pattern_size", "min_count"):
@@ -358,7 +358,7 @@ def check_spaces(fields: BodyFields) -> None:
 
 
 def parse_truncation(fields: BodyFields) -> Truncation | None:
-    """`truncate`, or `truncate_prompt_tokens` with `truncation_side`; the last tokens are kept."""
+    """`truncate`, or `truncate_prompt_tokens` with `truncation_side`, which is left by default."""
     name = "truncate_prompt_tokens" if "truncate_prompt_tokens" in fields else "truncate"
     tokens = fields.integer(name, -1)
     side = fields.text("truncation_side") or "left"

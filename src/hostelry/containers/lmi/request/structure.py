@@ -9,12 +9,12 @@ from hostelry.containers.lmi.refusal import bad_request
 from hostelry.containers.lmi.request.fields import BodyFields, shown
 from hostelry.engine.request import Structure
 
-# What a member of a request holds -> its structure.
+# Reads a member of a request as its structure.
 Reader = Callable[[Any, str], Structure | None]
 
 
 def parse_structure(fields: BodyFields) -> Structure | None:
-    """The requested structure; None for free text. Raises Refusal.
+    """The requested structure. None for free text. Raises Refusal.
 
     `response_format` is OpenAI's, `guided_*` and `structured_outputs` are vLLM's, `grammar` is
     TGI's.

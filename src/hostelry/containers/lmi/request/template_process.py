@@ -1,4 +1,4 @@
-"""Templates in jinja2's sandbox; a request's template in a process that can be killed.
+"""Templates in jinja2's sandbox, with a request's template in a process that can be killed.
 
 A hostile template can compute for hours or take all memory, and a sandbox may have holes. The
 process renders one template, within limits of time, memory and output, without environment.
@@ -32,7 +32,7 @@ from hostelry.containers.lmi.refusal import Cause, Refusal, bad_request
 
 
 class GenerationBlock(Extension):
-    """`{% generation %}` marks the assistant's text for training; here its body is plain text."""
+    """`{% generation %}` marks the assistant's text for training. Here its body is plain text."""
 
     tags = {"generation"}  # noqa: RUF012 - jinja2's own protocol
 
@@ -99,7 +99,7 @@ def to_json(
 
 @dataclass(frozen=True, slots=True)
 class RenderLimits:
-    """Bounds on rendering one template of a request; `at_once` such processes run."""
+    """Bounds on rendering one template of a request. At most `at_once` such processes run."""
 
     render_s: float = 2.0
     start_s: float = 10.0
@@ -109,7 +109,7 @@ class RenderLimits:
 
 
 class _Task(msgspec.Struct, frozen=True):
-    """What the process renders; `now` is the time of `strftime_now`."""
+    """The template to render. `now` is the time of `strftime_now`."""
 
     template: str
     variables: dict[str, Any]
@@ -118,7 +118,7 @@ class _Task(msgspec.Struct, frozen=True):
 
 
 class _Rendered(msgspec.Struct, frozen=True):
-    """The text, or the reason why there is none."""
+    """The text, or the reason of a failure."""
 
     text: str = ""
     error: str = ""
@@ -131,7 +131,7 @@ _running = threading.BoundedSemaphore(LIMITS.at_once)
 def render_apart(
     template: str, variables: Mapping[str, Any], clock: Clock, limits: RenderLimits = LIMITS
 ) -> str:
-    """The text of `template`; blocks, for a thread that may. Raises Refusal."""
+    """The text of `template`. Blocks, so call it in a thread. Raises Refusal."""
     task = _Task(template, dict(variables), clock.now(), limits)
     if not _running.acquire(timeout=limits.start_s):
         raise Refusal(
@@ -172,7 +172,7 @@ def _ask(task: bytes, limits: RenderLimits) -> _Rendered:
 
 
 def _confine(limits: RenderLimits) -> None:
-    """Bound this process's time and memory; it cannot write files or start processes."""
+    """Bound this process's time and memory. It can then not write files or start processes."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     most_s = int(used.ru_utime + used.ru_stime + limits.render_s) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (most_s, most_s))

@@ -21,8 +21,8 @@ _NAME = re.compile(r"[\w.:/-]{1,128}", re.ASCII)
 class ToolUse:
     """The tools of a request and their use.
 
-    `shown` are the tools as the template gets them, `functions` those that the answer may call;
-    with `is_forced` it must, with `is_named` exactly one.
+    `shown` are the tools as the template gets them. The answer may call `functions`: with
+    `is_forced` it must call one, with `is_named` exactly one.
     """
 
     shown: tuple[Mapping[str, Any], ...] = ()
@@ -33,7 +33,7 @@ class ToolUse:
 
 
 def parse_tool_use(body: BodyFields) -> ToolUse:
-    """The tools of a chat's body; raises Refusal."""
+    """The tools of a chat's body. Raises Refusal."""
     tools = body.raw("tools")
     offered = () if tools is None else parse_tools(tools)
     choice = body.raw("tool_choice") if "tool_choice" in body else "auto"
@@ -146,7 +146,7 @@ def past_call(value: object, where: str) -> dict[str, Any]:
 
 
 def parsed_arguments(text: str) -> Any:
-    """The JSON value of a call's arguments; None where they are no JSON."""
+    """The JSON value of a call's arguments. None if they are invalid JSON."""
     if not text.strip():
         return {}
     try:

@@ -1,4 +1,4 @@
-"""Choice of a response's form: one file a dialect, chosen by schema and formatter.
+"""Choice of a response's form by schema and formatter. Each dialect has one file.
 
 schema, formatter                             form
 --------------------------------------------  ------------------------------------------------
@@ -36,7 +36,7 @@ from hostelry.containers.lmi.text_codec import TextCodec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerForms:
-    """The forms of one response; `now` is its time in seconds since the epoch."""
+    """The forms of one response. `now` is its time in seconds since the epoch."""
 
     form: AnswerForm
     config: LmiConfig

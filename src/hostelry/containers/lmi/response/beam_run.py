@@ -93,7 +93,7 @@ async def run_beams(
     backend: EngineBackend,
     took: Callable[[Pieces], None] | None = None,
 ) -> AsyncGenerator[Pieces]:
-    """All pieces of all sequences at once, when every search has ended; `took` sees them first.
+    """All pieces of all sequences at once, when every search has ended. `took` sees them first.
 
     The sequences of a prompt get its beams, best first. Raises the backend's errors, Refusal for a
     search that needs too much of a step.

@@ -66,7 +66,7 @@ def framed(values: Sequence[Any], sse: bool) -> bytes:
 def error_answer(
     refusal: Refusal, message: str, surface: Surface, codes: StatusCodes
 ) -> tuple[int, Any]:
-    """Status and JSON body for `refusal`; `message` is its message as callers get it."""
+    """Status and JSON body for `refusal`. `message` is its message as callers get it."""
     status = status_of(refusal.cause, surface, codes)
     usual = status_of(refusal.cause, surface, StatusCodes())
     if surface is Surface.OPENAI or refusal.cause is Cause.UNKNOWN_MODEL:
@@ -86,7 +86,7 @@ def error_answer(
 
 
 def front_end_error(status: int, message: str, usual: int = 500) -> dict[str, Any]:
-    """The form of errors outside the handlers; `usual` is the status unless it is configured."""
+    """The form of errors outside the handlers. `usual` is the status unless it is configured."""
     name = EXCEPTION_NAMES.get(status) or EXCEPTION_NAMES.get(usual, "InternalServerException")
     return {"code": status, "type": name, "message": message}
 
@@ -94,7 +94,7 @@ def front_end_error(status: int, message: str, usual: int = 500) -> dict[str, An
 def openai_error(
     status: int, message: str, param: str | None = None, usual: int = 500
 ) -> dict[str, Any]:
-    """OpenAI's form, which its clients turn into exceptions; `usual` as for the front end."""
+    """OpenAI's form, which its clients turn into exceptions. `usual` as for the front end."""
     kind = OPENAI_TYPES.get(status) or OPENAI_TYPES.get(usual, "InternalServerError")
     return {"error": {"message": message, "type": kind, "param": param, "code": status}}
 

@@ -11,7 +11,7 @@ from hostelry.engine.text import IncrementalDetokenizer, StopResult, StopStrings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """The text of one token; empty while a character or a stop string may be incomplete.
+    """The text of one token. Empty while a character or a stop string may be incomplete.
 
     `token_id` is None only for an end without a token.
     """
@@ -25,7 +25,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredToken:
-    """A token of a prompt; the first of a prompt has no logprob, as nothing is before it."""
+    """A token of a prompt. The first token has no logprob, as nothing is before it."""
 
     token_id: int
     logprob: float | None = None
@@ -35,13 +35,13 @@ class ScoredToken:
 
 @dataclass(slots=True, kw_only=True)
 class GeneratedSequence:
-    """One sequence so far; `shares_prompt` is set unless it is the first of its prompt.
+    """One sequence so far. `shares_prompt` is set unless it is the first of its prompt.
 
-    `prompt_logprobs` are those of its prompt so far, `prompt_offsets` where the prompt's tokens
-    begin in its text, both where the request asks for them. `adapter_version` is the content id of
-    its adapter, known at its end; `queued_s`, the time before its first computation, and
-    `num_cached_tokens` of its prompt, with its first token. `num_expanded_tokens` is what the
-    prompt became where it has images.
+    `prompt_logprobs` are the scores of its prompt so far, `prompt_offsets` the places of the
+    prompt's tokens in its text. Both are empty unless the request asks for them. `adapter_version`
+    is the content id of its adapter, known at its end. `queued_s`, the time before its first
+    computation, and `num_cached_tokens` of its prompt are known with its first token.
+    `num_expanded_tokens` is the number of the prompt's tokens with its images.
     """
 
     prompt_text: str
@@ -58,7 +58,7 @@ class GeneratedSequence:
 
     @property
     def num_prompt_tokens(self) -> int:
-        """The tokens of its prompt, those of images included."""
+        """The tokens of its prompt, including the tokens of images."""
         expanded = self.num_expanded_tokens
         return len(self.prompt_token_ids) if expanded is None else expanded
 
@@ -102,7 +102,7 @@ class GeneratedSequence:
 
     @property
     def finish_reason(self) -> FinishReason | None:
-        """The finish reason; None while the sequence runs."""
+        """The finish reason. None while the sequence runs."""
         return self.pieces[-1].finish_reason if self.pieces else None
 
 
@@ -127,7 +127,7 @@ class SequenceText:
         self._num_tokens = 0
 
     def push(self, output: Output) -> Piece:
-        """The piece of `output`; its finish reason is STOP when a stop string is complete."""
+        """The piece of `output`. Its finish reason is STOP if a stop string is complete."""
         finish = output.finish_reason
         if finish is None and self._is_repeated(output.token_id):
             finish = FinishReason.REPETITION
@@ -146,7 +146,7 @@ class SequenceText:
         )
 
     def _found(self, text: str) -> StopResult:
-        """The text that may be shown; stop strings count from the fewest tokens on."""
+        """The text that may be shown. Stop strings are found only after the fewest tokens."""
         self._num_tokens += 1
         if self._num_tokens > self._min_tokens:
             return self._stops.feed(text)
@@ -162,7 +162,7 @@ class SequenceText:
         )
 
     def _new_text(self, output: Output, finish: FinishReason | None) -> str:
-        """The text that no later token can change; a token that only ends the sequence has none."""
+        """The text that no later token can change. A token that only ends the sequence has none."""
         ends_only = output.finish_reason is FinishReason.EOS and not self._include_stop
         text = ""
         if output.token_id is not None and not ends_only:
@@ -171,7 +171,7 @@ class SequenceText:
 
 
 def repeats(token_ids: Sequence[int], by: Repetition) -> bool:
-    """Whether `token_ids` end with so many equal patterns in a row."""
+    """True if `token_ids` end with `by.count` equal patterns in a row."""
     end = len(token_ids)
     for size in range(by.smallest, by.largest + 1):
         first = end - size * by.count

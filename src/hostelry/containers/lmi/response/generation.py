@@ -46,7 +46,7 @@ class RunningSequence:
 async def prepare(
     invocation: Invocation, codec: TextCodec, facts: ModelFacts, terms: Terms = NO_TERMS
 ) -> list[RunningSequence]:
-    """The sequences of `invocation`, tokenized and checked against the model; raises Refusal."""
+    """The sequences of `invocation`, tokenized and checked against the model. Raises Refusal."""
     characters = sum(len(it.text) for it in invocation.prompts if isinstance(it, PromptText))
     if characters > LONG_PROMPT_CHARACTERS:
         sequences = await asyncio.to_thread(prepare_now, invocation, codec, facts)
@@ -144,7 +144,7 @@ def check_beside_images(invocation: Invocation) -> None:
 
 
 def bad_word_tokens(words: Sequence[str], codec: TextCodec) -> tuple[tuple[int, ...], ...]:
-    """The tokens of each word, and those after a space where that changes the first of them only.
+    """The tokens of each word, and of each word after a space if only the first token differs.
 
     As vLLM has it, so that a word is found at the beginning of a text and inside.
     """
@@ -161,7 +161,7 @@ def bad_word_tokens(words: Sequence[str], codec: TextCodec) -> tuple[tuple[int, 
 
 
 def truncated(token_ids: tuple[int, ...], by: Truncation, most: int) -> tuple[int, ...]:
-    """The tokens of a prompt that are kept; `most` leaves room for the answer."""
+    """The kept tokens of a prompt. `most` leaves room for the answer."""
     count = most if by.tokens is None else by.tokens
     return token_ids[:count] if by.keep_first else token_ids[-count:]
 
@@ -171,7 +171,7 @@ def prompt_offsets(
 ) -> tuple[int, ...]:
     """Where the text of each token begins in the prompt's text, in characters.
 
-    Without a `prompt` the text is that of the tokens.
+    Without a `prompt` the text comes from the tokens.
     """
     if prompt is not None:
         return codec.offsets(prompt.text, add_special_tokens=prompt.add_special_tokens)
@@ -197,7 +197,7 @@ def check_scores(sequences: Sequence[RunningSequence]) -> None:
 
 
 def num_logprobs(invocation: Invocation) -> int | None:
-    """Number of alternatives in the outputs; choosing the best needs at least logprobs (0)."""
+    """Number of alternatives in the outputs. Choosing the best sequences needs logprobs (0)."""
     asked = invocation.sampling.num_logprobs
     selects = invocation.sequences.generated > invocation.sequences.returned
     return 0 if asked is None and selects else asked
@@ -251,7 +251,7 @@ async def run(
     backend: EngineBackend,
     took: Callable[[Pieces], None] | None = None,
 ) -> AsyncGenerator[Pieces]:
-    """Each step's pieces; a sequence whose stop string is complete is aborted in the engine.
+    """Each step's pieces. A sequence whose stop string is complete is aborted in the engine.
 
     `took` sees the pieces first.
 

@@ -1,7 +1,7 @@
 """Responses in LMI's own schema, in both dialects, as JSON values.
 
 The rolling batch's dialect (LEGACY) calls a token's log-probability `log_prob`, the async
-handler's `logprob`; their details differ as well. `finish_reason` is the real one in both.
+handler's `logprob`. Their details differ as well. `finish_reason` is the real reason in both.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,9 +21,9 @@ TEXT = "text/plain"
 
 @dataclass(frozen=True, slots=True)
 class LmiForm:
-    """Form of one response; `token_text` decodes one token, `is_special` marks control tokens.
+    """Form of one response. `token_text` decodes one token, `is_special` marks control tokens.
 
-    With `is_tgi` the lines of a stream have TGI's members, null where they have nothing yet.
+    With `is_tgi` the lines of a stream have TGI's members, null if they have no value yet.
     """
 
     form: AnswerForm
@@ -46,7 +46,7 @@ class LmiForm:
         return answers if self.form.listed or self.form.tgi_compat else answers[0]
 
     def line(self, piece: Piece, sequence: GeneratedSequence) -> dict[str, Any]:
-        """One line of a stream of one sequence; the last one carries the whole text."""
+        """One line of a stream of one sequence. The last line has the whole text."""
         ended = piece.finish_reason is not None
         line: dict[str, Any] = {} if self._legacy else {"index": 0}
         if self.is_tgi:
@@ -133,7 +133,7 @@ class LmiForm:
         return details
 
     def _prefill(self, sequence: GeneratedSequence) -> list[dict[str, Any]]:
-        """The prompt's tokens; the async handler leaves out the first, which has no logprob."""
+        """The prompt's tokens. The async handler leaves out the first, which has no logprob."""
         if self.form.scores.reported is None:
             return []
         tokens = list(sequence.scored_prompt)
@@ -220,7 +220,7 @@ def third_party(sequence: GeneratedSequence, full_text: bool) -> dict[str, Any]:
 
 
 def third_party_line(sequence: GeneratedSequence, piece: Piece) -> dict[str, Any]:
-    """A line of `3p_stream`; the first has the number of the prompt's tokens."""
+    """A line of `3p_stream`. The first line has the number of the prompt's tokens."""
     is_first = piece is sequence.pieces[0]
     num_prompt = sequence.num_prompt_tokens if is_first else None
     metering = {"outputTokenCount": sequence.num_tokens}
@@ -265,7 +265,7 @@ class OneTextStream:
         return b""
 
     def broken(self, sequences: Sequence[GeneratedSequence], status: int, message: str) -> bytes:
-        """The error as a last line; a bare text has no place for one but a line of its own."""
+        """The error as a last line, also of a bare text, which has no other place for it."""
         error = {"error_code": status, "error_msg": message}
         if not self.is_counted:
             return b"\n" + msgspec.json.encode({"error": error})

@@ -32,14 +32,14 @@ ID_LETTERS = 24
 
 
 def scored_piece(piece: Piece) -> ScoredToken:
-    """A generated token, as one of a prompt."""
+    """A generated token in the form of a prompt's token."""
     return ScoredToken(token_id=piece.token_id or 0, logprob=piece.logprob, top=piece.top_logprobs)
 
 
 def completion_logprobs(
     tokens: Sequence[ScoredToken], offsets: Sequence[int], num_top: int, token_text: TokenText
 ) -> dict[str, Any]:
-    """OpenAI's form of a completion; each token is among its own alternatives.
+    """OpenAI's form of a completion. Each token is among its own alternatives.
 
     `offsets` are where the tokens' texts begin in the text.
     """
@@ -54,7 +54,7 @@ def completion_logprobs(
 def _alternatives(
     token: ScoredToken, num_top: int, token_text: TokenText
 ) -> dict[str, float] | None:
-    """Texts and logprobs, likeliest first; of tokens with one text the likeliest."""
+    """Texts and logprobs, likeliest first. Of tokens with one text, the likeliest counts."""
     if token.logprob is None:
         return None
     found: dict[str, float] = {}
@@ -118,7 +118,7 @@ def call_ids(reading: AnswerReading, response_id: str, index: int) -> Callable[[
 
 
 def message_members(answer: ReadAnswer, call_id: Callable[[int], str]) -> dict[str, Any]:
-    """The members of a whole message; its content is null where it has calls or reasoning only."""
+    """The members of a whole message. Its content is null if it has only calls or reasoning."""
     only = bool(answer.calls) or answer.reasoning is not None
     content = answer.content if answer.content is not None or only else ""
     members: dict[str, Any] = {"content": content}
@@ -166,7 +166,7 @@ def reasoning_members(text: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenAIForm:
-    """Form of one response; `id` and `created` (seconds since the epoch) are in every chunk.
+    """Form of one response. `id` and `created` (seconds since the epoch) are in every chunk.
 
     With `lmi_names` finish reasons have LMI's names, as in its rolling batch.
     """
@@ -189,7 +189,7 @@ class OpenAIForm:
     def whole(
         self, sequences: Sequence[GeneratedSequence], generated: Sequence[GeneratedSequence] = ()
     ) -> dict[str, Any]:
-        """The body of a response that is not streamed; usage counts all that were `generated`."""
+        """The body of a response that is not streamed. Usage counts all that were `generated`."""
         kind = "chat.completion" if self._chat else "text_completion"
         choices = [self._choice(index, each) for index, each in enumerate(sequences)]
         whole = {**self._head(kind), "choices": choices, "usage": usage(generated or sequences)}
@@ -242,7 +242,7 @@ class OpenAIForm:
         *,
         has_calls: bool,
     ) -> list[dict[str, Any]]:
-        """The chunks of one token's `deltas`, after `num_calls` calls; the last has the finish."""
+        """The chunks of one token's `deltas`, after `num_calls` calls. The last has the finish."""
         reading, index, sequence = self.form.reading, running.index, running.generated
         assert reading is not None
         found = list(delta_members(deltas, num_calls, call_ids(reading, self.id, index)))
@@ -327,7 +327,7 @@ class OpenAIForm:
         return {"prompt_logprobs": prompt_logprobs(sequence, num_top, self.token_text)}
 
     def _finish(self, piece: Piece, *, has_calls: bool = False) -> str | None:
-        """The finish reason; that of a call which the request named is OpenAI's: stop."""
+        """The finish reason. After a call that the request named, it is stop, as OpenAI has it."""
         reading = self.form.reading
         ended = piece.finish_reason in (FinishReason.EOS, FinishReason.STOP)
         if has_calls and ended and not (reading and reading.named_choice):
@@ -338,7 +338,7 @@ class OpenAIForm:
     def _logprobs(
         self, pieces: Sequence[Piece], sequence: GeneratedSequence, *, offset: int
     ) -> dict[str, Any] | None:
-        """The logprobs of some tokens; `offset` is where their text begins in the answer."""
+        """The logprobs of some tokens. Their text begins at `offset` in the answer."""
         num_top = self.form.num_top_tokens
         if num_top is None:
             return None
@@ -378,7 +378,7 @@ def counts(prompt: int, completion: int) -> dict[str, int]:
 class OpenAIStream:
     """OpenAI's chunks: server-sent events on the /v1 routes, bare lines on /invocations.
 
-    `states` are those of reading each choice for calls and reasoning.
+    `states` are the states of reading each choice for calls and reasoning.
     """
 
     form: OpenAIForm
@@ -395,7 +395,7 @@ class OpenAIStream:
         return framed(self.form.opening(sequences), self.sse)
 
     def step(self, sequences: Sequence[GeneratedSequence], pieces: Pieces) -> bytes:
-        """A chunk per token; tokens without text yet are left out unless they carry more."""
+        """A chunk per token. Tokens without text yet are left out unless they carry more."""
         reading = self.form.form.reading
         if reading is not None:
             return framed([chunk for it in pieces for chunk in self._read(reading, *it)], self.sse)
@@ -409,7 +409,7 @@ class OpenAIStream:
     def _read(
         self, reading: AnswerReading, running: RunningSequence, piece: Piece
     ) -> list[dict[str, Any]]:
-        """The chunks of one token, by what is found in the text so far."""
+        """The chunks of one token, by the text so far."""
         state = self.states.get(running.index) or reading.start()
         num_calls = state.num_calls
         state, deltas = reading.feed(state, piece.text)

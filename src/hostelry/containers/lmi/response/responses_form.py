@@ -18,7 +18,7 @@ from hostelry.engine.request import FinishReason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponsesForm:
-    """Form of one response; `created` in seconds since the epoch."""
+    """Form of one response. `created` is in seconds since the epoch."""
 
     form: AnswerForm
     id: str
@@ -89,7 +89,7 @@ class ResponsesForm:
         return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
 
     def logprobs(self, pieces: Sequence[Piece]) -> list[dict[str, Any]]:
-        """The tokens' log-probabilities, where they were asked for."""
+        """The tokens' log-probabilities, if they were asked for."""
         num_top = self.form.num_top_tokens
         if num_top is None:
             return []

@@ -98,18 +98,18 @@ ALLOWED_OPTIONS = frozenset(
 
 
 class SecureModeError(HostelryError):
-    """The model or an adapter brings what secure mode forbids; the message names it."""
+    """The model or an adapter brings something forbidden by secure mode. The message names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SecureMode:
-    """The controls that hold, and the folders that are searched beside the model's own."""
+    """The controls that hold, and the folders searched in addition to the model's own."""
 
     controls: frozenset[SecurityControl]
     channels: tuple[str, ...] = ()
 
     def check_model(self, model_dir: Path, folder: Path) -> None:
-        """Raise SecureModeError for the model folder, and the model's own where it is another."""
+        """Raise SecureModeError for a fault in the model folder, or in the model's own folder."""
         for place in (model_dir, folder):
             self._check_code(place, "model directory")
         channels = [channel_place(it, model_dir) for it in self.channels]
@@ -119,7 +119,7 @@ class SecureMode:
             self._check_files(place, str(place))
 
     def check_adapter(self, src: str) -> None:
-        """Raise SecureModeError for an adapter's folder; a remote source cannot be searched."""
+        """Raise SecureModeError for an adapter's folder. A remote source cannot be searched."""
         if "://" in src or not Path(src).is_dir():
             raise SecureModeError(f"Adapter path {src} is not a valid directory.")
         self._check_code(Path(src), f"adapter at {src}")
@@ -162,7 +162,7 @@ def channel_place(channel: str, model_dir: Path) -> Path:
 
 
 def secure_mode(env: Mapping[str, str], options: Options) -> SecureMode | None:
-    """Secure mode by the environment; None where it is off.
+    """Secure mode by the environment. None if it is off.
 
     Raises SecureModeError for options that it forbids.
     """
@@ -241,7 +241,7 @@ def has_template(path: Path) -> bool:
 
 
 class CodeSettingsError(HostelryError):
-    """A setting of custom code or sessions is wrong; the message names it and its choices."""
+    """A setting of custom code or sessions is invalid. The message names it and its choices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,7 +304,7 @@ def check_code(settings: CodeSettings, options: Options, listing: Collection[str
 
 
 def sessions_expiration(options: Options) -> int | None:
-    """How long a session is open; None where sessions are off."""
+    """How long a session is open. None if sessions are off."""
     enabled = options.settings.get("enable_stateful_sessions")
     if enabled and enabled.value.lower() not in ("true", "false"):
         raise CodeSettingsError(

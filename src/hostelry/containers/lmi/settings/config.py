@@ -3,7 +3,7 @@
 option (see option_table.py)                       -> result
 done                                               -> a field of LmiConfig
 without effect, answers stay the same              -> a warning
-asks for what is done anyway                       -> nothing
+changes nothing                                    -> nothing
 not in the table                                   -> a warning; ConfigurationError when strict
 would change answers and is not done               -> ConfigurationError
 value out of range                                 -> ConfigurationError naming key and choices
@@ -100,7 +100,7 @@ class ImageKind(Enum):
 
 
 class Backend(Enum):
-    """Which engine is to serve the model; AUTO: ours where it reads the model, else vLLM."""
+    """The engine to serve the model with. AUTO: ours if it reads the model, else vLLM."""
 
     AUTO = "auto"
     HOSTELRY = "hostelry"
@@ -111,19 +111,18 @@ class Backend(Enum):
 class LmiConfig:
     """Configuration of the server.
 
-    With `model_id` None the model lies in `model_dir`; `artifact_folders` are the other folders of
-    this machine that it may name, `hub_folder` is where the agent has downloaded it from the hub.
-    `max_batched_tokens`, `max_model_len` and `num_threads` None
-    leave the choice to the engine. `served` are the names of the base model in requests,
-    `model_name` the one in responses. `max_loras` bounds the distinct adapters of one step (None:
-    no bound), `max_cpu_loras` the pinned ones; the number of registered ones is not limited.
-    `adapters` is the folder of the model's own adapters, inside the model folder; `lora_modules`
-    are more of them. `config_overrides` are in the place of members of config.json. Defaults of
-    sampling come from `generation_config` (auto, vllm, or a folder) and `generation_overrides`.
+    With `model_id` None the model lies in `model_dir`. It may also name one of `artifact_folders`.
+    `hub_folder` is the agent's download from the hub. `max_batched_tokens`, `max_model_len` and
+    `num_threads` None leave the choice to the engine. `served` are the names of the base model in
+    requests, `model_name` is its name in responses. `max_loras` bounds the distinct adapters of one
+    step (None: no bound), `max_cpu_loras` the pinned adapters. The number of registered adapters is
+    not limited. `adapters` is the folder of the model's own adapters, inside the model folder, and
+    `lora_modules` names more adapters. `config_overrides` replace members of config.json. Defaults
+    of sampling come from `generation_config` (auto, vllm, or a folder) and `generation_overrides`.
     With `seed` the seeds of requests that give none are drawn from it. `pool_bytes`,
-    `adapter_host_bytes` and `adapter_cache_bytes` None are the engine's defaults; without
-    `adapter_cache_dir` nothing is cached on disk. `default_tenant` is the policy of tenants that
-    are not in `tenants`. `runtimes_dir` holds the interpreters of other engines.
+    `adapter_host_bytes` and `adapter_cache_bytes` None are the engine's defaults. Nothing is cached
+    on disk without `adapter_cache_dir`. Tenants outside `tenants` have the policy `default_tenant`.
+    `runtimes_dir` holds the interpreters of other engines.
     """
 
     model_dir: Path
@@ -279,9 +278,9 @@ def author_code(env: Mapping[str, str], options: Options, listing: Collection[st
 def served_names(
     read: OptionReader, image: ImageKind, downloads: Collection[str]
 ) -> tuple[str, ...]:
-    """The names of the base model in requests; the first is the one in responses.
+    """The names of the base model in requests. The first is the name in responses.
 
-    A folder among `downloads` is none of them: callers get no path of this machine.
+    A folder among `downloads` is not a name: callers get no path of this machine.
     """
     given = read.text("model_id")
     model_id = None if given in downloads else given
@@ -300,7 +299,7 @@ def chosen_dialect(options: Options, read: OptionReader, image: ImageKind) -> Su
 
 
 def generation_config(read: OptionReader, dialect: Surface) -> str:
-    """Where defaults of sampling come from; LMI's rolling batch and TGI read none of the model."""
+    """The source of sampling defaults. LMI's rolling batch and TGI read none of the model."""
     return read.text("generation_config") or ("vllm" if dialect is Surface.LEGACY else "auto")
 
 
@@ -374,7 +373,7 @@ def hub_folder(env: Mapping[str, str], model_id: str | None) -> str | None:
 
 
 def adapter_cache(env: Mapping[str, str]) -> Path | None:
-    """The cache folder of remote adapters; None for no cache."""
+    """The cache folder of remote adapters. None for no cache."""
     folder = env.get(CACHE_VARIABLE)
     if folder and not folder.startswith("/"):
         raise invalid_setting(Setting(folder, CACHE_VARIABLE), "an absolute path")
@@ -382,7 +381,7 @@ def adapter_cache(env: Mapping[str, str]) -> Path | None:
 
 
 def cpu_threads(env: Mapping[str, str], machine_cpus: int) -> int | None:
-    """OMP_NUM_THREADS, else the reserved CPUs rounded up; None where neither is set.
+    """OMP_NUM_THREADS, else the reserved CPUs rounded up. None if neither is set.
 
     At least one, and at most the machine's CPUs: a declared instance type may have more CPUs than
     this machine, and more threads than CPUs are slow.
@@ -394,7 +393,7 @@ def cpu_threads(env: Mapping[str, str], machine_cpus: int) -> int | None:
 
 
 def reserved(env: Mapping[str, str], variable: str) -> float | None:
-    """A number of the copy's reservation; None where unset."""
+    """A number of the copy's reservation. None if unset."""
     text = env.get(variable)
     if not text:
         return None
@@ -419,7 +418,7 @@ def max_request_bytes(env: Mapping[str, str], read: OptionReader) -> int:
 def option_warnings(
     options: Options, env: Mapping[str, str], image: ImageKind, read: OptionReader
 ) -> list[str]:
-    """Warnings for options without effect; raises where ignoring one would change answers."""
+    """Warnings for options without effect. Raises if ignoring an option would change answers."""
     strict = read.flag("strict_options", False)
     found = [judged(name, it, row_of(name), strict) for name, it in options.settings.items()]
     if image is ImageKind.TGI:
@@ -434,7 +433,7 @@ def option_warnings(
 
 
 def judged(name: str, setting: Setting, row: OptionRow | None, strict: bool) -> str | None:
-    """The warning of one setting, if any; raises ConfigurationError for one that is refused."""
+    """The warning of one setting, if any. Raises ConfigurationError for a refused setting."""
     if row is None:
         kind = "property" if name.startswith("/") else "option"
         close = " or ".join(it.removeprefix("/") for it in close_names(name))

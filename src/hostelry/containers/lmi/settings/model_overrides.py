@@ -1,4 +1,4 @@
-"""Options in the place of what the model's config.json and generation_config.json say.
+"""Options that replace members of the model's config.json and generation_config.json.
 
 The engine reads a folder, so `overlay` makes one with links to the model's files and another
 config.json. Defaults of sampling:
@@ -35,7 +35,7 @@ GENERATION_FILE = "generation_config.json"
 OVERRIDES = "override_generation_config"
 SHOWN_CHARACTERS = 80
 
-# Name -> smallest and largest value; whole numbers where both are.
+# Name -> smallest and largest value; whole numbers if both are whole.
 RANGES: Mapping[str, tuple[float, float]] = {
     "temperature": (0.0, float(MAX_TEMPERATURE)),
     "top_k": (-1, MAX_TOKEN_ID),
@@ -73,7 +73,7 @@ def overridden(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[
 
 
 def rope_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The rope's parameters under either name; none where it has none."""
+    """The rope's parameters under either name. Empty without a rope."""
     given = (config.get(name) for name in ROPE[:2])
     return next((dict(it) for it in given if isinstance(it, dict) and it), {})
 
@@ -81,7 +81,7 @@ def rope_of(config: Mapping[str, Any]) -> dict[str, Any]:
 def overlay(folder: Path, overrides: Mapping[str, Any], scratch: Path) -> Path:
     """A folder in `scratch` like `folder`, with `overrides` in its config.json.
 
-    `folder` itself where there are none. Raises ConfigurationError.
+    Returns `folder` itself without overrides. Raises ConfigurationError.
     """
     if not overrides:
         return folder
@@ -153,7 +153,7 @@ def checked(given: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def read_file(path: Path) -> Mapping[str, Any]:
-    """The members of a generation_config.json; none where there is no file."""
+    """The members of a generation_config.json. Empty without the file."""
     if not path.is_file():
         return {}
     try:

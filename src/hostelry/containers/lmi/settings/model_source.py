@@ -39,9 +39,9 @@ def model_folder(config: LmiConfig) -> Path:
 
 
 def local_model(config: LmiConfig, model_id: str) -> Path | None:
-    """The local folder that `model_id` names; None when it is an id of the hub.
+    """The local folder that `model_id` names. None if it is an id of the hub.
 
-    Raises ConfigurationError for a folder that is neither the model's nor an artifact of its own.
+    Raises ConfigurationError for a folder that is neither the model's nor one of its artifacts.
     """
     if model_id.startswith("s3://"):
         raise ConfigurationError(
@@ -62,7 +62,7 @@ def local_model(config: LmiConfig, model_id: str) -> Path | None:
 
 
 def download(model_id: str, config: LmiConfig) -> Path:
-    """Download the snapshot of a hub model, including its adapters; its folder.
+    """Download the snapshot of a hub model, including its adapters. Returns its folder.
 
     Returns the folder of the agent's download if there is one. Otherwise uses the operator's
     HF_HOME and HF_HUB_OFFLINE, and the configured token before HF_TOKEN.
@@ -89,7 +89,7 @@ def download(model_id: str, config: LmiConfig) -> Path:
 def nested_model(model_dir: Path) -> Path:
     """The one folder in `model_dir` if it holds a model, else `model_dir`, as DJL Serving has it.
 
-    Archives are often made of a folder, which then lies in them beside nothing but hidden files.
+    Archives are often made of one folder, which then lies in them with only hidden files.
     """
     inside = [it for it in model_dir.iterdir() if not it.name.startswith(".")]
     if len(inside) != 1 or inside[0].is_symlink() or not inside[0].is_dir():

@@ -1,4 +1,4 @@
-"""Typed reads of merged options; an invalid value raises ConfigurationError."""
+"""Typed reads of merged options. An invalid value raises ConfigurationError."""
 
 import math
 import re
@@ -26,13 +26,13 @@ MAX_NAMES = 64  # in one option
 
 
 class ConfigurationError(HostelryError):
-    """The server cannot start as it is configured; the message names key, value and choices."""
+    """The server's configuration is invalid. The message names key, value and choices."""
 
 
 class OptionReader:
-    """Typed reads of options; an invalid value raises ConfigurationError.
+    """Typed reads of options. An invalid value raises ConfigurationError.
 
-    `warnings` are those of the options, to which a reader may add.
+    `warnings` are the options' warnings, to which a reader may add.
     """
 
     def __init__(self, options: Options) -> None:
@@ -70,7 +70,7 @@ class OptionReader:
         return default if value is None else value
 
     def optional_integer(self, name: str, low: int) -> int | None:
-        """A whole number of at least `low`; None when absent."""
+        """A whole number of at least `low`. None if absent."""
         setting = self._settings.get(name)
         if setting is None:
             return None
@@ -87,7 +87,7 @@ class OptionReader:
         return path
 
     def seconds(self, name: str) -> float | None:
-        """A time; None when absent."""
+        """A time. None if absent."""
         setting = self._settings.get(name)
         if setting is None:
             return None
@@ -100,7 +100,7 @@ class OptionReader:
         return value
 
     def parsed(self, name: str, parse: Callable[[str], T]) -> T | None:
-        """The result of `parse`, which may raise ValueError; None when absent."""
+        """The result of `parse`, which may raise ValueError. None if absent."""
         setting = self._settings.get(name)
         if setting is None:
             return None
@@ -110,11 +110,11 @@ class OptionReader:
             raise ConfigurationError(f"{setting.given_as} is {shown(setting)}: {error}") from error
 
     def members(self, name: str) -> Mapping[str, Any]:
-        """The members of a JSON object; none when absent."""
+        """The members of a JSON object. Empty if absent."""
         return self.parsed(name, json_object) or {}
 
     def number(self, name: str) -> float | None:
-        """A positive number; None when absent."""
+        """A positive number. None if absent."""
         setting = self._settings.get(name)
         if setting is None:
             return None
@@ -127,7 +127,7 @@ class OptionReader:
         return value
 
     def names(self, name: str) -> tuple[str, ...]:
-        """Names between commas or spaces, or of a JSON list; none when absent."""
+        """Names between commas or spaces, or of a JSON list. Empty if absent."""
         return self.parsed(name, parse_names) or ()
 
     def codes(self) -> StatusCodes:
@@ -147,7 +147,7 @@ def invalid_setting(setting: Setting, allowed: str) -> ConfigurationError:
 
 
 def shown(setting: Setting) -> str:
-    """The value for a message, cut; of a secret only that it is set."""
+    """The value for a message, cut. Of a secret the message says only that it is set."""
     is_secret = setting.given_as.lower().endswith(SECRETS)
     return "set" if is_secret else repr(setting.value[:SHOWN_CHARACTERS])
 

@@ -43,8 +43,9 @@ class OptionFate(Enum):
 class OptionRow:
     """Treatment of one option.
 
-    `text` is what a done option does, what a refused one must be, or why one has no effect.
-    `same` are the values (in lower case) that ask for what is done anyway.
+    `text` says the effect of a done option, the value that a refused option must have, or why an
+    option has no effect.
+    `same` are the values (in lower case) that change nothing.
     """
 
     fate: OptionFate
@@ -52,7 +53,7 @@ class OptionRow:
     same: frozenset[str] = NOTHING_ASKED
 
     def asks_nothing(self, value: str) -> bool:
-        """Whether `value` asks for what is done anyway."""
+        """True if `value` changes nothing."""
         return value.strip().lower() in self.same
 
 

@@ -1,6 +1,6 @@
 """Options whose value has parts: pooling, tools, tenants, images, adapters of the start.
 
-`lora_modules`, the adapters that a server starts with (source: vLLM's LoRAParserAction; TGI's
+`lora_modules`, the adapters that a server starts with (source: vLLM's LoRAParserAction and TGI's
 LORA_ADAPTERS):
 
     name=path name2=path2            paths inside the model folder, or ids of the hub
@@ -29,7 +29,7 @@ from hostelry.containers.lmi.tools.families import OFF, REASONING_FAMILIES, TOOL
 from hostelry.engine.pooled import POOLING_MODES
 from hostelry.engine.scheduler.tenants import TenantPolicy
 
-# Names of LMI, vLLM and Hugging Face -> what the model is for.
+# Names of LMI, vLLM and Hugging Face -> the model's task.
 TASKS: Mapping[str, str] = {
     "auto": "auto",
     **dict.fromkeys(("generate", "text-generation"), "generate"),
@@ -46,7 +46,7 @@ TASKS: Mapping[str, str] = {
 }  # fmt: skip
 LISTED_TASKS = ("feature-extraction", "sentence-similarity")
 PARSER_NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
-# Option -> what its parser reads, and the fields that need it.
+# Option -> the text that its parser reads, and the fields that need it.
 PARSER_EFFECTS: Mapping[str, tuple[str, str]] = {
     "tool_call_parser": ("calls", "tools and tool_choice auto"),
     "reasoning_parser": ("thoughts", "thinking_token_budget or include_reasoning false"),
@@ -87,7 +87,7 @@ class ToolSettings:
     """Names of parsers (None: by the chat template, `none`: no parser) and template variables.
 
     Without `auto_choice` only a request that forces a call gets one. `template_variables` are those
-    of requests that give none of their own.
+    of requests that give none.
     """
 
     call_parser: str | None = None
@@ -115,7 +115,7 @@ def parse_tool_settings(read: OptionReader) -> ToolSettings:
 
 
 def parser_name(read: OptionReader, option: str, known: Collection[str]) -> str | None:
-    """The parser that the option names; a name that is not known here is a warning.
+    """The parser that the option names. A name that is not known here is a warning.
 
     Most chats need no parser, and vLLM has more of them from version to version.
     """
@@ -137,7 +137,7 @@ def well_formed(value: str) -> str:
 
 
 class PolicyOption(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """JSON form of a policy; see TenantPolicy."""
+    """JSON form of a policy (see TenantPolicy)."""
 
     weight: float = 1.0
     tokens_per_s: float | None = None

@@ -2,7 +2,7 @@
 
 The first wins: serving.properties, OPTION_*, SERVING_*, SM_VLLM_*, HF_* and the other plain names,
 names of older servers. SageMaker's own variables overwrite all of them.
-Source: DJL Serving's LMI configuration guide; the entry point of AWS's vLLM images.
+Source: DJL Serving's LMI configuration guide, and the entry point of AWS's vLLM images.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -127,7 +127,7 @@ def take_option(options: Options, given_as: str, name: str, value: str) -> None:
 def take_argument(options: Options, given_as: str, name: str, value: str) -> None:
     """Enter one variable of a vLLM image, whose entry point makes it an argument of vLLM.
 
-    An empty value is the bare argument, which is true; false leaves the argument out.
+    An empty value is the bare argument, which is true. The value false leaves the argument out.
     """
     if value.strip().lower() == "false":
         return
@@ -136,7 +136,7 @@ def take_argument(options: Options, given_as: str, name: str, value: str) -> Non
     options.put_if_absent(name, value or "true", given_as)
 
 
-# Prefix of variables -> the function that enters one; earlier ones win.
+# Prefix of variables -> the function that enters a variable. Earlier prefixes win.
 PREFIXES: Mapping[str, Callable[[Options, str, str, str], None]] = {
     "OPTION_": take_option,
     "SERVING_": take_property,
@@ -145,7 +145,7 @@ PREFIXES: Mapping[str, Callable[[Options, str, str, str], None]] = {
 
 
 def parse_properties(text: str, warnings: list[str]) -> dict[str, str]:
-    """The pairs of a Java properties file, later ones winning; adds to `warnings`."""
+    """The pairs of a Java properties file. Later pairs win. Adds to `warnings`."""
     pairs: dict[str, str] = {}
     for line in logical_lines(text):
         cuts = [line.find(mark) for mark in "=:" if mark in line]
@@ -158,7 +158,7 @@ def parse_properties(text: str, warnings: list[str]) -> dict[str, str]:
 
 
 def logical_lines(text: str) -> list[str]:
-    """Lines without comments and blanks; a backslash at the end joins the next line."""
+    """Lines without comments and blanks. A backslash at the end joins the next line."""
     lines: list[str] = []
     open_line = ""
     for raw in text.removeprefix("\ufeff").split("\n"):
@@ -174,7 +174,7 @@ def logical_lines(text: str) -> list[str]:
 
 
 def as_lmi(env: Mapping[str, str]) -> dict[str, str]:
-    """`env` with LMI's variables for those of TGI."""
+    """`env` with LMI's variables in addition to TGI's."""
     named = {theirs: env[name] for name, theirs in TGI_NAMES.items() if env.get(name)}
     with_adapters = {"OPTION_ENABLE_LORA": "true"} if env.get("LORA_ADAPTERS") else {}
     return {**TGI_MANNERS, **with_adapters, **named, **env}

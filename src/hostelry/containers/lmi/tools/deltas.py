@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 S = TypeVar("S")
-PIECE_CHARACTERS = 4096  # searched at once, as a search may go to the end of what is held
+PIECE_CHARACTERS = 4096  # searched at once, as a search may go to the end of the held text
 _IN_JSON = re.compile(r'[{}\[\]"]')
 _IN_PYTHON = re.compile(r"""[{}\[\]()"']""")
 _IN_STRING = {'"': re.compile(r'["\\]'), "'": re.compile(r"['\\]")}
@@ -43,7 +43,7 @@ class CallArguments:
 
 @dataclass(frozen=True, slots=True)
 class CallEnd:
-    """The end of the present call; `raw` is all of it as the model wrote it."""
+    """The end of the present call. `raw` is all of it as the model wrote it."""
 
     raw: str
 
@@ -54,8 +54,8 @@ Delta = ContentText | ReasoningText | CallName | CallArguments | CallEnd
 class TextParser(Protocol[S]):
     """A pure state machine over text that arrives in pieces, cut anywhere.
 
-    The same text gives the same deltas, texts joined, however it is cut. No text is an error: what
-    is no call is content.
+    The same text gives the same deltas, texts joined, however it is cut. No text is an error: text
+    that is not a call is content.
     """
 
     def start(self) -> S:
@@ -73,7 +73,7 @@ class TextParser(Protocol[S]):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Text before the first marker, that marker (None: none is complete), and what follows.
+    """Text before the first marker, that marker, and the rest. The marker is None if incomplete.
 
     Without a marker `after` is the end of the text that may begin one.
     """
@@ -84,7 +84,7 @@ class Cut:
 
 
 def cut_at(text: str, markers: Sequence[str]) -> Cut:
-    """`text` at its first marker; no marker may be the beginning of another."""
+    """`text` at its first marker. No marker may be the beginning of another."""
     found = [(start, marker) for marker in markers if (start := text.find(marker)) >= 0]
     if found:
         start, marker = min(found)
@@ -116,7 +116,7 @@ BEGIN = Nesting()
 
 
 def json_end(nesting: Nesting, text: str) -> tuple[Nesting, int | None]:
-    """The nesting after `text`, and the index after the value's last bracket where it ends."""
+    """The nesting after `text`, and the index after the value's last bracket if the value ends."""
     return _end(nesting, text, _IN_JSON)
 
 

@@ -24,8 +24,8 @@ from hostelry.containers.lmi.tools.xml_calls import (
 class CallForm:
     """How a family writes a group of calls: `{name}` stands for the function's name.
 
-    A call is `before`, the arguments, `after`. Calls of one group stand between `separator`; None:
-    each is a group of its own. With `bare` a group is the first of the answer and has no trigger.
+    A call is `before`, the arguments, `after`. `separator` stands between the calls of a group.
+    If it is None, each call is a group. With `bare` a group is the first of the answer and has no trigger.
     """
 
     begin: str = ""
@@ -38,7 +38,7 @@ class CallForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFamily:
-    """One way of writing calls: its parser, its special tokens, and its form where it has one."""
+    """One way of writing calls: its parser, its special tokens, and its form if it has one."""
 
     name: str
     parser: TextParser[Any]
@@ -224,7 +224,7 @@ REASONING_FAMILIES: Mapping[str, ReasoningFamily] = {
 OFF: Final = "none"
 _NULL_CONTENT = re.compile(r"content['\"\]]*\s+is\s+(not\s+)?none", re.IGNORECASE)
 
-# A family and what a template of it holds; the first of which all is there counts.
+# A family, and texts that are all in its templates. The first family that matches counts.
 TOOL_SIGNS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("openai", ("<|channel|>", "<|message|>")),
     ("mistral", ("[TOOL_CALLS]",)),
@@ -259,7 +259,7 @@ REASONING_SIGNS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conventions:
-    """A model's families; None where it is of none.
+    """A model's families. None if it has none of them.
 
     `auto_calls` is unset where the configuration says so: then calls are made only when a request
     forces them. `special` are the markers that are control tokens, and their ids.

@@ -1,6 +1,6 @@
 """Calls that Gemma 4 writes: <|tool_call>call:NAME{key:<|"|>text<|"|>,n:1}<tool_call|>.
 
-Keys are bare and texts stand between marks of their own. The arguments are known as JSON once the
+Keys are bare and texts stand between special marks. The arguments are known as JSON once the
 call is complete, so a stream has each call at once. Source: vLLM's parser of this name.
 """
 
@@ -32,7 +32,7 @@ _NOTHING = ("null", "none", "nil")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GemmaState:
-    """The text not decided yet; in a call its text so far, and whether a text in it is open."""
+    """The text not decided yet. In a call, its text so far, and whether a text in it is open."""
 
     held: str = ""
     raw: str = ""
@@ -54,7 +54,7 @@ class GemmaCalls:
     def feed(
         self, state: GemmaState, text: str, *, final: bool = False
     ) -> tuple[GemmaState, tuple[Delta, ...]]:
-        """The state after more text, and what it made certain."""
+        """The state after more text, and the deltas that the text made certain."""
         found: list[Delta] = []
         for start in range(0, len(text) or 1, PIECE_CHARACTERS):
             state = replace(state, held=state.held + text[start : start + PIECE_CHARACTERS])
@@ -67,7 +67,7 @@ class GemmaCalls:
         return state, tuple(found)
 
     def finish(self, state: GemmaState) -> tuple[Delta, ...]:
-        """What was held back; a call that is not complete is content."""
+        """The held text at the end. An incomplete call is content."""
         state, found = self.feed(state, "", final=True)
         rest = OPENING + state.raw + state.held if state.in_call else ""
         return (*found, ContentText(rest)) if rest else found
@@ -82,7 +82,7 @@ class GemmaCalls:
         return GemmaState(held=held, in_call=is_open), (ContentText(text),) if text else ()
 
     def _call(self, state: GemmaState) -> Step | None:
-        """To the next mark in a call; texts may hold any other mark."""
+        """Read to the next mark in a call. Texts may hold any other mark."""
         cut = cut_at(state.held, (QUOTE,) if state.in_text else (QUOTE, CLOSING))
         raw = state.raw + cut.before
         if len(raw) > MAX_CALL_CHARACTERS:
@@ -101,7 +101,7 @@ class GemmaCalls:
 
 
 def gemma_call(text: str) -> tuple[str, str] | None:
-    """Name and JSON arguments of a call; None for anything else."""
+    """Name and JSON arguments of a call. None if the text is not a call."""
     head = _HEAD.match(text)
     if head is None:
         return None

@@ -9,7 +9,7 @@ The families differ in their markers only:
     deepseek_v3  <calls begin><call begin>function<sep>f\n```json\n{...}\n```<call end><calls end>
 
 A group of calls is opened by a marker (or, `bare`, as the first of the text), holds objects or
-named objects, perhaps in a list, and ends with a marker or with anything that is no call.
+named objects, perhaps in a list, and ends with a marker or with anything but a call.
 """
 
 import re
@@ -33,7 +33,7 @@ from hostelry.containers.lmi.tools.deltas import (
 
 MAX_HEAD_CHARACTERS = 4096  # of a call before its arguments begin, and after they end
 
-# Up to an object of arguments, the name first; other orders are read once the object is complete.
+# Up to an object of arguments, the name first. Other orders are read once the object is complete.
 _HEAD = re.compile(
     r'\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)+")\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)'
 )
@@ -74,7 +74,7 @@ class JsonCalls:
 
     `openings` begin a group, `closing` ends one, `bare` are the characters that begin one as the
     first of the text. `item` begins a call that is not an object but has its name before its
-    arguments, as `head` matches it (group 1 is the name); `item_end` ends such a call.
+    arguments, as `head` matches it (group 1 is the name). `item_end` ends such a call.
     """
 
     openings: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ class JsonCalls:
     def feed(
         self, state: JsonCallsState, text: str, *, final: bool = False
     ) -> tuple[JsonCallsState, tuple[Delta, ...]]:
-        """The state after more text, and what it made certain."""
+        """The state after more text, and the deltas that the text made certain."""
         state = replace(state, held=state.held + text)
         found: list[Delta] = []
         while state.held or final:
@@ -103,11 +103,11 @@ class JsonCalls:
         return state, tuple(found)
 
     def finish(self, state: JsonCallsState) -> tuple[Delta, ...]:
-        """What was held back; a call without its arguments is content."""
+        """The held text at the end. A call without its arguments is content."""
         return self.feed(state, "", final=True)[1]
 
     def _advance(self, state: JsonCallsState, final: bool) -> Step | None:
-        """One step on the held text; None where it needs more."""
+        """One step on the held text. None if it needs more text."""
         match state.phase:
             case Phase.START:
                 return self._start(state, final)
@@ -153,7 +153,7 @@ class JsonCalls:
         return self._group_member(state, space, text)
 
     def _group_member(self, state: JsonCallsState, space: str, text: str) -> Step:
-        """A bracket, a separator or the beginning of a call; else the group is over."""
+        """A bracket, a separator or the beginning of a call. Anything else ends the group."""
         first = text[:1]
         if first == "[" and not state.in_list and not state.num_calls:
             return self._skip(state, space + first, text[1:], in_list=True)
@@ -169,7 +169,7 @@ class JsonCalls:
         return self._give_up(state, "")
 
     def _close(self, state: JsonCallsState, marker: str, after: str) -> Step:
-        """The state after a group; one without a call is content."""
+        """The state after a group. A group without a call is content."""
         text = "" if state.num_calls else state.raw + marker
         return JsonCallsState(phase=Phase.TEXT, held=after), content(text)
 
@@ -181,9 +181,9 @@ class JsonCalls:
         return replace(state, raw=state.raw + text, held=held, in_list=in_list), ()
 
     def _give_up(self, state: JsonCallsState, malformed: str) -> Step:
-        """The end of a group that has no call here: what is no call is content.
+        """The end of a group that has no call here. Text that is not a call is content.
 
-        `malformed` is the part of the held text that belongs to it; the rest is text again.
+        `malformed` is the part of the held text that belongs to the group. The rest is text again.
         """
         only_separators = bool(state.num_calls) and not malformed
         text = "" if only_separators and not state.raw.strip(" \n\t,;]") else state.raw + malformed
@@ -218,14 +218,14 @@ class JsonCalls:
         return None
 
     def _head_region(self, held: str) -> tuple[str, bool]:
-        """The part of the held text that a call's beginning can be in; whether it was closed."""
+        """The part of the held text that may hold the beginning of a call, and if it was closed."""
         region = held[:MAX_HEAD_CHARACTERS]
         if self.closing and (end := region.find(self.closing)) >= 0:
             return region[:end], True
         return region, False
 
     def _announce(self, state: JsonCallsState, name: str, head_length: int) -> Step:
-        """The call by its name; its arguments begin behind `head_length` characters."""
+        """The call by its name. Its arguments begin behind `head_length` characters."""
         raw, held = state.raw + state.held[:head_length], state.held[head_length:]
         begun = replace(state, phase=Phase.ARGUMENTS, raw=raw, held=held, nesting=BEGIN)
         return begun, (CallName(name),)
@@ -276,12 +276,12 @@ class JsonCalls:
 
 
 def content(text: str) -> tuple[Delta, ...]:
-    """The delta of a text; none for an empty one."""
+    """The delta of a text. No delta for an empty text."""
     return (ContentText(text),) if text else ()
 
 
 def decoded(text: str) -> Any:
-    """The JSON value of `text`; None where it is none."""
+    """The JSON value of `text`. None if it is invalid JSON."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
@@ -289,7 +289,7 @@ def decoded(text: str) -> Any:
 
 
 def named_call(value: Any) -> tuple[str, str] | None:
-    """Name and JSON text of the arguments of a call's object; None for any other value."""
+    """Name and JSON text of the arguments of a call's object. None for any other value."""
     if not isinstance(value, dict):
         return None
     name = value.get("name")

@@ -64,7 +64,7 @@ class PythonicCalls:
     def feed(
         self, state: PythonicState, text: str, *, final: bool = False
     ) -> tuple[PythonicState, tuple[Delta, ...]]:
-        """The state after more text, and what it made certain."""
+        """The state after more text, and the deltas that the text made certain."""
         state = replace(state, held=state.held + text)
         found: list[Delta] = []
         while state.held and (step := self._advance(state, final)) is not None:
@@ -73,7 +73,7 @@ class PythonicCalls:
         return state, tuple(found)
 
     def finish(self, state: PythonicState) -> tuple[Delta, ...]:
-        """What was held back; a call that is not complete is content."""
+        """The held text at the end. An incomplete call is content."""
         state, found = self.feed(state, "", final=True)
         is_open = state.place is Place.LIST and not state.num_calls
         return (*found, ContentText(state.raw)) if is_open and state.raw else found
@@ -132,17 +132,17 @@ class PythonicCalls:
         return done, (CallName(call[0]), CallArguments(call[1]), CallEnd(text))
 
     def _give_up(self, state: PythonicState) -> PythonicStep:
-        """All that is no call is content."""
+        """Text outside calls is content."""
         text = state.raw + state.held
         found = (ContentText(text),) if text else ()
         return replace(state, place=Place.TEXT, raw="", held=""), found
 
 
 def python_call(text: str) -> tuple[str, str] | None:
-    """Name and JSON arguments of a call with keyword arguments; None for anything else."""
+    """Name and JSON arguments of a call with keyword arguments. None if it is not such a call."""
     try:
         node = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, MemoryError, RecursionError):  # what the parser raises
+    except (SyntaxError, ValueError, MemoryError, RecursionError):  # raised by the parser
         return None
     if not isinstance(node, ast.Call) or node.args:
         return None
@@ -170,7 +170,7 @@ NAMED_VALUES = {"true": True, "false": False, "null": None}  # JSON's, which mod
 
 
 def literal(node: ast.expr, depth: int) -> Any:
-    """The value of a literal; raises ValueError for anything else."""
+    """The value of a literal. Raises ValueError for anything else."""
     if depth > MAX_LITERAL_DEPTH:
         raise ValueError("the literal nests too deep")
     match node:
@@ -189,7 +189,7 @@ def literal(node: ast.expr, depth: int) -> Any:
 
 
 def text_key(node: ast.expr | None) -> str:
-    """A member's name; raises ValueError for one that JSON has not."""
+    """A member's name. Raises ValueError for a name that JSON does not allow."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     raise ValueError("a member's name is no text")

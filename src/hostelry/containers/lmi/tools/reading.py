@@ -1,4 +1,4 @@
-"""The reading of one answer: reasoning first, then calls, then what is left as content."""
+"""The reading of one answer: reasoning first, then calls, and the rest is content."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -40,8 +40,8 @@ class AnswerReading:
     """How the text of one request's answers is read.
 
     Blanks between reasoning, calls and content are in none of them. With `most_calls` further
-    calls are dropped; without `shows_reasoning` reasoning is. With `named_choice` the answer is the
-    one call that the request named, and ends as OpenAI ends such an answer: with "stop".
+    calls are dropped. Without `shows_reasoning` reasoning is dropped. With `named_choice` the
+    answer is the one call that the request named, and ends with "stop", as OpenAI has it.
     """
 
     thinking: TextParser[Any] | None = None
@@ -145,7 +145,7 @@ class FoundCall:
 
 @dataclass(slots=True)
 class ReadAnswer:
-    """A whole answer; None for text that there is none of."""
+    """A whole answer. An absent text is None."""
 
     content: str | None = None
     reasoning: str | None = None
@@ -153,7 +153,7 @@ class ReadAnswer:
 
 
 def read_whole(reading: AnswerReading, text: str) -> ReadAnswer:
-    """The parts of a whole text; a call whose arguments are no JSON object is content.
+    """The parts of a whole text. A call whose arguments are not a JSON object is content.
 
     A call that the text breaks off in stays a call.
     """

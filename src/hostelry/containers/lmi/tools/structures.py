@@ -18,7 +18,7 @@ ANY_OBJECT: Format = {"type": "object", "additionalProperties": True}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Function:
-    """A function that a request offers; `schema` is the JSON schema of its arguments."""
+    """A function that a request offers. `schema` is the JSON schema of its arguments."""
 
     name: str
     schema: Mapping[str, Any]
@@ -30,7 +30,7 @@ class CallWriter:
     """Formats of calls of `functions` in a family's form.
 
     `special` are the ids of control tokens by their text. Unless `every` function's schema is
-    kept, only those of strict functions are, and others take any object.
+    kept, only strict functions keep theirs, and others take any object.
     """
 
     form: CallForm
@@ -99,8 +99,8 @@ def after_thinking(
 ) -> Format:
     """Reasoning of at most `budget_tokens`, then `answer`.
 
-    The reasoning is there where the prompt begins it, may be there where it does not, and is not
-    there where the prompt ended it.
+    The reasoning is required if the prompt begins it, optional if the prompt does not mention it,
+    and absent if the prompt ended it.
     """
     if thinking.closed:
         return answer

@@ -38,7 +38,7 @@ class Thought(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ThinkingState:
-    """Where the text is, and what is not decided yet."""
+    """The part that the text is in, and the text that is not decided yet."""
 
     thought: Thought
     held: str = ""
@@ -72,7 +72,7 @@ class Thinking:
     def feed(
         self, state: ThinkingState, text: str, *, final: bool = False
     ) -> tuple[ThinkingState, tuple[Delta, ...]]:
-        """The state after more text, and what it made certain."""
+        """The state after more text, and the deltas that the text made certain."""
         state = replace(state, held=state.held + text)
         found: list[Delta] = []
         if state.thought is Thought.BEFORE:
@@ -90,7 +90,7 @@ class Thinking:
         return state, tuple(found)
 
     def finish(self, state: ThinkingState) -> tuple[Delta, ...]:
-        """What was held back; reasoning without an end is reasoning."""
+        """The held text at the end. Reasoning without an end is reasoning."""
         return self.feed(state, "", final=True)[1]
 
     def _begin(self, state: ThinkingState, final: bool) -> ThinkingState:
@@ -115,7 +115,7 @@ class HarmonyState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Harmony:
-    """Parser of the whole format; without `with_calls` a call's body is content."""
+    """Parser of the whole format. Without `with_calls` a call's body is content."""
 
     with_calls: bool = True
 
@@ -126,7 +126,7 @@ class Harmony:
     def feed(
         self, state: HarmonyState, text: str, *, final: bool = False
     ) -> tuple[HarmonyState, tuple[Delta, ...]]:
-        """The state after more text, and what it made certain."""
+        """The state after more text, and the deltas that the text made certain."""
         state = replace(state, held=state.held + text)
         found: list[Delta] = []
         while True:
@@ -138,7 +138,7 @@ class Harmony:
             found += deltas
 
     def finish(self, state: HarmonyState) -> tuple[Delta, ...]:
-        """What was held back; a header without a body is no text."""
+        """The held text at the end. A header without a body is not text."""
         state, found = self.feed(state, "", final=True)
         return (*found, CallEnd(state.raw)) if state.kind == "call" else found
 
@@ -166,7 +166,7 @@ class Harmony:
     def _headless(
         self, state: HarmonyState, final: bool
     ) -> tuple[HarmonyState, tuple[Delta, ...]] | None:
-        """Text without a header is content; of a cut header nothing is shown."""
+        """Text without a header is content. Nothing is shown of a cut header."""
         text = state.held.lstrip()
         if final and text.startswith((START, CHANNEL)):
             return replace(state, kind="content", held=""), ()

@@ -6,8 +6,8 @@ r"""Calls that a model writes as a name and parameters in marks, each value as p
                  </invoke></minimax:tool_call>
     glm45        <tool_call>NAME\n<arg_key>KEY</arg_key>\n<arg_value>VALUE</arg_value>\n</tool_call>
 
-A value becomes the JSON of the type that the function's schema gives the parameter, a text where it
-is of no such type. Texts are passed on as they come. No text is an error, and what is held back is
+A value becomes JSON of the type that the function's schema gives the parameter, or a text if it is
+not of that type. Texts are passed on as they come. No text is an error, and the held text is
 bounded. Source: vLLM's parsers of these names.
 """
 
@@ -32,7 +32,7 @@ from hostelry.containers.lmi.tools.pythonic import literal
 
 MAX_NAME_CHARACTERS = 1024
 DSML = "\uff5cDSML\uff5c"
-MAX_VALUE_CHARACTERS = 65_536  # of a value that is no text; a longer one is a text
+MAX_VALUE_CHARACTERS = 65_536  # of a value with another type; a longer value is a text
 
 _TYPES: Mapping[str, type | tuple[type, ...]] = {
     "integer": int,
@@ -46,7 +46,7 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class XmlMarks:
-    """The marks of a family; `name_ends` and `value_ends` may have the next mark, which stays.
+    """The marks of a family. `name_ends` and `value_ends` may have the next mark, which stays.
 
     With `trims_lines` a line's end after a value's begin and before its end is not of the value.
     The value after `text_key_end` is a text, whatever the schema says. `tokens` are further control
@@ -87,7 +87,7 @@ def is_token(mark: str) -> bool:
 def invoke_marks(
     outer: str, token: str = "", text_key_end: str = "", value_key_end: str = '">'
 ) -> XmlMarks:
-    """Marks whose names are attributes, in an outer mark; each mark begins with `token`."""
+    """Marks whose names are attributes, in an outer mark. Each mark begins with `token`."""
     end = f"</{token}parameter>"
     return XmlMarks(
         opening=f"<{token}{outer}>",
@@ -174,7 +174,7 @@ Step = tuple[XmlState, tuple[Delta, ...]]
 class XmlCalls:
     """Parser of one family. `schemas` are the functions' parameters by the function's name.
 
-    With `untyped_is_text` a parameter without a type is a text, else what its text is as JSON.
+    A parameter without a type is a text with `untyped_is_text`, else the JSON value of its text.
     """
 
     marks: XmlMarks
@@ -188,7 +188,7 @@ class XmlCalls:
     def feed(
         self, state: XmlState, text: str, *, final: bool = False
     ) -> tuple[XmlState, tuple[Delta, ...]]:
-        """The state after more text, and what it made certain."""
+        """The state after more text, and the deltas that the text made certain."""
         found: list[Delta] = []
         for start in range(0, len(text) or 1, PIECE_CHARACTERS):
             state = replace(state, held=state.held + text[start : start + PIECE_CHARACTERS])
@@ -198,7 +198,7 @@ class XmlCalls:
         return state, tuple(found)
 
     def finish(self, state: XmlState) -> tuple[Delta, ...]:
-        """What was held back; a call without its last marks ends, in a value it breaks off."""
+        """The held text at the end. A call without its last marks ends, also inside a value."""
         state, found = self.feed(state, "", final=True)
         if state.phase in (CallPart.GROUP, CallPart.NAME):
             return (*found, ContentText(state.raw + state.held))
@@ -206,7 +206,7 @@ class XmlCalls:
         return (*found, CallArguments("}"), CallEnd("")) if is_whole else found
 
     def _advance(self, state: XmlState, final: bool) -> Step | None:
-        """One step on the held text; None if it needs more."""
+        """One step on the held text. None if it needs more text."""
         match state.phase:
             case CallPart.TEXT:
                 return self._text(state, final)
@@ -232,7 +232,7 @@ class XmlCalls:
         return XmlState(phase=phase, held=cut.after, raw=cut.marker), found
 
     def _expected(self, state: XmlState, final: bool) -> Step | None:
-        """Past blanks and the mark that is expected; without it on to what may be there instead."""
+        """Skip blanks and the expected mark. Without the mark, go on to the possible next part."""
         marks, is_group = self.marks, state.phase is CallPart.GROUP
         text = state.held.lstrip()
         raw = state.raw + state.held[: len(state.held) - len(text)] if is_group else ""
@@ -271,7 +271,7 @@ class XmlCalls:
         return named, (CallName(name), CallArguments("{"))
 
     def _parameters(self, state: XmlState) -> Step | None:
-        """Past what is no mark, to a parameter or the end of the call."""
+        """Skip text up to a parameter or the end of the call."""
         marks = self.marks
         ends = tuple(filter(None, (marks.call_end, marks.closing)))
         cut = cut_at(state.held, (marks.key_begin, *ends))
@@ -334,7 +334,7 @@ class XmlCalls:
         return begun, (CallArguments(head(state) + encoded(value)[:-1]),)
 
     def _kinds(self, state: XmlState) -> Collection[str]:
-        """The JSON types of the present parameter; empty if nothing says them."""
+        """The JSON types of the present parameter. Empty if nothing says them."""
         if state.is_marked_text:
             return {"string"}
         properties = self.schemas.get(state.name, {}).get("properties")
@@ -366,7 +366,7 @@ def kinds_of(schema: Any) -> Collection[str]:
 
 
 def typed(text: str, kinds: Collection[str]) -> Any:
-    """The value of a parameter's text in one of `kinds`, any if there are none; else the text."""
+    """A parameter's text as a value of one of `kinds` (all if empty), or else as a text."""
     stripped = text.strip()
     if "null" in kinds and stripped.lower() in ("null", "none"):
         return None
@@ -384,7 +384,7 @@ def typed(text: str, kinds: Collection[str]) -> Any:
 
 
 def read_value(text: str) -> Any:
-    """The value of JSON or of a Python literal, as models mix them in; else the text."""
+    """The text as a value of JSON or of a Python literal, which models mix in, or else the text."""
     if text == "null":
         return None
     value = decoded(text)

@@ -1,6 +1,6 @@
 """PEFT adapters for vLLM: checked as our own engine checks them, then written in a plainer form.
 
-vLLM reads less of PEFT's configuration than it accepts; of this form it computes the same.
+vLLM accepts more of PEFT's configuration than it reads. With this form it computes the same.
 
     an adapter's file                            what vLLM is given
     -------------------------------------------  ------------------------------------------------
@@ -58,7 +58,7 @@ COPY = re.compile(r"base_model\.model\.(.+?)(?:\.base_layer)?\.weight")
 TENSOR = re.compile(r"base_model\.model\.(?P<path>.+)\.lora_(?P<half>[AB])\.weight")
 VOCABULARY = ("embed_tokens", "lm_head", "wte", "word_embeddings", "embed_out")
 LM_HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
-# The suffixes of a linear module's stored weight; of the packed ones the shape says nothing.
+# Suffixes of a linear module's stored weight. The shape of a packed weight says nothing.
 PLAIN, PACKED = "weight", ("qweight", "weight_packed", "weight_scale", "scales")
 
 Shape = tuple[int, ...]
@@ -77,7 +77,7 @@ class PreparedAdapter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterPreparer:
-    """Reads adapters for one base model; `prepare` may run in several threads at once.
+    """Reads adapters for one base model. `prepare` may run in several threads at once.
 
     `linears` are the base's linear modules by path, with the shape (O, I) of those whose weight is
     stored plainly. `is_of_base` says of a weight's name and values whether they are the base's.
@@ -211,7 +211,7 @@ def without_tensors(
 
 
 def check_values(config: AdapterConfig, halves: Halves) -> None:
-    """Raise AdapterError for a number that is none, and for an adapter without effect."""
+    """Raise AdapterError for nan or infinity, and for an adapter without effect."""
     for path, pair in halves.items():
         for half, tensor in zip("AB", pair, strict=True):
             if not torch.isfinite(tensor).all():
@@ -265,10 +265,10 @@ def tensor_name(path: str, half: str) -> str:
 
 
 def base_linears(folder: Path) -> dict[str, Shape | None]:
-    """The linear modules of the base model in `folder`, with (O, I) where it is stored plainly.
+    """The linear modules of the base model in `folder`, with (O, I) if it is stored plainly.
 
-    Whatever has a matrix as its weight: what is no linear module is caught when vLLM loads an
-    adapter for it.
+    Every module with a matrix as its weight counts. One that is not linear is found when vLLM loads
+    an adapter for it.
     """
     found: dict[str, Shape | None] = {}
     for file in sorted(folder.glob("*.safetensors")):
@@ -307,7 +307,7 @@ def is_of_base(files: Mapping[str, Path], name: str, copy: torch.Tensor) -> bool
 
 
 def _is_equal(base: Any, copy: torch.Tensor) -> bool:
-    """Whether both have the same numbers, whatever their types; a part at a time."""
+    """True if both have the same numbers, whatever their types. Compares a part at a time."""
     if tuple(base.get_shape()) != tuple(copy.shape) or not copy.is_floating_point():
         return False
     return all(
@@ -345,7 +345,7 @@ class VllmAdapter:
         return self.prepared.folder
 
     def view(self) -> AdapterView:
-        """Its state for the server; vLLM does not say where it holds an adapter."""
+        """Its state for the server. vLLM does not say in which tier it holds an adapter."""
         return AdapterView(
             version=self.content_id,
             tier="disk",
@@ -361,7 +361,7 @@ class VllmAdapter:
 
 
 class AdapterTable:
-    """Adapters by name; `drop` is called with a version that no request uses any more.
+    """Adapters by name. `drop` is called with a version that no request uses any more.
 
     vLLM knows an adapter by a number and a key, which each version has to itself, so that vLLM's
     caches never mix two versions.
@@ -379,12 +379,12 @@ class AdapterTable:
         return name in self._by_name
 
     def new(self, name: str, prepared: PreparedAdapter) -> VllmAdapter:
-        """A version with a number of its own, not registered yet."""
+        """A version with a new number, not registered yet."""
         self._last_number += 1
         return VllmAdapter(name=name, number=self._last_number, prepared=prepared)
 
     def register(self, adapter: VllmAdapter) -> None:
-        """Make it the version of its name; another one goes once its requests ended."""
+        """Make it the version of its name. The former version goes once its requests ended."""
         old = self._by_name.get(adapter.name)
         self._by_name[adapter.name] = adapter
         if old is not None:
@@ -416,7 +416,7 @@ class AdapterTable:
         )
 
     def acquire(self, name: str | None, num_prompt: int) -> VllmAdapter | None:
-        """The version for a new request, which keeps it; None is the base model."""
+        """The version for a new request, which keeps it. None is the base model."""
         if name is None:
             return None
         adapter = self.of(name)

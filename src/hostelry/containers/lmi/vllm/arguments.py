@@ -65,7 +65,7 @@ SEED_BITS = 2**63 - 1
 def engine_arguments(
     settings: EngineSettings, *, on_cpu: bool, memory_bytes: int
 ) -> dict[str, Any]:
-    """Arguments of vLLM's AsyncEngineArgs; `memory_bytes` is what this server may use.
+    """Arguments of vLLM's AsyncEngineArgs. `memory_bytes` is the memory that this server may use.
 
     Code of the model's repository is never run. Raises ValueError for a setting that vLLM cannot
     follow and that changes answers.
@@ -100,7 +100,7 @@ def engine_arguments(
         "structured_outputs_config": {"backend": "xgrammar"},
         "worker_extension_cls": EXTENSION,
         "seed": 0,
-        # Nothing else than images is passed on; the engine reserves memory for what it may get.
+        # Only images are passed on; the engine reserves memory for all that it may get.
         "limit_mm_per_prompt": {
             "image": settings.max_images or MAX_IMAGES, "video": 0, "audio": 0,
         },
@@ -128,7 +128,7 @@ def buffer_rank(max_rank: int) -> int:
 
 
 def sampling_arguments(request: Request, end_token_ids: Sequence[int]) -> dict[str, Any]:
-    """Arguments of vLLM's SamplingParams, `structured_outputs` as those of its own class.
+    """Arguments of vLLM's SamplingParams. `structured_outputs` are arguments of another class.
 
     Raises ValueError for a value that vLLM would replace by another, and for a field that it is not
     given.

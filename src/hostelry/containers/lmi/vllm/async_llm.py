@@ -25,7 +25,7 @@ SHUTDOWN_S = 1.0
 
 
 class AsyncVllm:
-    """One vLLM engine; created and used in one running event loop."""
+    """One vLLM engine, made and used in one running event loop."""
 
     def __init__(
         self, settings: EngineSettings, *, end_token_ids: Sequence[int], memory_bytes: int
@@ -58,7 +58,7 @@ class AsyncVllm:
 
     @property
     def failure(self) -> str | None:
-        """Why nothing can be computed any more; None while it can."""
+        """Why vLLM can compute nothing any more. None while it can."""
         return "vLLM's engine core died; its log lines say why" if self._llm.errored else None
 
     @property
@@ -161,7 +161,7 @@ class StepRecorder:
 
 
 def sampling_params(arguments: Mapping[str, Any]) -> Any:
-    """VLLM's SamplingParams. Raises ValueError for what it refuses."""
+    """VLLM's SamplingParams. Raises ValueError for arguments that vLLM refuses."""
     structure = arguments["structured_outputs"]
     return SamplingParams(
         **{

@@ -51,7 +51,7 @@ def write_logging(place: Path) -> None:
 
 
 def first_error(place: Path) -> str | None:
-    """The first error; None where nothing was logged."""
+    """The first error. None if no error was logged."""
     try:
         return (place / ERROR_FILE).read_text(encoding="utf-8")
     except (OSError, ValueError):

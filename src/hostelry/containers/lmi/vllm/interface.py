@@ -16,7 +16,7 @@ from hostelry.engine.request import (
 
 
 class TokenScore(Protocol):
-    """vLLM's Logprob; `rank` is 1 for the likeliest token."""
+    """vLLM's Logprob. `rank` is 1 for the likeliest token."""
 
     @property
     def logprob(self) -> float: ...  # noqa: D102
@@ -66,7 +66,7 @@ def outputs_of(
 ) -> list[Output]:
     """The outputs in `generated`, in order.
 
-    `queued_s` is of the first ones alone, which the prompt's scores precede; None later.
+    `queued_s` is of the first outputs alone, which the prompt's scores precede. None later.
     """
     is_first = queued_s is not None
     prompt = prompt_scores(request, generated.prompt_logprobs) if is_first else None
@@ -91,7 +91,7 @@ def outputs_of(
 def began(
     request: Request, found: list[Output], generated: Generated, queued_s: float | None
 ) -> list[Output]:
-    """`found`, the first one with what is reported once."""
+    """`found`, with the values that are reported once in its first output."""
     if queued_s is not None and found:
         found[0] = replace(
             found[0],
@@ -103,7 +103,7 @@ def began(
 
 
 def tokens_of(request: Request, completion: Completion) -> list[Output]:
-    """The tokens, with their scores where they were asked for."""
+    """The tokens, with their scores if they were asked for."""
     found = []
     for place, token_id in enumerate(completion.token_ids):
         output = Output(request_id=request.id, token_id=token_id)
@@ -128,7 +128,7 @@ def token_scores(
 def prompt_scores(
     request: Request, scores: Sequence[Scores | None] | None
 ) -> PromptLogprobs | None:
-    """The scores of the prompt's tokens after the first; None where none were asked for."""
+    """The scores of the prompt's tokens after the first. None if they were not asked for."""
     num_top = request.num_prompt_logprobs
     tokens = request.prompt_token_ids[1:]
     if num_top is None or scores is None or not tokens:
@@ -146,7 +146,7 @@ def prompt_scores(
 
 
 def likeliest(scores: Scores, num_top: int) -> list[tuple[int, TokenScore]]:
-    """The first `num_top` tokens by rank; vLLM adds the token itself, of whatever rank."""
+    """The first `num_top` tokens by rank. vLLM adds the token itself, whatever its rank."""
     ranked = sorted(scores.items(), key=lambda it: -it[1].logprob)
     return ranked[:num_top]
 
@@ -165,7 +165,7 @@ class Vllm(Protocol):
 
     @property
     def failure(self) -> str | None:
-        """Why nothing can be computed any more; None while it can."""
+        """Why vLLM can compute nothing any more. None while it can."""
         ...
 
     @property
@@ -181,16 +181,16 @@ class Vllm(Protocol):
     def generate(
         self, request: Request, arguments: Mapping[str, Any], adapter: VllmAdapter | None
     ) -> AsyncGenerator[Generated]:
-        """The request's outputs; closing the generator ends the request.
+        """The request's outputs. Closing the generator ends the request.
 
         Raises ValueError for a request that vLLM refuses, EngineFailedError.
         """
         ...
 
     async def add_adapter(self, adapter: VllmAdapter) -> list[str]:
-        """Load the adapter; the modules of it that no layer takes. Raises AdapterError."""
+        """Load the adapter. Returns its modules that no layer uses. Raises AdapterError."""
         ...
 
     async def remove_adapter(self, adapter: VllmAdapter) -> None:
-        """Forget the adapter; no effect where it is not in memory."""
+        """Forget the adapter. No effect if it is not in memory."""
         ...

@@ -49,7 +49,7 @@ NAME = "vllm"
 MODULE = "hostelry.containers.lmi.vllm.process"
 # A socket's path has at most 107 characters; vLLM adds 37 to its folder.
 MAX_SOCKET_FOLDER = 70
-PRELOADED = ("libtcmalloc_minimal.so.4",)  # vLLM's own advice for CPUs; used where it is there
+PRELOADED = ("libtcmalloc_minimal.so.4",)  # as vLLM advises for CPUs; used if installed
 LIBRARY_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64")
 DROPPED = ("PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "VIRTUAL_ENV")
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class VllmChild:
-    """The engine process and its group; ended, it leaves no process and no files."""
+    """The engine process and its group. At its end, no process and no file is left."""
 
     process: subprocess.Popen[bytes]
     place: Path
@@ -68,7 +68,7 @@ class VllmChild:
         return self.process.pid
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code once it ended; raises subprocess.TimeoutExpired."""
+        """Its exit code once it ended. Raises subprocess.TimeoutExpired."""
         code = self.process.wait(timeout)
         self._end_group()
         shutil.rmtree(self.place, ignore_errors=True)
@@ -86,7 +86,7 @@ class VllmChild:
 
 
 def vllm_spawner(runtimes: Path, env: Mapping[str, str]) -> Spawn:
-    """A function that starts the process; raises OSError where it cannot."""
+    """A function that starts the process. It raises OSError if that fails."""
 
     def spawn(settings: EngineSettings) -> tuple[EngineChild, socket.socket]:
         place = Path(tempfile.mkdtemp(prefix="hostelry-vllm-"))
@@ -146,7 +146,7 @@ def vllm_environment(
 
 
 def why_not(runtimes: Path, *, use_accelerators: bool) -> str | None:
-    """Why vLLM cannot be started; None where it can."""
+    """Why vLLM cannot be started. None if it can."""
     runtime = installed(runtimes, NAME)
     if runtime is None:
         return f"vLLM is not installed in {runtimes}: hostelry runtimes install {NAME}"
@@ -156,7 +156,7 @@ def why_not(runtimes: Path, *, use_accelerators: bool) -> str | None:
 
 
 def backends_to_try(config: LmiConfig, missing: str | None) -> tuple[Backend, ...]:
-    """The engines in order; `missing` is why vLLM cannot be started. Raises ConfigurationError."""
+    """The engines in order. `missing` is why vLLM cannot start. Raises ConfigurationError."""
     if config.backend is Backend.HOSTELRY:
         return (Backend.HOSTELRY,)
     if config.backend is Backend.VLLM:
@@ -171,7 +171,7 @@ def backends_to_try(config: LmiConfig, missing: str | None) -> tuple[Backend, ..
 class ChosenEngine:
     """The engine of the configuration's choice: `start`, `wait_ready`, use `backend`, `close`.
 
-    `forked` is our engine's process where it exists already.
+    `forked` is our engine's process if it exists already.
     """
 
     def __init__(self, config: LmiConfig, forked: ForkedEngine | None = None) -> None:
@@ -201,7 +201,7 @@ class ChosenEngine:
         await self._start_next(start)
 
     async def wait_ready(self) -> ModelFacts:
-        """The facts of the model once an engine has loaded it; raises EngineFailedError."""
+        """The facts of the model once an engine has loaded it. Raises EngineFailedError."""
         assert self._start is not None, "it is started"
         try:
             return await self.backend.wait_ready()

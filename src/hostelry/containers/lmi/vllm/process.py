@@ -71,14 +71,14 @@ def end_token_ids(folder: Path) -> tuple[int, ...]:
 
 
 def memory_bytes(env: Mapping[str, str]) -> int:
-    """What this server may use: its reservation, else what is available on the machine."""
+    """The memory of this server: its reservation, else the machine's available memory."""
     reserved = env.get(MEMORY_VARIABLE, "")
     available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min(int(reserved), available) if reserved.isdecimal() else available
 
 
 def preparer(settings: EngineSettings, place: Path) -> AdapterPreparer | None:
-    """The reader of adapters; None where LoRA is off."""
+    """The reader of adapters. None if LoRA is off."""
     if not settings.enable_lora:
         return None
     folder = Path(settings.folder)
@@ -93,7 +93,7 @@ def preparer(settings: EngineSettings, place: Path) -> AdapterPreparer | None:
 
 
 async def serve(stream: socket.socket, place: Path) -> int:
-    """Load on the first message and run until the server closes the socket; the exit status."""
+    """Load on the first message, run until the server closes the socket, and return the status."""
     stream.setblocking(False)
     reader, writer = await asyncio.open_unix_connection(sock=stream)
 
@@ -179,7 +179,7 @@ async def prove(llm: Vllm) -> None:
 async def receive(
     reader: asyncio.StreamReader, unframer: Unframer, bodies: list[bytes], loop: MessageLoop
 ) -> None:
-    """Handle messages until the server closes the socket; `bodies` came with the first one."""
+    """Handle messages until the server closes the socket. `bodies` came with the first message."""
     for body in bodies:
         loop.take(TO_ENGINE.decode(body))
     while data := await reader.read(RECEIVE_BYTES):
@@ -204,7 +204,7 @@ def end_with(parent: int, place: Path) -> None:
 
 
 def main() -> int:
-    """Run as `python -m MODULE --socket-fd N --parent PID --place DIR`; the exit status."""
+    """Run as `python -m MODULE --socket-fd N --parent PID --place DIR`. Returns the exit status."""
     parser = argparse.ArgumentParser(description="The LLM model server's engine process with vLLM.")
     parser.add_argument("--socket-fd", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True)

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class VllmAdmission:
-    """Requests by arrival, quota and fair share; at most `max_running` run.
+    """Requests by arrival, quota and fair share. At most `max_running` run.
 
     vLLM computes requests in their order, of any tenant. So vLLM is given no more requests than one
     batch holds, and the fair queue of our own engine chooses the next one. Different from our own
@@ -87,7 +87,7 @@ class VllmAdmission:
         self._queue.push(sequence)
 
     def start(self) -> Iterable[Request]:
-        """The requests whose turn it is, while there are places; from now on they run."""
+        """Pop the next requests, up to the number of free places. They count as running."""
         while self.num_running < self._max_running:
             flow = self._queue.first()
             if flow is None:
@@ -108,7 +108,7 @@ class VllmAdmission:
             flow.tenant.bucket.take(num_tokens, now)
 
     def end(self, request_id: str, now: float) -> None:
-        """Forget a request that ended, waiting or running; no effect for an unknown one."""
+        """Forget a request that ended, waiting or running. No effect for an unknown request."""
         sequence = self._sequences.pop(request_id, None)
         if sequence is None:
             return
@@ -145,7 +145,7 @@ class VllmAdmission:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class VllmRequest:
-    """A request that has not ended; `task` runs it once it has started."""
+    """A request that has not ended. `task` runs it once it has started."""
 
     request: Request
     arguments: Mapping[str, Any]
@@ -156,7 +156,7 @@ class VllmRequest:
 
 
 class VllmRequests:
-    """Runs requests; all methods in the event loop. Outputs of one turn are one message."""
+    """Runs requests. All methods are for the event loop. Outputs of one turn are one message."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class VllmRequests:
         return len(self._unfinished)
 
     def add(self, requests: Sequence[Request]) -> None:
-        """Queue all `requests`; none of them if one is refused.
+        """Queue all `requests`, or none of them if one is refused.
 
         Raises ValueError, QuotaExceededError, ServerFullError.
         """

@@ -1,4 +1,4 @@
-"""Calls to vLLM's workers beside its own."""
+"""Calls to vLLM's workers in addition to its own."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -42,7 +42,7 @@ class BaseRowsSpared:
         self._add_shrink = add_shrink
 
     def __call__(self, y: Sequence[Any], *arguments: Any, **more: Any) -> None:
-        """As vLLM's own; `y` holds a matrix of rows by ranks for each slice."""
+        """As vLLM's own. `y` holds a matrix of rows by ranks for each slice."""
         self._add_shrink(y, *arguments, **more)
         is_base = self._wrapper.token_lora_indices < 0
         if is_base.any():

@@ -1,6 +1,6 @@
 """The names that `model.py` imports from `djl_python`, as LMI's authors know them.
 
-Imported by the process of the author's code only, where this package is called `djl_python`.
+Only the process of the author's code imports this package, under the name `djl_python`.
 Source: LMI's guides of custom handlers and formatters.
 """
 

@@ -54,7 +54,7 @@ async def handle_streaming_response(
     accumulate_chunks: bool = False,
     **kwargs: Any,
 ) -> AsyncGenerator[Output, None]:
-    """Each item of `response` as a chunk; the formatter returns its text and whether it is last.
+    """Each item of `response` as a chunk. The formatter returns its text and whether it is last.
 
     With `accumulate_chunks` the formatter gets and returns the history of items, too.
     """

@@ -11,7 +11,7 @@ COLUMNS = ("question", "context", "inputs")
 
 
 def decode_csv(inputs: Input, require_headers: bool = True) -> Any:
-    """The table; its column `inputs` where there is one. Raises ValueError."""
+    """The table, or its column `inputs` if it has one. Raises ValueError."""
     text = inputs.get_as_string()
     if not require_headers:
         return [[float(cell) for cell in row] for row in csv.reader(table_of(text))]

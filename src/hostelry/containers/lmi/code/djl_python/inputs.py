@@ -44,7 +44,7 @@ class Input:
         return self.function_name
 
     def get_properties(self) -> dict[str, str]:
-        """Headers of the request; options of the model in the first, empty call."""
+        """Headers of the request. Options of the model in the first, empty call."""
         return self.properties
 
     def get_property(self, key: str) -> str | None:
@@ -89,7 +89,7 @@ class Input:
         return list(csv.DictReader(table_of(self.get_as_string(key))))
 
     def get_as_image(self, key: str | None = None) -> Any:
-        """The content as an image of PIL, where that is installed."""
+        """The content as an image of PIL, if PIL is installed."""
         from PIL import Image
 
         return Image.open(io.BytesIO(self.get_as_bytes(key)))

@@ -58,7 +58,7 @@ class Output:
         return self.properties
 
     def get_property(self, key: str) -> Any:
-        """One header; None where absent."""
+        """One header. None if absent."""
         return self.properties.get(key)
 
     def add(self, value: Any, key: str | None = None, batch_index: int | None = None) -> "Output":

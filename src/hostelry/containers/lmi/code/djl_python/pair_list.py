@@ -11,7 +11,7 @@ class PairList:
         self.values: list[Any] = []
 
     def add(self, key: str | None = None, value: Any = None) -> None:
-        """Append a pair; None is no value."""
+        """Append a pair. None stands for no value."""
         if value is not None:
             self.keys.append(key)
             self.values.append(value)
@@ -21,11 +21,11 @@ class PairList:
         return len(self.keys)
 
     def is_empty(self) -> bool:
-        """Whether there is no pair."""
+        """True if the list is empty."""
         return not self.keys
 
     def get(self, key: str | None) -> Any:
-        """The first value under `key`; None where there is none."""
+        """The first value under `key`. None if absent."""
         return self.values[self.keys.index(key)] if key in self.keys else None
 
     def key_at(self, index: int) -> str | None:

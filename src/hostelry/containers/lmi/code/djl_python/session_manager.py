@@ -1,4 +1,4 @@
-"""Sessions whose state a handler keeps in files of its own."""
+"""Sessions whose state a handler keeps in files."""
 
 import os
 import pickle
@@ -44,7 +44,7 @@ class Session:
         return np.memmap(path, dtype=kind, mode="r+", shape=shape)
 
     def remove(self) -> bool:
-        """Remove the session's files. Raises ValueError where there are none."""
+        """Remove the session's files. Raises ValueError if it has no files."""
         if not Path(self.files_path).exists():
             raise ValueError(f"session directory does not exist: {self.session_id}")
         shutil.rmtree(self.files_path)
@@ -77,7 +77,7 @@ class SessionManager:
         return session
 
     def get_session(self, session_id: str | None) -> Session | None:
-        """An open session; None for none, a new one and an expired one. Raises ValueError."""
+        """An open session. None if none is named, or it is new or expired. Raises ValueError."""
         if not session_id or session_id == "NEW_SESSION":
             return None
         if session_id not in self.sessions:
