@@ -51,7 +51,7 @@ LISTED = {
     "cells/request_claims.py:SIGNED": "a key id has 128 characters at most",
     "cli/declared/schema.py:_faults": "the schema is ours, and the file the user's own",
     "cli/deploy/model_formats.py:SKLEARN_VERSION": "12 characters at most precede the version",
-    "containers/lmi/tools/structures.py:marked": "the alternatives are fixed texts",
+    "containers/lmi/tools/structures.py:mark_text": "the alternatives are fixed texts",
     "containers/predictive/worker/default_tensorflow.py:ATTRIBUTE": "the service model allows the"
     " header 1,024 characters",
     "containers/lmi/http/server.py:without_host_paths": "fixed texts, without repeats",

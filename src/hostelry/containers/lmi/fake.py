@@ -78,7 +78,9 @@ class FakeBackend:
             position = 0
             while running := [each for each in requests if each.id in self._running]:
                 await self._reach(position)
-                if position == 0 and (scores := [it for each in running for it in scores_of(each)]):
+                if position == 0 and (
+                    scores := [it for each in running for it in build_scores(each)]
+                ):
                     yield tuple(scores)
                 yield tuple(self._output(request, position) for request in running)
                 position += 1
@@ -211,7 +213,7 @@ class FakeBackend:
         return BackendStats(running_requests=len(self._running))
 
 
-def scores_of(request: Request) -> list[Output]:
+def build_scores(request: Request) -> list[Output]:
     """The scores of a prompt: its tokens are the likeliest but one, in two parts."""
     num_top, prompt = request.num_prompt_logprobs, request.prompt_token_ids
     if num_top is None or len(prompt) < 2:

@@ -20,7 +20,7 @@ from hostelry.containers.lmi.http.adapter_registry import (
     AdapterRegistry,
     check_name,
 )
-from hostelry.containers.lmi.http.app import build_app, keyed
+from hostelry.containers.lmi.http.app import build_app, guard_with_key
 from hostelry.containers.lmi.http.server import LmiServer, LoadedModel, ServerPhase
 from hostelry.containers.lmi.pooling.run import first_vector
 from hostelry.containers.lmi.refusal import Refusal, Surface
@@ -36,7 +36,7 @@ from hostelry.containers.lmi.settings.model_source import (
 )
 from hostelry.containers.lmi.settings.option_reader import ConfigurationError
 from hostelry.containers.lmi.text_codec import TextCodec
-from hostelry.containers.lmi.tools.families import OFF, Conventions, conventions_of
+from hostelry.containers.lmi.tools.families import OFF, Conventions, find_conventions
 from hostelry.containers.lmi.vllm.launch import ChosenEngine
 
 DRAIN_S = 8.0
@@ -56,7 +56,7 @@ async def serve(
     `engine` is the engine process if it exists already. With `key` requests without it get 403.
     """
     stop = stop_event()
-    http = http_server(keyed(served_on(listener, build_app(server)), key))
+    http = http_server(guard_with_key(served_on(listener, build_app(server)), key))
     serving = asyncio.create_task(http.serve(sockets=[listener]))
     serving.add_done_callback(lambda _: stop.set())
     try:
@@ -179,7 +179,7 @@ def model_conventions(
     config: LmiConfig, chat: ChatTemplate | None, codec: TextCodec
 ) -> Conventions:
     """The model's ways of writing calls and reasoning, which are logged."""
-    conventions = conventions_of(
+    conventions = find_conventions(
         "\n".join(chat.sources) if chat else None,
         codec.control_tokens,
         tool_parser=config.tools.call_parser,

@@ -125,7 +125,7 @@ def bad_request(message: str, param: str | None = None) -> Refusal:
     return Refusal(Cause.BAD_REQUEST, message, param)
 
 
-def status_of(cause: Cause, surface: Surface, codes: StatusCodes) -> int:
+def get_status(cause: Cause, surface: Surface, codes: StatusCodes) -> int:
     """The HTTP status of `cause` on `surface`."""
     if cause is Cause.BAD_REQUEST:
         return HANDLER_FAILED if surface is Surface.ASYNC else codes.bad_request

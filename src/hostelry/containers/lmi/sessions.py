@@ -78,17 +78,19 @@ class OpenSessions:
                 f"invalid payload. stateful sessions not enabled, {request.value} not supported"
             )
         if request is SessionRequest.CLOSE:
-            return self._closed(given, now)
+            return self._close(given, now)
         self._forget_expired(now)
         if len(self._expires_at) >= MAX_SESSIONS:
-            raise failed(f"Failed to create session: {MAX_SESSIONS} sessions are open; close some")
+            raise build_failed_response(
+                f"Failed to create session: {MAX_SESSIONS} sessions are open; close some"
+            )
         expires_at = self._expires_at[fresh_id] = now + self._expiration_s
         value = f"{fresh_id}; Expires={utc(expires_at)}"
         return SessionAnswer(SESSION_HEADER, value, f"Session {fresh_id} created")
 
-    def _closed(self, given: str | None, now: float) -> SessionAnswer:
+    def _close(self, given: str | None, now: float) -> SessionAnswer:
         if not given or given == NEW:
-            raise failed(f"Failed to close session: invalid session_id: {given}")
+            raise build_failed_response(f"Failed to close session: invalid session_id: {given}")
         self.check(given, now)
         del self._expires_at[given]
         return SessionAnswer(CLOSED_HEADER, given, f"Session {given} closed")
@@ -115,6 +117,6 @@ def utc(instant: float) -> str:
     return datetime.fromtimestamp(instant, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def failed(message: str) -> Refusal:
+def build_failed_response(message: str) -> Refusal:
     """The refusal of a session that cannot be opened or closed."""
     return Refusal(Cause.DEPENDENCY, message)

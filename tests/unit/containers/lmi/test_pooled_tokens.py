@@ -8,7 +8,7 @@ from tests.pooled_models import write_word_tokenizer
 from tokenizers import Tokenizer
 
 from hostelry.containers.lmi.pooling.forms import InputsForm, PooledCall, PooledText, VectorForm
-from hostelry.containers.lmi.pooling.run import PooledPrompt, TextLimits, prompts_of
+from hostelry.containers.lmi.pooling.run import PooledPrompt, TextLimits, build_prompts
 from hostelry.containers.lmi.refusal import Refusal
 from hostelry.engine.pooled import PoolingFacts
 
@@ -24,7 +24,7 @@ def tokenizer(tmp_path: Path) -> Tokenizer:
 
 def prompt(tokenizer: Tokenizer, text: PooledText, **more: Any) -> PooledPrompt:
     call = PooledCall(texts=(text,), adapters=(None,), form=FORM, model="m", **more)
-    return prompts_of(call, tokenizer, LIMITS)[0]
+    return build_prompts(call, tokenizer, LIMITS)[0]
 
 
 def test_a_pair_has_types_and_a_text_has_none(tokenizer: Tokenizer) -> None:

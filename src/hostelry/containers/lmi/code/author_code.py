@@ -177,7 +177,7 @@ class CodeHost:
         if self._idling is not None:
             self._idling.cancel()
         try:
-            yield await self._started()
+            yield await self._ensure_started()
         finally:
             self.num_calls -= 1
             loop = asyncio.get_running_loop()
@@ -185,7 +185,7 @@ class CodeHost:
             if not self.num_calls and self._idle_s is not None and not self._is_closed:
                 self._idling = loop.call_later(self._idle_s, self.end)
 
-    async def _started(self) -> CodeProcess:
+    async def _ensure_started(self) -> CodeProcess:
         async with self._starting:
             if self._is_closed:
                 raise CodeError(f"{self._launch.author} is no longer registered")
@@ -244,7 +244,7 @@ class AuthorCode:
         self._check_allowed(FILE)
         self._scratch = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="hostelry-code-"))
         launch = self._launch(FILE, folder, self._scratch, await self._packages(folder))
-        self._base = await self._started(CodeHost(launch, lambda: None, None))
+        self._base = await self._ensure_started(CodeHost(launch, lambda: None, None))
         if not self._base.hooks:
             log.warning("%s has no handle and no formatter; it changes no answer", FILE)
 
@@ -264,7 +264,7 @@ class AuthorCode:
                 terms.load_limit_s,
             )
         except RequirementsError as error:
-            raise refused(str(error)) from error
+            raise build_refusal(str(error)) from error
         return self._packages_folder
 
     async def load_adapter(self, name: str, src: str) -> CodeHost | None:
@@ -275,14 +275,18 @@ class AuthorCode:
         self._check_allowed(author)
         folder = absolute(src)
         if has_file(folder, REQUIREMENTS):
-            raise refused(f"adapter {name} holds {REQUIREMENTS}, which is never installed for one")
+            raise build_refusal(
+                f"adapter {name} holds {REQUIREMENTS}, which is never installed for one"
+            )
         launch = self._launch(author, folder, None)
         host = CodeHost(launch, lambda: self._make_room(host), IDLE_S)
         self._hosts.add(host)
-        await self._started(host)
+        await self._ensure_started(host)
         if HANDLE in host.hooks:
             await self.discard(host)
-            raise refused(f"{author} has {HANDLE}; an adapter's code may have formatters only")
+            raise build_refusal(
+                f"{author} has {HANDLE}; an adapter's code may have formatters only"
+            )
         return host
 
     def adopt(self, name: str, host: CodeHost | None) -> CodeHost | None:
@@ -298,7 +302,7 @@ class AuthorCode:
             self._hosts.discard(host)
             await host.close()
 
-    def host_of(self, adapter: str | None, hook: str) -> CodeHost | None:
+    def find_host(self, adapter: str | None, hook: str) -> CodeHost | None:
         """The code whose `hook` a request of `adapter` runs: the adapter's, else the base's."""
         own = self._adapters.get(adapter) if adapter else None
         for host in (own, self._base):
@@ -319,15 +323,15 @@ class AuthorCode:
             if folder is not None:
                 await asyncio.to_thread(shutil.rmtree, folder, True)
 
-    async def _started(self, host: CodeHost) -> CodeHost:
+    async def _ensure_started(self, host: CodeHost) -> CodeHost:
         try:
             await host.start()
         except (CodeError, Refusal) as error:
             await self.discard(host)
-            raise refused(str(error)) from error
+            raise build_refusal(str(error)) from error
         if self._terms.is_rolling_batch and host.hooks & {INPUT_FORMATTER, OUTPUT_FORMATTER}:
             await self.discard(host)
-            raise refused(
+            raise build_refusal(
                 "formatters of a named rolling batch get other arguments, which are not given "
                 "here; remove option.rolling_batch, and write them for the asynchronous handler"
             )
@@ -335,7 +339,7 @@ class AuthorCode:
 
     def _check_allowed(self, author: str) -> None:
         if self._terms.policy is CodePolicy.OFF:
-            raise refused(
+            raise build_refusal(
                 f"there is {author}, but custom code is off. The operator allows it with "
                 "HOSTELRY_CUSTOM_CODE=confined; without that, remove the file"
             )
@@ -343,7 +347,7 @@ class AuthorCode:
             try:
                 check_possible()
             except ConfinementError as error:
-                raise refused(
+                raise build_refusal(
                     f"{author} cannot run confined: {error}. HOSTELRY_CUSTOM_CODE=trusted lets "
                     "it run without, as this server's own user"
                 ) from error
@@ -406,7 +410,7 @@ def absolute(src: str) -> Path:
     return Path(os.path.abspath(src))
 
 
-def refused(message: str) -> Refusal:
+def build_refusal(message: str) -> Refusal:
     """The refusal of code that cannot be loaded."""
     return Refusal(Cause.DEPENDENCY, message)
 

@@ -53,7 +53,7 @@ def load_author_module(folder: str, packages: str | None) -> AuthorModule:
         specification.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         raise AuthorModuleError(AuthorModule(folder).describe(error)) from error
-    return AuthorModule(folder, hooks_of(module))
+    return AuthorModule(folder, find_hooks(module))
 
 
 def check_adapter_functions(found: Mapping[str, Any]) -> None:
@@ -66,7 +66,7 @@ def check_adapter_functions(found: Mapping[str, Any]) -> None:
             )
 
 
-def hooks_of(module: ModuleType) -> dict[str, Callable[..., Any]]:
+def find_hooks(module: ModuleType) -> dict[str, Callable[..., Any]]:
     """The hooks of a module by name. Raises AuthorModuleError for those never called here."""
     hooks: dict[str, Callable[..., Any]] = {}
     found = vars(module)

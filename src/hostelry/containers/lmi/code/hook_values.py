@@ -35,7 +35,7 @@ class ResponseRecord(dict[str, Any]):
 
     def model_dump_json(self, **_: Any) -> str:
         """The fields as JSON."""
-        return written(dict(self))
+        return write_value(dict(self))
 
 
 class LmiResponse(ResponseRecord):
@@ -44,7 +44,7 @@ class LmiResponse(ResponseRecord):
     def __init__(self, lmi: dict[str, Any], openai: ResponseRecord) -> None:
         super().__init__(lmi)
         object.__setattr__(self, "_openai", openai)
-        object.__setattr__(self, "_first", written(openai))
+        object.__setattr__(self, "_first", write_value(openai))
 
     def __getattr__(self, name: str) -> Any:
         if name in self:
@@ -57,30 +57,30 @@ class LmiResponse(ResponseRecord):
     def model_dump(self, **_: Any) -> dict[str, Any]:
         """The fields of the form that was changed, or of LMI's form if neither was changed."""
         openai = object.__getattribute__(self, "_openai")
-        is_changed = written(openai) != object.__getattribute__(self, "_first")
+        is_changed = write_value(openai) != object.__getattribute__(self, "_first")
         return dict(openai) if is_changed else dict(self)
 
     def model_dump_json(self, **_: Any) -> str:
         """Those fields as JSON."""
-        return written(self.model_dump())
+        return write_value(self.model_dump())
 
 
 def response_object(response: bytes, lmi: bytes | None) -> ResponseRecord:
     """The object of a response in OpenAI's form, and in LMI's form if there is one."""
-    openai = record_of(json.loads(response))
-    return openai if lmi is None else LmiResponse(record_of(json.loads(lmi)), openai)
+    openai = to_record(json.loads(response))
+    return openai if lmi is None else LmiResponse(to_record(json.loads(lmi)), openai)
 
 
-def record_of(value: Any) -> Any:
+def to_record(value: Any) -> Any:
     """`value` with every dictionary as a record."""
     if isinstance(value, dict):
-        return ResponseRecord({name: record_of(it) for name, it in value.items()})
+        return ResponseRecord({name: to_record(it) for name, it in value.items()})
     if isinstance(value, list):
-        return [record_of(it) for it in value]
+        return [to_record(it) for it in value]
     return value
 
 
-def written(value: Any) -> str:
+def write_value(value: Any) -> str:
     """A value as JSON. Raises ValueError or TypeError for what JSON has no form for."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
@@ -97,7 +97,7 @@ def formatted_text(result: Any) -> str:
         return result
     if not isinstance(result, dict):
         raise TypeError(f"the output formatter returned {type(result).__name__}, not a dict or str")
-    return written(result)
+    return write_value(result)
 
 
 def whole_reply(call: int, output: Any) -> Replied:
@@ -128,9 +128,9 @@ def chunk_reply(call: int, chunk: EncodedChunk, headers: dict[str, str]) -> Repl
     error = members.get("error")
     status = int(members.get("code") or (DEFAULT_ERROR if error else 200))
     if error:
-        body = bytes_of(json.dumps({"code": status, "error": str(error)}, ensure_ascii=False))
+        body = to_bytes(json.dumps({"code": status, "error": str(error)}, ensure_ascii=False))
         return Replied(call, body, status, headers, is_last=True)
-    return Replied(call, bytes_of(str(members.get("data", ""))), status, headers, is_last=is_last)
+    return Replied(call, to_bytes(str(members.get("data", ""))), status, headers, is_last=is_last)
 
 
 def item_reply(call: int, item: Any) -> Replied:
@@ -138,13 +138,13 @@ def item_reply(call: int, item: Any) -> Replied:
     if isinstance(item, Output):
         return whole_reply(call, item)
     if isinstance(item, str):
-        return Replied(call, bytes_of(item))
+        return Replied(call, to_bytes(item))
     if isinstance(item, bytes | bytearray):
         return Replied(call, bytes(item))
-    return Replied(call, bytes_of(json.dumps(item, ensure_ascii=False)))
+    return Replied(call, to_bytes(json.dumps(item, ensure_ascii=False)))
 
 
-def bytes_of(text: str) -> bytes:
+def to_bytes(text: str) -> bytes:
     """The text in UTF-8, which has no half of a surrogate pair: that is escaped as JSON does it."""
     return text.encode(errors="backslashreplace")
 

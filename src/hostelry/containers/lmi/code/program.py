@@ -52,7 +52,7 @@ from hostelry.containers.lmi.code.hook_values import (
     item_reply,
     response_object,
     whole_reply,
-    written,
+    write_value,
 )
 
 
@@ -102,18 +102,18 @@ class CodeCalls:
             value: Any = message.response.decode()
             if not message.is_event:
                 value = response_object(message.response, message.lmi)
-            result = await self._called(OUTPUT_FORMATTER, value)
+            result = await self._call_hook(OUTPUT_FORMATTER, value)
             return Replied(message.id, formatted_text(result).encode())
         raise TypeError(f"{type(message).__name__} is no call")
 
     async def _handle(self, message: Handle) -> Replied:
-        result = await self._called(HANDLE, self._input(message))
+        result = await self._call_hook(HANDLE, self._input(message))
         if inspect.isasyncgen(result) or inspect.isgenerator(result):
-            return self._opened(message.id, result)
+            return self._open_stream(message.id, result)
         reply = whole_reply(message.id, result)
         if isinstance(result, Output) and result.stream_content is not None:
             items = formatted_items(result.stream_content, result.stream_output_formatter)
-            opened = self._opened(message.id, items)
+            opened = self._open_stream(message.id, items)
             return Replied(message.id, b"", reply.status, reply.headers, is_stream=opened.is_stream)
         return reply
 
@@ -126,7 +126,7 @@ class CodeCalls:
             given.content.add(key, bytearray(value))
         return given
 
-    def _opened(self, call: int, items: Any) -> Replied:
+    def _open_stream(self, call: int, items: Any) -> Replied:
         self.streams[call] = items
         return Replied(call, is_stream=True)
 
@@ -143,12 +143,12 @@ class CodeCalls:
 
     async def _format_input(self, message: FormatInput) -> Replied:
         payload = json.loads(message.payload)
-        result = await self._called(INPUT_FORMATTER, payload, tokenizer=self.tokenizer)
+        result = await self._call_hook(INPUT_FORMATTER, payload, tokenizer=self.tokenizer)
         if not isinstance(result, dict):
             raise TypeError(f"the input formatter returned {type(result).__name__}, not a dict")
-        return Replied(message.id, written(result).encode())
+        return Replied(message.id, write_value(result).encode())
 
-    async def _called(self, hook: str, *values: Any, **named: Any) -> Any:
+    async def _call_hook(self, hook: str, *values: Any, **named: Any) -> Any:
         result = self.module.hooks[hook](*values, **named)
         return await result if isinstance(result, Awaitable) else result
 
@@ -159,9 +159,9 @@ class CodeCalls:
         if inspect.isgenerator(stream):
             stream.close()
         elif inspect.isasyncgen(stream):
-            self.tasks[-call] = asyncio.ensure_future(self._closed(-call, stream))
+            self.tasks[-call] = asyncio.ensure_future(self._close_stream(-call, stream))
 
-    async def _closed(self, key: int, stream: Any) -> None:
+    async def _close_stream(self, key: int, stream: Any) -> None:
         try:
             await stream.aclose()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's, in the log

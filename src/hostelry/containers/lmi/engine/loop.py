@@ -204,7 +204,7 @@ class MessageLoop:
             self._refuse(requests, error)
 
     def _refuse(self, requests: Sequence[Request], error: Exception) -> None:
-        fault = fault_of(error)
+        fault = classify_request_error(error)
         text = str(error)
         if fault == "failed":
             text = f"{type(error).__name__}: {error}"
@@ -216,7 +216,7 @@ class MessageLoop:
 
     def _begin_registration(self, message: RegisterAdapter) -> None:
         if not message.replace and self._engine.has_adapter(message.name):
-            self._send(exists(message))
+            self._send(build_taken_name_answer(message))
         elif message.pin and self._engine.pin_refusal is not None:
             self._send(Done(message.call, "adapter_refused", self._engine.pin_refusal))
         elif self._reads.is_full:
@@ -228,7 +228,7 @@ class MessageLoop:
     def _register(self, message: RegisterAdapter, outcome: Any) -> Done:
         if not message.replace and self._engine.has_adapter(message.name):
             self._reads.discard(outcome)
-            return exists(message)
+            return build_taken_name_answer(message)
         try:
             if isinstance(outcome, Exception):
                 raise outcome  # noqa: TRY301 - one place reports all failures of an adapter
@@ -237,7 +237,7 @@ class MessageLoop:
             )
         except Exception as error:  # noqa: BLE001 - fetchers are others' code; the client gets the reason
             log.warning("adapter %s from %s: %s", message.name, message.src, error)
-            return Done(message.call, adapter_fault_of(error), client_text(error))
+            return Done(message.call, classify_adapter_error(error), to_client_text(error))
         view = self._engine.adapter(message.name)
         for warning in view.warnings:
             log.warning("adapter %s: %s", message.name, warning)
@@ -262,7 +262,7 @@ class MessageLoop:
         except UnknownAdapterError as error:
             return Done(call, "adapter_missing", str(error))
         except (AdapterError, PinBudgetError) as error:
-            return Done(call, adapter_fault_of(error), str(error))
+            return Done(call, classify_adapter_error(error), str(error))
         except Exception as error:
             log.exception("a call failed: %s", message)
             return Done(call, "failed", f"{type(error).__name__}: {error}")
@@ -346,12 +346,12 @@ class AdapterReads:
         self._wake()
 
 
-def exists(message: RegisterAdapter) -> Done:
+def build_taken_name_answer(message: RegisterAdapter) -> Done:
     """The result for a name that is taken."""
     return Done(message.call, "adapter_exists", f"adapter {message.name} is loaded already")
 
 
-def fault_of(error: Exception) -> Fault:
+def classify_request_error(error: Exception) -> Fault:
     """The fault of a request that is not run (see the table above)."""
     if isinstance(error, UnknownAdapterError):
         return "adapter_missing"
@@ -362,7 +362,7 @@ def fault_of(error: Exception) -> Fault:
     return "request" if isinstance(error, ValueError) else "failed"
 
 
-def adapter_fault_of(error: Exception) -> Fault:
+def classify_adapter_error(error: Exception) -> Fault:
     """The fault of an adapter that is not registered (see the table above)."""
     if isinstance(error, EngineFailedError):
         return "failed"
@@ -373,7 +373,7 @@ def adapter_fault_of(error: Exception) -> Fault:
     return "adapter_refused"
 
 
-def client_text(error: Exception) -> str:
+def to_client_text(error: Exception) -> str:
     """The error's text for the client, with the class of an error that is not meant for clients."""
     is_plain = isinstance(error, AdapterError | OSError | PinBudgetError | EngineFailedError)
     return str(error) if is_plain else f"{type(error).__name__}: {error}"

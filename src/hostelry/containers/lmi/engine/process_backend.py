@@ -227,7 +227,7 @@ class ProcessBackend:
         finally:
             self._calls.pop(message.call, None)
         if done.fault:
-            raise error_of(done.fault, done.message)
+            raise build_error(done.fault, done.message)
         return done
 
     def _send(self, message: ToEngine) -> None:
@@ -253,7 +253,7 @@ class ProcessBackend:
             case Stepped(outputs):
                 self._deliver(outputs)
             case Refused(request_ids, fault, text, retry_after_s):
-                self._refuse(request_ids, error_of(fault, text, retry_after_s))
+                self._refuse(request_ids, build_error(fault, text, retry_after_s))
             case Done(call):
                 future = self._calls.get(call)
                 if future and not future.done():
@@ -294,7 +294,7 @@ class ProcessBackend:
         self.died.set()
 
 
-def error_of(fault: Fault, message: str, retry_after_s: float = 1.0) -> BackendError:
+def build_error(fault: Fault, message: str, retry_after_s: float = 1.0) -> BackendError:
     """The error of a fault that the engine reported."""
     kind = ERRORS[fault]
     if issubclass(kind, BusyError):

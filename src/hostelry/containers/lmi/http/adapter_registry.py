@@ -108,7 +108,7 @@ class AdapterRegistry:
                 )
             await self._check_src(src)
             with_src = replace(record, src=src, loaded=record.preload)
-            async with self._with_code(record.name, src):
+            async with self._load_code(record.name, src):
                 if record.preload:
                     await self._load(with_src)
                 self._records[record.name] = with_src
@@ -132,12 +132,12 @@ class AdapterRegistry:
                 preload=record.preload if preload is None else preload,
             )
             if src is None:
-                return await self._changed(record, updated, preload)
+                return await self._apply_change(record, updated, preload)
             await self._check_src(updated.src)
-            async with self._with_code(name, updated.src):
-                return await self._changed(record, updated, preload, is_new=True)
+            async with self._load_code(name, updated.src):
+                return await self._apply_change(record, updated, preload, is_new=True)
 
-    async def _changed(
+    async def _apply_change(
         self,
         record: AdapterRecord,
         updated: AdapterRecord,
@@ -212,7 +212,7 @@ class AdapterRegistry:
         await check_exists(src)
 
     @asynccontextmanager
-    async def _with_code(self, name: str, src: str) -> AsyncIterator[None]:
+    async def _load_code(self, name: str, src: str) -> AsyncIterator[None]:
         """Load the adapter's own code, and use it once the block has succeeded. Raises Refusal."""
         host = await self._code.load_adapter(name, src) if self._code else None
         try:
@@ -269,7 +269,7 @@ class AdapterRegistry:
         try:
             await self._backend.pin_adapter(name, pin)
         except BackendError as error:
-            raise refusal_of(error) from error
+            raise build_change_refusal(error) from error
 
     async def _load(self, record: AdapterRecord, old: AdapterRecord | None = None) -> None:
         """Have the engine read the record's source, as a new version if `old` is given."""
@@ -285,12 +285,12 @@ class AdapterRegistry:
                 limit_s=self._limit_s,
             )
         except BackendError as error:
-            raise refusal_of(error) from error
+            raise build_change_refusal(error) from error
         finally:
             self._pinning.discard(record.name)
 
 
-def refusal_of(error: BackendError) -> Refusal:
+def build_change_refusal(error: BackendError) -> Refusal:
     """The refusal of a change that failed in the engine."""
     if isinstance(error, BusyError):
         return Refusal(Cause.QUEUE_FULL, str(error), retry_after_s=error.retry_after_s)

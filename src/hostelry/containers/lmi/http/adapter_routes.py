@@ -23,7 +23,7 @@ from hostelry.containers.lmi.http.bodies import PlainEndpoint, answering, json_r
 from hostelry.containers.lmi.http.request_head import ALIAS_HEADER, check_asked_model
 from hostelry.containers.lmi.http.server import LmiServer
 from hostelry.containers.lmi.refusal import Cause, Refusal, Surface, bad_request
-from hostelry.containers.lmi.request.fields import BodyFields, parse_json, shown
+from hostelry.containers.lmi.request.fields import BodyFields, parse_json, show
 from hostelry.containers.lmi.settings.config import LmiConfig
 
 MAX_BODY_BYTES = 64 * 1024
@@ -58,7 +58,7 @@ def endpoint(server: LmiServer, operation: Operation) -> PlainEndpoint:
     """The endpoint of `operation`: checks the model's name, and formats refusals."""
 
     async def answer(request: Request) -> Response:
-        model = server.loaded()
+        model = server.get_model()
         check_asked_model(server.config, request)
         return await operation(model.registry, request)
 
@@ -84,7 +84,7 @@ def confirmation(alias: str, change: str, as_json: bool) -> Response:
 async def register(registry: AdapterRegistry, request: Request) -> Response:
     """POST /adapters."""
     given, as_json = await parameters(request)
-    name, src = required(given, "name"), required(given, "src")
+    name, src = get_required_text(given, "name"), get_required_text(given, "src")
     record = AdapterRecord(
         name=name,
         alias=request.headers.get(ALIAS_HEADER) or name,
@@ -169,7 +169,7 @@ def state_document(view: AdapterView) -> dict[str, Any]:
     }
 
 
-def required(given: BodyFields, name: str) -> str:
+def get_required_text(given: BodyFields, name: str) -> str:
     """A required parameter."""
     value = given.text(name)
     if not value:
@@ -195,7 +195,7 @@ def lora_paths(server: LmiServer) -> list[Route]:
         return Route(path, answering(server, Surface.OPENAI, operation), methods=["POST"])
 
     async def load(request: Request) -> Response:
-        registry, body = server.loaded().registry, await body_of(request)
+        registry, body = server.get_model().registry, await read_lora_fields(request)
         name, path = body.text("lora_name"), body.text("lora_path")
         if not name or not path:
             return invalid(BOTH_NEEDED)
@@ -213,7 +213,7 @@ def lora_paths(server: LmiServer) -> list[Route]:
         return PlainTextResponse(f"Success: LoRA adapter '{name}' added successfully.")
 
     async def unload(request: Request) -> Response:
-        registry, body = server.loaded().registry, await body_of(request)
+        registry, body = server.get_model().registry, await read_lora_fields(request)
         name = body.text("lora_name")
         if not name:
             return invalid("'lora_name' needs to be provided to unload a LoRA adapter.")
@@ -226,7 +226,7 @@ def lora_paths(server: LmiServer) -> list[Route]:
     return [route("/v1/load_lora_adapter", load), route("/v1/unload_lora_adapter", unload)]
 
 
-async def body_of(request: Request) -> BodyFields:
+async def read_lora_fields(request: Request) -> BodyFields:
     """The members of the body."""
     body = BodyFields(parse_json(await read_body(request, MAX_BODY_BYTES)), "the body")
     body.refuse("is_3d_lora_weight", (False,), "weights are read as PEFT stores them")
@@ -261,7 +261,7 @@ def allowed_source(config: LmiConfig, path: str) -> str:
     if inside is not None and ":" not in path:
         raise Refusal(Cause.NOT_FOUND, f"No adapter found for {path[:200]}", "lora_path")
     raise bad_request(
-        f"lora_path is {shown(path)}; it must be a folder inside the model folder (/opt/ml/model), "
+        f"lora_path is {show(path)}; it must be a folder inside the model folder (/opt/ml/model), "
         "s3://BUCKET/PREFIX, or an id of the hub",
         "lora_path",
     )

@@ -87,7 +87,7 @@ def show_request_ids(root: logging.Logger) -> None:
         handler.addFilter(RequestIdSuffix())
 
 
-def keyed(app: ASGIApp, key: str | None) -> ASGIApp:
+def guard_with_key(app: ASGIApp, key: str | None) -> ASGIApp:
     """`app` for requests with `key`, and 403 for others. Without a key, `app` itself."""
     return app if key is None else KeyGuard(app, HEADER, key, _refuse)
 

@@ -60,7 +60,7 @@ class UntilDisconnect:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the response while watching the connection."""
         answer = asyncio.ensure_future(self._answering(send))
-        watch = asyncio.ensure_future(disconnected(receive))
+        watch = asyncio.ensure_future(wait_for_disconnect(receive))
         try:
             await asyncio.wait((answer, watch), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -102,7 +102,7 @@ async def respond(
     return UntilDisconnect(run)
 
 
-async def disconnected(receive: Receive) -> None:
+async def wait_for_disconnect(receive: Receive) -> None:
     """Wait until the client disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass
@@ -143,7 +143,7 @@ def events_in(data: bytes, end: bytes) -> list[bytes]:
     return [*(event + end for event in whole), *([rest] if rest else [])]
 
 
-def with_headers(send: Send, headers: Mapping[str, str]) -> Send:
+def add_headers(send: Send, headers: Mapping[str, str]) -> Send:
     """`send`, with `headers` in the response's head as well."""
     if not headers:
         return send

@@ -62,7 +62,7 @@ class CacheRoute:
     async def answer(self, request: Request) -> Response:
         """GET /cache?limit=N."""
         limit = query_integer(request, "limit", DEFAULT_ADAPTERS, 0, MAX_ADAPTERS)
-        model = self._server.loaded()
+        model = self._server.get_model()
         async with self._turn:
             if self._last is not None:
                 asked_at_s, for_limit, answer = self._last

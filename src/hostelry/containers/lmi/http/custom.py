@@ -25,7 +25,7 @@ from hostelry.containers.lmi.http.bodies import send_chunks, send_whole
 from hostelry.containers.lmi.refusal import Cause, Refusal, Surface, bad_request
 from hostelry.containers.lmi.request.adapter_choice import Caller
 from hostelry.containers.lmi.request.body import body_fields
-from hostelry.containers.lmi.response.forms import JSONLINES, SSE, framed, openai_error
+from hostelry.containers.lmi.response.forms import JSONLINES, SSE, frame_values, openai_error
 
 FORMATTER_LIMIT_S = 10.0
 HIDDEN_HEADERS = ("authorization", "cookie", "x-amz-security-token", "x-amz-date")
@@ -61,7 +61,7 @@ class CustomRequest:
 
         Raises Refusal.
         """
-        host = self.code.host_of(None, HANDLE)
+        host = self.code.find_host(None, HANDLE)
         if host is None:
             return False
         call = (handler_properties(self.request), handler_contents(self.request, body))
@@ -77,7 +77,7 @@ class CustomRequest:
                 else:
                     await send_whole(send, status(reply), response_headers(reply), reply.body)
         except CodeError as error:
-            raise failed(f"Custom handler failed: {error}") from error
+            raise build_code_refusal(f"Custom handler failed: {error}") from error
         return True
 
     async def _stream(self, send: Send, process: CodeProcess, opened: Replied) -> None:
@@ -109,12 +109,13 @@ class CustomRequest:
                 yield item.body
         except CodeError as error:
             log.warning("a stream broke: %s", error)
-            yield self._broken(self.shown(f"Custom handler failed: {error}"))
+            yield self.format_failure(self.shown(f"Custom handler failed: {error}"))
 
-    def _broken(self, message: str) -> bytes:
+    def format_failure(self, message: str) -> bytes:
+        """The end of a stream that broke."""
         if self.surface is Surface.OPENAI:
-            return framed([openai_error(FAILED_STATUS, message)], True) + b"data: [DONE]\n\n"
-        return framed([{"code": FAILED_STATUS, "error": message}], False)
+            return frame_values([openai_error(FAILED_STATUS, message)], True) + b"data: [DONE]\n\n"
+        return frame_values([{"code": FAILED_STATUS, "error": message}], False)
 
     async def formatted_body(
         self, body: bytes, caller: Caller, registered: Collection[str]
@@ -124,7 +125,7 @@ class CustomRequest:
             return None
         members = body_fields(self.request.headers.get("content-type", ""), body).as_dict()
         adapter = named_adapter(members, caller, registered)
-        host = self.code.host_of(adapter, INPUT_FORMATTER)
+        host = self.code.find_host(adapter, INPUT_FORMATTER)
         if host is None:
             return None
         given = members
@@ -143,7 +144,7 @@ class CustomRequest:
 
         Raises Refusal for inputs whose adapters have different ones.
         """
-        hosts = {self.code.host_of(it, OUTPUT_FORMATTER) for it in adapters}
+        hosts = {self.code.find_host(it, OUTPUT_FORMATTER) for it in adapters}
         if len(hosts) > 1:
             raise bad_request(
                 "the adapters of this request have output formatters of their own; send the "
@@ -158,7 +159,7 @@ class CustomRequest:
         try:
             return await run_hook(host, make, hook, limit_s)
         except CodeError as error:
-            raise failed(f"Custom formatter failed: {error}") from error
+            raise build_code_refusal(f"Custom formatter failed: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +178,7 @@ class OutputFormatter:
         """A response that is not streamed, in OpenAI's and perhaps LMI's form. Raises Refusal."""
         encoded = msgspec.json.encode(response)
         other = msgspec.json.encode(lmi) if isinstance(lmi, dict) else None
-        return await self._called(lambda it: FormatOutput(it, encoded, other)) + b"\n"
+        return await self._call_formatter(lambda it: FormatOutput(it, encoded, other)) + b"\n"
 
     async def events(self, events: bytes) -> bytes:
         """Events of a stream, each through the formatter. Raises Refusal."""
@@ -192,16 +193,16 @@ class OutputFormatter:
                     yield await self.events(chunk)
             except Refusal as refusal:
                 log.warning("a stream broke: %s", refusal.message)
-                yield self.custom._broken(refusal.message)
+                yield self.custom.format_failure(refusal.message)
 
     async def _event(self, event: bytes) -> bytes:
-        text = await self._called(lambda it: FormatOutput(it, event, is_event=True))
+        text = await self._call_formatter(lambda it: FormatOutput(it, event, is_event=True))
         if self.custom.surface is not Surface.OPENAI:
             return text + b"\n"
         line = text.rstrip(b"\n")
         return (line if line.startswith(b"data:") else b"data: " + line) + EVENT_END
 
-    async def _called(self, make: Any) -> bytes:
+    async def _call_formatter(self, make: Any) -> bytes:
         reply = await self.custom._run(self.host, make, OUTPUT_FORMATTER)
         return reply.body
 
@@ -237,7 +238,7 @@ def handler_contents(request: Request, body: bytes) -> tuple[tuple[str, bytes], 
 def response_headers(reply: Replied) -> dict[str, str]:
     """The headers of a response that the code may set. Raises Refusal for an invalid header."""
     if len(reply.headers) > MAX_HEADERS:
-        raise failed(f"Custom handler failed: more than {MAX_HEADERS} headers")
+        raise build_code_refusal(f"Custom handler failed: more than {MAX_HEADERS} headers")
     headers = {}
     for name, value in reply.headers.items():
         lower = name.lower()
@@ -245,7 +246,9 @@ def response_headers(reply: Replied) -> dict[str, str]:
             continue
         is_name = lower.isascii() and lower.replace("-", "").replace("_", "").isalnum()
         if not is_name or not is_header_value(value):
-            raise failed(f"Custom handler failed: {name[:80]!r} is no header of a response")
+            raise build_code_refusal(
+                f"Custom handler failed: {name[:80]!r} is no header of a response"
+            )
         headers[lower] = value
     return headers
 
@@ -260,6 +263,6 @@ def status(reply: Replied) -> int:
     return reply.status if 200 <= reply.status <= 599 else 500
 
 
-def failed(message: str) -> Refusal:
+def build_code_refusal(message: str) -> Refusal:
     """The refusal of a request whose code failed."""
     return Refusal(Cause.DEPENDENCY, message)

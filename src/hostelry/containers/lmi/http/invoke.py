@@ -22,24 +22,24 @@ from hostelry.containers.lmi.engine.backend import (
 )
 from hostelry.containers.lmi.http.bodies import (
     UntilDisconnect,
+    add_headers,
     respond,
     send_chunks,
     send_whole,
-    with_headers,
 )
 from hostelry.containers.lmi.http.custom import CustomRequest, OutputFormatter
 from hostelry.containers.lmi.http.request_head import (
-    caller_of,
     check_asked_model,
     check_synchronous,
+    get_caller,
     parse_context,
 )
 from hostelry.containers.lmi.http.server import LmiServer, LoadedModel
 from hostelry.containers.lmi.metrics.measurements import RequestMeasure
-from hostelry.containers.lmi.refusal import Cause, Refusal, Surface, bad_request, status_of
+from hostelry.containers.lmi.refusal import Cause, Refusal, Surface, bad_request, get_status
 from hostelry.containers.lmi.request.adapter_choice import unknown_adapter
 from hostelry.containers.lmi.request.body import parse_as, parse_invocation
-from hostelry.containers.lmi.request.context import terms_of
+from hostelry.containers.lmi.request.context import parse_terms
 from hostelry.containers.lmi.request.field_table import ignored_header
 from hostelry.containers.lmi.request.fields import SHOWN_CHARACTERS
 from hostelry.containers.lmi.request.images import ImageLimits, ImageSource
@@ -94,11 +94,11 @@ class InvocationHandler:
 
     async def _run(self, send: Send, body: bytes) -> None:
         arrived_at = self.server.measured.clock.now()
-        model = self.server.loaded()
+        model = self.server.get_model()
         with self.server.admission():
             custom = self._custom()
             if custom is None or not await custom.is_handled(send, body):
-                await self._served(send, model, custom, body, arrived_at)
+                await self._serve(send, model, custom, body, arrived_at)
 
     def _custom(self) -> CustomRequest | None:
         code = self.server.code
@@ -112,7 +112,7 @@ class InvocationHandler:
             shown=self.server.shown,
         )
 
-    async def _served(
+    async def _serve(
         self,
         send: Send,
         model: LoadedModel,
@@ -124,10 +124,10 @@ class InvocationHandler:
         self.server.sessions.check(session_id, self.server.clock.now())
         content_type = self.request.headers.get("content-type", "")
         if custom is not None:
-            caller = caller_of(self.request)
+            caller = get_caller(self.request)
             formatted = await custom.formatted_body(body, caller, model.registry.records)
             body, content_type = (body, content_type) if formatted is None else (formatted, JSON)
-        parsed = await self._parsed(model, content_type, body)
+        parsed = await self._parse_body(model, content_type, body)
         if isinstance(parsed, SessionRequest):
             await self._respond_to_session(send, parsed, session_id)
         else:
@@ -146,7 +146,7 @@ class InvocationHandler:
         body = msgspec.json.encode({"result": answer.text}) + b"\n"
         await send_whole(send, 200, {"content-type": JSON, answer.header: answer.value}, body)
 
-    async def _parsed(
+    async def _parse_body(
         self, model: LoadedModel, content_type: str, body: bytes
     ) -> Invocation | SessionRequest:
         """The parsed body, in a thread if the request has a chat template, which may be slow."""
@@ -172,11 +172,11 @@ class InvocationHandler:
         arrived_at: float,
         formatter: OutputFormatter | None,
     ) -> None:
-        send = with_headers(send, self._ignored(invocation))
-        terms = terms_of(self.request.headers, self.server.config.first_token_deadline_s)
+        send = add_headers(send, self._note_ignored_fields(invocation))
+        terms = parse_terms(self.request.headers, self.server.config.first_token_deadline_s)
         await model.registry.ensure_loaded(invocation.adapters)
         if invocation.images:
-            found = await fetched(invocation.images, model.images)
+            found = await fetch_images(invocation.images, model.images)
             invocation = replace(invocation, images=found)
         sequences = await prepare(invocation, model.codec, model.backend.facts, terms)
         generated = [each.generated for each in sequences]
@@ -221,9 +221,9 @@ class InvocationHandler:
                 while await self._next(steps) is not None:
                     pass
         except TimeoutError:
-            raise timed_out(limit_s) from None
+            raise build_timeout_refusal(limit_s) from None
 
-    def _ignored(self, invocation: Invocation) -> dict[str, str]:
+    def _note_ignored_fields(self, invocation: Invocation) -> dict[str, str]:
         """The header with the fields outside the table, which are logged at their first time."""
         noted = self.server.noted_fields
         for name in invocation.ignored_fields:
@@ -264,7 +264,7 @@ class InvocationHandler:
         except Refusal as refusal:
             log.warning("a stream broke: %s", refusal.message)
             measure.end("error")
-            status = status_of(refusal.cause, self.route.surface, self.server.config.codes)
+            status = get_status(refusal.cause, self.route.surface, self.server.config.codes)
             yield form.broken(generated, status, self.server.shown(refusal.message))
             return
         except Exception:
@@ -282,9 +282,9 @@ class InvocationHandler:
             async with asyncio.timeout(limit_s):
                 return await anext(steps, None)
         except TimeoutError:
-            raise timed_out(limit_s) from None
+            raise build_timeout_refusal(limit_s) from None
         except BackendError as error:
-            raise refusal_of(error) from error
+            raise build_refusal(error) from error
 
     def _forms(self, model: LoadedModel, invocation: Invocation) -> AnswerForms:
         return AnswerForms(
@@ -308,7 +308,7 @@ def version_header(generated: Sequence[GeneratedSequence]) -> dict[str, str]:
     return {VERSION_HEADER: ",".join(versions)} if versions else {}
 
 
-def refusal_of(error: BackendError) -> Refusal:
+def build_refusal(error: BackendError) -> Refusal:
     """The refusal that a client gets for an error of the backend."""
     if isinstance(error, BusyError):
         cause = Cause.QUOTA if isinstance(error, QuotaReachedError) else Cause.QUEUE_FULL
@@ -321,12 +321,14 @@ def refusal_of(error: BackendError) -> Refusal:
     return Refusal(Cause.ENGINE, str(error))
 
 
-def timed_out(limit_s: float) -> Refusal:
+def build_timeout_refusal(limit_s: float) -> Refusal:
     """The refusal of a request that took longer than predict_timeout."""
     return Refusal(Cause.TIMEOUT, f"Time out in: {limit_s:g} seconds (predict_timeout)")
 
 
-async def fetched(sources: Sequence[ImageSource], limits: ImageLimits) -> tuple[ImageSource, ...]:
+async def fetch_images(
+    sources: Sequence[ImageSource], limits: ImageLimits
+) -> tuple[ImageSource, ...]:
     """The sources with their bytes. Raises Refusal with the part whose image cannot be had."""
     if all(it.url is None for it in sources):
         return tuple(sources)
@@ -335,12 +337,12 @@ async def fetched(sources: Sequence[ImageSource], limits: ImageLimits) -> tuple[
 
         async def one(source: ImageSource) -> ImageSource:
             async with gate:
-                return await fetched_one(client, source, limits.max_bytes)
+                return await fetch_image(client, source, limits.max_bytes)
 
         return tuple(await asyncio.gather(*(one(it) for it in sources)))
 
 
-async def fetched_one(
+async def fetch_image(
     client: httpx.AsyncClient, source: ImageSource, max_bytes: int
 ) -> ImageSource:
     """The source with its bytes. Raises Refusal."""

@@ -15,7 +15,7 @@ from hostelry.containers.lmi.http.request_head import check_asked_model
 from hostelry.containers.lmi.http.server import LmiServer
 from hostelry.containers.lmi.metrics.exposition import Scrape
 from hostelry.containers.lmi.refusal import Cause, Refusal, Surface
-from hostelry.containers.lmi.request.fields import shown
+from hostelry.containers.lmi.request.fields import show
 
 MB_IN_FLIGHT = 100  # of a batch job's payloads on a copy
 DELAY_MS, IDLE_S = 100, 60  # DJL's defaults; batching here is continuous, and the worker stays
@@ -32,11 +32,11 @@ def model_paths(server: LmiServer) -> list[Route]:
 
     async def openai_model(request: Request) -> Response:
         name = request.path_params["name"]
-        server.loaded()
+        server.get_model()
         for card in openai_cards(server):
             if card["id"] == name:
                 return json_response(card)
-        raise Refusal(Cause.NOT_FOUND, f"The model {shown(name)} does not exist.", "model")
+        raise Refusal(Cause.NOT_FOUND, f"The model {show(name)} does not exist.", "model")
 
     async def djl_list(request: Request) -> Response:
         return json_response({"models": [{**head(server), "status": status_word(server)}]})
@@ -107,7 +107,7 @@ def status_word(server: LmiServer) -> str:
 
 async def description(server: LmiServer) -> dict[str, Any]:
     """The model as DJL describes a workflow of one model, and our facts and load."""
-    config, model = server.config, server.loaded()
+    config, model = server.config, server.get_model()
     facts, stats = model.backend.facts, await model.backend.stats()
     capacity = config.job_queue_size + config.max_batch_size
     described = {

@@ -18,8 +18,8 @@ from hostelry.containers.lmi.engine.backend import BackendError, EngineBackend
 from hostelry.containers.lmi.http.bodies import UntilDisconnect, respond, send_whole
 from hostelry.containers.lmi.http.invoke import (
     VERSION_HEADER,
-    refusal_of,
-    timed_out,
+    build_refusal,
+    build_timeout_refusal,
 )
 from hostelry.containers.lmi.http.request_head import check_asked_model, parse_context
 from hostelry.containers.lmi.http.server import LmiServer, LoadedModel
@@ -29,8 +29,8 @@ from hostelry.containers.lmi.pooling.parse import PooledRequest, PooledRoute, pa
 from hostelry.containers.lmi.pooling.run import PooledResult, run_pooled
 from hostelry.containers.lmi.refusal import Surface, bad_request
 from hostelry.containers.lmi.request.body import body_fields
-from hostelry.containers.lmi.request.context import terms_of
-from hostelry.containers.lmi.request.fields import BodyFields, parse_json, shown
+from hostelry.containers.lmi.request.context import parse_terms
+from hostelry.containers.lmi.request.fields import BodyFields, parse_json, show
 from hostelry.containers.lmi.response.forms import JSON
 from hostelry.engine.pooled import PoolingFacts
 
@@ -76,35 +76,35 @@ class PooledHandler:
         return await respond(self.server, self.request, self.surface, self._run)
 
     async def _run(self, send: Send, body: bytes) -> None:
-        model = self.server.loaded()
+        model = self.server.get_model()
         with self.server.admission():
             await self._answer(send, model, body)
 
     async def _answer(self, send: Send, model: LoadedModel, body: bytes) -> None:
         call = await asyncio.to_thread(self._parse, model, body)
         await model.registry.ensure_loaded(call.adapters)
-        result = await self._computed(model, call)
+        result = await self._compute(model, call)
         head = AnswerHead(
             id=ID_PREFIXES.get(self.route, "pool-") + new_request_id(),
             created=int(self.server.clock.now()),
             model=call.model,
             num_tokens=result.num_tokens,
         )
-        content = await asyncio.to_thread(written, call, result, head)
+        content = await asyncio.to_thread(encode_answer, call, result, head)
         versions = {VERSION_HEADER: ",".join(result.versions)} if result.versions else {}
         end = b"\n" if self.surface is Surface.ASYNC else b""
         await send_whole(send, 200, {"content-type": JSON, **versions}, content + end)
 
-    async def _computed(self, model: LoadedModel, call: PooledCall) -> PooledResult:
+    async def _compute(self, model: LoadedModel, call: PooledCall) -> PooledResult:
         limit_s = self.server.config.predict_timeout_s
-        terms = terms_of(self.request.headers, self.server.config.first_token_deadline_s)
+        terms = parse_terms(self.request.headers, self.server.config.first_token_deadline_s)
         try:
             async with asyncio.timeout(limit_s):
                 return await run_pooled(call, model.codec, model.backend, terms)
         except TimeoutError:
-            raise timed_out(limit_s) from None
+            raise build_timeout_refusal(limit_s) from None
         except BackendError as error:
-            raise refusal_of(error) from error
+            raise build_refusal(error) from error
 
     def _parse(self, model: LoadedModel, body: bytes) -> PooledCall:
         check_asked_model(self.server.config, self.request)
@@ -129,9 +129,9 @@ class PooledHandler:
         """Raise Refusal for an adapter whose own code is to run."""
         code = self.server.code
         for adapter in dict.fromkeys(call.adapters):
-            if code is not None and any(code.host_of(adapter, it) for it in HOOKS):
+            if code is not None and any(code.find_host(adapter, it) for it in HOOKS):
                 raise bad_request(
-                    f"adapter {shown(adapter)} has a model.py, which is not run for a model with "
+                    f"adapter {show(adapter)} has a model.py, which is not run for a model with "
                     "vectors; register the adapter without it",
                     "adapters",
                 )
@@ -142,7 +142,7 @@ class PooledHandler:
         return BodyFields(parse_json(body), "the body")
 
 
-def written(call: PooledCall, result: PooledResult, head: AnswerHead) -> bytes:
+def encode_answer(call: PooledCall, result: PooledResult, head: AnswerHead) -> bytes:
     """The answer's JSON."""
     content: Any = call.form.answer(result.vectors_BP, head)
     return msgspec.json.encode(content)

@@ -19,7 +19,7 @@ from hostelry.containers.lmi.http.server import LmiServer, LoadedModel
 from hostelry.containers.lmi.refusal import Cause, Refusal, Surface, bad_request
 from hostelry.containers.lmi.request.adapter_choice import Caller
 from hostelry.containers.lmi.request.context import ParseContext
-from hostelry.containers.lmi.request.fields import shown
+from hostelry.containers.lmi.request.fields import show
 from hostelry.containers.lmi.settings.config import ImageKind, LmiConfig
 
 ADAPTER_HEADER = "x-amzn-sagemaker-adapter-identifier"
@@ -34,7 +34,7 @@ TOKEN = "x-starting-token"
 
 def check_asked_model(config: LmiConfig, request: Request) -> None:
     """Raise Refusal (404) for a model or a version of it that is not served here."""
-    name, version = asked(request, "model"), asked(request, "version")
+    name, version = get_asked_model(request, "model"), get_asked_model(request, "version")
     if name and name not in (*config.served, config.model_dir.name):
         raise Refusal(
             Cause.NOT_FOUND,
@@ -43,12 +43,12 @@ def check_asked_model(config: LmiConfig, request: Request) -> None:
     if version and version != config.revision:
         raise Refusal(
             Cause.NOT_FOUND,
-            f"Model or workflow not found: version {shown(version)}; this server has "
+            f"Model or workflow not found: version {show(version)}; this server has "
             + (f"version {config.revision}" if config.revision else "no versions: leave it out"),
         )
 
 
-def asked(request: Request, kind: str) -> str | None:
+def get_asked_model(request: Request, kind: str) -> str | None:
     """The name or version that the request gives."""
     given = request.path_params.get(kind)
     if given:
@@ -62,7 +62,7 @@ def check_synchronous(request: Request) -> None:
     synchronous = request.headers.get(SYNCHRONOUS, "true")
     if synchronous.lower() == "false":
         raise bad_request(
-            f"{SYNCHRONOUS} is {shown(synchronous)}; each answer is sent when it is there: leave "
+            f"{SYNCHRONOUS} is {show(synchronous)}; each answer is sent when it is there: leave "
             "the header out, and set stream for tokens as they come"
         )
     if TOKEN in request.headers:
@@ -76,7 +76,7 @@ def parse_context(server: LmiServer, request: Request, model: LoadedModel) -> Pa
     config = server.config
     return ParseContext(
         dialect=config.dialect,
-        caller=replace(caller_of(request), any_model=reads_no_model(config, request.url.path)),
+        caller=replace(get_caller(request), any_model=reads_no_model(config, request.url.path)),
         registered=model.registry.records.keys(),
         served=config.served,
         model_name=config.model_name,
@@ -103,7 +103,7 @@ def reads_no_model(config: LmiConfig, path: str) -> bool:
     return config.image is ImageKind.TGI or is_rolling
 
 
-def caller_of(request: Request) -> Caller:
+def get_caller(request: Request) -> Caller:
     """The values of headers and query that go with the body."""
     return Caller(
         adapter=request.headers.get(ADAPTER_HEADER),

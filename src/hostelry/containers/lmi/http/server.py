@@ -124,7 +124,7 @@ class LmiServer:
         healthy = self.phase is ServerPhase.READY and self.model and self.model.backend.ready
         return 200 if healthy else 500
 
-    def loaded(self) -> LoadedModel:
+    def get_model(self) -> LoadedModel:
         """The model. Raises Refusal while the server accepts no requests."""
         if self.model is None or self.phase is ServerPhase.LOADING:
             raise Refusal(Cause.NOT_READY, f"Model {self.config.model_name} is not ready")

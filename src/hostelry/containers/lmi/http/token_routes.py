@@ -14,7 +14,7 @@ from hostelry.containers.lmi.refusal import Surface, bad_request
 from hostelry.containers.lmi.request.adapter_choice import choose_by_model
 from hostelry.containers.lmi.request.body import parse_members
 from hostelry.containers.lmi.request.context import ParseContext
-from hostelry.containers.lmi.request.fields import BodyFields, is_token_id, parse_json, shown
+from hostelry.containers.lmi.request.fields import BodyFields, is_token_id, parse_json, show
 from hostelry.containers.lmi.request.invocation import PromptText, Schema
 
 PROMPT_MEMBERS = (
@@ -32,33 +32,38 @@ def token_paths(server: LmiServer) -> list[Route]:
         return Route(path, answering(server, Surface.OPENAI, operation), methods=["POST"])
 
     async def tokenize(request: Request) -> Response:
-        model, body = server.loaded(), await body_of(server, request, TOKENIZE_MEMBERS)
+        model, body = server.get_model(), await read_known_fields(server, request, TOKENIZE_MEMBERS)
         context = parse_context(server, request, model)
-        return json_response(await asyncio.to_thread(tokens_of, model, body, context))
+        return json_response(await asyncio.to_thread(tokenize_body, model, body, context))
 
     async def detokenize(request: Request) -> Response:
-        model, body = server.loaded(), await body_of(server, request, DETOKENIZE_MEMBERS)
+        model, body = (
+            server.get_model(),
+            await read_known_fields(server, request, DETOKENIZE_MEMBERS),
+        )
         context = parse_context(server, request, model)
         choose_by_model(context.caller, body, context.served, context.registered)
-        return json_response({"prompt": await asyncio.to_thread(text_of, model, body)})
+        return json_response({"prompt": await asyncio.to_thread(detokenize_body, model, body)})
 
     return [route("/tokenize", tokenize), route("/detokenize", detokenize)]
 
 
-async def body_of(server: LmiServer, request: Request, known: tuple[str, ...]) -> BodyFields:
+async def read_known_fields(
+    server: LmiServer, request: Request, known: tuple[str, ...]
+) -> BodyFields:
     """The members of the body, of which each must be one of `known`."""
     value = parse_json(await read_body(request, server.config.max_request_bytes))
     body = BodyFields(value, "the body")
     unknown = sorted(value.keys() - set(known)) if isinstance(value, dict) else []
     if unknown:
         raise bad_request(
-            f"{shown(unknown[0])} is not a field of this route, which knows {', '.join(known)}",
+            f"{show(unknown[0])} is not a field of this route, which knows {', '.join(known)}",
             unknown[0],
         )
     return body
 
 
-def tokens_of(model: LoadedModel, body: BodyFields, context: ParseContext) -> dict[str, Any]:
+def tokenize_body(model: LoadedModel, body: BodyFields, context: ParseContext) -> dict[str, Any]:
     """The ids of a `prompt` or of `messages`, as a generating route would read them."""
     schema = Schema.CHAT if "messages" in body else Schema.COMPLETION
     if ("messages" in body) == ("prompt" in body):
@@ -66,7 +71,7 @@ def tokens_of(model: LoadedModel, body: BodyFields, context: ParseContext) -> di
     members = {name: body.raw(name) for name in PROMPT_MEMBERS if name in body}
     (prompt, *others) = parse_members(schema, members, context).prompts
     if others or not isinstance(prompt, PromptText):
-        raise bad_request(f"prompt is {shown(body.raw('prompt'))}; it must be one text", "prompt")
+        raise bad_request(f"prompt is {show(body.raw('prompt'))}; it must be one text", "prompt")
     special = body.flag("add_special_tokens", prompt.add_special_tokens)
     ids = model.codec.encode(prompt.text, add_special_tokens=special)
     strings = [model.codec.token_name(it) for it in ids] if body.flag("return_token_strs") else None
@@ -78,11 +83,11 @@ def tokens_of(model: LoadedModel, body: BodyFields, context: ParseContext) -> di
     }
 
 
-def text_of(model: LoadedModel, body: BodyFields) -> str:
+def detokenize_body(model: LoadedModel, body: BodyFields) -> str:
     """The text of the body's `tokens`."""
     ids = body.raw("tokens")
     if not isinstance(ids, list) or not all(is_token_id(it) for it in ids):
-        raise bad_request(f"tokens is {shown(ids)}; it must be a list of token ids", "tokens")
+        raise bad_request(f"tokens is {show(ids)}; it must be a list of token ids", "tokens")
     size = model.backend.facts.vocab_size
     if max(ids, default=0) >= size:
         raise bad_request(

@@ -90,7 +90,7 @@ def similarities(first_BP: Vectors, second_BP: Vectors) -> list[float]:
     return cosines
 
 
-def activated(logits_BP: Vectors, activation: ClassActivation) -> Vectors:
+def apply_activation(logits_BP: Vectors, activation: ClassActivation) -> Vectors:
     """Scores of classes."""
     if activation == "identity":
         return logits_BP
@@ -111,14 +111,16 @@ class VectorForm:
     activate: bool | None = None
     dimensions: int | None = None
 
-    def finished(self, vectors_BP: Vectors) -> Vectors:
+    def finish(self, vectors_BP: Vectors) -> Vectors:
         """The vectors as the model's files and the request ask for them."""
         if self.facts.kind == "embed":
             return embeddings(
                 vectors_BP, self.facts, normalize=self.activate, dimensions=self.dimensions
             )
         return (
-            vectors_BP if self.activate is False else activated(vectors_BP, self.facts.activation)
+            vectors_BP
+            if self.activate is False
+            else apply_activation(vectors_BP, self.facts.activation)
         )
 
 
@@ -133,15 +135,15 @@ class ListForm:
 
     def answer(self, vectors_BP: Vectors, head: AnswerHead) -> Any:
         """See PooledForm."""
-        rows = self.vectors.finished(vectors_BP)
-        written = [self._written(row) for row in rows]
+        rows = self.vectors.finish(vectors_BP)
+        written = [self._encode_row(row) for row in rows]
         data = [
             {"object": self.kind, "index": number, self.member: row}
             for number, row in enumerate(written)
         ]
-        return {**listed(head, data), "created": head.created, "id": head.id}
+        return {**build_list(head, data), "created": head.created, "id": head.id}
 
-    def _written(self, row: Vectors) -> Any:
+    def _encode_row(self, row: Vectors) -> Any:
         if self.in_base64:
             return base64.b64encode(row.astype("<f4").tobytes()).decode()
         return row.tolist()
@@ -163,9 +165,9 @@ class ClassesForm:
                 "probs": row.tolist(),
                 "num_classes": len(labels),
             }
-            for number, row in enumerate(self.vectors.finished(vectors_BP))
+            for number, row in enumerate(self.vectors.finish(vectors_BP))
         ]
-        return {**listed(head, data), "created": head.created, "id": head.id}
+        return {**build_list(head, data), "created": head.created, "id": head.id}
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +183,9 @@ class PairScores:
     def scores(self, vectors_BP: Vectors) -> list[float]:
         """One for each pair."""
         if self.vectors.facts.kind == "embed":
-            rows = self.vectors.finished(vectors_BP)
+            rows = self.vectors.finish(vectors_BP)
             return similarities(rows[: self.num_first], rows[self.num_first :])
-        scores: list[float] = self.vectors.finished(vectors_BP)[:, 0].tolist()
+        scores: list[float] = self.vectors.finish(vectors_BP)[:, 0].tolist()
         return scores
 
 
@@ -199,7 +201,7 @@ class ScoreForm:
             {"index": number, "object": "score", "score": score}
             for number, score in enumerate(self.pairs.scores(vectors_BP))
         ]
-        return {**listed(head, data), "created": head.created, "id": head.id}
+        return {**build_list(head, data), "created": head.created, "id": head.id}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +216,7 @@ class RerankForm:
     def answer(self, vectors_BP: Vectors, head: AnswerHead) -> Any:
         """See PooledForm."""
         results = []
-        for index, score in ranked(self.pairs.scores(vectors_BP), self.top):
+        for index, score in rank_scores(self.pairs.scores(vectors_BP), self.top):
             result: dict[str, Any] = {"index": index, "relevance_score": score}
             if self.with_documents:
                 result["document"] = {"text": self.documents[index]}
@@ -236,7 +238,7 @@ class TeiRankForm:
         return [
             {"index": index, "score": score}
             | ({"text": self.texts[index]} if self.with_texts else {})
-            for index, score in ranked(self.pairs.scores(vectors_BP), 0)
+            for index, score in rank_scores(self.pairs.scores(vectors_BP), 0)
         ]
 
 
@@ -254,25 +256,27 @@ class InputsForm:
 
     def answer(self, vectors_BP: Vectors, head: AnswerHead) -> Any:
         """See PooledForm."""
-        rows = self.vectors.finished(vectors_BP).tolist()
+        rows = self.vectors.finish(vectors_BP).tolist()
         if self.vectors.facts.kind == "embed":
             return rows if self.listed else rows[0]
-        labelled = [self._labelled(row) for row in rows]
+        labelled = [self._label_scores(row) for row in rows]
         if self.top is None:
             return [it[0] for it in labelled]
         return labelled if self.listed else labelled[0]
 
-    def _labelled(self, row: list[float]) -> list[dict[str, Any]]:
+    def _label_scores(self, row: list[float]) -> list[dict[str, Any]]:
         labels = self.vectors.facts.labels
-        return [{"label": labels[it], "score": score} for it, score in ranked(row, self.top or 0)]
+        return [
+            {"label": labels[it], "score": score} for it, score in rank_scores(row, self.top or 0)
+        ]
 
 
-def ranked(scores: Sequence[float], top: int) -> list[tuple[int, float]]:
+def rank_scores(scores: Sequence[float], top: int) -> list[tuple[int, float]]:
     """Index and score of the best `top` (0: all), the best first, of equal ones the first."""
     order = sorted(enumerate(scores), key=lambda it: -it[1])
     return order[:top] if top else order
 
 
-def listed(head: AnswerHead, data: list[Any]) -> dict[str, Any]:
+def build_list(head: AnswerHead, data: list[Any]) -> dict[str, Any]:
     """OpenAI's list."""
     return {"object": "list", "data": data, "model": head.model, "usage": head.usage}

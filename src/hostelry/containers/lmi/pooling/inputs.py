@@ -26,15 +26,15 @@ from hostelry.containers.lmi.pooling.parse import (
     PooledRoute,
     check_count,
     check_known,
-    paired,
+    get_prefix,
+    pair_texts,
     parse_dimensions,
     parse_pooled,
-    prefix_of,
     some_texts,
 )
 from hostelry.containers.lmi.refusal import bad_request
 from hostelry.containers.lmi.request.adapter_choice import choose_adapters
-from hostelry.containers.lmi.request.fields import BodyFields, shown
+from hostelry.containers.lmi.request.fields import BodyFields, show
 
 # What generating clients send along: without effect on a vector.
 OF_TOKENS = (
@@ -100,9 +100,9 @@ def parse_inputs_call(asked: PooledRequest, *, lists: bool) -> PooledCall:
         {name: parameters.raw(name) if name in parameters else body.raw(name) for name in FINISH},
         "parameters",
     )
-    texts = parse_texts_of(body.raw("inputs"))
+    texts = parse_input_texts(body.raw("inputs"))
     listed = lists or isinstance(body.raw("inputs"), list)
-    form = InputsForm(vectors=finish_of(options, asked), listed=listed, top=top_of(options))
+    form = InputsForm(vectors=parse_finish(options, asked), listed=listed, top=parse_top(options))
     return inputs_call(asked, options, texts, form)
 
 
@@ -112,7 +112,7 @@ def parse_tei_rank(asked: PooledRequest) -> PooledCall:
     check_known(body, RANK_KNOWN, "a body with query and texts")
     query = body.text("query") or ""
     texts = some_texts(body.raw("texts"), "texts")
-    pooled, pairs = paired(asked, [query], texts, "rerank")
+    pooled, pairs = pair_texts(asked, [query], texts, "rerank")
     raw = VectorForm(facts=asked.facts, activate=not body.flag("raw_scores"))
     pairs = PairScores(raw, pairs.num_first) if asked.facts.kind == "classify" else pairs
     form = TeiRankForm(pairs=pairs, texts=texts, with_texts=body.flag("return_text"))
@@ -127,7 +127,7 @@ def inputs_call(
     side = (options.text("truncation_direction") or "right").lower()
     if side not in ("left", "right"):
         raise bad_request(
-            f"truncation_direction is {shown(side)}; it must be left or right",
+            f"truncation_direction is {show(side)}; it must be left or right",
             "truncation_direction",
         )
     adapters = choose_adapters(context.caller, asked.body, len(texts), context.registered)
@@ -138,11 +138,11 @@ def inputs_call(
         model=context.model_name,
         truncate=-1 if options.flag("truncate") else None,
         side="left" if side == "left" else "right",
-        prefix=prefix_of(options.text("prompt_name"), asked.facts),
+        prefix=get_prefix(options.text("prompt_name"), asked.facts),
     )
 
 
-def finish_of(options: BodyFields, asked: PooledRequest) -> VectorForm:
+def parse_finish(options: BodyFields, asked: PooledRequest) -> VectorForm:
     """The finish of the vectors: `normalize`, `dimensions`. Of classes the function."""
     facts = asked.facts
     if facts.kind == "embed":
@@ -156,29 +156,29 @@ def finish_of(options: BodyFields, asked: PooledRequest) -> VectorForm:
     function = options.text("function_to_apply")
     if function is not None and function not in ("none", facts.activation):
         raise bad_request(
-            f"function_to_apply is {shown(function)}; it must be none or {facts.activation}",
+            f"function_to_apply is {show(function)}; it must be none or {facts.activation}",
             "function_to_apply",
         )
     is_raw = options.flag("raw_scores") or function == "none"
     return VectorForm(facts=facts, activate=not is_raw)
 
 
-def top_of(options: BodyFields) -> int | None:
+def parse_top(options: BodyFields) -> int | None:
     """The number of labels an input: None for its likeliest alone, 0 for all."""
     top = options.integer("top_k", 1)
     return 0 if top is None and options.flag("return_all_scores") else top
 
 
-def parse_texts_of(value: object) -> tuple[PooledText, ...]:
+def parse_input_texts(value: object) -> tuple[PooledText, ...]:
     """A text, a pair as `{"text": ..., "text_pair": ...}`, or a list of either."""
     values = value if isinstance(value, list) else [value]
     if not values:
         raise bad_request("inputs is []; it must be a string or a non-empty list", "inputs")
     check_count(values, "inputs")
-    return tuple(text_of(it) for it in values)
+    return tuple(parse_input(it) for it in values)
 
 
-def text_of(value: object) -> PooledText:
+def parse_input(value: object) -> PooledText:
     """One of the inputs."""
     if isinstance(value, str):
         return PooledText(value)
@@ -187,6 +187,6 @@ def text_of(value: object) -> PooledText:
         if isinstance(text, str) and (second is None or isinstance(second, str)):
             return PooledText(text, second)
     raise bad_request(
-        f"inputs holds {shown(value)}; it must be a string or an object with text and text_pair",
+        f"inputs holds {show(value)}; it must be a string or an object with text and text_pair",
         "inputs",
     )

@@ -27,7 +27,7 @@ from hostelry.containers.lmi.pooling.forms import (
 from hostelry.containers.lmi.refusal import Refusal, bad_request
 from hostelry.containers.lmi.request.adapter_choice import choose_by_model
 from hostelry.containers.lmi.request.context import ParseContext
-from hostelry.containers.lmi.request.fields import BodyFields, is_token_id, shown
+from hostelry.containers.lmi.request.fields import BodyFields, is_token_id, show
 from hostelry.engine.pooled import PoolingFacts
 
 MAX_TEXTS = 2048
@@ -82,7 +82,8 @@ def check_known(body: BodyFields, known: Sequence[str], where: str) -> None:
     for name in body.names():
         if name not in known:
             raise bad_request(
-                f"{shown(name)} is not a field of {where}, which knows {', '.join(known)}", name
+                f"{show(name)} is not a field of {where}, which knows {', '.join(known)}",
+                name,
             )
 
 
@@ -98,7 +99,7 @@ def parse_pooling(asked: PooledRequest) -> PooledCall:
     task = asked.body.text("task")
     if task not in (None, asked.facts.kind):
         raise bad_request(
-            f"task is {shown(task)}; this model's is {asked.facts.kind}, with one vector a text",
+            f"task is {show(task)}; this model's is {asked.facts.kind}, with one vector a text",
             "task",
         )
     form = ListForm(
@@ -129,24 +130,24 @@ def parse_score(asked: PooledRequest) -> PooledCall:
             f"or one in {first_name}",
             first_name,
         )
-    texts, pairs = paired(asked, first, second, "/score")
-    return call_of(asked, texts, ScoreForm(pairs))
+    texts, pairs = pair_texts(asked, first, second, "/score")
+    return build_call(asked, texts, ScoreForm(pairs))
 
 
 def parse_rerank(asked: PooledRequest) -> PooledCall:
     """Cohere's and Jina's rerank, as vLLM has it."""
     query = asked.body.raw("query")
     if not isinstance(query, str):
-        raise bad_request(f"query is {shown(query)}; it must be a string", "query")
+        raise bad_request(f"query is {show(query)}; it must be a string", "query")
     documents = some_documents(asked.body.raw("documents"))
-    texts, pairs = paired(asked, [query], documents, "/rerank")
+    texts, pairs = pair_texts(asked, [query], documents, "/rerank")
     form = RerankForm(
         pairs=pairs,
         documents=documents,
         top=asked.body.integer("top_n", 0) or 0,
         with_documents=asked.body.flag("return_documents", True),
     )
-    return call_of(asked, texts, form)
+    return build_call(asked, texts, form)
 
 
 PARSERS: Mapping[PooledRoute, Callable[[PooledRequest], PooledCall]] = {
@@ -160,17 +161,17 @@ PARSERS: Mapping[PooledRoute, Callable[[PooledRequest], PooledCall]] = {
 
 def one_vector_call(asked: PooledRequest, form: PooledForm) -> PooledCall:
     """The call of a body with `input`."""
-    return call_of(asked, parse_input(asked.body.raw("input")), form)
+    return build_call(asked, parse_input(asked.body.raw("input")), form)
 
 
-def call_of(asked: PooledRequest, texts: tuple[PooledText, ...], form: PooledForm) -> PooledCall:
+def build_call(asked: PooledRequest, texts: tuple[PooledText, ...], form: PooledForm) -> PooledCall:
     """The call of OpenAI's and vLLM's routes, by the fields they share."""
     body, context = asked.body, asked.context
     adapter = choose_by_model(context.caller, body, context.served, context.registered)
     side = body.text("truncation_side") or "right"
     if side not in ("left", "right"):
         raise bad_request(
-            f"truncation_side is {shown(side)}; it must be left or right", "truncation_side"
+            f"truncation_side is {show(side)}; it must be left or right", "truncation_side"
         )
     truncate = body.integer("truncate_prompt_tokens", -1)
     if truncate == 0:
@@ -185,11 +186,11 @@ def call_of(asked: PooledRequest, texts: tuple[PooledText, ...], form: PooledFor
         truncate=truncate,
         side="left" if side == "left" else "right",
         add_special_tokens=body.flag("add_special_tokens", True),
-        prefix=prefix_of(body.text("prompt_name"), asked.facts),
+        prefix=get_prefix(body.text("prompt_name"), asked.facts),
     )
 
 
-def paired(
+def pair_texts(
     asked: PooledRequest, first: Sequence[str], second: Sequence[str], where: str
 ) -> tuple[tuple[PooledText, ...], PairScores]:
     """The texts to compute, and how their pairs are scored."""
@@ -244,18 +245,19 @@ def is_base64(asked: PooledRequest) -> bool:
     given = body.text("encoding_format") or "float"
     if given not in ("float", "base64"):
         raise bad_request(
-            f"encoding_format is {shown(given)}; it must be float or base64", "encoding_format"
+            f"encoding_format is {show(given)}; it must be float or base64",
+            "encoding_format",
         )
     return given == "base64"
 
 
-def prefix_of(name: str | None, facts: PoolingFacts) -> str:
+def get_prefix(name: str | None, facts: PoolingFacts) -> str:
     """The text before each text: of the prompt that the request, or else the model, names."""
     if name is None:
         return facts.prompts.get(facts.default_prompt or "", "")
     if name not in facts.prompts:
         raise bad_request(
-            f"prompt_name is {shown(name)}; this model has {', '.join(facts.prompts) or 'none'}",
+            f"prompt_name is {show(name)}; this model has {', '.join(facts.prompts) or 'none'}",
             "prompt_name",
         )
     return facts.prompts[name]
@@ -267,7 +269,7 @@ def parse_input(value: object) -> tuple[PooledText, ...]:
         return (PooledText(value),)
     if not isinstance(value, list) or not value:
         raise bad_request(
-            f"input is {shown(value)}; it must be a string, token ids, or a non-empty list of "
+            f"input is {show(value)}; it must be a string, token ids, or a non-empty list of "
             "either",
             "input",
         )
@@ -284,7 +286,8 @@ def one_input(value: object) -> PooledText:
     if isinstance(value, list) and value and all(is_token_id(it) for it in value):
         return PooledText(tuple(value))
     raise bad_request(
-        f"input holds {shown(value)}; its members must be strings or lists of token ids", "input"
+        f"input holds {show(value)}; its members must be strings or lists of token ids",
+        "input",
     )
 
 
@@ -293,7 +296,8 @@ def some_texts(value: object, name: str) -> list[str]:
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not texts or not all(isinstance(it, str) for it in texts):
         raise bad_request(
-            f"{name} is {shown(value)}; it must be a string or a non-empty list of strings", name
+            f"{name} is {show(value)}; it must be a string or a non-empty list of strings",
+            name,
         )
     check_count(texts, name)
     return [str(it) for it in texts]

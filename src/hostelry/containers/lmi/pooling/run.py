@@ -42,7 +42,7 @@ class TextLimits:
     lower_case: bool = False
 
 
-def prompts_of(call: PooledCall, tokenizer: Tokenizer, limits: TextLimits) -> list[PooledPrompt]:
+def build_prompts(call: PooledCall, tokenizer: Tokenizer, limits: TextLimits) -> list[PooledPrompt]:
     """The prompts of all texts. Raises Refusal for one that is empty, too long or unknown."""
     most = _most_tokens(call, limits)
     sources = [_source(it, call, limits) for it in call.texts if not isinstance(it.text, tuple)]
@@ -55,7 +55,7 @@ def prompts_of(call: PooledCall, tokenizer: Tokenizer, limits: TextLimits) -> li
         else:
             source, encoding = next(read)
             if most is not None and len(encoding.ids) > most:
-                encoding = _shortened(source, call, tokenizer, most)
+                encoding = _shorten(source, call, tokenizer, most)
             kinds = tuple(encoding.type_ids)
             prompt = PooledPrompt(tuple(encoding.ids), kinds if any(kinds) else ())
         _check(prompt, number, limits)
@@ -86,7 +86,7 @@ def _source(each: PooledText, call: PooledCall, limits: TextLimits) -> str | tup
     return text if each.second is None else (text, form(each.second))
 
 
-def _shortened(
+def _shorten(
     source: str | tuple[str, str], call: PooledCall, tokenizer: Tokenizer, most: int
 ) -> Encoding:
     """The encoding cut to `most` tokens with special ones around. Of a pair the longer part."""
@@ -100,14 +100,14 @@ def _shortened(
             f"truncate_prompt_tokens is {most}; the model's {added} special tokens leave no room",
             "truncate_prompt_tokens",
         )
-    lengths = _kept([len(it.ids) for it in parts], room)
+    lengths = _divide_room([len(it.ids) for it in parts], room)
     for part, length in zip(parts, lengths, strict=True):
         part.truncate(length, direction=call.side)
     second = parts[1] if is_pair else None
     return tokenizer.post_process(parts[0], second, call.add_special_tokens)
 
 
-def _kept(lengths: list[int], room: int) -> list[int]:
+def _divide_room(lengths: list[int], room: int) -> list[int]:
     """The tokens kept of each part. Of a pair the longer part is cut first.
 
     Source: the strategy longest_first of Hugging Face's tokenizers, its ties included.
@@ -156,7 +156,7 @@ class PooledResult:
     versions: tuple[str, ...]
 
 
-async def tokenized(
+async def tokenize_call(
     call: PooledCall, codec: TextCodec, backend: EngineBackend
 ) -> list[PooledPrompt]:
     """The prompts of the call's texts. Raises Refusal."""
@@ -168,8 +168,8 @@ async def tokenized(
     )
     size = sum(len(it.text) + len(it.second or "") for it in call.texts)
     if size > SHORT_CHARACTERS:
-        return await asyncio.to_thread(prompts_of, call, codec.tokenizer, limits)
-    return prompts_of(call, codec.tokenizer, limits)
+        return await asyncio.to_thread(build_prompts, call, codec.tokenizer, limits)
+    return build_prompts(call, codec.tokenizer, limits)
 
 
 async def run_pooled(
@@ -179,7 +179,7 @@ async def run_pooled(
 
     Cancelling it ends the computation of texts that are not done.
     """
-    prompts = await tokenized(call, codec, backend)
+    prompts = await tokenize_call(call, codec, backend)
     requests = [
         Request(
             id=new_request_id(),
@@ -196,7 +196,7 @@ async def run_pooled(
     outputs: dict[str, Output] = {}
     async with aclosing(backend.generate(requests)) as steps:
         async for step in steps:
-            outputs.update((it.request_id, checked(it, terms)) for it in step)
+            outputs.update((it.request_id, check_output(it, terms)) for it in step)
     ended = [outputs[it.id] for it in requests]
     vectors = [numpy.frombuffer(it.vector or b"", "<f4") for it in ended]
     versions = dict.fromkeys(it.adapter_content_id for it in ended if it.adapter_content_id)
@@ -214,10 +214,10 @@ async def first_vector(codec: TextCodec, backend: EngineBackend) -> None:
     async with aclosing(backend.generate([request])) as steps:
         async for step in steps:
             for output in step:
-                checked(output, NO_TERMS)
+                check_output(output, NO_TERMS)
 
 
-def checked(output: Output, terms: Terms) -> Output:
+def check_output(output: Output, terms: Terms) -> Output:
     """The output of a computed text. Raises the error of a text that could not be computed."""
     if output.finish_reason is FinishReason.DEADLINE:
         raise DeadlineMissedError(

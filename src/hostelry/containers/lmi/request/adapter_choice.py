@@ -24,7 +24,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from hostelry.containers.lmi.refusal import Cause, Refusal, bad_request
-from hostelry.containers.lmi.request.fields import SHOWN_CHARACTERS, BodyFields, shown
+from hostelry.containers.lmi.request.fields import SHOWN_CHARACTERS, BodyFields, show
 
 MODEL_PATH = "/opt/ml/model"  # the base model in bodies that are written for vLLM's images
 
@@ -99,7 +99,7 @@ def body_adapters(body: BodyFields, count: int) -> tuple[str, ...]:
         return (value,) * count
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise bad_request(
-            f"adapters is {shown(value)}; it must be a name or a list of one name per input",
+            f"adapters is {show(value)}; it must be a name or a list of one name per input",
             "adapters",
         )
     if len(value) != count:
@@ -116,7 +116,7 @@ def check_same(caller: Caller, body: BodyFields) -> None:
     named = body_adapters(body, 1)[0] if names_adapter(body) else caller.adapter
     if named not in (caller.adapter, caller.alias):
         raise bad_request(
-            f"adapters is {shown(named)}, but the request was sent to adapter "
+            f"adapters is {show(named)}, but the request was sent to adapter "
             f"{caller.alias or caller.adapter or 'none'}; leave the field out",
             "adapters",
         )
@@ -154,7 +154,7 @@ def named_model(
         return None
     raise Refusal(
         Cause.UNKNOWN_MODEL,
-        f"The model {shown(model)} does not exist. The base model is {', '.join(sorted(served))} "
+        f"The model {show(model)} does not exist. The base model is {', '.join(sorted(served))} "
         "(option.served_model_name), and no adapter is registered under this name",
         "model",
     )

@@ -22,7 +22,7 @@ from hostelry.containers.lmi.tools.structures import (
     CallWriter,
     Format,
     after_thinking,
-    one_of,
+    build_choice,
 )
 from hostelry.containers.lmi.tools.thinking import Harmony, Thinking
 from hostelry.containers.lmi.tools.xml_calls import XmlCalls
@@ -84,7 +84,7 @@ class AnswerPlan:
         answer = self._answer(asked)
         if isinstance(self.thinking, Thinking) and not self.thinking.closed:
             if answer is None and asked is not None:
-                answer = format_of(asked)
+                answer = to_format(asked)
             if answer is None and self.budget_tokens is not None:
                 answer = ANY_ANSWER
             if answer is not None:
@@ -104,7 +104,9 @@ class AnswerPlan:
         if self.family is None or not (self.tools.is_forced or strict or asked):
             return None
         if self.family.form is None:
-            raise no_form(self.family, "response_format" if asked else f"strict ({strict[0].name})")
+            raise build_form_refusal(
+                self.family, "response_format" if asked else f"strict ({strict[0].name})"
+            )
         writer = CallWriter(
             form=self.family.form,
             functions=self.tools.functions,
@@ -113,14 +115,14 @@ class AnswerPlan:
             every=self.tools.is_forced,
         )
         if not self.tools.is_forced:
-            return writer.offered(format_of(asked) if asked else None)
+            return writer.offer(to_format(asked) if asked else None)
         if asked is not None:
             raise bad_request(
                 "tool_choice forces a call, and structured output is asked for; only one of them "
                 "can decide the answer",
                 "tool_choice",
             )
-        return writer.forced()
+        return writer.force()
 
 
 def plan_answer(
@@ -129,7 +131,7 @@ def plan_answer(
     """The plan of the answer to `prompt`. `template` is the request's own. Raises Refusal."""
     shows_tools = conventions.takes_tools if template is None else "tools" in template
     family = calling_family(tools, conventions, shows_tools) if tools.functions else None
-    thinking = thinking_of(conventions, prompt, calls=family is not None)
+    thinking = choose_thinking(conventions, prompt, calls=family is not None)
     budget = body.integer("thinking_token_budget", -1, MAX_THINKING_TOKENS)
     if budget == -1:
         budget = None
@@ -157,7 +159,9 @@ def plan_answer(
     )
 
 
-def thinking_of(conventions: Conventions, prompt: str, *, calls: bool) -> Thinking | Harmony | None:
+def choose_thinking(
+    conventions: Conventions, prompt: str, *, calls: bool
+) -> Thinking | Harmony | None:
     """The parser of reasoning behind `prompt`. None for a model without reasoning."""
     names = [it.name for it in (conventions.reasoning, conventions.tools) if it]
     if "openai_gptoss" in names or (calls and "openai" in names):
@@ -205,7 +209,7 @@ def calling_family(tools: ToolUse, conventions: Conventions, shows_tools: bool) 
     return own
 
 
-def no_form(family: ToolFamily, field: str) -> Refusal:
+def build_form_refusal(family: ToolFamily, field: str) -> Refusal:
     """The refusal of a guarantee that a family's form of calls cannot have."""
     return bad_request(
         f"{field} cannot be guaranteed beside calls of the {family.name} family with tool_choice "
@@ -214,22 +218,22 @@ def no_form(family: ToolFamily, field: str) -> Refusal:
     )
 
 
-def format_of(structure: Structure) -> Format:
+def to_format(structure: Structure) -> Format:
     """A structure as part of a structural tag. Raises Refusal if the text is invalid JSON."""
     match structure.kind:
         case "json_object":
             return schema_format({"type": "object", "additionalProperties": True})
         case "json_schema":
-            return schema_format(json_of(structure))
+            return schema_format(decode_structure(structure))
         case "regex":
             return {"type": "regex", "pattern": structure.text}
         case "grammar":
             return {"type": "grammar", "grammar": structure.text}
         case "choice":
-            choices: Sequence[str] = json_of(structure)
-            return one_of(*({"type": "const_string", "value": each} for each in choices))
+            choices: Sequence[str] = decode_structure(structure)
+            return build_choice(*({"type": "const_string", "value": each} for each in choices))
         case "structural_tag":
-            tag: Mapping[str, Any] = json_of(structure)
+            tag: Mapping[str, Any] = decode_structure(structure)
             return dict(tag)
 
 
@@ -238,7 +242,7 @@ def schema_format(schema: Any) -> Format:
     return {"type": "json_schema", "json_schema": schema}
 
 
-def json_of(structure: Structure) -> Any:
+def decode_structure(structure: Structure) -> Any:
     """The JSON value of a structure's text."""
     try:
         return msgspec.json.decode(structure.text)

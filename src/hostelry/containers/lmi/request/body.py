@@ -14,7 +14,7 @@ from hostelry.containers.lmi.request.inputs import parse_inputs
 from hostelry.containers.lmi.request.invocation import Invocation, Schema
 from hostelry.containers.lmi.request.openai import parse_chat, parse_completion
 from hostelry.containers.lmi.request.responses_api import parse_responses
-from hostelry.containers.lmi.request.sampling import with_beams
+from hostelry.containers.lmi.request.sampling import add_beams
 from hostelry.containers.lmi.sessions import SessionRequest, parse_session_request
 
 csv.field_size_limit(sys.maxsize)  # the body's limit bounds a cell
@@ -62,7 +62,7 @@ def parse_fields(schema: Schema, fields: BodyFields, context: ParseContext) -> I
     """The invocation of a body of this schema. Raises Refusal."""
     ignored = ignored_fields(schema, fields, strict=context.strict_fields)
     asked = fields.members("parameters") if schema is Schema.INPUTS else fields
-    invocation = with_beams(PARSERS[schema](fields, context), asked)
+    invocation = add_beams(PARSERS[schema](fields, context), asked)
     ignored = (*invocation.ignored_fields, *ignored)
     return replace(invocation, ignored_fields=ignored) if ignored else invocation
 

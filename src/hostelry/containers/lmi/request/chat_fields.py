@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hostelry.containers.lmi.refusal import bad_request
-from hostelry.containers.lmi.request.fields import BodyFields, shown
+from hostelry.containers.lmi.request.fields import BodyFields, show
 
 MAX_DOCUMENTS = 1000
 MAX_VARIABLES = 100
@@ -74,7 +74,7 @@ def parse_variables(body: BodyFields) -> dict[str, Any]:
     for name in variables:
         if name in OWN_VARIABLES:
             raise bad_request(
-                f"chat_template_kwargs has {shown(name)}, which it cannot set; where the request "
+                f"chat_template_kwargs has {show(name)}, which it cannot set; where the request "
                 "has a field of that name use it",
                 "chat_template_kwargs",
             )
@@ -83,7 +83,7 @@ def parse_variables(body: BodyFields) -> dict[str, Any]:
         return variables
     if effort not in EFFORTS:
         raise bad_request(
-            f"reasoning_effort is {shown(effort)}; it must be one of {', '.join(EFFORTS)}",
+            f"reasoning_effort is {show(effort)}; it must be one of {', '.join(EFFORTS)}",
             "reasoning_effort",
         )
     return {"enable_thinking": effort != "none", **variables, "reasoning_effort": effort}
@@ -97,7 +97,7 @@ def parse_documents(value: object) -> list[dict[str, Any]]:
         or not all(isinstance(each, dict) for each in value)
     ):
         raise bad_request(
-            f"documents is {shown(value)}; it must be a list of at most {MAX_DOCUMENTS} objects, "
+            f"documents is {show(value)}; it must be a list of at most {MAX_DOCUMENTS} objects, "
             "such as with title and text",
             "documents",
         )

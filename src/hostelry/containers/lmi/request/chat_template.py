@@ -53,7 +53,7 @@ class ChatTemplate:
         variables = {
             **self._special_tokens,
             **fields.variables,
-            "messages": marked(messages) if fields.continue_final_message else messages,
+            "messages": mark_end(messages) if fields.continue_final_message else messages,
             "tools": fields.tools,
             "documents": fields.documents,
             "add_generation_prompt": fields.add_generation_prompt,
@@ -86,7 +86,7 @@ class ChatTemplate:
             ) from error
 
 
-def marked(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def mark_end(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The messages with a mark where the text of the last one ends."""
     last = messages[-1]
     content = last["content"] or ""

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from hostelry.containers.lmi.refusal import Surface, bad_request
 from hostelry.containers.lmi.request.adapter_choice import Caller
 from hostelry.containers.lmi.request.chat_fields import ChatFields
-from hostelry.containers.lmi.request.fields import shown
+from hostelry.containers.lmi.request.fields import show
 from hostelry.containers.lmi.request.images import NO_IMAGES, ImageLimits
 from hostelry.containers.lmi.request.sampling import MAX_LOGPROBS, NEUTRAL, SamplingDefaults
 from hostelry.containers.lmi.tools.families import Conventions
@@ -39,12 +39,12 @@ class Terms:
         return f"{self.principal}/{given}" if self.principal else given
 
 
-def terms_of(headers: Mapping[str, str], default_deadline_s: float | None) -> Terms:
+def parse_terms(headers: Mapping[str, str], default_deadline_s: float | None) -> Terms:
     """The terms by the request's headers. Raises Refusal for invalid values."""
     tenant = headers.get(TENANT_HEADER)
     if tenant is not None and not is_tenant_name(tenant):
         raise bad_request(
-            f"the header X-Hostelry-Tenant is {shown(tenant)}; it must be 1 to "
+            f"the header X-Hostelry-Tenant is {show(tenant)}; it must be 1 to "
             f"{MAX_TENANT_CHARACTERS} printable characters"
         )
     text = headers.get(DEADLINE_HEADER)
@@ -66,7 +66,7 @@ def parse_deadline(text: str) -> float:
         value = math.nan
     if not 0 < value <= MAX_DEADLINE_S:
         raise bad_request(
-            f"the header X-Hostelry-First-Token-Deadline-S is {shown(text)}; it must be a number "
+            f"the header X-Hostelry-First-Token-Deadline-S is {show(text)}; it must be a number "
             f"of seconds greater than 0 and at most {MAX_DEADLINE_S:g}"
         )
     return value

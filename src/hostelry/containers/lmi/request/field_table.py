@@ -13,7 +13,7 @@ from enum import Enum
 from urllib.parse import quote
 
 from hostelry.containers.lmi.refusal import Refusal, bad_request
-from hostelry.containers.lmi.request.fields import SHOWN_CHARACTERS, BodyFields, shown
+from hostelry.containers.lmi.request.fields import SHOWN_CHARACTERS, BodyFields, show
 from hostelry.containers.lmi.request.invocation import Schema
 
 
@@ -342,7 +342,7 @@ def outside(place: str, prefix: str, fields: BodyFields) -> Iterable[str]:
 def check_neutral(row: FieldRow, value: object) -> None:
     """Raise Refusal unless `value` is one of the row's neutral values."""
     if not any(value == each for each in row.neutral):
-        raise bad_request(f"{row.name} is {shown(value)}: {row.reason}; leave it out", row.name)
+        raise bad_request(f"{row.name} is {show(value)}: {row.reason}; leave it out", row.name)
 
 
 def unknown_field(schema: Schema, name: str) -> Refusal:
@@ -355,7 +355,7 @@ def unknown_field(schema: Schema, name: str) -> Refusal:
     elif close := difflib.get_close_matches(cut, [*TABLE[place], *TABLE[schema.value]], 3):
         hint = f"; did you mean {' or '.join(dict.fromkeys(close))}?"
     where = f"a body with {schema.value}" if place != PARAMETERS else f"{INPUTS} or {PARAMETERS}"
-    return bad_request(f"{shown(name)} is no field of {where} that this server knows{hint}", cut)
+    return bad_request(f"{show(name)} is no field of {where} that this server knows{hint}", cut)
 
 
 def ignored_header(names: Sequence[str]) -> dict[str, str]:

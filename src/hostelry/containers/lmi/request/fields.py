@@ -40,7 +40,7 @@ def nests_too_deep() -> Refusal:
     return bad_request(f"the body nests deeper than {MAX_NESTING} lists and objects")
 
 
-def shown(value: object) -> str:
+def show(value: object) -> str:
     """A value as error messages show it, cut to a readable length."""
     text = _REPR.repr(value)
     return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "..."
@@ -51,7 +51,7 @@ class BodyFields:
 
     def __init__(self, members: object, where: str) -> None:
         if not isinstance(members, dict):
-            raise bad_request(f"{where} is {shown(members)}; it must be a JSON object", where)
+            raise bad_request(f"{where} is {show(members)}; it must be a JSON object", where)
         self._members: Mapping[str, Any] = members
 
     def __contains__(self, name: str) -> bool:
@@ -83,7 +83,7 @@ class BodyFields:
             return value
         if isinstance(value, str) and value.lower() in ("true", "false"):
             return value.lower() == "true"
-        raise bad_request(f"{name} is {shown(value)}; it must be true or false", name)
+        raise bad_request(f"{name} is {show(value)}; it must be true or false", name)
 
     def integer(self, name: str, low: int, high: int = MAX_INTEGER) -> int | None:
         """A whole number between `low` and `high`."""
@@ -100,10 +100,10 @@ class BodyFields:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise bad_request(f"{name} is {shown(value)}; it must be a number", name)
+            raise bad_request(f"{name} is {show(value)}; it must be a number", name)
         if not low <= value <= high:
             raise bad_request(
-                f"{name} is {shown(value)}; it must be at least {low}"
+                f"{name} is {show(value)}; it must be at least {low}"
                 + ("" if high == MAX_INTEGER else f" and at most {high}"),
                 name,
             )
@@ -114,7 +114,7 @@ class BodyFields:
         value = self._members.get(name)
         if value is None or isinstance(value, str):
             return value
-        raise bad_request(f"{name} is {shown(value)}; it must be a string", name)
+        raise bad_request(f"{name} is {show(value)}; it must be a string", name)
 
     def texts(self, name: str, *, most: int, longest: int) -> tuple[str, ...]:
         """A string, or a list of strings, each with characters. Empty if absent."""
@@ -122,11 +122,11 @@ class BodyFields:
         values = [] if value is None else [value] if isinstance(value, str) else value
         if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
             raise bad_request(
-                f"{name} is {shown(value)}; it must be a string or a list of strings", name
+                f"{name} is {show(value)}; it must be a string or a list of strings", name
             )
         if len(values) > most or any(not 0 < len(each) <= longest for each in values):
             raise bad_request(
-                f"{name} is {shown(value)}; at most {most} strings of 1 to {longest} characters",
+                f"{name} is {show(value)}; at most {most} strings of 1 to {longest} characters",
                 name,
             )
         return tuple(values)
@@ -136,7 +136,7 @@ class BodyFields:
         value = self._members.get(name)
         values = [] if value is None else value
         if not isinstance(values, list) or not all(is_token_id(each) for each in values):
-            raise bad_request(f"{name} is {shown(value)}; it must be a list of token ids", name)
+            raise bad_request(f"{name} is {show(value)}; it must be a list of token ids", name)
         if len(values) > most:
             raise bad_request(f"{name} has {len(values)} members; at most {most}", name)
         return tuple(values)
@@ -146,7 +146,7 @@ class BodyFields:
         value = self._members.get(name)
         if value is None or any(value == each for each in accepted):
             return
-        raise bad_request(f"{name} is {shown(value)}: {reason}", name)
+        raise bad_request(f"{name} is {show(value)}: {reason}", name)
 
 
 def is_token_id(value: object) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from hostelry.containers.lmi.refusal import bad_request
-from hostelry.containers.lmi.request.fields import BodyFields, shown
+from hostelry.containers.lmi.request.fields import BodyFields, show
 
 KINDS = ("image_url", "input_image")
 DETAILS = ("auto", "low", "high", "original")
@@ -80,7 +80,7 @@ def parse_image(part: BodyFields, where: str, limits: ImageLimits) -> ImageSourc
         detail = members.text("detail")
         if detail is not None and detail not in DETAILS:
             raise bad_request(
-                f"{where}.image_url.detail is {shown(detail)}; it must be one of "
+                f"{where}.image_url.detail is {show(detail)}; it must be one of "
                 f"{', '.join(DETAILS)}",
                 where,
             )
@@ -88,16 +88,16 @@ def parse_image(part: BodyFields, where: str, limits: ImageLimits) -> ImageSourc
     if not isinstance(given, str) or not given:
         raise bad_request(f"{where}.image_url has no url", where)
     if given[:5].lower() == "data:":
-        return ImageSource(where=where, data=data_of(given, where, limits.max_bytes))
+        return ImageSource(where=where, data=decode_data_uri(given, where, limits.max_bytes))
     return ImageSource(where=where, url=allowed_url(given, where, limits.domains))
 
 
-def data_of(uri: str, where: str, max_bytes: int) -> bytes:
+def decode_data_uri(uri: str, where: str, max_bytes: int) -> bytes:
     """The bytes of a data URI. Raises Refusal."""
     head = DATA.match(uri)
     if head is None or head[1].lower() not in MEDIA_TYPES:
         raise bad_request(
-            f"{where} has an image as {shown(uri[:60])}; a data URI begins with data:TYPE;base64, "
+            f"{where} has an image as {show(uri[:60])}; a data URI begins with data:TYPE;base64, "
             f"where TYPE is one of {', '.join(MEDIA_TYPES)}",
             where,
         )
@@ -122,7 +122,7 @@ def allowed_url(url: str, where: str, domains: frozenset[str]) -> str:
         raise bad_request(f"{where} has an address that is none: {error}", where) from error
     if parts.scheme not in ("http", "https") or not host or has_user:
         raise bad_request(
-            f"{where} has an image at {shown(url[:200])}; it must be a data URI, or http or https",
+            f"{where} has an image at {show(url[:200])}; it must be a data URI, or http or https",
             where,
         )
     if host not in domains:
@@ -147,7 +147,7 @@ def as_parts(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def text_of(content: object) -> str:
+def join_texts(content: object) -> str:
     """The text of a content that is text, parts, or null."""
     if isinstance(content, list):
         return "".join(it.get("text", "") for it in content)

@@ -3,7 +3,7 @@
 from hostelry.containers.lmi.refusal import Surface, bad_request
 from hostelry.containers.lmi.request.adapter_choice import choose_for_inputs
 from hostelry.containers.lmi.request.context import ParseContext
-from hostelry.containers.lmi.request.fields import BodyFields, shown
+from hostelry.containers.lmi.request.fields import BodyFields, show
 from hostelry.containers.lmi.request.invocation import (
     AnswerForm,
     Formatter,
@@ -86,7 +86,7 @@ def completion_tokens(body: BodyFields, scores: PromptScores, default: int) -> i
     asked = body.integer("max_tokens", 0)
     if asked == 0 and not (body.flag("echo") or scores.reported is not None):
         raise bad_request(
-            f"max_tokens is {shown(asked)}, which needs echo or prompt_logprobs; else it must be "
+            f"max_tokens is {show(asked)}, which needs echo or prompt_logprobs; else it must be "
             "at least 1",
             "max_tokens",
         )
@@ -132,7 +132,7 @@ def parse_inputs(body: BodyFields, context: ParseContext) -> Invocation:
         can_stream=context.dialect is Surface.LEGACY,
         stream=formatter.streams,
     )
-    max_new_tokens = context.defaults.bounded(
+    max_new_tokens = context.defaults.bound(
         parameters.integer("max_new_tokens", 1)
         or parameters.integer("max_tokens", 1)
         or DEFAULT_MAX_NEW_TOKENS
@@ -173,7 +173,7 @@ def parse_prompts(inputs: object) -> tuple[list[str], bool]:
     texts = [inputs] if isinstance(inputs, str) else inputs
     if not isinstance(texts, list) or not texts or not all(isinstance(it, str) for it in texts):
         raise bad_request(
-            f"inputs is {shown(inputs)}; it must be a string or a non-empty list of strings",
+            f"inputs is {show(inputs)}; it must be a string or a non-empty list of strings",
             "inputs",
         )
     if len(texts) > MAX_INPUTS:
@@ -208,7 +208,7 @@ def choose_formatter(body: BodyFields, parameters: BodyFields, context: ParseCon
         return Formatter.SSE if context.tgi_compat else Formatter.JSONLINES
     if name not in FORMATTERS:
         raise bad_request(
-            f"output_formatter is {shown(name)}; it must be one of {', '.join(FORMATTERS)}",
+            f"output_formatter is {show(name)}; it must be one of {', '.join(FORMATTERS)}",
             "output_formatter",
         )
     formatter = FORMATTERS[name]

@@ -9,9 +9,9 @@ from hostelry.containers.lmi.request.adapter_choice import choose_by_model
 from hostelry.containers.lmi.request.answer_plan import plan_answer
 from hostelry.containers.lmi.request.chat_fields import parse_chat_fields
 from hostelry.containers.lmi.request.context import ParseContext
-from hostelry.containers.lmi.request.fields import BodyFields, is_token_id, shown
+from hostelry.containers.lmi.request.fields import BodyFields, is_token_id, show
 from hostelry.containers.lmi.request.images import KINDS as IMAGE_KINDS
-from hostelry.containers.lmi.request.images import NO_IMAGES, ChatImages, as_parts, text_of
+from hostelry.containers.lmi.request.images import NO_IMAGES, ChatImages, as_parts, join_texts
 from hostelry.containers.lmi.request.inputs import (
     MAX_INPUTS,
     completion_scores,
@@ -93,7 +93,7 @@ def parse_chat(body: BodyFields, context: ParseContext) -> Invocation:
     form = replace(
         invocation.form,
         role=role,
-        echoed=text_of(last["content"]) if echoes else "",
+        echoed=join_texts(last["content"]) if echoes else "",
         prompt_text=body.flag("return_prompt_text"),
         reading=plan.reading,
     )
@@ -148,7 +148,7 @@ def openai_invocation(
     return Invocation(
         prompts=prompts,
         adapters=(adapter,) * len(prompts),
-        max_new_tokens=context.defaults.bounded(max_tokens),
+        max_new_tokens=context.defaults.bound(max_tokens),
         sampling=sampling,
         texts=parse_texts(body),
         stream=stream,
@@ -186,7 +186,7 @@ def request_id(body: BodyFields) -> str | None:
     given = body.text("request_id")
     if given is not None and not (0 < len(given) <= MAX_ID_CHARACTERS and given.isprintable()):
         raise bad_request(
-            f"request_id is {shown(given)}; it must be 1 to {MAX_ID_CHARACTERS} printable "
+            f"request_id is {show(given)}; it must be 1 to {MAX_ID_CHARACTERS} printable "
             "characters",
             "request_id",
         )
@@ -216,7 +216,7 @@ def parse_prompt(value: object, add_special_tokens: bool) -> tuple[Prompt, ...]:
         return (PromptText(value, add_special_tokens),)
     if not isinstance(value, list) or not len(value) > 0:
         raise bad_request(
-            f"prompt is {shown(value)}; it must be a string, a list of strings, or token ids",
+            f"prompt is {show(value)}; it must be a string, a list of strings, or token ids",
             "prompt",
         )
     if all(is_token_id(each) for each in value):
@@ -233,7 +233,8 @@ def one_prompt(value: object, add_special_tokens: bool) -> Prompt:
     if isinstance(value, list) and value and all(is_token_id(each) for each in value):
         return tuple(value)
     raise bad_request(
-        f"prompt holds {shown(value)}; its members must be strings or lists of token ids", "prompt"
+        f"prompt holds {show(value)}; its members must be strings or lists of token ids",
+        "prompt",
     )
 
 
@@ -247,7 +248,7 @@ def parse_messages(
     """
     if not isinstance(value, list) or not 0 < len(value) <= MAX_MESSAGES:
         raise bad_request(
-            f"messages is {shown(value)}; it must be a list of 1 to {MAX_MESSAGES} messages",
+            f"messages is {show(value)}; it must be a list of 1 to {MAX_MESSAGES} messages",
             "messages",
         )
     return [
@@ -278,12 +279,13 @@ def parse_message(
                 members.setdefault("reasoning_content", thoughts)
         parts = [content_part(part, where, images) for part in content]
         is_text = all(it["type"] == "text" for it in parts)
-        content = text_of(parts) if is_text else parts
+        content = join_texts(parts) if is_text else parts
     if content is None and not (null_content and message.raw("tool_calls")):
         content = ""
     if not isinstance(content, str | list | None):
         raise bad_request(
-            f"{where}.content is {shown(content)}; it must be a string or a list of parts", where
+            f"{where}.content is {show(content)}; it must be a string or a list of parts",
+            where,
         )
     return {**members, "role": role, "content": content}
 
@@ -321,7 +323,7 @@ def content_part(value: object, where: str, images: ChatImages) -> dict[str, Any
         return images.take(part, where)
     if kind not in TEXT_KINDS:
         raise bad_request(
-            f"{where} has a content part of type {shown(kind)}; read are {', '.join(TEXT_KINDS)}, "
+            f"{where} has a content part of type {show(kind)}; read are {', '.join(TEXT_KINDS)}, "
             "thinking of the assistant and, by models that can, images",
             where,
         )

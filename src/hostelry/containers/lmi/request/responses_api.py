@@ -17,7 +17,7 @@ from typing import Any
 from hostelry.containers.lmi.refusal import bad_request
 from hostelry.containers.lmi.request.context import ParseContext
 from hostelry.containers.lmi.request.field_table import ignored_fields
-from hostelry.containers.lmi.request.fields import BodyFields, shown
+from hostelry.containers.lmi.request.fields import BodyFields, show
 from hostelry.containers.lmi.request.invocation import Invocation, Schema
 from hostelry.containers.lmi.request.openai import MAX_MESSAGES, TEXT_KINDS, parse_chat
 
@@ -60,7 +60,7 @@ def parse_responses(body: BodyFields, context: ParseContext) -> Invocation:
     check_members(body)
     wording = text_format(body)
     chat: dict[str, Any] = {name: body.raw(name) for name in PASSED_ON if name in body}
-    chat["messages"] = messages_of(body)
+    chat["messages"] = build_messages(body)
     if wording["format"]["type"] != "text":
         chat["response_format"] = chat_format(wording["format"])
     most = body.integer("max_output_tokens", 1)
@@ -80,7 +80,7 @@ def parse_responses(body: BodyFields, context: ParseContext) -> Invocation:
     repeated = {
         "instructions": body.text("instructions"),
         "max_output_tokens": most,
-        "metadata": metadata_of(body),
+        "metadata": parse_metadata(body),
         "temperature": invocation.sampling.temperature,
         "text": wording,
         "top_logprobs": top or 0,
@@ -98,15 +98,15 @@ def check_members(body: BodyFields) -> None:
     known = (*OWN, *PASSED_ON, *WITHOUT_EFFECT, *STATEFUL)
     for name in body.names():
         if name not in known:
-            raise bad_request(f"{shown(name)} is not a field of /v1/responses", name)
+            raise bad_request(f"{show(name)} is not a field of /v1/responses", name)
     for name in body.texts("include", most=20, longest=100):
         if name not in INCLUDABLE:
             raise bad_request(
-                f"include has {shown(name)}; it may have {', '.join(INCLUDABLE)}", "include"
+                f"include has {show(name)}; it may have {', '.join(INCLUDABLE)}", "include"
             )
 
 
-def messages_of(body: BodyFields) -> list[dict[str, Any]]:
+def build_messages(body: BodyFields) -> list[dict[str, Any]]:
     """The chat: the instructions as a system message, then the input."""
     instructions, given = body.text("instructions"), body.raw("input")
     messages = [] if instructions is None else [{"role": "system", "content": instructions}]
@@ -114,30 +114,31 @@ def messages_of(body: BodyFields) -> list[dict[str, Any]]:
         return [*messages, {"role": "user", "content": given}]
     if not isinstance(given, list) or not 0 < len(given) <= MAX_MESSAGES:
         raise bad_request(
-            f"input is {shown(given)}; it must be a text or a list of 1 to {MAX_MESSAGES} messages",
+            f"input is {show(given)}; it must be a text or a list of 1 to {MAX_MESSAGES} messages",
             "input",
         )
-    return messages + [message_of(each, f"input[{at}]") for at, each in enumerate(given)]
+    return messages + [build_message(each, f"input[{at}]") for at, each in enumerate(given)]
 
 
-def message_of(value: object, where: str) -> dict[str, Any]:
+def build_message(value: object, where: str) -> dict[str, Any]:
     """One message of the input. A developer's message is the system's."""
     item = BodyFields(value, where)
     kind, role = item.text("type") or "message", item.text("role")
     if kind != "message":
         raise bad_request(
-            f"{where} has the type {shown(kind)}; an input holds messages only", "input"
+            f"{where} has the type {show(kind)}; an input holds messages only", "input"
         )
     if role not in ROLES:
         raise bad_request(
-            f"{where}.role is {shown(role)}; it must be one of {', '.join(ROLES)}", "input"
+            f"{where}.role is {show(role)}; it must be one of {', '.join(ROLES)}", "input"
         )
     content = item.raw("content")
     if isinstance(content, list):
         content = "".join(part_text(each, where) for each in content)
     if not isinstance(content, str):
         raise bad_request(
-            f"{where}.content is {shown(content)}; it must be a text or a list of parts", "input"
+            f"{where}.content is {show(content)}; it must be a text or a list of parts",
+            "input",
         )
     return {"role": "system" if role == "developer" else role, "content": content}
 
@@ -148,7 +149,7 @@ def part_text(value: object, where: str) -> str:
     kind = part.text("type")
     if kind not in TEXT_KINDS:
         raise bad_request(
-            f"{where} has a content part of type {shown(kind)}; this route reads "
+            f"{where} has a content part of type {show(kind)}; this route reads "
             f"{', '.join(TEXT_KINDS)}",
             "input",
         )
@@ -163,7 +164,7 @@ def text_format(body: BodyFields) -> dict[str, Any]:
     kind = given.text("type") or "text"
     if kind not in ("text", "json_object", "json_schema"):
         raise bad_request(
-            f"text.format.type is {shown(kind)}; it must be text, json_object or json_schema",
+            f"text.format.type is {show(kind)}; it must be text, json_object or json_schema",
             "text",
         )
     return {"format": {"type": kind} if kind != "json_schema" else text.raw("format")}
@@ -177,7 +178,7 @@ def chat_format(given: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": schema}
 
 
-def metadata_of(body: BodyFields) -> dict[str, str]:
+def parse_metadata(body: BodyFields) -> dict[str, str]:
     """Up to 16 texts by name, which the response repeats."""
     value = body.raw("metadata")
     if value is None:
@@ -193,7 +194,7 @@ def metadata_of(body: BodyFields) -> dict[str, str]:
         )
     ):
         raise bad_request(
-            f"metadata is {shown(value)}; it must hold at most {MAX_METADATA} texts of "
+            f"metadata is {show(value)}; it must hold at most {MAX_METADATA} texts of "
             f"{MAX_VALUE_CHARACTERS} characters under names of {MAX_KEY_CHARACTERS}",
             "metadata",
         )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from dataclasses import fields as fields_of
 
 from hostelry.containers.lmi.refusal import bad_request
-from hostelry.containers.lmi.request.fields import MAX_INTEGER, BodyFields, shown
+from hostelry.containers.lmi.request.fields import MAX_INTEGER, BodyFields, show
 from hostelry.containers.lmi.request.invocation import (
     Invocation,
     Repetition,
@@ -65,7 +65,7 @@ class SamplingDefaults:
     max_new_tokens: int | None = None
     most_new_tokens: int | None = None
 
-    def bounded(self, max_new_tokens: int | None) -> int | None:
+    def bound(self, max_new_tokens: int | None) -> int | None:
         """The smaller of `max_new_tokens` and the bound. None without either."""
         given = [it for it in (max_new_tokens, self.most_new_tokens) if it is not None]
         return min(given, default=None)
@@ -79,7 +79,7 @@ TRUNCATION = frozenset({"top_k", "top_p", "min_p"})  # a model's own defaults ar
 DETERMINISTIC = "a beam search takes the likeliest sequences by the model's own probabilities"
 
 
-def with_beams(invocation: Invocation, fields: BodyFields) -> Invocation:
+def add_beams(invocation: Invocation, fields: BodyFields) -> Invocation:
     """The invocation with the beam search that `fields` ask for, if they do. Raises Refusal."""
     if not is_beam_search(fields):
         return invocation
@@ -156,7 +156,8 @@ def check_rest(invocation: Invocation, fields: BodyFields) -> None:
     temperature = fields.raw("temperature")
     if temperature not in (None, 0, 1):
         raise bad_request(
-            f"temperature is {shown(temperature)}: {DETERMINISTIC}; leave it out", "temperature"
+            f"temperature is {show(temperature)}: {DETERMINISTIC}; leave it out",
+            "temperature",
         )
     if fields.raw("do_sample") not in (None, False, "false"):
         raise bad_request(f"do_sample is true: {DETERMINISTIC}; leave it out", "do_sample")
@@ -165,7 +166,7 @@ def check_rest(invocation: Invocation, fields: BodyFields) -> None:
         value = getattr(invocation.sampling, name)
         is_default = value == getattr(default, name) or (name in TRUNCATION and name not in fields)
         if name not in READ and not is_default:
-            raise bad_request(f"{name} is {shown(value)}: {DETERMINISTIC}; leave it out", name)
+            raise bad_request(f"{name} is {show(value)}: {DETERMINISTIC}; leave it out", name)
     refused = (
         ("stream", invocation.stream, "the best sequences are known at the end only"),
         ("stop", invocation.texts.stop, "beams end at tokens; use stop_token_ids"),
@@ -243,7 +244,7 @@ def parse_bias(fields: BodyFields) -> tuple[tuple[int, float], ...]:
         )
     for name in members:
         if not (name.isascii() and name.isdigit() and len(name) < 10):
-            raise bad_request(f"logit_bias has the name {shown(name)}, no token id", "logit_bias")
+            raise bad_request(f"logit_bias has the name {show(name)}, no token id", "logit_bias")
     values = ((name, bias.number(name, -MAX_BIAS, MAX_BIAS)) for name in members)
     return tuple((int(name), float(value)) for name, value in values if value is not None)
 
@@ -317,7 +318,7 @@ def parse_cache_salt(fields: BodyFields) -> str:
         return ""
     if not 0 < len(salt) <= MAX_SALT_CHARACTERS or any(it in salt for it in "@/\\\0"):
         raise bad_request(
-            f"cache_salt is {shown(salt)}; it must be 1 to {MAX_SALT_CHARACTERS} characters "
+            f"cache_salt is {show(salt)}; it must be 1 to {MAX_SALT_CHARACTERS} characters "
             "without @, /, \\ and NUL",
             "cache_salt",
         )
@@ -330,7 +331,7 @@ def parse_repetition(fields: BodyFields) -> Repetition | None:
     for name in members.names():
         if name not in ("max_pattern_size", "min_pattern_size", "min_count"):
             raise bad_request(
-                f"repetition_detection has {shown(name)}; it knows max_pattern_size, "
+                f"repetition_detection has {show(name)}; it knows max_pattern_size, "
                 "min_pattern_size and min_count",
                 "repetition_detection",
             )
@@ -364,7 +365,7 @@ def parse_truncation(fields: BodyFields) -> Truncation | None:
     side = fields.text("truncation_side") or "left"
     if side not in ("left", "right"):
         raise bad_request(
-            f"truncation_side is {shown(side)}; it must be left or right", "truncation_side"
+            f"truncation_side is {show(side)}; it must be left or right", "truncation_side"
         )
     if tokens == 0:
         raise bad_request(f"{name} is 0, which leaves no prompt; it must be -1 or at least 1", name)

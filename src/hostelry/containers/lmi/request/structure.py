@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from hostelry.containers.lmi.refusal import bad_request
-from hostelry.containers.lmi.request.fields import BodyFields, shown
+from hostelry.containers.lmi.request.fields import BodyFields, show
 from hostelry.engine.request import Structure
 
 # Reads a member of a request as its structure.
@@ -44,7 +44,7 @@ def response_format(value: Any, name: str) -> Structure | None:
         schema = members.members("json_schema").raw("schema")
         return json_schema(schema, f"{name}.json_schema.schema")
     raise bad_request(
-        f"{name}.type is {shown(kind)}; it must be text, json_object or json_schema", name
+        f"{name}.type is {show(kind)}; it must be text, json_object or json_schema", name
     )
 
 
@@ -56,7 +56,7 @@ def tgi_grammar(value: Any, name: str) -> Structure:
         return json_schema(members.raw("value"), f"{name}.value")
     if kind == "regex":
         return regex(members.raw("value"), f"{name}.value")
-    raise bad_request(f"{name}.type is {shown(kind)}; it must be json or regex", name)
+    raise bad_request(f"{name}.type is {show(kind)}; it must be json or regex", name)
 
 
 def structured_outputs(value: Any, name: str) -> Structure | None:
@@ -76,7 +76,7 @@ def structured_outputs(value: Any, name: str) -> Structure | None:
     ]
     if len(found) != 1:
         raise bad_request(
-            f"{name} is {shown(value)}; it must have one of {', '.join(readers)}", name
+            f"{name} is {show(value)}; it must have one of {', '.join(readers)}", name
         )
     return found[0]
 
@@ -84,7 +84,7 @@ def structured_outputs(value: Any, name: str) -> Structure | None:
 def json_object(value: Any, name: str) -> Structure | None:
     """True for any JSON object."""
     if not isinstance(value, bool):
-        raise bad_request(f"{name} is {shown(value)}; it must be true or false", name)
+        raise bad_request(f"{name} is {show(value)}; it must be true or false", name)
     return Structure("json_object") if value else None
 
 
@@ -93,7 +93,7 @@ def json_schema(value: Any, name: str) -> Structure:
     if isinstance(value, str):
         return Structure("json_schema", value)
     if not isinstance(value, dict):
-        raise bad_request(f"{name} is {shown(value)}; it must be a JSON schema", name)
+        raise bad_request(f"{name} is {show(value)}; it must be a JSON schema", name)
     return Structure("json_schema", msgspec.json.encode(value).decode())
 
 
@@ -110,14 +110,14 @@ def grammar(value: Any, name: str) -> Structure:
 def choice(value: Any, name: str) -> Structure:
     """A list of texts."""
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise bad_request(f"{name} is {shown(value)}; it must be a list of strings", name)
+        raise bad_request(f"{name} is {show(value)}; it must be a list of strings", name)
     return Structure("choice", msgspec.json.encode(value).decode())
 
 
 def text(value: Any, name: str) -> str:
     """A string that is not empty."""
     if not isinstance(value, str) or not value:
-        raise bad_request(f"{name} is {shown(value)}; it must be a string", name)
+        raise bad_request(f"{name} is {show(value)}; it must be a string", name)
     return value
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from hostelry.containers.lmi.refusal import bad_request
-from hostelry.containers.lmi.request.fields import BodyFields, parse_json, shown
+from hostelry.containers.lmi.request.fields import BodyFields, parse_json, show
 from hostelry.containers.lmi.tools.structures import Function
 
 MAX_TOOLS = 1024
@@ -40,7 +40,7 @@ def parse_tool_use(body: BodyFields) -> ToolUse:
     is_parallel = body.flag("parallel_tool_calls", True)
     if not offered and choice not in ("none", "auto"):
         raise bad_request(
-            f"tool_choice is {shown(choice)}, but there are no tools; send tools or leave it out",
+            f"tool_choice is {show(choice)}, but there are no tools; send tools or leave it out",
             "tool_choice",
         )
     if choice == "none" or not offered:
@@ -56,7 +56,7 @@ def parse_tool_use(body: BodyFields) -> ToolUse:
     functions = tuple(each for each in offered if each.name == name)
     if not functions:
         raise bad_request(
-            f"tool_choice names {shown(name)}, which is none of the tools", "tool_choice"
+            f"tool_choice names {show(name)}, which is none of the tools", "tool_choice"
         )
     return ToolUse(
         shown=tuple(tools), functions=functions, is_forced=True, is_named=True, is_parallel=False
@@ -67,7 +67,8 @@ def parse_tools(value: object) -> tuple[Function, ...]:
     """The functions of a list of tools."""
     if not isinstance(value, list) or len(value) > MAX_TOOLS:
         raise bad_request(
-            f"tools is {shown(value)}; it must be a list of at most {MAX_TOOLS} tools", "tools"
+            f"tools is {show(value)}; it must be a list of at most {MAX_TOOLS} tools",
+            "tools",
         )
     functions = tuple(parse_tool(each, f"tools[{number}]") for number, each in enumerate(value))
     names = [each.name for each in functions]
@@ -82,19 +83,20 @@ def parse_tool(value: object, where: str) -> Function:
     tool = BodyFields(value, where)
     kind = tool.raw("type")
     if kind != "function":
-        raise bad_request(f"{where}.type is {shown(kind)}; it must be function", "tools")
+        raise bad_request(f"{where}.type is {show(kind)}; it must be function", "tools")
     function = BodyFields(tool.raw("function"), f"{where}.function")
     name = function.raw("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise bad_request(
-            f"{where}.function.name is {shown(name)}; it must be 1 to 128 letters, digits and "
+            f"{where}.function.name is {show(name)}; it must be 1 to 128 letters, digits and "
             "_ . : / -",
             "tools",
         )
     schema = function.raw("parameters")
     if schema is not None and not isinstance(schema, dict):
         raise bad_request(
-            f"{where}.function.parameters is {shown(schema)}; it must be a JSON schema", "tools"
+            f"{where}.function.parameters is {show(schema)}; it must be a JSON schema",
+            "tools",
         )
     return Function(name=name, schema=schema or NO_ARGUMENTS, strict=function.flag("strict"))
 
@@ -107,7 +109,7 @@ def named_function(choice: object) -> str:
         name = function.get("name") if isinstance(function, dict) else None
     if not isinstance(name, str):
         raise bad_request(
-            f"tool_choice is {shown(choice)}; it must be none, auto, required or "
+            f"tool_choice is {show(choice)}; it must be none, auto, required or "
             '{"type": "function", "function": {"name": NAME}}',
             "tool_choice",
         )
@@ -118,7 +120,7 @@ def parse_past_calls(value: object, where: str) -> list[dict[str, Any]]:
     """The calls of a message in the history, their arguments as objects, as templates read them."""
     if not isinstance(value, list) or len(value) > MAX_CALLS:
         raise bad_request(
-            f"{where}.tool_calls is {shown(value)}; it must be a list of at most {MAX_CALLS} calls",
+            f"{where}.tool_calls is {show(value)}; it must be a list of at most {MAX_CALLS} calls",
             where,
         )
     return [past_call(each, f"{where}.tool_calls[{number}]") for number, each in enumerate(value)]
@@ -134,7 +136,7 @@ def past_call(value: object, where: str) -> dict[str, Any]:
     arguments = parsed_arguments(given) if isinstance(given, str) else given or {}
     if not isinstance(arguments, dict):
         raise bad_request(
-            f"{where}.function.arguments is {shown(given)}; it must be a JSON object, or the text "
+            f"{where}.function.arguments is {show(given)}; it must be a JSON object, or the text "
             "of one; mend it before you send the call back",
             where,
         )

@@ -12,7 +12,7 @@ from hostelry.containers.lmi.refusal import (
     Refusal,
     StatusCodes,
     Surface,
-    status_of,
+    get_status,
 )
 from hostelry.containers.lmi.response.generated import GeneratedSequence, Piece
 from hostelry.containers.lmi.response.generation import RunningSequence
@@ -57,7 +57,7 @@ class StreamForm(Protocol):
         ...
 
 
-def framed(values: Sequence[Any], sse: bool) -> bytes:
+def frame_values(values: Sequence[Any], sse: bool) -> bytes:
     """JSON values as server-sent events or as lines."""
     before, after = (b"data: ", b"\n\n") if sse else (b"", b"\n")
     return b"".join(before + msgspec.json.encode(value) + after for value in values)
@@ -67,8 +67,8 @@ def error_answer(
     refusal: Refusal, message: str, surface: Surface, codes: StatusCodes
 ) -> tuple[int, Any]:
     """Status and JSON body for `refusal`. `message` is its message as callers get it."""
-    status = status_of(refusal.cause, surface, codes)
-    usual = status_of(refusal.cause, surface, StatusCodes())
+    status = get_status(refusal.cause, surface, codes)
+    usual = get_status(refusal.cause, surface, StatusCodes())
     if surface is Surface.OPENAI or refusal.cause is Cause.UNKNOWN_MODEL:
         return status, openai_error(status, message, refusal.param, usual)
     if surface is Surface.FRONT_END or refusal.cause in FRONT_END_CAUSES:

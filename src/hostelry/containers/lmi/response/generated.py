@@ -131,7 +131,7 @@ class SequenceText:
         finish = output.finish_reason
         if finish is None and self._is_repeated(output.token_id):
             finish = FinishReason.REPETITION
-        found = self._found(self._new_text(output, finish))
+        found = self._find_stop(self._new_text(output, finish))
         text = found.text
         if found.stop is not None:
             finish = FinishReason.STOP
@@ -145,7 +145,7 @@ class SequenceText:
             finish_reason=finish,
         )
 
-    def _found(self, text: str) -> StopResult:
+    def _find_stop(self, text: str) -> StopResult:
         """The text that may be shown. Stop strings are found only after the fewest tokens."""
         self._num_tokens += 1
         if self._num_tokens > self._min_tokens:
@@ -157,7 +157,7 @@ class SequenceText:
         if self._repetition is None or token_id is None:
             return False
         self._token_ids.append(token_id)
-        return len(self._token_ids) >= self._min_tokens and repeats(
+        return len(self._token_ids) >= self._min_tokens and ends_in_repetition(
             self._token_ids, self._repetition
         )
 
@@ -170,7 +170,7 @@ class SequenceText:
         return text + (self._detokenizer.finish() if finish else "")
 
 
-def repeats(token_ids: Sequence[int], by: Repetition) -> bool:
+def ends_in_repetition(token_ids: Sequence[int], by: Repetition) -> bool:
     """True if `token_ids` end with `by.count` equal patterns in a row."""
     end = len(token_ids)
     for size in range(by.smallest, by.largest + 1):

@@ -74,11 +74,11 @@ def prepare_now(
     return [
         sequence
         for number, prompt in enumerate(invocation.prompts)
-        for sequence in of_prompt(number, prompt, invocation, codec, facts)
+        for sequence in build_sequences(number, prompt, invocation, codec, facts)
     ]
 
 
-def of_prompt(
+def build_sequences(
     number: int, prompt: Prompt, invocation: Invocation, codec: TextCodec, facts: ModelFacts
 ) -> list[RunningSequence]:
     """The sequences of one prompt."""
@@ -88,7 +88,7 @@ def of_prompt(
     whole = token_ids
     if invocation.truncation is not None:
         fitting = facts.max_model_len - (invocation.max_new_tokens or 1)
-        token_ids = truncated(token_ids, invocation.truncation, max(fitting, 1))
+        token_ids = truncate_tokens(token_ids, invocation.truncation, max(fitting, 1))
     is_whole = len(token_ids) == len(whole)
     check_prompt(token_ids, facts)
     room = facts.max_model_len - len(token_ids)
@@ -160,7 +160,7 @@ def bad_word_tokens(words: Sequence[str], codec: TextCodec) -> tuple[tuple[int, 
     return tuple(found)
 
 
-def truncated(token_ids: tuple[int, ...], by: Truncation, most: int) -> tuple[int, ...]:
+def truncate_tokens(token_ids: tuple[int, ...], by: Truncation, most: int) -> tuple[int, ...]:
     """The kept tokens of a prompt. `most` leaves room for the answer."""
     count = most if by.tokens is None else by.tokens
     return token_ids[:count] if by.keep_first else token_ids[-count:]

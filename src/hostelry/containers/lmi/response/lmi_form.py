@@ -12,7 +12,7 @@ import msgspec
 
 from hostelry.containers.lmi.refusal import Surface
 from hostelry.containers.lmi.request.invocation import AnswerForm
-from hostelry.containers.lmi.response.forms import JSON, JSONLINES, SSE, Pieces, framed
+from hostelry.containers.lmi.response.forms import JSON, JSONLINES, SSE, Pieces, frame_values
 from hostelry.containers.lmi.response.generated import GeneratedSequence, Piece
 from hostelry.engine.request import FinishReason
 
@@ -138,18 +138,20 @@ class LmiForm:
             return []
         tokens = list(sequence.scored_prompt)
         return [
-            self._named(token.token_id, self.token_text(token.token_id), token.logprob)
+            self._build_token(token.token_id, self.token_text(token.token_id), token.logprob)
             for token in (tokens if self._legacy else tokens[1:])
         ]
 
     def _token(self, piece: Piece) -> dict[str, Any]:
-        return self._named(piece.token_id or 0, piece.text, piece.logprob)
+        return self._build_token(piece.token_id or 0, piece.text, piece.logprob)
 
     def _top_tokens(self, piece: Piece) -> list[dict[str, Any]]:
         top = piece.top_logprobs[: self.form.num_top_tokens or 0]
-        return [self._named(it.token_id, self.token_text(it.token_id), it.logprob) for it in top]
+        return [
+            self._build_token(it.token_id, self.token_text(it.token_id), it.logprob) for it in top
+        ]
 
-    def _named(self, token_id: int, text: str, logprob: float | None) -> dict[str, Any]:
+    def _build_token(self, token_id: int, text: str, logprob: float | None) -> dict[str, Any]:
         short = self.form.tgi_compat or not self._legacy
         token: dict[str, Any] = {"id": token_id, "text": text}
         token["logprob" if short else "log_prob"] = logprob
@@ -190,9 +192,9 @@ class LmiStream:
         """A line per token, or for a list of inputs a line per step."""
         if self.form.form.listed:
             given = [(running.index, piece) for running, piece in pieces]
-            return framed([self.form.step_line(len(sequences), given)], self.sse)
+            return frame_values([self.form.step_line(len(sequences), given)], self.sse)
         lines = [self.form.line(piece, running.generated) for running, piece in pieces]
-        return framed(lines, self.sse)
+        return frame_values(lines, self.sse)
 
     def closing(self, sequences: Sequence[GeneratedSequence]) -> bytes:
         """Nothing."""
@@ -200,7 +202,7 @@ class LmiStream:
 
     def broken(self, sequences: Sequence[GeneratedSequence], status: int, message: str) -> bytes:
         """The dialect's error line."""
-        return framed([self.form.error_line(sequences[0], status, message)], self.sse)
+        return frame_values([self.form.error_line(sequences[0], status, message)], self.sse)
 
 
 def third_party(sequence: GeneratedSequence, full_text: bool) -> dict[str, Any]:

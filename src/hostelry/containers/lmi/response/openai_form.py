@@ -7,7 +7,13 @@ from itertools import accumulate
 from typing import Any
 
 from hostelry.containers.lmi.request.invocation import AnswerForm, Schema
-from hostelry.containers.lmi.response.forms import JSONLINES, SSE, Pieces, framed, openai_error
+from hostelry.containers.lmi.response.forms import (
+    JSONLINES,
+    SSE,
+    Pieces,
+    frame_values,
+    openai_error,
+)
 from hostelry.containers.lmi.response.generated import GeneratedSequence, Piece, ScoredToken
 from hostelry.containers.lmi.response.generation import RunningSequence
 from hostelry.containers.lmi.response.lmi_form import lmi_finish, openai_finish
@@ -86,10 +92,10 @@ def prompt_logprobs(
     sequence: GeneratedSequence, num_top: int, token_text: TokenText
 ) -> list[dict[str, Any] | None]:
     """Each token of the prompt in vLLM's form: its own score and the likeliest, by token id."""
-    return [_ranked(token, num_top, token_text) for token in sequence.scored_prompt]
+    return [_rank_token(token, num_top, token_text) for token in sequence.scored_prompt]
 
 
-def _ranked(token: ScoredToken, num_top: int, token_text: TokenText) -> dict[str, Any] | None:
+def _rank_token(token: ScoredToken, num_top: int, token_text: TokenText) -> dict[str, Any] | None:
     if token.logprob is None:
         return None
     own = TokenLogprob(token_id=token.token_id, logprob=token.logprob)
@@ -194,7 +200,11 @@ class OpenAIForm:
         choices = [self._choice(index, each) for index, each in enumerate(sequences)]
         whole = {**self._head(kind), "choices": choices, "usage": usage(generated or sequences)}
         first = sequences[0]
-        asked = {**self._of_prompt(first), **self._prompt_logprobs(first)} if self._chat else {}
+        asked = (
+            {**self._build_prompt_members(first), **self._prompt_logprobs(first)}
+            if self._chat
+            else {}
+        )
         return {**whole, **asked}
 
     def opening(self, sequences: Sequence[GeneratedSequence]) -> list[dict[str, Any]]:
@@ -202,7 +212,7 @@ class OpenAIForm:
         if self._chat:
             role = {"delta": {"role": self.form.role, "content": self.form.echoed}}
             return [
-                {**self._chunk(index, role, None, each, 0), **self._of_prompt(each)}
+                {**self._chunk(index, role, None, each, 0), **self._build_prompt_members(each)}
                 for index, each in enumerate(sequences)
             ]
         text = self.form.full_text and not self.form.scores.is_echoed
@@ -211,7 +221,7 @@ class OpenAIForm:
         return [
             self._chunk(
                 index,
-                {"text": each.prompt_text * text, **self._of_prompt(each)},
+                {"text": each.prompt_text * text, **self._build_prompt_members(each)},
                 None,
                 each,
                 0,
@@ -287,7 +297,7 @@ class OpenAIForm:
             return {**chunk, "usage": counts(sequence.num_prompt_tokens, num_tokens)}
         return {**chunk, "usage": None} if self.form.include_usage else chunk
 
-    def _of_prompt(self, sequence: GeneratedSequence) -> dict[str, Any]:
+    def _build_prompt_members(self, sequence: GeneratedSequence) -> dict[str, Any]:
         """The prompt's tokens and text, where the request asks for them."""
         asked: dict[str, Any] = {}
         if self.form.token_ids:
@@ -311,7 +321,7 @@ class OpenAIForm:
             content = {"message": {"role": self.form.role, "content": text}}
         else:
             content = {"text": self._prefix(sequence) + sequence.text}
-            content |= {**self._prompt_logprobs(sequence), **self._of_prompt(sequence)}
+            content |= {**self._prompt_logprobs(sequence), **self._build_prompt_members(sequence)}
         if self.form.token_ids:
             content["token_ids"] = sequence.token_ids
         last = sequence.pieces[-1] if sequence.pieces else None
@@ -392,19 +402,21 @@ class OpenAIStream:
 
     def opening(self, sequences: Sequence[GeneratedSequence]) -> bytes:
         """The assistant's role, or the repeated prompt."""
-        return framed(self.form.opening(sequences), self.sse)
+        return frame_values(self.form.opening(sequences), self.sse)
 
     def step(self, sequences: Sequence[GeneratedSequence], pieces: Pieces) -> bytes:
         """A chunk per token. Tokens without text yet are left out unless they carry more."""
         reading = self.form.form.reading
         if reading is not None:
-            return framed([chunk for it in pieces for chunk in self._read(reading, *it)], self.sse)
+            return frame_values(
+                [chunk for it in pieces for chunk in self._read(reading, *it)], self.sse
+            )
         chunks = [
             self.form.chunk(running.index, piece, running.generated)
             for running, piece in pieces
             if piece.text or piece.finish_reason or self.form.shows_tokens
         ]
-        return framed(chunks, self.sse)
+        return frame_values(chunks, self.sse)
 
     def _read(
         self, reading: AnswerReading, running: RunningSequence, piece: Piece
@@ -422,11 +434,11 @@ class OpenAIStream:
 
     def closing(self, sequences: Sequence[GeneratedSequence]) -> bytes:
         """Usage where requested, and the end mark of server-sent events."""
-        return framed(self.form.closing(sequences), self.sse) + self._end
+        return frame_values(self.form.closing(sequences), self.sse) + self._end
 
     def broken(self, sequences: Sequence[GeneratedSequence], status: int, message: str) -> bytes:
         """OpenAI's error object as the last event."""
-        return framed([openai_error(status, message)], self.sse) + self._end
+        return frame_values([openai_error(status, message)], self.sse) + self._end
 
     @property
     def _end(self) -> bytes:

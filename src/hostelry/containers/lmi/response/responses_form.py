@@ -30,13 +30,13 @@ class ResponsesForm:
         """The response once its sequence has ended."""
         is_cut = sequence.finish_reason is FinishReason.LENGTH
         return {
-            **self.begun("incomplete" if is_cut else "completed"),
+            **self.build_response("incomplete" if is_cut else "completed"),
             "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
             "output": [self.message(sequence)],
-            "usage": usage_of(sequence),
+            "usage": build_usage(sequence),
         }
 
-    def begun(self, status: str) -> dict[str, Any]:
+    def build_response(self, status: str) -> dict[str, Any]:
         """The response without its output."""
         return {
             "id": self.id,
@@ -60,10 +60,10 @@ class ResponsesForm:
             **self.form.repeated,
         }
 
-    def failed(self, status: int, message: str) -> dict[str, Any]:
+    def build_failed_response(self, status: int, message: str) -> dict[str, Any]:
         """The response that broke off."""
         code = "server_error" if status >= 500 else "invalid_prompt"
-        return {**self.begun("failed"), "error": {"code": code, "message": message}}
+        return {**self.build_response("failed"), "error": {"code": code, "message": message}}
 
     def message(self, sequence: GeneratedSequence) -> dict[str, Any]:
         """The one item of the output."""
@@ -97,7 +97,7 @@ class ResponsesForm:
         return chat_logprobs(scored, num_top, self.token_text)
 
 
-def usage_of(sequence: GeneratedSequence) -> dict[str, Any]:
+def build_usage(sequence: GeneratedSequence) -> dict[str, Any]:
     """Token counts by the names of this route."""
     prompt = sequence.num_prompt_tokens
     return {
@@ -123,11 +123,11 @@ class ResponsesStream:
 
     def opening(self, sequences: Sequence[GeneratedSequence]) -> bytes:
         """The response, its item and its part, all empty."""
-        begun = self.form.begun("in_progress")
+        build_response = self.form.build_response("in_progress")
         return b"".join(
             (
-                self._event("response.created", response=begun),
-                self._event("response.in_progress", response=begun),
+                self._event("response.created", response=build_response),
+                self._event("response.in_progress", response=build_response),
                 self._event(
                     "response.output_item.added",
                     output_index=0,
@@ -168,7 +168,9 @@ class ResponsesStream:
 
     def broken(self, sequences: Sequence[GeneratedSequence], status: int, message: str) -> bytes:
         """The failed response as the last event."""
-        return self._event("response.failed", response=self.form.failed(status, message))
+        return self._event(
+            "response.failed", response=self.form.build_failed_response(status, message)
+        )
 
     def _part_event(self, kind: str, **members: Any) -> bytes:
         place = {"item_id": self.form.message_id, "output_index": 0, "content_index": 0}

@@ -265,8 +265,8 @@ def code_settings(
 ) -> CodeSettings:
     """The settings. Raises CodeSettingsError, SecureModeError."""
     settings = CodeSettings(
-        policy=CodePolicy(chosen(env, POLICY, [it.value for it in CodePolicy])),
-        installs=chosen(env, INSTALL, ["refuse", "install"]) == "install",
+        policy=CodePolicy(choose_value(env, POLICY, [it.value for it in CodePolicy])),
+        installs=choose_value(env, INSTALL, ["refuse", "install"]) == "install",
         options={
             name: it.value
             for name, it in options.settings.items()
@@ -321,7 +321,7 @@ def sessions_expiration(options: Options) -> int | None:
     return None if enabled and enabled.value.lower() == "false" else int(text)
 
 
-def chosen(env: Mapping[str, str], name: str, choices: list[str]) -> str:
+def choose_value(env: Mapping[str, str], name: str, choices: list[str]) -> str:
     """The value of a variable, the first of `choices` unless it is set."""
     value = env.get(name) or choices[0]
     if value not in choices:

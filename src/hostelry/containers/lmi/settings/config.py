@@ -34,11 +34,11 @@ from hostelry.containers.lmi.settings.option_reader import (
     OptionReader,
     header_name,
     invalid_setting,
-    shown,
+    quote_setting,
     whole_number,
 )
 from hostelry.containers.lmi.settings.option_rows import OptionFate, OptionRow
-from hostelry.containers.lmi.settings.option_table import TGI_VARIABLES, close_names, row_of
+from hostelry.containers.lmi.settings.option_table import TGI_VARIABLES, close_names, find_row
 from hostelry.containers.lmi.settings.option_values import (
     LoraModule,
     PooledOptions,
@@ -224,7 +224,7 @@ def resolve_config(
         max_batched_tokens=read.optional_integer("max_rolling_batch_prefill_tokens", 1),
         max_model_len=read.optional_integer("max_model_len", 2),
         num_threads=cpu_threads(env, machine_cpus),
-        use_accelerators=reserved(env, "HOSTELRY_ACCELERATORS") != 0,
+        use_accelerators=get_reservation(env, "HOSTELRY_ACCELERATORS") != 0,
         job_queue_size=read.integer("job_queue_size", 1000, 0),
         max_request_bytes=max_request_bytes(env, read),
         enable_lora=enable_lora,
@@ -242,14 +242,14 @@ def resolve_config(
         weight_dtype=weight_dtype(options, dtype),
         pool_bytes=read.optional_integer("pool_bytes", 1),
         prefix_cache=read.flag("enable_prefix_caching", True),
-        max_images=read.parsed("limit_mm_per_prompt", parse_most_images),
+        max_images=read.parse("limit_mm_per_prompt", parse_most_images),
         media_domains=media_domains(env, read),
         enforce_eager=read.flag("enforce_eager", True) if read.text("enforce_eager") else None,
         adapter_host_bytes=read.optional_integer("adapter_host_bytes", 0),
         adapter_cache_dir=adapter_cache(env),
         adapter_cache_bytes=read.optional_integer("adapter_cache_bytes", 1),
-        tenants=read.parsed("tenants", parse_policies) or {},
-        default_tenant=read.parsed("default_tenant", parse_policy) or TenantPolicy(),
+        tenants=read.parse("tenants", parse_policies) or {},
+        default_tenant=read.parse("default_tenant", parse_policy) or TenantPolicy(),
         first_token_deadline_s=read.seconds("first_token_deadline_s"),
         output_formatter=read.choice("output_formatter", "", tuple(FORMATTERS)) or None,
         tgi_compat=read.flag("tgi_compat", False),
@@ -260,7 +260,7 @@ def resolve_config(
         predict_timeout_s=read.integer("predict_timeout", 240, 1),
         loading_timeout_s=read.integer("model_loading_timeout", 1800, 1),
         codes=read.codes(),
-        request_id_header=read.parsed("/request_id_header_key", header_name) or "x-request-id",
+        request_id_header=read.parse("/request_id_header_key", header_name) or "x-request-id",
         code=author_code(env, options, listing),
         pooled=read_pooled(read),
         warnings=(*options.warnings, *option_warnings(options, env, image, read)),
@@ -340,7 +340,7 @@ def lora_modules(
     options: Options, read: OptionReader, *, enable_lora: bool
 ) -> tuple[LoraModule, ...]:
     """The adapters of the start that an option names."""
-    modules = read.parsed("lora_modules", parse_modules) or ()
+    modules = read.parse("lora_modules", parse_modules) or ()
     if modules and not enable_lora:
         raise invalid_setting(options.settings["lora_modules"], "left out without enable_lora=true")
     return modules
@@ -388,11 +388,11 @@ def cpu_threads(env: Mapping[str, str], machine_cpus: int) -> int | None:
     """
     threads = env.get("OMP_NUM_THREADS", "")
     given = whole_number(Setting(threads, "OMP_NUM_THREADS"), 0) if threads.isdecimal() else None
-    cpus = given or reserved(env, "HOSTELRY_CPUS")
+    cpus = given or get_reservation(env, "HOSTELRY_CPUS")
     return max(1, min(math.ceil(cpus), machine_cpus)) if cpus else None
 
 
-def reserved(env: Mapping[str, str], variable: str) -> float | None:
+def get_reservation(env: Mapping[str, str], variable: str) -> float | None:
     """A number of the copy's reservation. None if unset."""
     text = env.get(variable)
     if not text:
@@ -420,10 +420,12 @@ def option_warnings(
 ) -> list[str]:
     """Warnings for options without effect. Raises if ignoring an option would change answers."""
     strict = read.flag("strict_options", False)
-    found = [judged(name, it, row_of(name), strict) for name, it in options.settings.items()]
+    found = [
+        judge_setting(name, it, find_row(name), strict) for name, it in options.settings.items()
+    ]
     if image is ImageKind.TGI:
         found += [
-            judged(name, Setting(env[name], name), row, strict)
+            judge_setting(name, Setting(env[name], name), row, strict)
             for name, row in TGI_VARIABLES.items()
             if env.get(name)
         ]
@@ -432,7 +434,7 @@ def option_warnings(
     return [it for it in found if it is not None]
 
 
-def judged(name: str, setting: Setting, row: OptionRow | None, strict: bool) -> str | None:
+def judge_setting(name: str, setting: Setting, row: OptionRow | None, strict: bool) -> str | None:
     """The warning of one setting, if any. Raises ConfigurationError for a refused setting."""
     if row is None:
         kind = "property" if name.startswith("/") else "option"
@@ -446,5 +448,5 @@ def judged(name: str, setting: Setting, row: OptionRow | None, strict: bool) -> 
         return None
     if row.fate is OptionFate.REFUSED:
         raise invalid_setting(setting, row.text)
-    value = shown(setting).strip("'\"")
+    value = quote_setting(setting).strip("'\"")
     return f"{setting.given_as}={value} has no effect: {row.text}"

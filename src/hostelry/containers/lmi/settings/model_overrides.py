@@ -48,7 +48,7 @@ RANGES: Mapping[str, tuple[float, float]] = {
 }
 
 
-def overridden(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+def override_members(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     """The members of a config.json with `overrides` in place.
 
     A rope given by either of its two names replaces the other one. Its base stays where only the
@@ -57,8 +57,8 @@ def overridden(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[
     found = {**config, **overrides}
     if not overrides.keys() & set(ROPE):
         return found
-    former = rope_of(config)
-    rope = rope_of(overrides) if overrides.keys() & set(ROPE[:2]) else former
+    former = find_rope(config)
+    rope = find_rope(overrides) if overrides.keys() & set(ROPE[:2]) else former
     bases = [overrides.get("rope_theta"), rope.get("rope_theta"), config.get("rope_theta")]
     base = next((it for it in (*bases, former.get("rope_theta")) if it is not None), None)
     if any(isinstance(it, dict) for it in rope.values()):
@@ -72,7 +72,7 @@ def overridden(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[
     return {**found, **given, **({"rope_scaling": {**rope, **given}} if rope else {})}
 
 
-def rope_of(config: Mapping[str, Any]) -> dict[str, Any]:
+def find_rope(config: Mapping[str, Any]) -> dict[str, Any]:
     """The rope's parameters under either name. Empty without a rope."""
     given = (config.get(name) for name in ROPE[:2])
     return next((dict(it) for it in given if isinstance(it, dict) and it), {})
@@ -96,7 +96,9 @@ def overlay(folder: Path, overrides: Mapping[str, Any], scratch: Path) -> Path:
     for path in folder.iterdir():
         if path.name != CONFIG_FILE:
             (made / path.name).symlink_to(path.absolute())
-    (made / CONFIG_FILE).write_text(json.dumps(overridden(config, overrides)), encoding="utf-8")
+    (made / CONFIG_FILE).write_text(
+        json.dumps(override_members(config, overrides)), encoding="utf-8"
+    )
     return made
 
 
@@ -126,13 +128,13 @@ def sampling_defaults(
 
     `source` names the first one in messages. Raises ConfigurationError for a value out of range.
     """
-    values = checked(given, source) | checked(overrides, OVERRIDES)
+    values = check_defaults(given, source) | check_defaults(overrides, OVERRIDES)
     most = values.get("max_new_tokens") if bounds_all else overrides.get("max_new_tokens")
     top_k = max(0, values.pop("top_k", 0))
     return SamplingDefaults(**values, top_k=top_k, most_new_tokens=most)
 
 
-def checked(given: Mapping[str, Any], source: str) -> dict[str, Any]:
+def check_defaults(given: Mapping[str, Any], source: str) -> dict[str, Any]:
     """The members that are defaults of sampling and not null, each in its range."""
     found: dict[str, Any] = {}
     for name, (low, high) in RANGES.items():

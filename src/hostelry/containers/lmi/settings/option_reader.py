@@ -99,7 +99,7 @@ class OptionReader:
             raise invalid_setting(setting, f"a number greater than 0, at most {MAX_DEADLINE_S:g}")
         return value
 
-    def parsed(self, name: str, parse: Callable[[str], T]) -> T | None:
+    def parse(self, name: str, parse: Callable[[str], T]) -> T | None:
         """The result of `parse`, which may raise ValueError. None if absent."""
         setting = self._settings.get(name)
         if setting is None:
@@ -107,11 +107,13 @@ class OptionReader:
         try:
             return parse(setting.value)
         except ValueError as error:
-            raise ConfigurationError(f"{setting.given_as} is {shown(setting)}: {error}") from error
+            raise ConfigurationError(
+                f"{setting.given_as} is {quote_setting(setting)}: {error}"
+            ) from error
 
     def members(self, name: str) -> Mapping[str, Any]:
         """The members of a JSON object. Empty if absent."""
-        return self.parsed(name, json_object) or {}
+        return self.parse(name, json_object) or {}
 
     def number(self, name: str) -> float | None:
         """A positive number. None if absent."""
@@ -128,7 +130,7 @@ class OptionReader:
 
     def names(self, name: str) -> tuple[str, ...]:
         """Names between commas or spaces, or of a JSON list. Empty if absent."""
-        return self.parsed(name, parse_names) or ()
+        return self.parse(name, parse_names) or ()
 
     def codes(self) -> StatusCodes:
         """The configurable statuses."""
@@ -143,10 +145,12 @@ class OptionReader:
 
 def invalid_setting(setting: Setting, allowed: str) -> ConfigurationError:
     """The error of one setting."""
-    return ConfigurationError(f"{setting.given_as} is {shown(setting)}; it must be {allowed}")
+    return ConfigurationError(
+        f"{setting.given_as} is {quote_setting(setting)}; it must be {allowed}"
+    )
 
 
-def shown(setting: Setting) -> str:
+def quote_setting(setting: Setting) -> str:
     """The value for a message, cut. Of a secret the message says only that it is set."""
     is_secret = setting.given_as.lower().endswith(SECRETS)
     return "set" if is_secret else repr(setting.value[:SHOWN_CHARACTERS])

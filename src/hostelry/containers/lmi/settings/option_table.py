@@ -75,7 +75,7 @@ NAME_CHARACTERS = 64  # of an unknown name that is compared with known ones
 SECRETS = ("api_key", "hf_token", "authtoken", "keystore_pass")
 
 
-def row_of(name: str) -> OptionRow | None:
+def find_row(name: str) -> OptionRow | None:
     """The row of an option, or of a property where the name begins with a slash."""
     return PROPERTIES.get(name[1:]) if name.startswith("/") else OPTIONS.get(name)
 

@@ -119,7 +119,7 @@ def parser_name(read: OptionReader, option: str, known: Collection[str]) -> str 
 
     Most chats need no parser, and vLLM has more of them from version to version.
     """
-    name = read.parsed(option, well_formed)
+    name = read.parse(option, well_formed)
     if name is not None and name not in (*known, OFF):
         what, needs = PARSER_EFFECTS[option]
         read.warnings.append(
@@ -152,13 +152,13 @@ class PolicyOption(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def parse_policy(text: str) -> TenantPolicy:
     """One policy. Raises ValueError naming field and fault."""
-    return decoded(text, PolicyOption).policy()
+    return decode_option(text, PolicyOption).policy()
 
 
 def parse_policies(text: str) -> Mapping[str, TenantPolicy]:
     """Policies by tenant. Raises ValueError naming tenant, field and fault."""
     policies = {}
-    for name, option in decoded(text, dict[str, PolicyOption]).items():
+    for name, option in decode_option(text, dict[str, PolicyOption]).items():
         if not is_tenant_name(name):
             raise ValueError(f"{name[:80]!r} cannot be a tenant's name")
         try:
@@ -168,7 +168,7 @@ def parse_policies(text: str) -> Mapping[str, TenantPolicy]:
     return policies
 
 
-def decoded(text: str, kind: type[T]) -> T:
+def decode_option(text: str, kind: type[T]) -> T:
     """The JSON as `kind`. Raises ValueError."""
     try:
         return decode(text, kind)
@@ -194,7 +194,7 @@ def parse_most_images(text: str) -> int:
 
 def media_domains(env: Mapping[str, str], read: OptionReader) -> frozenset[str]:
     """The hosts that images are fetched from. Raises ConfigurationError."""
-    wanted: frozenset[str] | None = read.parsed("allowed_media_domains", parse_domains)
+    wanted: frozenset[str] | None = read.parse("allowed_media_domains", parse_domains)
     given = env.get(MEDIA_VARIABLE, "")
     try:
         allowed = parse_domains(given)

@@ -25,7 +25,8 @@ class CallForm:
     """How a family writes a group of calls: `{name}` stands for the function's name.
 
     A call is `before`, the arguments, `after`. `separator` stands between the calls of a group.
-    If it is None, each call is a group. With `bare` a group is the first of the answer and has no trigger.
+    If it is None, each call is a group. With `bare` a group is the first of the answer and has no
+    trigger.
     """
 
     begin: str = ""
@@ -278,7 +279,7 @@ class Conventions:
     special: Mapping[str, int] = field(default_factory=dict)
 
 
-def conventions_of(
+def find_conventions(
     template: str | None,
     special: Mapping[str, int],
     *,
@@ -292,8 +293,8 @@ def conventions_of(
     template.
     """
     text = template or ""
-    tools = TOOL_FAMILIES.get(tool_parser or detected(text, TOOL_SIGNS))
-    reasoning = REASONING_FAMILIES.get(reasoning_parser or detected(text, REASONING_SIGNS))
+    tools = TOOL_FAMILIES.get(tool_parser or detect_family(text, TOOL_SIGNS))
+    reasoning = REASONING_FAMILIES.get(reasoning_parser or detect_family(text, REASONING_SIGNS))
     if tools and tools.name == "mistral" and "[ARGS]" in text:
         tools = replace(tools, form=MISTRAL_NAMED)
     markers = (*(tools.markers if tools else ()), *(reasoning.markers if reasoning else ()))
@@ -314,6 +315,6 @@ def unread(name: str | None, families: Collection[str]) -> str | None:
     return None if name in (None, OFF) or name in families else name
 
 
-def detected(template: str, signs: tuple[tuple[str, tuple[str, ...]], ...]) -> str:
+def detect_family(template: str, signs: tuple[tuple[str, tuple[str, ...]], ...]) -> str:
     """The first family whose signs are all in the template."""
     return next((name for name, held in signs if all(it in template for it in held)), OFF)

@@ -18,7 +18,7 @@ from hostelry.containers.lmi.tools.deltas import (
     Delta,
     cut_at,
 )
-from hostelry.containers.lmi.tools.json_calls import decoded
+from hostelry.containers.lmi.tools.json_calls import decode_json
 
 OPENING, CLOSING, QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>'
 MAX_CALL_CHARACTERS = 65_536
@@ -118,7 +118,7 @@ def members(text: str, at: int, depth: int) -> tuple[dict[str, Any], int]:
     """The members of an object from `at` on, and the index after its brace. Raises ValueError."""
     found: dict[str, Any] = {}
     while True:
-        at = skipped(text, at)
+        at = skip_gap(text, at)
         if text.startswith("}", at):
             return found, at + 1
         end = text.index(":", at)
@@ -150,14 +150,14 @@ def elements(text: str, at: int, depth: int) -> tuple[list[Any], int]:
     """The elements of a list from `at` on, and the index after its bracket. Raises ValueError."""
     found: list[Any] = []
     while True:
-        at = skipped(text, at)
+        at = skip_gap(text, at)
         if text.startswith("]", at):
             return found, at + 1
         value, at = value_at(text, at, depth + 1)
         found.append(value)
 
 
-def skipped(text: str, at: int) -> int:
+def skip_gap(text: str, at: int) -> int:
     """The index after blanks and commas."""
     gap = _GAP.match(text, at)
     return gap.end() if gap else at
@@ -167,5 +167,5 @@ def bare_value(text: str) -> Any:
     """A number, truth, nothing, or the text itself."""
     if text.lower() in _NOTHING:
         return None
-    value = decoded(text)
+    value = decode_json(text)
     return text if value is None else value

@@ -116,7 +116,7 @@ class JsonCalls:
             case Phase.GROUP:
                 return self._group(state, final)
             case Phase.HEAD:
-                return self._named(state, final) if state.named else self._object(state, final)
+                return self._read_name(state, final) if state.named else self._object(state, final)
             case Phase.ARGUMENTS:
                 return self._arguments(state)
             case Phase.TAIL:
@@ -193,7 +193,7 @@ class JsonCalls:
     def _object(self, state: JsonCallsState, final: bool) -> Step | None:
         region, closed = self._head_region(state.held)
         head = _HEAD.match(region)
-        name = decoded(head.group(1)) if head else None
+        name = decode_json(head.group(1)) if head else None
         if head and isinstance(name, str):
             return self._announce(state, name, head.end())
         first_key = _FIRST_KEY.match(region)
@@ -206,7 +206,7 @@ class JsonCalls:
             return self._give_up(state, region + self.closing if closed else "")
         return None
 
-    def _named(self, state: JsonCallsState, final: bool) -> Step | None:
+    def _read_name(self, state: JsonCallsState, final: bool) -> Step | None:
         assert self.head is not None
         region, closed = self._head_region(state.held)
         brace = region.find("{")
@@ -233,11 +233,11 @@ class JsonCalls:
     def _whole_object(self, state: JsonCallsState, end: int) -> Step:
         """A call whose members come in another order, or whose arguments are missing or text."""
         text = state.held[:end]
-        call = named_call(decoded(text))
+        call = named_call(decode_json(text))
         if call is None:
             return self._give_up(state, text)
         name, arguments = call
-        ended = self._ended(state, text, state.held[end:])
+        ended = self._close_call(state, text, state.held[end:])
         return ended, (CallName(name), CallArguments(arguments), CallEnd(state.raw + text))
 
     def _arguments(self, state: JsonCallsState) -> Step | None:
@@ -267,9 +267,9 @@ class JsonCalls:
 
     def _end_call(self, state: JsonCallsState, length: int) -> Step:
         tail = state.held[:length]
-        return self._ended(state, tail, state.held[length:]), (CallEnd(state.raw + tail),)
+        return self._close_call(state, tail, state.held[length:]), (CallEnd(state.raw + tail),)
 
-    def _ended(self, state: JsonCallsState, text: str, held: str) -> JsonCallsState:
+    def _close_call(self, state: JsonCallsState, text: str, held: str) -> JsonCallsState:
         return replace(
             state, phase=Phase.GROUP, raw="", held=held, named=False, num_calls=state.num_calls + 1
         )
@@ -280,7 +280,7 @@ def content(text: str) -> tuple[Delta, ...]:
     return (ContentText(text),) if text else ()
 
 
-def decoded(text: str) -> Any:
+def decode_json(text: str) -> Any:
     """The JSON value of `text`. None if it is invalid JSON."""
     try:
         return msgspec.json.decode(text)
@@ -295,7 +295,7 @@ def named_call(value: Any) -> tuple[str, str] | None:
     name = value.get("name")
     arguments = value.get("arguments", value.get("parameters"))
     if isinstance(arguments, str):
-        arguments = decoded(arguments)
+        arguments = decode_json(arguments)
     if arguments is None and not value.keys() & {"arguments", "parameters"}:
         arguments = {}
     if not isinstance(name, str) or not name or not isinstance(arguments, dict):

@@ -151,13 +151,13 @@ def python_call(text: str) -> tuple[str, str] | None:
         encoded = msgspec.json.encode(arguments).decode()
     except (ValueError, OverflowError, UnicodeError):
         return None
-    name = dotted(node.func)
+    name = join_dotted_name(node.func)
     if name is None or len(arguments) != len(node.keywords):
         return None
     return name, encoded
 
 
-def dotted(node: ast.expr) -> str | None:
+def join_dotted_name(node: ast.expr) -> str | None:
     """The text of a name, perhaps with dots."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):

@@ -12,7 +12,7 @@ from hostelry.containers.lmi.tools.deltas import (
     ReasoningText,
     TextParser,
 )
-from hostelry.containers.lmi.tools.json_calls import decoded
+from hostelry.containers.lmi.tools.json_calls import decode_json
 from hostelry.containers.lmi.tools.thinking import Thinking
 
 
@@ -67,25 +67,25 @@ class AnswerReading:
     def feed(self, state: ReadingState, text: str) -> tuple[ReadingState, tuple[Delta, ...]]:
         """The state after more text, and the deltas that it made certain."""
         if self.thinking is None:
-            return self._found(state, (ContentText(text),))
+            return self._find_calls(state, (ContentText(text),))
         thinking, deltas = self.thinking.feed(state.thinking, text)
-        return self._found(replace(state, thinking=thinking), deltas)
+        return self._find_calls(replace(state, thinking=thinking), deltas)
 
     def finish(self, state: ReadingState) -> tuple[ReadingState, tuple[Delta, ...]]:
         """The state and the last deltas at the end of all text."""
         found: list[Delta] = []
         if self.thinking is not None:
-            state, deltas = self._found(state, self.thinking.finish(state.thinking))
+            state, deltas = self._find_calls(state, self.thinking.finish(state.thinking))
             found += deltas
         if self.calls is not None:
-            state, deltas = self._shown(state, self.calls.finish(state.calls))
+            state, deltas = self._trim_deltas(state, self.calls.finish(state.calls))
             found += deltas
         channel = state.channel
         if channel.kind is ContentText and channel.blanks:
             found.append(ContentText(channel.blanks))
         return state, tuple(found)
 
-    def _found(
+    def _find_calls(
         self, state: ReadingState, deltas: tuple[Delta, ...]
     ) -> tuple[ReadingState, tuple[Delta, ...]]:
         """Calls in the content among `deltas`."""
@@ -95,18 +95,18 @@ class AnswerReading:
             if self.calls is not None and isinstance(delta, ContentText):
                 calls, inner = self.calls.feed(state.calls, delta.text)
                 state = replace(state, calls=calls)
-            state, more = self._shown(state, inner)
+            state, more = self._trim_deltas(state, inner)
             shown += more
         return state, tuple(shown)
 
-    def _shown(
+    def _trim_deltas(
         self, state: ReadingState, deltas: tuple[Delta, ...]
     ) -> tuple[ReadingState, tuple[Delta, ...]]:
         """The deltas without blanks at the seams, further calls and unwanted reasoning."""
         shown: list[Delta] = []
         for delta in deltas:
             if isinstance(delta, ContentText | ReasoningText):
-                state, text = with_text(state, delta)
+                state, text = add_text(state, delta)
                 hidden = isinstance(delta, ReasoningText) and not self.shows_reasoning
                 if text and not hidden:
                     shown.append(replace(delta, text=text))
@@ -119,7 +119,7 @@ class AnswerReading:
         return state, tuple(shown)
 
 
-def with_text(state: ReadingState, delta: ContentText | ReasoningText) -> tuple[ReadingState, str]:
+def add_text(state: ReadingState, delta: ContentText | ReasoningText) -> tuple[ReadingState, str]:
     """The state after a text, and the part of it that is shown now."""
     channel = state.channel
     kind = type(delta)
@@ -170,7 +170,7 @@ def read_whole(reading: AnswerReading, text: str) -> ReadAnswer:
                 answer.calls.append(FoundCall(delta.name))
             case CallArguments():
                 answer.calls[-1].arguments += delta.text
-            case CallEnd() if not isinstance(decoded(answer.calls[-1].arguments), dict):
+            case CallEnd() if not isinstance(decode_json(answer.calls[-1].arguments), dict):
                 answer.calls.pop()
                 answer.content = (answer.content or "") + delta.raw
     return answer

@@ -39,48 +39,48 @@ class CallWriter:
     parallel: bool = True
     every: bool = True
 
-    def forced(self) -> Format:
+    def force(self) -> Format:
         """At least one call, and nothing else."""
         group = self._group(self.form.begin)
         if self.form.separator is not None or not self.parallel:
             return group
         return sequence(group, star(sequence(self._optional_line(), group)))
 
-    def offered(self, otherwise: Format | None) -> Format:
+    def offer(self, otherwise: Format | None) -> Format:
         """Free text (or `otherwise`) in which calls may come."""
         if otherwise is not None:
-            return one_of(self.forced(), otherwise)
+            return build_choice(self.force(), otherwise)
         if self.form.bare:
             opening = re.escape(self.form.begin or self.form.before[:1])
             free = {"type": "regex", "pattern": rf"[^\s{opening}](.|\n)*"}
-            return one_of(self.forced(), free)
-        (trigger, *rest) = self._marked(self.form.begin)
+            return build_choice(self.force(), free)
+        (trigger, *rest) = self._mark_text(self.form.begin)
         after = sequence(*rest, self._group(""))
         kind = "token_dispatch" if trigger["type"] == "token" else "dispatch"
         key = trigger.get("token", trigger.get("value"))
         return {"type": kind, "rules": [[key, after]], "loop": self.parallel}
 
     def _group(self, begin: str) -> Format:
-        call = one_of(*(self._call(each) for each in self.functions))
+        call = build_choice(*(self._call(each) for each in self.functions))
         more: list[Format] = []
         if self.parallel and self.form.separator is not None:
-            more = [star(sequence(*self._marked(self.form.separator), call))]
-        return sequence(*self._marked(begin), call, *more, *self._marked(self.form.end))
+            more = [star(sequence(*self._mark_text(self.form.separator), call))]
+        return sequence(*self._mark_text(begin), call, *more, *self._mark_text(self.form.end))
 
     def _call(self, function: Function) -> Format:
         schema = function.schema if self.every or function.strict else ANY_OBJECT
         before = self.form.before.replace("{name}", function.name)
         arguments = {"type": "json_schema", "json_schema": dict(schema)}
-        return sequence(*self._marked(before), arguments, *self._marked(self.form.after))
+        return sequence(*self._mark_text(before), arguments, *self._mark_text(self.form.after))
 
     def _optional_line(self) -> Format:
         return {"type": "optional", "content": {"type": "const_string", "value": "\n"}}
 
-    def _marked(self, text: str) -> list[Format]:
-        return marked(text, self.special)
+    def _mark_text(self, text: str) -> list[Format]:
+        return mark_text(text, self.special)
 
 
-def marked(text: str, special: Mapping[str, int]) -> list[Format]:
+def mark_text(text: str, special: Mapping[str, int]) -> list[Format]:
     """Fixed text, its control tokens as tokens."""
     if not special:
         return [{"type": "const_string", "value": text}] if text else []
@@ -107,19 +107,19 @@ def after_thinking(
     thought: Format = {"type": "any_text"}
     if budget_tokens is not None:
         thought["max_tokens"] = budget_tokens
-    (end, *_) = marked(thinking.ends[0], special)
-    begins = [] if thinking.opened else [marked(it, special)[0] for it in thinking.begins]
+    (end, *_) = mark_text(thinking.ends[0], special)
+    begins = [] if thinking.opened else [mark_text(it, special)[0] for it in thinking.begins]
     tags = [
-        {"type": "tag", "begin": mark_of(begin), "content": thought, "end": mark_of(end)}
+        {"type": "tag", "begin": get_mark(begin), "content": thought, "end": get_mark(end)}
         for begin in begins or [{"value": ""}]
     ]
     blank = {"type": "optional", "content": {"type": "const_string", "value": "\n\n"}}
-    both = sequence(one_of(*tags), blank)
+    both = sequence(build_choice(*tags), blank)
     first = both if thinking.opened else {"type": "optional", "content": both}
     return sequence(first, answer)
 
 
-def mark_of(mark: Format) -> Any:
+def get_mark(mark: Format) -> Any:
     """A mark as a tag has it: a text, or a token."""
     return mark if "token" in mark else mark["value"]
 
@@ -129,7 +129,7 @@ def sequence(*elements: Format) -> Format:
     return elements[0] if len(elements) == 1 else {"type": "sequence", "elements": list(elements)}
 
 
-def one_of(*elements: Format) -> Format:
+def build_choice(*elements: Format) -> Format:
     """Any of them."""
     return elements[0] if len(elements) == 1 else {"type": "or", "elements": list(elements)}
 

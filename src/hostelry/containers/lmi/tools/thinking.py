@@ -184,15 +184,15 @@ class Harmony:
             if not text:
                 return None
             after = "" if final else cut.after
-            return replace(state, held=after, raw=state.raw + text), deltas_of(state.kind, text)
-        found = deltas_of(state.kind, text)
+            return replace(state, held=after, raw=state.raw + text), build_deltas(state.kind, text)
+        found = build_deltas(state.kind, text)
         if state.kind == "call":
             found = (*found, CallEnd(state.raw + text + cut.marker))
         held = cut.marker + cut.after if cut.marker == START else cut.after
         return HarmonyState(held=held), found
 
 
-def deltas_of(kind: str, text: str) -> tuple[Delta, ...]:
+def build_deltas(kind: str, text: str) -> tuple[Delta, ...]:
     """The delta of a body's text."""
     if not text:
         return ()

@@ -27,7 +27,7 @@ from hostelry.containers.lmi.tools.deltas import (
     Delta,
     cut_at,
 )
-from hostelry.containers.lmi.tools.json_calls import decoded
+from hostelry.containers.lmi.tools.json_calls import decode_json
 from hostelry.containers.lmi.tools.pythonic import literal
 
 MAX_NAME_CHARACTERS = 1024
@@ -211,7 +211,7 @@ class XmlCalls:
             case CallPart.TEXT:
                 return self._text(state, final)
             case CallPart.GROUP | CallPart.AFTER | CallPart.BEFORE_VALUE:
-                return self._expected(state, final)
+                return self._skip_expected(state, final)
             case CallPart.NAME:
                 return self._name(state, final)
             case CallPart.PARAMETERS:
@@ -231,7 +231,7 @@ class XmlCalls:
         phase = CallPart.GROUP if is_outer else CallPart.NAME
         return XmlState(phase=phase, held=cut.after, raw=cut.marker), found
 
-    def _expected(self, state: XmlState, final: bool) -> Step | None:
+    def _skip_expected(self, state: XmlState, final: bool) -> Step | None:
         """Skip blanks and the expected mark. Without the mark, go on to the possible next part."""
         marks, is_group = self.marks, state.phase is CallPart.GROUP
         text = state.held.lstrip()
@@ -317,7 +317,7 @@ class XmlCalls:
         if state.is_text:
             end = '"'
         else:
-            end = head(state) + encoded(typed(state.value, self._kinds(state)))
+            end = head(state) + encode_value(convert_text(state.value, self._kinds(state)))
         done = replace(
             state, phase=CallPart.PARAMETERS, value="", num_parameters=state.num_parameters + 1
         )
@@ -326,12 +326,12 @@ class XmlCalls:
     def _more(self, state: XmlState, text: str) -> Step:
         """More of a value: passed on, or kept until it is whole, unless it is too long for that."""
         if state.is_text:
-            return state, (CallArguments(encoded(text)[1:-1]),) if text else ()
+            return state, (CallArguments(encode_value(text)[1:-1]),) if text else ()
         value = state.value + text
         if len(value) <= MAX_VALUE_CHARACTERS:
             return replace(state, value=value), ()
         begun = replace(state, value="", is_text=True)
-        return begun, (CallArguments(head(state) + encoded(value)[:-1]),)
+        return begun, (CallArguments(head(state) + encode_value(value)[:-1]),)
 
     def _kinds(self, state: XmlState) -> Collection[str]:
         """The JSON types of the present parameter. Empty if nothing says them."""
@@ -339,20 +339,20 @@ class XmlCalls:
             return {"string"}
         properties = self.schemas.get(state.name, {}).get("properties")
         schema = properties.get(state.key) if isinstance(properties, dict) else None
-        return kinds_of(schema)
+        return find_kinds(schema)
 
 
 def head(state: XmlState) -> str:
     """The JSON text before a parameter's value."""
-    return (", " if state.num_parameters else "") + encoded(state.key) + ": "
+    return (", " if state.num_parameters else "") + encode_value(state.key) + ": "
 
 
-def encoded(value: Any) -> str:
+def encode_value(value: Any) -> str:
     """A value as JSON text."""
     return json.dumps(value, ensure_ascii=False)
 
 
-def kinds_of(schema: Any) -> Collection[str]:
+def find_kinds(schema: Any) -> Collection[str]:
     """The types that a schema names, also in the choices of anyOf and oneOf."""
     if not isinstance(schema, dict):
         return ()
@@ -365,7 +365,7 @@ def kinds_of(schema: Any) -> Collection[str]:
     return found
 
 
-def typed(text: str, kinds: Collection[str]) -> Any:
+def convert_text(text: str, kinds: Collection[str]) -> Any:
     """A parameter's text as a value of one of `kinds` (all if empty), or else as a text."""
     stripped = text.strip()
     if "null" in kinds and stripped.lower() in ("null", "none"):
@@ -387,7 +387,7 @@ def read_value(text: str) -> Any:
     """The text as a value of JSON or of a Python literal, which models mix in, or else the text."""
     if text == "null":
         return None
-    value = decoded(text)
+    value = decode_json(text)
     try:
         if value is None:
             value = literal(ast.parse(text, mode="eval").body, 0)

@@ -80,11 +80,11 @@ class AdapterPreparer:
     """Reads adapters for one base model. `prepare` may run in several threads at once.
 
     `linears` are the base's linear modules by path, with the shape (O, I) of those whose weight is
-    stored plainly. `is_of_base` says of a weight's name and values whether they are the base's.
+    stored plainly. `is_base_weight` says of a weight's name and values whether they are the base's.
     """
 
     linears: Mapping[str, Shape | None]
-    is_of_base: Callable[[str, torch.Tensor], bool]
+    is_base_weight: Callable[[str, torch.Tensor], bool]
     identity: BaseIdentity
     max_rank: int
     place: Path
@@ -92,7 +92,7 @@ class AdapterPreparer:
 
     def prepare(self, src: str) -> PreparedAdapter:
         """The adapter at a path or URI. Raises AdapterError or OSError with the reason."""
-        with fetched(src, self.fetchers) as folder:
+        with fetch_files(src, self.fetchers) as folder:
             config = load_config(folder)
             warnings = check_base(config, self.identity, strict=False)
             name, tensors = read_tensors(folder, max_bytes=MAX_FILE_BYTES)
@@ -125,7 +125,9 @@ class AdapterPreparer:
             for name in tensors
             if (copy := COPY.fullmatch(name)) and not TENSOR.fullmatch(name)
         }
-        found = {it for it, path in names.items() if self.is_of_base(f"{path}.weight", tensors[it])}
+        found = {
+            it for it, path in names.items() if self.is_base_weight(f"{path}.weight", tensors[it])
+        }
         check_saved(config, (names[it] for it in found))
         return {name: tensor for name, tensor in tensors.items() if name not in found}
 
@@ -146,7 +148,7 @@ Halves = Mapping[str, tuple[torch.Tensor, torch.Tensor]]
 
 
 @contextmanager
-def fetched(src: str, fetchers: Mapping[str, Fetcher]) -> Iterator[Path]:
+def fetch_files(src: str, fetchers: Mapping[str, Fetcher]) -> Iterator[Path]:
     """The folder with the adapter's files."""
     source = parse_source(src)
     if isinstance(source, LocalSource):
@@ -293,7 +295,7 @@ def base_files(folder: Path) -> dict[str, Path]:
     return found
 
 
-def is_of_base(files: Mapping[str, Path], name: str, copy: torch.Tensor) -> bool:
+def is_base_weight(files: Mapping[str, Path], name: str, copy: torch.Tensor) -> bool:
     """Whether the base's weight `name`, which is in one of `files`, has the values of `copy`.
 
     A base that stores no lm_head.weight has the embedding there.

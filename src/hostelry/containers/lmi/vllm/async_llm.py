@@ -47,7 +47,7 @@ class AsyncVllm:
             max_model_len=model.max_model_len,
             eos_token_ids=self._ends,
             dtype=str(model.dtype).removeprefix("torch."),
-            warnings=warnings(settings, wanted, model.max_model_len),
+            warnings=find_warnings(settings, wanted, model.max_model_len),
             max_images=arguments["limit_mm_per_prompt"]["image"] if reads_images(model) else 0,
         )
 
@@ -77,7 +77,7 @@ class AsyncVllm:
         """The request's outputs (see Vllm)."""
         try:
             results = self._llm.generate(
-                await prompt_of(request),
+                await build_prompt(request),
                 sampling_params(arguments),
                 request.id,
                 lora_request=None if adapter is None else lora_request(adapter),
@@ -129,14 +129,16 @@ def reads_images(model: Any) -> bool:
     return bool(model.is_multimodal_model)
 
 
-async def prompt_of(request: Request) -> TokensPrompt:
+async def build_prompt(request: Request) -> TokensPrompt:
     """The prompt as vLLM takes it. Raises ValueError for an image that cannot be read."""
     prompt = TokensPrompt(prompt_token_ids=list(request.prompt_token_ids))
     if request.images:
         # PIL is of the runtime: text alone needs none of it.
-        from hostelry.containers.lmi.vllm.images import decoded
+        from hostelry.containers.lmi.vllm.images import decode_images
 
-        prompt["multi_modal_data"] = {"image": await asyncio.to_thread(decoded, request.images)}
+        prompt["multi_modal_data"] = {
+            "image": await asyncio.to_thread(decode_images, request.images)
+        }
     return prompt
 
 
@@ -177,7 +179,9 @@ def lora_request(adapter: VllmAdapter) -> Any:
     return LoRARequest(adapter.key, adapter.number, str(adapter.folder))
 
 
-def warnings(settings: EngineSettings, wanted: int | None, max_model_len: int) -> tuple[str, ...]:
+def find_warnings(
+    settings: EngineSettings, wanted: int | None, max_model_len: int
+) -> tuple[str, ...]:
     """What differs from the settings or from our own engine."""
     found = []
     if wanted is None:

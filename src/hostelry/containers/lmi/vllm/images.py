@@ -10,12 +10,12 @@ FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
 MAX_PIXELS = 32 << 20
 
 
-def decoded(images: Sequence[bytes]) -> list[Any]:
+def decode_images(images: Sequence[bytes]) -> list[Any]:
     """Each image in RGB, of an animation the first frame. Raises ValueError with its number."""
-    return [decoded_one(data, f"image {number}") for number, data in enumerate(images, 1)]
+    return [decode_image(data, f"image {number}") for number, data in enumerate(images, 1)]
 
 
-def decoded_one(data: bytes, title: str) -> Any:
+def decode_image(data: bytes, title: str) -> Any:
     """One image. Raises ValueError."""
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:

@@ -61,7 +61,7 @@ REASONS: Mapping[str, FinishReason] = {
 ERROR_TEXT = "vLLM could not compute this request; its log has the reason"
 
 
-def outputs_of(
+def to_outputs(
     request: Request, generated: Generated, *, queued_s: float | None, content_id: str | None
 ) -> list[Output]:
     """The outputs in `generated`, in order.
@@ -71,11 +71,11 @@ def outputs_of(
     is_first = queued_s is not None
     prompt = prompt_scores(request, generated.prompt_logprobs) if is_first else None
     completion = generated.outputs[0]
-    found = [] if request.sampling.max_new_tokens == 0 else tokens_of(request, completion)
+    found = [] if request.sampling.max_new_tokens == 0 else to_token_outputs(request, completion)
     if prompt is not None:
         found.insert(0, Output(request_id=request.id, token_id=None, prompt_logprobs=prompt))
     if completion.finish_reason is None:
-        return began(request, found, generated, queued_s)
+        return add_first_values(request, found, generated, queued_s)
     reason = REASONS[completion.finish_reason]
     if not found or found[-1].token_id is None:
         found.append(Output(request_id=request.id, token_id=None))
@@ -85,10 +85,10 @@ def outputs_of(
         error=ERROR_TEXT if reason is FinishReason.ERROR else None,
         adapter_content_id=content_id,
     )
-    return began(request, found, generated, queued_s)
+    return add_first_values(request, found, generated, queued_s)
 
 
-def began(
+def add_first_values(
     request: Request, found: list[Output], generated: Generated, queued_s: float | None
 ) -> list[Output]:
     """`found`, with the values that are reported once in its first output."""
@@ -102,7 +102,7 @@ def began(
     return found
 
 
-def tokens_of(request: Request, completion: Completion) -> list[Output]:
+def to_token_outputs(request: Request, completion: Completion) -> list[Output]:
     """The tokens, with their scores if they were asked for."""
     found = []
     for place, token_id in enumerate(completion.token_ids):

@@ -37,7 +37,7 @@ from hostelry.containers.lmi.vllm.adapters import (
     AdapterPreparer,
     base_files,
     base_linears,
-    is_of_base,
+    is_base_weight,
 )
 from hostelry.containers.lmi.vllm.arguments import sampling_arguments
 from hostelry.containers.lmi.vllm.async_llm import AsyncVllm
@@ -84,7 +84,7 @@ def preparer(settings: EngineSettings, place: Path) -> AdapterPreparer | None:
     folder = Path(settings.folder)
     return AdapterPreparer(
         linears=base_linears(folder),
-        is_of_base=partial(is_of_base, base_files(folder)),
+        is_base_weight=partial(is_base_weight, base_files(folder)),
         identity=BaseIdentity(names=(*settings.base_names, folder.name)),
         max_rank=settings.max_lora_rank,
         place=place,

@@ -12,7 +12,7 @@ from hostelry.containers.lmi.engine.loop import Send
 from hostelry.containers.lmi.engine.messages import Stepped
 from hostelry.containers.lmi.vllm.adapters import AdapterTable, VllmAdapter
 from hostelry.containers.lmi.vllm.arguments import sampling_arguments
-from hostelry.containers.lmi.vllm.interface import Vllm, outputs_of
+from hostelry.containers.lmi.vllm.interface import Vllm, to_outputs
 from hostelry.engine.request import MAX_LOGPROBS, FinishReason, Output, Request
 from hostelry.engine.sampling.history import check_token_ids
 from hostelry.engine.scheduler.decisions import Submission
@@ -100,7 +100,7 @@ class VllmAdmission:
             self._queue.charge(flow, sequence.num_prompt)
             yield self._requests[sequence.id]
 
-    def generated(self, request_id: str, num_tokens: int, now: float) -> None:
+    def charge_output(self, request_id: str, num_tokens: int, now: float) -> None:
         """Charge output tokens to the request's tenant."""
         flow = self._sequences[request_id].flow
         self._queue.charge(flow, OUTPUT_CHARGE * num_tokens)
@@ -240,26 +240,26 @@ class VllmRequests:
         try:
             results = self._llm.generate(request, held.arguments, adapter)
             async for each in results:
-                found = outputs_of(request, each, queued_s=queued_s, content_id=content_id)
+                found = to_outputs(request, each, queued_s=queued_s, content_id=content_id)
                 queued_s = None
                 self._take(held, found)
                 if found and found[-1].finish_reason:
                     return
-            self._failed(held, "vLLM ended it without a reason")
+            self._fail(held, "vLLM ended it without a reason")
         except EngineFailedError:
             log.exception("request %s ends with the engine", request.id)
         except ValueError as error:  # before its first token: what vLLM does not take
-            self._failed(held, str(error), FinishReason.REFUSED)
+            self._fail(held, str(error), FinishReason.REFUSED)
         except Exception as error:
             log.exception("request %s failed", request.id)
-            self._failed(held, f"{type(error).__name__}: {error}")
+            self._fail(held, f"{type(error).__name__}: {error}")
 
     def _take(self, held: VllmRequest, outputs: Sequence[Output]) -> None:
         num_tokens = sum(it.token_id is not None for it in outputs)
         if outputs and held.deadline is not None:
             held.deadline.cancel()
         self.generated_tokens += num_tokens
-        self._admission.generated(held.request.id, num_tokens, self._clock.now())
+        self._admission.charge_output(held.request.id, num_tokens, self._clock.now())
         if held.adapter is not None:
             held.adapter.generated_tokens += num_tokens
         self._emit(outputs)
@@ -267,7 +267,7 @@ class VllmRequests:
             self._forget(held.request.id)
             self._start()
 
-    def _failed(
+    def _fail(
         self, held: VllmRequest, text: str, reason: FinishReason = FinishReason.ERROR
     ) -> None:
         if held.request.id in self._unfinished:

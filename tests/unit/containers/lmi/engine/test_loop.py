@@ -9,7 +9,7 @@ import pytest
 from tests.unit.containers.lmi.engine.test_process import CompilingEngine, asking, ended, running
 
 from hostelry.containers.lmi.engine import loop
-from hostelry.containers.lmi.engine.loop import adapter_fault_of, fault_of
+from hostelry.containers.lmi.engine.loop import classify_adapter_error, classify_request_error
 from hostelry.containers.lmi.engine.messages import Add, CancelRegistration, Done, RegisterAdapter
 from hostelry.engine.engine import (
     AdapterError,
@@ -93,7 +93,7 @@ def test_sources_that_hang_leave_room_once_given_up(monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_why_an_adapter_is_not_registered(error: Exception, fault: str) -> None:
-    assert adapter_fault_of(error) == fault
+    assert classify_adapter_error(error) == fault
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_why_an_adapter_is_not_registered(error: Exception, fault: str) -> None:
     ],
 )
 def test_why_a_request_is_not_run(error: Exception, fault: str) -> None:
-    assert fault_of(error) == fault
+    assert classify_request_error(error) == fault
 
 
 def test_only_what_is_remote_counts_as_remote(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from hostelry.containers.lmi.http import invoke
-from hostelry.containers.lmi.http.invoke import fetched_one
+from hostelry.containers.lmi.http.invoke import fetch_image
 from hostelry.containers.lmi.refusal import Refusal
 from hostelry.containers.lmi.request.images import ImageSource
 
@@ -34,7 +34,7 @@ def fetch(answer: httpx.Response | httpx.HTTPError) -> ImageSource:
 
     async def run() -> ImageSource:
         async with httpx.AsyncClient(transport=httpx.MockTransport(handle)) as client:
-            return await fetched_one(client, SOURCE, 5000)
+            return await fetch_image(client, SOURCE, 5000)
 
     return asyncio.run(run())
 

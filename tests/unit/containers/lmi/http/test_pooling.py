@@ -11,7 +11,7 @@ from tests.unit.containers.lmi.tiny import Answer, ask, config, fake, ids, serve
 
 from hostelry.containers.lmi.fake import FACTS, FakeBackend, fake_vector
 from hostelry.containers.lmi.http.server import LmiServer
-from hostelry.containers.lmi.pooling.forms import activated, unit
+from hostelry.containers.lmi.pooling.forms import apply_activation, unit
 from hostelry.engine.pooled import PoolingFacts
 from hostelry.engine.request import Request, SamplingParams
 
@@ -118,7 +118,7 @@ def test_rerank_sorts_and_cuts_and_leaves_documents_out_where_asked(path: str) -
 def test_classes_have_the_likeliest_label_and_all_probabilities() -> None:
     served = serving(CLASSIFIES)
     (row,) = ask(served, CLASSIFY, {"input": "one"}).json["data"]
-    want = activated(raw("one", 3)[None], "softmax")[0]
+    want = apply_activation(raw("one", 3)[None], "softmax")[0]
     numpy.testing.assert_allclose(row["probs"], want, rtol=1e-5)
     assert row["label"] == CLASSIFIES.labels[int(want.argmax())]
     assert row["num_classes"] == 3
@@ -170,7 +170,7 @@ def test_invocations_answer_inputs_as_lmi_and_tei_do(
 
 def test_invocations_answer_classes_as_hugging_face_does() -> None:
     served = serving(CLASSIFIES)
-    probabilities = activated(raw("one", 3)[None], "softmax")[0].tolist()
+    probabilities = apply_activation(raw("one", 3)[None], "softmax")[0].tolist()
     ordered = sorted(zip(CLASSIFIES.labels, probabilities, strict=True), key=lambda it: -it[1])
     best = {"label": ordered[0][0], "score": pytest.approx(ordered[0][1])}
     assert ask(served, "/invocations", {"inputs": "one"}).json == [best]
@@ -302,6 +302,6 @@ def test_the_task_is_read_by_every_name_it_has() -> None:
 
 def test_numbers_far_from_zero_become_probabilities() -> None:
     logits = numpy.array([[1e4, -1e4, 0.0]], numpy.float32)
-    assert activated(logits, "softmax").tolist() == [[1.0, 0.0, 0.0]]
-    assert activated(logits, "sigmoid").tolist() == [[1.0, 0.0, 0.5]]
+    assert apply_activation(logits, "softmax").tolist() == [[1.0, 0.0, 0.0]]
+    assert apply_activation(logits, "sigmoid").tolist() == [[1.0, 0.0, 0.5]]
     assert json.dumps(unit(numpy.zeros((1, 3), numpy.float32)).tolist()) == "[[0.0, 0.0, 0.0]]"

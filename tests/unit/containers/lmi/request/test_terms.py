@@ -6,7 +6,7 @@ import pytest
 from tests.unit.containers.lmi.tiny import ask, config, fake, server
 
 from hostelry.containers.lmi.refusal import Cause, Refusal
-from hostelry.containers.lmi.request.context import Terms, terms_of
+from hostelry.containers.lmi.request.context import Terms, parse_terms
 
 ROUTES: list[Any] = [
     pytest.param("/invocations", {"inputs": "a"}, "", id="invocations, async"),
@@ -87,13 +87,13 @@ def test_callers_share_no_cached_prefix_whatever_salt_they_give() -> None:
 )
 def test_terms_that_cannot_be(headers: dict[str, str], message: str) -> None:
     with pytest.raises(Refusal, match=message) as refusal:
-        terms_of(headers, None)
+        parse_terms(headers, None)
     assert refusal.value.cause is Cause.BAD_REQUEST
 
 
 def test_no_headers_are_the_servers_own_terms() -> None:
-    assert terms_of({}, None) == Terms()
-    assert terms_of({}, 5.0) == Terms(first_token_deadline_s=5.0)
+    assert parse_terms({}, None) == Terms()
+    assert parse_terms({}, 5.0) == Terms(first_token_deadline_s=5.0)
 
 
 def test_a_whole_answer_names_the_versions_that_computed_it() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.containers.lmi.tiny import config
 
-from hostelry.containers.lmi.settings.model_overrides import overlay, overridden
+from hostelry.containers.lmi.settings.model_overrides import overlay, override_members
 from hostelry.containers.lmi.settings.option_reader import ConfigurationError
 
 LINEAR = {"rope_type": "linear", "factor": 2.0}
@@ -44,13 +44,13 @@ LINEAR = {"rope_type": "linear", "factor": 2.0}
 def test_members_are_replaced(
     given: dict[str, Any], overrides: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    assert overridden(given, overrides) == expected
+    assert override_members(given, overrides) == expected
 
 
 def test_a_rope_of_several_kinds_of_layers_is_refused() -> None:
     rope = {"full_attention": {"rope_theta": 1.0}, "sliding_attention": {"rope_theta": 2.0}}
     with pytest.raises(ConfigurationError, match="kind of layer"):
-        overridden({"rope_parameters": rope}, {"rope_theta": 3.0})
+        override_members({"rope_parameters": rope}, {"rope_theta": 3.0})
 
 
 def test_the_engine_is_given_a_folder_with_the_new_members(tmp_path: Path) -> None:

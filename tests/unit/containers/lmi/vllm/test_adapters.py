@@ -14,7 +14,7 @@ from hostelry.containers.lmi.vllm.adapters import (
     AdapterPreparer,
     base_files,
     base_linears,
-    is_of_base,
+    is_base_weight,
 )
 from hostelry.engine.lora.base_identity import BaseIdentity
 from hostelry.engine.lora.errors import AdapterError
@@ -28,7 +28,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def preparer(base: Path, place: Path) -> AdapterPreparer:
     return AdapterPreparer(
         linears=base_linears(base),
-        is_of_base=partial(is_of_base, base_files(base)),
+        is_base_weight=partial(is_base_weight, base_files(base)),
         identity=BaseIdentity(names=("model",)),
         max_rank=16,
         place=place,
@@ -131,7 +131,7 @@ def test_an_adapter_of_another_model_class_is_refused_by_its_paths(
     reader = preparer(base, tmp_path)
     other = AdapterPreparer(
         linears=linears,
-        is_of_base=reader.is_of_base,
+        is_base_weight=reader.is_base_weight,
         identity=reader.identity,
         max_rank=16,
         place=tmp_path,

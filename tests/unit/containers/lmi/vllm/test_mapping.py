@@ -12,7 +12,7 @@ from hostelry.containers.lmi.vllm.arguments import (
     engine_arguments,
     sampling_arguments,
 )
-from hostelry.containers.lmi.vllm.interface import outputs_of
+from hostelry.containers.lmi.vllm.interface import to_outputs
 from hostelry.engine.request import FinishReason, Request, SamplingParams, Structure, TokenLogprob
 
 PROMPT = (5, 6, 7)
@@ -110,14 +110,14 @@ def test_a_field_that_vllm_is_not_given_is_refused_once_it_is_set() -> None:
         check_given(SamplingParams(top_k=3), SAME - {"top_k"})
 
 
-def generated(**completion: Any) -> FakeGenerated:
+def charge_output(**completion: Any) -> FakeGenerated:
     return FakeGenerated([FakeCompletion(**completion)])
 
 
 def test_each_token_is_an_output_and_the_last_has_the_reason() -> None:
-    both = outputs_of(
+    both = to_outputs(
         request(),
-        generated(token_ids=[4, 2], finish_reason="stop"),
+        charge_output(token_ids=[4, 2], finish_reason="stop"),
         queued_s=0.5,
         content_id="version",
     )
@@ -128,9 +128,9 @@ def test_each_token_is_an_output_and_the_last_has_the_reason() -> None:
 
 
 def test_the_token_of_a_request_for_none_is_dropped() -> None:
-    (only,) = outputs_of(
+    (only,) = to_outputs(
         request(max_new_tokens=0),
-        generated(token_ids=[4], finish_reason="length"),
+        charge_output(token_ids=[4], finish_reason="length"),
         queued_s=0.5,
         content_id=None,
     )
@@ -138,8 +138,8 @@ def test_the_token_of_a_request_for_none_is_dropped() -> None:
 
 
 def test_a_failed_request_points_to_the_log() -> None:
-    (only,) = outputs_of(
-        request(), generated(token_ids=[], finish_reason="error"), queued_s=0.5, content_id=None
+    (only,) = to_outputs(
+        request(), charge_output(token_ids=[], finish_reason="error"), queued_s=0.5, content_id=None
     )
     assert only.finish_reason is FinishReason.ERROR
     assert "log" in (only.error or "")
@@ -147,9 +147,9 @@ def test_a_failed_request_points_to_the_log() -> None:
 
 def test_alternatives_come_by_rank_without_the_token_itself_beyond_them() -> None:
     scores = {9: FakeScore(-5.0, 40), 1: FakeScore(-0.1, 1), 2: FakeScore(-2.0, 2)}
-    (only,) = outputs_of(
+    (only,) = to_outputs(
         request(num_logprobs=2),
-        generated(token_ids=[9], logprobs=[scores]),
+        charge_output(token_ids=[9], logprobs=[scores]),
         queued_s=0.5,
         content_id=None,
     )
@@ -164,14 +164,14 @@ def test_scores_of_the_prompt_come_first_and_once() -> None:
     rows = [None, {6: FakeScore(-1.0, 3), 8: FakeScore(-0.5, 1)}, {7: FakeScore(-0.2, 1)}]
     answer = FakeGenerated([FakeCompletion([4])], rows)
     asked = request(num_prompt_logprobs=1)
-    scored, token = outputs_of(asked, answer, queued_s=0.5, content_id=None)
+    scored, token = to_outputs(asked, answer, queued_s=0.5, content_id=None)
     assert scored.token_id is None
     assert token.token_id == 4
     prompt = scored.prompt_logprobs
     assert prompt is not None
     assert (prompt.start, prompt.logprobs, prompt.ranks) == (1, (-1.0, -0.2), (3, 1))
     assert (prompt.top_ids, prompt.top_logprobs) == ((8, 7), (-0.5, -0.2))
-    assert len(outputs_of(asked, answer, queued_s=None, content_id=None)) == 1
+    assert len(to_outputs(asked, answer, queued_s=None, content_id=None)) == 1
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import csv
 import io
 from typing import Any
 
-from hostelry.containers.lmi.code.djl_python.inputs import Input, table_of
+from hostelry.containers.lmi.code.djl_python.inputs import Input, parse_table
 from hostelry.containers.lmi.code.djl_python.outputs import Output
 
 COLUMNS = ("question", "context", "inputs")
@@ -14,7 +14,7 @@ def decode_csv(inputs: Input, require_headers: bool = True) -> Any:
     """The table, or its column `inputs` if it has one. Raises ValueError."""
     text = inputs.get_as_string()
     if not require_headers:
-        return [[float(cell) for cell in row] for row in csv.reader(table_of(text))]
+        return [[float(cell) for cell in row] for row in csv.reader(parse_table(text))]
     first = text.partition("\n")[0].lower()
     if not any(column in first for column in COLUMNS):
         raise ValueError(f"a CSV body needs a header row with one of {', '.join(COLUMNS)}")

@@ -11,7 +11,7 @@ from hostelry.containers.lmi.code.djl_python.pair_list import PairList
 csv.field_size_limit(sys.maxsize)  # the body's limit bounds a cell
 
 
-def table_of(text: str) -> io.StringIO:
+def parse_table(text: str) -> io.StringIO:
     """A CSV text for a reader, without its byte order mark."""
     return io.StringIO(text.removeprefix("\ufeff"), newline="")
 
@@ -86,7 +86,7 @@ class Input:
 
     def get_as_csv(self, key: str | None = None) -> list[dict[str | Any, str | Any]]:
         """The rows of a table with a header."""
-        return list(csv.DictReader(table_of(self.get_as_string(key))))
+        return list(csv.DictReader(parse_table(self.get_as_string(key))))
 
     def get_as_image(self, key: str | None = None) -> Any:
         """The content as an image of PIL, if PIL is installed."""
