@@ -148,7 +148,8 @@ class LmiForm:
     def _top_tokens(self, piece: Piece) -> list[dict[str, Any]]:
         top = piece.top_logprobs[: self.form.num_top_tokens or 0]
         return [
-            self._build_token(it.token_id, self.token_text(it.token_id), it.logprob) for it in top
+            self._build_token(token.token_id, self.token_text(token.token_id), token.logprob)
+            for token in top
         ]
 
     def _build_token(self, token_id: int, text: str, logprob: float | None) -> dict[str, Any]:

@@ -232,7 +232,7 @@ class XmlCalls:
         return XmlState(phase=phase, held=cut.after, raw=cut.marker), found
 
     def _skip_expected(self, state: XmlState, final: bool) -> Step | None:
-        """Skip blanks and the expected mark. Without the mark, go on to the possible next part."""
+        """Skip blanks and the expected mark. Without it, continue with the possible next part."""
         marks, is_group = self.marks, state.phase is CallPart.GROUP
         text = state.held.lstrip()
         raw = state.raw + state.held[: len(state.held) - len(text)] if is_group else ""
