@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hostelry.cli.check import one_line
+from hostelry.cli.check_runner import one_line
 from hostelry.cli.explain import _unplaced_lines
 from hostelry.cli.logs import LinePrinter, last_lines, new_lines
 from hostelry.cli.printable import printable_stream

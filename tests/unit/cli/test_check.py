@@ -1,10 +1,12 @@
+import ast
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hostelry.cli.check import NEVER_ENDED, CellRuns, cell_json, cell_lines, verdict
+from hostelry.cli.check import NEVER_ENDED, RUNNER, CellRuns, cell_json, cell_lines, verdict
 from hostelry.cli.program.call import SeenCall
 
 LIST = SeenCall(service="sagemaker", operation="ListEndpoints", status=200)
@@ -88,3 +90,9 @@ def test_verdict(notes: Path, codes: list[str], code: int, text: str) -> None:
         note(notes, cell=number, error=error)
     runs.read_notes()
     assert verdict(runs.cells, code) == text
+
+
+def test_the_runner_needs_the_standard_library_only() -> None:
+    imports = [it for it in ast.parse(RUNNER.read_text()).body if isinstance(it, ast.Import)]
+    modules = {alias.name for it in imports for alias in it.names}
+    assert modules <= sys.stdlib_module_names
