@@ -7,12 +7,10 @@ from typing import Any
 from tests.fuzz.conftest import Cases
 from tests.fuzz.mutation import mutated_text
 
-from hostelry.graph.check import plan_of_text
-from hostelry.graph.faults import GraphDocumentError, StepFault
-from hostelry.graph.progress import next_steps
-from hostelry.graph.settle import ruled, settle
-from hostelry.graph.state import Act, GraphState, ReadyStep, StepOutcome
-from hostelry.graph.steps import CacheAction, GraphPlan
+from hostelry.graph.check import build_plan
+from hostelry.graph.progress import Act, GraphState, ReadyStep, StepOutcome, next_steps
+from hostelry.graph.settle import apply_rule, settle
+from hostelry.graph.steps import CacheAction, GraphDocumentError, GraphPlan, StepFault
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "graph"
 DOCUMENTS = (
@@ -81,7 +79,7 @@ def test_a_document_is_a_plan_that_ends_or_is_refused(cases: Cases) -> None:
     for random in cases(3_000):
         text = mutated_text(random.choice(DOCUMENTS), random, WORDS)
         try:
-            plan = plan_of_text(text)
+            plan = build_plan(text)
         except GraphDocumentError:
             continue
         assert ends(plan, random)
@@ -110,6 +108,6 @@ def carry_out(plan: GraphPlan, state: GraphState, ready: ReadyStep, random: Rand
         state.outcomes[ready.name] = state.outcomes[action.of]
     elif random.random() < 0.3:
         fault = StepFault(step=ready.name, reason="by chance", status=424)
-        state.outcomes[ready.key] = ruled(plan.steps[ready.name], fault)
+        state.outcomes[ready.key] = apply_rule(plan.steps[ready.name], fault)
     else:
         state.outcomes[ready.key] = StepOutcome(value=random.choice(VALUES))

@@ -20,8 +20,8 @@ from tests.integration.platform import client_session, until
 
 from hostelry.base.clock import SystemClock
 from hostelry.containers.graph.targets import CallKeys, GatewayTargets
-from hostelry.graph.check import plan_of_text
-from hostelry.graph.target_proof import EXISTS, HEADER
+from hostelry.graph.check import build_plan
+from hostelry.graph.step_report import PROOF_EXISTS, PROOF_HEADER
 
 CALL = "{call: {endpoint: echo}, on_error: %s}"
 HOPS = "".join(
@@ -209,7 +209,7 @@ def test_targets_are_asked_for_without_a_request_to_a_model(graphs: GraphStack) 
         targets = GatewayTargets(SystemClock())
         targets.use(keys)
         try:
-            return await targets.missing(plan_of_text(document))
+            return await targets.missing(build_plan(document))
         finally:
             targets.close()
             await asyncio.sleep(0)  # for the connections' ends
@@ -222,7 +222,8 @@ def test_targets_are_asked_for_without_a_request_to_a_model(graphs: GraphStack) 
 
     mine = client(graphs)
     mine.meta.events.register(
-        "before-sign.*.*", lambda request, **_: request.headers.add_header(HEADER, EXISTS)
+        "before-sign.*.*",
+        lambda request, **_: request.headers.add_header(PROOF_HEADER, PROOF_EXISTS),
     )
     answer = mine.invoke_endpoint(EndpointName="echo", ContentType="text/plain", Body=b"mine")
     assert answer["Body"].read() == b"mine", "other keys ask nothing by that header"

@@ -7,10 +7,10 @@ import typer
 
 from hostelry.base.errors import TerminalError
 from hostelry.cli.home_option import JsonOption, print_json
-from hostelry.graph.check import plan_of_text
+from hostelry.graph.check import build_plan
 from hostelry.graph.document import FILE
-from hostelry.graph.drawing import drawing_of, graph_lines
-from hostelry.graph.faults import GraphDocumentError
+from hostelry.graph.drawing import describe_plan, graph_lines
+from hostelry.graph.steps import GraphDocumentError
 
 graph = typer.Typer(help="Check graphs of models (graph.yaml).", no_args_is_help=True)
 
@@ -34,7 +34,7 @@ def check(
     """
     file = place / FILE if place.is_dir() else place
     try:
-        plan = plan_of_text(file.read_text(encoding="utf-8"))
+        plan = build_plan(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise TerminalError(f"{file} cannot be read: {error}") from None
     except GraphDocumentError as error:
@@ -46,7 +46,7 @@ def check(
         if not module.with_suffix(".py").is_file() and not (module / "__init__.py").is_file():
             raise TerminalError(f"{function}: there is no {module}.py")
     if as_json:
-        print_json({"file": str(file), **drawing_of(plan)})
+        print_json({"file": str(file), **describe_plan(plan)})
         return
     typer.echo(f"{file} is a graph of {len(plan.steps)} steps")
-    typer.echo("\n".join(graph_lines(drawing_of(plan))[1:]))
+    typer.echo("\n".join(graph_lines(describe_plan(plan))[1:]))

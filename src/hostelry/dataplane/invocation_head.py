@@ -6,7 +6,7 @@ from hostelry.aws.runtime import InvokeRequest
 from hostelry.base.http import HttpRequest
 from hostelry.dataplane.balancing.pipeline import PipelineStep
 from hostelry.dataplane.route_table import Destination
-from hostelry.graph.step_report import HEADER as STEPS_HEADER
+from hostelry.graph.step_report import STEPS_HEADER
 
 # Copies do not check the Host header.
 _COMMON = "HTTP/1.1\r\nHost: localhost\r\nContent-Length: "

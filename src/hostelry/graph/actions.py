@@ -29,7 +29,7 @@ MAX_TTL_S = 30 * 86_400.0
 
 
 class FieldFaultError(Exception):
-    """A fault of one field of a step."""
+    """One field of a step is invalid."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field}: {reason}")
@@ -37,8 +37,8 @@ class FieldFaultError(Exception):
         self.reason = reason
 
 
-def expression_in(field: str, text: str, *, of_answer: bool = False) -> GraphExpression:
-    """The expression of a field; raises FieldFaultError."""
+def parse_expression(field: str, text: str, *, of_answer: bool = False) -> GraphExpression:
+    """Parse the expression of a field. Raises FieldFaultError."""
     try:
         return read_expression(text, of_answer=of_answer)
     except GraphExpressionError as error:
@@ -46,13 +46,13 @@ def expression_in(field: str, text: str, *, of_answer: bool = False) -> GraphExp
 
 
 class ActionReader:
-    """Reads the action of one row, of the kind that it names; raises FieldFaultError."""
+    """Reads the action of one row. Raises FieldFaultError."""
 
     def __init__(self, row: StepRow) -> None:
         self._row = row
 
     def action(self, kind: str) -> StepAction:
-        """The action."""
+        """The action of the kind `kind`."""
         readers = {
             "call": self._call,
             "map": self._map,
@@ -66,14 +66,14 @@ class ActionReader:
 
     def _call(self) -> CallAction:
         assert self._row.call is not None
-        return CallAction(target=target_of(self._row.call, "call"))
+        return CallAction(target=check_target(self._row.call, "call"))
 
     def _map(self) -> MapAction | FunctionAction:
         given = self._row.map
         if isinstance(given, str):
-            return MapAction(expression=expression_in("map", given))
+            return MapAction(expression=parse_expression("map", given))
         assert given is not None
-        return FunctionAction(function=function_in("map.function", given.function))
+        return FunctionAction(function=check_function("map.function", given.function))
 
     def _switch(self) -> SwitchAction:
         row = self._row.switch
@@ -81,7 +81,7 @@ class ActionReader:
         if not row.cases:
             raise FieldFaultError("switch.cases", "there is none")
         check_count("switch.cases", len(row.cases))
-        by = expression_in("switch.by", row.by)
+        by = parse_expression("switch.by", row.by)
         return SwitchAction(by=by, cases=row.cases, otherwise=row.otherwise)
 
     def _scatter(self) -> ScatterAction | EachAction:
@@ -92,8 +92,8 @@ class ActionReader:
         if row.each is not None and row.call is not None:
             if row.at_least < 0:
                 raise FieldFaultError("scatter.at_least", f"it is {row.at_least}; 0 or more")
-            each = expression_in("scatter.each", row.each)
-            target = target_of(row.call, "scatter.call")
+            each = parse_expression("scatter.each", row.each)
+            target = check_target(row.call, "scatter.call")
             return EachAction(each=each, target=target, at_least=row.at_least)
         branches = row.to or ()
         check_count("scatter", len(branches))
@@ -120,9 +120,11 @@ class ActionReader:
             of=row.of,
             by=None if row.by is None else GatherBy(row.by),
             weights=row.weights or {},
-            value=answer_expression("gather.value", row.value),
-            score=answer_expression("gather.score", row.score),
-            function=None if row.function is None else function_in("gather.function", row.function),
+            value=parse_answer_expression("gather.value", row.value),
+            score=parse_answer_expression("gather.score", row.score),
+            function=None
+            if row.function is None
+            else check_function("gather.function", row.function),
         )
 
     def _cascade(self) -> CascadeAction:
@@ -139,7 +141,7 @@ class ActionReader:
             entries=tuple(
                 CascadeEntry(
                     step=row.step,
-                    enough=answer_expression(f"cascade[{position}].enough", row.enough),
+                    enough=parse_answer_expression(f"cascade[{position}].enough", row.enough),
                 )
                 for position, row in enumerate(rows)
             )
@@ -156,18 +158,18 @@ class ActionReader:
 
 
 def check_count(field: str, count: int) -> None:
-    """Raise FieldFaultError for no branches, or too many."""
+    """Raise FieldFaultError if there are no branches or too many."""
     if not 0 < count <= MAX_BRANCHES:
         raise FieldFaultError(field, f"there are {count}; 1 to {MAX_BRANCHES}")
 
 
-def answer_expression(field: str, text: str | None) -> GraphExpression | None:
-    """The expression of a field that is evaluated on an answer."""
-    return None if text is None else expression_in(field, text, of_answer=True)
+def parse_answer_expression(field: str, text: str | None) -> GraphExpression | None:
+    """Parse the expression of a field that is evaluated on an answer. None without a text."""
+    return None if text is None else parse_expression(field, text, of_answer=True)
 
 
-def function_in(field: str, text: str) -> str:
-    """The name of a function of the archive."""
+def check_function(field: str, text: str) -> str:
+    """The name of a function of the archive. Raises FieldFaultError."""
     if not FUNCTION.fullmatch(text):
         raise FieldFaultError(
             field, f"{text[:80]!r} is no MODULE:NAME, such as features:rows of code/features.py"
@@ -175,8 +177,8 @@ def function_in(field: str, text: str) -> str:
     return text
 
 
-def target_of(row: CallRow, field: str) -> CallTarget:
-    """The target of a call."""
+def check_target(row: CallRow, field: str) -> CallTarget:
+    """The target of a call. Raises FieldFaultError."""
     if row.endpoint is None:
         raise FieldFaultError(f"{field}.endpoint", "it is missing")
     for name in ("endpoint", "component", "variant", "container"):

@@ -1,7 +1,7 @@
-"""A document becomes a plan, or all its faults, each with its step and field. Pure.
+"""Build a plan from a document, or report all its faults, each with its step and field. Pure.
 
-Checked are names, what each kind of step needs, expressions with the types that they read, targets,
-cycles, and steps that nothing uses.
+The checks cover names, the fields of each kind of step, expressions and the types of their values,
+targets, cycles, and unused steps.
 """
 
 import math
@@ -12,12 +12,22 @@ from graphlib import CycleError, TopologicalSorter
 
 import msgspec
 
-from hostelry.graph.actions import ActionReader, FieldFaultError, expression_in
-from hostelry.graph.content import can_be_written, media_type, type_of_content
+from hostelry.graph.actions import ActionReader, FieldFaultError, parse_expression
+from hostelry.graph.content import (
+    ValueType,
+    can_be_written,
+    common_type,
+    find_content_type,
+    find_type,
+    media_type,
+)
 from hostelry.graph.document import GraphDocument, StepRow, read_document
-from hostelry.graph.expression import GraphExpression, GraphExpressionError, check_copies
-from hostelry.graph.expression import type_of_expression as type_of
-from hostelry.graph.faults import GraphDocumentError, GraphFault
+from hostelry.graph.expression import (
+    GraphExpression,
+    GraphExpressionError,
+    check_copies,
+    infer_type,
+)
 from hostelry.graph.steps import (
     REQUEST,
     CacheAction,
@@ -27,6 +37,8 @@ from hostelry.graph.steps import (
     FunctionAction,
     GatherAction,
     GatherBy,
+    GraphDocumentError,
+    GraphFault,
     GraphPlan,
     GraphStep,
     MapAction,
@@ -35,11 +47,10 @@ from hostelry.graph.steps import (
     StepAction,
     SwitchAction,
 )
-from hostelry.graph.value_types import ValueType, common_type, type_of_value
 
 MAX_DEADLINE_S = 3600.0
 NUMBERS = frozenset({GatherBy.MEAN, GatherBy.WEIGHTED_MEAN, GatherBy.MAX})
-# The fields beside the kind's own that have a meaning.
+# The fields that have a meaning for an action, in addition to the kind's field.
 FIELDS: Mapping[type, frozenset[str]] = {
     CallAction: frozenset({"input", "timeout_s", "on_error", "default"}),
     FunctionAction: frozenset({"input", "timeout_s", "on_error", "default"}),
@@ -53,13 +64,9 @@ FIELDS: Mapping[type, frozenset[str]] = {
 }
 
 
-def plan_of_text(text: str) -> GraphPlan:
-    """The plan of graph.yaml's text; raises GraphDocumentError with every fault."""
-    return plan_of(read_document(text))
-
-
-def plan_of(document: GraphDocument) -> GraphPlan:
-    """The plan of a document; raises GraphDocumentError with every fault."""
+def build_plan(text: str) -> GraphPlan:
+    """The plan of graph.yaml's text. Raises GraphDocumentError with every fault."""
+    document = read_document(text)
     faults: list[GraphFault] = []
     if not 0 < document.deadline_s <= MAX_DEADLINE_S:
         reason = f"it is {document.deadline_s:g}; above 0, at most {MAX_DEADLINE_S:g}"
@@ -70,15 +77,15 @@ def plan_of(document: GraphDocument) -> GraphPlan:
     steps: dict[str, GraphStep] = {}
     for name, row in document.steps.items():
         try:
-            steps[name] = _step(name, row)
+            steps[name] = _build_step(name, row)
         except FieldFaultError as error:
             faults.append(GraphFault(step=name, field=error.field, reason=error.reason))
-    faults += _faults_of_references(document, steps)
+    faults += _find_reference_faults(document, steps)
     if faults:
         raise GraphDocumentError(faults)
-    ordered = _ordered(steps)
+    ordered = _sort_steps(steps)
     _check_used(ordered, document.output)
-    typed = _typed(ordered, type_of_content(document.content_type))
+    typed = _add_types(ordered, find_content_type(document.content_type))
     return GraphPlan(
         steps=typed,
         output=document.output,
@@ -87,7 +94,7 @@ def plan_of(document: GraphDocument) -> GraphPlan:
     )
 
 
-def _step(name: str, row: StepRow) -> GraphStep:
+def _build_step(name: str, row: StepRow) -> GraphStep:
     kind = row.kinds[0]
     action = ActionReader(row).action(kind)
     for field in ("input", "timeout_s", "on_error", "default"):
@@ -101,22 +108,22 @@ def _step(name: str, row: StepRow) -> GraphStep:
     on_error = OnError(row.on_error or "fail")
     if (on_error is OnError.DEFAULT) != (row.default is not msgspec.UNSET):
         raise FieldFaultError("default", "on_error: default and a value in default go together")
-    read_input = expression_in("input", row.input or REQUEST)
+    read_input = parse_expression("input", row.input or REQUEST)
     return GraphStep(
         name=name,
         kind=kind,
         action=action,
         input=read_input,
-        references=tuple(dict.fromkeys(_references(action, read_input))),
-        branches=tuple(dict.fromkeys(_branches(action))),
+        references=tuple(dict.fromkeys(_list_references(action, read_input))),
+        branches=tuple(dict.fromkeys(_list_branches(action))),
         timeout_s=row.timeout_s,
         on_error=on_error,
         default=None if row.default is msgspec.UNSET else row.default,
     )
 
 
-def _references(action: StepAction, read_input: GraphExpression) -> tuple[str, ...]:
-    """The values that the step reads before it begins."""
+def _list_references(action: StepAction, read_input: GraphExpression) -> tuple[str, ...]:
+    """The names of the values that the step reads before it begins."""
     if isinstance(action, CallAction | FunctionAction | CacheAction):
         return read_input.references
     if isinstance(action, MapAction):
@@ -128,8 +135,8 @@ def _references(action: StepAction, read_input: GraphExpression) -> tuple[str, .
     return (action.of,) if isinstance(action, GatherAction) else ()
 
 
-def _branches(action: StepAction) -> tuple[str, ...]:
-    """The steps that the step may run."""
+def _list_branches(action: StepAction) -> tuple[str, ...]:
+    """The names of the steps that the step may run."""
     if isinstance(action, SwitchAction):
         return (*action.cases.values(), *([action.otherwise] if action.otherwise else []))
     if isinstance(action, ScatterAction):
@@ -139,31 +146,33 @@ def _branches(action: StepAction) -> tuple[str, ...]:
     return (action.of,) if isinstance(action, CacheAction) else ()
 
 
-def _faults_of_references(
+def _find_reference_faults(
     document: GraphDocument, steps: Mapping[str, GraphStep]
 ) -> Iterable[GraphFault]:
-    """A fault for each name that is no step, also of steps that have other faults."""
+    """A fault for each unknown name, also in steps with other faults."""
     known = set(document.steps)
     if document.output not in known:
-        yield GraphFault(field="output", reason=_no_step(document.output, known))
+        yield GraphFault(field="output", reason=_describe_missing(document.output, known))
     for step in steps.values():
         for name in step.references:
             if name != REQUEST and name not in known:
                 field = "gather.of" if isinstance(step.action, GatherAction) else "input"
                 if isinstance(step.action, MapAction | SwitchAction | EachAction):
                     field = {"map": "map", "switch": "switch.by"}.get(step.kind, "scatter.each")
-                yield GraphFault(step=step.name, field=field, reason=_no_step(name, known))
+                yield GraphFault(step=step.name, field=field, reason=_describe_missing(name, known))
         for name in step.branches:
             if name not in known:
-                yield GraphFault(step=step.name, field=step.kind, reason=_no_step(name, known))
+                yield GraphFault(
+                    step=step.name, field=step.kind, reason=_describe_missing(name, known)
+                )
 
 
-def _no_step(name: str, known: Iterable[str]) -> str:
+def _describe_missing(name: str, known: Iterable[str]) -> str:
     return f"there is no step {name[:80]}; there are {', '.join(sorted(known))}"
 
 
-def _ordered(steps: Mapping[str, GraphStep]) -> dict[str, GraphStep]:
-    """The steps, each behind those that it needs; raises GraphDocumentError for a cycle."""
+def _sort_steps(steps: Mapping[str, GraphStep]) -> dict[str, GraphStep]:
+    """The steps in an order in which each follows its needs. Raises GraphDocumentError."""
     needs = {
         name: [it for it in (*step.references, *step.branches) if it != REQUEST]
         for name, step in steps.items()
@@ -177,14 +186,14 @@ def _ordered(steps: Mapping[str, GraphStep]) -> dict[str, GraphStep]:
 
 
 def _check_used(steps: Mapping[str, GraphStep], output: str) -> None:
-    """Raise GraphDocumentError for steps without which the answer would be the same."""
+    """Raise GraphDocumentError for steps that the output does not need."""
     used: set[str] = set()
-    waiting = [output]
-    while waiting:
-        name = waiting.pop()
+    pending = [output]
+    while pending:
+        name = pending.pop()
         if name not in used and name != REQUEST:
             used.add(name)
-            waiting += [*steps[name].references, *steps[name].branches]
+            pending += [*steps[name].references, *steps[name].branches]
     unused = [
         GraphFault(step=name, reason="no step uses it, and it is not the output")
         for name in steps
@@ -194,20 +203,20 @@ def _check_used(steps: Mapping[str, GraphStep], output: str) -> None:
         raise GraphDocumentError(unused)
 
 
-def _typed(steps: Mapping[str, GraphStep], request: ValueType) -> dict[str, GraphStep]:
-    """The steps with the types of their values; raises GraphDocumentError."""
+def _add_types(steps: Mapping[str, GraphStep], request: ValueType) -> dict[str, GraphStep]:
+    """The steps with the types of their values. Raises GraphDocumentError."""
     types, copies = {REQUEST: request}, {REQUEST: Counter({REQUEST: 1})}
     typed: dict[str, GraphStep] = {}
     faults: list[GraphFault] = []
     for name, step in steps.items():
         try:
-            found = _type(step, types, typed)
+            found = _infer_step_type(step, types, typed)
             _check_default(step, found)
-            copies[name] = _copies(step, copies)
+            copies[name] = _count_copies(step, copies)
         except FieldFaultError as error:
             faults.append(GraphFault(step=name, field=error.field, reason=error.reason))
             found, copies[name] = ValueType.ANY, Counter()
-        # A step that is dropped, or has a default, may have a value of another type.
+        # The value of a step that is dropped, or has a default, may have another type.
         types[name] = found if step.on_error is OnError.FAIL else ValueType.ANY
         typed[name] = replace(step, type=found)
     if faults:
@@ -215,10 +224,10 @@ def _typed(steps: Mapping[str, GraphStep], request: ValueType) -> dict[str, Grap
     return typed
 
 
-def _copies(step: GraphStep, known: Mapping[str, Counter[str]]) -> Counter[str]:
-    """How often the step's value can have a part of the request, or of the answer of each step.
+def _count_copies(step: GraphStep, known: Mapping[str, Counter[str]]) -> Counter[str]:
+    """How often the step's value can repeat a part of the request or of each step's answer.
 
-    Raises FieldFaultError if that is too often, so that chains of steps bound what they make.
+    Raises FieldFaultError if that is too often. This bounds the values of chains of steps.
     """
     action, times, field = step.action, step.input.copies, "input"
     if isinstance(action, MapAction):
@@ -238,47 +247,47 @@ def _copies(step: GraphStep, known: Mapping[str, Counter[str]]) -> Counter[str]:
     return Counter({step.name: 1}) if is_answer else read
 
 
-def _type(
+def _infer_step_type(
     step: GraphStep, types: Mapping[str, ValueType], typed: Mapping[str, GraphStep]
 ) -> ValueType:
     action = step.action
     if isinstance(action, CallAction | FunctionAction):
-        return _type_of_work(step, action, types)
+        return _infer_work_type(step, action, types)
     if isinstance(action, MapAction):
-        return _expression_type("map", action.expression, types)
+        return _infer_expression_type("map", action.expression, types)
     if isinstance(action, EachAction):
-        read = _expression_type("scatter.each", action.each, types)
+        read = _infer_expression_type("scatter.each", action.each, types)
         if read not in (ValueType.ANY, ValueType.LIST):
             raise FieldFaultError("scatter.each", f"it is {read.value}, not a list")
     if isinstance(action, ScatterAction | EachAction):
         return ValueType.LIST
     if isinstance(action, GatherAction):
-        return _type_of_gather(action, types, typed)
+        return _infer_gather_type(action, types, typed)
     if isinstance(action, SwitchAction):
-        _expression_type("switch.by", action.by, types)
+        _infer_expression_type("switch.by", action.by, types)
     if isinstance(action, CacheAction):
-        _expression_type("input", step.input, types)
+        _infer_expression_type("input", step.input, types)
     return common_type(types[name] for name in step.branches)
 
 
-def _type_of_work(
+def _infer_work_type(
     step: GraphStep, action: CallAction | FunctionAction, types: Mapping[str, ValueType]
 ) -> ValueType:
-    read = _expression_type("input", step.input, types)
+    read = _infer_expression_type("input", step.input, types)
     if isinstance(action, FunctionAction):
         _check_function_input(read)
         return ValueType.ANY
     if not can_be_written(read, action.target.content_type):
         reason = f"{read.value} cannot be sent as {action.target.content_type}"
         raise FieldFaultError("input", reason)
-    return type_of_content(action.target.accept)
+    return find_content_type(action.target.accept)
 
 
-def _expression_type(
+def _infer_expression_type(
     field: str, expression: GraphExpression, types: Mapping[str, ValueType]
 ) -> ValueType:
     try:
-        return type_of(expression, types)
+        return infer_type(expression, types)
     except GraphExpressionError as error:
         raise FieldFaultError(field, str(error)) from None
 
@@ -288,7 +297,7 @@ def _check_function_input(read: ValueType) -> None:
         raise FieldFaultError("input", "functions get JSON values, and there are bytes")
 
 
-def _type_of_gather(
+def _infer_gather_type(
     action: GatherAction, types: Mapping[str, ValueType], typed: Mapping[str, GraphStep]
 ) -> ValueType:
     scattered = typed[action.of].action if action.of in typed else None
@@ -298,7 +307,7 @@ def _type_of_gather(
     if isinstance(scattered, ScatterAction):
         answers = {name: types[name] for name in branches}
     else:
-        answers = {"each answer": type_of_content(scattered.target.accept)}
+        answers = {"each answer": find_content_type(scattered.target.accept)}
     _check_weights(action, branches)
     for name, found in answers.items():
         if action.value is not None and found in (ValueType.TEXT, ValueType.BYTES):
@@ -325,12 +334,11 @@ def _check_weights(action: GatherAction, branches: tuple[str, ...]) -> None:
 
 
 def _check_default(step: GraphStep, type: ValueType) -> None:
-    """Raise FieldFaultError for a default that is of another type than the step's answers."""
+    """Raise FieldFaultError if the default has another type than the step's answers."""
     if step.on_error is not OnError.DEFAULT or step.default is None:
         return
-    given = type_of_value(step.default)
-    of_step = type
+    given, wanted = find_type(step.default), type
     if isinstance(step.action, EachAction):
-        of_step = type_of_content(step.action.target.accept)
-    if of_step not in (ValueType.ANY, given):
-        raise FieldFaultError("default", f"it is {given.value}, and the step's is {of_step.value}")
+        wanted = find_content_type(step.action.target.accept)
+    if wanted not in (ValueType.ANY, given):
+        raise FieldFaultError("default", f"it is {given.value}, and the step's is {wanted.value}")

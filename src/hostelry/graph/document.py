@@ -1,7 +1,7 @@
-"""graph.yaml: its rows as they are written. Unknown keys are refused. Pure.
+"""graph.yaml: its rows, with unknown keys rejected. Pure.
 
-content_type: application/json        # of requests; the default
-deadline_s: 55                        # of the whole call; the default
+content_type: application/json        # of requests (the default)
+deadline_s: 55                        # of the whole call (the default)
 output: answer                        # the step whose value is the answer
 steps:
 rows:   {map: "input.instances"}
@@ -18,7 +18,7 @@ import msgspec
 
 from hostelry.base.json import convert
 from hostelry.graph.content import JSON
-from hostelry.graph.faults import GraphDocumentError, GraphFault
+from hostelry.graph.steps import GraphDocumentError, GraphFault
 from hostelry.graph.strict_yaml import YamlError, read_yaml
 
 RowT = TypeVar("RowT")
@@ -95,7 +95,7 @@ class CacheRow(_Row):
 
 
 class StepRow(_Row):
-    """One step: exactly one of KINDS, and what belongs to it."""
+    """One step: exactly one of KINDS, and its further fields."""
 
     call: CallRow | None = None
     map: str | FunctionRow | None = None
@@ -111,7 +111,7 @@ class StepRow(_Row):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds that it names."""
+        """The kinds that the row names."""
         return tuple(kind for kind in KINDS if getattr(self, kind) is not None)
 
 
@@ -123,7 +123,7 @@ class _DocumentRow(_Row):
 
 
 class GraphDocument(msgspec.Struct, kw_only=True):
-    """A document whose rows have their fields and types; what they name is not checked yet."""
+    """A document whose rows have valid fields and types, before names are checked."""
 
     steps: dict[str, StepRow]
     output: str
@@ -132,20 +132,20 @@ class GraphDocument(msgspec.Struct, kw_only=True):
 
 
 def read_document(text: str) -> GraphDocument:
-    """The document of `text`; raises GraphDocumentError with every fault of its rows."""
+    """Read a document. Raises GraphDocumentError with every fault of its rows."""
     try:
         value = read_yaml(text)
     except YamlError as error:
         raise GraphDocumentError([GraphFault(reason=f"{FILE} cannot be read: {error}")]) from None
     if not isinstance(value, dict):
         raise GraphDocumentError([GraphFault(reason=f"{FILE} has no keys; it needs steps, output")])
-    document = _converted(value, _DocumentRow, "")
+    document = _convert(value, _DocumentRow, "")
     if isinstance(document, GraphFault):
         raise GraphDocumentError([document])
-    faults = [*_faults_of_names(document)]
+    faults = [*_find_name_faults(document)]
     rows: dict[str, StepRow] = {}
     for name, given in document.steps.items():
-        row = _converted(given, StepRow, name)
+        row = _convert(given, StepRow, name)
         if isinstance(row, GraphFault):
             faults.append(row)
         elif len(row.kinds) != 1:
@@ -165,7 +165,7 @@ def read_document(text: str) -> GraphDocument:
     )
 
 
-def _faults_of_names(document: _DocumentRow) -> list[GraphFault]:
+def _find_name_faults(document: _DocumentRow) -> list[GraphFault]:
     if not document.steps:
         return [GraphFault(field="steps", reason="there is none")]
     if len(document.steps) > MAX_STEPS:
@@ -178,7 +178,7 @@ def _faults_of_names(document: _DocumentRow) -> list[GraphFault]:
     ]
 
 
-def _converted(value: Any, type: type[RowT], step: str) -> RowT | GraphFault:
+def _convert(value: Any, type: type[RowT], step: str) -> RowT | GraphFault:
     try:
         return convert(value, type)
     except (msgspec.ValidationError, RecursionError) as error:

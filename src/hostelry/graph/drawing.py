@@ -1,4 +1,4 @@
-"""A graph for people: as plain values, as text and as SVG, with the times of its steps. Pure."""
+"""A graph for people: as JSON values, as text and as SVG, with the times of its steps. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,8 +24,8 @@ BOX_WIDTH, BOX_HEIGHT, GAP_X, GAP_Y, MARGIN = 250, 58, 60, 22, 20
 Drawing = Mapping[str, Any]
 
 
-def drawing_of(plan: GraphPlan) -> dict[str, Any]:
-    """The plan as JSON values: steps in their order, each with title and needs."""
+def describe_plan(plan: GraphPlan) -> dict[str, Any]:
+    """The plan as JSON values: the steps in order, each with its title and needs."""
     return {
         "output": plan.output,
         "content_type": plan.content_type,
@@ -34,7 +34,7 @@ def drawing_of(plan: GraphPlan) -> dict[str, Any]:
             {
                 "name": step.name,
                 "kind": step.kind,
-                "title": title_of(step),
+                "title": describe_step(step),
                 "needs": [*step.references, *step.branches],
             }
             for step in plan.steps.values()
@@ -42,7 +42,7 @@ def drawing_of(plan: GraphPlan) -> dict[str, Any]:
     }
 
 
-def title_of(step: GraphStep) -> str:
+def describe_step(step: GraphStep) -> str:
     """The step's action in words."""
     rule = "" if step.on_error is OnError.FAIL else f" (on_error: {step.on_error.value})"
     return _title(step)[:MAX_TITLE] + rule
@@ -70,7 +70,7 @@ def _title(step: GraphStep) -> str:
 
 
 def graph_lines(drawing: Drawing) -> list[str]:
-    """The graph as a tree, from the output to the request; a step is shown whole once."""
+    """The graph as a tree, from the output to the request. Each step is expanded once."""
     steps = {it["name"]: it for it in drawing["steps"]}
     times: Mapping[str, Any] = drawing.get("last_minute", {})
     rows: list[tuple[str, str, str]] = []
@@ -100,7 +100,7 @@ def graph_lines(drawing: Drawing) -> list[str]:
 
 
 def time_text(times: Mapping[str, float] | None) -> str:
-    """The last minute of a step; empty where it did not run."""
+    """The last minute of a step. Empty if the step did not run."""
     if not times:
         return ""
     text = f"{times['count']:.0f} times, p50 {times['p50_ms']:.1f} ms, p99 {times['p99_ms']:.1f} ms"
@@ -133,7 +133,7 @@ def graph_svg(drawing: Drawing, title: str) -> str:
 
 
 def _places(drawing: Drawing) -> dict[str, tuple[int, int]]:
-    """Where each box is: a column behind all that it needs."""
+    """The position of each box: one column after all its needs."""
     columns: dict[str, int] = {REQUEST: 0}
     for step in drawing["steps"]:
         columns[step["name"]] = 1 + max((columns[it] for it in step["needs"]), default=0)

@@ -1,13 +1,18 @@
-"""JMESPath expressions: checked before a call, evaluated in it. Pure.
+"""JMESPath expressions: checked before a call, evaluated in the call. Pure.
 
-The scope of an expression is an object: `input`, the request, and each step by its name. JMESPath
-gives null for a field of a text and fails on a wrong function only once it is reached; here both
-are faults of the document, as far as types are known.
+The scope of an expression is an object with the request as `input`, and each step by its name.
+JMESPath returns null for a field of a text, and reports a wrong function only when it calls the
+function. Here both are faults of the document, as far as types are known.
+
+An expression may repeat a value that it reads: `[@, @]` has its value twice, and a row of such
+lists, joined by pipes, doubles it each time. Parts that do not overlap, as in
+`{x: input.x, y: input.y}`, repeat nothing.
 """
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import jmespath
@@ -15,14 +20,21 @@ from jmespath.exceptions import JMESPathError
 from jmespath.functions import Functions, signature
 
 from hostelry.base.errors import HostelryError
-from hostelry.graph.copies import num_copies
-from hostelry.graph.value_types import ValueType, common_type, type_of_value
+from hostelry.graph.content import ValueType, common_type, find_type
 
-MAX_CHARACTERS = 2000
-MAX_COPIES = 32  # of a value that an expression reads, in its result
-JOINED_CHARACTERS = 1024**2  # that `join` may make of any values
 Node = Mapping[str, Any]
-
+Path = tuple[Any, ...]  # fields and indexes, or () for the whole value
+_CHAINS = frozenset({"subexpression", "pipe", "index_expression"})
+_PROJECTIONS = frozenset({"projection", "value_projection", "filter_projection"})
+_CHOICES = frozenset({"or_expression", "and_expression"})
+_SMALL = frozenset({"comparator", "not_expression", "literal"})  # with small results
+_SMALL_FUNCTIONS = frozenset(
+    {"abs", "avg", "ceil", "contains", "ends_with", "floor", "length", "starts_with", "sum", "type"}
+)
+_ESCAPES = 2  # to_string doubles each quotation mark
+MAX_CHARACTERS = 2000
+MAX_COPIES = 32  # copies of a value in an expression's result
+JOINED_CHARACTERS = 1024**2  # the result of `join` may always have this size
 _RESULTS: Mapping[str, ValueType] = {
     **dict.fromkeys(("abs", "ceil", "floor", "length"), ValueType.NUMBER),
     **dict.fromkeys(("contains", "starts_with", "ends_with"), ValueType.BOOLEAN),
@@ -40,15 +52,84 @@ _NAMES: Mapping[ValueType, str] = {
 }
 
 
+def count_copies(node: Node) -> int:
+    """The maximum number of copies of one part of its value in the result of `node`."""
+    kind, children = node["type"], node["children"]
+    if kind in _CHAINS:
+        return prod(count_copies(it) for it in children)
+    if kind in _PROJECTIONS:
+        return prod(count_copies(it) for it in children[:2])
+    if kind in _CHOICES:
+        return max(count_copies(it) for it in children)
+    if kind in ("multi_select_list", "multi_select_dict"):
+        return _most_overlapping(children)
+    if kind == "function_expression" and node["value"] not in _SMALL_FUNCTIONS:
+        return _count_function_copies(node["value"], children)
+    return count_copies(children[0]) if kind in ("expref", "flatten", "key_val_pair") else 1
+
+
+def _count_function_copies(name: str, arguments: Sequence[Node]) -> int:
+    if name == "map":
+        return prod(count_copies(it) for it in arguments)
+    copies = _most_overlapping([it for it in arguments if it["type"] != "expref"])
+    return copies * _ESCAPES if name == "to_string" else copies
+
+
+def _most_overlapping(nodes: Sequence[Node]) -> int:
+    """The maximum number of copies of one part in the results of all `nodes` together."""
+    parts = [(_path(it), count_copies(it)) for it in nodes if not _is_small(it)]
+    return max(
+        (
+            sum(copies for above, copies in parts if path[: len(above)] == above)
+            for path, _ in parts
+        ),
+        default=1,
+    )
+
+
+def _is_small(node: Node) -> bool:
+    kind = node["type"]
+    if kind == "key_val_pair":
+        return _is_small(node["children"][0])
+    return kind in _SMALL or (kind == "function_expression" and node["value"] in _SMALL_FUNCTIONS)
+
+
+def _path(node: Node) -> Path:
+    """The path of the part that `node` reads, or of a part that contains it."""
+    return _parts(node)[0]
+
+
+def _parts(node: Node) -> tuple[Path, bool]:
+    """The path, and True if the node does nothing else."""
+    kind, children = node["type"], node["children"]
+    if kind == "field":
+        return (node["value"],), True
+    if kind == "index":
+        return ((node["value"],), True) if node["value"] >= 0 else ((), False)
+    if kind in ("current", "identity"):
+        return (), True
+    if kind in _CHAINS:
+        path: Path = ()
+        for child in children:
+            more, is_whole = _parts(child)
+            path += more
+            if not is_whole:
+                return path, False
+        return path, True
+    if kind in _PROJECTIONS or kind in ("flatten", "key_val_pair"):
+        return _parts(children[0])[0], kind == "key_val_pair"
+    return (), False
+
+
 class GraphExpressionError(HostelryError):
-    """An expression that cannot be read, cannot fit its values, or failed on them."""
+    """An expression is invalid, does not fit its values, or failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class GraphExpression:
-    """A parsed expression, and the names of its scope that it reads, in their order.
+    """A parsed expression, and the names that it reads from its scope, in order.
 
-    `copies` is how often its value can have one part of what it reads.
+    `copies` is the maximum number of copies of one part of its input in its value.
     """
 
     text: str
@@ -58,11 +139,11 @@ class GraphExpression:
 
     @property
     def is_reference(self) -> bool:
-        """Whether it is the name of one step, or `input`, and nothing else."""
+        """True if it is only the name of one step, or `input`."""
         return self.references == (self.text,)
 
     def value(self, scope: Any) -> Any:
-        """Its value; raises GraphExpressionError."""
+        """The value in a scope. Raises GraphExpressionError."""
         if self.is_reference:
             return scope[self.text]
         try:
@@ -73,23 +154,23 @@ class GraphExpression:
 
 
 def read_expression(text: str, *, of_answer: bool = False) -> GraphExpression:
-    """The expression of `text`; raises GraphExpressionError.
+    """Parse an expression. Raises GraphExpressionError.
 
-    One `of_answer` is evaluated on a step's answer, whose fields are not known.
+    With `of_answer` it is evaluated on a step's answer, whose fields are unknown.
     """
     if len(text) > MAX_CHARACTERS:
         raise GraphExpressionError(f"it has {len(text)} characters; at most {MAX_CHARACTERS}")
     try:
         with warnings.catch_warnings():
-            # A literal that is no JSON is a text by an old rule: `0.8x` would be one, unseen.
+            # By an old rule a literal that is not JSON is a text, so `0.8x` would pass.
             warnings.simplefilter("error", PendingDeprecationWarning)
             parsed = jmespath.compile(text)
     except (JMESPathError, RecursionError, ValueError, PendingDeprecationWarning) as error:
         reason = " ".join(str(error).split())[:300]
         raise GraphExpressionError(f"{text[:80]!r} is no JMESPath expression: {reason}") from None
-    copies = _checked_copies(parsed.parsed)
+    copies = _check_node_copies(parsed.parsed)
     if of_answer:
-        _Typing({}, ValueType.ANY).of(parsed.parsed)
+        _Typing({}, ValueType.ANY).infer(parsed.parsed)
         return GraphExpression(text.strip(), (), parsed, copies)
     references: list[str] = []
 
@@ -97,13 +178,13 @@ def read_expression(text: str, *, of_answer: bool = False) -> GraphExpression:
         references.append(name)
         return ValueType.ANY
 
-    _Typing(note, None).of(parsed.parsed)
+    _Typing(note, None).infer(parsed.parsed)
     return GraphExpression(text.strip(), tuple(dict.fromkeys(references)), parsed, copies)
 
 
-def _checked_copies(node: Node) -> int:
+def _check_node_copies(node: Node) -> int:
     try:
-        copies = num_copies(node)
+        copies = count_copies(node)
     except RecursionError:
         raise GraphExpressionError("it is nested too deep") from None
     check_copies(copies)
@@ -119,7 +200,7 @@ def check_copies(copies: int) -> None:
 
 
 class _BoundedFunctions(Functions):  # type: ignore[misc] # jmespath has no types
-    """JMESPath's functions; `join` cannot make the product of two values' sizes."""
+    """JMESPath's functions, with a limit for `join`, which can multiply the sizes of two values."""
 
     @signature({"types": ["string"]}, {"types": ["array-string"]})  # type: ignore[untyped-decorator]
     def _func_join(self, glue: str, texts: list[str]) -> str:
@@ -131,15 +212,15 @@ class _BoundedFunctions(Functions):  # type: ignore[misc] # jmespath has no type
         return glue.join(texts)
 
 
-def type_of_expression(expression: GraphExpression, types: Mapping[str, ValueType]) -> ValueType:
-    """The type of its value, of the types of what it reads; raises GraphExpressionError."""
-    return _Typing(types.__getitem__, None).of(expression.parsed.parsed)
+def infer_type(expression: GraphExpression, types: Mapping[str, ValueType]) -> ValueType:
+    """The type of the value, from the types of its inputs. Raises GraphExpressionError."""
+    return _Typing(types.__getitem__, None).infer(expression.parsed.parsed)
 
 
 class _Typing:
-    """Types of the nodes of one expression.
+    """Infers the types of one expression's nodes.
 
-    `names` is the scope's type by name; `current` is None at the scope itself.
+    `names` gives the type of each name of the scope. `current` is None at the scope itself.
     """
 
     def __init__(
@@ -148,8 +229,8 @@ class _Typing:
         self._names = names
         self._current = current
 
-    def of(self, node: Node) -> ValueType:
-        found: Callable[[Node], ValueType] | None = getattr(self, f"_of_{node['type']}", None)
+    def infer(self, node: Node) -> ValueType:
+        found: Callable[[Node], ValueType] | None = getattr(self, f"_infer_{node['type']}", None)
         if found is None:
             raise GraphExpressionError(f"{node['type']} is not known here")
         try:
@@ -164,88 +245,88 @@ class _Typing:
         if type not in (ValueType.ANY, wanted):
             raise GraphExpressionError(f"{what} needs {wanted.value}, and there is {type.value}")
 
-    def _of_field(self, node: Node) -> ValueType:
+    def _infer_field(self, node: Node) -> ValueType:
         if self._current is None:
             return self._names(node["value"]) if callable(self._names) else ValueType.ANY
         self._fits(node, self._current, ValueType.OBJECT, f"the field {node['value']}")
         return ValueType.ANY
 
-    def _of_identity(self, node: Node) -> ValueType:
+    def _infer_identity(self, node: Node) -> ValueType:
         if self._current is None:
             raise GraphExpressionError("it stands for every step; name `input` or a step")
         return self._current
 
-    _of_current = _of_identity
+    _infer_current = _infer_identity
 
-    def _of_literal(self, node: Node) -> ValueType:
-        return type_of_value(node["value"])
+    def _infer_literal(self, node: Node) -> ValueType:
+        return find_type(node["value"])
 
-    def _of_subexpression(self, node: Node) -> ValueType:
+    def _infer_subexpression(self, node: Node) -> ValueType:
         typing = self
         found = ValueType.ANY
         for child in node["children"]:
-            found = typing.of(child)
+            found = typing.infer(child)
             typing = self._at(found)
         return found
 
-    _of_pipe = _of_index_expression = _of_subexpression
+    _infer_pipe = _infer_index_expression = _infer_subexpression
 
-    def _of_index(self, node: Node) -> ValueType:
+    def _infer_index(self, node: Node) -> ValueType:
         self._fits(node, self._current or ValueType.OBJECT, ValueType.LIST, "an index")
         return ValueType.ANY
 
-    def _of_slice(self, node: Node) -> ValueType:
-        self._of_index(node)
+    def _infer_slice(self, node: Node) -> ValueType:
+        self._infer_index(node)
         return ValueType.LIST
 
-    def _of_projection(self, node: Node) -> ValueType:
+    def _infer_projection(self, node: Node) -> ValueType:
         left, *rest = node["children"]
-        self._fits(node, self.of(left), ValueType.LIST, "[*]")
+        self._fits(node, self.infer(left), ValueType.LIST, "[*]")
         for child in rest:
-            self._at(ValueType.ANY).of(child)
+            self._at(ValueType.ANY).infer(child)
         return ValueType.LIST
 
-    def _of_filter_projection(self, node: Node) -> ValueType:
-        return self._of_projection(node)
+    def _infer_filter_projection(self, node: Node) -> ValueType:
+        return self._infer_projection(node)
 
-    def _of_flatten(self, node: Node) -> ValueType:
-        self._fits(node, self.of(node["children"][0]), ValueType.LIST, "[]")
+    def _infer_flatten(self, node: Node) -> ValueType:
+        self._fits(node, self.infer(node["children"][0]), ValueType.LIST, "[]")
         return ValueType.LIST
 
-    def _of_value_projection(self, node: Node) -> ValueType:
+    def _infer_value_projection(self, node: Node) -> ValueType:
         left, right = node["children"]
         if self._current is None and left["type"] == "identity":
             raise GraphExpressionError("* stands for every step; name `input` or a step")
-        self._fits(node, self.of(left), ValueType.OBJECT, "*")
-        self._at(ValueType.ANY).of(right)
+        self._fits(node, self.infer(left), ValueType.OBJECT, "*")
+        self._at(ValueType.ANY).infer(right)
         return ValueType.LIST
 
-    def _of_multi_select_list(self, node: Node) -> ValueType:
+    def _infer_multi_select_list(self, node: Node) -> ValueType:
         for child in node["children"]:
-            self.of(child)
+            self.infer(child)
         return ValueType.LIST
 
-    def _of_multi_select_dict(self, node: Node) -> ValueType:
+    def _infer_multi_select_dict(self, node: Node) -> ValueType:
         for child in node["children"]:
-            self.of(child["children"][0])
+            self.infer(child["children"][0])
         return ValueType.OBJECT
 
-    def _of_or_expression(self, node: Node) -> ValueType:
-        return common_type([self.of(child) for child in node["children"]])
+    def _infer_or_expression(self, node: Node) -> ValueType:
+        return common_type([self.infer(child) for child in node["children"]])
 
-    _of_and_expression = _of_or_expression
+    _infer_and_expression = _infer_or_expression
 
-    def _of_comparator(self, node: Node) -> ValueType:
+    def _infer_comparator(self, node: Node) -> ValueType:
         for child in node["children"]:
-            self.of(child)
+            self.infer(child)
         return ValueType.BOOLEAN
 
-    _of_not_expression = _of_comparator
+    _infer_not_expression = _infer_comparator
 
-    def _of_expref(self, node: Node) -> ValueType:
-        return self._at(ValueType.ANY).of(node["children"][0])
+    def _infer_expref(self, node: Node) -> ValueType:
+        return self._at(ValueType.ANY).infer(node["children"][0])
 
-    def _of_function_expression(self, node: Node) -> ValueType:
+    def _infer_function_expression(self, node: Node) -> ValueType:
         name, arguments = node["value"], node["children"]
         known = Functions.FUNCTION_TABLE.get(name)
         if known is None:
@@ -264,7 +345,7 @@ class _Typing:
         return _RESULTS.get(name, ValueType.ANY)
 
     def _check_argument(self, function: str, argument: Node, wanted: list[str]) -> None:
-        found = self.of(argument)
+        found = self.infer(argument)
         if ("expref" in wanted) != (argument["type"] == "expref"):
             raise GraphExpressionError(
                 f"{function}() needs {'an' if 'expref' in wanted else 'no'} &"

@@ -1,6 +1,8 @@
-"""Report on a step of one call, from a graph's server to the gateway in an answer's header. Pure.
+"""Headers between a graph's server and the gateway. Pure.
 
-The header is JSON: a list of rows in the order of their beginnings.
+The server reports the steps of a call in STEPS_HEADER of its answer: JSON, a list of rows in the
+order of their beginnings. With PROOF_HEADER an invocation asks the gateway whether a target exists.
+Only a graph's copy may ask, and no model gets the request.
 """
 
 from collections.abc import Sequence
@@ -10,18 +12,19 @@ import msgspec
 from hostelry.base.json import decode
 from hostelry.graph.steps import GraphPlan
 
-HEADER = "X-Hostelry-Graph-Steps"
+STEPS_HEADER = "X-Hostelry-Graph-Steps"
 MAX_MS = 1e9
-MAX_ROWS = 128  # about 14 KB; of more the longest ones
+MAX_ROWS = 128  # about 14 KB, with the longest steps if there are more
+PROOF_HEADER, PROOF_EXISTS = "X-Hostelry-Graph-Proof", "exists"
 
 
 class StepReport(msgspec.Struct, frozen=True, array_like=True):
-    """One step that took part, or one item of it.
+    """One step of a call, or one of its items.
 
-    `under` is the step that it belongs to: a scatter, cascade, switch or cache; empty for none.
-    Times are in milliseconds since the call's beginning. `end` is how it ended, "under way" where
-    the call ended before it, "hit" where a cache had the answer. `request_id` is the request that
-    it made at the gateway; the bytes are that request's body and its answer's.
+    `under` is the scatter, cascade, switch or cache that ran it, or empty. Times are in
+    milliseconds since the call's beginning. `end` is the way it ended: "under way" if the call
+    ended before the step, "hit" if a cache had the answer. `request_id` is the step's request at
+    the gateway, with the bytes of its body and of its answer.
     """
 
     name: str
@@ -35,7 +38,7 @@ class StepReport(msgspec.Struct, frozen=True, array_like=True):
     request_id: str = ""
 
 
-def step_header(rows: Sequence[StepReport]) -> str:
+def encode_steps(rows: Sequence[StepReport]) -> str:
     """The value of the header."""
     if len(rows) > MAX_ROWS:
         rows = sorted(rows, key=lambda it: -it.ms)[:MAX_ROWS]
@@ -43,8 +46,8 @@ def step_header(rows: Sequence[StepReport]) -> str:
     return msgspec.json.encode(ordered).decode("ascii", "replace")
 
 
-def reports_of(header: str) -> tuple[StepReport, ...]:
-    """The rows of a header, which any container may send; none where it has another form."""
+def parse_steps(header: str) -> tuple[StepReport, ...]:
+    """The rows of a header, which any container may send. Empty if the header is invalid."""
     try:
         rows = decode(header, tuple[StepReport, ...])
     except (msgspec.MsgspecError, RecursionError):
@@ -52,18 +55,18 @@ def reports_of(header: str) -> tuple[StepReport, ...]:
     return tuple(it for it in rows[:MAX_ROWS] if 0 <= it.at_ms < MAX_MS and 0 <= it.ms < MAX_MS)
 
 
-def owners(plan: GraphPlan) -> dict[str, str]:
-    """Of each step that another one runs, that one: scatter, cascade, switch or cache."""
-    found: dict[str, str] = {}
+def find_owners(plan: GraphPlan) -> dict[str, str]:
+    """The scatter, cascade, switch or cache that runs a step, by the step's name."""
+    owners: dict[str, str] = {}
     for step in plan.steps.values():
         for branch in step.branches:
-            found.setdefault(branch, step.name)
-    return found
+            owners.setdefault(branch, step.name)
+    return owners
 
 
-def with_owners(rows: Sequence[StepReport], plan: GraphPlan) -> list[StepReport]:
-    """`rows` and those of the steps that they belong to, as far as these have none of their own."""
-    above = owners(plan)
+def add_owners(rows: Sequence[StepReport], plan: GraphPlan) -> list[StepReport]:
+    """`rows`, and rows for their owners that have no row."""
+    above = find_owners(plan)
     found = {row.name: row for row in rows}
     for row in rows:
         name = row.under

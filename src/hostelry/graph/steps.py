@@ -1,18 +1,19 @@
-"""Steps of a checked graph."""
+"""Steps of a checked graph, and faults of documents and of steps."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from hostelry.base.errors import HostelryError
+from hostelry.graph.content import ValueType
 from hostelry.graph.expression import GraphExpression
-from hostelry.graph.value_types import ValueType
 
 REQUEST = "input"  # the request's name in expressions
 
 
 class OnError(Enum):
-    """What follows from a step's failure: the call fails, lacks its value, or has another."""
+    """The effect of a step's failure: the call fails, lacks its value, or has another value."""
 
     FAIL = "fail"
     DROP = "drop"
@@ -20,7 +21,7 @@ class OnError(Enum):
 
 
 class GatherBy(Enum):
-    """How the answers of a scatter become one."""
+    """The way to combine the answers of a scatter."""
 
     MEAN = "mean"
     WEIGHTED_MEAN = "weighted_mean"
@@ -34,7 +35,7 @@ class GatherBy(Enum):
 class CallTarget:
     """The model of a call, as InvokeEndpoint names it, and the content types of both ways.
 
-    `container` is one of a direct multi-container endpoint, by its hostname.
+    `container` is the hostname of a container of a direct multi-container endpoint.
     """
 
     endpoint: str
@@ -87,7 +88,7 @@ class SwitchAction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScatterAction:
-    """Run all branches at once; fewer than `at_least` answers are a failure."""
+    """Run all branches at once. Fewer than `at_least` answers are a failure."""
 
     branches: tuple[str, ...]
     at_least: int
@@ -104,10 +105,10 @@ class EachAction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatherAction:
-    """Make one value of a scatter's answers.
+    """Combine a scatter's answers.
 
-    `value` is the part of each answer that counts; `score` ranks them (of MAX). `function`
-    takes the place of `by`.
+    `value` is the part of each answer to use. `score` ranks the answers (for MAX). `function`
+    replaces `by`.
     """
 
     of: str
@@ -120,7 +121,7 @@ class GatherAction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CascadeEntry:
-    """A step of a cascade; its answer is taken where `enough` holds of it (None: always)."""
+    """A step of a cascade. Its answer is taken if `enough` is true for it (None: always)."""
 
     step: str
     enough: GraphExpression | None
@@ -159,7 +160,7 @@ StepAction = (
 class GraphStep:
     """One step. `references` are the values that it reads, `branches` the steps that it may run.
 
-    `timeout_s` None: only the whole call's deadline holds.
+    Without `timeout_s` the call's deadline is the only limit.
     """
 
     name: str
@@ -176,9 +177,9 @@ class GraphStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphPlan:
-    """A checked graph: steps in an order in which each follows what it needs.
+    """A checked graph, with the steps in an order in which each follows its needs.
 
-    `content_type` is that of requests, `deadline_s` the limit of a whole call.
+    `content_type` is the type of requests, `deadline_s` the limit of a whole call.
     """
 
     steps: Mapping[str, GraphStep]
@@ -204,3 +205,45 @@ class GraphPlan:
             for step in self.steps.values()
             if isinstance(step.action, CallAction | EachAction)
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphFault:
+    """A fault of a document. `step` and `field` are empty if it concerns the whole document."""
+
+    reason: str
+    step: str = ""
+    field: str = ""
+
+    @property
+    def text(self) -> str:
+        """The fault, with its place."""
+        places = [f"step {self.step}"] if self.step else []
+        places += [f"field {self.field}"] if self.field else []
+        return f"{', '.join(places)}: {self.reason}" if places else self.reason
+
+
+class GraphDocumentError(HostelryError):
+    """The document is not a valid graph. `faults` has every fault."""
+
+    def __init__(self, faults: Iterable[GraphFault]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("; ".join(fault.text for fault in self.faults))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFault:
+    """The failure of a step, or of the whole call.
+
+    `status` is the HTTP status of the call: 424 for a target, 500 for a function, 504 for time, 508
+    for a graph that calls itself.
+    """
+
+    step: str
+    reason: str
+    status: int
+
+    @property
+    def text(self) -> str:
+        """The fault for the client."""
+        return f"step {self.step}: {self.reason}"

@@ -1,7 +1,7 @@
-"""YAML of a graph: the part of YAML 1.2 that reads as it looks. Pure.
+"""The unambiguous part of YAML 1.2. Pure.
 
-Refused: keys that are given twice, anchors and aliases (a few lines of them are gigabytes), tags,
-deep nesting. ``on``, ``yes`` and dates are text.
+Duplicate keys, anchors, aliases (a few lines of them make gigabytes), tags and deep nesting are
+rejected. ``on``, ``yes`` and dates are text.
 """
 
 import re
@@ -25,11 +25,11 @@ _SCALARS = (
 
 
 class YamlError(HostelryError):
-    """The text is no such YAML; the message has the line."""
+    """The text is not valid YAML of this kind. The message has the line."""
 
 
 class StrictLoader(yaml.SafeLoader):
-    """PyYAML's loader without what is refused here."""
+    """PyYAML's loader for this part of YAML."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's own attribute
 
@@ -38,7 +38,7 @@ class StrictLoader(yaml.SafeLoader):
         self._depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """The node of the next event; raises MarkedYAMLError for what is refused."""
+        """The node of the next event. Raises MarkedYAMLError if it is rejected."""
         event = self.peek_event()  # type: ignore[no-untyped-call]
         mark = event.start_mark
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
@@ -56,7 +56,7 @@ class StrictLoader(yaml.SafeLoader):
             self._depth -= 1
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        """The mapping of a node, whose keys are texts."""
+        """The mapping of a node, with texts as keys."""
         keys: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
@@ -77,7 +77,7 @@ for _name, _pattern, _first in _SCALARS:
 
 
 def read_yaml(text: str) -> Any:
-    """The value of `text`; raises YamlError."""
+    """The value of `text`. Raises YamlError."""
     if len(text) > MAX_CHARACTERS:
         raise YamlError(f"it has {len(text)} characters; at most {MAX_CHARACTERS}")
     try:

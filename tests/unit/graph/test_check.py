@@ -2,10 +2,10 @@
 
 import pytest
 
-from hostelry.graph.check import plan_of_text
+from hostelry.graph.check import build_plan
+from hostelry.graph.content import ValueType
 from hostelry.graph.expression import GraphExpressionError, read_expression
-from hostelry.graph.faults import GraphDocumentError
-from hostelry.graph.value_types import ValueType
+from hostelry.graph.steps import GraphDocumentError
 
 GOOD = """
 output: answer
@@ -28,7 +28,7 @@ TEXT_CALL = "  text: {call: {endpoint: e, accept: text/plain}}\n"
 
 
 def test_a_plan_has_each_step_behind_those_it_needs() -> None:
-    plan = plan_of_text(GOOD)
+    plan = build_plan(GOOD)
     order = list(plan.steps)
     assert order.index("rows") < order.index("ridge") < order.index("both") < order.index("answer")
     assert plan.deadline_s == 20
@@ -130,14 +130,14 @@ def test_a_plan_has_each_step_behind_those_it_needs() -> None:
 )  # fmt: skip
 def test_a_fault_names_step_and_field(text: str, fault: str) -> None:
     with pytest.raises(GraphDocumentError) as caught:
-        plan_of_text(text)
+        build_plan(text)
     assert fault in str(caught.value)
 
 
 def test_parts_that_do_not_overlap_are_no_copies() -> None:
     fields = ", ".join(f"f{number}: input.f{number}" for number in range(60))
     items = ", ".join(f"input.rows[{number}]" for number in range(60))
-    plan = plan_of_text(
+    plan = build_plan(
         "output: answer\nsteps:\n  answer: {map: '[fields, items, length(items), `1`]'}\n"
         f"  fields: {{map: '{{{fields}}}'}}\n  items: {{map: '[{items}]'}}\n"
     )
@@ -156,7 +156,7 @@ def test_a_join_makes_no_product_of_two_values() -> None:
 def test_all_faults_are_reported_at_once() -> None:
     text = one("{call: {endpoint: e}, input: gone}", "  b: {call: {component: c}}")
     with pytest.raises(GraphDocumentError) as caught:
-        plan_of_text(text)
+        build_plan(text)
     assert [(it.step, it.field) for it in caught.value.faults] == [
         ("b", "call.endpoint"), ("answer", "input"),
     ]  # fmt: skip
@@ -167,5 +167,5 @@ def test_words_that_yaml_takes_for_others_are_cases() -> None:
         "{switch: {by: input.sure, cases: {true: a, no: b, 1: c}}}",
         "".join(f"  {name}: {CALL}\n" for name in "abc"),
     )
-    action = plan_of_text(text).steps["answer"].action
+    action = build_plan(text).steps["answer"].action
     assert getattr(action, "cases", None) == {"true": "a", "no": "b", "1": "c"}

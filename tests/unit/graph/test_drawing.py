@@ -2,8 +2,8 @@
 
 from xml.etree import ElementTree
 
-from hostelry.graph.check import plan_of_text
-from hostelry.graph.drawing import drawing_of, graph_lines, graph_svg
+from hostelry.graph.check import build_plan
+from hostelry.graph.drawing import describe_plan, graph_lines, graph_svg
 
 TEXT = """
 output: mean
@@ -21,7 +21,7 @@ MINUTE = {
 
 
 def test_the_tree_leads_from_the_output_to_the_request() -> None:
-    drawing = {**drawing_of(plan_of_text(TEXT)), "last_minute": MINUTE}
+    drawing = {**describe_plan(build_plan(TEXT)), "last_minute": MINUTE}
     assert graph_lines(drawing) == [
         "whole call: 2 times, p50 7.0 ms, p99 9.0 ms; deadline 55 s",
         "mean               gather mean",
@@ -36,7 +36,7 @@ def test_the_tree_leads_from_the_output_to_the_request() -> None:
 
 
 def test_the_svg_has_a_box_for_each_step_and_an_edge_for_each_need() -> None:
-    drawn = graph_svg(drawing_of(plan_of_text(TEXT)), "a < b")
+    drawn = graph_svg(describe_plan(build_plan(TEXT)), "a < b")
     root = ElementTree.fromstring(drawn)
     names = [it.tag.rpartition("}")[2] for it in root.iter()]
     assert (names.count("rect"), names.count("path")) == (1 + 6, 6)

@@ -6,19 +6,17 @@ from typing import Any
 
 import pytest
 
-from hostelry.graph.check import plan_of_text
-from hostelry.graph.faults import StepFault
-from hostelry.graph.progress import next_steps
-from hostelry.graph.settle import input_of, ruled, settle
-from hostelry.graph.state import Act, GraphState, StepOutcome
-from hostelry.graph.steps import GraphPlan
+from hostelry.graph.check import build_plan
+from hostelry.graph.progress import Act, GraphState, StepOutcome, next_steps
+from hostelry.graph.settle import apply_rule, find_input, settle
+from hostelry.graph.steps import GraphPlan, StepFault
 
 FAILS = object()
 
 
 def run(text: str, request: Any, answers: Mapping[str, Any]) -> tuple[StepOutcome, list[str]]:
     """The result of a graph whose calls answer `answers`, and the calls that were made."""
-    plan = plan_of_text(text)
+    plan = build_plan(text)
     state = GraphState({"input": StepOutcome(value=request)})
     calls: list[str] = []
     for _ in range(200):
@@ -43,12 +41,12 @@ def carry_out(
         state.outcomes[ready.name] = state.outcomes[action.of]
     else:
         calls.append(ready.key)
-        given = input_of(plan, state, ready).value
+        given = find_input(plan, state, ready).value
         answer = answers[ready.name]
         answer = answer(given) if callable(answer) else answer
         if answer is FAILS:
             fault = StepFault(step=ready.name, reason="it is broken", status=424)
-            state.outcomes[ready.key] = ruled(plan.steps[ready.name], fault)
+            state.outcomes[ready.key] = apply_rule(plan.steps[ready.name], fault)
         else:
             state.outcomes[ready.key] = StepOutcome(value=answer)
 
@@ -241,7 +239,7 @@ def test_steps_of_a_diamond_run_once() -> None:
     ],
 )  # fmt: skip
 def test_the_last_step_is_known_when_it_begins(steps: str, last: set[str]) -> None:
-    plan = plan_of_text(graph(steps))
+    plan = build_plan(graph(steps))
     state = GraphState({"input": StepOutcome(value={})})
     while not (calls := [it for it in next_steps(plan, state).ready if it.act is Act.CALL]):
         for ready in next_steps(plan, state).ready:

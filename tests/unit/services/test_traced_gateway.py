@@ -21,7 +21,7 @@ from hostelry.dataplane.http.reader import Received
 from hostelry.dataplane.http.reply import BrokenError, ConnectError, Reply
 from hostelry.dataplane.http.upstream import Timeouts
 from hostelry.dataplane.routes import FixedRoutes
-from hostelry.graph.step_report import HEADER, StepReport, step_header
+from hostelry.graph.step_report import STEPS_HEADER, StepReport, encode_steps
 from hostelry.home.home import UpConfig
 from hostelry.services.gateway import Gateway, build_gateway
 
@@ -61,7 +61,7 @@ class Copies(FakeUpstream):
         if self._hangs:
             await asyncio.Event().wait()
         reply = Reply(FakeReplyConnection())
-        steps = {HEADER.lower(): self._steps} if self._steps else {}
+        steps = {STEPS_HEADER.lower(): self._steps} if self._steps else {}
         reply.head_came(200, {"content-type": "application/json", **steps})
         reply.chunk_came(ANSWER)
         if self._breaks:
@@ -232,7 +232,7 @@ def test_a_client_that_leaves_is_noted() -> None:
     [pytest.param(True, True, id="a copy"), pytest.param(False, False, id="another client")],
 )
 def test_a_parent_is_believed_of_a_copys_own_keys_alone(by_copy: bool, is_believed: bool) -> None:
-    steps = step_header([StepReport("a", "call", "", 0, 1, "ok", 1, 2, "unknown")])
+    steps = encode_steps([StepReport("a", "call", "", 0, 1, "ok", 1, 2, "unknown")])
 
     async def work(caller: Caller) -> None:
         top = await caller.call(WHOLE)

@@ -29,10 +29,9 @@ from hostelry.containers.http.serving_app import (
     serve_http,
 )
 from hostelry.containers.variables import MAX_PAYLOAD, MIB, OWN_MODEL_DIR, reserved_cpus, whole
-from hostelry.graph.check import plan_of_text
+from hostelry.graph.check import build_plan
 from hostelry.graph.document import FILE
-from hostelry.graph.faults import GraphDocumentError
-from hostelry.graph.steps import CacheAction, GraphPlan
+from hostelry.graph.steps import CacheAction, GraphDocumentError, GraphPlan
 
 MAX_FILE_BYTES = 1 << 20
 DEFAULT_PAYLOAD_MB = 25
@@ -69,7 +68,7 @@ def read_plan(folder: Path) -> GraphPlan:
         raise TerminalError(f"the model's archive has no {FILE}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise TerminalError(f"{FILE} cannot be read: {error}") from None
-    return plan_of_text(text)
+    return build_plan(text)
 
 
 def build_caches(plan: GraphPlan, environment: Mapping[str, str]) -> dict[str, AnswerCache]:

@@ -31,12 +31,20 @@ from hostelry.containers.http.serving_app import (
     text_response,
     to_header_value,
 )
-from hostelry.graph.content import CSV, JSON, ContentError, media_type, read_body, write_body
-from hostelry.graph.drawing import drawing_of
-from hostelry.graph.state import StepOutcome
-from hostelry.graph.step_report import HEADER as STEPS_HEADER
+from hostelry.graph.content import (
+    CSV,
+    JSON,
+    ContentError,
+    ValueType,
+    find_type,
+    media_type,
+    read_body,
+    write_body,
+)
+from hostelry.graph.drawing import describe_plan
+from hostelry.graph.progress import StepOutcome
+from hostelry.graph.step_report import STEPS_HEADER
 from hostelry.graph.steps import OnError
-from hostelry.graph.value_types import ValueType, type_of_value
 
 # The content type of the agent's probe: can calls be made? No model gets a call.
 PROOF = "application/vnd.hostelry.graph-proof"
@@ -90,7 +98,7 @@ class GraphApp(ServingApp):
     async def describe(self, _request: Request) -> Response:
         """GET /graph: the steps, with their times of the last minute."""
         drawing = {
-            **drawing_of(self._deps.plan),
+            **describe_plan(self._deps.plan),
             "last_minute": self._deps.times.last_minute(),
             "missing": await self._targets.missing(self._deps.plan),
         }
@@ -237,7 +245,7 @@ def build_whole_response(result: GraphResult, accept: str) -> Response:
 
 def choose_content_type(value: Any, wanted: set[str]) -> str:
     """The content type for a value that no target sent."""
-    type = type_of_value(value)
+    type = find_type(value)
     if type is ValueType.BYTES:
         return "application/octet-stream"
     if type is ValueType.TEXT and JSON not in wanted:

@@ -20,10 +20,8 @@ from hostelry.containers.graph.targets import (
 )
 from hostelry.graph.content import ContentError, media_type, read_body, write_body
 from hostelry.graph.expression import GraphExpressionError
-from hostelry.graph.faults import StepFault
-from hostelry.graph.progress import next_steps
-from hostelry.graph.settle import input_of, ruled, settle
-from hostelry.graph.state import Act, GraphState, ReadyStep, StepOutcome
+from hostelry.graph.progress import Act, GraphState, ReadyStep, StepOutcome, next_steps
+from hostelry.graph.settle import apply_rule, find_input, settle
 from hostelry.graph.steps import (
     REQUEST,
     CacheAction,
@@ -34,6 +32,7 @@ from hostelry.graph.steps import (
     GraphPlan,
     GraphStep,
     OnError,
+    StepFault,
 )
 
 ENTRY_BYTES = 512  # about the size of an entry without its answer
@@ -218,7 +217,7 @@ class GraphCall:
             self.state.outcomes[ready.name] = outcome
             return
         try:
-            key = hash_input(input_of(self.deps.plan, self.state, ready))
+            key = hash_input(find_input(self.deps.plan, self.state, ready))
         except (GraphExpressionError, TypeError) as error:
             fault = StepFault(step=ready.name, reason=str(error), status=UNPROCESSABLE)
             self.state.outcomes[ready.name] = StepOutcome(fault=fault)
@@ -255,7 +254,7 @@ class GraphCall:
         self._note_end(ready, began_at, outcome)
 
     async def _compute(self, step: GraphStep, ready: ReadyStep) -> StepOutcome:
-        given = input_of(self.deps.plan, self.state, ready)
+        given = find_input(self.deps.plan, self.state, ready)
         action = step.action
         if isinstance(action, CallAction | EachAction):
             return await self._call_target(action, ready, given)
@@ -305,7 +304,7 @@ class GraphCall:
 
     @staticmethod
     def _fail(step: GraphStep, reason: str, status: int) -> StepOutcome:
-        return ruled(step, StepFault(step=step.name, reason=reason, status=status))
+        return apply_rule(step, StepFault(step=step.name, reason=reason, status=status))
 
     @staticmethod
     def _time_out(reason: str, waiting: str) -> StepOutcome:

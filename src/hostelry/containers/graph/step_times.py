@@ -8,8 +8,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.exposition import generate_latest
 
 from hostelry.base.clock import Clock
-from hostelry.graph.state import ReadyStep
-from hostelry.graph.step_report import StepReport, owners, step_header, with_owners
+from hostelry.graph.progress import ReadyStep
+from hostelry.graph.step_report import StepReport, add_owners, encode_steps, find_owners
 from hostelry.graph.steps import GraphPlan
 
 UNDER_WAY = "under way"
@@ -61,7 +61,7 @@ class StepRecord:
 
     def header(self, now: float) -> str:
         """The header's value at `now`: at the end of the call or the beginning of its stream."""
-        above = owners(self._plan)
+        above = find_owners(self._plan)
         rows = []
         for key, note in self._notes.items():
             step = self._plan.steps[note.name]
@@ -79,7 +79,7 @@ class StepRecord:
                     request_id=note.request_id,
                 )
             )
-        return step_header(with_owners(rows, self._plan))
+        return encode_steps(add_owners(rows, self._plan))
 
 
 class StepEnd(Enum):

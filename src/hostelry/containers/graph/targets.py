@@ -21,7 +21,7 @@ from hostelry.containers.http.server_connection import (
     ServerLostError,
     ServerPool,
 )
-from hostelry.graph import target_proof
+from hostelry.graph.step_report import PROOF_EXISTS, PROOF_HEADER
 from hostelry.graph.steps import CallAction, CallTarget, EachAction, GraphPlan
 
 ALGORITHM = "AWS4-HMAC-SHA256"
@@ -250,7 +250,7 @@ class GatewayTargets:
             answer.close()
 
     async def _find_fault(self, target: CallTarget) -> str | None:
-        context = GraphContext(headers={target_proof.HEADER: target_proof.EXISTS})
+        context = GraphContext(headers={PROOF_HEADER: PROOF_EXISTS})
         try:
             answer, body = await self._probe(target, context)
         except (CallTargetError, ServerLostError) as error:

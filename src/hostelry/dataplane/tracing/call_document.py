@@ -17,7 +17,7 @@ from hostelry.dataplane.tracing.call_trace import (
     CallTrace,
     RouteView,
 )
-from hostelry.graph.step_report import StepReport, reports_of
+from hostelry.graph.step_report import StepReport, parse_steps
 
 Span = dict[str, Any]
 NS_PER_MS = 1_000_000
@@ -145,7 +145,7 @@ class _Walk:
         if call.first_ns:
             first_ms = _ms(call.first_ns - call.arrived_ns)
             attempt["first_byte_ms"] = max(0.0, round(first_ms - attempt["at_ms"], 3))
-        steps = step_spans(reports_of(call.steps), attempt["at_ms"]) if call.steps else []
+        steps = step_spans(parse_steps(call.steps), attempt["at_ms"]) if call.steps else []
         if steps:
             attempt["spans"] = [*attempt.get("spans", []), *steps]
         yield from self._close(answered_ns, "answered" if call.answered_ns else "gave no answer")

@@ -58,7 +58,7 @@ from hostelry.gateway.handlers.callers import Callers, bound, check_service, is_
 from hostelry.gateway.handlers.invocation_call import InvocationCall
 from hostelry.gateway.handlers.tapped import RequestTaps, TappedInvocation
 from hostelry.gateway.queueing.pending_queue import PendingQueue
-from hostelry.graph import target_proof
+from hostelry.graph.step_report import PROOF_HEADER
 from hostelry.routing.session import NEW_SESSION
 
 SERVICE = "sagemaker"
@@ -144,7 +144,7 @@ class RuntimeHandler:
         exchange.request = request = bound(request, identity.session)
         scope = Scope(identity.account_id, identity.region)
         from_copy = is_copys(identity)
-        if from_copy and target_proof.HEADER.lower() in request.headers:
+        if from_copy and PROOF_HEADER.lower() in request.headers:
             self._prove_target(exchange, scope, parse_invocation(request))
             return
         trace = exchange.trace = self._taps.calls.begin(request_id, identity.account_id, request)

@@ -4,8 +4,8 @@ import pytest
 
 from hostelry.base.clock import ManualClock
 from hostelry.containers.graph.call import ENTRY_BYTES, AnswerCache, hash_input
-from hostelry.graph.faults import StepFault
-from hostelry.graph.state import StepOutcome
+from hostelry.graph.progress import StepOutcome
+from hostelry.graph.steps import StepFault
 
 ANSWER = StepOutcome(value="x" * 98)  # 100 bytes as JSON
 

@@ -19,9 +19,9 @@ from hostelry.containers.graph.targets import (
     build_target_headers,
     extend_path,
 )
-from hostelry.graph.check import plan_of_text
-from hostelry.graph.state import StepOutcome
-from hostelry.graph.step_report import MAX_ROWS, StepReport, reports_of, step_header
+from hostelry.graph.check import build_plan
+from hostelry.graph.progress import StepOutcome
+from hostelry.graph.step_report import MAX_ROWS, StepReport, encode_steps, parse_steps
 from hostelry.graph.steps import CacheAction, CallTarget
 
 JSON = "application/json"
@@ -92,7 +92,7 @@ class Graph:
     clock: ManualClock = field(default_factory=ManualClock)
 
     def __post_init__(self) -> None:
-        plan = plan_of_text(self.text)
+        plan = build_plan(self.text)
         self.times = StepTimes(self.clock)
         self.deps = GraphDeps(
             plan=plan,
@@ -354,7 +354,7 @@ def test_a_result_has_each_step_that_took_part_below_the_one_that_ran_it() -> No
     async def scenario() -> list[str]:
         return [(await graph.call(request)).steps for _ in range(2)]
 
-    first, second = (reports_of(it) for it in asyncio.run(scenario()))
+    first, second = (parse_steps(it) for it in asyncio.run(scenario()))
     assert {(it.name, it.kind, it.under, it.end) for it in first} == {
         ("all", "scatter", "", "ok"),
         ("a", "call", "all", "dropped"),
@@ -383,14 +383,14 @@ def test_a_call_that_is_late_has_the_steps_that_were_under_way() -> None:
         "output: a\ndeadline_s: 0.01\nsteps: {a: {call: {endpoint: a}, input: m}, m: {map: input}}"
     )
     result = asyncio.run(Graph(text, FakeTargets({"a": asyncio.Event()})).call(1))
-    assert {(it.name, it.end) for it in reports_of(result.steps)} == {
+    assert {(it.name, it.end) for it in parse_steps(result.steps)} == {
         ("m", "ok"), ("a", "under way"),
     }  # fmt: skip
 
 
 def test_of_many_steps_the_longest_are_reported_in_the_order_of_their_begin() -> None:
     rows = [StepReport(f"s{it}", "map", "", it, it % 200, "ok") for it in range(400)]
-    kept = reports_of(step_header(rows))
+    kept = parse_steps(encode_steps(rows))
     assert len(kept) == MAX_ROWS
     assert min(it.ms for it in kept) == 136
     assert [it.at_ms for it in kept] == sorted(it.at_ms for it in kept)

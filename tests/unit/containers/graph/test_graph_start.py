@@ -7,7 +7,7 @@ import pytest
 from hostelry.base.errors import TerminalError
 from hostelry.containers.graph.__main__ import build_caches, read_plan
 from hostelry.containers.graph.functions import build_launch
-from hostelry.graph.faults import GraphDocumentError
+from hostelry.graph.steps import GraphDocumentError
 
 CACHED = """
 output: a

@@ -20,7 +20,7 @@ from hostelry.dataplane.tracing.call_trace import (
     read,
     written,
 )
-from hostelry.graph.step_report import StepReport, step_header
+from hostelry.graph.step_report import StepReport, encode_steps
 
 MS = 1_000_000
 TWO = ("LEAST_OUTSTANDING_REQUESTS", ("c-1", "c-2"), (3, 0), 2)
@@ -139,7 +139,7 @@ ROWS = (
 
 
 def test_steps_of_a_graph_are_within_their_scatter_and_calls_below_their_step() -> None:
-    found = document(CHOICE, steps=step_header(ROWS))
+    found = document(CHOICE, steps=encode_steps(ROWS))
     child = {**document(CHOICE), "request_id": "child", "parent_id": "id"}
     other = {**child, "request_id": "unnamed"}
     cut = {**child, "request_id": "cut", "parent_step": "c"}
@@ -176,7 +176,7 @@ def test_a_container_that_sends_nonsense_has_no_steps(header: str) -> None:
 def test_steps_are_nested_no_deeper_than_a_graph_may_be() -> None:
     names = ["", *(f"s{number}" for number in range(100))]
     rows = [StepReport(name, "cascade", under, 0, 1, "ok") for under, name in pairwise(names)]
-    spans = document(CHOICE, steps=step_header(rows))["spans"][1]["spans"]
+    spans = document(CHOICE, steps=encode_steps(rows))["spans"][1]["spans"]
     depth = 0
     while spans:
         depth, spans = depth + 1, spans[0].get("spans", [])

@@ -3,7 +3,7 @@ import pytest
 from hostelry.dataplane.tracing.call_document import call_document
 from hostelry.dataplane.tracing.call_spans import TraceSampling, call_spans, trace_ids
 from hostelry.dataplane.tracing.call_trace import CHOSEN, HELD, RELEASED, CallTrace
-from hostelry.graph.step_report import StepReport, step_header
+from hostelry.graph.step_report import StepReport, encode_steps
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 MS = 1_000_000
@@ -57,7 +57,7 @@ def call(**more: object) -> CallTrace:
     made.note(CHOSEN, 61 * MS, "c-1", None, ("least", ("c-1", "c-2"), (0.0, 3.0), 2))
     phase = {"kind": "engine", "under": "", "end": "ok"}
     steps = [StepReport(name="prefill", at_ms=2.0, ms=5.0, **phase)]  # type: ignore[arg-type]
-    made.graph_steps(step_header(steps))
+    made.graph_steps(encode_steps(steps))
     made.tail = b'"usage": {"prompt_tokens": 3, "completion_tokens": 4}}'
     for name, value in more.items():
         setattr(made, name, value)

@@ -59,8 +59,7 @@ from hostelry.containers.lmi.response.generation import (
     run,
 )
 from hostelry.containers.lmi.sessions import SESSION_HEADER, SessionRequest
-from hostelry.graph.step_report import HEADER as STEPS_HEADER
-from hostelry.graph.step_report import step_header
+from hostelry.graph.step_report import STEPS_HEADER, encode_steps
 
 VERSION_HEADER = "x-hostelry-adapter-version"
 MAX_NOTED_FIELDS = 1000  # names of ignored fields that are logged
@@ -299,7 +298,7 @@ class InvocationHandler:
 def phases_header(measure: RequestMeasure) -> dict[str, str]:
     """The header by which the gateway notes queue, prefill and decode. A stream lacks decode."""
     phases = measure.phases()
-    return {STEPS_HEADER: step_header(phases)} if phases else {}
+    return {STEPS_HEADER: encode_steps(phases)} if phases else {}
 
 
 def version_header(generated: Sequence[GeneratedSequence]) -> dict[str, str]:

@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.containers.lmi.tiny import ask, server
 
-from hostelry.graph.step_report import HEADER, reports_of
+from hostelry.graph.step_report import STEPS_HEADER, parse_steps
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from hostelry.graph.step_report import HEADER, reports_of
 def test_an_answer_has_the_times_of_its_phases(stream: bool, names: set[str]) -> None:
     asked = {"inputs": "hello", "stream": stream, "parameters": {"max_new_tokens": 4}}
     answer = ask(server(), "/invocations", asked)
-    rows = reports_of(answer.headers[HEADER.lower()])
+    rows = parse_steps(answer.headers[STEPS_HEADER.lower()])
     assert {"queue", "prefill"} <= {it.name for it in rows} <= names
     assert {it.kind for it in rows} == {"engine"}
     ends = [it.at_ms + it.ms for it in rows]
