@@ -1,8 +1,8 @@
 """Pages and tokens of every List and Describe operation.
 
-A page's token holds the position of its last row, not an offset: rows that come or go between two
-calls neither repeat nor hide another. It is bound to the operation, the caller's scope and the
-filters by a digest, so that a garbled token, or one of another list, is refused.
+A page's token holds the position of its last row. It holds no offset, so rows that are added or
+deleted between two calls neither repeat nor hide another row. A digest binds the token to the
+operation, the caller's scope and the filters, so that invalid tokens are refused.
 """
 
 import base64
@@ -10,17 +10,16 @@ import hashlib
 import heapq
 import json
 import operator
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from enum import Enum
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.base.errors import ServiceError
-from hostelry.store.first_created import FirstCreated, Parts
+from hostelry.store.first_created import CreatedRecord, FirstCreated, Parts
 
 DEFAULT_PAGE_SIZE = 10
-# These may differ from page to page; all other parameters may not.
+# Parameters that may differ from page to page.
 PAGING = ("NextToken", "MaxResults", "MaxRecords", "MaxDatapoints", "Limit")
 INVALID_TOKEN = (
     "NextToken is not valid for this request: it must come unchanged from the previous"
@@ -31,9 +30,8 @@ Position = tuple[str | float, str]
 POSITIONS = {
     "Name": ("name", "name"),
     "CreationTime": ("created_at", "name"),
-    "Status": ("status", "name"),
+    "Status": ("status.value", "name"),
 }
-PLACES_OF_RECORDS = {"status": "status.value"}
 FILTERS = (
     "CreationTimeBefore",
     "CreationTimeAfter",
@@ -43,12 +41,13 @@ FILTERS = (
     "NameContains",
 )
 T = TypeVar("T")
+C = TypeVar("C", bound=CreatedRecord)
 
 
 class PageTokens:
-    """The tokens of one request: the one that it gives, and the one to the next page.
+    """The token that a request gives, and the token to the next page.
 
-    `error_code` is that of an invalid token, which differs between the services.
+    `error_code` is the service's code for an invalid token.
     """
 
     def __init__(
@@ -65,9 +64,9 @@ class PageTokens:
         self._digest = digest_of([operation, scope.account, scope.region, filters])
 
     def last_position(self) -> Position | None:
-        """The position of the last row of the page before; None on the first page.
+        """The position of the last row on the previous page, or None on the first page.
 
-        Raises ServiceError where the token is not of this list.
+        Raises ServiceError for a token of another list.
         """
         if not self._given:
             return None
@@ -93,7 +92,7 @@ def page_of(
     *,
     descending: bool = False,
 ) -> tuple[list[T], Result]:
-    """The page that the request asks for, in the order of positions, and the member to the next."""
+    """The requested page of `rows` (position, entry), and the token to the next page."""
     found, following = _page(tokens, rows, operator.itemgetter(0), size, descending=descending)
     return [it for _, it in found], following
 
@@ -150,117 +149,69 @@ def named(rows: Iterable[tuple[str, T]]) -> list[tuple[Position, T]]:
     return [((name, name), entry) for name, entry in rows]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedResource:
-    """One resource of a SageMaker list; `summary` is its entry in the answer."""
+def list_answer(
+    context: CallContext,
+    operation: str,
+    params: Params,
+    member: str,
+    records: Iterable[C],
+    summarize: Callable[[C], Result],
+) -> Result:
+    """The answer of a SageMaker list: the requested page of `records`, which pass its filters.
 
-    name: str
-    created_at: float
-    summary: Result
-    modified_at: float = 0.0
-    status: str = ""
-
-
-class ListedRecord(Protocol):
-    """A record that a SageMaker list shows."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        ...
-
-    @property
-    def created_at(self) -> float:
-        """Seconds since the epoch."""
-        ...
-
-    @property
-    def modified_at(self) -> float:
-        """Seconds since the epoch."""
-        ...
-
-    @property
-    def status(self) -> Enum:
-        """Its status, by AWS's name of it."""
-        ...
-
-
-L = TypeVar("L", bound=ListedRecord)
-
-
-def list_page(
-    context: CallContext, operation: str, params: Params, resources: Iterable[ListedResource]
-) -> tuple[list[Result], Result]:
-    """The summaries of the page of a SageMaker list, and the members that lead to the next.
-
-    The order is by CreationTime, newest first, unless SortBy and SortOrder are given; resources of
+    The order is by CreationTime, newest first, unless SortBy and SortOrder are given. Records of
     one instant or status are in the order of their names.
     """
     found, following = _page(
         PageTokens(context, operation, params),
-        (it for it in resources if passes(it, params)),
+        records,
         operator.attrgetter(*POSITIONS[params.get("SortBy", "CreationTime")]),
         params.get("MaxResults") or DEFAULT_PAGE_SIZE,
-        descending=params.get("SortOrder", "Descending") == "Descending",
+        descending=_is_descending(params),
     )
-    return [it.summary for it in found], following
+    return {member: [summarize(it) for it in found], **following}
 
 
-def list_records(
-    context: CallContext,
-    operation: str,
+def select_in_parts(
     params: Params,
-    groups: Iterable[tuple[Hashable, Parts[L]]],
+    groups: Iterable[tuple[Hashable, Parts[C]]],
     first: FirstCreated,
-    summary: Callable[[L], Result],
-    belongs: Callable[[L], bool] | None = None,
-) -> tuple[list[Result], Result]:
-    """As `list_page`, of thousands of records in parts: `summary` is of those on the page alone.
+    belongs: Callable[[C], bool] | None = None,
+) -> Iterable[C]:
+    """The records in parts that pass the filters of a SageMaker list, and `belongs` if given.
 
-    With `belongs` the list has those of which it holds.
+    For the first page of an unfiltered list these are only the records that it may begin with.
     """
-    order, size = params.get("SortBy", "CreationTime"), params.get("MaxResults")
-    descending = params.get("SortOrder", "Descending") == "Descending"
-    size = size or DEFAULT_PAGE_SIZE
-    is_first = not params.get("NextToken") and order == "CreationTime"
+    is_first = not params.get("NextToken") and params.get("SortBy") in (None, "CreationTime")
     if is_first and not belongs and all(params.get(it) is None for it in FILTERS):
-        records: Iterable[L] = first.among(groups, size + 1, descending=descending)
-    else:
-        records = (it for _, parts in groups for part in parts.values() for it in part.values())
-        records = (it for it in records if passes(_listed(it), params))
-        records = filter(belongs, records) if belongs else records
-    tokens = PageTokens(context, operation, params)
-    place = operator.attrgetter(*(PLACES_OF_RECORDS.get(it, it) for it in POSITIONS[order]))
-    found, following = _page(tokens, records, place, size, descending=descending)
-    return [summary(it) for it in found], following
+        size = params.get("MaxResults") or DEFAULT_PAGE_SIZE
+        return first.among(groups, size + 1, descending=_is_descending(params))
+    every = (it for _, parts in groups for part in parts.values() for it in part.values())
+    passing = (it for it in every if passes(it, params))
+    return filter(belongs, passing) if belongs else passing
 
 
-def _listed(record: ListedRecord) -> ListedResource:
-    return ListedResource(
-        name=record.name,
-        created_at=record.created_at,
-        modified_at=record.modified_at,
-        status=str(record.status.value),
-        summary={},
+def _is_descending(params: Params) -> bool:
+    return bool(params.get("SortOrder", "Descending") == "Descending")
+
+
+def passes(record: Any, params: Params) -> bool:
+    """Whether a record passes every filter of a SageMaker list."""
+    bounds = (
+        ("CreationTimeBefore", "CreationTimeAfter", "created_at"),
+        ("LastModifiedTimeBefore", "LastModifiedTimeAfter", "modified_at"),
     )
-
-
-def passes(resource: ListedResource, params: Params) -> bool:
-    """Whether `resource` meets every filter given."""
-    bounds: Sequence[tuple[str, str, float]] = (
-        ("CreationTimeBefore", "CreationTimeAfter", resource.created_at),
-        ("LastModifiedTimeBefore", "LastModifiedTimeAfter", resource.modified_at),
-    )
-    for before, after, at in bounds:
-        if params.get(before) is not None and not at < params[before]:
+    for before, after, instant in bounds:
+        if params.get(before) is not None and not getattr(record, instant) < params[before]:
             return False
-        if params.get(after) is not None and not at > params[after]:
+        if params.get(after) is not None and not getattr(record, instant) > params[after]:
             return False
-    if params.get("StatusEquals") not in (None, resource.status):
+    status = params.get("StatusEquals")
+    if status is not None and record.status.value != status:
         return False
-    return str(params.get("NameContains") or "") in resource.name
+    return str(params.get("NameContains") or "") in record.name
 
 
 def digest_of(content: Any) -> str:
-    """A short digest of JSON content, against mistakes; it is no secret."""
+    """A short digest of JSON content. It protects against mistakes, not against forgery."""
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:24]

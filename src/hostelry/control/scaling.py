@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from hostelry.api.application_autoscaling.policy import renew_alarms
 from hostelry.api.context import CallContext
-from hostelry.api.sagemaker.component_capacity import check_room_for_copies
+from hostelry.api.sagemaker.component_fit import check_room_for_copies
 from hostelry.base.clock import Clock, MonotonicClock, until_next_s
 from hostelry.base.errors import RetryableError, ServiceError, TerminalError
 from hostelry.base.recurring import Step, run_again, run_guarded, run_until_done

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.page import PageTokens, Position, page_of
-from hostelry.api.sagemaker.component import find_component
 from hostelry.api.sagemaker.endpoint import find_endpoint
+from hostelry.api.sagemaker.kinds import COMPONENTS
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
@@ -62,7 +62,7 @@ def check_resource(context: CallContext, resource_id: str, dimension: Dimension)
 
 def _check_component(context: CallContext, name: str) -> None:
     """Refuse adapters, and components that are not in service."""
-    component = find_component(context, name).value
+    component = COMPONENTS.find(context, name).value
     if component.adapter is not None:
         raise validation_error(
             f'Inference component "{component.arn}" is an adapter, which has no copies of its own;'

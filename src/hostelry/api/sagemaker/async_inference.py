@@ -6,7 +6,7 @@ from typing import Any
 
 from hostelry.api.context import CallContext, Params
 from hostelry.api.refusals import unsupported
-from hostelry.api.sagemaker.container import s3_uri_of
+from hostelry.api.sagemaker.container import parse_s3_uri
 from hostelry.base.errors import validation_error
 from hostelry.domain.async_inference import DEFAULT_CONCURRENT, AsyncInference
 from hostelry.domain.endpoint_config import EndpointConfig, Variant
@@ -54,7 +54,7 @@ def async_inference_of(params: Params, variants: Sequence[Variant]) -> AsyncInfe
 
 def prefix_of(uri: str, path: str) -> str:
     """The ``s3://bucket/prefix`` that `uri` means, without a slash at its end."""
-    return s3_uri_of(uri, path, is_prefix=True).rstrip("/")
+    return parse_s3_uri(uri, path, is_prefix=True).rstrip("/")
 
 
 def check_included(settings: AsyncInference) -> None:

@@ -6,20 +6,19 @@ from typing import Any
 
 from hostelry.api.context import CallContext, Params, Result, new_generation
 from hostelry.api.deregistration import deregister_component
-from hostelry.api.page import list_records
-from hostelry.api.refusals import already_exists, found_in
-from hostelry.api.sagemaker.at_zero import at_zero_of
-from hostelry.api.sagemaker.component_move import check_fits_pending
-from hostelry.api.sagemaker.component_pin import is_pinned
+from hostelry.api.page import list_answer, select_in_parts
+from hostelry.api.sagemaker.component_fit import check_fits_pending
 from hostelry.api.sagemaker.component_spec import (
-    adapter_spec,
-    component_spec,
-    resolved_container,
+    Given,
+    build_adapter_spec,
+    build_component_spec,
+    parse_specifications,
+    resolve_container,
 )
 from hostelry.api.sagemaker.component_summary import component_summary
 from hostelry.api.sagemaker.endpoint import find_endpoint
-from hostelry.api.sagemaker.specifications import Given, specifications_of
-from hostelry.api.sagemaker.verdict_tag import check_verdict_tag
+from hostelry.api.sagemaker.kinds import COMPONENTS, check_new
+from hostelry.api.sagemaker.tag import check_verdict_tag, get_at_zero, is_pinned
 from hostelry.api.tags import tags_of, write_tags
 from hostelry.base.errors import validation_error
 from hostelry.domain.component import (
@@ -34,7 +33,7 @@ from hostelry.domain.endpoint_config import Variant
 from hostelry.domain.resize import copies_deadline
 from hostelry.domain.status import Event, next_status
 from hostelry.domain.validation import MAX_COPIES, check_limit
-from hostelry.store.records import Versioned, on_endpoint, parts_in_scope
+from hostelry.store.records import on_endpoint, parts_in_scope
 
 KIND = "inference-component"
 # Components may be created while their endpoint is: they wait for its instances.
@@ -50,11 +49,10 @@ def create_inference_component(context: CallContext, params: Params) -> Result:
     scope, name = context.scope, params["InferenceComponentName"]
     tags = tags_of(params.get("Tags"))
     check_verdict_tag(tags, KIND)
-    if context.state.components.has_name(scope, name):
-        raise already_exists(scope, KIND, name)
+    check_new(context, KIND, name)
     endpoint = find_endpoint(context, params["EndpointName"]).value
     variant = hosting_variant(endpoint, params.get("VariantName"))
-    given = specifications_of(params, variant)
+    given = parse_specifications(params, variant)
     common: dict[str, Any] = {
         "scope": scope,
         "name": name,
@@ -65,14 +63,14 @@ def create_inference_component(context: CallContext, params: Params) -> Result:
         "modified_at": context.now,
         "status": ComponentStatus.CREATING,
         "pinned": is_pinned(tags),
-        "at_zero": at_zero_of(tags),
+        "at_zero": get_at_zero(tags),
         "given": dict(params),
     }
     make = new_adapter if is_of_adapter(given) else new_base
     component = make(context, params, given, variant, common)
     check_fits_pending(context, component, endpoint)
     deregister_component(context, name)  # earlier versions kept a predecessor's scalable target
-    context.state.components.put(scope, name, component, expect=None)
+    COMPONENTS.put(context, component)
     write_tags(context, component.arn, tags)
     return {"InferenceComponentArn": component.arn}
 
@@ -105,8 +103,8 @@ def new_base(
             " larger than 0."
         )
     check_limit("RuntimeConfig.CopyCount", copies, MAX_COPIES)
-    containers = [resolved_container(context, one) for one in given]
-    spec = component_spec(context, given, containers, variant, new_generation(context))
+    containers = [resolve_container(context, one) for one in given]
+    spec = build_component_spec(context, given, containers, variant, new_generation(context))
     return InferenceComponent(
         **common,
         desired_copies=copies,
@@ -127,7 +125,7 @@ def new_adapter(
     refuse_variant_name(params)
     base_name = given[0]["BaseInferenceComponentName"]
     base = find_base(context, base_name, common["endpoint_name"])
-    adapter = adapter_spec(given[0], base.name, new_generation(context))
+    adapter = build_adapter_spec(given[0], base.name, new_generation(context))
     return InferenceComponent(
         **{**common, "variant_name": base.variant_name},
         desired_copies=0,
@@ -138,26 +136,24 @@ def new_adapter(
 
 def describe_inference_component(context: CallContext, params: Params) -> Result:
     """DescribeInferenceComponent."""
-    component = find_component(context, params["InferenceComponentName"]).value
+    component = COMPONENTS.find(context, params["InferenceComponentName"]).value
     return component_summary(context, component)
 
 
 def list_inference_components(context: CallContext, params: Params) -> Result:
     """ListInferenceComponents."""
     endpoint, variant = params.get("EndpointNameEquals"), params.get("VariantNameEquals")
-    shown, following = list_records(
-        context,
-        "ListInferenceComponents",
+    components = select_in_parts(
         params,
         parts_in_scope(context.state.components, context.scope, endpoint),
         context.state.first_components,
-        _list_entry,
         None if variant is None else lambda it: it.variant_name == variant,
     )
-    return {"InferenceComponents": shown, **following}
+    operation, member = "ListInferenceComponents", "InferenceComponents"
+    return list_answer(context, operation, params, member, components, _summarize)
 
 
-def _list_entry(component: InferenceComponent) -> Result:
+def _summarize(component: InferenceComponent) -> Result:
     return {
         "InferenceComponentName": component.name,
         "InferenceComponentArn": component.arn,
@@ -177,7 +173,7 @@ def delete_inference_component(context: CallContext, params: Params) -> Result:
     progress, which AWS may refuse. The record is deleted
     once every copy is stopped.
     """
-    found = find_component(context, params["InferenceComponentName"])
+    found = COMPONENTS.find(context, params["InferenceComponentName"])
     component = found.value
     check_no_adapters(context, component)
     deleting = replace(
@@ -191,14 +187,9 @@ def delete_inference_component(context: CallContext, params: Params) -> Result:
     if deleting.status is component.status:
         return {}
     deregister_component(context, component.name)
-    context.state.components.put(context.scope, component.name, deleting, expect=found.version)
+    COMPONENTS.put(context, deleting, found)
     write_tags(context, component.arn, {})
     return {}
-
-
-def find_component(context: CallContext, name: str) -> Versioned[InferenceComponent]:
-    """The component; raises ValidationException where there is none of that name."""
-    return found_in(context.state.components, context.scope, KIND, name)
 
 
 def hosting_variant(endpoint: Endpoint, name: str | None) -> Variant:
@@ -224,7 +215,7 @@ def hosting_variant(endpoint: Endpoint, name: str | None) -> Variant:
 
 def find_base(context: CallContext, base_name: str, endpoint_name: str) -> InferenceComponent:
     """The component an adapter on `endpoint_name` can live in; raises ValidationException."""
-    base = find_component(context, base_name).value
+    base = COMPONENTS.find(context, base_name).value
     arn = base.arn
     if base.endpoint_name != endpoint_name:
         raise validation_error(

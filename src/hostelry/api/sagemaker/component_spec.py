@@ -1,17 +1,17 @@
-"""From an inference component's specifications to domain values."""
+"""From an inference component's specifications to domain values, and their merge in updates."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from hostelry.api.context import CallContext
+from hostelry.api.context import CallContext, Params
 from hostelry.api.refusals import refuse_fields, unsupported
-from hostelry.api.sagemaker.container import archive_at
-from hostelry.api.sagemaker.containers import check_one_container
-from hostelry.api.sagemaker.model import find_model
-from hostelry.api.sagemaker.specifications import Given
+from hostelry.api.sagemaker.container import build_archive_source, check_one_container
+from hostelry.api.sagemaker.kinds import MODELS
 from hostelry.base.errors import validation_error
 from hostelry.domain.component import (
     AdapterSpec,
     ComponentSpec,
+    InferenceComponent,
     PlacementStrategy,
     Scheduling,
     TypedSpec,
@@ -26,8 +26,121 @@ from hostelry.domain.validation import (
     check_requirements,
 )
 
+Given = Mapping[str, Any]
+# An additional member of `InferenceComponent.given`.
+PREVIOUS = "Previous"
 
-def component_spec(
+
+def parse_specifications(params: Params, variant: Variant) -> tuple[Given, ...]:
+    """The specifications of a request, at least one of which is for the variant's instances.
+
+    A specification without InstanceType is for every type. Each of several names its own type.
+    """
+    given = get_given_specifications(params)
+    types = [it.get("InstanceType") for it in given]
+    if len(given) > 1 and None in types:
+        raise validation_error(
+            f"Specifications.{types.index(None) + 1}.InstanceType is required where several are"
+            " given."
+        )
+    if len(set(types)) < len(types):
+        raise validation_error("Specifications name an instance type twice; each needs its own.")
+    if None not in types and not set(types) & set(variant.instance_types):
+        raise _build_type_refusal(params, [str(it) for it in types], variant)
+    return given
+
+
+def get_given_specifications(params: Params) -> tuple[Given, ...]:
+    """Specification or Specifications, of which exactly one must be there."""
+    single, several = params.get("Specification"), params.get("Specifications")
+    if (single is None) == (several is None):
+        given = "both were" if single is not None else "none was"
+        raise validation_error(
+            f"Exactly one of Specification and Specifications is required; {given} given."
+        )
+    return (single,) if single is not None else tuple(several or ())
+
+
+def _build_type_refusal(params: Params, types: Sequence[str], variant: Variant) -> Exception:
+    """The error for specifications that fit none of the variant's instances."""
+    hosts = ", ".join(variant.instance_types)
+    if params.get("Specification") is not None:
+        return validation_error(
+            f"Specification.InstanceType is {types[0]}; the variant's instances are {hosts}."
+        )
+    return validation_error(
+        f"None of Specifications is for {hosts}, which the variant's instances are; they are for"
+        f" {', '.join(types)}."
+    )
+
+
+def get_given_in_force(component: InferenceComponent) -> Given:
+    """The request that the component's present spec came from: after a rollback, the one before."""
+    spec = component.spec or component.adapter
+    previous: Given = component.given.get(PREVIOUS) or {}
+    if spec is not None and previous.get("generation") == spec.generation:
+        return previous
+    return component.given
+
+
+def build_next_given(component: InferenceComponent, specifications: Given) -> dict[str, Any]:
+    """`given` of an updated component, with the specifications that a rollback restores."""
+    spec = component.spec or component.adapter
+    before = get_given_in_force(component)
+    previous = {name: before.get(name) for name in ("Specification", "Specifications")}
+    return {
+        **component.given,
+        **specifications,
+        PREVIOUS: {**previous, "generation": spec.generation if spec else None},
+    }
+
+
+def build_echoed_given(params: Params, merged: Sequence[Given]) -> Given:
+    """The members that Describe echoes after an update, in the form of `params`."""
+    if params.get("Specifications") is None:
+        return {"Specification": merged[0], "Specifications": None}
+    return {"Specification": None, "Specifications": list(merged)}
+
+
+def find_changed(new: Given, old: Sequence[Given], variant: Variant) -> Given | None:
+    """The specification of `old` that `new` changes. None if `new` must be complete.
+
+    | `old` | `new` changes |
+    | --- | --- |
+    | one specification | that one |
+    | one for the InstanceType of `new` | that one |
+    | `new` has no InstanceType, one for a type of the variant | that one |
+    | otherwise | None |
+    """
+    if len(old) == 1:
+        return old[0]
+    named = new.get("InstanceType")
+    types = variant.instance_types if named is None else (named,)
+    fitting = [it for it in old if it.get("InstanceType") in types]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def merge_specification(old: Given, new: Given) -> Given:
+    """`old` with the members of `new`.
+
+    | `new` has | result |
+    | --- | --- |
+    | ModelName, or Container with an Image | ModelName and Container of `new` alone |
+    | Container without an Image | the old Container with the members of the new one |
+    """
+    override = new.get("Container") or {}
+    kept = dict(old)
+    if new.get("ModelName") or override.get("Image"):
+        for field in ("ModelName", "Container"):
+            kept.pop(field, None)
+    before = kept.get("Container") or {}
+    container = {**before, **override}
+    if before.get("Environment") and override.get("Environment"):
+        container["Environment"] = {**before["Environment"], **override["Environment"]}
+    return {**kept, **new, **({"Container": container} if container else {})}
+
+
+def build_component_spec(
     context: CallContext,
     given: Sequence[Given],
     containers: Sequence[Container],
@@ -36,11 +149,11 @@ def component_spec(
 ) -> ComponentSpec:
     """The base component's spec from its specifications and their containers."""
     typed = [
-        typed_spec(one, container, variant)
+        _build_typed_spec(one, container, variant)
         for one, container in zip(given, containers, strict=True)
     ]
     for_any = given[0].get("InstanceType") is None
-    check_room(typed, shapes_of(context, variant), for_any=for_any)
+    _check_room(typed, get_shapes(context, variant), for_any=for_any)
     types = variant.instance_types
     first, *_ = in_order = sorted(
         typed,
@@ -52,18 +165,18 @@ def component_spec(
         requirements=first.requirements,
         download_timeout_s=first.download_timeout_s,
         startup_timeout_s=first.startup_timeout_s,
-        scheduling=common_scheduling(given),
+        scheduling=_get_common_scheduling(given),
         by_type=() if for_any else tuple(in_order),
     )
 
 
-def typed_spec(given: Given, container: Container, variant: Variant) -> TypedSpec:
-    """What copies run by one specification; the variant has the defaults."""
+def _build_typed_spec(given: Given, container: Container, variant: Variant) -> TypedSpec:
+    """A specification with the defaults of the variant."""
     startup = given.get("StartupParameters") or {}
     return TypedSpec(
         instance_type=given.get("InstanceType", variant.instance_type),
         container=container,
-        requirements=requirements_of(given.get("ComputeResourceRequirements")),
+        requirements=_build_requirements(given.get("ComputeResourceRequirements")),
         download_timeout_s=float(
             startup.get("ModelDataDownloadTimeoutInSeconds", variant.download_timeout_s)
         ),
@@ -73,12 +186,12 @@ def typed_spec(given: Given, container: Container, variant: Variant) -> TypedSpe
     )
 
 
-def shapes_of(context: CallContext, variant: Variant) -> dict[str, Shape]:
+def get_shapes(context: CallContext, variant: Variant) -> dict[str, Shape]:
     """The declared shape of each of the variant's instance types."""
     return {name: context.shape_of(name) for name in variant.instance_types}
 
 
-def check_room(typed: Sequence[TypedSpec], offers: Mapping[str, Shape], *, for_any: bool) -> None:
+def _check_room(typed: Sequence[TypedSpec], offers: Mapping[str, Shape], *, for_any: bool) -> None:
     """Refuse specifications that no empty instance of their type could hold.
 
     A specification for any type needs one type that can; one for a type that is not in `offers`
@@ -93,9 +206,9 @@ def check_room(typed: Sequence[TypedSpec], offers: Mapping[str, Shape], *, for_a
             check_consistent(one.requirements)
 
 
-def common_scheduling(given: Sequence[Given]) -> Scheduling:
+def _get_common_scheduling(given: Sequence[Given]) -> Scheduling:
     """The scheduling of copies, which must be the same in all specifications."""
-    found = {scheduling_of(one.get("SchedulingConfig") or {}) for one in given}
+    found = {_build_scheduling(one.get("SchedulingConfig") or {}) for one in given}
     if len(found) > 1:
         raise validation_error(
             "SchedulingConfig must be the same in all Specifications: it is about the copies of the"
@@ -104,8 +217,8 @@ def common_scheduling(given: Sequence[Given]) -> Scheduling:
     return found.pop()
 
 
-def scheduling_of(given: Given) -> Scheduling:
-    """The scheduling of copies; SPREAD is the default."""
+def _build_scheduling(given: Given) -> Scheduling:
+    """The scheduling of copies. The default is SPREAD."""
     balance = given.get("AvailabilityZoneBalance")
     return Scheduling(
         strategy=PlacementStrategy(given.get("PlacementStrategy", PlacementStrategy.SPREAD.value)),
@@ -113,14 +226,14 @@ def scheduling_of(given: Given) -> Scheduling:
     )
 
 
-def resolved_container(context: CallContext, given: Given) -> Container:
+def resolve_container(context: CallContext, given: Given) -> Container:
     """The container of a specification: the model's, a container's own, or one over the other."""
     model_name, override = given.get("ModelName"), given.get("Container")
     if model_name is None and override is None:
         raise validation_error("Specification.ModelName or Specification.Container is required.")
     container = None
     if model_name is not None:
-        model = find_model(context, model_name).value
+        model = MODELS.find(context, model_name).value
         check_one_container(
             model, "An inference component", "Name it in a production variant (ModelName)."
         )
@@ -130,10 +243,10 @@ def resolved_container(context: CallContext, given: Given) -> Container:
                 f"Model {model_name} with Mode MultiModel in an inference component",
                 "Name it in a production variant, or use one component for each model.",
             )
-    return overridden(container, override or {})
+    return override_container(container, override or {})
 
 
-def overridden(container: Container | None, override: Given) -> Container:
+def override_container(container: Container | None, override: Given) -> Container:
     """`container` with what `override` gives: image and artifacts replaced, environment merged."""
     image = override.get("Image") or (container.image if container else None)
     if not image:
@@ -142,7 +255,9 @@ def overridden(container: Container | None, override: Given) -> Container:
         )
     source = container.source if container else None
     if override.get("ArtifactUrl"):
-        source = archive_at(override["ArtifactUrl"], "Specification.Container.ArtifactUrl")
+        source = build_archive_source(
+            override["ArtifactUrl"], "Specification.Container.ArtifactUrl"
+        )
     environment = {
         **(container.environment if container else {}),
         **(override.get("Environment") or {}),
@@ -152,8 +267,7 @@ def overridden(container: Container | None, override: Given) -> Container:
     return made
 
 
-def requirements_of(given: Given | None) -> Requirements:
-    """What one copy reserves."""
+def _build_requirements(given: Given | None) -> Requirements:
     if not given:
         raise validation_error(
             "Specification.ComputeResourceRequirements is required for an inference component that"
@@ -169,20 +283,20 @@ def requirements_of(given: Given | None) -> Requirements:
     )
 
 
-def adapter_spec(given: Given, base_name: str, generation: int) -> AdapterSpec:
+def build_adapter_spec(given: Given, base_name: str, generation: int) -> AdapterSpec:
     """The adapter's spec that `given` makes."""
     startup = given.get("StartupParameters") or {}
     return AdapterSpec(
         generation=generation,
         base_name=base_name,
-        source=adapter_source(given),
+        source=_build_adapter_source(given),
         download_timeout_s=startup.get("ModelDataDownloadTimeoutInSeconds"),
         startup_timeout_s=startup.get("ContainerStartupHealthCheckTimeoutInSeconds"),
     )
 
 
-def adapter_source(given: Given) -> ArtifactSource:
-    """The source of the adapter's archive; refuses fields that only a base has."""
+def _build_adapter_source(given: Given) -> ArtifactSource:
+    """The source of the adapter's archive. Refuses fields that only a base has."""
     for field in ("ModelName", "ComputeResourceRequirements", "SchedulingConfig"):
         if given.get(field) is not None:
             raise validation_error(
@@ -201,4 +315,4 @@ def adapter_source(given: Given) -> ArtifactSource:
             "Specification.Container.ArtifactUrl is required for an adapter"
             " (BaseInferenceComponentName is given); it names the adapter's .tar.gz archive."
         )
-    return archive_at(container["ArtifactUrl"], "Specification.Container.ArtifactUrl")
+    return build_archive_source(container["ArtifactUrl"], "Specification.Container.ArtifactUrl")

@@ -5,8 +5,8 @@ from typing import Any
 
 from hostelry.api.context import CallContext, Result
 from hostelry.api.refusals import echoed, short_reason
+from hostelry.api.sagemaker.component_spec import Given, get_given_in_force
 from hostelry.api.sagemaker.endpoint_summary import deployed_image
-from hostelry.api.sagemaker.specifications import Given, given_in_force
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy
 from hostelry.store.records import on_endpoint
@@ -56,7 +56,7 @@ def specification_summaries(context: CallContext, component: InferenceComponent)
 
     Source: Terraform's aws_sagemaker_inference_component, whose schema says so of the API.
     """
-    given = given_in_force(component)
+    given = get_given_in_force(component)
     several = given.get("Specifications")
     shown = [specification_summary(component, it) for it in several or [given["Specification"]]]
     if component.adapter is not None:
@@ -71,7 +71,7 @@ def inherited_requirements(context: CallContext, base_name: str) -> Given | None
     base = context.state.components.get(context.scope, base_name)
     if base is None:
         return None
-    given = given_in_force(base.value)
+    given = get_given_in_force(base.value)
     first: Given = given.get("Specification") or given["Specifications"][0]
     return first.get("ComputeResourceRequirements")
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from hostelry.api.context import Params
 from hostelry.api.refusals import unsupported
-from hostelry.api.sagemaker.container import s3_uri_of
+from hostelry.api.sagemaker.container import parse_s3_uri
 from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint import Deployment, EndpointStatus
 from hostelry.domain.endpoint_config import EndpointConfig
@@ -21,7 +21,7 @@ def data_capture_of(params: Params) -> DataCapture | None:
     given = params.get(FIELD)
     if given is None:
         return None
-    uri = s3_uri_of(given["DestinationS3Uri"], f"{FIELD}.DestinationS3Uri", is_prefix=True)
+    uri = parse_s3_uri(given["DestinationS3Uri"], f"{FIELD}.DestinationS3Uri", is_prefix=True)
     modes = {it["CaptureMode"] for it in given["CaptureOptions"]}
     types = given.get("CaptureContentTypeHeader") or {}
     return DataCapture(

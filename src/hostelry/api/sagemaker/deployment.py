@@ -5,10 +5,10 @@ from typing import Any
 
 from hostelry.api.context import CallContext, new_generation
 from hostelry.api.refusals import unsupported
-from hostelry.api.sagemaker.containers import check_same_containers
-from hostelry.api.sagemaker.model import find_model
+from hostelry.api.sagemaker.container import check_same_containers
+from hostelry.api.sagemaker.kinds import MODELS
 from hostelry.api.sagemaker.serverless import check_serverless_model
-from hostelry.api.sagemaker.shadow import check_shadow_model
+from hostelry.api.sagemaker.variant import check_shadow_model
 from hostelry.base.errors import validation_error
 from hostelry.domain.endpoint import Deployment, EndpointVariant, UpdateGuard
 from hostelry.domain.endpoint_config import EndpointConfig, Variant
@@ -47,7 +47,7 @@ def deployment_of(context: CallContext, config: EndpointConfig) -> Deployment:
 def endpoint_variant_of(context: CallContext, variant: Variant) -> EndpointVariant:
     """The variant with a copy of its model; raises ValidationException where that is gone."""
     name, serverless = variant.model_name, variant.serverless
-    model = None if name is None else find_model(context, name).value
+    model = None if name is None else MODELS.find(context, name).value
     if model is not None and serverless is not None:
         check_serverless_model(model)
     wanted = EndpointVariant(
@@ -56,7 +56,7 @@ def endpoint_variant_of(context: CallContext, variant: Variant) -> EndpointVaria
         desired_instance_count=variant.initial_instance_count,
         desired_weight=variant.weight,
         pool_models={
-            pool.instance_type: find_model(context, pool.model_name).value
+            pool.instance_type: MODELS.find(context, pool.model_name).value
             for pool in variant.pools
             if pool.model_name is not None
         },

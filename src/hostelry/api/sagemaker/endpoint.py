@@ -4,20 +4,19 @@ from dataclasses import replace
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.deregistration import deregister_endpoint
-from hostelry.api.page import ListedResource, list_page
-from hostelry.api.refusals import already_exists, found_in, not_found, short_reason
+from hostelry.api.page import list_answer, passes
+from hostelry.api.refusals import short_reason
 from hostelry.api.sagemaker.async_inference import notify_topics, queued
-from hostelry.api.sagemaker.at_zero import at_zero_of
 from hostelry.api.sagemaker.data_capture import check_captured_deployment, shown_capture
 from hostelry.api.sagemaker.deployment import check_deployment_config, deployment_of
-from hostelry.api.sagemaker.endpoint_config import find_endpoint_config
 from hostelry.api.sagemaker.endpoint_summary import (
     EndpointFleet,
     pending_summary,
     variant_summaries,
 )
+from hostelry.api.sagemaker.kinds import ENDPOINT_CONFIGS, ENDPOINTS, check_new, not_found
 from hostelry.api.sagemaker.serverless import check_quotas
-from hostelry.api.sagemaker.verdict_tag import check_verdict_tag
+from hostelry.api.sagemaker.tag import check_verdict_tag, get_at_zero
 from hostelry.api.tags import tags_of, write_tags
 from hostelry.base.errors import validation_error
 from hostelry.domain.component import ComponentStatus
@@ -38,9 +37,8 @@ def create_endpoint(context: CallContext, params: Params) -> Result:
     """
     scope, name = context.scope, params["EndpointName"]
     tags = tags_of(params.get("Tags"))
-    if context.state.endpoints.has_name(scope, name):
-        raise already_exists(scope, KIND, name)
-    config = find_endpoint_config(context, params["EndpointConfigName"]).value
+    check_new(context, KIND, name)
+    config = ENDPOINT_CONFIGS.find(context, params["EndpointConfigName"]).value
     check_verdict_tag(tags, KIND, takes_components=config.takes_components)
     active = deployment_of(context, config)
     check_deployment_config(params.get("DeploymentConfig"), active)
@@ -55,12 +53,12 @@ def create_endpoint(context: CallContext, params: Params) -> Result:
         status=EndpointStatus.CREATING,
         active=active,
         deadline_at=deployment_deadline(active, context.now),
-        at_zero=at_zero_of(tags),
+        at_zero=get_at_zero(tags),
         given=dict(params),
     )
     notify_topics(context, config)
     deregister_endpoint(context, name)
-    context.state.endpoints.put(scope, name, endpoint, expect=None)
+    ENDPOINTS.put(context, endpoint)
     write_tags(context, endpoint.arn, tags)
     return {"EndpointArn": endpoint.arn}
 
@@ -96,25 +94,19 @@ def describe_endpoint(context: CallContext, params: Params) -> Result:
 
 def list_endpoints(context: CallContext, params: Params) -> Result:
     """ListEndpoints."""
-    rows = [
-        ListedResource(
-            name=endpoint.name,
-            created_at=endpoint.created_at,
-            modified_at=endpoint.modified_at,
-            status=endpoint.status.value,
-            summary={
-                "EndpointName": endpoint.name,
-                "EndpointArn": endpoint.arn,
-                "CreationTime": endpoint.created_at,
-                "LastModifiedTime": endpoint.modified_at,
-                "EndpointStatus": endpoint.status.value,
-            },
-        )
-        for endpoint in (stored.value for stored in context.state.endpoints.list(context.scope))
-        if not is_hidden(endpoint.name)
-    ]
-    shown, following = list_page(context, "ListEndpoints", params, rows)
-    return {"Endpoints": shown, **following}
+    shown = [it for it in ENDPOINTS.values(context) if not is_hidden(it.name)]
+    endpoints = [it for it in shown if passes(it, params)]
+    return list_answer(context, "ListEndpoints", params, "Endpoints", endpoints, _summarize)
+
+
+def _summarize(endpoint: Endpoint) -> Result:
+    return {
+        "EndpointName": endpoint.name,
+        "EndpointArn": endpoint.arn,
+        "CreationTime": endpoint.created_at,
+        "LastModifiedTime": endpoint.modified_at,
+        "EndpointStatus": endpoint.status.value,
+    }
 
 
 def delete_endpoint(context: CallContext, params: Params) -> Result:
@@ -136,16 +128,16 @@ def delete_endpoint(context: CallContext, params: Params) -> Result:
     if deleting.status is endpoint.status:
         return {}
     deregister_endpoint(context, endpoint.name)
-    context.state.endpoints.put(context.scope, endpoint.name, deleting, expect=found.version)
+    ENDPOINTS.put(context, deleting, found)
     write_tags(context, endpoint.arn, {})
     return {}
 
 
 def find_endpoint(context: CallContext, name: str) -> Versioned[Endpoint]:
-    """The endpoint; raises ValidationException where there is none of that name."""
+    """The endpoint. Raises ValidationException. Hides the endpoints of transform jobs."""
     if is_hidden(name):
         raise not_found(context.scope, KIND, name)
-    return found_in(context.state.endpoints, context.scope, KIND, name)
+    return ENDPOINTS.find(context, name)
 
 
 def check_no_components(context: CallContext, endpoint: Endpoint) -> None:

@@ -2,30 +2,22 @@
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.iam.execution_role import check_execution_role
-from hostelry.api.page import ListedResource, list_page
-from hostelry.api.refusals import (
-    already_exists,
-    echoed,
-    found_in,
-    refuse_fields,
-    refuse_isolation,
-)
+from hostelry.api.page import list_answer, passes
+from hostelry.api.refusals import echoed, refuse_fields, refuse_isolation
 from hostelry.api.sagemaker.async_inference import async_inference_of, check_async_model
 from hostelry.api.sagemaker.data_capture import (
     check_captured_config,
     check_captured_model,
     data_capture_of,
 )
-from hostelry.api.sagemaker.model import find_model
+from hostelry.api.sagemaker.kinds import ENDPOINT_CONFIGS, MODELS, check_new
 from hostelry.api.sagemaker.serverless import check_serverless_model, check_serverless_variants
-from hostelry.api.sagemaker.shadow import check_shadow_model, shadow_variants_of
-from hostelry.api.sagemaker.variant import variant_of
-from hostelry.api.sagemaker.verdict_tag import check_verdict_tag
+from hostelry.api.sagemaker.tag import check_verdict_tag
+from hostelry.api.sagemaker.variant import build_shadow_variants, build_variant, check_shadow_model
 from hostelry.api.tags import tags_of, write_tags
 from hostelry.domain.endpoint_config import EndpointConfig
 from hostelry.domain.metrics_config import metrics_config_of
 from hostelry.domain.validation import check_metrics, check_variants
-from hostelry.store.records import Versioned
 
 KIND = "endpoint-config"
 UNSUPPORTED = (
@@ -47,14 +39,14 @@ ECHOED = (
 
 def create_endpoint_config(context: CallContext, params: Params) -> Result:
     """CreateEndpointConfig."""
-    scope, name = context.scope, params["EndpointConfigName"]
+    name = params["EndpointConfigName"]
     tags = tags_of(params.get("Tags"))
     check_verdict_tag(tags, KIND)
-    config = config_of(context, params)
+    config = _build_config(context, params)
     for variant in config.variants:
         for model_name in (variant.model_name, *(pool.model_name for pool in variant.pools)):
             if model_name is not None:
-                model = find_model(context, model_name).value
+                model = MODELS.find(context, model_name).value
                 if config.async_inference is not None:
                     check_async_model(model)
                 if variant.serverless is not None:
@@ -63,21 +55,18 @@ def create_endpoint_config(context: CallContext, params: Params) -> Result:
                     check_captured_model(model)
                 if config.has_shadow:
                     check_shadow_model(model)
-    if context.state.endpoint_configs.has_name(scope, name):
-        raise already_exists(scope, KIND, name)
+    check_new(context, KIND, name)
     check_execution_role(context, params)
-    context.state.endpoint_configs.put(scope, name, config, expect=None)
+    ENDPOINT_CONFIGS.put(context, config)
     write_tags(context, config.arn, tags)
     return {"EndpointConfigArn": config.arn}
 
 
 def describe_endpoint_config(context: CallContext, params: Params) -> Result:
-    """DescribeEndpointConfig: what was given, and when."""
-    config = find_endpoint_config(context, params["EndpointConfigName"]).value
+    """DescribeEndpointConfig."""
+    config = ENDPOINT_CONFIGS.find(context, params["EndpointConfigName"]).value
     return {
-        "EndpointConfigName": config.name,
-        "EndpointConfigArn": config.arn,
-        "CreationTime": config.created_at,
+        **_summarize(config),
         "EnableNetworkIsolation": False,
         **echoed(config.given, ECHOED),
     }
@@ -85,45 +74,36 @@ def describe_endpoint_config(context: CallContext, params: Params) -> Result:
 
 def list_endpoint_configs(context: CallContext, params: Params) -> Result:
     """ListEndpointConfigs."""
-    rows = [
-        ListedResource(
-            name=config.name,
-            created_at=config.created_at,
-            summary={
-                "EndpointConfigName": config.name,
-                "EndpointConfigArn": config.arn,
-                "CreationTime": config.created_at,
-            },
-        )
-        for config in (it.value for it in context.state.endpoint_configs.list(context.scope))
-    ]
-    shown, following = list_page(context, "ListEndpointConfigs", params, rows)
-    return {"EndpointConfigs": shown, **following}
+    configs = [it for it in ENDPOINT_CONFIGS.values(context) if passes(it, params)]
+    operation, member = "ListEndpointConfigs", "EndpointConfigs"
+    return list_answer(context, operation, params, member, configs, _summarize)
+
+
+def _summarize(config: EndpointConfig) -> Result:
+    return {
+        "EndpointConfigName": config.name,
+        "EndpointConfigArn": config.arn,
+        "CreationTime": config.created_at,
+    }
 
 
 def delete_endpoint_config(context: CallContext, params: Params) -> Result:
-    """DeleteEndpointConfig; endpoints made from the configuration keep their own copy."""
-    found = find_endpoint_config(context, params["EndpointConfigName"])
-    context.state.endpoint_configs.delete(context.scope, found.value.name, expect=found.version)
+    """DeleteEndpointConfig. Endpoints made from the configuration keep their own copy."""
+    found = ENDPOINT_CONFIGS.find(context, params["EndpointConfigName"])
+    ENDPOINT_CONFIGS.delete(context, found)
     write_tags(context, found.value.arn, {})
     return {}
 
 
-def find_endpoint_config(context: CallContext, name: str) -> Versioned[EndpointConfig]:
-    """The configuration; raises ValidationException where there is none of that name."""
-    return found_in(context.state.endpoint_configs, context.scope, KIND, name)
-
-
-def config_of(context: CallContext, params: Params) -> EndpointConfig:
-    """The configuration that a request describes, checked."""
+def _build_config(context: CallContext, params: Params) -> EndpointConfig:
     check_serverless_variants(params)
     refuse_fields(params, UNSUPPORTED)
     refuse_isolation(params)
     variants = tuple(
-        variant_of(given, f"ProductionVariants.{number}")
+        build_variant(given, f"ProductionVariants.{number}")
         for number, given in enumerate(params["ProductionVariants"], start=1)
     )
-    variants += shadow_variants_of(params, variants)
+    variants += build_shadow_variants(params, variants)
     check_variants(variants, has_execution_role=bool(params.get("ExecutionRoleArn")))
     check_metrics(metrics_config_of(params))
     name = params["EndpointConfigName"]

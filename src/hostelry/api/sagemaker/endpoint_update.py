@@ -5,20 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 from hostelry.api.context import CallContext, Params, Result
-from hostelry.api.refusals import in_progress
 from hostelry.api.sagemaker.async_inference import notify_topics
-from hostelry.api.sagemaker.component_capacity import check_room_for_copies
-from hostelry.api.sagemaker.component_move import check_components_fit
+from hostelry.api.sagemaker.component_fit import check_components_fit, check_room_for_copies
 from hostelry.api.sagemaker.data_capture import check_captured_deployment
 from hostelry.api.sagemaker.deployment import check_deployment_config, deployment_of, update_guard
 from hostelry.api.sagemaker.endpoint import KIND, find_endpoint
-from hostelry.api.sagemaker.endpoint_config import find_endpoint_config
-from hostelry.api.sagemaker.serverless import (
-    changed_config,
-    check_quotas,
-    check_serverless_update,
-)
-from hostelry.api.sagemaker.verdict_tag import with_allowance
+from hostelry.api.sagemaker.kinds import ENDPOINT_CONFIGS, in_progress
+from hostelry.api.sagemaker.serverless import changed_config, check_quotas, check_serverless_update
+from hostelry.api.sagemaker.tag import get_guard
 from hostelry.base.errors import validation_error
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointVariant
 from hostelry.domain.endpoint_config import Variant
@@ -34,7 +28,7 @@ def update_endpoint(context: CallContext, params: Params) -> Result:
     found = find_endpoint(context, params["EndpointName"])
     endpoint = found.value
     check_updatable(endpoint)
-    config = find_endpoint_config(context, params["EndpointConfigName"]).value
+    config = ENDPOINT_CONFIGS.find(context, params["EndpointConfigName"]).value
     active = endpoint.active.config
     if (config.arn, config.created_at) == (active.arn, active.created_at):
         raise validation_error(
@@ -45,7 +39,7 @@ def update_endpoint(context: CallContext, params: Params) -> Result:
     pending = retained(deployment_of(context, config), endpoint.active, params)
     check_deployment_config(shown["DeploymentConfig"], pending)
     pending = replace(pending, guard=update_guard(context, shown["DeploymentConfig"]))
-    pending = replace(pending, guard=with_allowance(context, endpoint, pending))
+    pending = replace(pending, guard=get_guard(context, endpoint, pending))
     check_same_kind(context, endpoint, pending)
     check_same_requests(endpoint, pending)
     check_same_variants(endpoint, pending)

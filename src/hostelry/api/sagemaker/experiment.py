@@ -6,9 +6,10 @@ Only the experiment is written: a reconciler changes its endpoint.
 from typing import Any
 
 from hostelry.api.context import CallContext, Params, Result
-from hostelry.api.page import ListedResource, list_page
-from hostelry.api.refusals import echoed, not_found, short_reason
+from hostelry.api.page import list_answer, passes
+from hostelry.api.refusals import echoed, short_reason
 from hostelry.api.sagemaker.experiment_spec import KIND, experiment_of
+from hostelry.api.sagemaker.kinds import EXPERIMENTS, has_name
 from hostelry.api.tags import tags_of, write_tags
 from hostelry.base.errors import ServiceError
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
@@ -20,7 +21,6 @@ from hostelry.domain.inference_experiment import (
     VariantAction,
 )
 from hostelry.domain.status import Event, can
-from hostelry.store.records import Versioned
 
 TYPE = "ShadowMode"
 ECHOED = ("Description", "RoleArn", "DataStorageConfig", "ShadowModeConfig", "KmsKey")
@@ -28,30 +28,30 @@ ECHOED = ("Description", "RoleArn", "DataStorageConfig", "ShadowModeConfig", "Km
 
 def create_inference_experiment(context: CallContext, params: Params) -> Result:
     """CreateInferenceExperiment: the experiment takes its own copies of the models."""
-    scope, name, records = context.scope, params["Name"], context.state.inference_experiments
+    scope, name = context.scope, params["Name"]
     tags = tags_of(params.get("Tags"))
-    if records.has_name(scope, name):
+    if has_name(context, KIND, name):
         raise ServiceError(
             "ResourceInUse",
             f'Cannot create already existing inference experiment "{scope.arn(KIND, name)}".',
         )
     experiment = experiment_of(context, params)
-    records.put(scope, name, experiment, expect=None)
+    EXPERIMENTS.put(context, experiment)
     write_tags(context, experiment.arn, tags)
     return arn_of(experiment)
 
 
 def start_inference_experiment(context: CallContext, params: Params) -> Result:
     """StartInferenceExperiment: before its StartTime."""
-    found = find_experiment(context, params["Name"])
+    found = EXPERIMENTS.find(context, params["Name"])
     check_event(found.value, Event.START, "started")
-    write_experiment(context, begun(found.value, context.now), found.version)
+    EXPERIMENTS.put(context, begun(found.value, context.now), found)
     return arn_of(found.value)
 
 
 def describe_inference_experiment(context: CallContext, params: Params) -> Result:
     """DescribeInferenceExperiment."""
-    experiment = find_experiment(context, params["Name"]).value
+    experiment = EXPERIMENTS.find(context, params["Name"]).value
     found = context.state.endpoints.get(context.scope, experiment.endpoint_name)
     endpoint = None if found is None else found.value
     return {
@@ -68,44 +68,20 @@ def describe_inference_experiment(context: CallContext, params: Params) -> Resul
 
 def list_inference_experiments(context: CallContext, params: Params) -> Result:
     """ListInferenceExperiments; all are of the one Type."""
-    stored = context.state.inference_experiments.list(context.scope)
-    rows = [
-        ListedResource(
-            name=experiment.name,
-            created_at=experiment.created_at,
-            modified_at=experiment.modified_at,
-            status=experiment.status.value,
-            summary=summary_of(experiment),
-        )
-        for experiment in (found.value for found in stored)
-    ]
-    shown, following = list_page(context, "ListInferenceExperiments", params, rows)
-    return {"InferenceExperiments": shown, **following}
+    experiments = [it for it in EXPERIMENTS.values(context) if passes(it, params)]
+    operation, member = "ListInferenceExperiments", "InferenceExperiments"
+    return list_answer(context, operation, params, member, experiments, summary_of)
 
 
 def delete_inference_experiment(context: CallContext, params: Params) -> Result:
     """DeleteInferenceExperiment: once it is over; its endpoint and configurations stay."""
-    found = find_experiment(context, params["Name"])
+    found = EXPERIMENTS.find(context, params["Name"])
     experiment = found.value
     if not experiment.is_over:
         raise wrong_status(experiment, "deleted")
-    context.state.inference_experiments.delete(context.scope, experiment.name, expect=found.version)
+    EXPERIMENTS.delete(context, found)
     write_tags(context, experiment.arn, {})
     return arn_of(experiment)
-
-
-def find_experiment(context: CallContext, name: str) -> Versioned[InferenceExperiment]:
-    """The experiment; raises ResourceNotFound where there is none of that name."""
-    found = context.state.inference_experiments.get(context.scope, name)
-    if found is None:
-        raise ServiceError("ResourceNotFound", not_found(context.scope, KIND, name).message)
-    return found
-
-
-def write_experiment(context: CallContext, experiment: InferenceExperiment, version: int) -> None:
-    """Replace the record of that version."""
-    records = context.state.inference_experiments
-    records.put(context.scope, experiment.name, experiment, expect=version)
 
 
 def arn_of(experiment: InferenceExperiment) -> Result:

@@ -6,14 +6,7 @@ from typing import Any
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.sagemaker.endpoint_update import check_keeps_scaled_variants
-from hostelry.api.sagemaker.experiment import (
-    arn_of,
-    check_event,
-    conflict,
-    find_experiment,
-    write_experiment,
-    wrong_status,
-)
+from hostelry.api.sagemaker.experiment import arn_of, check_event, conflict, wrong_status
 from hostelry.api.sagemaker.experiment_spec import (
     capture_of,
     check_end,
@@ -21,6 +14,7 @@ from hostelry.api.sagemaker.experiment_spec import (
     shadow_mode_of,
     variants_of,
 )
+from hostelry.api.sagemaker.kinds import EXPERIMENTS
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.deadline import EXPERIMENT_CHANGE_S
 from hostelry.domain.experiment_deployment import after_deployment
@@ -47,7 +41,7 @@ STOPPABLE = (ExperimentStatus.CREATED, ExperimentStatus.STARTING, ExperimentStat
 
 def update_inference_experiment(context: CallContext, params: Params) -> Result:
     """UpdateInferenceExperiment: of one that is Created or Running."""
-    found = find_experiment(context, params["Name"])
+    found = EXPERIMENTS.find(context, params["Name"])
     experiment = found.value
     check_event(experiment, Event.UPDATE, "updated")
     change = while_created if experiment.started_at is None else while_running
@@ -57,7 +51,7 @@ def update_inference_experiment(context: CallContext, params: Params) -> Result:
         modified_at=context.now,
         deadline_at=context.now + EXPERIMENT_CHANGE_S,
     )
-    write_experiment(context, changed, found.version)
+    EXPERIMENTS.put(context, changed, found)
     return arn_of(experiment)
 
 
@@ -133,7 +127,7 @@ def cannot_change(experiment: InferenceExperiment, field: str) -> ServiceError:
 
 def stop_inference_experiment(context: CallContext, params: Params) -> Result:
     """StopInferenceExperiment: of one that is scheduled, starts, or runs."""
-    found = find_experiment(context, params["Name"])
+    found = EXPERIMENTS.find(context, params["Name"])
     experiment = found.value
     if experiment.status not in STOPPABLE:
         raise wrong_status(experiment, "stopped")
@@ -144,11 +138,11 @@ def stop_inference_experiment(context: CallContext, params: Params) -> Result:
             " serves yet, so none can be promoted, and no variant be given other instances."
         )
     if experiment.status is ExperimentStatus.CREATED:
-        write_experiment(context, stopped(experiment, stop, context.now), found.version)
+        EXPERIMENTS.put(context, stopped(experiment, stop, context.now), found)
         return arn_of(experiment)
     after = stopping(experiment, stop, context.now)
     check_scaled_variants(context, after)
-    write_experiment(context, after, found.version)
+    EXPERIMENTS.put(context, after, found)
     return arn_of(experiment)
 
 

@@ -6,8 +6,8 @@ from typing import Any
 from hostelry.api.context import CallContext, Params
 from hostelry.api.iam.execution_role import check_execution_role
 from hostelry.api.sagemaker.data_capture import data_capture_of
-from hostelry.api.sagemaker.model import find_model
-from hostelry.api.sagemaker.shadow import check_shadow_model
+from hostelry.api.sagemaker.kinds import MODELS
+from hostelry.api.sagemaker.variant import check_shadow_model
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.deadline import EXPERIMENT_CHANGE_S
@@ -152,7 +152,7 @@ def capture_of(storage: Mapping[str, Any] | None) -> DataCapture | None:
 
 def model_of(context: CallContext, variant: ExperimentVariant) -> Model:
     """The variant's model, one that can be a shadow."""
-    model = find_model(context, variant.model_name).value
+    model = MODELS.find(context, variant.model_name).value
     check_shadow_model(model)
     return model
 

@@ -2,13 +2,13 @@
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.iam.execution_role import check_execution_role
-from hostelry.api.page import ListedResource, list_page
-from hostelry.api.refusals import already_exists, echoed, found_in, refuse_isolation
-from hostelry.api.sagemaker.containers import containers_of, execution_of
+from hostelry.api.page import list_answer, passes
+from hostelry.api.refusals import echoed, refuse_isolation
+from hostelry.api.sagemaker.container import build_containers, parse_execution
+from hostelry.api.sagemaker.kinds import MODELS, check_new
 from hostelry.api.tags import tags_of, write_tags
 from hostelry.domain.model import Model
 from hostelry.domain.validation import check_environment
-from hostelry.store.records import Versioned
 
 KIND = "model"
 ECHOED = (
@@ -22,14 +22,13 @@ ECHOED = (
 
 
 def create_model(context: CallContext, params: Params) -> Result:
-    """CreateModel; missing artifacts are reported once a model server needs them."""
+    """CreateModel. Missing artifacts are reported once a model server needs them."""
     scope, name = context.scope, params["ModelName"]
     tags = tags_of(params.get("Tags"))
     refuse_isolation(params)
-    containers = containers_of(params)
+    containers = build_containers(params)
     check_environment(containers)
-    if context.state.models.has_name(scope, name):
-        raise already_exists(scope, KIND, name)
+    check_new(context, KIND, name)
     check_execution_role(context, params)
     arn = scope.arn(KIND, name)
     model = Model(
@@ -38,21 +37,19 @@ def create_model(context: CallContext, params: Params) -> Result:
         arn=arn,
         created_at=context.now,
         containers=containers,
-        execution=execution_of(params),
+        execution=parse_execution(params),
         given=dict(params),
     )
-    context.state.models.put(scope, name, model, expect=None)
+    MODELS.put(context, model)
     write_tags(context, arn, tags)
     return {"ModelArn": arn}
 
 
 def describe_model(context: CallContext, params: Params) -> Result:
-    """DescribeModel: what was given, and when."""
-    model = find_model(context, params["ModelName"]).value
+    """DescribeModel."""
+    model = MODELS.find(context, params["ModelName"]).value
     return {
-        "ModelName": model.name,
-        "ModelArn": model.arn,
-        "CreationTime": model.created_at,
+        **_summarize(model),
         "EnableNetworkIsolation": False,
         **echoed(model.given, ECHOED),
     }
@@ -60,30 +57,21 @@ def describe_model(context: CallContext, params: Params) -> Result:
 
 def list_models(context: CallContext, params: Params) -> Result:
     """ListModels."""
-    rows = [
-        ListedResource(
-            name=model.name,
-            created_at=model.created_at,
-            summary={
-                "ModelName": model.name,
-                "ModelArn": model.arn,
-                "CreationTime": model.created_at,
-            },
-        )
-        for model in (stored.value for stored in context.state.models.list(context.scope))
-    ]
-    shown, following = list_page(context, "ListModels", params, rows)
-    return {"Models": shown, **following}
+    models = [it for it in MODELS.values(context) if passes(it, params)]
+    return list_answer(context, "ListModels", params, "Models", models, _summarize)
+
+
+def _summarize(model: Model) -> Result:
+    return {
+        "ModelName": model.name,
+        "ModelArn": model.arn,
+        "CreationTime": model.created_at,
+    }
 
 
 def delete_model(context: CallContext, params: Params) -> Result:
-    """DeleteModel; endpoints and components that use the model keep their own copy."""
-    found = find_model(context, params["ModelName"])
-    context.state.models.delete(context.scope, found.value.name, expect=found.version)
+    """DeleteModel. Endpoints and components that use the model keep their own copy."""
+    found = MODELS.find(context, params["ModelName"])
+    MODELS.delete(context, found)
     write_tags(context, found.value.arn, {})
     return {}
-
-
-def find_model(context: CallContext, name: str) -> Versioned[Model]:
-    """The model; raises ValidationException where there is none of that name."""
-    return found_in(context.state.models, context.scope, KIND, name)

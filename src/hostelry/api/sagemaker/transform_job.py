@@ -1,23 +1,37 @@
-"""CreateTransformJob, DescribeTransformJob, ListTransformJobs and StopTransformJob.
+"""Transform jobs: created, described, listed and stopped.
 
 Only the job is written: a reconciler makes its instances from it, and ends them.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from hostelry.api.context import CallContext, Params, Result
-from hostelry.api.page import ListedResource, list_page
-from hostelry.api.refusals import echoed, found_in, short_reason
-from hostelry.api.sagemaker.model import find_model
-from hostelry.api.sagemaker.target_model import model_of_job
-from hostelry.api.sagemaker.transform_spec import transform_job_of
+from hostelry.api.page import list_answer, passes
+from hostelry.api.refusals import echoed, short_reason, unsupported
+from hostelry.api.sagemaker.container import parse_s3_uri, select_job_model
+from hostelry.api.sagemaker.kinds import MODELS, TRANSFORM_JOBS, has_name
 from hostelry.api.tags import tags_of, write_tags
 from hostelry.base.errors import ServiceError, validation_error
-from hostelry.domain.deadline import STOP_S
+from hostelry.domain.deadline import STOP_S, TRANSFORM_S
+from hostelry.domain.model import Model
+from hostelry.domain.scope import Scope
 from hostelry.domain.status import Event, can, next_status
-from hostelry.domain.transform_job import TransformJob, TransformJobStatus
-from hostelry.store.records import Versioned
+from hostelry.domain.transform_job import (
+    WHOLE,
+    AssembleWith,
+    BatchStrategy,
+    SplitType,
+    TransformCapture,
+    TransformInput,
+    TransformInputKind,
+    TransformJob,
+    TransformJobStatus,
+    TransformOutput,
+    TransformProcessing,
+)
+from hostelry.domain.transform_rules import check_transform
 
 KIND = "transform-job"
 ECHOED = (
@@ -30,29 +44,35 @@ ECHOED = (
     "TransformResources",
     "ExperimentConfig",
 )
+DEFAULT_TIMEOUT_S = 600
+DEFAULT_RETRIES = 3
+UNSUPPORTED_KINDS: Mapping[str, str] = {
+    "AugmentedManifestFile": "Put the records into objects, and give their prefix or a manifest.",
+    "Converse": "Give the prefix of the records as S3Prefix.",
+}
 
 
 def create_transform_job(context: CallContext, params: Params) -> Result:
     """CreateTransformJob: the job takes its own copy of the model."""
     scope, name = context.scope, params["TransformJobName"]
     tags = tags_of(params.get("Tags"))
-    model = model_of_job(find_model(context, params["ModelName"]).value, tags)
-    job = transform_job_of(scope, model, params, context.now)
-    if context.state.transform_jobs.has_name(scope, name):
+    model = select_job_model(MODELS.find(context, params["ModelName"]).value, tags)
+    job = _build_job(scope, model, params, context.now)
+    if has_name(context, KIND, name):
         raise ServiceError(
             "ResourceInUse",
             "Job name must be unique within an AWS account and region, and a job with this name"
             f" already exists ({job.arn}).",
         )
     job = replace(job, chain_length=context.chain_length)
-    context.state.transform_jobs.put(scope, name, job, expect=None)
+    TRANSFORM_JOBS.put(context, job)
     write_tags(context, job.arn, tags)
     return {"TransformJobArn": job.arn}
 
 
 def describe_transform_job(context: CallContext, params: Params) -> Result:
-    """DescribeTransformJob: what was given, with defaults, and how it goes."""
-    job = find_transform_job(context, params["TransformJobName"]).value
+    """DescribeTransformJob: the request with its defaults, and the progress."""
+    job = TRANSFORM_JOBS.find(context, params["TransformJobName"]).value
     result: Result = {
         "TransformJobName": job.name,
         "TransformJobArn": job.arn,
@@ -60,7 +80,7 @@ def describe_transform_job(context: CallContext, params: Params) -> Result:
         "ModelName": job.model.name,
         "CreationTime": job.created_at,
         **echoed(job.given, ECHOED),
-        **with_defaults(job),
+        **_describe_with_defaults(job),
     }
     if job.failure_reason:
         result["FailureReason"] = short_reason(job.failure_reason)
@@ -73,26 +93,14 @@ def describe_transform_job(context: CallContext, params: Params) -> Result:
 
 def list_transform_jobs(context: CallContext, params: Params) -> Result:
     """ListTransformJobs."""
-    rows = [
-        ListedResource(
-            name=job.name,
-            created_at=job.created_at,
-            modified_at=job.modified_at,
-            status=job.status.value,
-            summary=summary_of(job),
-        )
-        for job in (stored.value for stored in context.state.transform_jobs.list(context.scope))
-    ]
-    shown, following = list_page(context, "ListTransformJobs", params, rows)
-    return {"TransformJobSummaries": shown, **following}
+    jobs = [it for it in TRANSFORM_JOBS.values(context) if passes(it, params)]
+    member = "TransformJobSummaries"
+    return list_answer(context, "ListTransformJobs", params, member, jobs, _summarize)
 
 
 def stop_transform_job(context: CallContext, params: Params) -> Result:
-    """StopTransformJob; again while it is being stopped.
-
-    Objects that are done stay where they are.
-    """
-    found = find_transform_job(context, params["TransformJobName"])
+    """StopTransformJob. May be repeated. Written outputs stay."""
+    found = TRANSFORM_JOBS.find(context, params["TransformJobName"])
     job = found.value
     if job.status is TransformJobStatus.STOPPING:
         return {}
@@ -107,20 +115,12 @@ def stop_transform_job(context: CallContext, params: Params) -> Result:
         modified_at=context.now,
         deadline_at=context.now + STOP_S,
     )
-    context.state.transform_jobs.put(context.scope, job.name, stopping, expect=found.version)
+    TRANSFORM_JOBS.put(context, stopping, found)
     return {}
 
 
-def find_transform_job(context: CallContext, name: str) -> Versioned[TransformJob]:
-    """The job; raises ValidationException where there is none of that name.
-
-    Its reference names ResourceNotFound, but the service's waiter expects ValidationException.
-    """
-    return found_in(context.state.transform_jobs, context.scope, KIND, name)
-
-
-def with_defaults(job: TransformJob) -> Result:
-    """Input, output and processing as they were given, with the defaults of what was not."""
+def _describe_with_defaults(job: TransformJob) -> Result:
+    """Input, output and processing of the request, with their defaults."""
     given = job.given
     processing: dict[str, Any] = {
         "InputFilter": job.processing.input_filter,
@@ -141,8 +141,7 @@ def with_defaults(job: TransformJob) -> Result:
     }
 
 
-def summary_of(job: TransformJob) -> Result:
-    """The job's entry in a list."""
+def _summarize(job: TransformJob) -> Result:
     summary: Result = {
         "TransformJobName": job.name,
         "TransformJobArn": job.arn,
@@ -155,3 +154,101 @@ def summary_of(job: TransformJob) -> Result:
     if job.failure_reason:
         summary["FailureReason"] = short_reason(job.failure_reason)
     return summary
+
+
+def _build_job(scope: Scope, model: Model, params: Params, now: float) -> TransformJob:
+    """The job of a request. `now` is in seconds since the epoch."""
+    _check_model(model)
+    client, resources = params.get("ModelClientConfig") or {}, params["TransformResources"]
+    strategy = params.get("BatchStrategy")
+    name = params["TransformJobName"]
+    job = TransformJob(
+        scope=scope,
+        name=name,
+        arn=scope.arn("transform-job", name),
+        created_at=now,
+        modified_at=now,
+        status=TransformJobStatus.IN_PROGRESS,
+        model=model,
+        instance_type=resources["InstanceType"],
+        instance_count=resources["InstanceCount"],
+        input=_build_input(params["TransformInput"]),
+        output=_build_output(params["TransformOutput"]),
+        processing=_build_processing(params.get("DataProcessing") or {}),
+        capture=_build_capture(params.get("DataCaptureConfig")),
+        strategy=None if strategy is None else BatchStrategy(strategy),
+        # 0 asks for the default, as leaving it out does.
+        max_concurrent=params.get("MaxConcurrentTransforms") or None,
+        max_payload_mb=params.get("MaxPayloadInMB"),
+        invocation_timeout_s=float(client.get("InvocationsTimeoutInSeconds", DEFAULT_TIMEOUT_S)),
+        max_retries=client.get("InvocationsMaxRetries", DEFAULT_RETRIES),
+        environment=dict(params.get("Environment") or {}),
+        deadline_at=now + TRANSFORM_S,
+        given=dict(params),
+    )
+    check_transform(job)
+    return job
+
+
+def _check_model(model: Model) -> None:
+    if model.is_direct:
+        raise unsupported(
+            f'A transform job with model "{model.name}", which has InferenceExecutionConfig.Mode'
+            " Direct",
+            "The requests of a job name no container; create a model of the one container.",
+        )
+
+
+def _build_input(given: Mapping[str, Any]) -> TransformInput:
+    path = "TransformInput.DataSource.S3DataSource"
+    source = given["DataSource"]["S3DataSource"]
+    asked = source["S3DataType"]
+    if asked in UNSUPPORTED_KINDS:
+        raise unsupported(f"{path}.S3DataType={asked}", UNSUPPORTED_KINDS[asked])
+    kind = TransformInputKind(asked)
+    uri = parse_s3_uri(
+        source["S3Uri"], f"{path}.S3Uri", is_prefix=kind is TransformInputKind.PREFIX
+    )
+    if kind is TransformInputKind.MANIFEST and uri.endswith("/"):
+        raise validation_error(
+            f'{path}.S3Uri "{uri}" must name the manifest, one object, where S3DataType is'
+            " ManifestFile."
+        )
+    return TransformInput(
+        kind=kind,
+        uri=uri,
+        content_type=given.get("ContentType") or None,
+        is_gzip=given.get("CompressionType") == "Gzip",
+        split_type=SplitType(given.get("SplitType", "None")),
+    )
+
+
+def _build_output(given: Mapping[str, Any]) -> TransformOutput:
+    uri = parse_s3_uri(given["S3OutputPath"], "TransformOutput.S3OutputPath", is_prefix=True)
+    return TransformOutput(
+        path=uri.rstrip("/"),
+        accept=given.get("Accept") or None,
+        assemble_with=AssembleWith(given.get("AssembleWith", "None")),
+        kms_key_id=given.get("KmsKeyId") or None,
+    )
+
+
+def _build_processing(given: Mapping[str, Any]) -> TransformProcessing:
+    return TransformProcessing(
+        input_filter=given.get("InputFilter") or WHOLE,
+        output_filter=given.get("OutputFilter") or WHOLE,
+        joins_input=given.get("JoinSource") == "Input",
+    )
+
+
+def _build_capture(given: Mapping[str, Any] | None) -> TransformCapture | None:
+    if given is None:
+        return None
+    uri = parse_s3_uri(
+        given["DestinationS3Uri"], "DataCaptureConfig.DestinationS3Uri", is_prefix=True
+    )
+    return TransformCapture(
+        uri=uri.rstrip("/"),
+        kms_key_id=given.get("KmsKeyId") or None,
+        adds_inference_id=bool(given.get("GenerateInferenceId")),
+    )

@@ -3,6 +3,7 @@
 import base64
 import json
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hostelry.api.context import CallContext
-from hostelry.api.page import ListedResource, list_page
+from hostelry.api.page import list_answer
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.domain.component import ComponentStatus
@@ -222,6 +223,15 @@ def test_a_token_of_another_list_or_account_is_refused(
         call_as(other, "ListModels", NextToken=token)
 
 
+@dataclass(frozen=True)
+class Listed:
+    """A record as lists see it."""
+
+    name: str
+    created_at: float
+    status: ComponentStatus
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     moments=st.lists(st.integers(0, 4), max_size=12),
@@ -232,10 +242,8 @@ def test_a_token_of_another_list_or_account_is_refused(
 def test_the_pages_together_are_the_list(
     moments: list[int], size: int, sort_by: str, order: str
 ) -> None:
-    rows = [
-        ListedResource(name=f"n{n:02}", created_at=at / 3, status="abcde"[at], summary={"n": n})
-        for n, at in enumerate(moments)
-    ]
+    statuses = list(ComponentStatus)
+    rows = [Listed(f"n{n:02}", at / 3, statuses[at]) for n, at in enumerate(moments)]
     context = CallContext(
         scope=Scope("123456789012", "us-west-2"),
         state=open_state(MemoryStore()),
@@ -246,12 +254,17 @@ def test_the_pages_together_are_the_list(
         metrics=MemoryMetrics(ManualClock()),
     )
     asked: dict[str, Any] = {"SortBy": sort_by, "SortOrder": order}
-    whole, following = list_page(context, "ListX", {**asked, "MaxResults": 100}, rows)
+
+    def listed(params: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        answer = list_answer(context, "ListX", {**asked, **params}, "Rows", rows, asdict)
+        return answer.pop("Rows"), answer
+
+    whole, following = listed({"MaxResults": 100})
     assert following == {}
     pages: list[dict[str, Any]] = []
     token: dict[str, Any] = {}
     while True:
-        page, token = list_page(context, "ListX", {**asked, "MaxResults": size, **token}, rows)
+        page, token = listed({"MaxResults": size, **token})
         pages += page
         if not token:
             break

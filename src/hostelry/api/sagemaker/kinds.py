@@ -1,0 +1,90 @@
+"""SageMaker's kinds of resources, and the errors for their names and states.
+
+The waiters and the SageMaker SDK look for "Could not find" and "Cannot create already existing" in
+the text of a ValidationException.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from hostelry.api.context import CallContext
+from hostelry.api.record_kind import RecordKind
+from hostelry.base.errors import ServiceError, validation_error
+from hostelry.domain.component import InferenceComponent
+from hostelry.domain.endpoint import Endpoint
+from hostelry.domain.endpoint_config import EndpointConfig
+from hostelry.domain.inference_experiment import InferenceExperiment
+from hostelry.domain.model import Model
+from hostelry.domain.scope import Scope
+from hostelry.domain.transform_job import TransformJob
+from hostelry.store.records import Records, State
+
+T = TypeVar("T")
+# The resource's kind in ARNs, and the words for it in messages.
+KIND_WORDS: Mapping[str, str] = {
+    "model": "model",
+    "endpoint-config": "endpoint configuration",
+    "endpoint": "endpoint",
+    "inference-component": "inference component",
+    "transform-job": "transform job",
+    "inference-experiment": "inference experiment",
+}
+
+
+def not_found(
+    scope: Scope, kind: str, name: str, code: str = "ValidationException"
+) -> ServiceError:
+    """The error for a missing resource."""
+    return ServiceError(code, f'Could not find {KIND_WORDS[kind]} "{scope.arn(kind, name)}".')
+
+
+def _build_kind(
+    kind: str, records: Callable[[State], Records[T]], code: str = "ValidationException"
+) -> RecordKind[T]:
+    return RecordKind(
+        records=records,
+        not_found=lambda context, name: not_found(context.scope, kind, name, code),
+    )
+
+
+MODELS: RecordKind[Model] = _build_kind("model", lambda state: state.models)
+ENDPOINT_CONFIGS: RecordKind[EndpointConfig] = _build_kind(
+    "endpoint-config", lambda state: state.endpoint_configs
+)
+ENDPOINTS: RecordKind[Endpoint] = _build_kind("endpoint", lambda state: state.endpoints)
+COMPONENTS: RecordKind[InferenceComponent] = _build_kind(
+    "inference-component", lambda state: state.components
+)
+# The reference names ResourceNotFound for transform jobs. The service's waiter expects
+# ValidationException.
+TRANSFORM_JOBS: RecordKind[TransformJob] = _build_kind(
+    "transform-job", lambda state: state.transform_jobs
+)
+EXPERIMENTS: RecordKind[InferenceExperiment] = _build_kind(
+    "inference-experiment", lambda state: state.inference_experiments, "ResourceNotFound"
+)
+KINDS: Mapping[str, RecordKind[Any]] = {
+    "model": MODELS,
+    "endpoint-config": ENDPOINT_CONFIGS,
+    "endpoint": ENDPOINTS,
+    "inference-component": COMPONENTS,
+    "transform-job": TRANSFORM_JOBS,
+    "inference-experiment": EXPERIMENTS,
+}
+
+
+def has_name(context: CallContext, kind: str, name: str) -> bool:
+    """Whether a resource has the name in any case: names that differ in case share an ARN."""
+    return KINDS[kind].records(context.state).has_name(context.scope, name)
+
+
+def check_new(context: CallContext, kind: str, name: str) -> None:
+    """Raise ValidationException if a resource of the kind has the name."""
+    if has_name(context, kind, name):
+        arn = context.scope.arn(kind, name)
+        raise validation_error(f'Cannot create already existing {KIND_WORDS[kind]} "{arn}".')
+
+
+def in_progress(kind: str, arn: str) -> ServiceError:
+    """The error for an update while another change is in progress."""
+    return validation_error(f'Cannot update in-progress {KIND_WORDS[kind]} "{arn}".')
