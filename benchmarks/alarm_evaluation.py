@@ -31,9 +31,8 @@ from hostelry.domain.metric import Metric, MetricStat, Sample
 from hostelry.domain.scope import Scope
 from hostelry.metrics.series.store import MemoryMetrics
 from hostelry.scaling.decide.alarm_events import new_status
-from hostelry.scaling.decide.request import Proposal, Trigger
-from hostelry.scaling.loop.alarm_actions import AlarmActionDeps
-from hostelry.scaling.loop.alarm_addresses import Addresses
+from hostelry.scaling.decide.decision import Proposal, Trigger
+from hostelry.scaling.loop.alarm_actions import Addresses, AlarmActionDeps
 from hostelry.scaling.loop.alarm_watch import AlarmWatch, AlarmWatchDeps
 from hostelry.store.memory import MemoryStore
 from hostelry.store.records import State, open_state

@@ -30,9 +30,9 @@ from benchmarks.stack import (
     stopped_after,
 )
 from hostelry.base.clock import SystemClock, monotonic_s
+from hostelry.base.files import write_whole
 from hostelry.base.peer_name import PeerRole
 from hostelry.base.ports import free_port
-from hostelry.base.private_file import write_whole
 from hostelry.base.tls import TlsFolder
 from hostelry.cluster.host_files import HostFiles
 from hostelry.domain.routes import CopyRoute

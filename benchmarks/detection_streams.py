@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hostelry.sim.arrivals import CODE_LASTS_S, code_hour, modulated
-from hostelry.sim.lengths import CHAT, CODE, RequestLengths
+from hostelry.sim.scenario import CHAT, CODE, RequestLengths
 
 Floats = NDArray[np.float64]
 # So that a call of the chat trace's lengths takes 4.68 s on average.

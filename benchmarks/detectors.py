@@ -9,8 +9,7 @@ from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.scope import Scope
 from hostelry.scaling.decide.decision import Capacity
 from hostelry.scaling.decide.responsive.options import ResponsiveOptions
-from hostelry.scaling.decide.responsive.policy import step
-from hostelry.scaling.decide.responsive.state import ResponsiveState
+from hostelry.scaling.decide.responsive.policy import ResponsiveState, step
 from hostelry.sim.peers import (
     KnativeRule,
     KnativeState,

@@ -30,10 +30,10 @@ from benchmarks.open_load import Answer, Due, Outcome, Plan
 from benchmarks.record import print_table, write_result
 from benchmarks.routing_live import LiveGateway, signed_call
 from hostelry.sim.arrivals import steady
-from hostelry.sim.deployment import SimulatedDeployment
-from hostelry.sim.lengths import CHAT
-from hostelry.sim.policy_set import PolicySet
+from hostelry.sim.fleet import SimulatedDeployment
+from hostelry.sim.policy_requests import PolicySet
 from hostelry.sim.replay import Replay, ReplaySetup
+from hostelry.sim.scenario import CHAT
 from hostelry.sim.service import ServiceModel, default_service
 from hostelry.sim.trace import Trace, block_of
 

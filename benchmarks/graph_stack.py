@@ -24,8 +24,8 @@ from benchmarks.stack import (
 )
 from hostelry.aws.temporary_keys import Session, TokenSeal
 from hostelry.base.clock import SystemClock, monotonic_s
+from hostelry.base.files import write_whole
 from hostelry.base.ports import free_port
-from hostelry.base.private_file import write_whole
 from hostelry.domain.routes import CopyRoute, RouteSnapshot
 from hostelry.graph.document import FILE
 from hostelry.home.home import (

@@ -23,8 +23,8 @@ from benchmarks.gateway_load import direct_request, run_load, signed_request
 from benchmarks.load import Load
 from benchmarks.record import print_table, write_result
 from benchmarks.stack import Echo, Stack, running_echo, running_workers
+from hostelry.base.files import write_whole
 from hostelry.base.ports import free_port
-from hostelry.base.private_file import write_whole
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import CopyRoute, EndpointRoute, RouteSnapshot, VariantRoute
 from hostelry.domain.scope import Scope

@@ -32,9 +32,7 @@ from hostelry.comparison.fleet_verdict import (
 )
 from hostelry.comparison.verdict import VersionEvidence, VersionOutcome, compared
 from hostelry.domain.allowance import Allowance
-from hostelry.domain.config_load import ConfigLoad
-from hostelry.domain.distribution import Distribution
-from hostelry.domain.load import LoadKey, SecondLoad
+from hostelry.domain.load import ConfigLoad, Distribution, LoadKey, SecondLoad
 from hostelry.domain.scope import Scope
 from hostelry.reconcile.plan.guards import LEAST_STEP_S
 

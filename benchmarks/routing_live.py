@@ -17,8 +17,8 @@ from benchmarks.open_load import Due, Outcome, Plan
 from benchmarks.routing_simulation import WARM_UP_SHARE, Simulated
 from benchmarks.routing_trace import Asked, Fleet
 from benchmarks.stack import stopped_after, wait_for_gateway
+from hostelry.base.files import write_whole
 from hostelry.base.ports import free_port
-from hostelry.base.private_file import write_whole
 from hostelry.cli.load.measures import percentile
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import ComponentRoute, CopyRoute, EndpointRoute, RouteSnapshot

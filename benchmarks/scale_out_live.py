@@ -26,7 +26,7 @@ from benchmarks.scale_out_replay import HIGH_RESOLUTION, OURS, PREDEFINED
 from hostelry.base.clock import monotonic_s
 from hostelry.scaling.decide.responsive.options import ResponsiveOptions
 from hostelry.sim.arrivals import modulated
-from hostelry.sim.deployment import SimulatedDeployment
+from hostelry.sim.fleet import SimulatedDeployment
 from hostelry.sim.outcome import ReplayOutcome, replayed
 from hostelry.sim.policy_file import policy_set
 from hostelry.sim.replay import ReplaySetup

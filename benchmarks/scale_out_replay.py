@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from hostelry.scaling.decide.responsive.options import ResponsiveOptions
-from hostelry.sim.deployment import SimulatedDeployment
+from hostelry.sim.fleet import SimulatedDeployment
 from hostelry.sim.outcome import ReplayOutcome, replayed
 from hostelry.sim.peers import KnativeRule, RayServeRule
 from hostelry.sim.policy_file import policy_set
-from hostelry.sim.policy_set import PolicySet
+from hostelry.sim.policy_requests import PolicySet
 from hostelry.sim.replay import ReplaySetup
 from hostelry.sim.scenario import stepped
 from hostelry.sim.service import ServiceModel

@@ -14,8 +14,8 @@ from urllib.request import urlopen
 import msgspec
 
 from hostelry.base.clock import monotonic_s
+from hostelry.base.files import write_whole
 from hostelry.base.ports import free_port
-from hostelry.base.private_file import write_whole
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.route_delta import snapshot_of
 from hostelry.domain.routes import (

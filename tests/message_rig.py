@@ -14,9 +14,9 @@ from hostelry.messaging.arrivals import Arrivals
 from hostelry.messaging.deliveries import Deliveries
 from hostelry.messaging.delivery_loop import DeliveryDeps, DeliveryLoop
 from hostelry.messaging.failed_delivery import TopicMetrics
-from hostelry.messaging.message_tables import MessageTables
 from hostelry.messaging.queue_messages import QueueMessages
 from hostelry.messaging.services import Messaging
+from hostelry.messaging.tables import MessageTables
 from hostelry.messaging.topic_publisher import TopicPublisher
 from hostelry.metrics.series.store import MemoryMetrics
 from hostelry.store.database import Database, open_database

@@ -11,8 +11,8 @@ import msgspec
 from benchmarks.peers.completions import HttpBatches, openai_body
 from benchmarks.peers.lmi import BASE
 from benchmarks.stack import running_workers
+from hostelry.base.files import write_whole
 from hostelry.base.ports import free_port
-from hostelry.base.private_file import write_whole
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import ComponentRoute, CopyRoute, EndpointRoute, RouteSnapshot
 from hostelry.domain.scope import Scope

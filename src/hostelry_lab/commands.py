@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from hostelry.base.errors import TerminalError, UsageError
-from hostelry.base.own_arguments import hide_argument
+from hostelry.base.operator_secrets import hide_argument
 from hostelry.cli.completion import names
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry_lab.copies_ledger import LEAST_COPIES, MOST_COPIES

@@ -11,7 +11,7 @@ from tests.fuzz.conftest import Cases, assert_short
 from tests.unit.base.tars import Member, header, padded, pax_targz, tar
 
 from hostelry.base.archive import ArchiveLimits, unpack
-from hostelry.base.file_tree import UnsafeFilesError
+from hostelry.base.files import UnsafeFilesError
 from hostelry.containers.lmi.adapters.s3_fetcher import ADAPTER_FILES, unpack_adapter
 from hostelry.domain.model import ArtifactSource, SourceKind
 from hostelry.engine.lora.errors import AdapterError

@@ -33,8 +33,7 @@ from hostelry.fleet.artifacts.objects import new_client
 from hostelry.fleet.artifacts.protocol import ArtifactError, Fetch
 from hostelry.fleet.host.processes import identify
 from hostelry.fleet.local.client import HttpAgent
-from hostelry.fleet.local.fleet import LocalFleet
-from hostelry.fleet.local.sweep import stop_everything
+from hostelry.fleet.local.fleet import LocalFleet, stop_everything
 from hostelry.fleet.protocol import Agent
 from hostelry.fleet.records import InstanceFolder
 from hostelry.fleet.shapes import shape_of

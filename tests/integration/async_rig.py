@@ -18,8 +18,7 @@ from hostelry.base.clock import SystemClock
 from hostelry.dataplane.capture.capture import RequestCapture
 from hostelry.dataplane.metering.meter import Meter
 from hostelry.dataplane.routes import FixedRoutes
-from hostelry.domain.async_inference import AsyncInference
-from hostelry.domain.async_request import AsyncRequest
+from hostelry.domain.async_request import AsyncInference, AsyncRequest
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import CopyRoute, EndpointRoute, RouteSnapshot, VariantRoute
 from hostelry.domain.scope import Scope

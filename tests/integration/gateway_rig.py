@@ -24,8 +24,8 @@ from botocore.config import Config
 from botocore.credentials import Credentials as SigningCredentials
 
 from hostelry.base.clock import monotonic_s
+from hostelry.base.files import write_whole
 from hostelry.base.ports import free_port
-from hostelry.base.private_file import write_whole
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import (
     ComponentRoute,

@@ -35,7 +35,7 @@ from hostelry.fleet.agent.model_server import new_http
 from hostelry.fleet.host.processes import identify, own_identity
 from hostelry.fleet.launch.launcher import ProcessLauncher
 from hostelry.fleet.local.client import HttpAgent
-from hostelry.fleet.local.sweep import stop_everything
+from hostelry.fleet.local.fleet import stop_everything
 from hostelry.fleet.records import ENDED_LOGS, AgentRecord
 from hostelry.fleet.shapes import default_shape
 

@@ -15,9 +15,8 @@ from tests.unit.base.tars import Member, targz
 from hostelry.base.archive import ArchiveLimits
 from hostelry.domain.model import ArtifactSource, SourceKind
 from hostelry.fleet.artifacts.cache import ArtifactCache
-from hostelry.fleet.artifacts.download import PART_BYTES
 from hostelry.fleet.artifacts.hub import HubModels
-from hostelry.fleet.artifacts.objects import ObjectFacts, S3Objects, new_client
+from hostelry.fleet.artifacts.objects import PART_BYTES, ObjectFacts, S3Objects, new_client
 from hostelry.fleet.artifacts.protocol import ArtifactError, ArtifactUnavailableError, Fetch
 from hostelry.fleet.artifacts.store import ArtifactStore
 

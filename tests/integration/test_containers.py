@@ -40,7 +40,7 @@ from hostelry.domain.copy import AdapterPhase, CopyPhase, CopySpec, CopyStatus
 from hostelry.domain.shape import Requirements
 from hostelry.fleet.host.processes import identify
 from hostelry.fleet.launch.container_launcher import ContainerRecord
-from hostelry.fleet.local.sweep import stop_everything
+from hostelry.fleet.local.fleet import stop_everything
 
 pytestmark = pytest.mark.integration
 

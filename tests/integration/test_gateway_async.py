@@ -16,7 +16,7 @@ from tests.integration.gateway_rig import GatewayRig, model_endpoint, running_ga
 from tests.integration.platform import until
 
 from hostelry.base.ports import free_port
-from hostelry.domain.async_inference import AsyncInference
+from hostelry.domain.async_request import AsyncInference
 
 pytestmark = pytest.mark.integration
 INPUT = "s3://in/key"

@@ -18,13 +18,14 @@ from hostelry.dataplane.http.reply import BrokenError, Reply
 from hostelry.dataplane.http.upstream import UpstreamPool
 from hostelry.home.home import Home
 from hostelry.jobs.objects.answer_object import AnswerWriter, StaleClaimError
-from hostelry.jobs.objects.errors import (
+from hostelry.jobs.objects.object_store import (
     NoSuchBucketError,
     ObjectDeniedError,
     ObjectMissingError,
+    ObjectStore,
     ObjectStoreDownError,
+    OutputSettings,
 )
-from hostelry.jobs.objects.object_store import ObjectStore, OutputSettings
 
 pytestmark = pytest.mark.integration
 LARGE = os.urandom(1024 * 1024) * 20

@@ -17,8 +17,8 @@ from hostelry.metrics.persistence.shared import SharedMetrics
 from hostelry.metrics.protocol import MetricFilter
 from hostelry.store.database import open_database
 from hostelry.store.fence import Fence, FencedDatabase
+from hostelry.store.leaders import METADATA
 from hostelry.store.lease_rows import LeaseRows
-from hostelry.store.lease_tables import METADATA
 
 pytestmark = pytest.mark.integration
 HERE = Scope("123456789012", "us-west-2")

@@ -11,8 +11,7 @@ PACKAGE = ROOT / "src" / "hostelry"
 BROAD = {"Exception", "BaseException", "BaseExceptionGroup", "ExceptionGroup"}
 # The outermost edges: each file that catches everything, and where the failure goes.
 EDGES = {
-    "base/grouped_calls.py": "each caller of the group gets the failure",
-    "base/recurring.py": "a step of repeated work is logged, and the next step follows",
+    "base/concurrency.py": "each caller of a group gets it; a repeated step is logged",
     "cells/router.py": "answered with 500 and a request id",
     "console/live.py": "the view shows the failure",
     "containers/graph/function_program.py": "reported as the failure of the author's function",
@@ -32,7 +31,7 @@ EDGES = {
     "engine/runner/follower.py": "ends the leader's step",
     "engine/runner/leader.py": "ends the step",
     "gateway/dispatcher.py": "answered with 500 and a request id",
-    "gateway/mirroring/tap_defects.py": "logged; the client's request goes to production",
+    "gateway/mirroring/port.py": "logged; the client's request goes to production",
     "jobs/http.py": "answered with 500 and a request id",
     "metrics/persistence/shared.py": "logged; the next commit of the journal follows",
     "control/app.py": "answered with 500 and a request id",

@@ -42,9 +42,8 @@ HINT = re.compile("splitlines|import csv")
 BYTES = "bytes, whose lines end at line feeds and carriage returns only"
 SYSTEM = "text of the kernel, or of a program of the machine"
 CUTTING = {
-    "base/pip_settings.py": "the operator's settings of pip, as pip reads them",
+    "base/pip_settings.py": "the operator's settings and requirements.txt, as pip reads them",
     "base/proc.py": SYSTEM,
-    "base/requirement_lines.py": "requirements.txt, as pip reads it",
     "cli/deploy/run.py": SYSTEM,
     "cli/doctor/probes.py": SYSTEM,
     "cli/logs.py": BYTES,
@@ -53,7 +52,7 @@ CUTTING = {
     "containers/predictive/requirements.py": SYSTEM,
     "engine/kernels/native/library.py": SYSTEM,
     "fleet/host/cgroups.py": SYSTEM,
-    "fleet/host/gpu.py": SYSTEM,
+    "fleet/host/usage.py": SYSTEM,
     "fleet/launch/container_arguments.py": BYTES,
     "fleet/launch/copy_log.py": BYTES,
     "graph/content.py": BYTES,

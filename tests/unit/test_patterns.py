@@ -14,14 +14,14 @@ import pytest
 from tests.backtracking import fault_of
 from tests.pattern_places import Found, patterns_of
 
-from hostelry.base.requirement_lines import is_plain
+from hostelry.base.pip_settings import is_plain
 from hostelry.containers.lmi.tools.families import SEPARATOR, TOOL_FAMILIES
 from hostelry.containers.lmi.tools.json_calls import JsonCalls
 from hostelry.containers.triton.model_folder import may_have_end
 from hostelry.domain.failure_cause import cause_of
 from hostelry.domain.transform_rules import JSON_PATH
 from hostelry.logs.patterns.conditions import comparison
-from hostelry.logs.patterns.fields import fields_of
+from hostelry.logs.patterns.pattern import fields_of
 from hostelry.metrics.series.statistic import statistic
 
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "hostelry"
@@ -59,9 +59,9 @@ LISTED = {
     "engine/lora/patterns.py:compiled": "nothing is matched with it: RE2 matches",
     "fleet/rules/frameworks.py:TAG": "an image has 255 characters at most",
     "graph/strict_yaml.py:": "a number or truth value of which each part takes other characters",
-    "logs/patterns/fields.py:_SPLIT": "a filter pattern has 1,024 characters at most",
+    "logs/patterns/pattern.py:_SPLIT": "a filter pattern has 1,024 characters at most",
     "metrics/query/search.py:_WORDS": "if the check fails, one character less matches",
-    "scaling/decide/alarm_target.py:POLICY": "an alarm's action has 1,024 characters at most",
+    "scaling/decide/alarm_events.py:POLICY": "an alarm's action has 1,024 characters at most",
 }
 
 

@@ -8,11 +8,10 @@ from hostelry.aws.temporary_keys import Session, TemporaryKeys
 from hostelry.base.errors import HostelryError, ServiceError
 from hostelry.base.root_key import RootKey
 from hostelry.domain.endpoint import Endpoint
-from hostelry.domain.instance_type import InstanceType
 from hostelry.domain.scope import Scope
-from hostelry.domain.shape import Shape
+from hostelry.domain.shape import InstanceType, Shape
 from hostelry.events.call_rows import CallRows
-from hostelry.logs.errors import LogsUnavailable
+from hostelry.logs.events import LogsUnavailable
 from hostelry.logs.store import LogStore
 from hostelry.messaging.services import Messaging
 from hostelry.metrics.protocol import MetricStore

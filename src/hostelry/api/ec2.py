@@ -11,8 +11,8 @@ from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.page import ListPaging
 from hostelry.aws.models import service_model
 from hostelry.base.errors import ServiceError
-from hostelry.domain.instance_type import Device, InstanceType
 from hostelry.domain.scope import ZONE_LETTERS, Scope
+from hostelry.domain.shape import Device, InstanceType
 
 MIB = 1024**2
 LISTS = ListPaging(page_size=100, error_code="InvalidNextToken")

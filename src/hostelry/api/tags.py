@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.base.errors import validation_error
-from hostelry.domain.tags import MAX_TAGS, TagSet
-from hostelry.scaling.decide.responsive.opt_in import OFF, RESPONSIVE_TAG, options_of_tag
+from hostelry.domain.scope import MAX_TAGS, TagSet
+from hostelry.scaling.decide.responsive.options import OFF, RESPONSIVE_TAG, options_of_tag
 
 
 def read_tags(context: CallContext, arn: str) -> Mapping[str, str]:

@@ -12,6 +12,8 @@ import msgspec
 from botocore.loaders import Loader
 from botocore.model import OperationModel, ServiceModel, StructureShape
 
+from hostelry.base.json import decode
+
 TARGETS: Mapping[str, str] = MappingProxyType(
     {
         "SageMaker": "sagemaker",
@@ -104,7 +106,7 @@ def model_file(service: str) -> ModelFile:
     (path,) = folder.glob("service-2.json*")
     data = path.read_bytes()
     plain = gzip.decompress(data) if path.suffix == ".gz" else data
-    return msgspec.json.decode(_NOT_READ.sub(b"", plain), type=ModelFile)
+    return decode(_NOT_READ.sub(b"", plain), ModelFile)
 
 
 @cache

@@ -27,7 +27,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.proc import thread_states
 from hostelry.home.home import Home
 from hostelry.home.run_file import live_run_file, live_run_files
-from hostelry.store.sqlite_snapshot import SqliteSnapshot
+from hostelry.store.sqlite import SqliteSnapshot
 
 COPIED_BYTES = 64 * 1024  # a smaller file may be rewritten in place: its bytes are taken
 STILL_WITHIN_S = 2.0

@@ -26,7 +26,7 @@ from hostelry.backup.write import (
     reported,
 )
 from hostelry.base.errors import TerminalError
-from hostelry.base.private_file import sync_folder
+from hostelry.base.files import sync_folder
 from hostelry.home.cut_off_copy import mark_restore, unmark_restore
 from hostelry.home.home import Home, make_home
 from hostelry.home.run_file import only_one

@@ -20,7 +20,7 @@ from hostelry.backup.manifest import (
     encode_manifest,
 )
 from hostelry.base.errors import TerminalError
-from hostelry.base.private_file import sync_folder, write_whole
+from hostelry.base.files import sync_folder, write_whole
 from hostelry.home.cut_off_copy import refuse_marked
 from hostelry.home.home import Home, UpConfig
 from hostelry.home.run_file import live_run_files, only_one

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Self
 
-from hostelry.base.file_tree import (
+from hostelry.base.files import (
     MAX_DEPTH,
     FileTree,
     UnsafeFilesError,

@@ -23,6 +23,33 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from hostelry.base.errors import TerminalError
 from hostelry.base.peer_name import PeerName
 
+VALID_FOR = timedelta(days=36500)
+CLOCK_SKEW = timedelta(hours=1)
+
+
+def self_signed(name: str, now: float) -> tuple[bytes, bytes]:
+    """A new P-256 key for `name`: its certificate, valid from `now` on, and the key, both PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    start = datetime.fromtimestamp(now, UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(start - CLOCK_SKEW)
+        .not_valid_after(start + VALID_FOR)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(
+        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return certificate.public_bytes(pem), private
+
+
 LEAF_S = 30 * 86400.0
 AUTHORITY_S = 3650 * 86400.0
 CLOCK_SKEW_S = 3600.0

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
-from hostelry.base.file_stamp import Stamp, stamp_of
+from hostelry.base.files import Stamp, stamp_of
 
 log = logging.getLogger(__name__)
 HANDSHAKE = b"\x16"  # the first byte of a TLS record of a handshake, RFC 8446 section 5.1

@@ -1,19 +1,23 @@
-"""The operator's secrets by purpose, and the variables without them. Pure.
+"""The operator's secrets by purpose, and secrets on this process's own command line."""
 
-    purpose   where it is                                       given to
-    HUB       the hub's token: HF_TOKEN and the like            the agent, which downloads; the LLM
-                                                                server, unless it runs trusted code
-    PROXY     user and password in *_PROXY, HF_ENDPOINT         the same
-    index     user and password in PIP_* and UV_* indexes       the agent, which installs packages
-    others    AWS keys, the database's URL, the platform's own  no model server
-
-A program that may run an author's code has no purpose for any: the agent downloads what it needs.
-"""
-
+import ctypes
 import os
 import re
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from enum import Enum
+from pathlib import Path
+
+# The operator's secrets by purpose, and the variables without them. Pure.
+#
+#     purpose   where it is                                       given to
+#    HUB       the hub's token: HF_TOKEN and the like            the agent, which downloads; the LLM
+#                                                                server, unless it runs trusted code
+#     PROXY     user and password in *_PROXY, HF_ENDPOINT         the same
+#     index     user and password in PIP_* and UV_* indexes       the agent, which installs packages
+#     others    AWS keys, the database's URL, the platform's own  no model server
+#
+# A program that may run an author's code has no purpose for any: the agent downloads what it needs.
 
 
 class SecretPurpose(Enum):
@@ -70,3 +74,17 @@ def without_logins(text: str) -> str:
         host = HOST_END.split(other, maxsplit=1)[0]
         others[number] = other[host.rfind("@") + 1 :]
     return "://".join([first, *others])
+
+
+ARG_START, ARG_END = 45, 46  # fields of /proc/PID/stat after the name; proc(5) counts from 3
+
+
+def hide_argument(text: str) -> None:
+    """Overwrite `text` on the command line of this process with x, where the kernel allows it."""
+    with suppress(OSError, ValueError, IndexError):
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        start, end = int(fields[ARG_START]), int(fields[ARG_END])
+        wanted = text.encode()
+        found = ctypes.string_at(start, end - start).find(wanted) if start else -1
+        if wanted and found >= 0:
+            ctypes.memset(start + found, ord("x"), len(wanted))

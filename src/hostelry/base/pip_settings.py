@@ -1,12 +1,15 @@
-"""The package index that pip is configured for, as uv's variables: uv does not read pip's.
+"""The package index that pip is configured for, and lines of a requirements.txt that it serves."""
 
-An index may have a password, and every user of the machine can read a process's arguments.
-"""
-
+import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
+
+# The package index that pip is configured for, as uv's variables: uv does not read pip's.
+#
+# An index may have a password, and every user of the machine can read a process's arguments.
+
 
 # Each with what stands between its places.
 VARIABLES = {
@@ -54,3 +57,25 @@ def uv_variables(settings: Mapping[str, str]) -> dict[str, str]:
         for name, (variable, between) in found.items()
         if (places := settings.get(name, "").split())
     }
+
+
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._, -]+\])?"
+VERSION = r"\s*(===|==|~=|!=|<=|>=|<|>)\s*[A-Za-z0-9.*+!_-]+"
+MARKER = r"(\s*;[\w\s.<>=!~'\"()]+)?"
+REQUIREMENT = re.compile(rf"{NAME}({VERSION}(\s*,{VERSION})*)?{MARKER}")
+# Installers take such a name for a file's.
+ARCHIVE = re.compile(
+    r"[^\s\[;<>=!~]*\.(whl|zip|tar|tgz|tbz|tbz2|txz|tlz|tar\.[a-z0-9]+)([\s\[;<>=!~]|$)",
+    re.IGNORECASE,
+)
+
+
+def requirement_lines(text: str) -> tuple[str, ...]:
+    """The lines without comments and empty ones."""
+    lines = (line.partition(" #")[0].strip() for line in text.splitlines())
+    return tuple(line for line in lines if line and not line.startswith("#"))
+
+
+def is_plain(line: str) -> bool:
+    """Whether it is a package's name, perhaps with versions and a marker."""
+    return REQUIREMENT.fullmatch(line) is not None and ARCHIVE.match(line) is None

@@ -27,7 +27,7 @@ from typing import Any
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
-from hostelry.base.file_stamp import Stamp, stamp_of
+from hostelry.base.files import Stamp, stamp_of
 from hostelry.base.peer_name import PeerName, PeerRole
 
 PEER_PROTOCOL, LINK_PROTOCOL = "hostelry/1", "hostelry-link/1"  # by ALPN

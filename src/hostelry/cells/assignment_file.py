@@ -26,8 +26,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.files import write_whole
 from hostelry.base.json import convert
-from hostelry.base.private_file import write_whole
 from hostelry.cells.assignment import AssignedApart, Assignment, Cell, CellAccount
 from hostelry.cells.request_claims import NamedKind
 

@@ -20,7 +20,7 @@ from hostelry.dataplane.http.exchange import Exchange, header_lines
 from hostelry.dataplane.http.reader import HttpRefusedError
 from hostelry.dataplane.http.reply import ConnectError, Reply, UpstreamError
 from hostelry.dataplane.http.upstream import Timeouts, Upstream
-from hostelry.dataplane.openai_error import error_response
+from hostelry.dataplane.openai import error_response
 from hostelry.gateway.dispatcher import OWN_PATHS, UNREAD, own_answer
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from hostelry.base.errors import TerminalError
-from hostelry.base.private_file import write_whole
+from hostelry.base.files import write_whole
 from hostelry.cli.control_requests import document, send
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 

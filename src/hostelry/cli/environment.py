@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from hostelry.base.errors import UsageError
-from hostelry.base.private_file import write_whole
+from hostelry.base.files import write_whole
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.program.call import CallReport, is_aws, report_lines, stray_lines
 from hostelry.cli.program.child import CannotRunError, end_as

@@ -13,8 +13,8 @@ import msgspec
 import typer
 
 from hostelry.base.errors import TerminalError, UsageError
+from hostelry.base.files import write_whole
 from hostelry.base.json import decode
-from hostelry.base.private_file import write_whole
 from hostelry.base.user import expanded, user_folder
 from hostelry.cli.home_option import HomeOption, home_at, load_home
 

@@ -17,8 +17,7 @@ from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home
 from hostelry.cli.printable import terminal_lines
 from hostelry.fleet.records import instance_folders
 from hostelry.home.home import Home
-from hostelry.logs.errors import LogsUnavailable
-from hostelry.logs.events import LogStream
+from hostelry.logs.events import LogStream, LogsUnavailable
 from hostelry.logs.store import BEGIN, END, LogStore
 
 FOLLOW_PAUSE_S = 0.2

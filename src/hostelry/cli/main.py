@@ -11,7 +11,7 @@ from typer.main import get_command
 
 from hostelry import __version__
 from hostelry.base.errors import HostelryError, UsageError
-from hostelry.base.system_failure import failure_text
+from hostelry.base.system import failure_text
 from hostelry.cli.completion.words import COMPLETE_VARIABLE, joined_words
 from hostelry.cli.lazy_group import CommandEntry, LazyGroup, lazy_group
 from hostelry.cli.printable import printable_stream

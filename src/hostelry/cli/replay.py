@@ -124,7 +124,7 @@ def replay(  # noqa: PLR0913 - one parameter an option of the command
     """
     # Imported here, since no other command needs the simulator and numpy.
     from hostelry.cli import replay_run as at_work
-    from hostelry.sim.deployment import SimulatedDeployment
+    from hostelry.sim.fleet import SimulatedDeployment
 
     if list_scenarios:
         at_work.show_scenarios()

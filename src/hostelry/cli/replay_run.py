@@ -20,15 +20,21 @@ from hostelry.cli.home_option import home_at, load_home, print_json
 from hostelry.cli.status_text import columns
 from hostelry.domain.shape import Requirements
 from hostelry.home.aws_client import aws_client
-from hostelry.sim.calibration import Measured, fitted
-from hostelry.sim.deployment import SimulatedDeployment
+from hostelry.sim.fleet import SimulatedDeployment
 from hostelry.sim.ledger import SimulatedAct
 from hostelry.sim.outcome import ReplayOutcome, replayed
 from hostelry.sim.policy_file import read_policy
-from hostelry.sim.policy_set import PolicySet
+from hostelry.sim.policy_requests import PolicySet
 from hostelry.sim.replay import Progress, ReplaySetup
 from hostelry.sim.scenario import DEFAULT_SEED, SCENARIOS, scenario_trace
-from hostelry.sim.service import ServiceModel, default_service, load_service, save_service
+from hostelry.sim.service import (
+    Measured,
+    ServiceModel,
+    default_service,
+    fitted,
+    load_service,
+    save_service,
+)
 from hostelry.sim.trace import Trace
 from hostelry.sim.trace_file import trace_of_file, write_trace
 

@@ -21,8 +21,12 @@ from hostelry.cli.status_text import columns
 from hostelry.cli.timeline import chart, clock_text, receipt_text, update_rows
 from hostelry.domain.scope import Scope
 from hostelry.home.home import Credentials, UpConfig
-from hostelry.scaling.decide.responsive.opt_in import OFF, RESPONSIVE_TAG, tag_of_options
-from hostelry.scaling.decide.responsive.options import ResponsiveOptions
+from hostelry.scaling.decide.responsive.options import (
+    OFF,
+    RESPONSIVE_TAG,
+    ResponsiveOptions,
+    tag_of_options,
+)
 
 UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 PIPE_WIDTH = 100

@@ -6,7 +6,7 @@ import typer
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import UsageError
-from hostelry.base.own_arguments import hide_argument
+from hostelry.base.operator_secrets import hide_argument
 from hostelry.cli.home_option import JsonOption, print_json
 from hostelry.cli.wait_display import waiting
 from hostelry.control.store_transfer import copy_store

@@ -14,7 +14,7 @@ import typer
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import UsageError
 from hostelry.base.logging import TEXT, formatter_of
-from hostelry.base.own_arguments import hide_argument
+from hostelry.base.operator_secrets import hide_argument
 from hostelry.cli import up_flags as flags
 from hostelry.cli.home_option import (
     HomeOption,

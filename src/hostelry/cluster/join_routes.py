@@ -35,16 +35,17 @@ from hostelry.base.tls import TlsFolder
 from hostelry.base.version_skew import skew_refusal
 from hostelry.cluster.authority import Authority
 from hostelry.cluster.further_control import machine, why_not
+from hostelry.cluster.join_token import KIND as HOST_KIND
 from hostelry.cluster.join_token import (
     MAX_S,
     MIN_S,
+    JoinedHost,
     JoinToken,
     TokenRecord,
+    check_name,
     digest_of,
     refusal,
 )
-from hostelry.cluster.joined_hosts import KIND as HOST_KIND
-from hostelry.cluster.joined_hosts import JoinedHost, check_name
 from hostelry.domain.scope import Scope
 from hostelry.home.home import Home, UpConfig, load_config, load_credentials
 from hostelry.store.protocol import Store

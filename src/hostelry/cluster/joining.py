@@ -28,13 +28,13 @@ from hostelry import __version__
 from hostelry.base.certificates import cluster_of, facts, new_key, signing_request, split
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import RetryableError, TerminalError, UsageError
+from hostelry.base.files import sync_folder, write_whole
 from hostelry.base.json import decode
 from hostelry.base.peer_name import PeerName, PeerRole
-from hostelry.base.private_file import sync_folder, write_whole
 from hostelry.base.tls import JOIN, TlsFolder, peer_of
 from hostelry.cluster.further_control import machine
 from hostelry.cluster.host_files import safe_name
-from hostelry.cluster.join_desk import AUTHORITY_PATH, JOIN_PATH
+from hostelry.cluster.http_front import AUTHORITY_PATH, JOIN_PATH
 from hostelry.cluster.join_routes import HOST_NAME, JoinedFiles, JoinRequest
 from hostelry.cluster.join_token import JoinToken, digest_of
 from hostelry.cluster.joined_home import (

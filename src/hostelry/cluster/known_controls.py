@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from hostelry.base.address import Address
+from hostelry.base.concurrency import run_periodically
+from hostelry.base.files import write_whole
 from hostelry.base.json import decode
-from hostelry.base.private_file import write_whole
-from hostelry.base.recurring import run_periodically
 from hostelry.home.home import Home, UpConfig
 
 log = logging.getLogger(__name__)

@@ -12,14 +12,14 @@ from typing import Protocol
 
 from starlette.types import Receive, Scope, Send
 
-from hostelry.cluster.leader_calls import (
+from hostelry.cluster.leader_view import (
     AFTER_CHANGE_S,
     NOT_LEADER,
     ClientGoneError,
     LeaderAwayError,
     LeaderCalls,
+    LeaderSource,
 )
-from hostelry.cluster.leader_view import LeaderSource
 from hostelry.dataplane.control_calls import CallOutcome, is_read
 from hostelry.dataplane.http.reply import Reply, UpstreamError
 from hostelry.dataplane.http.streamed_body import StreamedBody

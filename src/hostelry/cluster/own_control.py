@@ -17,10 +17,11 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from hostelry.base.clock import Clock, SystemClock, monotonic_s
 from hostelry.cluster.known_controls import known_controls, may_be_asked
-from hostelry.cluster.leader_calls import LeaderAwayError, LeaderCalls
 from hostelry.cluster.leader_view import (
     ASK_TIMEOUTS,
     ControlAnswer,
+    LeaderAwayError,
+    LeaderCalls,
     LeaderView,
     Waiters,
     ask_leader,

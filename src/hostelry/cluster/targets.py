@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hostelry.base.errors import TerminalError
-from hostelry.base.file_stamp import Stamp, stamp_of
+from hostelry.base.files import Stamp, stamp_of
 from hostelry.cluster.access import AGENT_OF_COPY, COPY, INSTANCE
 from hostelry.fleet.records import (
     AgentRecord,

@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hostelry.domain.distribution import Distribution
+from hostelry.domain.load import Distribution
 
 STEPS = 60  # of a bisection: more than a double has bits
 

@@ -27,7 +27,7 @@ from hostelry.comparison.verdict import (
     compared,
 )
 from hostelry.domain.allowance import Allowance
-from hostelry.domain.config_load import LoadByConfig
+from hostelry.domain.load import LoadByConfig
 from hostelry.domain.scope import Scope
 
 WARM_UP_S = 5  # of a step, in which new copies fill their caches: latencies do not count

@@ -20,10 +20,15 @@ from enum import Enum
 
 from hostelry.comparison.confidence import Bounds, proportion_bounds, quantile_bounds, quantile_of
 from hostelry.domain.allowance import Allowance
-from hostelry.domain.config_load import ConfigLoad
-from hostelry.domain.distribution import EMPTY, Distribution, joined
-from hostelry.domain.divergence import NO_DIVERGENCE, Divergence
-from hostelry.domain.load import SecondLoad
+from hostelry.domain.load import (
+    EMPTY,
+    NO_DIVERGENCE,
+    ConfigLoad,
+    Distribution,
+    Divergence,
+    SecondLoad,
+    joined,
+)
 
 QUANTILES = (0.5, 0.95)
 MEASURES = ("errors", *(f"latency p{q * 100:g}" for q in QUANTILES))

@@ -23,16 +23,13 @@ from starlette.types import ASGIApp
 
 from hostelry.base.clock import Clock
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER, KeyGuard
-from hostelry.console.act_routes import ConsoleActs
 from hostelry.console.live import LiveTopics
-from hostelry.console.live_routes import LiveRoutes
 from hostelry.console.platform import PlatformError, PlatformPort
 from hostelry.console.playground_calls import PlaygroundCalls
-from hostelry.console.playground_routes import PlaygroundRoutes
-from hostelry.console.security import SecurityHeaders
+from hostelry.console.routes import ConsoleActs, LiveRoutes, PlaygroundRoutes
+from hostelry.console.security import SecurityHeaders, StaticFile, static_files
 from hostelry.console.session_file import NewSession, SessionFile
 from hostelry.console.sign_in import LINK_S, SESSION_S
-from hostelry.console.static_files import StaticFile, static_files
 from hostelry.console.view_table import LOOKUPS
 from hostelry.console.visits import (
     COOKIE,

@@ -11,8 +11,13 @@ from typing import Any
 import msgspec
 
 from hostelry.console.live import event
-from hostelry.console.model_port import ModelAnswer, ModelPort, NoModelAnswerError
-from hostelry.console.platform import PlatformError, PlatformPort
+from hostelry.console.platform import (
+    ModelAnswer,
+    ModelPort,
+    NoModelAnswerError,
+    PlatformError,
+    PlatformPort,
+)
 from hostelry.console.snippets import chat_snippets, invocation_snippets
 from hostelry.console.views.playground import (
     ChatAsked,

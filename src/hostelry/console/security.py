@@ -1,7 +1,40 @@
-"""Security headers of each answer of the console; the check that a request is of its own page."""
+"""The console's static files, security headers, and the check of a request's origin."""
 
+import hashlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+FOLDER = Path(__file__).parent / "static"
+TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticFile:
+    """One file, and its ETag."""
+
+    content: bytes
+    media_type: str
+    etag: str
+
+
+def static_files(folder: Path = FOLDER) -> Mapping[str, StaticFile]:
+    """Every file below `folder` by its path there, with slashes."""
+    paths = (it for it in sorted(folder.rglob("*")) if it.suffix in TYPES)
+    return {it.relative_to(folder).as_posix(): _loaded(it) for it in paths}
+
+
+def _loaded(path: Path) -> StaticFile:
+    content = path.read_bytes()
+    etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+    return StaticFile(content=content, media_type=TYPES[path.suffix], etag=etag)
+
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
+from hostelry.base.files import write_whole
 from hostelry.base.json import decode
-from hostelry.base.private_file import write_whole
 from hostelry.console import sign_in
 from hostelry.console.sign_in import ConsoleSession, SignInBook
 

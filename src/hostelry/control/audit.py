@@ -21,13 +21,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from hostelry.base.clock import Clock
+from hostelry.base.files import write_whole
 from hostelry.base.json import decode
 from hostelry.base.json_response import JsonResponse
-from hostelry.base.private_file import write_whole
 from hostelry.base.whole_number import whole_number
-from hostelry.store.columns import OPAQUE_TEXT
 from hostelry.store.database import Database
 from hostelry.store.errors import StoreUnavailable
+from hostelry.store.tables import OPAQUE_TEXT
 
 LOG = logging.getLogger(__name__)
 MAX_FILE_BYTES = 4 * 1024 * 1024

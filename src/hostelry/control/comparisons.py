@@ -27,8 +27,7 @@ from hostelry.comparison.verdict import (
     compared,
 )
 from hostelry.domain.allowance import MOST, Allowance, allowance_of
-from hostelry.domain.divergence import NO_DIVERGENCE, Divergence
-from hostelry.domain.load import LoadKey, SecondLoad
+from hostelry.domain.load import NO_DIVERGENCE, Divergence, LoadKey, SecondLoad
 from hostelry.domain.scope import Scope
 from hostelry.metrics.sagemaker.load_aggregator import DETAILS_S, LoadAggregator
 from hostelry.store.records import State

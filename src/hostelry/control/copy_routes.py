@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from hostelry.base.concurrently import for_each
+from hostelry.base.concurrency import for_each
 from hostelry.base.errors import RetryableError, TerminalError
 from hostelry.base.json_response import JsonResponse
 from hostelry.base.metrics_page import CONTENT_TYPE, PageJoin, relabelled, sample_line

@@ -11,25 +11,24 @@ import msgspec
 import sqlalchemy as sa
 
 from hostelry.base.clock import Clock
+from hostelry.base.concurrency import run_periodically
 from hostelry.base.errors import RetryableError
 from hostelry.base.json import decode
-from hostelry.base.recurring import run_periodically
 from hostelry.control.audit import AuditLog, AuditRows
 from hostelry.domain.load import LoadReceipt
 from hostelry.home.home import Home, UpConfig
 from hostelry.home.home_paths import shown_paths
-from hostelry.logs.collector import Collector
-from hostelry.logs.files import LogFiles
+from hostelry.logs.collector import Collector, LogFiles
 from hostelry.logs.retention import Retention, RetentionLimits
 from hostelry.logs.store import LogStore
-from hostelry.messaging.message_tables import MessageTables
+from hostelry.messaging.tables import MessageTables
 from hostelry.metrics.persistence.durable import DurableMetrics
 from hostelry.metrics.persistence.journal_rows import PartKind, PartsOf
 from hostelry.metrics.persistence.shared import SharedMetrics
-from hostelry.store.columns import OPAQUE_TEXT
 from hostelry.store.database import Database
 from hostelry.store.records import State
 from hostelry.store.sqlite import SqliteFile
+from hostelry.store.tables import OPAQUE_TEXT
 
 LOG = logging.getLogger(__name__)
 METADATA = sa.MetaData()

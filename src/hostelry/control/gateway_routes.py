@@ -15,8 +15,7 @@ from hostelry.base.clock import Clock
 from hostelry.base.json import decode
 from hostelry.base.json_response import JsonResponse
 from hostelry.comparison.confidence import quantile_of
-from hostelry.domain.distribution import Distribution
-from hostelry.domain.load import LoadKey, LoadReport, SecondLoad, Wake
+from hostelry.domain.load import Distribution, LoadKey, LoadReport, SecondLoad, Wake
 from hostelry.domain.route_delta import DELTA, ROUTES_HEADER, encoded
 from hostelry.domain.routes import RouteSnapshot
 from hostelry.domain.scope import Scope

@@ -4,7 +4,7 @@ import logging
 from pathlib import Path
 
 from hostelry.base.errors import TerminalError
-from hostelry.base.file_stamp import Stamp, stamp_of
+from hostelry.base.files import Stamp, stamp_of
 from hostelry.fleet.rules.images import ImageRules
 
 LOG = logging.getLogger(__name__)

@@ -14,18 +14,16 @@ from starlette.routing import Route
 from hostelry.base.clock import Clock
 from hostelry.base.json import decode
 from hostelry.base.json_response import JsonResponse
-from hostelry.domain.async_metrics import AsyncMetricsReport
-from hostelry.domain.capture_report import CaptureCounts, CaptureReport
-from hostelry.domain.data_log import DataLine, DataLogReport, stream_of
+from hostelry.domain.async_request import AsyncMetricsReport
+from hostelry.domain.data_capture import CaptureCounts, CaptureReport
 from hostelry.domain.endpoint import EndpointStatus
 from hostelry.domain.load import LoadKey
-from hostelry.domain.log_source import LogSource, source_of_copy
+from hostelry.domain.log_source import DataLine, DataLogReport, LogSource, source_of_copy, stream_of
 from hostelry.domain.metric import MODEL_NAMESPACE, Sample
 from hostelry.domain.publication_request import PublicationRequest
 from hostelry.domain.scope import Scope
 from hostelry.domain.transform_job import TransformEnd, TransformProgressReport
-from hostelry.logs.errors import LogsUnavailable
-from hostelry.logs.events import NewEvent
+from hostelry.logs.events import LogsUnavailable, NewEvent
 from hostelry.logs.store import LogStore
 from hostelry.messaging.topic_publisher import TopicMissingError, TopicPublisher
 from hostelry.metrics.protocol import MetricWriter

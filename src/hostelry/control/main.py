@@ -185,7 +185,7 @@ def _join_routes(
         return ()
     # Imported where a cluster is used: a platform of one machine needs none of it.
     from hostelry.cluster.join_routes import JoinRoutes
-    from hostelry.cluster.joined_hosts import live_hosts
+    from hostelry.cluster.join_token import live_hosts
 
     return JoinRoutes(
         home=home,

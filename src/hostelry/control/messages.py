@@ -20,7 +20,7 @@ from hostelry.messaging.services import Messaging
 from hostelry.messaging.sweep import sweep
 from hostelry.messaging.topic_publisher import TopicMissingError, TopicPublisher
 from hostelry.messaging.web_delivery import GuardedPoster
-from hostelry.scaling.loop.alarm_addresses import AddressFile
+from hostelry.scaling.loop.alarm_actions import AddressFile
 
 SWEEP_S = 60.0
 PORT_FILES = ("run/*.json", "instances/*/agent.json", "instances/*/copies/*/copy.json")

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 from hostelry.base.clock import Clock
-from hostelry.base.recurring import run_periodically
+from hostelry.base.concurrency import run_periodically
 from hostelry.comparison.fleet_verdict import (
     FleetEvidence,
     StepVerdict,

@@ -15,8 +15,8 @@ from hostelry.api.application_autoscaling.policy import renew_alarms
 from hostelry.api.context import CallContext
 from hostelry.api.sagemaker.component_fit import check_room_for_copies
 from hostelry.base.clock import Clock, MonotonicClock, until_next_s
+from hostelry.base.concurrency import Step, run_again, run_guarded, run_until_done
 from hostelry.base.errors import RetryableError, ServiceError, TerminalError
-from hostelry.base.recurring import Step, run_again, run_guarded, run_until_done
 from hostelry.control.data import ControlData
 from hostelry.control.events import EventServer, schedule_runner
 from hostelry.control.exposition import Exposition, OtelExport, is_wanted
@@ -31,15 +31,13 @@ from hostelry.home.home import Credentials, Home, UpConfig
 from hostelry.metrics.sagemaker.census import Census
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.metrics.sagemaker.publisher import Publisher
-from hostelry.scaling.loop.alarm_actions import AlarmActionDeps, WebPoster
-from hostelry.scaling.loop.alarm_addresses import AddressFile
+from hostelry.scaling.loop.alarm_actions import AddressFile, AlarmActionDeps, WebPoster
 from hostelry.scaling.loop.alarm_watch import AlarmWatch, AlarmWatchDeps
 from hostelry.scaling.loop.environments import EMPTY_S, Environments
 from hostelry.scaling.loop.history import History
 from hostelry.scaling.loop.responsive_watch import ResponsiveWatch, ResponsiveWatchDeps
 from hostelry.scaling.loop.scaler import ScalerDeps, TargetScaler
-from hostelry.scaling.loop.schedule_watch import ScheduleWatch
-from hostelry.scaling.loop.target_watch import TargetWatch
+from hostelry.scaling.loop.schedule_watch import ScheduleWatch, TargetWatch
 
 LOG = logging.getLogger(__name__)
 TICK_S = 1.0

@@ -20,9 +20,8 @@ from hostelry.domain.scaling import (
     ScheduledAction,
 )
 from hostelry.domain.scope import Scope
-from hostelry.domain.update_history import known_updates
-from hostelry.domain.update_progress import update_progress
-from hostelry.scaling.decide.responsive.opt_in import tag_of_options
+from hostelry.domain.update_history import known_updates, update_progress
+from hostelry.scaling.decide.responsive.options import tag_of_options
 from hostelry.scaling.decide.schedule import next_due
 from hostelry.scaling.loop.capacity import names_in
 from hostelry.scaling.loop.history import NAMES, History

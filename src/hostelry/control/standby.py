@@ -28,7 +28,7 @@ from hostelry.base.errors import HostelryError, RetryableError
 from hostelry.base.json_response import JsonResponse
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER, KeyGuard
 from hostelry.base.rebinding import OwnHostsOnly
-from hostelry.cluster.joined_hosts import control_id
+from hostelry.cluster.join_token import control_id
 from hostelry.cluster.known_controls import keeping_controls
 from hostelry.cluster.leader_proxy import LeaderProxy
 from hostelry.cluster.leader_view import AskedControls
@@ -38,8 +38,8 @@ from hostelry.dataplane.http.upstream import UpstreamPool
 from hostelry.home.home import Credentials, Home, UpConfig
 from hostelry.home.platform_store import claimed_store, platform_database
 from hostelry.store.fence import Fence, FencedDatabase
+from hostelry.store.leaders import METADATA
 from hostelry.store.lease_rows import LeaseRows
-from hostelry.store.lease_tables import METADATA
 from hostelry.store.records import State, open_state
 
 T = TypeVar("T")

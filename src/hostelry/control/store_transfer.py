@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, MetaData
 
 from hostelry.base.errors import TerminalError, UsageError
-from hostelry.base.private_file import sync_folder
+from hostelry.base.files import sync_folder
 from hostelry.base.user import expanded
 from hostelry.control import audit, data
 from hostelry.control.audit import AuditLog, AuditRows
@@ -25,8 +25,14 @@ from hostelry.jobs.batches.file_copies import read_files, write_files
 from hostelry.jobs.batches.tables import METADATA as BATCHES
 from hostelry.jobs.transform.object_rows import OBJECTS
 from hostelry.messaging.tables import METADATA as MESSAGES
-from hostelry.metrics.persistence.frames import FrameFile, framed, read_frames
-from hostelry.metrics.persistence.journal import SEGMENT, SNAPSHOT, numbered
+from hostelry.metrics.persistence.journal import (
+    SEGMENT,
+    SNAPSHOT,
+    FrameFile,
+    framed,
+    numbered,
+    read_frames,
+)
 from hostelry.metrics.persistence.journal_rows import PartKind
 from hostelry.metrics.persistence.shared import PART_BYTES, journal_part
 from hostelry.store.claim import claim_of

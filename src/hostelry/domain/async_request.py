@@ -1,8 +1,48 @@
-"""A request of asynchronous inference, from its acceptance to its end."""
+"""Asynchronous inference: its configuration, a request, and the samples that jobs report."""
 
 from dataclasses import dataclass
 
+from hostelry.domain.metric import Sample
 from hostelry.domain.scope import Scope
+
+DEFAULT_CONCURRENT = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsyncInference:
+    """Settings of an endpoint whose requests are queued.
+
+    URIs have no trailing slash. `max_concurrent_per_instance` requests are on one copy at most.
+    """
+
+    output_uri: str
+    failure_uri: str | None = None
+    max_concurrent_per_instance: int = DEFAULT_CONCURRENT
+    success_topic_arn: str | None = None
+    error_topic_arn: str | None = None
+    include_response_in: tuple[str, ...] = ()
+    kms_key_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScopedMetric:
+    """A sample, and the scope that it is published in."""
+
+    scope: Scope
+    sample: Sample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsyncMetricsReport:
+    """Samples, reported once or more: a process is known by its start, a report by its number.
+
+    `host` names the host of the process where there are several.
+    """
+
+    started_at: float
+    sequence: int
+    samples: tuple[ScopedMetric, ...]
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

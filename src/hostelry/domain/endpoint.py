@@ -7,14 +7,85 @@ from typing import Any
 
 from hostelry.domain.allowance import Allowance
 from hostelry.domain.at_zero import AtZero
-from hostelry.domain.copy_restart import CopyRestart
 from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint_config import EndpointConfig, Variant
 from hostelry.domain.model import Model
-from hostelry.domain.past_update import PastUpdate
 from hostelry.domain.scope import Scope
 from hostelry.domain.serverless import ServerlessConfig
 from hostelry.domain.traffic import ALL_AT_ONCE, TrafficPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyRestart:
+    """The desired replacement of a copy, kept in its endpoint's record until it is over.
+
+    Copies of one group (a component, or a variant's model) are replaced one after the other;
+    `began_at` is when this one's turn came. With `with_instance` the copy has its instance to
+    itself: another instance comes up for it. `failure` is why it was given up: the copy serves on.
+    """
+
+    copy_id: str
+    component_name: str | None
+    variant_name: str
+    instance_id: str
+    asked_at: float
+    with_instance: bool = False
+    began_at: float | None = None
+    failure: str | None = None
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a replacement comes up now."""
+        return self.began_at is not None and self.failure is None
+
+    @property
+    def group(self) -> tuple[str | None, str]:
+        """The component and the variant, of which one copy is replaced at a time."""
+        return (self.component_name, self.variant_name)
+
+
+class UpdateOutcome(Enum):
+    """What became of an update."""
+
+    UNDER_WAY = "under way"
+    COMPLETE = "complete"
+    ROLLED_BACK = "rolled back"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastStep:
+    """One step of an update; `ended_at` is None for the present one.
+
+    `least_share` and `most_share` are the shares of traffic, from 0 to 1, that the new fleets of
+    the variants had: the smallest and the largest one. `verdict` is the last one on the new fleet,
+    where one decides.
+    """
+
+    name: str
+    began_at: float
+    ended_at: float | None = None
+    least_share: float = 0.0
+    most_share: float = 0.0
+    verdict: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastUpdate:
+    """An update from one configuration to another; `cause` is why it was rolled back.
+
+    `alarm_names` are the alarms that guarded it. `steps_left_out` counts the oldest steps, which
+    are not kept.
+    """
+
+    from_config: str
+    to_config: str
+    began_at: float
+    ended_at: float | None = None
+    outcome: UpdateOutcome = UpdateOutcome.UNDER_WAY
+    cause: str | None = None
+    alarm_names: tuple[str, ...] = ()
+    steps: tuple[PastStep, ...] = ()
+    steps_left_out: int = 0
 
 
 class EndpointStatus(Enum):

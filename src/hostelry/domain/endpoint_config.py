@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from hostelry.domain.async_inference import AsyncInference
+from hostelry.domain.async_request import AsyncInference
 from hostelry.domain.data_capture import DataCapture
-from hostelry.domain.metrics_config import (
+from hostelry.domain.metric import (
     DEFAULT_PERIOD_S,
     PERIODS_S,
     MetricsConfig,

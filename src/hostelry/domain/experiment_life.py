@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from hostelry.domain.deadline import EXPERIMENT_CHANGE_S
 from hostelry.domain.inference_experiment import ExperimentStop, InferenceExperiment
-from hostelry.domain.status import Event, next_status
+from hostelry.domain.status import EXPERIMENT_CHANGE_S, Event, next_status
 
 DEFAULT_DURATION_S = 7 * 86_400.0
 MAX_DURATION_S = 30 * 86_400.0

@@ -1,14 +1,222 @@
 """Load reports of gateway workers to control: one value per second and name."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
 
-from hostelry.domain.config_load import ConfigLoad
-from hostelry.domain.copy_outcomes import CopyOutcomes
-from hostelry.domain.distribution import EMPTY, Distribution
-from hostelry.domain.divergence import NO_DIVERGENCE, Divergence
-from hostelry.domain.model_loads import NO_MODEL_LOADS, ModelLoads
+from hostelry.domain.metric import StatisticSet
 from hostelry.domain.scope import Scope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distribution:
+    """Counts by value; `values` are the middles of logarithmic buckets."""
+
+    values: tuple[float, ...] = ()
+    counts: tuple[int, ...] = ()
+
+
+EMPTY = Distribution()
+
+
+def joined(one: Distribution, other: Distribution) -> Distribution:
+    """Both distributions as one, smallest value first."""
+    if not other.values or not one.values:
+        return one if one.values else other
+    counts = dict(zip(one.values, one.counts, strict=True))
+    for value, count in zip(other.values, other.counts, strict=True):
+        counts[value] = counts.get(value, 0) + count
+    values = sorted(counts)
+    return Distribution(values=tuple(values), counts=tuple(counts[it] for it in values))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Divergence:
+    """Pairs of answers that were compared; `exact` say the same, `close` within the tolerance.
+
+    `exact` ones are close, too. Distances, from 0 to 1, are in millionths, those of `exact` pairs
+    among them.
+    """
+
+    pairs: int = 0
+    exact: int = 0
+    close: int = 0
+    distance_millionths: Distribution = EMPTY
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """The numbers of pairs."""
+        return self.pairs, self.exact, self.close
+
+    def plus(self, other: "Divergence") -> "Divergence":
+        """Both, added up."""
+        if not other.pairs or not self.pairs:
+            return self if self.pairs else other
+        return Divergence(
+            pairs=self.pairs + other.pairs,
+            exact=self.exact + other.exact,
+            close=self.close + other.close,
+            distance_millionths=joined(self.distance_millionths, other.distance_millionths),
+        )
+
+
+NO_DIVERGENCE = Divergence()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigLoad:
+    """The part of a second's load that copies of one configuration, or one container, served.
+
+    Fields are as those of SecondLoad; a request that was retried arrived at both copies.
+    """
+
+    arrivals: int = 0
+    finished: int = 0
+    errors_4xx: int = 0
+    errors_5xx: int = 0
+    model_errors: int = 0
+    broken_streams: int = 0
+    model_latency_us: Distribution = EMPTY
+    overhead_latency_us: Distribution = EMPTY
+    first_chunk_latency_us: Distribution = EMPTY
+    first_chunk_model_latency_us: Distribution = EMPTY
+    first_chunk_overhead_latency_us: Distribution = EMPTY
+
+
+NAMES = tuple(it.name for it in fields(ConfigLoad))
+COUNTS = tuple(it.name for it in fields(ConfigLoad) if it.default == 0)
+LoadByConfig = Mapping[str, ConfigLoad]
+NO_CONFIGS: LoadByConfig = {}
+
+
+def configs_of_both(one: LoadByConfig, other: LoadByConfig) -> LoadByConfig:
+    """The loads of both, added up by configuration."""
+    if not one or not other:
+        return one or other
+    found = dict(one)
+    for config, load in other.items():
+        found[config] = _added(found[config], load) if config in found else load
+    return found
+
+
+def rest_of(whole: object, parts: LoadByConfig) -> ConfigLoad:
+    """The part of `whole`, a SecondLoad, that is in none of `parts`: such as began before them."""
+    rest: dict[str, Any] = {}
+    for name in NAMES:
+        here, there = getattr(whole, name), [getattr(it, name) for it in parts.values()]
+        rest[name] = max(0, here - sum(there)) if name in COUNTS else _without(here, there)
+    return ConfigLoad(**rest)
+
+
+def _without(whole: Distribution, parts: Iterable[Distribution]) -> Distribution:
+    left = Counter(dict(zip(whole.values, whole.counts, strict=True)))
+    for part in parts:
+        left.subtract(dict(zip(part.values, part.counts, strict=True)))
+    left = +left
+    return Distribution(values=tuple(left), counts=tuple(left.values()))
+
+
+def _added(one: ConfigLoad, other: ConfigLoad) -> ConfigLoad:
+    sums: dict[str, Any] = {}
+    for name in NAMES:
+        here, there = getattr(one, name), getattr(other, name)
+        sums[name] = here + there if name in COUNTS else joined(here, there)
+    return ConfigLoad(**sums)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyOutcomes:
+    """Outcomes of the requests that ended on a copy in one second.
+
+    Latencies are in microseconds, of complete answers: None without any.
+    """
+
+    finished: int = 0
+    errors_4xx: int = 0
+    errors_5xx: int = 0
+    model_errors: int = 0
+    broken_streams: int = 0
+    model_latency_us: StatisticSet | None = None
+    overhead_latency_us: StatisticSet | None = None
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """All numbers in it, none of which may be negative."""
+        found: list[float] = [self.finished, self.errors_4xx, self.errors_5xx]
+        found += [self.model_errors, self.broken_streams]
+        for latency in (self.model_latency_us, self.overhead_latency_us):
+            if latency is not None:
+                found += [latency.sample_count, latency.sum, latency.minimum, latency.maximum]
+        return tuple(found)
+
+
+OutcomesByCopy = Mapping[str, CopyOutcomes]
+
+
+def outcomes_of_both(one: OutcomesByCopy, other: OutcomesByCopy) -> OutcomesByCopy:
+    """The outcomes of both, added up by copy."""
+    if not one or not other:
+        return one or other
+    found = dict(one)
+    for copy_id, here in other.items():
+        found[copy_id] = _added_outcomes(found[copy_id], here) if copy_id in found else here
+    return found
+
+
+def _added_outcomes(one: CopyOutcomes, other: CopyOutcomes) -> CopyOutcomes:
+    return CopyOutcomes(
+        finished=one.finished + other.finished,
+        errors_4xx=one.errors_4xx + other.errors_4xx,
+        errors_5xx=one.errors_5xx + other.errors_5xx,
+        model_errors=one.model_errors + other.model_errors,
+        broken_streams=one.broken_streams + other.broken_streams,
+        model_latency_us=_joined(one.model_latency_us, other.model_latency_us),
+        overhead_latency_us=_joined(one.overhead_latency_us, other.overhead_latency_us),
+    )
+
+
+def _joined(one: StatisticSet | None, other: StatisticSet | None) -> StatisticSet | None:
+    if one is None or other is None:
+        return one or other
+    return StatisticSet(
+        sample_count=one.sample_count + other.sample_count,
+        sum=one.sum + other.sum,
+        minimum=min(one.minimum, other.minimum),
+        maximum=max(one.maximum, other.maximum),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelLoads:
+    """Of `lookups` requests `hits` found their model loaded; times are in microseconds.
+
+    `waiting_us` are those of requests that waited for their model; the others of its copies.
+    """
+
+    lookups: int = 0
+    hits: int = 0
+    waiting_us: Distribution = EMPTY
+    downloading_us: Distribution = EMPTY
+    loading_us: Distribution = EMPTY
+    unloading_us: Distribution = EMPTY
+
+
+NO_MODEL_LOADS = ModelLoads()
+
+
+def loads_of_both(one: ModelLoads, other: ModelLoads) -> ModelLoads:
+    """Both as one."""
+    if not other.lookups or not one.lookups:
+        return one if one.lookups else other
+    return ModelLoads(
+        lookups=one.lookups + other.lookups,
+        hits=one.hits + other.hits,
+        waiting_us=joined(one.waiting_us, other.waiting_us),
+        downloading_us=joined(one.downloading_us, other.downloading_us),
+        loading_us=joined(one.loading_us, other.loading_us),
+        unloading_us=joined(one.unloading_us, other.unloading_us),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,12 +3,18 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from hostelry.domain.config_load import NO_CONFIGS, configs_of_both
-from hostelry.domain.copy_outcomes import OutcomesByCopy, outcomes_of_both
-from hostelry.domain.distribution import EMPTY, joined
-from hostelry.domain.divergence import NO_DIVERGENCE
-from hostelry.domain.load import SecondLoad
-from hostelry.domain.model_loads import NO_MODEL_LOADS, loads_of_both
+from hostelry.domain.load import (
+    EMPTY,
+    NO_CONFIGS,
+    NO_DIVERGENCE,
+    NO_MODEL_LOADS,
+    OutcomesByCopy,
+    SecondLoad,
+    configs_of_both,
+    joined,
+    loads_of_both,
+    outcomes_of_both,
+)
 
 NO_COPIES: Mapping[str, int] = {}
 NO_OUTCOMES: OutcomesByCopy = {}

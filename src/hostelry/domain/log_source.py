@@ -1,8 +1,4 @@
-"""Source of log events: a copy, and the log group and stream that its output goes to.
-
-Source: SageMaker developer guide, "Log groups and streams that SageMaker AI sends to CloudWatch
-Logs". AWS documents no stream for components: the form is the one of containers.
-"""
+"""Sources of log events: copies, and the data logs of jobs and endpoints."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +6,12 @@ from pathlib import Path
 from hostelry.domain.copy import Copy, CopySpec, Instance
 from hostelry.domain.scope import Scope
 from hostelry.domain.transform_job import is_hidden, job_name_of
+
+# Source of log events: a copy, and the log group and stream that its output goes to.
+#
+# Source: SageMaker developer guide, "Log groups and streams that SageMaker AI sends to CloudWatch
+# Logs". AWS documents no stream for components: the form is the one of containers.
+
 
 COMPONENT_OWNER = "component/"
 TRANSFORM_GROUP = "/aws/sagemaker/TransformJobs"
@@ -100,3 +102,45 @@ def endpoint_group(endpoint_name: str) -> str:
     if is_hidden(endpoint_name):
         return TRANSFORM_GROUP
     return f"/aws/sagemaker/Endpoints/{endpoint_name}"
+
+
+# The data log: what became of requests and records outside of the container that they went to.
+#
+# Source: SageMaker developer guide, "Log groups and streams that SageMaker AI sends to CloudWatch
+# Logs", where the names of such streams end in ``/data-log``.
+
+
+SUFFIX = "/data-log"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataLine:
+    """A line; `at` in seconds since the epoch.
+
+    `copy_id` is None where no copy had a part in it, `variant_name` empty where none was chosen.
+    """
+
+    scope: Scope
+    endpoint_name: str
+    variant_name: str
+    copy_id: str | None = None
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataLogReport:
+    """Lines of a process, `started_at` then; the same `sequence` again is the same report."""
+
+    started_at: float
+    sequence: int
+    lines: tuple[DataLine, ...]
+
+
+def stream_of(line: DataLine, source: LogSource | None) -> tuple[str, str]:
+    """The group and the stream of a line; `source` is the line's copy, where that is known."""
+    if source is not None:
+        return source.group, source.stream + SUFFIX
+    name = line.endpoint_name
+    first = job_name_of(name) if is_hidden(name) else line.variant_name
+    return endpoint_group(name), (first + SUFFIX).removeprefix("/")

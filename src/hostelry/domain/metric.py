@@ -1,7 +1,10 @@
-"""CloudWatch metrics: identities, samples and datapoints."""
+"""CloudWatch: metrics, samples, datapoints, dashboards, and an endpoint's MetricsConfig."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from hostelry.domain.scope import Scope
 
 MODEL_NAMESPACE = "AWS/SageMaker"
 ENDPOINT_NAMESPACE = "/aws/sagemaker/Endpoints"
@@ -82,3 +85,58 @@ class MetricQuery:
     label: str | None = None
     return_data: bool = True
     period_s: int | None = None
+
+
+PERIODS_S = (10, 30, 60, 120, 180, 240, 300)
+DEFAULT_PERIOD_S = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsConfig:
+    """Whether instances, containers and accelerators have metrics of their own, and the period.
+
+    Source: MetricsConfig in the SageMaker API reference.
+    """
+
+    is_enhanced: bool = False
+    period_s: int = DEFAULT_PERIOD_S
+
+    @property
+    def request_period_s(self) -> int:
+        """The period of request metrics: `period_s` if enhanced, at most a minute."""
+        return min(self.period_s, DEFAULT_PERIOD_S) if self.is_enhanced else DEFAULT_PERIOD_S
+
+
+def metrics_config_of(given: Mapping[str, Any]) -> MetricsConfig:
+    """The MetricsConfig of a request, with the defaults for missing fields."""
+    asked = given.get("MetricsConfig") or {}
+    period_s = asked.get("MetricPublishFrequencyInSeconds")
+    return MetricsConfig(
+        is_enhanced=bool(asked.get("EnableEnhancedMetrics")),
+        period_s=DEFAULT_PERIOD_S if period_s is None else period_s,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dashboard:
+    """One dashboard; its record is named by it, in its account's `everywhere`."""
+
+    scope: Scope
+    name: str
+    body: str
+    modified_at: float
+
+    @property
+    def arn(self) -> str:
+        """Its ARN, which has no region."""
+        return dashboard_arn(self.scope, self.name)
+
+
+def everywhere(scope: Scope) -> Scope:
+    """The scope of an account's dashboards, which are the same in every region."""
+    return Scope(scope.account, "global")
+
+
+def dashboard_arn(scope: Scope, name: str) -> str:
+    """The ARN of an account's dashboard."""
+    return f"arn:aws:cloudwatch::{scope.account}:dashboard/{name}"

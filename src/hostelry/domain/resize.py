@@ -3,11 +3,10 @@
 from dataclasses import replace
 
 from hostelry.domain.component import ComponentSpec, ComponentStatus, InferenceComponent
-from hostelry.domain.deadline import start_deadline
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
 from hostelry.domain.endpoint_config import Variant
 from hostelry.domain.serverless import ServerlessConfig
-from hostelry.domain.status import Event, next_status
+from hostelry.domain.status import Event, next_status, start_deadline
 
 
 def longest_start(spec: ComponentSpec) -> tuple[float, float]:

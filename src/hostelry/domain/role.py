@@ -1,4 +1,4 @@
-"""An IAM role, with its own policies and the managed ones attached to it."""
+"""IAM: roles, instance profiles, and managed policies with their versions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -47,3 +47,60 @@ def role_name_of(arn: str) -> str:
 def assumed_role_arn(account: str, role_name: str, session_name: str) -> str:
     """The ARN of a session in a role."""
     return f"arn:aws:sts::{account}:assumed-role/{role_name}/{session_name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceProfile:
+    """One instance profile; `role` is the name of its only role, empty without one."""
+
+    account: str
+    name: str
+    id: str
+    created_at: float
+    path: str = "/"
+    role: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def arn(self) -> str:
+        """Its ARN."""
+        return f"arn:aws:iam::{self.account}:instance-profile{self.path}{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyVersion:
+    """One version; ids are ``v1``, ``v2`` and so on, and are not given twice."""
+
+    id: str
+    document: str
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagedPolicy:
+    """One managed policy, the oldest of its versions first.
+
+    `account` is ``aws`` for AWS's own.
+    """
+
+    account: str
+    name: str
+    id: str
+    created_at: float
+    updated_at: float
+    versions: tuple[PolicyVersion, ...]
+    default_version: str = "v1"
+    next_version: int = 2
+    path: str = "/"
+    description: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def arn(self) -> str:
+        """Its ARN."""
+        return f"arn:aws:iam::{self.account}:policy{self.path}{self.name}"
+
+    @property
+    def document(self) -> str:
+        """The document of the default version."""
+        return next(it.document for it in self.versions if it.id == self.default_version)

@@ -6,7 +6,7 @@ disk, and it has only copies that have proven ready.
 
 from dataclasses import dataclass, field
 
-from hostelry.domain.async_inference import AsyncInference
+from hostelry.domain.async_request import AsyncInference
 from hostelry.domain.at_zero import AtZero, Wakeable
 from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint_config import RoutingStrategy

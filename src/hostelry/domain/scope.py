@@ -1,5 +1,6 @@
 """Scope: the account and region that own a resource. Names are unique within a scope."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 ALL_REGIONS = "aws-global"
@@ -23,3 +24,15 @@ class Scope:
     def arn(self, kind: str, name: str) -> str:
         """ARN of the SageMaker resource `name` of `kind`, for example ``inference-component``."""
         return f"arn:aws:sagemaker:{self.region}:{self.account}:{kind}/{name.lower()}"
+
+
+MAX_TAGS = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TagSet:
+    """Every tag of the resource `arn`, value by key, in the order they were added."""
+
+    scope: Scope
+    arn: str
+    tags: Mapping[str, str]

@@ -25,3 +25,21 @@ class Requirements:
     cpus: float = 0.0
     accelerators: float = 0.0
     max_disk_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One accelerator: who makes it, what it is called, its own memory."""
+
+    maker: str
+    name: str
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceType:
+    """An instance type, for example ``ml.g5.xlarge``; `device` is None without accelerators."""
+
+    name: str
+    shape: Shape
+    device: Device | None

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.endpoint_config import ManagedInstanceScaling, Variant
-from hostelry.domain.metrics_config import PERIODS_S, MetricsConfig
+from hostelry.domain.metric import PERIODS_S, MetricsConfig
 from hostelry.domain.model import Container
 from hostelry.domain.shape import Requirements, Shape
 

@@ -33,8 +33,7 @@ from hostelry.engine.runner.rows import SequenceRows, by_adapter, forward_batch
 from hostelry.engine.sampling.grammar import GrammarError
 from hostelry.engine.sampling.sampler import Sampled, sample
 from hostelry.engine.sampling.xgrammar_binding import CompiledStructure
-from hostelry.engine.scheduler.decisions import Chunk, Plan
-from hostelry.engine.scheduler.errors import QuotaExceededError, ServerFullError
+from hostelry.engine.scheduler.decisions import Chunk, Plan, QuotaExceededError, ServerFullError
 from hostelry.engine.scheduler.planner import Scheduler
 from hostelry.engine.scheduler.tenants import TenantPolicies, TenantPolicy
 from hostelry.engine.stats import EngineCounters, EngineStats

@@ -45,7 +45,7 @@ from hostelry.engine.runner.follower import FollowerJob
 from hostelry.engine.runner.graphs import GraphLimits
 from hostelry.engine.runner.leader import Leader, start_leader
 from hostelry.engine.sampling.structure_compiler import StructureCompiler
-from hostelry.engine.scheduler.limits import SchedulerLimits
+from hostelry.engine.scheduler.decisions import SchedulerLimits
 
 _CPU_POOL_SHARE = 1 / 8
 _GPU_POOL_SHARE = 0.85  # of what is free once the weights are there; the rest is for activations

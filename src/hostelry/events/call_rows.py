@@ -8,9 +8,8 @@ import sqlalchemy as sa
 
 from hostelry.base.json import decode
 from hostelry.domain.event_rule import EventCall
-from hostelry.messaging.message_tables import MessageTables
 from hostelry.messaging.queue_messages import NewMessage, insert
-from hostelry.messaging.tables import EVENT_CALLS, EVENTS_SEEN
+from hostelry.messaging.tables import EVENT_CALLS, EVENTS_SEEN, MessageTables
 from hostelry.store.statements import insert_once
 
 SEEN_S = 86_400.0  # an event that is reported again within this is known

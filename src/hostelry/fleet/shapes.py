@@ -8,8 +8,7 @@ from importlib.resources import files
 import msgspec
 
 from hostelry.base.json import convert
-from hostelry.domain.instance_type import Device, InstanceType
-from hostelry.domain.shape import Shape
+from hostelry.domain.shape import Device, InstanceType, Shape
 
 MIB, GIB = 1024**2, 1024**3
 

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from hostelry.base.recurring import run_guarded
+from hostelry.base.concurrency import run_guarded
 from hostelry.comparison.answers import distance_of
 from hostelry.dataplane.metering.meter import Meter
 from hostelry.domain.load import LoadKey

@@ -8,7 +8,7 @@ was to get. Such a home is started and copied from no more, and a copy to it rep
 from shlex import quote
 
 from hostelry.base.errors import TerminalError
-from hostelry.base.private_file import sync_folder, write_whole
+from hostelry.base.files import sync_folder, write_whole
 from hostelry.home.home import Home
 
 

@@ -15,9 +15,9 @@ import msgspec
 
 from hostelry.aws.temporary_keys import agents_key
 from hostelry.base.errors import TerminalError
+from hostelry.base.files import write_whole
 from hostelry.base.json import convert, decode
 from hostelry.base.logging import TEXT
-from hostelry.base.private_file import write_whole
 from hostelry.base.user import expanded, user_folder
 from hostelry.domain.at_zero import AtZero
 from hostelry.fleet.rules.copy_user import CopyUser

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from hostelry.base.errors import TerminalError, UsageError
+from hostelry.base.files import write_whole
 from hostelry.base.https import ServerCertificate, server_context
-from hostelry.base.private_file import write_whole
 from hostelry.home.home import Home, UpConfig
 from hostelry.home.ports import is_loopback, reachable_host
 from hostelry.home.up_options import UpOptions

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.files import write_whole
 from hostelry.base.json import decode
-from hostelry.base.private_file import write_whole
 from hostelry.base.proc import boot_id, is_same_process, process_stat
 from hostelry.home.home import Home
 

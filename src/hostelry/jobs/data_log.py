@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import RetryableError
-from hostelry.domain.data_log import DataLine, DataLogReport
+from hostelry.domain.log_source import DataLine, DataLogReport
 from hostelry.domain.scope import Scope
 
 SEND_S = 1.0

@@ -14,7 +14,7 @@ GET  /internal/health                  200, and why the file of jobs cannot be w
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import parse_qs, unquote
@@ -30,14 +30,38 @@ from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.reader import HttpRefusedError
 from hostelry.domain.async_request import AsyncRequest
 from hostelry.domain.llm_batch import StatusOrderError
+from hostelry.domain.scope import Scope
 from hostelry.jobs.batches.openai_api import OpenAiFilesApi
 from hostelry.jobs.batches.overview import BatchOverview
+from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.durable_queue import DurableQueue
 from hostelry.jobs.queue.request_rows import RequestRows, RequestStateError, RowFilter
 from hostelry.jobs.queue.tables import STATES
-from hostelry.jobs.submissions import Submissions
 
 log = logging.getLogger(__name__)
+
+
+class Submissions:
+    """Keeps new requests by `commits`; `accepted` is called for the endpoint of each, once kept.
+
+    Belongs to the running event loop.
+    """
+
+    def __init__(self, commits: QueueCommits, accepted: Callable[[Scope, str], None]) -> None:
+        self._commits = commits
+        self._accepted = accepted
+        self._loop = asyncio.get_running_loop()
+
+    async def submit(self, request: AsyncRequest) -> None:
+        """Return once the request is durable; raises StoreUnavailable where it cannot be kept."""
+        await self._commits.write(lambda queue: queue.submit([request]))
+        self._accepted(request.scope, request.endpoint_name)
+
+    def wake(self, account: str, region: str, endpoint_name: str) -> None:
+        """Note that a request of the endpoint waits again; may be called from any thread."""
+        self._loop.call_soon_threadsafe(self._accepted, Scope(account, region), endpoint_name)
+
+
 DECODER = msgspec.msgpack.Decoder(AsyncRequest)
 SUBMIT = "/internal/async-requests"
 JOBS = "/internal/jobs"

@@ -1,37 +1,84 @@
-"""Collector of copies' output: what their log files gained since the last look becomes log events.
-
-Lines and the position after them are stored in one transaction, so each line is stored once,
-whatever is killed. Positions count all output of a copy, so that a log that its agent cut is read
-on from the right place, and what was cut before it was read is known.
-
-    a file                        result
-    ---------------------------   ------------------------------------------------------------
-    has new lines                 events, at the instant of the file's last write
-    ends in a part of a line      is left for later; an event once IDLE_S passed without more
-    was cut beyond the position   a line that names the number of lost bytes
-    became shorter otherwise      the copy cut it itself: read from its start, with a line
-    of a copy that is gone        read to its end, then removed
-    cannot be read or stored      is left as it is, and tried again at the next look
-
-Each look stores at most LOOK_BYTES of a file, MAX_LOOK_BYTES of all, taking turns.
-"""
+"""Collector of copies' output: what their log files gained since the last look."""
 
 import contextlib
 import logging
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hostelry.domain.log_source import LogFile
+from hostelry.domain.log_source import LogFile, LogSource
 from hostelry.fleet.launch.copy_log import MAX_HEADING_BYTES, heading_of
-from hostelry.logs.errors import LogsUnavailable
-from hostelry.logs.events import NewEvent
-from hostelry.logs.lines import messages_of
+from hostelry.fleet.records import ENDED_LOGS, CopyFolder, instance_folders
+from hostelry.logs.events import LogsUnavailable, NewEvent, messages_of
 from hostelry.logs.store import LogStore
 
 LOG = logging.getLogger(__name__)
+
+
+class LogFiles:
+    """The log files below the folder of instances. Sources that were read once are remembered."""
+
+    def __init__(self, instances: Path) -> None:
+        self._instances = instances
+        self._sources: dict[Path, LogSource] = {}
+
+    def find(self) -> list[LogFile]:
+        """All log files of copies; running ones first, so that none that ends meanwhile is missed.
+
+        Raises OSError.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            found = [*self._running(), *self._ended()]
+            known = {it.path.parent for it in found}
+            self._sources = {path: it for path, it in self._sources.items() if path in known}
+            return found
+        return []
+
+    def _running(self) -> Iterator[LogFile]:
+        for instance in instance_folders(self._instances):
+            for copy in _folders(instance.root / "copies"):
+                yield from self._file(copy, is_ended=False)
+
+    def _ended(self) -> Iterator[LogFile]:
+        for copy in _folders(self._instances / ENDED_LOGS):
+            yield from self._file(copy, is_ended=True)
+
+    def _file(self, root: Path, *, is_ended: bool) -> Iterator[LogFile]:
+        folder = CopyFolder(root)
+        source = self._sources.get(root) or folder.load_source()
+        if source is not None:
+            self._sources[root] = source
+            yield LogFile(source=source, path=folder.log, is_ended=is_ended)
+
+
+def _folders(root: Path) -> list[Path]:
+    try:
+        with os.scandir(root) as entries:
+            return sorted(Path(it.path) for it in entries if it.is_dir(follow_symlinks=False))
+    except FileNotFoundError:
+        return []
+
+
+# Collector of copies' output: what their log files gained since the last look becomes log events.
+#
+# Lines and the position after them are stored in one transaction, so each line is stored once,
+# whatever is killed. Positions count all output of a copy, so that a log that its agent cut is read
+# on from the right place, and what was cut before it was read is known.
+#
+#     a file                        result
+#     ---------------------------   ------------------------------------------------------------
+#     has new lines                 events, at the instant of the file's last write
+#     ends in a part of a line      is left for later; an event once IDLE_S passed without more
+#     was cut beyond the position   a line that names the number of lost bytes
+#     became shorter otherwise      the copy cut it itself: read from its start, with a line
+#     of a copy that is gone        read to its end, then removed
+#     cannot be read or stored      is left as it is, and tried again at the next look
+#
+# Each look stores at most LOOK_BYTES of a file, MAX_LOOK_BYTES of all, taking turns.
+
+
 LOOK_BYTES = 256 * 1024
 MAX_LOOK_BYTES = 1024 * 1024
 IDLE_S = 2.0

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from hostelry.logs.errors import LogsUnavailable
+from hostelry.logs.events import LogsUnavailable
 
 LOG = logging.getLogger(__name__)
 BUSY_TIMEOUT_S = 10.0

@@ -1,6 +1,18 @@
-"""Log groups, streams and events as values. Instants are milliseconds since the epoch."""
+"""Log groups, streams, events and errors as values. Instants are milliseconds since the epoch."""
 
 from dataclasses import dataclass
+
+from hostelry.base.errors import RetryableError
+
+# The errors of the store of log events.
+#
+# RetryableError
+# └── LogsUnavailable   the file cannot be read or written now: a full disk, a failing one
+
+
+class LogsUnavailable(RetryableError):  # noqa: N818 - named like StoreUnavailable
+    """Log events cannot be read or written now; nothing was changed."""
+
 
 EVENT_OVERHEAD_BYTES = 26  # that CloudWatch Logs counts for each event
 MAX_EVENT_BYTES = 256 * 1024 - EVENT_OVERHEAD_BYTES  # of a line; longer ones become several
@@ -61,3 +73,20 @@ class NewEvent:
 def size_of(message: str) -> int:
     """The bytes that CloudWatch Logs counts for an event."""
     return len(message.encode("utf-8", "surrogatepass")) + EVENT_OVERHEAD_BYTES
+
+
+def messages_of(written: bytes, *, is_final: bool) -> tuple[list[str], int]:
+    """The messages in `written`, and the number of bytes that they take.
+
+    A last line without its end is left for later, unless `is_final` or too long for an event.
+    Empty lines are no events.
+    """
+    used = written.rfind(b"\n") + 1
+    if is_final or len(written) - used >= MAX_EVENT_BYTES:
+        used = len(written)
+    messages: list[str] = []
+    for line in written[:used].split(b"\n"):
+        text = line.rstrip(b"\r")
+        parts = (text[at : at + MAX_EVENT_BYTES] for at in range(0, len(text), MAX_EVENT_BYTES))
+        messages.extend(part.decode("utf-8", "replace") for part in parts)
+    return messages, used

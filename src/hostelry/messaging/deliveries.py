@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from hostelry.messaging.message_tables import MessageTables
 from hostelry.messaging.queue_messages import NewMessage, insert
-from hostelry.messaging.tables import DELIVERIES, PUBLISHED
+from hostelry.messaging.tables import DELIVERIES, PUBLISHED, MessageTables
 from hostelry.store.statements import insert_once
 
 MAX_WAITING = 10_000  # of one subscription

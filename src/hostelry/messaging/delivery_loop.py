@@ -20,8 +20,7 @@ from typing import TypeVar
 import httpx
 
 from hostelry.base.clock import Clock
-from hostelry.base.concurrently import for_each
-from hostelry.base.recurring import run_guarded
+from hostelry.base.concurrency import for_each, run_guarded
 from hostelry.domain.topic import Subscription, SubscriptionProtocol
 from hostelry.messaging.arrivals import Arrivals
 from hostelry.messaging.deliveries import Deliveries, WaitingDelivery

@@ -1,19 +1,122 @@
-"""Fan-out: which subscriptions get a message, and what each gets. PURE.
+"""Fan-out: which subscriptions get a message, and the message that each gets. PURE."""
 
-subscription                  gets
-not confirmed                 nothing
-its filter policy fails       nothing
-raw delivery                  the message's text; a queue also its attributes
-else                          SNS's JSON
-"""
-
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlencode
 
 from hostelry.domain.queue import AttributeValue
 from hostelry.domain.topic import Subscription, SubscriptionProtocol
-from hostelry.messaging.envelope import TopicMessage, headers_of, notification_text
 from hostelry.messaging.filter_policy import ATTRIBUTE_SCOPE, passes_filter, read_policy
+
+# Messages as subscribers receive them: SNS's JSON and headers. PURE.
+#
+# Messages are not signed, so Signature, SigningCertURL and SignatureVersion are left out.
+#
+# Source: Amazon SNS Developer Guide, "HTTP/HTTPS notification JSON format" and "HTTP headers".
+
+
+DEFAULT_BODY = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicMessage:
+    """One message as it was published; `bodies` has `default`, and those for one protocol only."""
+
+    id: str
+    topic_arn: str
+    subject: str | None
+    bodies: Mapping[str, str]
+    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
+    at: float
+
+    def body_for(self, protocol: SubscriptionProtocol) -> str:
+        """The text that subscribers by `protocol` get."""
+        return self.bodies.get(protocol.value, self.bodies[DEFAULT_BODY])
+
+
+def notification_text(message: TopicMessage, subscription: Subscription, gateway_url: str) -> str:
+    """The JSON of a notification."""
+    attributes = {
+        name: {"Type": it.kind, "Value": it.value} for name, it in message.attributes.items()
+    }
+    unsubscribe = {"Action": "Unsubscribe", "SubscriptionArn": subscription.arn}
+    content: dict[str, Any] = {
+        "Type": "Notification",
+        "MessageId": message.id,
+        "TopicArn": message.topic_arn,
+        "Subject": message.subject,
+        "Message": message.body_for(subscription.protocol),
+        "Timestamp": instant_text(message.at),
+        "UnsubscribeURL": _url(gateway_url, unsubscribe),
+        "MessageAttributes": attributes or None,
+    }
+    return json.dumps({name: it for name, it in content.items() if it is not None}, indent=2)
+
+
+def confirmation_text(
+    subscription: Subscription, message_id: str, at: float, gateway_url: str
+) -> str:
+    """The JSON that asks an address to confirm its subscription."""
+    confirm = {
+        "Action": "ConfirmSubscription",
+        "TopicArn": subscription.topic_arn,
+        "Token": subscription.token,
+    }
+    content = {
+        "Type": "SubscriptionConfirmation",
+        "MessageId": message_id,
+        "Token": subscription.token,
+        "TopicArn": subscription.topic_arn,
+        "Message": (
+            f"You have chosen to subscribe to the topic {subscription.topic_arn}.\n"
+            "To confirm the subscription, visit the SubscribeURL included in this message."
+        ),
+        "SubscribeURL": _url(gateway_url, confirm),
+        "Timestamp": instant_text(at),
+    }
+    return json.dumps(content, indent=2)
+
+
+def headers_of(subscription: Subscription, kind: str, message_id: str) -> Mapping[str, str]:
+    """The headers of a POST; `kind` is Notification or SubscriptionConfirmation."""
+    is_notification = kind == "Notification"
+    headers = {
+        "Content-Type": "text/plain; charset=UTF-8",
+        "User-Agent": "Amazon Simple Notification Service Agent (Hostelry)",
+        "x-amz-sns-message-type": kind,
+        "x-amz-sns-message-id": message_id,
+        "x-amz-sns-topic-arn": subscription.topic_arn,
+    }
+    if is_notification:
+        headers["x-amz-sns-subscription-arn"] = subscription.arn
+    if is_notification and subscription.is_raw:
+        headers["x-amz-sns-rawdelivery"] = "true"
+    return headers
+
+
+def instant_text(at: float) -> str:
+    """`at` as in 2026-01-31T12:00:00.000Z."""
+    return (
+        datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.")
+        + f"{int(at * 1e3) % 1000:03d}Z"
+    )
+
+
+def _url(gateway_url: str, fields: Mapping[str, str]) -> str:
+    return f"{gateway_url}/?{urlencode({**fields, 'Version': '2010-03-31'})}"
+
+
+# Fan-out: which subscriptions get a message, and what each gets. PURE.
+#
+# subscription                  gets
+# not confirmed                 nothing
+# its filter policy fails       nothing
+# raw delivery                  the message's text; a queue also its attributes
+# else                          SNS's JSON
+
 
 MAX_RAW_ATTRIBUTES = 10
 

@@ -13,8 +13,7 @@ from sqlalchemy import Connection, Row
 
 from hostelry.base.json import decode
 from hostelry.domain.queue import AttributeValue, DeadLetterRule, QueuedMessage
-from hostelry.messaging.message_tables import MessageTables
-from hostelry.messaging.tables import QUEUED
+from hostelry.messaging.tables import QUEUED, MessageTables
 
 MAX_IN_FLIGHT = 120_000
 NONCE_BYTES = 18

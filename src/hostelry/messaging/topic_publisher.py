@@ -19,12 +19,6 @@ from hostelry.messaging.deliveries import (
     RepeatablePublication,
     RepeatedPublicationError,
 )
-from hostelry.messaging.envelope import (
-    DEFAULT_BODY,
-    TopicMessage,
-    confirmation_text,
-    headers_of,
-)
 from hostelry.messaging.failed_delivery import (
     DELIVERED,
     FILTERED_OUT,
@@ -35,7 +29,14 @@ from hostelry.messaging.failed_delivery import (
     place_of,
     queue_at,
 )
-from hostelry.messaging.fan_out import Outgoing, fan_out
+from hostelry.messaging.fan_out import (
+    DEFAULT_BODY,
+    Outgoing,
+    TopicMessage,
+    confirmation_text,
+    fan_out,
+    headers_of,
+)
 from hostelry.messaging.queue_messages import NewMessage
 from hostelry.store.records import State
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 import msgspec
 
 from hostelry.base.errors import TerminalError, UsageError
+from hostelry.base.files import PRIVATE_UMASK
 from hostelry.base.json import decode
-from hostelry.base.private_file import PRIVATE_UMASK
 from hostelry.home.home import Home, make_home
 from hostelry.home.store_option import VARIABLE
 from hostelry.home.up_options import UpOptions

@@ -17,7 +17,7 @@ import msgspec
 
 from hostelry.base.errors import TerminalError, UsageError
 from hostelry.base.logging import configure_logging
-from hostelry.base.system_failure import failure_text
+from hostelry.base.system import failure_text
 from hostelry.home.home import Credentials, Home, UpConfig
 from hostelry.home.store_option import VARIABLE
 from hostelry.home.up_options import UpOptions

@@ -40,9 +40,8 @@ def fleet_of(
         ray = ray_fleet(home, credentials, epoch)
         return ray, ray.connect
     # Imported late: `up` and `down` end the fleet without a client of its agents.
-    from hostelry.fleet.local.agent_start import AgentStart
     from hostelry.fleet.local.client import HttpAgent
-    from hostelry.fleet.local.fleet import LocalFleet
+    from hostelry.fleet.local.fleet import AgentStart, LocalFleet
     from hostelry.processes.agent_forks import lent_forks
 
     command = [sys.executable, "-m", AGENT_MODULE, "--home", str(home.root)]
@@ -77,7 +76,7 @@ def stop_fleet(home: Home) -> str | None:
     None is ended where this host is not the platform's first, or another control runs on.
     """
     # Imported late: `up` imports this module at its start, and ends the fleet at its end.
-    from hostelry.fleet.local.sweep import stop_everything
+    from hostelry.fleet.local.fleet import stop_everything
 
     try:
         config, credentials = load_config(home), load_credentials(home)

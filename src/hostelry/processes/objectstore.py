@@ -25,10 +25,10 @@ from pathlib import Path
 import msgspec
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.files import write_whole
 from hostelry.base.http_status import http_status
 from hostelry.base.json import decode
 from hostelry.base.ports import free_ports
-from hostelry.base.private_file import write_whole
 from hostelry.home.home import Credentials, Home
 
 HOST = "127.0.0.1"

@@ -13,9 +13,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from hostelry.base.certificate import self_signed
+from hostelry.base.certificates import self_signed
 from hostelry.base.clock import SystemClock
-from hostelry.base.private_file import write_whole
+from hostelry.base.files import write_whole
 
 CERTIFICATE, KEY = "grpc.crt", "grpc.key"
 # Every server and client of SeaweedFS; security.toml has a section for each.

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hostelry.base.clock import monotonic_s
-from hostelry.base.private_file import PRIVATE_UMASK
+from hostelry.base.files import PRIVATE_UMASK
 from hostelry.fleet.launch.warm import ColdStartError, ForkedProcess, WarmParent
 from hostelry.fleet.launch.warm_messages import ForkOrder
 from hostelry.home.heartbeat import SERVICE_VARIABLE

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
-from hostelry.base.private_file import PRIVATE_UMASK
+from hostelry.base.files import PRIVATE_UMASK
 from hostelry.base.proc import ProcessIdentity, boot_id, process_stat, uptime_s
 from hostelry.fleet.host.processes import WatchedProcess, signal_group
 from hostelry.home.heartbeat import SERVICE_VARIABLE, Heartbeat, is_listening, line_path

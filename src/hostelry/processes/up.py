@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hostelry.base.clock import monotonic_s
+from hostelry.base.concurrency import run_periodically
 from hostelry.base.errors import TerminalError
-from hostelry.base.recurring import run_periodically
 from hostelry.cluster.start import check_cluster
 from hostelry.fleet.launch.copy_log import CopyLog
 from hostelry.home.home import Credentials, Home, UpConfig, make_home

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from hostelry.base.clock import Clock
+from hostelry.base.concurrency import run_woken
 from hostelry.base.errors import Conflict
-from hostelry.base.recurring import run_woken
 from hostelry.domain.endpoint_config import EndpointConfig
 from hostelry.domain.inference_experiment import ExperimentStatus, InferenceExperiment
 from hostelry.reconcile.plan.deployed import deployment_failure, up_instances

@@ -21,8 +21,8 @@ from dataclasses import replace
 from typing import Any
 
 from hostelry.base.clock import Clock
+from hostelry.base.concurrency import run_guarded
 from hostelry.base.errors import CapacityError, InstanceLostError, RetryableError, TerminalError
-from hostelry.base.recurring import run_guarded
 from hostelry.domain.copy import CopySpec, Instance, InstanceState
 from hostelry.fleet.protocol import Agent, Fleet, Observation, RunningInstance
 from hostelry.reconcile.plan.endpoint_state import GroupKey, InstanceFacts

@@ -13,8 +13,7 @@ from hostelry.domain.inference_experiment import InferenceExperiment
 from hostelry.domain.serving import ServedPart, serving_of
 from hostelry.domain.shape import Requirements
 from hostelry.domain.transform_job import TransformJob, TransformProgress
-from hostelry.domain.update_history import known_updates
-from hostelry.domain.update_progress import update_progress
+from hostelry.domain.update_history import known_updates, update_progress
 from hostelry.placement.explain import HostUse, uses
 from hostelry.reconcile.acts.progress import drain_progress, restart_progress
 from hostelry.reconcile.plan.endpoint_state import (

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
 from hostelry.base.clock import Clock
-from hostelry.base.recurring import run_guarded
+from hostelry.base.concurrency import run_guarded
 
 K = TypeVar("K", bound=Hashable)
 

@@ -19,8 +19,8 @@ from functools import partial
 from typing import TypeVar
 
 from hostelry.base.clock import Clock, thread_cpu_s
+from hostelry.base.concurrency import run_again, run_guarded, run_until_done
 from hostelry.base.ids import new_copy_id, new_instance_id
-from hostelry.base.recurring import run_again, run_guarded, run_until_done
 from hostelry.comparison.fleet_verdict import StepVerdict, WatchedUpdate
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.shape import Shape

@@ -15,8 +15,8 @@ from dataclasses import replace
 import msgspec
 
 from hostelry.base.clock import Clock
+from hostelry.base.concurrency import run_woken
 from hostelry.base.errors import Conflict
-from hostelry.base.recurring import run_woken
 from hostelry.domain.copy import Copy, CopyPhase
 from hostelry.domain.scope import Scope
 from hostelry.domain.transform_job import (

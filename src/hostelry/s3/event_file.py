@@ -13,8 +13,7 @@ import msgspec
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
-from hostelry.domain.bucket_notification import BucketNotification
-from hostelry.domain.object_event import ObjectEvent
+from hostelry.domain.object_event import BucketNotification, ObjectEvent
 
 MAX_EVENTS = 1_000_000
 SCHEMA = """

@@ -3,7 +3,7 @@
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
-from hostelry.domain.bucket_notification import (
+from hostelry.domain.object_event import (
     EVENTS,
     BucketNotification,
     NotificationTarget,

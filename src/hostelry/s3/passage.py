@@ -1,14 +1,19 @@
-"""Passage of one request's head: as it came, or signed again with the store's own key."""
+"""Passage of one request's head: unchanged, or with a KMS key added and signed again."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import httpx
 
 from hostelry.aws.s3_signing import OwnKey
 from hostelry.aws.sigv4 import NeedsBody, Proven, Secret, Verifier
 from hostelry.aws.temporary_keys import TokenSeal
 from hostelry.base.clock import Clock
 from hostelry.base.errors import ServiceError
-from hostelry.home.home import Credentials
+from hostelry.base.key_guard import INTERNAL_KEY_HEADER
+from hostelry.base.peer_http import loopback_client
+from hostelry.home.home import Credentials, UpConfig
 from hostelry.s3.admission import (
     DEFAULT_KEY,
     ENCRYPTION,
@@ -20,9 +25,65 @@ from hostelry.s3.admission import (
     wants_of,
 )
 from hostelry.s3.head import Head, parse_head, write_head
-from hostelry.s3.keys import KmsKeys
-from hostelry.s3.signing import signed_head
-from hostelry.s3.store_client import StoreClient
+from hostelry.s3.store_client import StoreClient, signed_head
+
+TIMEOUT_S = 10.0
+STATES: Mapping[str, tuple[str, str]] = {
+    "Disabled": ("KMS.DisabledException", "{} is disabled."),
+    "PendingDeletion": ("KMS.KMSInvalidStateException", "{} is pending deletion."),
+}
+
+
+class KmsKeys:
+    """Looks KMS keys up at control, by `mounts`, over connections that are kept."""
+
+    def __init__(
+        self,
+        config: UpConfig,
+        credentials: Credentials,
+        mounts: Mapping[str, httpx.AsyncBaseTransport],
+    ) -> None:
+        self._address = config.control_url
+        self._headers = {
+            INTERNAL_KEY_HEADER: credentials.internal_key,
+            "X-Hostelry-Account": credentials.account_id,
+            "X-Hostelry-Region": credentials.region,
+            "X-Hostelry-Service": "kms",
+            "X-Amz-Target": "TrentService.DescribeKey",
+            "Content-Type": "application/x-amz-json-1.1",
+        }
+        self._client = loopback_client(TIMEOUT_S, mounts)
+
+    async def usable_arn(self, name: str) -> str:
+        """The ARN of an enabled key of that name; raises S3Refusal with S3's error otherwise."""
+        answer = await self._describe(name)
+        if answer.status_code >= 500:
+            raise away()
+        found: dict[str, Any] = answer.json()
+        if answer.status_code != 200:
+            code = str(found.get("__type", "")).rpartition("#")[2]
+            message = str(found.get("message") or found.get("Message") or "")
+            raise S3Refusal(400, f"KMS.{code}", message)
+        metadata = found["KeyMetadata"]
+        arn = str(metadata["Arn"])
+        if metadata["KeyState"] in STATES:
+            code, message = STATES[metadata["KeyState"]]
+            raise S3Refusal(400, code, message.format(arn))
+        return arn
+
+    async def _describe(self, name: str) -> httpx.Response:
+        try:
+            return await self._client.post(
+                self._address, headers=self._headers, json={"KeyId": name}
+            )
+        except httpx.HTTPError:
+            raise away() from None
+
+
+def away() -> S3Refusal:
+    """The answer while control restarts; SDKs try again."""
+    return S3Refusal(503, "ServiceUnavailable", "The key service is restarting; try again.")
+
 
 Passes = Callable[[Head], Awaitable[bytes]]
 # S3 allows clients a clock that is this wrong.

@@ -24,11 +24,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hostelry.base.clock import SystemClock
+from hostelry.base.concurrency import run_again
 from hostelry.base.errors import TerminalError
 from hostelry.base.https import ServerCertificate
 from hostelry.base.ids import new_request_id
 from hostelry.base.logging import configure_logging
-from hostelry.base.recurring import run_again
 from hostelry.cluster.control_access import control_mounts
 from hostelry.dataplane.http.connection_limits import (
     ConnectionLimitError,
@@ -42,13 +42,11 @@ from hostelry.s3.admission import S3Refusal, error_answer
 from hostelry.s3.answers import CHUNK_BYTES, Answers, PassedRequest
 from hostelry.s3.event_file import EventFile
 from hostelry.s3.head import END, MAX_HEAD_BYTES, Head, MalformedHeadError, parse_head
-from hostelry.s3.keys import KmsKeys
 from hostelry.s3.listener import SecuredListener, Served, listened
-from hostelry.s3.object_events import EventSender, control_reporter
-from hostelry.s3.passage import Passage, Passes, own_key
+from hostelry.s3.object_events import EventSender, control_reporter, is_notification_call
+from hostelry.s3.passage import KmsKeys, Passage, Passes, own_key
 from hostelry.s3.store_client import StoreClient
 from hostelry.s3.watch import MAX_BODY_BYTES, Watch
-from hostelry.s3.writes import is_notification_call
 
 TARGET_HOST = "127.0.0.1"
 IDLE_S = 150.0  # longer than the store's own limit, which then decides

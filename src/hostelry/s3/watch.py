@@ -12,8 +12,7 @@ from hostelry.base.clock import Clock
 from hostelry.base.ids import new_request_id
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER
 from hostelry.base.peer_http import loopback_client
-from hostelry.domain.bucket_notification import BucketNotification
-from hostelry.domain.object_event import TargetCheck
+from hostelry.domain.object_event import BucketNotification, TargetCheck
 from hostelry.domain.scope import Scope
 from hostelry.events.object_message import trial_text
 from hostelry.home.home import Credentials, UpConfig
@@ -22,10 +21,9 @@ from hostelry.s3.answers import Settle, StoreAnswer
 from hostelry.s3.event_file import EventFile, EventFileError
 from hostelry.s3.head import Head
 from hostelry.s3.notification_xml import notification_xml, read_notification
-from hostelry.s3.object_events import ObjectEvents, settling
+from hostelry.s3.object_events import ObjectEvents, place_of, removed_bucket, settling, write_of
 from hostelry.s3.passage import Passage
 from hostelry.s3.store_client import StoreClient
-from hostelry.s3.writes import place_of, removed_bucket, write_of
 
 MAX_BODY_BYTES = 1024 * 1024
 NOT_NOTED = S3Refusal(

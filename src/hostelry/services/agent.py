@@ -23,19 +23,18 @@ from hostelry.aws.temporary_keys import FOR_OBJECTS, AgentSeal, Session, Tempora
 from hostelry.base.asgi_server import QuietServer
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
+from hostelry.base.files import write_whole
 from hostelry.base.ids import new_temporary_key_id
 from hostelry.base.json import decode
 from hostelry.base.logging import configure_logging
-from hostelry.base.private_file import write_whole
 from hostelry.base.runtimes import runtimes_folder
 from hostelry.domain.copy import Instance
 from hostelry.domain.serverless import TYPE_PREFIX
 from hostelry.fleet.agent.agent import InstanceAgent
 from hostelry.fleet.agent.code_packages import CodePackages
 from hostelry.fleet.agent.deps import CopyDeps
-from hostelry.fleet.agent.epochs import EpochGuard
 from hostelry.fleet.agent.model_server import new_http
-from hostelry.fleet.agent.server import AgentRoutes, loopback_socket
+from hostelry.fleet.agent.server import AgentRoutes, EpochGuard, loopback_socket
 from hostelry.fleet.artifacts.cache import ArtifactCache
 from hostelry.fleet.artifacts.hub import HubModels
 from hostelry.fleet.artifacts.objects import LateClient, S3Objects, new_client

@@ -27,7 +27,7 @@ from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER
 from hostelry.base.logging import configure_logging
-from hostelry.base.stop_event import stop_event
+from hostelry.base.system import stop_event
 from hostelry.cluster.control_access import control_mounts
 from hostelry.console.app import ConsoleDeps, console_app
 from hostelry.console.live import LiveTopics

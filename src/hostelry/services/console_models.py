@@ -12,7 +12,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as SigningKeys
 
 from hostelry.base.json import decode
-from hostelry.console.model_port import ModelAnswer, NoModelAnswerError
+from hostelry.console.platform import ModelAnswer, NoModelAnswerError
 from hostelry.console.snippets import HEADERS
 from hostelry.home.home import Credentials, UpConfig
 

@@ -5,7 +5,7 @@ import os
 import secrets
 
 from hostelry.base.errors import HostelryError
-from hostelry.base.private_file import write_whole
+from hostelry.base.files import write_whole
 from hostelry.home.home import Home, UpConfig
 from hostelry.jobs.queue.durable_queue import DurableQueue
 from hostelry.store.database import open_database

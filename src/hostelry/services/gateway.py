@@ -26,12 +26,12 @@ from hostelry.aws.sigv4 import Secret, Verifier
 from hostelry.aws.temporary_keys import TokenSeal
 from hostelry.base import tls
 from hostelry.base.clock import Clock, SystemClock, monotonic_ns, monotonic_s
+from hostelry.base.concurrency import run_periodically
 from hostelry.base.errors import TerminalError
+from hostelry.base.files import write_whole
 from hostelry.base.http import HttpRequest
 from hostelry.base.logging import configure_logging
-from hostelry.base.private_file import write_whole
-from hostelry.base.recurring import run_periodically
-from hostelry.base.stop_event import stop_event
+from hostelry.base.system import stop_event
 from hostelry.cluster.control_access import control_access
 from hostelry.dataplane.balancing.load_balancer import LoadBalancer
 from hostelry.dataplane.balancing.model_balancer import Balancers, ModelBalancer
@@ -47,30 +47,26 @@ from hostelry.dataplane.http.upstream import UpstreamPool
 from hostelry.dataplane.metering.load_sender import LoadSender
 from hostelry.dataplane.metering.meter import Meter
 from hostelry.dataplane.routes import PublishedRoutes, RouteFile, RouteSource
-from hostelry.dataplane.shared.counts import SharedCounts
-from hostelry.dataplane.shared.peer_workers import PeerWorkers
+from hostelry.dataplane.shared.counts import PeerWorkers, SharedCounts
 from hostelry.dataplane.tracing.call_ring import CallRing
 from hostelry.domain.scope import Scope
 from hostelry.gateway.answer_pairs import AnswerPairs
 from hostelry.gateway.dispatcher import Dispatcher
-from hostelry.gateway.handlers.async_runtime import AsyncRuntimeHandler
+from hostelry.gateway.handlers.async_runtime import AsyncRuntimeHandler, HttpJobsClient
 from hostelry.gateway.handlers.callers import Callers
 from hostelry.gateway.handlers.completions import Completions
 from hostelry.gateway.handlers.console import ConsoleHandler
 from hostelry.gateway.handlers.control import ControlHandler
+from hostelry.gateway.handlers.invocation_call import RequestTaps
 from hostelry.gateway.handlers.metrics import MetricsHandler
 from hostelry.gateway.handlers.openai import OpenAiHandler
 from hostelry.gateway.handlers.openai_batches import UPLOADS, OpenAiBatchHandler
 from hostelry.gateway.handlers.runtime import InvocationLimits, RuntimeHandler
-from hostelry.gateway.handlers.tapped import RequestTaps
 from hostelry.gateway.handlers.traces import TracesHandler
-from hostelry.gateway.jobs_client import HttpJobsClient
 from hostelry.gateway.mirror import MAX_IN_FLIGHT, ShadowMirror
 from hostelry.gateway.mirroring.handover import MirrorHandover
-from hostelry.gateway.mirroring.intake import MirrorIntake, OwnMirror
-from hostelry.gateway.mirroring.port import MirrorPort
-from hostelry.gateway.mirroring.tap_defects import TapDefects
-from hostelry.gateway.mirroring.turns import ShadowTurns
+from hostelry.gateway.mirroring.line import MirrorIntake, OwnMirror
+from hostelry.gateway.mirroring.port import MirrorPort, ShadowTurns, TapDefects
 from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.gateway.queueing.request_queues import QueueLimits
 from hostelry.home.heartbeat import answer_heartbeats, connected
@@ -86,7 +82,7 @@ from hostelry.home.https_option import certificate_of
 from hostelry.home.ports import bind, is_loopback
 from hostelry.home.run_file import gateway_name
 from hostelry.processes.gateway_workers import open_table
-from hostelry.routing.even_draws import EvenDraws
+from hostelry.routing.copy_choice import EvenDraws
 from hostelry.services.gateway_memory import GatewayMemory, own_memory, shared_memory
 from hostelry.services.otel_traces import TraceExport, trace_export
 from hostelry.services.worker_parts import (

@@ -20,16 +20,13 @@ from hostelry.home.home import Credentials, Home, UpConfig
 from hostelry.jobs.batches.batch_claims import BatchClaims
 from hostelry.jobs.batches.batch_run import BatchDeps
 from hostelry.jobs.batches.batch_work import BatchWork
-from hostelry.jobs.batches.copy_sizes import CopySizes
 from hostelry.jobs.batches.file_folder import FileFolder
 from hostelry.jobs.batches.file_room import FileRoom
 from hostelry.jobs.batches.file_store import FileStore
-from hostelry.jobs.batches.line_calls import LineCalls
-from hostelry.jobs.batches.line_queue import SharedPools
+from hostelry.jobs.batches.line_queue import CopySizes, LineCalls, SharedPools
 from hostelry.jobs.batches.openai_api import OpenAiFilesApi
 from hostelry.jobs.batches.rows import BatchRows
-from hostelry.jobs.batches.shared_files import SharedFiles
-from hostelry.jobs.batches.shared_rows import SharedBatchRows
+from hostelry.jobs.batches.shared_files import SharedBatchRows, SharedFiles
 from hostelry.services.gateway_memory import own_memory
 from hostelry.store.database import Database
 

@@ -5,14 +5,13 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hostelry.base.recurring import run_guarded, run_periodically
+from hostelry.base.concurrency import run_guarded, run_periodically
 from hostelry.dataplane.capture.capture import RequestCapture
 from hostelry.dataplane.capture.report_sender import REPORT_S, CaptureReportSender
-from hostelry.domain.capture_report import CaptureCounts
+from hostelry.domain.data_capture import CaptureCounts
 from hostelry.domain.load import LoadKey
 from hostelry.home.home import Home, UpConfig
-from hostelry.jobs.capture.spool_folder import SpoolFolder
-from hostelry.jobs.capture.uploads import LOOK_S, CaptureUploads
+from hostelry.jobs.capture.uploads import LOOK_S, CaptureUploads, SpoolFolder
 from hostelry.jobs.objects.object_store import ObjectStore
 from hostelry.services.job_batches import ProcessParts
 from hostelry.services.worker_parts import reporter_name, spool_of

@@ -20,11 +20,11 @@ import uvloop
 from hostelry.aws.s3_signing import OwnKey
 from hostelry.base import tls
 from hostelry.base.clock import SystemClock
+from hostelry.base.concurrency import run_periodically
 from hostelry.base.errors import TerminalError
+from hostelry.base.files import write_whole
 from hostelry.base.logging import configure_logging
-from hostelry.base.private_file import write_whole
-from hostelry.base.recurring import run_periodically
-from hostelry.base.stop_event import stop_event
+from hostelry.base.system import stop_event
 from hostelry.cluster.control_access import control_access
 from hostelry.dataplane.http.reader import HttpLimits
 from hostelry.dataplane.http.server import HttpServer
@@ -45,14 +45,12 @@ from hostelry.home.ports import bind
 from hostelry.jobs.batches.overview import BatchOverview
 from hostelry.jobs.data_log import DataLog
 from hostelry.jobs.dispatch.async_work import IDLE_S, AsyncWork, WorkPlaces
-from hostelry.jobs.http import JobsApi
+from hostelry.jobs.http import JobsApi, Submissions
 from hostelry.jobs.objects.object_store import ObjectStore
 from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.request_rows import RequestRows
 from hostelry.jobs.queue.work_claims import SharedWork, WorkClaims
-from hostelry.jobs.submissions import Submissions
-from hostelry.jobs.transform.control_line import HttpTransformLine
-from hostelry.jobs.transform.job_run import RunDeps
+from hostelry.jobs.transform.job_run import HttpTransformLine, RunDeps
 from hostelry.jobs.transform.object_rows import ObjectRows
 from hostelry.jobs.transform.transform_work import TransformWork
 from hostelry.services.databases import host_name, open_queue

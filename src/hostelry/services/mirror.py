@@ -20,11 +20,11 @@ import uvloop
 
 from hostelry.base import tls
 from hostelry.base.clock import SystemClock, monotonic_s
+from hostelry.base.concurrency import run_periodically
 from hostelry.base.errors import TerminalError
+from hostelry.base.files import write_whole
 from hostelry.base.logging import configure_logging
-from hostelry.base.private_file import write_whole
-from hostelry.base.recurring import run_periodically
-from hostelry.base.stop_event import stop_event
+from hostelry.base.system import stop_event
 from hostelry.cluster.control_access import control_access
 from hostelry.dataplane.capture.capture import RequestCapture
 from hostelry.dataplane.capture.report_sender import REPORT_S
@@ -33,9 +33,8 @@ from hostelry.dataplane.metering.meter import Meter
 from hostelry.dataplane.routes import PublishedRoutes, RouteFile
 from hostelry.gateway.answer_pairs import AnswerPairs, PairLimits
 from hostelry.gateway.mirror import MirrorLimits, ShadowMirror
-from hostelry.gateway.mirroring.intake import MirrorIntake
-from hostelry.gateway.mirroring.line import MirrorEnd, MirrorLine
-from hostelry.gateway.mirroring.tap_defects import TapDefects
+from hostelry.gateway.mirroring.line import MirrorEnd, MirrorIntake, MirrorLine
+from hostelry.gateway.mirroring.port import TapDefects
 from hostelry.home.heartbeat import (
     SupervisorLines,
     answer_heartbeats,

@@ -23,14 +23,13 @@ import uvloop
 from hostelry.base import tls
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
+from hostelry.base.files import write_whole
 from hostelry.base.logging import configure_logging
-from hostelry.base.private_file import write_whole
-from hostelry.base.stop_event import stop_event
+from hostelry.base.system import stop_event
 from hostelry.base.tls import CERTIFICATES, JOIN, TlsFolder
 from hostelry.cluster.host_files import HostFiles, operator_files
 from hostelry.cluster.host_link import HostLink
-from hostelry.cluster.http_front import http_front
-from hostelry.cluster.join_desk import JoinDesk
+from hostelry.cluster.http_front import JoinDesk, http_front
 from hostelry.cluster.keeper import CertificateDesk, CertificateKeeper
 from hostelry.cluster.known_controls import known_controls
 from hostelry.cluster.proxy import Front, NodeProxy, proxy_listener

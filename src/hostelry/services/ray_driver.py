@@ -27,8 +27,7 @@ from hostelry.cluster.host_files import HostFiles
 from hostelry.cluster.known_controls import known_controls
 from hostelry.cluster.start import LOOPBACK
 from hostelry.domain.copy import Instance
-from hostelry.fleet.ray.cluster import connected
-from hostelry.fleet.ray.driver import RayDriver
+from hostelry.fleet.ray.driver import RayDriver, connected
 from hostelry.fleet.ray.messages import Call, DriverAnswer, Failure, NodeOrder
 from hostelry.home.fleet_option import runtime_env_of
 from hostelry.home.home import (

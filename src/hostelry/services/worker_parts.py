@@ -12,8 +12,7 @@ from hostelry.dataplane.capture.capture import RequestCapture
 from hostelry.dataplane.capture.report_sender import CaptureReportSender
 from hostelry.dataplane.capture.spool import Spool, SpoolLimits, remove_unfinished
 from hostelry.dataplane.http.upstream import Timeouts, Upstream
-from hostelry.dataplane.metering.load_backlog import LoadBacklog
-from hostelry.dataplane.metering.load_sender import LoadSender
+from hostelry.dataplane.metering.load_sender import LoadBacklog, LoadSender
 from hostelry.dataplane.metering.meter import Meter
 from hostelry.dataplane.shared.session_exchange import SharedSessions
 from hostelry.gateway.mirror import MirrorLimits

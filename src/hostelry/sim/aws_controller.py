@@ -8,12 +8,15 @@ from hostelry.domain.load import SecondLoad
 from hostelry.domain.metric import Datapoint
 from hostelry.domain.scaling import ScalingPolicy
 from hostelry.metrics.query.queries import evaluate as evaluate_queries
-from hostelry.scaling.decide.alarm import evaluate, evaluation_range
-from hostelry.scaling.decide.alarm_times import next_evaluation_at, repeats_after_s
-from hostelry.scaling.decide.request import Trigger
+from hostelry.scaling.decide.alarm import (
+    evaluate,
+    evaluation_range,
+    next_evaluation_at,
+    repeats_after_s,
+)
+from hostelry.scaling.decide.decision import Trigger
 from hostelry.scaling.decide.tracking_alarms import AlarmSide, alarm_name, alarm_rule
-from hostelry.sim.policy_requests import SCOPE
-from hostelry.sim.policy_set import PolicySet
+from hostelry.sim.policy_requests import SCOPE, PolicySet
 from hostelry.sim.published import PublishedMetrics
 from hostelry.sim.target import SimulatedTarget
 

@@ -6,8 +6,7 @@ from typing import Protocol
 
 from hostelry.domain.load import SecondLoad
 from hostelry.scaling.decide.responsive.options import ResponsiveOptions
-from hostelry.scaling.decide.responsive.policy import proposed
-from hostelry.scaling.decide.responsive.state import ResponsiveState
+from hostelry.scaling.decide.responsive.policy import ResponsiveState, proposed
 from hostelry.sim.peers import (
     KnativeRule,
     KnativeState,

@@ -20,12 +20,12 @@ from hostelry.scaling.decide.responsive.options import ResponsiveOptions
 from hostelry.sim.peers import KnativeRule, RayServeRule
 from hostelry.sim.policy_requests import (
     AUTOSCALING,
+    PolicySet,
     alarm_of,
     checked,
     policy_of,
     scheduled_of,
 )
-from hostelry.sim.policy_set import PolicySet
 
 MAX_FILE_BYTES = 1 << 20
 MAX_CAPACITY = 100_000

@@ -1,6 +1,7 @@
 """AWS's scaling requests in policy files, checked against their models, as values."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from botocore.model import ListShape, StructureShape
@@ -22,10 +23,51 @@ from hostelry.domain.metric import MetricQuery, MetricStat
 from hostelry.domain.scaling import Dimension, ScalingPolicy, ScheduledAction
 from hostelry.domain.scope import Scope
 from hostelry.metrics.query.queries import check_queries
+from hostelry.scaling.decide.responsive.options import ResponsiveOptions
 from hostelry.scaling.decide.schedule import parse_schedule, time_zone
 from hostelry.scaling.decide.tracking_alarms import PREDEFINED
-from hostelry.sim.policy_set import NamedAlarm
+from hostelry.sim.peers import KnativeRule, RayServeRule
 from hostelry.sim.published import REPLAYED, REPLAYED_STATISTICS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedAlarm:
+    """A user's alarm, and the policy (by its name) that it triggers."""
+
+    name: str
+    rule: AlarmRule
+    policy_name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicySet:
+    """All that scales one component; every model of a trace gets the same.
+
+    `rule` is another system's, which then has the number to itself. Without anything the number
+    stays at `minimum`.
+    """
+
+    name: str
+    minimum: int = 1
+    maximum: int = 10
+    dimension: Dimension = Dimension.COPIES
+    policies: tuple[ScalingPolicy, ...] = ()
+    alarms: tuple[NamedAlarm, ...] = ()
+    schedules: tuple[ScheduledAction, ...] = ()
+    responsive: ResponsiveOptions | None = None
+    rule: KnativeRule | RayServeRule | None = None
+
+    @property
+    def concurrency(self) -> float | None:
+        """The concurrency per copy that is aimed at, where any of them says one."""
+        for policy in self.policies:
+            tracking = policy.tracking
+            if tracking is not None and "ConcurrentRequests" in (tracking.predefined or ""):
+                return tracking.target_value
+        if self.responsive is not None:
+            return self.responsive.target
+        return None if self.rule is None else self.rule.target
+
 
 AUTOSCALING = "application-autoscaling"
 CLOUDWATCH = "cloudwatch"

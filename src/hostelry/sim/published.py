@@ -17,10 +17,10 @@ from hostelry.metrics.sagemaker.census import (
     ComponentCensus,
     InstanceCapacity,
     Resources,
+    ScopedSample,
     VariantCensus,
     hosts_of,
 )
-from hostelry.metrics.sagemaker.high_resolution import ScopedSample
 from hostelry.metrics.sagemaker.load_metrics import (
     GAUGE_PERIOD_S,
     Activity,

@@ -26,12 +26,10 @@ from hostelry.sim.controllers import (
     ResponsiveController,
 )
 from hostelry.sim.copies import NEVER, SimulatedCopy, SimulatedRequest
-from hostelry.sim.deployment import SimulatedDeployment
-from hostelry.sim.fleet import SimulatedFleet
+from hostelry.sim.fleet import SimulatedDeployment, SimulatedFleet
 from hostelry.sim.ledger import ReplayLedger
 from hostelry.sim.peers import KnativeRule
-from hostelry.sim.policy_requests import SCOPE
-from hostelry.sim.policy_set import PolicySet
+from hostelry.sim.policy_requests import SCOPE, PolicySet
 from hostelry.sim.service import ServiceModel
 from hostelry.sim.target import SimulatedTarget
 from hostelry.sim.timeline import Timeline

@@ -1,7 +1,8 @@
-"""Named synthetic loads; a seed gives the same requests again."""
+"""Named synthetic loads. A seed gives the same requests again."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -15,9 +16,100 @@ from hostelry.sim.arrivals import (
     modulated,
     steady,
 )
-from hostelry.sim.lengths import CHAT, CODE, SHORT, RequestLengths
-from hostelry.sim.popularity import ADAPTER_SHARES, LONGTAIL_SHARES
 from hostelry.sim.trace import Block, FloatArray, IntArray, Trace, block_of
+
+# Numbers of input and output tokens of requests, drawn from published quantiles.
+#
+# A length is drawn by its quantile function: straight lines, in the logarithm, between the
+# published points. So the quantiles are those published, whatever the shape between them (the
+# conversation trace's outputs have two humps).
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Points (share of requests, tokens) of a quantile function, from 0.0 to 1.0."""
+
+    points: tuple[tuple[float, float], ...]
+
+    def draw(self, source: np.random.Generator, num: int) -> IntArray:
+        """`num` lengths, each at least one token."""
+        shares, tokens = zip(*self.points, strict=True)
+        logs = np.interp(source.random(num), shares, np.log(tokens))
+        return np.maximum(1, np.rint(np.exp(logs))).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestLengths:
+    """Of a kind of requests: tokens of the prompt, and of the answer."""
+
+    input: Lengths
+    output: Lengths
+
+
+# Source: Azure's LLM inference traces of 2023 (conversation and code; CC-BY 4.0): p5, p50, p75,
+# p90, p99 and the largest are the trace's; the points between are set so that the mean is too.
+CHAT = RequestLengths(
+    input=Lengths(
+        (
+            (0.0, 20.0), (0.05, 181.0), (0.5, 1020.0), (0.75, 1300.0),
+            (0.9, 2734.0), (0.99, 4142.0), (0.997, 4600.0), (1.0, 14050.0),
+        )
+    ),
+    output=Lengths(
+        (
+            (0.0, 10.0), (0.1, 40.0), (0.5, 129.0), (0.65, 330.0), (0.75, 395.0),
+            (0.9, 424.0), (0.99, 601.0), (1.0, 1000.0),
+        )
+    ),
+)  # fmt: skip
+CODE = RequestLengths(
+    input=Lengths(
+        (
+            (0.0, 3.0), (0.1, 200.0), (0.5, 1469.0), (0.75, 2900.0),
+            (0.9, 5188.0), (0.99, 7300.0), (1.0, 7437.0),
+        )
+    ),
+    output=Lengths(
+        (
+            (0.0, 2.0), (0.1, 6.0), (0.5, 13.0), (0.75, 23.0),
+            (0.9, 55.0), (0.99, 251.0), (0.997, 330.0), (1.0, 900.0),
+        )
+    ),
+)  # fmt: skip
+SHORT = RequestLengths(
+    input=Lengths(((0.0, 20.0), (0.5, 100.0), (0.9, 220.0), (1.0, 400.0))),
+    output=Lengths(((0.0, 8.0), (0.5, 32.0), (0.9, 64.0), (1.0, 128.0))),
+)
+
+
+def zipf_shares(num: int, exponent: float) -> FloatArray:
+    """Shares of calls by rank, after Zipf's law."""
+    weights = 1.0 / np.arange(1, num + 1) ** exponent
+    shares: FloatArray = weights / weights.sum()
+    return shares
+
+
+def shares_through(num: int, points: tuple[tuple[float, float], ...]) -> FloatArray:
+    """Shares by rank such that the first ranks have the share that `points` say.
+
+    Args:
+        num: how many models there are.
+        points: (share of the models, share of the calls that they get), rising to (1.0, 1.0).
+    """
+    shares = np.empty(num)
+    for (from_models, from_calls), (to_models, to_calls) in pairwise(((0.0, 0.0), *points)):
+        first, end = round(from_models * num), round(to_models * num)
+        falling = zipf_shares(end - first, 0.5)
+        shares[first:end] = (to_calls - from_calls) * falling
+    shares /= shares.sum()
+    return shares
+
+
+# Source: Aegaeon's market of models (SOSP 2025): 94.1 % of the models get 1.35 % of the calls.
+LONGTAIL_SHARES = shares_through(1000, ((0.059, 0.9865), (1.0, 1.0)))
+# Source: Alibaba's GenTD26 (2026), groups of adapters: 1 % get 27.7 % of the calls, 10 % get 57 %.
+ADAPTER_SHARES = shares_through(400, ((0.01, 0.277), (0.1, 0.57), (1.0, 1.0)))
+
 
 DEFAULT_SEED = 20261121
 DAY_S = 86_400.0

@@ -5,22 +5,24 @@ from dataclasses import replace
 
 from hostelry.domain.load import Wake
 from hostelry.domain.scaling import ScalableTarget, ScalingPolicy, ScheduledAction
+from hostelry.scaling.decide.cooldown import WAKE
 from hostelry.scaling.decide.decide import NO_ACTS, NO_TRIGGERS, TargetSnapshot, decide, look_back_s
-from hostelry.scaling.decide.decision import Capacity, Decision, LastAct, LastActs
-from hostelry.scaling.decide.last_acts import WAKE
-from hostelry.scaling.decide.request import (
+from hostelry.scaling.decide.decision import (
     PROPOSAL_S,
     BoundsCheck,
+    Capacity,
+    Decision,
+    LastAct,
+    LastActs,
     Proposal,
     Request,
+    Resource,
     Trigger,
 )
-from hostelry.scaling.decide.resource import Resource
 from hostelry.scaling.decide.schedule import with_bounds
 from hostelry.sim.component import SimulatedComponent
 from hostelry.sim.ledger import ReplayLedger, SimulatedAct
-from hostelry.sim.policy_requests import SCOPE
-from hostelry.sim.policy_set import PolicySet
+from hostelry.sim.policy_requests import SCOPE, PolicySet
 
 
 class SimulatedTarget:

@@ -15,8 +15,8 @@ from sqlalchemy import Connection, Executable, MetaData, Row
 
 from hostelry.base.errors import Fenced
 from hostelry.store.database import Database
+from hostelry.store.leaders import LEASES, epoch_key
 from hostelry.store.lease import NAME
-from hostelry.store.lease_tables import LEASES, epoch_key
 
 SHARE_EPOCH = sa.text(f"SELECT pg_advisory_xact_lock_shared({epoch_key(':epoch')})")
 NEWEST = sa.select(LEASES.c.epoch, LEASES.c.holder).where(LEASES.c.name == NAME)

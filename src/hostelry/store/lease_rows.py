@@ -13,8 +13,8 @@ from typing import Any
 import psycopg
 
 from hostelry.store.errors import StoreUnavailable
+from hostelry.store.leaders import epoch_key
 from hostelry.store.lease import NAME, TTL_S, LeaderLease, LeaseLook
-from hostelry.store.lease_tables import epoch_key
 from hostelry.store.postgres_connection import (
     TimedConnection,
     connect,

@@ -12,12 +12,13 @@ from hostelry.base.errors import HostelryError
 from hostelry.store.announcements import Announcements
 from hostelry.store.errors import StoreRefused, StoreUnavailable
 from hostelry.store.postgres_connection import (
+    CHANNEL,
+    PostgresListener,
     connect,
     connection_parameters,
     is_readable,
     place_of,
 )
-from hostelry.store.postgres_listener import CHANNEL, PostgresListener
 from hostelry.store.schema import lock_schema
 
 TIMEOUT_S = 10.0  # of a statement, of a wait for a lock or for one of our connections

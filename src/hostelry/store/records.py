@@ -11,23 +11,20 @@ from hostelry.base.json import decoder_of
 from hostelry.domain.alarm import AlarmHistory, CompositeAlarm, MetricAlarm
 from hostelry.domain.component import InferenceComponent, family_name
 from hostelry.domain.copy import Copy, Instance
-from hostelry.domain.dashboard import Dashboard
 from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.endpoint_config import EndpointConfig
 from hostelry.domain.event_rule import EventRule
 from hostelry.domain.event_schedule import EventSchedule, ScheduleGroup
 from hostelry.domain.inference_experiment import InferenceExperiment
-from hostelry.domain.instance_profile import InstanceProfile
 from hostelry.domain.kms import KmsAlias, KmsKey
-from hostelry.domain.managed_policy import ManagedPolicy
+from hostelry.domain.metric import Dashboard
 from hostelry.domain.model import Model
 from hostelry.domain.queue import Queue
 from hostelry.domain.repository import Repository
-from hostelry.domain.role import Role
+from hostelry.domain.role import InstanceProfile, ManagedPolicy, Role
 from hostelry.domain.scaling import ScalableTarget, ScalingActivity, ScalingPolicy, ScheduledAction
-from hostelry.domain.scope import Scope
+from hostelry.domain.scope import Scope, TagSet
 from hostelry.domain.secret import StoredSecret
-from hostelry.domain.tags import TagSet
 from hostelry.domain.topic import Subscription, Topic
 from hostelry.domain.transform_job import TransformJob
 from hostelry.store.errors import StoreRefused

@@ -1,8 +1,60 @@
-"""The store's two tables, in SQLAlchemy Core, as the newest migration leaves them."""
+"""The store's two tables, and the column types that compare values alike on every database."""
 
-from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, Table
+from typing import Any
 
-from hostelry.store.columns import OPAQUE_TEXT
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Dialect,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+)
+from sqlalchemy.types import TypeDecorator
+
+# PostgreSQL's text has no NUL. Pairs that begin with U+0001 keep the order of what they stand for.
+ESCAPES = (("\x01", "\x01\x02"), ("\0", "\x01\x01"))
+
+
+class EscapedText(TypeDecorator[str]):
+    """Text with any character in a column that cannot hold NUL; ordered by code point."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """The text as it is stored."""
+        return None if value is None else escaped(value)
+
+    def process_result_value(self, value: Any | None, dialect: Dialect) -> str | None:
+        """The text as it was given."""
+        return None if value is None else unescaped(value)
+
+
+def escaped(text: str) -> str:
+    """A text without NUL that sorts as `text` does."""
+    if "\x01" not in text and "\0" not in text:
+        return text
+    for character, pair in ESCAPES:
+        text = text.replace(character, pair)
+    return text
+
+
+def unescaped(text: str) -> str:
+    """What `escaped` was given."""
+    if "\x01" not in text:
+        return text
+    for character, pair in reversed(ESCAPES):
+        text = text.replace(pair, character)
+    return text
+
+
+# Kept unchanged and compared by code point, whatever a database's collation is.
+OPAQUE_TEXT = Text().with_variant(EscapedText(collation="C"), "postgresql")
+
 
 METADATA = MetaData()
 

@@ -35,7 +35,7 @@ from hostelry.home.run_file import run_path, save_run_file
 from hostelry.store.database import open_database
 from hostelry.store.protocol import Key
 from hostelry.store.sql import SqlStore
-from hostelry.store.sqlite_snapshot import SqliteSnapshot
+from hostelry.store.sqlite import SqliteSnapshot
 
 CONFIG = UpConfig(control_port=1)
 KEYS = new_credentials("111122223333", "us-east-1")

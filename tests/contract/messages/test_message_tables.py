@@ -22,7 +22,6 @@ from hostelry.messaging.deliveries import (
     RepeatablePublication,
     RepeatedPublicationError,
 )
-from hostelry.messaging.message_tables import MessageTables
 from hostelry.messaging.queue_messages import (
     NewMessage,
     NotInFlightError,
@@ -30,6 +29,7 @@ from hostelry.messaging.queue_messages import (
     QueueMessages,
     handle_of,
 )
+from hostelry.messaging.tables import MessageTables
 from hostelry.store.database import open_database
 from hostelry.store.errors import StoreUnavailable
 

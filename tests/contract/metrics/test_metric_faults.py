@@ -14,8 +14,7 @@ from hostelry.base.clock import ManualClock
 from hostelry.base.errors import RetryableError
 from hostelry.domain.metric import Metric, MetricStat, Sample
 from hostelry.domain.scope import Scope
-from hostelry.metrics.persistence.durable import DurableMetrics
-from hostelry.metrics.persistence.outage import RETRY_S
+from hostelry.metrics.persistence.durable import RETRY_S, DurableMetrics
 from hostelry.metrics.protocol import MetricFilter
 
 HERE = Scope("123456789012", "us-west-2")

@@ -15,11 +15,9 @@ from hostelry.base.clock import ManualClock
 from hostelry.base.errors import RetryableError
 from hostelry.domain.metric import Metric, MetricStat, Sample
 from hostelry.domain.scope import Scope
-from hostelry.metrics.persistence.durable import SNAPSHOT_RETRY_S, DurableMetrics
-from hostelry.metrics.persistence.outage import RETRY_S
+from hostelry.metrics.persistence.durable import RETRY_S, SNAPSHOT_RETRY_S, DurableMetrics
 from hostelry.metrics.protocol import MetricFilter
-from hostelry.scaling.loop.alarm_actions import AlarmActionDeps
-from hostelry.scaling.loop.alarm_addresses import Addresses
+from hostelry.scaling.loop.alarm_actions import Addresses, AlarmActionDeps
 from hostelry.scaling.loop.alarm_watch import AlarmWatch, AlarmWatchDeps
 
 HERE = Scope("123456789012", "us-west-2")

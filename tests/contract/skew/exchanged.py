@@ -13,8 +13,7 @@ from sqlalchemy.dialects import postgresql
 
 from hostelry.cluster.gateway_hosts import GatewayHost, GatewayHostList
 from hostelry.cluster.join_routes import JoinedFiles, JoinRequest
-from hostelry.cluster.join_token import TokenRecord
-from hostelry.cluster.joined_hosts import JoinedHost
+from hostelry.cluster.join_token import JoinedHost, TokenRecord
 from hostelry.cluster.keeper import Renewal, Renewed
 from hostelry.cluster.leader_view import LeaderAnswer
 from hostelry.control.audit import METADATA as AUDIT
@@ -26,18 +25,18 @@ from hostelry.dataplane.control_client import WantedReply
 from hostelry.dataplane.shared.count_table import KEY_BYTES
 from hostelry.dataplane.shared.host_counts import HostCounts
 from hostelry.dataplane.shared.session_exchange import SessionEntry
-from hostelry.domain.async_metrics import AsyncMetricsReport
-from hostelry.domain.capture_report import CaptureReport
+from hostelry.domain.async_request import AsyncMetricsReport
 from hostelry.domain.copy import CopySpec
-from hostelry.domain.data_log import DataLogReport
+from hostelry.domain.data_capture import CaptureReport
 from hostelry.domain.llm_batch import LlmBatch, StoredFile
 from hostelry.domain.load import LoadReceipt, LoadReport, Wake
+from hostelry.domain.log_source import DataLogReport
 from hostelry.domain.object_event import ObjectEvent, TargetCheck
 from hostelry.domain.publication_request import PublicationRequest
 from hostelry.domain.route_delta import RouteDelta
 from hostelry.domain.routes import RouteSnapshot
 from hostelry.domain.transform_job import TransformEnd, TransformProgressReport, TransformSnapshot
-from hostelry.fleet.agent.models.lease_server import AskedModel, EndedLease
+from hostelry.fleet.agent.models.copy_models import AskedModel, EndedLease
 from hostelry.fleet.protocol import CopyPage, Observation
 from hostelry.fleet.ray.messages import NodeOrder, Started
 from hostelry.home.home import Credentials, UpConfig
@@ -47,7 +46,7 @@ from hostelry.jobs.dispatch.control_line import EndpointKnown
 from hostelry.jobs.queue.tables import METADATA as QUEUE
 from hostelry.messaging.tables import METADATA as MESSAGES
 from hostelry.store.claim import METADATA as CLAIMS
-from hostelry.store.lease_tables import METADATA as LEASES
+from hostelry.store.leaders import METADATA as LEASES
 from hostelry.store.records import Records, State
 from hostelry.store.schema import FLOORS
 from hostelry.store.tables import METADATA as STORE

@@ -13,10 +13,9 @@ from hostelry.store import lease_rows
 from hostelry.store.database import Database, open_database
 from hostelry.store.errors import StoreUnavailable
 from hostelry.store.fence import Fence, FencedDatabase
-from hostelry.store.leaders import read_leadership
+from hostelry.store.leaders import METADATA, read_leadership
 from hostelry.store.lease import TTL_S, Acquire, StandBy, decide
 from hostelry.store.lease_rows import KEPT_CHANGES, LeaseRows
-from hostelry.store.lease_tables import METADATA
 from hostelry.store.postgres_connection import TimedConnection, connect
 from hostelry.store.protocol import Key
 from hostelry.store.sql import SqlStore

@@ -21,9 +21,9 @@ from hostelry.processes.background import command_line
 from hostelry.processes.services import service_environment
 from hostelry.store.database import open_database
 from hostelry.store.errors import StoreRefused, StoreUnavailable
+from hostelry.store.leaders import CONTROLS
+from hostelry.store.leaders import METADATA as LEASE_TABLES
 from hostelry.store.lease_rows import LeaseRows
-from hostelry.store.lease_tables import CONTROLS
-from hostelry.store.lease_tables import METADATA as LEASE_TABLES
 from hostelry.store.protocol import Key
 from hostelry.store.sql import SqlStore
 

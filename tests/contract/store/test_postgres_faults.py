@@ -16,7 +16,7 @@ from tests.postgres_rig import QUOTED_PASSWORD, postgres_database, postgres_serv
 
 from hostelry.base.errors import Conflict, HostelryError
 from hostelry.domain.scope import Scope
-from hostelry.store import postgres_listener
+from hostelry.store import postgres_connection as postgres_listener
 from hostelry.store.database import open_database
 from hostelry.store.errors import StoreRefused, StoreUnavailable
 from hostelry.store.postgres import PostgresDatabase

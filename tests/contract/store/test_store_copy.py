@@ -31,7 +31,7 @@ from hostelry.home.run_file import save_run_file
 from hostelry.jobs.batches.shared_files import SharedFiles
 from hostelry.jobs.queue.durable_queue import DurableQueue
 from hostelry.messaging.deliveries import Deliveries
-from hostelry.messaging.message_tables import MessageTables
+from hostelry.messaging.tables import MessageTables
 from hostelry.metrics.persistence.durable import DurableMetrics
 from hostelry.metrics.persistence.shared import SharedMetrics
 from hostelry.store.claim import StoreClaim, claim

@@ -17,7 +17,7 @@ from hostelry.control.audit import AuditEntry, AuditLog
 from hostelry.control.store_transfer import copy_store
 from hostelry.home.home import Home, UpConfig, load_credentials
 from hostelry.messaging.deliveries import Deliveries
-from hostelry.messaging.message_tables import MessageTables
+from hostelry.messaging.tables import MessageTables
 from hostelry.processes.start import check_start_store
 from hostelry.store import sqlite
 from hostelry.store.database import open_database

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from hostelry.base import aes_gcm
-from hostelry.base.aes_gcm import NotAuthenticError, seal, unseal
+from hostelry.base import root_key as aes_gcm
 from hostelry.base.errors import TerminalError
-from hostelry.base.root_key import RootKey
+from hostelry.base.root_key import NotAuthenticError, RootKey, seal, unseal
 
 KEY = bytes(range(32))
 

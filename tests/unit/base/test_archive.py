@@ -8,7 +8,7 @@ from tests.unit.base.tars import Member, header, padded, pax_targz, tar, targz
 
 from hostelry.base.archive import ArchiveLimits, unpack
 from hostelry.base.errors import RetryableError
-from hostelry.base.file_tree import UnsafeFilesError
+from hostelry.base.files import UnsafeFilesError
 
 SMALL = ArchiveLimits(
     max_members=5, max_total_bytes=10_000, max_member_bytes=6_000, ratio_floor_bytes=50_000

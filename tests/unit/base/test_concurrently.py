@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from hostelry.base.concurrently import for_each
+from hostelry.base.concurrency import for_each
 
 
 def test_items_are_worked_on_within_the_bound_and_a_failure_cuts_no_other_off() -> None:

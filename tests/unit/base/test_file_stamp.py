@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from hostelry.base.file_stamp import stamp_of
+from hostelry.base.files import stamp_of
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 import pytest
 
-from hostelry.base.file_tree import FileTree, UnsafeFilesError
+from hostelry.base.files import FileTree, UnsafeFilesError
 
 
 def test_what_is_implied_is_counted_once() -> None:

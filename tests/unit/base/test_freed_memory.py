@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from hostelry.base.freed_memory import SMALL_SIZES, fill_gaps
+from hostelry.base.system import SMALL_SIZES, fill_gaps
 
 PAGE_BYTES = 4096
 HEAD_BYTES = sys.getsizeof(b"")

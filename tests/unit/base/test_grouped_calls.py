@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from hostelry.base.grouped_calls import GroupedCalls
+from hostelry.base.concurrency import GroupedCalls
 
 
 class Act:

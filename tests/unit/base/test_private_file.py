@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hostelry.base.private_file import write_whole
+from hostelry.base.files import write_whole
 
 
 @pytest.mark.parametrize(

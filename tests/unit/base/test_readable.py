@@ -4,7 +4,7 @@ import fcntl
 import os
 import resource
 
-from hostelry.base.readable import readable
+from hostelry.base.system import readable
 
 
 def test_a_descriptor_with_a_large_number_is_waited_for() -> None:

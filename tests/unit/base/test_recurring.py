@@ -4,8 +4,8 @@ import logging
 import pytest
 
 from hostelry.base.clock import ManualClock
+from hostelry.base.concurrency import run_again, run_until_done
 from hostelry.base.errors import RetryableError
-from hostelry.base.recurring import run_again, run_until_done
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from hostelry.home.home import (
     save_config,
     save_credentials,
 )
-from hostelry.scaling.decide.responsive.opt_in import options_of_tag
+from hostelry.scaling.decide.responsive.options import options_of_tag
 
 NOW = 1_700_000_900.0
 SINCE = NOW - 900.0

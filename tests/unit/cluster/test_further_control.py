@@ -10,7 +10,7 @@ import pytest
 
 from hostelry.base.errors import HostelryError, RetryableError, TerminalError
 from hostelry.cluster.further_control import machine, why_not
-from hostelry.cluster.joined_hosts import (
+from hostelry.cluster.join_token import (
     STARTS_WITHIN_S,
     JoinedHost,
     check_name,

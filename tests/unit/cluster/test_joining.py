@@ -19,11 +19,11 @@ from hostelry.base.clock import ManualClock
 from hostelry.base.errors import HostelryError, RetryableError, TerminalError
 from hostelry.base.peer_name import PeerName, PeerRole
 from hostelry.base.tls import JOIN, ClusterTls, TlsFolder
-from hostelry.cluster import join_desk, joining
+from hostelry.cluster import http_front as join_desk
+from hostelry.cluster import joining
 from hostelry.cluster.authority import Authority
 from hostelry.cluster.host_files import HostFiles
-from hostelry.cluster.http_front import http_front
-from hostelry.cluster.join_desk import JoinDesk
+from hostelry.cluster.http_front import JoinDesk, http_front
 from hostelry.cluster.join_routes import PROOF_HEADER, JoinRoutes, proof_of, s3_url_on
 from hostelry.cluster.join_token import seconds_of
 from hostelry.cluster.proxy import NodeProxy, proxy_listener

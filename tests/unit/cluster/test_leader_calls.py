@@ -2,7 +2,7 @@
 
 import pytest
 
-from hostelry.cluster.leader_calls import NOT_LEADER, outcome_of
+from hostelry.cluster.leader_view import NOT_LEADER, outcome_of
 from hostelry.dataplane.control_calls import CallOutcome, is_read, may_send_again
 from hostelry.dataplane.fake import FakeReplyConnection
 from hostelry.dataplane.http.reply import BrokenError, ConnectError, DeadlineError, Reply

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from hostelry.base.clock import ManualClock
-from hostelry.cluster import leader_calls, leader_proxy
+from hostelry.cluster import leader_proxy
+from hostelry.cluster import leader_view as leader_calls
 from hostelry.cluster.leader_proxy import LeaderProxy
 from hostelry.cluster.leader_view import (
     AskedControls,

@@ -18,8 +18,13 @@ from tests.unit.cluster.test_leader_proxy import (
 from hostelry.base.clock import ManualClock
 from hostelry.cluster import own_control
 from hostelry.cluster.known_controls import known_controls
-from hostelry.cluster.leader_calls import NOT_LEADER
-from hostelry.cluster.leader_view import ControlAnswer, LeaderAnswer, LeaderView, ask_leader
+from hostelry.cluster.leader_view import (
+    NOT_LEADER,
+    ControlAnswer,
+    LeaderAnswer,
+    LeaderView,
+    ask_leader,
+)
 from hostelry.cluster.own_control import ControlUpstream, OwnControl, is_over, next_choice
 from hostelry.dataplane.http.reply import ConnectError, ControlAwayError, Reply
 from hostelry.dataplane.http.upstream import Timeouts
@@ -206,7 +211,7 @@ def test_a_call_to_a_frozen_control(
     method: str, status: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(own_control, "SLOW_S", 0.001)
-    monkeypatch.setattr("hostelry.cluster.leader_calls.AFTER_CHANGE_S", 0.0)
+    monkeypatch.setattr("hostelry.cluster.leader_view.AFTER_CHANGE_S", 0.0)
 
     async def hangs(_: bytes) -> Reply:
         await asyncio.Event().wait()

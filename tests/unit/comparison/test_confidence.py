@@ -11,7 +11,7 @@ from hostelry.comparison.confidence import (
     quantile_bounds,
     quantile_of,
 )
-from hostelry.domain.distribution import EMPTY, Distribution
+from hostelry.domain.load import EMPTY, Distribution
 
 ALPHA = 0.05
 

@@ -16,8 +16,7 @@ from hostelry.comparison.fleet_verdict import (
 )
 from hostelry.comparison.verdict import VersionEvidence, VersionOutcome
 from hostelry.domain.allowance import Allowance, allowance_of
-from hostelry.domain.config_load import ConfigLoad
-from hostelry.domain.distribution import Distribution
+from hostelry.domain.load import ConfigLoad, Distribution
 from hostelry.domain.scope import Scope
 
 UPDATE = WatchedUpdate(

@@ -8,9 +8,7 @@ import pytest
 
 from hostelry.comparison.verdict import VersionEvidence, VersionOutcome, compared
 from hostelry.domain.allowance import Allowance
-from hostelry.domain.distribution import EMPTY, Distribution
-from hostelry.domain.divergence import Divergence
-from hostelry.domain.load import LoadKey, SecondLoad
+from hostelry.domain.load import EMPTY, Distribution, Divergence, LoadKey, SecondLoad
 from hostelry.domain.scope import Scope
 
 KEY = LoadKey(scope=Scope("123456789012", "us-west-2"), endpoint_name="e", variant_name="v")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.unit.console.recorded_answers import recorded
 
-from hostelry.console.call_lookup import look_at_call
 from hostelry.console.platform import PlatformError
+from hostelry.console.view_table import look_at_call
 from hostelry.console.views import call, calls
 
 NOW = 1795672900.0

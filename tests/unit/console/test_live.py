@@ -13,7 +13,7 @@ import pytest
 from tests.unit.console.console_sample import SampleConsole
 
 from hostelry.base.clock import ManualClock
-from hostelry.console import live_routes
+from hostelry.console import routes as live_routes
 from hostelry.console.delta import patched
 from hostelry.console.fake import FakePlatform
 from hostelry.console.live import (

@@ -10,8 +10,7 @@ import pytest
 
 from hostelry.console import playground_calls
 from hostelry.console.fake import FakePlatform
-from hostelry.console.model_port import ModelAnswer, NoModelAnswerError
-from hostelry.console.platform import PlatformError
+from hostelry.console.platform import ModelAnswer, NoModelAnswerError, PlatformError
 from hostelry.console.playground_calls import PlaygroundCalls
 from hostelry.console.views.playground import PlaygroundRefusedError
 

@@ -10,7 +10,7 @@ from tests.unit.console.console_sample import OWN, SampleConsole
 from tests.unit.console.test_playground_calls import CHAT, ScriptedModels
 
 from hostelry.console.playground_calls import PlaygroundCalls
-from hostelry.console.playground_routes import PlaygroundRoutes
+from hostelry.console.routes import PlaygroundRoutes
 from hostelry.console.visits import SessionGate
 
 PATH = "/console/api/playground"

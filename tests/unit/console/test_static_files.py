@@ -5,7 +5,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from hostelry.console.static_files import static_files
+from hostelry.console.security import static_files
 
 FILES = static_files()
 TEXTS = {name: it.content.decode() for name, it in FILES.items()}

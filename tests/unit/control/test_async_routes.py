@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from tests.message_rig import HERE, MessageRig
 
 from hostelry.control.jobs_routes import AsyncRoutes
-from hostelry.domain.async_metrics import AsyncMetricsReport, ScopedMetric
+from hostelry.domain.async_request import AsyncMetricsReport, ScopedMetric
 from hostelry.domain.metric import MetricStat, Sample
 from hostelry.domain.publication_request import PublicationRequest
 from hostelry.jobs.rules.async_metrics import backlog_samples

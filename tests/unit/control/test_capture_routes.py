@@ -10,7 +10,7 @@ from tests.unit.dataplane.capture.capture_sample import AT, KEY
 
 from hostelry.base.clock import ManualClock
 from hostelry.control.jobs_routes import CaptureBoard
-from hostelry.domain.capture_report import CaptureCounts, CaptureReport, VariantCapture
+from hostelry.domain.data_capture import CaptureCounts, CaptureReport, VariantCapture
 from hostelry.domain.metric import Metric, MetricStat
 from hostelry.metrics.series.store import MemoryMetrics
 

@@ -12,9 +12,14 @@ from tests.unit.reconcile.samples import SCOPE, deployment, endpoint, variant
 from hostelry.base.clock import ManualClock
 from hostelry.cli.compare import comparison_lines
 from hostelry.control.comparisons import FORGET_S, Comparisons
-from hostelry.domain.distribution import Distribution
-from hostelry.domain.divergence import NO_DIVERGENCE, Divergence
-from hostelry.domain.load import LoadKey, LoadReport, SecondLoad
+from hostelry.domain.load import (
+    NO_DIVERGENCE,
+    Distribution,
+    Divergence,
+    LoadKey,
+    LoadReport,
+    SecondLoad,
+)
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.store.memory import MemoryStore
 from hostelry.store.records import open_state

@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from hostelry.base.clock import ManualClock
 from hostelry.control.jobs_routes import DataLogRoutes
 from hostelry.domain.copy import Copy, CopyPhase, CopySpec, CopyStatus
-from hostelry.domain.data_log import DataLine, DataLogReport
+from hostelry.domain.log_source import DataLine, DataLogReport
 from hostelry.domain.model import Container
 from hostelry.domain.scope import Scope
 from hostelry.logs.store import BEGIN, END, LogStore

@@ -11,7 +11,7 @@ from tests.unit.metrics.sagemaker.load_sample import T0, load, report
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import RetryableError
 from hostelry.control.exposition import Exposition
-from hostelry.domain.distribution import Distribution
+from hostelry.domain.load import Distribution
 from hostelry.domain.metric import Metric, Sample
 from hostelry.domain.scope import Scope
 from hostelry.metrics.persistence.durable import DurableMetrics

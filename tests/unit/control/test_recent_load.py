@@ -5,7 +5,7 @@ from dataclasses import replace
 from tests.unit.metrics.sagemaker.load_sample import CHAT, T0, load
 
 from hostelry.control.gateway_routes import load_by_time, load_of_names
-from hostelry.domain.distribution import Distribution
+from hostelry.domain.load import Distribution
 
 OTHER = replace(CHAT, endpoint_name="other", component_name=None)
 FAST = Distribution(values=(1_000.0, 9_000.0), counts=(98, 2))

@@ -10,10 +10,8 @@ from hostelry.comparison.fleet_verdict import StepVerdict
 from hostelry.comparison.verdict import VersionOutcome
 from hostelry.control.rollout_verdicts import FORGET_S, RolloutVerdicts
 from hostelry.domain.allowance import Allowance
-from hostelry.domain.config_load import ConfigLoad
-from hostelry.domain.distribution import Distribution
 from hostelry.domain.endpoint import Bake, Endpoint, EndpointStatus, Shift, UpdateGuard
-from hostelry.domain.load import LoadKey, LoadReport, SecondLoad
+from hostelry.domain.load import ConfigLoad, Distribution, LoadKey, LoadReport, SecondLoad
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.reconcile.plan.endpoint_state import GroupKey
 from hostelry.reconcile.plan.guards import watched_update

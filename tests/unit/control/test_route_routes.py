@@ -16,7 +16,7 @@ from starlette.routing import Route
 from tests.unit.dataplane.routes_sample import HERE, changed_between, component
 
 from hostelry.base.clock import SystemClock
-from hostelry.base.private_file import write_whole
+from hostelry.base.files import write_whole
 from hostelry.control.gateway_routes import RouteRoutes
 from hostelry.dataplane.routes import PublishedRoutes, RouteFile, decode_snapshot
 from hostelry.domain.route_delta import DELTA, ROUTES_HEADER, encoded, snapshot_of

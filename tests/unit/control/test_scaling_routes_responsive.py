@@ -6,7 +6,7 @@ from tests.unit.scaling.loop.scaling_town import NAME, ScalingTown
 from hostelry.base.clock import ManualClock
 from hostelry.cli.scaling import status_lines
 from hostelry.control.scaling_routes import ScalingRoutes
-from hostelry.domain.tags import TagSet
+from hostelry.domain.scope import TagSet
 from hostelry.metrics.series.store import MemoryMetrics
 from hostelry.scaling.loop.history import History
 

@@ -2,7 +2,7 @@ import pytest
 from tests.unit.dataplane.routes_sample import ELSEWHERE, HERE, OTHER_ACCOUNT, SNAPSHOT
 
 from hostelry.base.errors import ServiceError
-from hostelry.dataplane.openai_model import find_model
+from hostelry.dataplane.openai import find_model
 from hostelry.dataplane.route_table import RouteTable
 from hostelry.domain.scope import Scope
 from hostelry.gateway.handlers.completions import asked_model

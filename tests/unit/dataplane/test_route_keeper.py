@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from hostelry.base.clock import ManualClock
-from hostelry.dataplane import route_keeper
-from hostelry.dataplane.route_keeper import RETRY_S, KeptRoutes, RouteKeeper, left_of, pause_after
+from hostelry.dataplane import routes as route_keeper
 from hostelry.dataplane.route_table import RouteTable
+from hostelry.dataplane.routes import KEEP_RETRY_S, KeptRoutes, RouteKeeper, left_of, pause_after
 from hostelry.domain.routes import RouteSnapshot
 
 NOW = 1000.0
@@ -125,7 +125,7 @@ async def a_failure(keeper: RouteKeeper, file: FakeFile, clock: ManualClock) -> 
     keeper.note(table("1"))
     await file.tried()
     await file.tried()
-    assert clock.now() == started + RETRY_S
+    assert clock.now() == started + KEEP_RETRY_S
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hostelry.dataplane.route_memory import LARGE_BYTES, MANY, THOROUGH_EVERY, RouteMemory
+from hostelry.dataplane.routes import LARGE_BYTES, MANY, THOROUGH_EVERY, RouteMemory
 
 
 @pytest.fixture(autouse=True)

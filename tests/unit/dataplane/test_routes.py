@@ -5,10 +5,9 @@ import msgspec
 import pytest
 from tests.unit.dataplane.routes_sample import HERE, SNAPSHOT
 
-from hostelry.base.private_file import write_whole
-from hostelry.dataplane.route_keeper import KeptRoutes
+from hostelry.base.files import write_whole
 from hostelry.dataplane.route_table import EMPTY_SNAPSHOT
-from hostelry.dataplane.routes import FixedRoutes, RouteFile
+from hostelry.dataplane.routes import FixedRoutes, KeptRoutes, RouteFile
 
 
 def test_routes_survive_on_disk_private_to_their_owner(tmp_path: Path) -> None:

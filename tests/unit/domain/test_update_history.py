@@ -5,8 +5,17 @@ from dataclasses import replace
 import pytest
 from tests.unit.reconcile.samples import NOW, deployment, endpoint, variant
 
-from hostelry.domain.endpoint import Bake, Endpoint, EndpointStatus, Shift, ShiftStage, UpdateGuard
-from hostelry.domain.past_update import PastStep, PastUpdate, UpdateOutcome
+from hostelry.domain.endpoint import (
+    Bake,
+    Endpoint,
+    EndpointStatus,
+    PastStep,
+    PastUpdate,
+    Shift,
+    ShiftStage,
+    UpdateGuard,
+    UpdateOutcome,
+)
 from hostelry.domain.traffic import FleetSize, FleetUnit, TrafficPolicy, TrafficType
 from hostelry.domain.update_history import MAX_STEPS, MAX_UPDATES, known_updates, with_history
 

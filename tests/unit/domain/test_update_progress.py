@@ -8,7 +8,7 @@ from tests.unit.reconcile.samples import NOW, deployment, endpoint, variant
 
 from hostelry.domain.endpoint import Bake, EndpointStatus, Shift, ShiftStage, UpdateGuard
 from hostelry.domain.traffic import FleetSize, FleetUnit, TrafficPolicy, TrafficType
-from hostelry.domain.update_progress import update_progress
+from hostelry.domain.update_history import update_progress
 
 UPDATING = EndpointStatus.UPDATING
 ONE = FleetSize(unit=FleetUnit.INSTANCE_COUNT, value=1)

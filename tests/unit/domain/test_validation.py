@@ -3,7 +3,6 @@ from dataclasses import replace
 import pytest
 
 from hostelry.base.errors import ServiceError
-from hostelry.domain.deadline import delete_deadline, start_deadline
 from hostelry.domain.endpoint_config import (
     EndpointConfig,
     InstancePool,
@@ -13,6 +12,7 @@ from hostelry.domain.endpoint_config import (
 from hostelry.domain.model import Container
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Requirements, Shape
+from hostelry.domain.status import delete_deadline, start_deadline
 from hostelry.domain.validation import (
     MAX_ENVIRONMENT_BYTES,
     check_environment,

@@ -15,10 +15,10 @@ from tests.unit.engine.paged_steps import CPU, Driver
 from hostelry.engine.kernels.batch import AdapterIndex
 from hostelry.engine.lora.share import share_pages
 from hostelry.engine.runner.follower import FollowerJob, load_part
-from hostelry.engine.runner.messages import PlaceMessage
 from hostelry.engine.runner.parallel import (
     LeadingDecoder,
     ParallelError,
+    PlaceMessage,
     RankConnections,
     follow,
     join,

@@ -8,8 +8,7 @@ from typing import Any
 
 from hostelry.engine.adapter_state import AdapterState
 from hostelry.engine.pages.unified import PagePool
-from hostelry.engine.scheduler.decisions import Plan, Submission
-from hostelry.engine.scheduler.limits import SchedulerLimits
+from hostelry.engine.scheduler.decisions import Plan, SchedulerLimits, Submission
 from hostelry.engine.scheduler.planner import Scheduler
 from hostelry.engine.scheduler.tenants import TenantPolicies, TenantPolicy
 

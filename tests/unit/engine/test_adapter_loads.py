@@ -11,7 +11,7 @@ from hostelry.engine.kernels.batch import AdapterIndex
 from hostelry.engine.lora.events import LeftHost, LoadedToHost
 from hostelry.engine.lora.host_adapter import HostAdapter
 from hostelry.engine.pages.unified import PagePool
-from hostelry.engine.scheduler.limits import SchedulerLimits
+from hostelry.engine.scheduler.decisions import SchedulerLimits
 from hostelry.engine.scheduler.planner import Scheduler
 
 LIMITS = SchedulerLimits(max_batch_size=4, max_batched_tokens=64, page_tokens=16)

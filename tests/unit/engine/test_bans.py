@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from transformers import NoRepeatNGramLogitsProcessor
 
 from hostelry.engine.request import SamplingParams
-from hostelry.engine.sampling.bans import TokenBans
-from hostelry.engine.sampling.history import TokenHistory
+from hostelry.engine.sampling.history import TokenBans, TokenHistory
 from hostelry.engine.sampling.processors import change
 
 VOCAB = 6

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from hostelry.cli.demo import demo_model_folder
 from hostelry.engine.engine import Engine, EngineConfig
 from hostelry.engine.request import FinishReason, Output, Request, SamplingParams, Structure
-from hostelry.engine.sampling.fan_out import fan_out
+from hostelry.engine.sampling.beams import fan_out
 
 PERSON = {
     "type": "object",

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.engine.schedule import Drive, scheduler, weights
 
-from hostelry.engine.scheduler.counters import CounterHeap, FairOrder
+from hostelry.engine.scheduler.records import CounterHeap, FairOrder
 from hostelry.engine.scheduler.tenants import TenantPolicies
 
 

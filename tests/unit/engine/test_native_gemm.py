@@ -13,11 +13,12 @@ from tests.selection import thorough
 
 from hostelry.engine.kernels.native.gemm import KindName, PackedWeight
 from hostelry.engine.kernels.native.library import (
+    LINE_BYTES,
+    LineMemory,
     NativeLibrary,
     NativeThreads,
     available_variants,
 )
-from hostelry.engine.kernels.native.memory import LINE_BYTES, LineMemory
 from hostelry.engine.kernels.products import WeightKind, product, quantize_int8
 
 VARIANTS = available_variants()

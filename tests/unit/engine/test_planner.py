@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from tests.unit.engine.schedule import Drive, scheduler, weights
 
-from hostelry.engine.scheduler.decisions import Chunk, Plan, Submission
-from hostelry.engine.scheduler.limits import SchedulerLimits
+from hostelry.engine.scheduler.decisions import Chunk, Plan, SchedulerLimits, Submission
 
 
 def chunks(plan: Plan) -> list[tuple[str, int, int, bool]]:

@@ -7,9 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.engine.schedule import STEP_S, Drive, scheduler
 
-from hostelry.engine.scheduler.errors import QuotaExceededError, ServerFullError
-from hostelry.engine.scheduler.quotas import CompletionInterval, TokenBucket
-from hostelry.engine.scheduler.tenants import TenantPolicies, TenantPolicy
+from hostelry.engine.scheduler.decisions import QuotaExceededError, ServerFullError
+from hostelry.engine.scheduler.tenants import (
+    CompletionInterval,
+    TenantPolicies,
+    TenantPolicy,
+    TokenBucket,
+)
 
 
 def quota(**fields: float) -> TenantPolicies:

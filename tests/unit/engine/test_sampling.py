@@ -12,13 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostelry.engine.request import Request, SamplingParams, Structure
+from hostelry.engine.sampling.beams import best, fan_out
 from hostelry.engine.sampling.draw import uniform
-from hostelry.engine.sampling.fan_out import best, fan_out
 from hostelry.engine.sampling.history import TokenCounts, TokenHistory, check_token_ids
-from hostelry.engine.sampling.mass import Floats, mass_of
 from hostelry.engine.sampling.processors import LogitPositions, add, repetition_penalty
 from hostelry.engine.sampling.sampler import NONE_ALLOWED, NOT_FINITE, Sampled, sample
-from hostelry.engine.sampling.truncate import TruncationLimits, keep
+from hostelry.engine.sampling.truncate import Floats, TruncationLimits, keep, mass_of
 
 VOCAB = 3000
 

@@ -38,15 +38,17 @@ from hostelry.engine.layers.parallel import shard_weights
 from hostelry.engine.models.registry import load_decoder, load_spec
 from hostelry.engine.runner.follower import FollowerJob
 from hostelry.engine.runner.leader import start_leader
-from hostelry.engine.runner.messages import (
+from hostelry.engine.runner.parallel import (
+    LeadingDecoder,
+    ParallelError,
     PlaceMessage,
     RemoveMessage,
     StepMessage,
     StopMessage,
+    follow,
     parse,
     serialize,
 )
-from hostelry.engine.runner.parallel import LeadingDecoder, ParallelError, follow
 
 ROOT = Path(__file__).parents[3]
 PROMPTS = ([*range(20, 60)], [5, 9, 33, 12, 77, 120, 4], [61], [150, 3, 3, 8, 198, 0, 99, 100])

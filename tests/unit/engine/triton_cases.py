@@ -20,9 +20,9 @@ from hostelry.engine.kernels.triton.rows import add_and_norm, gate
 from hostelry.engine.kernels.triton.step import DeviceStep, StepBlock, StepSizes, step_sizes
 from hostelry.engine.kernels.triton.tables import AdapterTables
 from hostelry.engine.layers import attention_paged
-from hostelry.engine.layers.collective import Alone
 from hostelry.engine.layers.cuda_decoder import CudaDecoder
 from hostelry.engine.layers.decoder import TorchDecoder
+from hostelry.engine.layers.parallel import Alone
 from hostelry.engine.layers.segmented_lora import SegmentedLora
 
 CPU = torch.device("cpu")

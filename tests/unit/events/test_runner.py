@@ -13,8 +13,8 @@ from hostelry.domain.scope import Scope
 from hostelry.events import call_rows
 from hostelry.events.call_rows import CallRows, TooManyCallsError
 from hostelry.events.runner import CallDeps, CallRunner
-from hostelry.messaging.message_tables import MessageTables
 from hostelry.messaging.queue_messages import NewMessage
+from hostelry.messaging.tables import MessageTables
 from hostelry.schedules.targets import TargetCall
 from hostelry.store.errors import StoreUnavailable
 from hostelry.store.sqlite import SqliteFile

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.integration.agent_rig import instance
 
-from hostelry.fleet.ray.demand import MEMORY_SHARE, RayNode, demand_of, why_pending
+from hostelry.fleet.ray.driver import MEMORY_SHARE, RayNode, demand_of, why_pending
 
 GIB = 1024**3
 CPUS = {"CPU": 8.0, "memory": 32.0 * GIB}

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.base.private_file import write_whole
+from hostelry.base.files import write_whole
 from hostelry.base.proc import ProcessIdentity
 from hostelry.base.shared_memory import REGIONS, region_prefix
 from hostelry.domain.copy import CopySpec

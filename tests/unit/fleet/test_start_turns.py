@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from hostelry.fleet.agent import start_turns
+from hostelry.fleet.agent import deps as start_turns
 from hostelry.fleet.agent.agent import MAX_GATHER_S, gathering_s
-from hostelry.fleet.agent.start_turns import MIN_TURNS, TURNS_PER_CPU, StartTurns, turn_left_s
+from hostelry.fleet.agent.deps import MIN_TURNS, TURNS_PER_CPU, StartTurns, turn_left_s
 
 
 class Starting:

@@ -7,8 +7,7 @@ import pytest
 from tests.unit.dataplane.routes_sample import HERE
 
 from hostelry.dataplane.metering.meter import Meter
-from hostelry.domain.divergence import Divergence
-from hostelry.domain.load import LoadKey
+from hostelry.domain.load import Divergence, LoadKey
 from hostelry.gateway.answer_pairs import AnswerPair, AnswerPairs, PairLimits
 
 KEY = LoadKey(scope=HERE, endpoint_name="e", variant_name="shadow")

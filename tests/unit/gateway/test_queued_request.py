@@ -6,10 +6,9 @@ import pytest
 
 from hostelry.aws.async_runtime import AsyncInvokeRequest
 from hostelry.base.errors import ServiceError
-from hostelry.domain.async_inference import AsyncInference
-from hostelry.domain.async_request import AsyncRequest
+from hostelry.domain.async_request import AsyncInference, AsyncRequest
 from hostelry.domain.scope import Scope
-from hostelry.gateway.queued_request import queued_request
+from hostelry.gateway.handlers.async_runtime import queued_request
 
 HERE = Scope("111122223333", "us-west-2")
 SETTINGS = AsyncInference(

@@ -4,7 +4,7 @@ import asyncio
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import RetryableError
-from hostelry.domain.data_log import DataLogReport
+from hostelry.domain.log_source import DataLogReport
 from hostelry.domain.scope import Scope
 from hostelry.jobs.data_log import MAX_LINES, MAX_LINES_AT_ONCE, MAX_TEXT_CHARS, DataLog
 

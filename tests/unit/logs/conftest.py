@@ -11,8 +11,7 @@ from hostelry.base.shown_paths import ShownPaths
 from hostelry.domain.log_source import LogSource
 from hostelry.domain.scope import Scope
 from hostelry.fleet.records import CopyFolder, InstanceFolder
-from hostelry.logs.collector import Collector
-from hostelry.logs.files import LogFiles
+from hostelry.logs.collector import Collector, LogFiles
 from hostelry.logs.store import BEGIN, END, LogStore
 
 HERE = Scope("123456789012", "us-west-2")

@@ -1,7 +1,6 @@
 import pytest
 
-from hostelry.logs.events import MAX_EVENT_BYTES
-from hostelry.logs.lines import messages_of
+from hostelry.logs.events import MAX_EVENT_BYTES, messages_of
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from hostelry.domain.scope import Scope
-from hostelry.logs.errors import LogsUnavailable
-from hostelry.logs.events import NewEvent
+from hostelry.logs.events import LogsUnavailable, NewEvent
 from hostelry.logs.store import BEGIN, END, LogStore
 
 HERE = Scope("123456789012", "us-west-2")

@@ -17,7 +17,7 @@ from hostelry.base.errors import RetryableError
 from hostelry.domain.queue import Queue
 from hostelry.messaging import deliveries as deliveries_module
 from hostelry.messaging.deliveries import Deliveries
-from hostelry.messaging.message_tables import MessageTables
+from hostelry.messaging.tables import MessageTables
 from hostelry.store.errors import StoreUnavailable
 
 HOOK = "http://hook.example/a"

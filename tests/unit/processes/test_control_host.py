@@ -115,7 +115,7 @@ def test_its_end_ends_no_instance(
     home: Home, host: UpConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended: list[Path] = []
-    monkeypatch.setattr("hostelry.fleet.local.sweep.stop_everything", ended.append)
+    monkeypatch.setattr("hostelry.fleet.local.fleet.stop_everything", ended.append)
     save_config(home, host)
     assert stop_fleet(home) is None
     assert ended == []
@@ -152,7 +152,7 @@ def test_the_end_of_the_first_host_leaves_instances_to_a_control_that_answers(
     monkeypatch.setattr(
         "hostelry.home.platform_store.platform_database", lambda *_: SqliteFile(home.state)
     )
-    monkeypatch.setattr("hostelry.fleet.local.sweep.stop_everything", ended.append)
+    monkeypatch.setattr("hostelry.fleet.local.fleet.stop_everything", ended.append)
     save_config(home, config)
     try:
         assert stop_fleet(home) is None

@@ -28,9 +28,8 @@ from hostelry.domain.endpoint_config import (
 )
 from hostelry.domain.model import ArtifactSource, Container, Model, SourceKind
 from hostelry.domain.routes import ComponentRoute, EndpointRoute, RouteSnapshot
-from hostelry.domain.scope import Scope
+from hostelry.domain.scope import Scope, TagSet
 from hostelry.domain.shape import Requirements, Shape
-from hostelry.domain.tags import TagSet
 from hostelry.fleet.fake import FakeFleet, FakeSwitches
 from hostelry.reconcile.census import CensusCounter, take_census
 from hostelry.reconcile.instances import InstanceDriver

@@ -26,7 +26,7 @@ from tests.unit.reconcile.test_reconcile_trials import (
 
 from hostelry.domain.endpoint import EndpointStatus
 from hostelry.domain.load import LoadKey
-from hostelry.domain.metrics_config import MetricsConfig
+from hostelry.domain.metric import MetricsConfig
 from hostelry.metrics.sagemaker.census import Census
 from hostelry.reconcile.census import take_census
 from hostelry.reconcile.record import load_all

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tests.unit.reconcile.samples import Town, deployment, endpoint, variant
 
-from hostelry.domain.async_inference import AsyncInference
+from hostelry.domain.async_request import AsyncInference
 from hostelry.domain.endpoint import Deployment, EndpointStatus
 from hostelry.domain.resize import with_active, with_instances
 

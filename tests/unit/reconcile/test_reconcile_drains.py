@@ -14,7 +14,7 @@ from tests.unit.reconcile.samples import (
     variant,
 )
 
-from hostelry.domain.async_inference import AsyncInference
+from hostelry.domain.async_request import AsyncInference
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.copy import CopyPhase
 from hostelry.domain.endpoint import EndpointStatus

@@ -22,7 +22,7 @@ from tests.unit.reconcile.test_reconcile_serverless import config, serverless
 from tests.unit.reconcile.test_reconcile_shadows import with_shadow
 
 from hostelry.base.errors import ServiceError
-from hostelry.domain.async_inference import AsyncInference
+from hostelry.domain.async_request import AsyncInference
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.copy import CopyPhase
 from hostelry.domain.endpoint import Deployment, EndpointStatus

@@ -27,10 +27,15 @@ from tests.unit.reconcile.test_reconcile_guards import set_alarm
 from hostelry.base.errors import Conflict
 from hostelry.domain.alarm import AlarmState
 from hostelry.domain.copy import CopyPhase, LastEnd
-from hostelry.domain.endpoint import Deployment, EndpointStatus, UpdateGuard
+from hostelry.domain.endpoint import (
+    Deployment,
+    EndpointStatus,
+    PastUpdate,
+    UpdateGuard,
+    UpdateOutcome,
+)
 from hostelry.domain.endpoint_config import Variant
 from hostelry.domain.load import LoadKey
-from hostelry.domain.past_update import PastUpdate, UpdateOutcome
 from hostelry.domain.routes import VariantRoute
 from hostelry.domain.traffic import FleetSize, FleetUnit, TrafficPolicy, TrafficType
 from hostelry.reconcile.census import take_census

@@ -12,10 +12,9 @@ from tests.unit.reconcile.test_reconcile_faults import FaultyStore, Killed
 from tests.unit.reconcile.transform_rig import COMPLETED, TransformTown, transform_job
 
 from hostelry.domain.copy import CopyPhase
-from hostelry.domain.deadline import RUNNER_S, STOP_S, TRANSFORM_S
 from hostelry.domain.endpoint import EndpointStatus
 from hostelry.domain.model import Container
-from hostelry.domain.status import Event
+from hostelry.domain.status import RUNNER_S, STOP_S, TRANSFORM_S, Event
 from hostelry.domain.transform_job import (
     BatchStrategy,
     TransformEnd,

@@ -5,8 +5,8 @@ from typing import Any
 
 from tests.unit.reconcile.samples import NOW, SCOPE, Town, model
 
-from hostelry.domain.deadline import TRANSFORM_S
 from hostelry.domain.endpoint import Endpoint
+from hostelry.domain.status import TRANSFORM_S
 from hostelry.domain.transform_job import (
     TransformEnd,
     TransformInput,

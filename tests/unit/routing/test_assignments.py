@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostelry.routing.assignments import FORGOTTEN_AFTER_S, Assignments
+from hostelry.routing.adapter_choice import FORGOTTEN_AFTER_S, Assignments
 
 
 def sent(adapters: str, capacity: int = 2) -> Assignments:

@@ -7,8 +7,7 @@ import pytest
 
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import CopyRoute, VariantRoute
-from hostelry.routing.even_draws import EvenDraws
-from hostelry.routing.variant_choice import choose_variant
+from hostelry.routing.copy_choice import EvenDraws, choose_variant
 
 COPY = CopyRoute(id="c-1", address="http://127.0.0.1:1")
 

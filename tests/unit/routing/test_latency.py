@@ -4,7 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostelry.routing.latency import LOAD_MS_RANGE, PRIOR_LOAD_MS, PRIOR_SERVICE_MS, LatencyEstimate
+from hostelry.routing.adapter_choice import (
+    LOAD_MS_RANGE,
+    PRIOR_LOAD_MS,
+    PRIOR_SERVICE_MS,
+    LatencyEstimate,
+)
 
 
 def test_before_any_answer_the_priors_hold() -> None:

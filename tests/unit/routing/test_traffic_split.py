@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from hostelry.routing.even_draws import next_position
-from hostelry.routing.traffic_split import takes_new
+from hostelry.routing.copy_choice import next_position, takes_new
 
 SHARES = [0.0, 0.01, 0.1, 1 / 3, 0.5, 0.9, 1.0]
 

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import CopyRoute, VariantRoute
-from hostelry.routing.variant_choice import choose_variant, named_variant
+from hostelry.routing.copy_choice import choose_variant, named_variant
 
 COPY = CopyRoute(id="c-1", address="http://127.0.0.1:1")
 

@@ -10,8 +10,7 @@ from hostelry.aws.temporary_keys import TemporaryKeys
 from hostelry.base.clock import Clock, SystemClock
 from hostelry.home.home import Credentials, UpConfig
 from hostelry.s3.head import Head, parse_head, write_head
-from hostelry.s3.keys import KmsKeys
-from hostelry.s3.passage import Passage, own_key
+from hostelry.s3.passage import KmsKeys, Passage, own_key
 from hostelry.s3.store_client import StoreClient
 
 NOW = SystemClock().now()  # botocore signs by the machine's clock

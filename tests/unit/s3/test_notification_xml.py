@@ -2,7 +2,7 @@
 
 import pytest
 
-from hostelry.domain.bucket_notification import BucketNotification, NotificationTarget
+from hostelry.domain.object_event import BucketNotification, NotificationTarget
 from hostelry.s3.admission import S3Refusal
 from hostelry.s3.notification_xml import notification_xml, read_notification
 

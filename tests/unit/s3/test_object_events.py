@@ -8,15 +8,13 @@ from typing import Any, cast
 import pytest
 
 from hostelry.base.clock import ManualClock
-from hostelry.domain.bucket_notification import BucketNotification, NotificationTarget
-from hostelry.domain.object_event import ObjectEvent
+from hostelry.domain.object_event import BucketNotification, NotificationTarget, ObjectEvent
 from hostelry.domain.scope import Scope
 from hostelry.s3 import event_file
 from hostelry.s3.answers import StoreAnswer
 from hostelry.s3.event_file import EventFile
-from hostelry.s3.object_events import EventSender, ObjectEvents, settling
+from hostelry.s3.object_events import EventSender, ObjectEvents, ObjectWrite, settling
 from hostelry.s3.store_client import StoreClient
-from hostelry.s3.writes import ObjectWrite
 
 QUEUE = NotificationTarget(
     id="q", arn="arn:aws:sqs:r:1:q", events=("s3:ObjectCreated:Copy",), prefix="in/"

@@ -14,7 +14,7 @@ from hostelry.aws.sigv4 import Proven, Secret, Verifier
 from hostelry.base.errors import ServiceError
 from hostelry.s3.admission import S3Refusal, Wants, check_can_sign, wants_of
 from hostelry.s3.head import Head, parse_head, write_head
-from hostelry.s3.signing import signed_head
+from hostelry.s3.store_client import signed_head
 
 KEY = OwnKey(access_key_id="AKIA", secret_access_key="secret", region="us-east-1")
 PATHS = ["/b/k", "/b/a%20b%2Bc", "/b/%C3%A4/../x//y", "/b/k~_-.", "/b/", "/"]

@@ -3,7 +3,7 @@
 import pytest
 
 from hostelry.s3.head import parse_head
-from hostelry.s3.writes import is_notification_call, removed_bucket, write_of
+from hostelry.s3.object_events import is_notification_call, removed_bucket, write_of
 
 
 def head_of(line: str, *headers: str) -> bytes:

@@ -30,8 +30,8 @@ from hostelry.dataplane.http.reply import BrokenError, Reply
 from hostelry.dataplane.http.upstream import Timeouts
 from hostelry.dataplane.routes import FixedRoutes
 from hostelry.domain.data_capture import DataCapture
-from hostelry.domain.divergence import Divergence
 from hostelry.domain.endpoint_config import RoutingStrategy
+from hostelry.domain.load import Divergence
 from hostelry.domain.routes import CopyRoute, EndpointRoute, RouteSnapshot, ShadowRoute
 from hostelry.home.home import UpConfig
 from hostelry.services.gateway import Gateway, build_gateway

@@ -13,7 +13,7 @@ from hostelry.dataplane.capture.spool_file import record_prefix
 from hostelry.dataplane.fake import FakeReplyConnection
 from hostelry.dataplane.http.reply import Reply
 from hostelry.dataplane.http.upstream import Timeouts, UpstreamPool
-from hostelry.domain.capture_report import CaptureReport
+from hostelry.domain.data_capture import CaptureReport
 from hostelry.home.home import Home, UpConfig, new_credentials
 from hostelry.jobs.objects.object_store import ObjectStore, OutputSettings
 from hostelry.services.host_capture import HostCapture

@@ -17,10 +17,10 @@ from hostelry.base.errors import TerminalError
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.sim.arrivals import steady
-from hostelry.sim.deployment import SimulatedDeployment
+from hostelry.sim.fleet import SimulatedDeployment
 from hostelry.sim.outcome import ReplayOutcome, replayed
 from hostelry.sim.policy_file import policy_set
-from hostelry.sim.policy_set import PolicySet
+from hostelry.sim.policy_requests import PolicySet
 from hostelry.sim.replay import ReplaySetup
 from hostelry.sim.scenario import scenario_trace, stepped
 from hostelry.sim.service import ServiceModel, default_service

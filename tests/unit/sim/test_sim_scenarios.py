@@ -9,12 +9,17 @@ from hostelry.sim.arrivals import (
     CHAT_PUBLISHED,
     CODE_LASTS_S,
     CODE_PUBLISHED,
+    arrival_statistics,
     modulated,
     steady,
 )
-from hostelry.sim.popularity import ADAPTER_SHARES, LONGTAIL_SHARES
-from hostelry.sim.scenario import DEFAULT_SEED, SCENARIOS, scenario_trace
-from hostelry.sim.statistics import arrival_statistics
+from hostelry.sim.scenario import (
+    ADAPTER_SHARES,
+    DEFAULT_SEED,
+    LONGTAIL_SHARES,
+    SCENARIOS,
+    scenario_trace,
+)
 from hostelry.sim.trace import Block, FloatArray
 
 SEEDS = (DEFAULT_SEED, 1, 2, 3)

@@ -11,10 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hostelry.base.errors import TerminalError
-from hostelry.sim.calibration import Measured, fitted
 from hostelry.sim.copies import NEVER, SimulatedAnswer, SimulatedCopy, SimulatedRequest
-from hostelry.sim.occupancy import Occupancy, step_means
-from hostelry.sim.service import ServiceModel, default_service, load_service, save_service
+from hostelry.sim.outcome import Occupancy, step_means
+from hostelry.sim.service import (
+    Measured,
+    ServiceModel,
+    default_service,
+    fitted,
+    load_service,
+    save_service,
+)
 
 HALF = [1.0, 1.0, 2.0]  # of two requests each is half as fast
 

@@ -14,8 +14,7 @@ from hostelry.domain.copy import Copy, Instance
 from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.endpoint_config import EndpointConfig
 from hostelry.domain.model import Container, Model
-from hostelry.domain.scope import Scope
-from hostelry.domain.tags import TagSet
+from hostelry.domain.scope import Scope, TagSet
 from hostelry.store.errors import StoreRefused
 from hostelry.store.memory import MemoryStore
 from hostelry.store.protocol import Key

@@ -26,8 +26,7 @@ from hostelry.api.tags import read_tags, remove_tags, write_tags
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.base.ids import new_uuid
 from hostelry.domain.scaling import Dimension, ScalableTarget, Suspended, target_name
-from hostelry.domain.scope import Scope
-from hostelry.domain.tags import MAX_TAGS
+from hostelry.domain.scope import MAX_TAGS, Scope
 
 ROLE = (
     "arn:aws:iam::{account}:role/aws-service-role/sagemaker.application-autoscaling.amazonaws.com/"

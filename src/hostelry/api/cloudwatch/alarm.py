@@ -12,9 +12,8 @@ from hostelry.domain.alarm import (
     MetricAlarm,
     alarm_arn,
 )
-from hostelry.domain.tags import MAX_TAGS
-from hostelry.scaling.decide.alarm_events import configured, new_status
-from hostelry.scaling.decide.alarm_target import TargetKind
+from hostelry.domain.scope import MAX_TAGS
+from hostelry.scaling.decide.alarm_events import TargetKind, configured, new_status
 from hostelry.scaling.decide.composite import (
     Expression,
     RuleError,

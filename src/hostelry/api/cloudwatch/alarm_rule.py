@@ -15,7 +15,7 @@ from hostelry.domain.metric import Metric, MetricQuery, MetricStat
 from hostelry.metrics.query.math_functions import BAND_ADVICE
 from hostelry.metrics.query.queries import check_queries, is_single, uses_search
 from hostelry.metrics.series.statistic import statistic
-from hostelry.scaling.decide.alarm_target import TargetKind, target_kind
+from hostelry.scaling.decide.alarm_events import TargetKind, target_kind
 
 MAX_QUERIES = 10
 DAY_S, WEEK_S, HOUR_S = 86_400, 604_800, 3_600

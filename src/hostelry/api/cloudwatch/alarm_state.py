@@ -9,7 +9,7 @@ from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.tags import TagOperations, write_tags
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.alarm import AlarmState, CompositeAlarm, MetricAlarm, alarm_arn
-from hostelry.domain.dashboard import dashboard_arn, everywhere
+from hostelry.domain.metric import dashboard_arn, everywhere
 from hostelry.scaling.decide.alarm_events import Alarm, configured, moved, transition
 from hostelry.scaling.decide.composite import alarm_name, children, parse
 from hostelry.store.alarm_log import append_history

@@ -20,7 +20,7 @@ from hostelry.api.page import ListPaging
 from hostelry.api.tags import tags_of, write_tags
 from hostelry.base.errors import ServiceError
 from hostelry.base.json import nests_deeper
-from hostelry.domain.dashboard import Dashboard, dashboard_arn, everywhere
+from hostelry.domain.metric import Dashboard, dashboard_arn, everywhere
 from hostelry.store.records import Versioned
 
 MAX_DASHBOARDS = 5000

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from hostelry.api.context import Params, Result
 from hostelry.base.errors import ServiceError
-from hostelry.domain.tags import MAX_TAGS
+from hostelry.domain.scope import MAX_TAGS
 from hostelry.permissions.document import (
     DocumentKind,
     MalformedDocument,

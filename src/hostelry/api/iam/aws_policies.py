@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from functools import cache
 
-from hostelry.domain.managed_policy import ManagedPolicy, PolicyVersion
+from hostelry.domain.role import ManagedPolicy, PolicyVersion
 
 SINCE = 1_511_913_600.0  # 2017-11-29, when SageMaker began
 READ_ECR = (

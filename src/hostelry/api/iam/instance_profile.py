@@ -14,7 +14,7 @@ from hostelry.api.iam.answers import (
 )
 from hostelry.api.iam.role import PROFILES, describe_role, find_role
 from hostelry.base.ids import new_iam_id
-from hostelry.domain.instance_profile import InstanceProfile
+from hostelry.domain.role import InstanceProfile
 from hostelry.store.records import Versioned
 
 MAX_PROFILES = 1000

@@ -24,8 +24,7 @@ from hostelry.api.iam.aws_policies import aws_policies
 from hostelry.api.record_kind import RecordKind
 from hostelry.base.errors import ServiceError
 from hostelry.base.ids import new_iam_id
-from hostelry.domain.managed_policy import ManagedPolicy, PolicyVersion
-from hostelry.domain.role import Role
+from hostelry.domain.role import ManagedPolicy, PolicyVersion, Role
 from hostelry.permissions.document import DocumentKind
 from hostelry.store.records import Versioned
 

@@ -27,8 +27,7 @@ from hostelry.api.iam.policy import check_attachable
 from hostelry.api.record_kind import RecordKind
 from hostelry.api.refusals import refuse_fields
 from hostelry.base.ids import new_iam_id, new_uuid
-from hostelry.domain.instance_profile import InstanceProfile
-from hostelry.domain.role import SERVICE_LINKED_PATH, Role
+from hostelry.domain.role import SERVICE_LINKED_PATH, InstanceProfile, Role
 from hostelry.permissions.document import DocumentKind
 from hostelry.store.records import Versioned
 

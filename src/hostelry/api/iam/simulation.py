@@ -12,8 +12,7 @@ from hostelry.api.iam.answers import (
 )
 from hostelry.api.iam.policy import get_policy_at
 from hostelry.api.iam.role import find_role
-from hostelry.domain.managed_policy import ManagedPolicy
-from hostelry.domain.role import Role, role_name_of
+from hostelry.domain.role import ManagedPolicy, Role, role_name_of
 from hostelry.permissions.document import DocumentKind
 from hostelry.permissions.evaluation import AccessDecision, AccessRequest, Policy, decide
 from hostelry.permissions.wildcard import (

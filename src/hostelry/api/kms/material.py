@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from hostelry.api.context import CallContext
-from hostelry.base.aes_gcm import KEY_BYTES, NotAuthenticError, seal, unseal
 from hostelry.base.errors import ServiceError, TerminalError
+from hostelry.base.root_key import KEY_BYTES, NotAuthenticError, seal, unseal
 from hostelry.domain.kms import KmsKey, key_arn
 
 VERSION = b"\x01"

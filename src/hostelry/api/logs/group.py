@@ -12,7 +12,7 @@ from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.page import digest_of
 from hostelry.api.tags import read_tags, remove_tags, write_tags
 from hostelry.base.errors import ServiceError
-from hostelry.domain.tags import MAX_TAGS
+from hostelry.domain.scope import MAX_TAGS
 from hostelry.logs.events import LogGroup, LogStream
 from hostelry.logs.store import MAX_STREAMS
 

@@ -8,7 +8,7 @@ from hostelry.api.context import CallContext, Params
 from hostelry.api.refusals import unsupported
 from hostelry.api.sagemaker.container import parse_s3_uri
 from hostelry.base.errors import validation_error
-from hostelry.domain.async_inference import DEFAULT_CONCURRENT, AsyncInference
+from hostelry.domain.async_request import DEFAULT_CONCURRENT, AsyncInference
 from hostelry.domain.endpoint_config import EndpointConfig, Variant
 from hostelry.domain.model import Model
 from hostelry.messaging.topic_publisher import TopicMissingError

@@ -27,11 +27,10 @@ from hostelry.domain.component import (
     ComponentStatus,
     InferenceComponent,
 )
-from hostelry.domain.deadline import delete_deadline, start_deadline
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
 from hostelry.domain.endpoint_config import Variant
 from hostelry.domain.resize import copies_deadline
-from hostelry.domain.status import Event, next_status
+from hostelry.domain.status import Event, delete_deadline, next_status, start_deadline
 from hostelry.domain.validation import MAX_COPIES, check_limit
 from hostelry.store.records import on_endpoint, parts_in_scope
 

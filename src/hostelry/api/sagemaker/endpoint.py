@@ -20,10 +20,9 @@ from hostelry.api.sagemaker.tag import check_verdict_tag, get_at_zero
 from hostelry.api.tags import tags_of, write_tags
 from hostelry.base.errors import validation_error
 from hostelry.domain.component import ComponentStatus
-from hostelry.domain.deadline import delete_deadline
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
 from hostelry.domain.resize import deployment_deadline
-from hostelry.domain.status import Event, next_status
+from hostelry.domain.status import Event, delete_deadline, next_status
 from hostelry.domain.transform_job import is_hidden
 from hostelry.store.records import Versioned, on_endpoint
 

@@ -16,7 +16,7 @@ from hostelry.api.sagemaker.tag import check_verdict_tag
 from hostelry.api.sagemaker.variant import build_shadow_variants, build_variant, check_shadow_model
 from hostelry.api.tags import tags_of, write_tags
 from hostelry.domain.endpoint_config import EndpointConfig
-from hostelry.domain.metrics_config import metrics_config_of
+from hostelry.domain.metric import metrics_config_of
 from hostelry.domain.validation import check_metrics, check_variants
 
 KIND = "endpoint-config"

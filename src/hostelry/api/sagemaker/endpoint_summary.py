@@ -18,7 +18,7 @@ from hostelry.domain.endpoint import (
     ShiftStage,
 )
 from hostelry.domain.endpoint_config import Variant
-from hostelry.domain.update_progress import ACTIVATING_S, progress_text, share_of, with_verdict
+from hostelry.domain.update_history import ACTIVATING_S, progress_text, share_of, with_verdict
 from hostelry.store.records import on_endpoint
 
 # While an endpoint has one of these, each variant has it, too.

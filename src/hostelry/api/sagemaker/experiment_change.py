@@ -16,7 +16,6 @@ from hostelry.api.sagemaker.experiment_spec import (
 )
 from hostelry.api.sagemaker.kinds import EXPERIMENTS
 from hostelry.base.errors import ServiceError, validation_error
-from hostelry.domain.deadline import EXPERIMENT_CHANGE_S
 from hostelry.domain.experiment_deployment import after_deployment
 from hostelry.domain.experiment_life import stopped, stopping
 from hostelry.domain.inference_experiment import (
@@ -26,7 +25,7 @@ from hostelry.domain.inference_experiment import (
     InferenceExperiment,
     VariantAction,
 )
-from hostelry.domain.status import Event, next_status
+from hostelry.domain.status import EXPERIMENT_CHANGE_S, Event, next_status
 
 # What may become of the production variant and the shadow: one production variant is left.
 POSSIBLE = frozenset(

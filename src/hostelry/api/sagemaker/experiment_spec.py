@@ -10,7 +10,6 @@ from hostelry.api.sagemaker.kinds import MODELS
 from hostelry.api.sagemaker.variant import check_shadow_model
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.data_capture import DataCapture
-from hostelry.domain.deadline import EXPERIMENT_CHANGE_S
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
 from hostelry.domain.experiment_deployment import given_capture, why_unfit
 from hostelry.domain.experiment_life import DEFAULT_DURATION_S, MAX_DURATION_S
@@ -20,6 +19,7 @@ from hostelry.domain.inference_experiment import (
     InferenceExperiment,
 )
 from hostelry.domain.model import Model
+from hostelry.domain.status import EXPERIMENT_CHANGE_S
 from hostelry.domain.validation import MAX_INSTANCES, check_limit
 
 KIND = "inference-experiment"

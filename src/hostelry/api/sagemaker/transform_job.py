@@ -14,10 +14,9 @@ from hostelry.api.sagemaker.container import parse_s3_uri, select_job_model
 from hostelry.api.sagemaker.kinds import MODELS, TRANSFORM_JOBS, has_name
 from hostelry.api.tags import tags_of, write_tags
 from hostelry.base.errors import ServiceError, validation_error
-from hostelry.domain.deadline import STOP_S, TRANSFORM_S
 from hostelry.domain.model import Model
 from hostelry.domain.scope import Scope
-from hostelry.domain.status import Event, can, next_status
+from hostelry.domain.status import STOP_S, TRANSFORM_S, Event, can, next_status
 from hostelry.domain.transform_job import (
     WHOLE,
     AssembleWith,

@@ -13,7 +13,6 @@ from hostelry.api.refusals import refuse_fields, unsupported
 from hostelry.api.sagemaker.container import check_one_container
 from hostelry.api.sagemaker.serverless import serverless_of
 from hostelry.base.errors import validation_error
-from hostelry.domain.deadline import PROVISION_S
 from hostelry.domain.endpoint_config import (
     InstancePool,
     ManagedInstanceScaling,
@@ -23,6 +22,7 @@ from hostelry.domain.endpoint_config import (
     Variant,
 )
 from hostelry.domain.model import Model
+from hostelry.domain.status import PROVISION_S
 from hostelry.domain.validation import MAX_INSTANCES
 
 UNSUPPORTED = (

@@ -35,7 +35,7 @@ from hostelry.messaging.retry_schedule import (
     effective_retries,
     subscription_retries,
 )
-from hostelry.scaling.decide.alarm_target import TargetKind, target_kind
+from hostelry.scaling.decide.alarm_events import TargetKind, target_kind
 from hostelry.store.records import Versioned
 
 MAX_SUBSCRIPTIONS = 1000  # of a topic

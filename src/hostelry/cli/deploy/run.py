@@ -12,8 +12,8 @@ import msgspec
 import typer
 
 from hostelry.base.errors import TerminalError, UsageError
+from hostelry.base.files import write_whole
 from hostelry.base.json import decode
-from hostelry.base.private_file import write_whole
 from hostelry.base.proc import PROC
 from hostelry.base.runtimes import installed, runtimes_folder
 from hostelry.base.user import expanded
@@ -59,7 +59,7 @@ from hostelry.cli.deploy.text import (
 from hostelry.cli.home_option import home_flag
 from hostelry.cli.named import api_errors
 from hostelry.cli.work_reporter import WorkReporter
-from hostelry.fleet.host.gpu import gpu_uses
+from hostelry.fleet.host.usage import gpu_uses
 from hostelry.fleet.rules.frameworks import CUSTOM_CODE, TRUSTED
 from hostelry.home.home import Credentials, Home, UpConfig
 from hostelry.home.run_file import live_run_file

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
-from hostelry.base.private_file import write_whole
+from hostelry.base.files import write_whole
 from hostelry.cli.environment import (
     client_variables,
     no_proxy_for_program,

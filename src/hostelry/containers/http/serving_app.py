@@ -22,7 +22,7 @@ from hostelry.base.clock import Clock
 from hostelry.base.copy_key import HEADER, NOT_SHOWN
 from hostelry.base.errors import HostelryError, TerminalError
 from hostelry.base.key_guard import KeyGuard
-from hostelry.base.stop_event import stop_event
+from hostelry.base.system import stop_event
 from hostelry.containers.http.listening import http_server, listen, served_on
 from hostelry.containers.variables import whole
 

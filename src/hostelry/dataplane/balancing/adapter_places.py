@@ -8,13 +8,15 @@ from typing import Protocol
 
 from hostelry.domain.routes import CopyRoute
 from hostelry.routing.adapter_choice import (
+    CAPACITY,
+    FORGOTTEN_AFTER_S,
     AdapterChoice,
+    Assignments,
     CopyView,
+    LatencyEstimate,
     choose_for_adapter,
     common_service_ms,
 )
-from hostelry.routing.assignments import CAPACITY, FORGOTTEN_AFTER_S, Assignments
-from hostelry.routing.latency import LatencyEstimate
 
 MAX_COPIES = 4096  # remembered; beyond it the least recently used is forgotten
 KEY_BYTES = 16

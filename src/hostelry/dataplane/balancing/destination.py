@@ -3,7 +3,7 @@
 Texts as the service words them. Source: SageMaker runtime API reference, InvokeEndpoint errors.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from hostelry.aws.runtime import InvokeRequest
@@ -13,9 +13,61 @@ from hostelry.domain.at_zero import AtZero, Wakeable
 from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import EndpointRoute, FailedComponent, VariantRoute
 from hostelry.domain.scope import Scope
+from hostelry.routing.copy_choice import choose_variant, named_variant, next_position, takes_new
 from hostelry.routing.no_copy import NoCopyAction, no_copy_action
 from hostelry.routing.session import marked_variant
-from hostelry.routing.variant_choice import choose_variant, named_variant
+
+MAX_NAMES = 4096  # beyond them all begin again
+
+
+class EvenPositions:
+    """Positions in [0, 1), one even step after the other for each name.
+
+    Args:
+        draw: uniform random numbers in [0, 1), for the first position of a name.
+    """
+
+    def __init__(self, draw: Callable[[], float]) -> None:
+        self._draw = draw
+        self._next: dict[LoadKey, float] = {}
+
+    def take(self, key: LoadKey) -> float:
+        """The position of the name's present request."""
+        position = self._next.get(key)
+        if position is None:
+            position = self._draw()
+            if len(self._next) >= MAX_NAMES:
+                self._next.clear()
+        self._next[key] = next_position(position)
+        return position
+
+
+class TrafficSplit:
+    """The position of each variant's next request, of one worker.
+
+    Args:
+        draw: uniform random numbers in [0, 1), for the first position.
+    """
+
+    def __init__(self, draw: Callable[[], float]) -> None:
+        self._positions = EvenPositions(draw)
+
+    def in_order(self, destination: Destination) -> Iterator[Destination]:
+        """The destination with the copies of one fleet, then with those of the other.
+
+        The first is the one whose turn it is. A fleet without copies is left out. Without a shift
+        it is the destination itself.
+        """
+        fleets = destination.fleets
+        if fleets is None:
+            yield destination
+            return
+        order = (fleets.old, fleets.new)
+        is_news_turn = takes_new(self._positions.take(destination.key), fleets.share)
+        for copies in reversed(order) if is_news_turn else order:
+            if copies:
+                yield replace(destination, copies=copies, fleets=None)
+
 
 NO_COMPONENT_NAMED = (
     "Inference Component Name header is required for endpoints to which you plan to deploy "

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import CopyRoute
-from hostelry.routing.latency import LatencyEstimate
+from hostelry.routing.adapter_choice import LatencyEstimate
 from hostelry.routing.model_choice import WINDOW_S, InstanceView, ModelChoice, choose_for_model
 
 MAX_COPIES = 4096  # remembered; beyond it the least recently used is forgotten

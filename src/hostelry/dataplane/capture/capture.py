@@ -10,14 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from hostelry.base.clock import Clock
-from hostelry.base.freed_memory import keep_freed_memory
-from hostelry.base.recurring import run_guarded
+from hostelry.base.concurrency import run_guarded
+from hostelry.base.system import keep_freed_memory
 from hostelry.dataplane.capture.sampler import Sampler
 from hostelry.dataplane.capture.spool import Spool, SpoolBatch, SpoolTarget
 from hostelry.dataplane.capture.spool_file import RecordHead, record_prefix
 from hostelry.dataplane.route_table import Destination, Shadow
-from hostelry.domain.capture_report import CaptureCounts
-from hostelry.domain.data_capture import DataCapture
+from hostelry.domain.data_capture import CaptureCounts, DataCapture
 from hostelry.domain.load import LoadKey
 
 MIB = 1024 * 1024

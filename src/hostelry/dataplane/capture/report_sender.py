@@ -8,7 +8,7 @@ import msgspec
 from hostelry.base.clock import Clock
 from hostelry.dataplane.http.reply import UpstreamError
 from hostelry.dataplane.http.upstream import Timeouts, Upstream
-from hostelry.domain.capture_report import CaptureCounts, CaptureReport, VariantCapture
+from hostelry.domain.data_capture import CaptureCounts, CaptureReport, VariantCapture
 from hostelry.domain.load import LoadKey
 
 log = logging.getLogger(__name__)

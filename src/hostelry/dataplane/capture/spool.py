@@ -13,8 +13,7 @@ from pathlib import Path
 
 from hostelry.base.ids import new_uuid
 from hostelry.dataplane.capture.spool_file import SpoolHead, head_bytes, object_uri
-from hostelry.domain.capture_report import CaptureCounts
-from hostelry.domain.data_capture import DataCapture
+from hostelry.domain.data_capture import CaptureCounts, DataCapture
 from hostelry.domain.load import LoadKey
 
 SUFFIX = ".records"

@@ -7,8 +7,8 @@ from email.utils import formatdate
 
 from hostelry.base.clock import Clock, monotonic_s, until_next_s
 from hostelry.base.errors import TerminalError
-from hostelry.base.freed_memory import keep_freed_memory, return_freed_memory
 from hostelry.base.https import HANDSHAKE_S, ServerCertificate, context_of
+from hostelry.base.system import keep_freed_memory, return_freed_memory
 from hostelry.dataplane.http.acceptor import Acceptor, NoPeers, Peers
 from hostelry.dataplane.http.connection import (
     Admit,

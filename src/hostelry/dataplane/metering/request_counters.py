@@ -3,13 +3,19 @@
 from collections.abc import Iterable
 from typing import Any
 
-from hostelry.domain.config_load import NO_CONFIGS, ConfigLoad
-from hostelry.domain.copy_outcomes import CopyOutcomes
-from hostelry.domain.distribution import Distribution
-from hostelry.domain.divergence import NO_DIVERGENCE, Divergence
-from hostelry.domain.load import LoadKey, SecondLoad
+from hostelry.domain.load import (
+    NO_CONFIGS,
+    NO_DIVERGENCE,
+    NO_MODEL_LOADS,
+    ConfigLoad,
+    CopyOutcomes,
+    Distribution,
+    Divergence,
+    LoadKey,
+    ModelLoads,
+    SecondLoad,
+)
 from hostelry.domain.metric import StatisticSet
-from hostelry.domain.model_loads import NO_MODEL_LOADS, ModelLoads
 
 KEPT_BITS = 8  # of a time: a bucket is at most 0.8 % wide, its middle 0.4 % from its ends
 MODEL_TIMES = ("waiting", "downloading", "loading", "unloading")

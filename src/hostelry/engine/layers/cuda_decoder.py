@@ -29,7 +29,7 @@ from hostelry.engine.kernels.triton.step import (
 )
 from hostelry.engine.kernels.triton.tables import AdapterTables, StepAdapters
 from hostelry.engine.kernels.weights import DecoderWeights, Projection
-from hostelry.engine.layers.collective import Alone
+from hostelry.engine.layers.parallel import Alone
 from hostelry.engine.layers.segmented_lora import SegmentedLora
 
 

@@ -18,7 +18,7 @@ from hostelry.engine.kernels.decoder import LogitsDecoder
 from hostelry.engine.kernels.pool import PoolTensor
 from hostelry.engine.kernels.weights import DecoderWeights, Projection
 from hostelry.engine.layers.attention_paged import AttentionRows, attend, attention_rows, store
-from hostelry.engine.layers.collective import Alone, Collective
+from hostelry.engine.layers.parallel import Alone, Collective
 from hostelry.engine.layers.rotary import rotate
 from hostelry.engine.layers.segmented_lora import SegmentedLora
 

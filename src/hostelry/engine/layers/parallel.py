@@ -1,21 +1,80 @@
-"""A decoder's weights divided over ranks, as Megatron does.
-
-Each rank has its heads and key-value heads, its columns of the MLP and its part of the vocabulary;
-norms are everywhere. How adapters are divided: `layers.segmented_lora` and
-`kernels.shard.module_share`.
-
-Source: Megatron-LM (arXiv:1909.08053); S-LoRA (arXiv:2311.03285), section 6.
-
-# V vocabulary, H hidden, O fused output columns, I in-features
-"""
+"""A decoder's weights divided over ranks, as Megatron does, and the ranks' collectives."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Protocol
 
 import torch
+from torch import distributed
 
-from hostelry.engine.kernels.shard import Shard
+from hostelry.engine.kernels.shard import WHOLE, Shard
 from hostelry.engine.kernels.weights import DecoderWeights, LayerWeights, Projection
+
+
+class Collective(Protocol):
+    """Operations that all ranks call in the same order with tensors of the same shape.
+
+    Implementations: `Alone` for one rank, `TorchCollective` over torch.distributed.
+    """
+
+    @property
+    def shard(self) -> Shard:
+        """This rank's number and the number of ranks."""
+        ...
+
+    def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
+        """The sum over ranks, for all; `x` is overwritten with it."""
+        ...
+
+    def all_gather(self, x: torch.Tensor) -> torch.Tensor:
+        """Every rank's `x`, for all, stacked in a new first dimension."""
+        ...
+
+
+class Alone:
+    """The collective of a single rank: every operation is local."""
+
+    shard = WHOLE
+
+    def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
+        """`x` itself."""
+        return x
+
+    def all_gather(self, x: torch.Tensor) -> torch.Tensor:
+        """`x` with a first dimension of 1."""
+        return x.unsqueeze(0)
+
+
+class TorchCollective:
+    """The ranks of a torch.distributed group: gloo for CPUs, NCCL for CUDA devices."""
+
+    def __init__(self, group: distributed.ProcessGroup) -> None:
+        self._group = group
+        self.shard = Shard(distributed.get_rank(group), distributed.get_world_size(group))
+
+    def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
+        """The sum over ranks; `x` is overwritten with it."""
+        if not x.is_contiguous():
+            raise ValueError("all_reduce needs a contiguous tensor")
+        distributed.all_reduce(x, group=self._group)
+        return x
+
+    def all_gather(self, x: torch.Tensor) -> torch.Tensor:
+        """Every rank's `x` in a new first dimension."""
+        parts = [torch.empty_like(x) for _ in range(self.shard.world_size)]
+        distributed.all_gather(parts, x.contiguous(), group=self._group)
+        return torch.stack(parts)
+
+
+# A decoder's weights divided over ranks, as Megatron does.
+#
+# Each rank has its heads and key-value heads, its columns of the MLP and its part of the
+# vocabulary; norms are everywhere. How adapters are divided: `layers.segmented_lora` and
+# `kernels.shard.module_share`.
+#
+# Source: Megatron-LM (arXiv:1909.08053); S-LoRA (arXiv:2311.03285), section 6.
+#
+# # V vocabulary, H hidden, O fused output columns, I in-features
 
 
 def shard_weights(

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from hostelry.engine.kernels.batch import MODULES, AdapterIndex, LoraSegment, WideRows
-from hostelry.engine.layers.collective import Collective
+from hostelry.engine.layers.parallel import Collective
 
 _NUMBERS = {name: number for number, name in enumerate(MODULES)}
 

@@ -18,9 +18,8 @@ import torch
 from hostelry.base.json import decode
 from hostelry.engine.kernels.batch import AdapterIndex
 from hostelry.engine.kernels.pool import PoolLayout, PoolTensor
-from hostelry.engine.layers.collective import Collective
 from hostelry.engine.layers.decoder import TorchDecoder
-from hostelry.engine.layers.parallel import shard_weights
+from hostelry.engine.layers.parallel import Collective, shard_weights
 from hostelry.engine.lora.base_identity import BaseIdentity
 from hostelry.engine.lora.reader import AdapterReader, AdapterRules, BaseModel, PageForm
 from hostelry.engine.lora.targets import TargetModules, decoder_targets

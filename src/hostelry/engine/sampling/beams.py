@@ -1,24 +1,63 @@
-"""Beam search over the likeliest next tokens of each beam; pure, without a model.
-
-The search is that of transformers 5 (`generate` with `num_beams`, without sampling), step by step:
-
-    1. the candidates are the likeliest continuations of all beams, by the sum of their logprobs:
-       (1 + end tokens) for each beam, at least two, so that enough of them continue
-    2. a candidate is complete when its token is an end token, or its last
-    3. the best `num_beams` that are not complete continue
-    4. complete ones among the best `num_beams` candidates are kept where they are among the best
-       `num_beams` ever kept, by sum / length ** length_penalty; the length is of generated tokens
-    5. the search ends when no candidate continues; once `num_beams` are kept, if `early_stopping`
-       is true, or if the best beam, scored at its present length, is no better than the worst
-       kept one; with "never" a positive penalty scores it at the greatest length
-"""
+"""Several sequences of one request: independent samples, or a beam search. Without tensors."""
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import fsum
 from typing import Literal
 
-from hostelry.engine.request import MAX_LOGPROBS, TokenLogprob
+from hostelry.engine.request import MAX_LOGPROBS, Request, TokenLogprob
+from hostelry.engine.sampling.draw import derived_seed
+
+
+def fan_out(request: Request, num_sequences: int) -> list[Request]:
+    """`num_sequences` requests, one for each sequence.
+
+    The first is `request` itself; the others have ids and seeds derived from it, so that the same
+    seed gives the same sequences, and a smaller number the first of these. The first alone scores
+    the prompt. Raises ValueError for fewer than one.
+    """
+    if num_sequences < 1:
+        raise ValueError(f"{num_sequences} sequences of request {request.id}; at least 1")
+    seed = request.sampling.seed
+    others = [
+        replace(
+            request,
+            id=f"{request.id}/{number}",
+            num_prompt_logprobs=None,
+            sampling=replace(
+                request.sampling, seed=None if seed is None else derived_seed(seed, number)
+            ),
+        )
+        for number in range(1, num_sequences)
+    ]
+    return [request, *others]
+
+
+def best(logprobs: Sequence[Sequence[float]], count: int) -> list[int]:
+    """The numbers of the `count` sequences whose tokens have the largest sum of logprobs.
+
+    Likeliest first, of equal ones the one with the smaller number.
+    """
+    sums = [fsum(each) for each in logprobs]
+    return sorted(range(len(sums)), key=lambda number: (-sums[number], number))[:count]
+
+
+# Beam search over the likeliest next tokens of each beam; pure, without a model.
+#
+# The search is that of transformers 5 (`generate` with `num_beams`, without sampling), step by
+# step:
+#
+#     1. the candidates are the likeliest continuations of all beams, by the sum of their logprobs:
+#        (1 + end tokens) for each beam, at least two, so that enough of them continue
+#     2. a candidate is complete when its token is an end token, or its last
+#     3. the best `num_beams` that are not complete continue
+#     4. complete ones among the best `num_beams` candidates are kept where they are among the best
+#        `num_beams` ever kept, by sum / length ** length_penalty; the length is of generated tokens
+#     5. the search ends when no candidate continues; once `num_beams` are kept, if `early_stopping`
+#        is true, or if the best beam, scored at its present length, is no better than the worst
+#        kept one; with "never" a positive penalty scores it at the greatest length
+
 
 EarlyStopping = bool | Literal["never"]
 

@@ -18,7 +18,7 @@ import msgspec
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.json import decode
-from hostelry.base.readable import readable
+from hostelry.base.system import readable
 from hostelry.engine.request import Structure
 from hostelry.engine.sampling.grammar import GrammarError
 from hostelry.engine.sampling.vocabulary import load_vocabulary

@@ -1,13 +1,4 @@
-"""JSON schemas that structured output enforces exactly; all others are refused, by keyword.
-
-The grammar library ignores keywords that it does not know, so that a text it accepts may violate
-the schema. So only keywords that are known to be enforced are accepted. An object's properties come
-in the schema's order, and no others unless `additionalProperties` allows them: every text is valid,
-but not every valid text can be generated. Likewise strings with a length or a pattern contain no
-character that JSON escapes.
-
-Source: JSON Schema 2020-12, core and validation.
-"""
+"""JSON schemas and structural tags that structured output enforces exactly."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +8,17 @@ import msgspec
 
 from hostelry.base.json import nests_deeper
 from hostelry.engine.sampling.grammar import GrammarError
+
+# JSON schemas that structured output enforces exactly; all others are refused, by keyword.
+#
+# The grammar library ignores keywords that it does not know, so that a text it accepts may violate
+# the schema. So only keywords that are known to be enforced are accepted. An object's properties
+# come in the schema's order, and no others unless `additionalProperties` allows them: every text is
+# valid, but not every valid text can be generated. Likewise strings with a length or a pattern
+# contain no character that JSON escapes.
+#
+# Source: JSON Schema 2020-12, core and validation.
+
 
 MAX_DEPTH = 64
 MAX_NESTING = 3 * MAX_DEPTH  # of lists and objects; a schema in a schema takes two at most
@@ -244,3 +246,51 @@ def _list(schema: Mapping[str, Any], name: str, where: str) -> list[Any]:
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
+
+
+# Structural tags: structures that join fixed text, control tokens, schemas and free text.
+#
+# The JSON schemas in them are those that structured output enforces exactly; all others are
+# refused, by keyword. Source: xgrammar's documentation of structural tags.
+
+
+_SCHEMA = "json_schema"
+_MAX_TAG_NESTING = MAX_NESTING + 50
+
+
+def kept_structural_tag(text: str) -> str:
+    """The structural tag with its schemas in keywords that the grammar library enforces.
+
+    Raises GrammarError, naming path and keyword, for a schema that cannot be enforced.
+    """
+    try:
+        tag = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise GrammarError(f"the structural tag is not JSON: {error}") from error
+    if nests_deeper(tag, _MAX_TAG_NESTING):
+        raise GrammarError(
+            f"the structural tag nests deeper than {_MAX_TAG_NESTING} lists and objects"
+        )
+    for holder in _holders(tag):
+        schema = msgspec.json.encode(holder[_SCHEMA]).decode()
+        holder[_SCHEMA] = msgspec.json.decode(kept_json_schema(schema))
+        holder["max_whitespace_cnt"] = MAX_WHITESPACE
+    return msgspec.json.encode({"type": "structural_tag", "format": tag}).decode()
+
+
+def schemas_of(tag: Any) -> Iterator[Any]:
+    """All JSON schemas in a structural tag."""
+    for holder in _holders(tag):
+        yield holder[_SCHEMA]
+
+
+def _holders(tag: Any) -> Iterator[dict[str, Any]]:
+    """The formats that hold a schema."""
+    if isinstance(tag, list):
+        for inner in tag:
+            yield from _holders(inner)
+    elif isinstance(tag, dict) and tag.get("type") == _SCHEMA and _SCHEMA in tag:
+        yield tag
+    elif isinstance(tag, dict):
+        for inner in tag.values():
+            yield from _holders(inner)

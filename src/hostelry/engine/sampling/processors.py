@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hostelry.engine.sampling.history import TokenHistory
-from hostelry.engine.sampling.mass import Floats, Ints
+from hostelry.engine.sampling.truncate import Floats, Ints
 
 _LARGEST = np.finfo(np.float32).max
 

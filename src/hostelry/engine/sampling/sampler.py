@@ -17,9 +17,17 @@ import torch
 from hostelry.engine.request import TokenLogprob
 from hostelry.engine.sampling.draw import uniform
 from hostelry.engine.sampling.history import TokenHistory
-from hostelry.engine.sampling.mass import Doubles, Floats, Ints, Mass, mass_of
 from hostelry.engine.sampling.processors import change
-from hostelry.engine.sampling.truncate import TruncationLimits, keep, largest
+from hostelry.engine.sampling.truncate import (
+    Doubles,
+    Floats,
+    Ints,
+    Mass,
+    TruncationLimits,
+    keep,
+    largest,
+    mass_of,
+)
 
 _ROWS_AT_ONCE = 8
 

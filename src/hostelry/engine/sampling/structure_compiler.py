@@ -17,8 +17,7 @@ from hostelry.engine.sampling.compile_worker import (
     TokenizerSource,
 )
 from hostelry.engine.sampling.grammar import GrammarError
-from hostelry.engine.sampling.json_schema import kept_json_schema
-from hostelry.engine.sampling.structural_tag import kept_structural_tag
+from hostelry.engine.sampling.json_schema import kept_json_schema, kept_structural_tag
 from hostelry.engine.sampling.xgrammar_binding import CompiledStructure, check_installed
 
 MAX_CHOICES = 1024

@@ -32,8 +32,8 @@ from collections.abc import Iterator
 
 from hostelry.engine.adapter_state import AdapterState
 from hostelry.engine.pages.unified import PagePool
+from hostelry.engine.scheduler.decisions import SchedulerLimits
 from hostelry.engine.scheduler.fair_queue import FairQueue
-from hostelry.engine.scheduler.limits import SchedulerLimits
 from hostelry.engine.scheduler.records import (
     Flow,
     RequestStatus,

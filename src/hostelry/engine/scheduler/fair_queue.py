@@ -27,10 +27,8 @@ algorithm 2 and theorem 4.4. The second level and the charge by chunk are our ow
 
 from collections import deque
 
-from hostelry.engine.scheduler.counters import CounterHeap
-from hostelry.engine.scheduler.quotas import TokenBucket
-from hostelry.engine.scheduler.records import Flow, RequestStatus, Sequence, Tenant
-from hostelry.engine.scheduler.tenants import TenantPolicies, TenantPolicy
+from hostelry.engine.scheduler.records import CounterHeap, Flow, RequestStatus, Sequence, Tenant
+from hostelry.engine.scheduler.tenants import TenantPolicies, TenantPolicy, TokenBucket
 
 OUTPUT_CHARGE = 2.0
 """Charge of an output token, in prompt tokens."""

@@ -20,15 +20,18 @@ from collections.abc import Sequence as AbstractSequence
 from hostelry.engine.pages.unified import PagePool
 from hostelry.engine.scheduler.admission import Admission
 from hostelry.engine.scheduler.deadlines import Deadlines
-from hostelry.engine.scheduler.decisions import Plan, Submission
-from hostelry.engine.scheduler.errors import QuotaExceededError, ServerFullError
+from hostelry.engine.scheduler.decisions import (
+    Plan,
+    QuotaExceededError,
+    SchedulerLimits,
+    ServerFullError,
+    Submission,
+)
 from hostelry.engine.scheduler.fair_queue import FairQueue
-from hostelry.engine.scheduler.limits import SchedulerLimits
-from hostelry.engine.scheduler.quotas import CompletionInterval
 from hostelry.engine.scheduler.records import RequestStatus, Sequence, StepDraft, Tenant
 from hostelry.engine.scheduler.residency import Residency
 from hostelry.engine.scheduler.running import RunningBatch
-from hostelry.engine.scheduler.tenants import TenantPolicies
+from hostelry.engine.scheduler.tenants import CompletionInterval, TenantPolicies
 
 
 class Scheduler:

@@ -17,9 +17,8 @@ until the request starts: otherwise the next load could evict it again, forever.
 
 from hostelry.engine.adapter_state import AdapterState
 from hostelry.engine.pages.unified import PagePool
-from hostelry.engine.scheduler.counters import FairOrder
 from hostelry.engine.scheduler.decisions import Submission, Upload
-from hostelry.engine.scheduler.records import Flow, ScheduledAdapter, Tenant
+from hostelry.engine.scheduler.records import FairOrder, Flow, ScheduledAdapter, Tenant
 
 FlowQueue = FairOrder[Tenant, Flow]
 

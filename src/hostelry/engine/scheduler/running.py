@@ -12,9 +12,8 @@ otherwise                                       the newest request of the tenant
 from collections.abc import Iterator
 
 from hostelry.engine.pages.unified import OutOfPagesError, PagePool
-from hostelry.engine.scheduler.decisions import Chunk
+from hostelry.engine.scheduler.decisions import Chunk, SchedulerLimits
 from hostelry.engine.scheduler.fair_queue import OUTPUT_CHARGE, FairQueue
-from hostelry.engine.scheduler.limits import SchedulerLimits
 from hostelry.engine.scheduler.records import RequestStatus, Sequence, StepDraft
 from hostelry.engine.scheduler.residency import Residency
 

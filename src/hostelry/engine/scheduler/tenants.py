@@ -1,9 +1,82 @@
-"""Quotas of tenants, and their shares when requests exceed what the engine can serve."""
+"""Token buckets and shares of tenants."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+
+# Token buckets of tenants, and the time after which a refused request may be retried.
+#
+#     request of n tokens, bucket of capacity c     result
+#     --------------------------------------------  --------------------------------------------
+#     level >= min(n, c)                            it may start; its tokens are taken
+#     level < min(n, c)                             refused; retry after (min(n, c) - level) / rate
+#
+# A request larger than the bucket starts when the bucket is full: it is delayed, not impossible.
+# The level may fall below zero, as output tokens are taken once they are generated. Time is an
+# argument, `now`, in seconds.
+
+
+MIN_RETRY_S = 1.0
+_NEW_SHARE = 0.3
+
+
+class TokenBucket:
+    """A bucket that fills at `tokens_per_s` up to `capacity_tokens`."""
+
+    def __init__(self, tokens_per_s: float, capacity_tokens: float, now: float) -> None:
+        self.tokens_per_s = tokens_per_s
+        self.capacity_tokens = capacity_tokens
+        self._level = capacity_tokens
+        self._filled_at = now
+
+    def level(self, now: float) -> float:
+        """Tokens that may be used now; negative when more were used than it held."""
+        if now > self._filled_at:
+            filled = self._level + (now - self._filled_at) * self.tokens_per_s
+            self._level = min(self.capacity_tokens, filled)
+            self._filled_at = now
+        return self._level
+
+    def is_full(self, now: float) -> bool:
+        """Whether it holds its capacity."""
+        return self.level(now) >= self.capacity_tokens
+
+    def wait_s(self, num_tokens: int, now: float) -> float:
+        """Seconds until a request of `num_tokens` may start; 0 when it may now."""
+        missing = min(num_tokens, self.capacity_tokens) - self.level(now)
+        return max(0.0, missing / self.tokens_per_s)
+
+    def take(self, num_tokens: int, now: float) -> None:
+        """Use `num_tokens`, or give them back when negative."""
+        self._level = min(self.capacity_tokens, self.level(now) - num_tokens)
+
+
+class CompletionInterval:
+    """The mean time between completions of requests, while there are requests."""
+
+    def __init__(self) -> None:
+        self._mean_s: float | None = None
+        self._last_at = 0.0
+
+    def begin(self, now: float) -> None:
+        """Record the first request after a time without any."""
+        self._last_at = now
+
+    def end(self, now: float) -> None:
+        """Record the end of a request."""
+        interval_s = max(0.0, now - self._last_at)
+        self._last_at = now
+        if self._mean_s is None:
+            self._mean_s = interval_s
+        else:
+            self._mean_s += _NEW_SHARE * (interval_s - self._mean_s)
+
+    @property
+    def retry_after_s(self) -> float:
+        """Seconds until the next request is expected to end; at least MIN_RETRY_S."""
+        return max(MIN_RETRY_S, self._mean_s or 0.0)
+
 
 MIN_WEIGHT, MAX_WEIGHT = 1e-3, 1e3
 """Weights between these keep a counter exact to a token for over 10^9 tokens of service."""

@@ -6,7 +6,8 @@ Level-triggered: the desired copies are recorded, then differences are started, 
 import asyncio
 import hashlib
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from operator import attrgetter
 from typing import Any
@@ -14,25 +15,52 @@ from typing import Any
 import msgspec
 
 from hostelry.base.clock import monotonic_s
+from hostelry.base.concurrency import run_guarded, run_periodically
 from hostelry.base.errors import TerminalError
-from hostelry.base.recurring import run_guarded, run_periodically
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
 from hostelry.fleet.agent.copy_state import with_members
 from hostelry.fleet.agent.deps import CopyDeps
-from hostelry.fleet.agent.drain_counts import DrainCounts
 from hostelry.fleet.agent.hosted_copy import HostedCopy
 from hostelry.fleet.agent.lifecycle import plan_copies
 from hostelry.fleet.agent.metrics_pages import MetricsSource
 from hostelry.fleet.agent.model_server import ModelServer
 from hostelry.fleet.agent.models.copy_models import CopyModels
-from hostelry.fleet.host.gpu import gpu_uses
+from hostelry.fleet.host.connections import open_connections
 from hostelry.fleet.host.processes import members, process_table
-from hostelry.fleet.host.usage import cpu_seconds, memory_use
+from hostelry.fleet.host.usage import cpu_seconds, gpu_uses, memory_use
 from hostelry.fleet.launch.copy_log import CopyLog
 from hostelry.fleet.protocol import Observation
 from hostelry.fleet.records import InstanceFolder, plain_name
 
 log = logging.getLogger(__name__)
+Count = Callable[[Collection[int]], Mapping[int, int]]
+
+
+class DrainCounts:
+    """The latest counts by copy id; `count` takes ports and blocks briefly."""
+
+    def __init__(self, count: Count = open_connections) -> None:
+        self._count = count
+        self._still_open: Mapping[str, int] = {}
+        # Not the default pool: its threads may all hang with the object store.
+        self._thread = ThreadPoolExecutor(1, "drains")
+
+    def of(self, copy_id: str) -> int | None:
+        """The open connections to a copy; None where they were not counted."""
+        return self._still_open.get(copy_id)
+
+    async def look(self, copies: Mapping[str, int]) -> bool:
+        """Count for `copies` (ports by id) and forget all others; return whether any count changed.
+
+        Raises OSError when the kernel's tables cannot be read; the last counts stand then.
+        """
+        ports = set(copies.values())
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(self._thread, self._count, ports) if ports else {}
+        now = {copy_id: found[port] for copy_id, port in copies.items()}
+        changed, self._still_open = now != self._still_open, now
+        return changed
+
 
 MEASURE_EVERY_S = 5.0
 COUNT_EVERY_S = 0.25

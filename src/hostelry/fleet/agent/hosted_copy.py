@@ -14,13 +14,12 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.proc import ProcessIdentity, cpu_wait_s
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus, GpuUse
 from hostelry.domain.log_source import source_of
-from hostelry.fleet.agent.adapter_mount import mount_of
-from hostelry.fleet.agent.adapters import CopyAdapters
-from hostelry.fleet.agent.call_keys import with_call_keys
+from hostelry.fleet.agent.adapters import CopyAdapters, mount_of
 from hostelry.fleet.agent.code_packages import CodePlace
 from hostelry.fleet.agent.copy_state import CopyState, shown_status, with_members
 from hostelry.fleet.agent.deps import CopyDeps
 from hostelry.fleet.agent.lifecycle import (
+    GONE_MEANWHILE,
     Attempts,
     Ending,
     EndKind,
@@ -30,14 +29,20 @@ from hostelry.fleet.agent.lifecycle import (
     RestartCopy,
     after_end,
     after_ping,
+    late_detail,
+    noted,
     ping_limit_s,
     ping_verdict,
+    probe_detail,
+    proof_note,
     ready_pause_s,
+    restart_note,
+    start_failure,
     start_limit,
     starting_pause_s,
 )
 from hostelry.fleet.agent.model_files import ModelFiles
-from hostelry.fleet.agent.model_server import ModelServer
+from hostelry.fleet.agent.model_server import ModelServer, with_call_keys
 from hostelry.fleet.agent.models.copy_models import copy_models, with_models
 from hostelry.fleet.agent.orders import (
     hub_downloads,
@@ -47,21 +52,11 @@ from hostelry.fleet.agent.orders import (
     order_title,
     rule_of,
 )
-from hostelry.fleet.agent.reasons import (
-    GONE_MEANWHILE,
-    late_detail,
-    noted,
-    probe_detail,
-    proof_note,
-    restart_note,
-    start_failure,
-)
-from hostelry.fleet.agent.runtime_install import ensure_runtime
+from hostelry.fleet.agent.package_install import ensure_runtime
 from hostelry.fleet.host.connections import belongs_to_another
-from hostelry.fleet.host.gpu import uses_of
 from hostelry.fleet.host.processes import SCANS, members, process_table
 from hostelry.fleet.host.read_ahead import read_model_ahead
-from hostelry.fleet.host.usage import memory_use
+from hostelry.fleet.host.usage import memory_use, uses_of
 from hostelry.fleet.launch.launcher import CopyProcess
 from hostelry.fleet.records import CopyFolder, CopyRecord
 from hostelry.fleet.rules.devices import devices_of_copy

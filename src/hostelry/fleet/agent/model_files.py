@@ -9,8 +9,7 @@ from types import MappingProxyType
 from hostelry.base.errors import RetryableError, TerminalError
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import ArtifactSource
-from hostelry.fleet.agent.lifecycle import CopyPolicy, backoff_s
-from hostelry.fleet.agent.reasons import download_failure
+from hostelry.fleet.agent.lifecycle import CopyPolicy, backoff_s, download_failure
 from hostelry.fleet.artifacts.hub import is_hub
 from hostelry.fleet.artifacts.protocol import Artifacts, Fetch
 from hostelry.fleet.artifacts.sources import container_sources, hub_model, hub_token

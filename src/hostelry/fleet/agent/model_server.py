@@ -1,24 +1,67 @@
-"""Client of a copy's model server: ping, the readiness probe, and adapters.
-
-Source: SageMaker's container contract; DJL Serving's adapter routes, which take query parameters,
-and the model-hosting-container-standards package's, which take a JSON body. Both are sent.
-"""
+"""Client of a copy's model server: ping, readiness probe, adapters, and a graph's keys."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
 import msgspec
 
+from hostelry.base.clock import Clock
 from hostelry.base.copy_key import HEADER
 from hostelry.base.http_status import AskStatus, http_status
 from hostelry.base.json import decode
 from hostelry.domain.copy import AdapterPlacement
 from hostelry.fleet.rules.images import Probe
-from hostelry.fleet.rules.model_failures import is_model_failure
+
+# Answers by which servers say that the model's own code failed on a request. Pure.
+#
+# They prove as much as a refusal does: the server serves the route, and has a worker with the
+# model.
+#
+# server                             status  body
+# ---------------------------------  ------  -------------------------------------------------------
+# multi-model-server, TorchServe    503     "Prediction failed", of the type InternalServerException
+# SageMaker's inference toolkit      500     a traceback of its transformer, not of the model's load
+#
+# Source: the error of a failed batch in awslabs/multi-model-server, WorkLoadManager's Job, which
+# TorchServe has too; aws/sagemaker-inference-toolkit, transformer.py `handle_error`.
+
+
+TRANSFORMER = b"sagemaker_inference/transformer.py"
+LOADING = b"in validate_and_initialize"  # it loads a model with the first request, if need be
+
+
+class _ServersError(msgspec.Struct):
+    """An error of multi-model-server and TorchServe."""
+
+    type: str = ""
+    message: str = ""
+
+
+FAILED = _ServersError(type="InternalServerException", message="Prediction failed")
+
+
+def is_model_failure(status: int | None, body: bytes) -> bool:
+    """Whether the model's code ran on the request, and failed."""
+    if status == 500:
+        return TRANSFORMER in body and LOADING not in body
+    if status != 503:
+        return False
+    try:
+        return decode(body, _ServersError) == FAILED
+    except msgspec.DecodeError:
+        return False
+
+
+# Client of a copy's model server: ping, the readiness probe, and adapters.
+#
+# Source: SageMaker's container contract; DJL Serving's adapter routes, which take query parameters,
+# and the model-hosting-container-standards package's, which take a JSON body. Both are sent.
+
 
 ADAPTER_ID_HEADER = "X-Amzn-SageMaker-Adapter-Identifier"
 ADAPTER_ALIAS_HEADER = "X-Amzn-SageMaker-Adapter-Alias"
@@ -251,3 +294,40 @@ def _field_fault(body: bytes, field: str) -> str | None:
     if isinstance(first, dict) and field in first:
         return None
     return f"POST /invocations answered 200 without {field}: {quoted}"
+
+
+# Keys by which a graph's server invokes other models: sent to it, and renewed.
+#
+# They are temporary keys of the model's account that are good for invocations only. The agent sends
+# them, since the server outlives agents and their ports; a server without keys answers no ping.
+
+
+T = TypeVar("T")
+NewKeys = Callable[[], Mapping[str, str | float]]
+RENEW_S = 600.0  # the keys are good for an hour: the server outlasts the death of its agent
+FIRST_RETRY_S, MAX_RETRY_S = 0.03, 1.0
+TIMEOUT_S = 5.0
+
+
+async def with_call_keys(
+    serves: Coroutine[Any, Any, T], server: ModelServer, keys: NewKeys | None, clock: Clock
+) -> T:
+    """What `serves` gives; meanwhile the server has `keys`, unless they are None."""
+    if keys is None:
+        return await serves
+    sending = asyncio.create_task(_send_keys(server, keys, clock))
+    try:
+        return await serves
+    finally:
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+
+
+async def _send_keys(server: ModelServer, keys: NewKeys, clock: Clock) -> None:
+    """Send keys once the server listens, and new ones before they expire."""
+    pause_s = FIRST_RETRY_S
+    while True:
+        body = msgspec.json.encode(await asyncio.to_thread(keys))
+        answer, _ = await server.call("PUT", "/credentials", timeout_s=TIMEOUT_S, body=body)
+        pause_s = min(MAX_RETRY_S, 1.2 * pause_s)
+        await clock.sleep(RENEW_S if answer.fault is None else pause_s)

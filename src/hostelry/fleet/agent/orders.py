@@ -21,8 +21,8 @@ from hostelry.fleet.launch.container_order import (
 from hostelry.fleet.launch.environment import CopyPlace, program_environment
 from hostelry.fleet.launch.launcher import LaunchOrder
 from hostelry.fleet.records import CopyFolder
-from hostelry.fleet.rules.accelerator_memory import CAPACITY, EACH_MODEL, accelerator_memory
 from hostelry.fleet.rules.copy_user import is_offline
+from hostelry.fleet.rules.devices import CAPACITY, EACH_MODEL, accelerator_memory
 from hostelry.fleet.rules.frameworks import why_no_runtime, why_not_trusted
 from hostelry.fleet.rules.given_variables import left_out
 from hostelry.fleet.rules.images import (

@@ -1,25 +1,21 @@
-"""The steps that install the packages of a requirements.txt, by uv, wheels only.
-
-    a trial on the runtime            -> the packages that it lacks, or has in another version
-    those, by version and hash        -> the lock, kept beside the instances
-    the lock, without dependencies    -> the set, made aside and published by a rename
-
-No code of a package runs. Ended half-way it leaves a folder that the agent removes.
-"""
+"""Installations for copies: packages of a requirements.txt, and a framework's runtime."""
 
 import asyncio
+import os
+import signal
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from uv import find_uv_bin
 
-from hostelry.base.clock import Clock
+from hostelry.base.clock import Clock, monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.operator_secrets import without_logins
 from hostelry.base.pip_settings import UV_ARGUMENTS, uv_variables
-from hostelry.fleet.agent.noted_process import run_noted
+from hostelry.base.runtimes import VARIABLE, installed, runtimes_folder
 from hostelry.fleet.agent.package_store import SITE, PackageStore, remove_tree, tree_bytes
 from hostelry.fleet.rules.code_packages import (
     FILE,
@@ -27,6 +23,77 @@ from hostelry.fleet.rules.code_packages import (
     added_packages,
     install_failure,
 )
+from hostelry.fleet.rules.interpreter import PYTHON
+
+READ_BYTES = 1 << 16
+MAX_LINE_BYTES = 1000
+Take = Callable[[str], None]
+
+
+async def run_noted(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    take: Take,
+    look: Callable[[], Awaitable[None]],
+    look_every_s: float,
+    folder: Path | None = None,
+) -> int:
+    """The exit status of the command; `take` gets each line, of a long one the beginning.
+
+    `look` is awaited again and again meanwhile. The command's processes end with the call, also
+    when it is cancelled or `look` raises. Raises OSError where it cannot be started.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env=dict(environment),
+        cwd=folder,
+        start_new_session=True,
+        umask=0o022,  # copies of other users read what it writes
+    )
+    reading = asyncio.create_task(_read(process, take))
+    try:
+        while not reading.done():
+            await asyncio.wait({reading}, timeout=look_every_s)
+            await look()
+        reading.result()
+        return await process.wait()
+    finally:
+        reading.cancel()
+        if process.returncode is None:
+            with suppress(ProcessLookupError):  # it has just ended
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+
+
+async def _read(process: asyncio.subprocess.Process, take: Take) -> None:
+    """Take each line without spaces around it, empty ones apart."""
+    assert process.stdout is not None
+
+    def keep(lines: Sequence[bytes]) -> None:
+        for line in lines:
+            text = line[:MAX_LINE_BYTES].decode("utf-8", "replace").strip()
+            if text:
+                take(text)
+
+    begun = b""
+    while data := await process.stdout.read(READ_BYTES):
+        *lines, begun = (begun + data).split(b"\n")
+        begun = begun[:MAX_LINE_BYTES]
+        keep(lines)
+    keep([begun])
+
+
+# The steps that install the packages of a requirements.txt, by uv, wheels only.
+#
+#     a trial on the runtime            -> the packages that it lacks, or has in another version
+#     those, by version and hash        -> the lock, kept beside the instances
+#     the lock, without dependencies    -> the set, made aside and published by a rename
+#
+# No code of a package runs. Ended half-way it leaves a folder that the agent removes.
+
 
 UV = (find_uv_bin(), "--no-config", "--no-progress")
 WHEELS = ("--only-binary", ":all:", "--link-mode", "hardlink")
@@ -190,3 +257,64 @@ class PackageInstall:
                 f"{FILE} cannot be installed: its packages take {taken_bytes} bytes so far, and "
                 f"packages of this instance's copies may take {room_bytes} more"
             )
+
+
+# A framework's runtime that a copy needs and this machine lacks: installed, or refused.
+#
+# The installation is a process of its own (`hostelry runtimes install --wait`), which waits for one
+# that is under way: copies that need the same runtime share it. Ended half-way it leaves nothing.
+
+
+POLICY = "HOSTELRY_MISSING_RUNTIMES"
+INSTALL, REFUSE = "install", "refuse"
+COMMAND = (*PYTHON, "-m", "hostelry.cli.main", "runtimes", "install", "--wait")
+REPORT_EVERY_S = 5.0
+Report = Callable[[str], None]
+
+
+async def ensure_runtime(
+    runtime: str, operator: Mapping[str, str], note: Report, waiting: Report
+) -> None:
+    """Install the runtime with that folder name unless it is there.
+
+    `note` takes each line of the installation, `waiting` what a status shows meanwhile. Raises
+    TerminalError where the operator refuses it, or with the last lines of what failed.
+    """
+    folder = runtimes_folder(operator)
+    if installed(folder, runtime) is not None:
+        return
+    name = runtime.replace("-", ":", 1)
+    policy = operator.get(POLICY) or INSTALL
+    if policy == REFUSE:
+        raise TerminalError(
+            f"The runtime {name} is not installed, and the operator has {POLICY}={REFUSE}. "
+            f"Install it with: hostelry runtimes install {name}"
+        )
+    if policy != INSTALL:
+        raise TerminalError(
+            f"{POLICY} of `hostelry up` is {policy[:80]!r}; it must be {INSTALL} or {REFUSE}"
+        )
+    await _install(name, {**operator, VARIABLE: str(folder)}, note, waiting)
+
+
+async def _install(
+    name: str, environment: Mapping[str, str], note: Report, waiting: Report
+) -> None:
+    began_s = monotonic_s()
+    last: deque[str] = deque(["starting"], maxlen=SHOWN_LINES)
+
+    def report() -> None:
+        waiting(f"installing the runtime {name} for {monotonic_s() - began_s:.0f} s: {last[-1]}")
+
+    def take(line: str) -> None:
+        last.append(line)
+        note(line)
+
+    async def look() -> None:
+        report()
+
+    note(f"the runtime {name} is not on this machine: installing it")
+    report()
+    code = await run_noted((*COMMAND, name), environment, take, look, REPORT_EVERY_S)
+    if code:
+        raise TerminalError(f"The runtime {name} cannot be installed: " + "\n".join(last))

@@ -20,8 +20,8 @@ from pathlib import Path
 import msgspec
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.files import write_whole
 from hostelry.base.json import decode
-from hostelry.base.private_file import write_whole
 from hostelry.fleet.records import CopyFolder, InstanceFolder
 from hostelry.fleet.rules.code_packages import (
     InstalledSet,

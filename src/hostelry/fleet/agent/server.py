@@ -1,9 +1,6 @@
-"""HTTP server of an agent (docs/architecture.md section 5). Every call carries a key.
+"""HTTP server of an agent (docs/architecture.md section 5), which refuses replaced leaders."""
 
-It is the internal one; for the models of a copy, which gateways lease, the copy's.
-Listens on loopback, on a port of the kernel's choice.
-"""
-
+import asyncio
 import logging
 import socket
 from collections.abc import Callable
@@ -17,6 +14,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hostelry.base.clock import monotonic_s
+from hostelry.base.epoch_header import EPOCH_HEADER, epoch_of
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER, KeyGuard
@@ -24,12 +22,72 @@ from hostelry.base.rebinding import OwnHostsOnly
 from hostelry.base.server_end import EndsWithServer
 from hostelry.domain.copy import CopySpec
 from hostelry.fleet.agent.agent import InstanceAgent
-from hostelry.fleet.agent.epochs import EpochGuard
 from hostelry.fleet.agent.metrics_pages import MetricsPages
 from hostelry.fleet.agent.models.copy_models import PREFIX as LEASES
-from hostelry.fleet.agent.models.lease_server import LeaseRoutes
+from hostelry.fleet.agent.models.copy_models import LeaseRoutes
+from hostelry.fleet.records import InstanceFolder
 
 log = logging.getLogger(__name__)
+# The epochs of control's leaders, as an agent sees them: an older one is refused for good.
+#
+# The highest epoch is on disk before the first call of it is carried out, so that no call of an
+# earlier leader, frozen on its way or to a restarted agent, comes after one of its successor.
+
+
+class EpochGuard:
+    """The highest epoch of an instance; calls without one (a single control) pass.
+
+    A refusal is 409, with the highest epoch in the header; 503 where it cannot be recorded.
+    """
+
+    def __init__(self, folder: InstanceFolder) -> None:
+        self._folder = folder
+        self._recording = asyncio.Lock()
+        self._highest = folder.load_epoch()
+
+    async def refusal(self, request: Request) -> Response | None:
+        """The answer to a call that is refused; None: carry it out before anything is awaited."""
+        given = request.headers.get(EPOCH_HEADER)
+        if given is None:
+            return None
+        epoch = epoch_of(given)
+        if epoch is None:
+            return PlainTextResponse(f"{EPOCH_HEADER}: {given[:40]!r} is none", status_code=400)
+        if epoch > self._highest:
+            try:
+                await self._raise_to(epoch)
+            except OSError as error:
+                text = f"the epoch {epoch} cannot be recorded: {error}"
+                return PlainTextResponse(text, status_code=503)
+        if epoch < self._highest:
+            return PlainTextResponse(
+                f"epoch {epoch} is over: the leader with epoch {self._highest} has called",
+                status_code=409,
+                headers={EPOCH_HEADER: str(self._highest)},
+            )
+        return None
+
+    def guarded(self, app: ASGIApp) -> ASGIApp:
+        """`app` for calls that are not refused."""
+
+        async def guard(scope: Scope, receive: Receive, send: Send) -> None:
+            refusal = await self.refusal(Request(scope)) if scope["type"] == "http" else None
+            await (refusal or app)(scope, receive, send)
+
+        return guard
+
+    async def _raise_to(self, epoch: int) -> None:
+        async with self._recording:
+            if epoch > self._highest:
+                await asyncio.to_thread(self._folder.save_epoch, epoch)
+                self._highest = epoch
+
+
+# HTTP server of an agent (docs/architecture.md section 5). Every call carries a key.
+#
+# It is the internal one; for the models of a copy, which gateways lease, the copy's.
+# Listens on loopback, on a port of the kernel's choice.
+
 
 MAX_DESIRED_BYTES = 32 * 1024 * 1024
 MAX_WAIT_S = 60.0

@@ -14,12 +14,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hostelry.base.archive import ArchiveLimits, unpack
-from hostelry.base.file_tree import FileTree, UnsafeFilesError, check_lengths, shown
+from hostelry.base.files import FileTree, UnsafeFilesError, check_lengths, shown
 from hostelry.domain.model import ArtifactSource, SourceKind
 from hostelry.fleet.artifacts.cache import ArtifactCache
-from hostelry.fleet.artifacts.download import DownloadProgress, download
 from hostelry.fleet.artifacts.hub import HubModels, is_hub
-from hostelry.fleet.artifacts.objects import MAX_LISTED, ObjectFacts, S3Objects, split_prefix
+from hostelry.fleet.artifacts.objects import (
+    MAX_LISTED,
+    DownloadProgress,
+    ObjectFacts,
+    S3Objects,
+    download,
+    split_prefix,
+)
 from hostelry.fleet.artifacts.protocol import (
     ArtifactCacheFullError,
     ArtifactError,

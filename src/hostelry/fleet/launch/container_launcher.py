@@ -18,12 +18,12 @@ from pathlib import Path
 
 import msgspec
 
+from hostelry.base.concurrency import run_guarded
 from hostelry.base.copy_key import VARIABLE as KEY_VARIABLE
 from hostelry.base.errors import TerminalError
+from hostelry.base.files import write_whole
 from hostelry.base.json import decode
-from hostelry.base.private_file import write_whole
 from hostelry.base.proc import ProcessIdentity, boot_id, oom_kills
-from hostelry.base.recurring import run_guarded
 from hostelry.fleet.host.processes import (
     MARKER_VARIABLE,
     WatchedProcess,
@@ -53,8 +53,7 @@ from hostelry.fleet.launch.container_engine import (
 )
 from hostelry.fleet.launch.container_order import ContainerOrder, adapters_folder
 from hostelry.fleet.launch.copy_log import CopyLog
-from hostelry.fleet.launch.exit_detail import exit_detail
-from hostelry.fleet.launch.launcher import LaunchOrder
+from hostelry.fleet.launch.launcher import LaunchOrder, exit_detail
 
 log = logging.getLogger(__name__)
 

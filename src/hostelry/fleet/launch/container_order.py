@@ -13,7 +13,7 @@ from hostelry.fleet.launch.environment import (
     contract_variables,
     visible_devices,
 )
-from hostelry.fleet.rules.accelerator_memory import CAPACITY, EACH_MODEL
+from hostelry.fleet.rules.devices import CAPACITY, EACH_MODEL
 from hostelry.fleet.rules.given_variables import VARIABLE, is_among, is_steering
 from hostelry.fleet.rules.images import ImageRule
 from hostelry.fleet.rules.limits import thread_variables

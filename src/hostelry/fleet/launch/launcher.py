@@ -17,7 +17,6 @@ from hostelry.fleet.host.cgroups import CgroupParent
 from hostelry.fleet.host.processes import WatchedProcess, stop_processes
 from hostelry.fleet.launch.container_order import ContainerOrder
 from hostelry.fleet.launch.copy_log import CopyLog
-from hostelry.fleet.launch.exit_detail import exit_detail
 from hostelry.fleet.launch.limited_process import (
     LimitedProcess,
     LimitRecord,
@@ -30,6 +29,15 @@ from hostelry.fleet.launch.warm import ColdStartError, ForkedProcess, WarmForks
 from hostelry.fleet.launch.warm_runtimes import LentZygote, WarmRuntimes
 from hostelry.fleet.rules.copy_user import CopyUser, RunAs
 from hostelry.fleet.rules.limits import CopyLimits
+
+
+def exit_detail(code: int | None) -> str:
+    """How a process ended, in words."""
+    if code is None:
+        return "The model server's process is gone."
+    if code < 0:
+        return f"The model server was ended by signal {-code}."
+    return f"The model server exited with code {code}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

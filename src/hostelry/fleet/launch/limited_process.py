@@ -20,12 +20,11 @@ from pathlib import Path
 
 import msgspec
 
+from hostelry.base.concurrency import run_periodically
+from hostelry.base.files import write_whole
 from hostelry.base.json import decode
-from hostelry.base.private_file import write_whole
 from hostelry.base.proc import PROC, ProcessIdentity, oom_kills
-from hostelry.base.recurring import run_periodically
 from hostelry.fleet.host.cgroups import CgroupParent, CopyGroup, make_group, remove_groups
-from hostelry.fleet.host.disk import remove_written, written_bytes
 from hostelry.fleet.host.processes import (
     Recent,
     WatchedProcess,
@@ -35,7 +34,7 @@ from hostelry.fleet.host.processes import (
     process_table,
     send,
 )
-from hostelry.fleet.host.usage import held_at_most, memory_use
+from hostelry.fleet.host.usage import held_at_most, memory_use, remove_written, written_bytes
 from hostelry.fleet.rules.copy_user import RunAs
 from hostelry.fleet.rules.limits import (
     CopyLimits,

@@ -26,9 +26,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from hostelry.base.freed_memory import fill_gaps, return_freed_memory
 from hostelry.base.json import decode
 from hostelry.base.proc import process_stat
+from hostelry.base.system import fill_gaps, return_freed_memory
 from hostelry.containers.predictive.worker.copy_process import (
     redirect,
     show_command,

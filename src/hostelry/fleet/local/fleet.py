@@ -1,30 +1,27 @@
-"""The local fleet: every ML instance is an agent process on this machine.
-
-An agent runs in a session of its own and outlives the process that started it. Processes are found
-again by the records in the instances' folders, never by a bare pid.
-"""
+"""The local fleet: every ML instance is an agent process on this machine."""
 
 import asyncio
 import fcntl
 import logging
+import os
 import shutil
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.epoch_header import LeaderEpoch
 from hostelry.base.errors import Fenced, RetryableError, TerminalError
-from hostelry.base.private_file import write_whole
+from hostelry.base.files import write_whole
 from hostelry.base.proc import ProcessIdentity
 from hostelry.domain.copy import Instance
 from hostelry.fleet.host.processes import WatchedProcess, is_alive, send
 from hostelry.fleet.launch.copy_launcher import end_copy
 from hostelry.fleet.launch.copy_log import CopyLog
 from hostelry.fleet.launch.limited_process import release
-from hostelry.fleet.local.agent_start import AgentStart
 from hostelry.fleet.local.client import HttpAgent
 from hostelry.fleet.protocol import RunningInstance
 from hostelry.fleet.records import (
@@ -33,10 +30,98 @@ from hostelry.fleet.records import (
     instance_folders,
     plain_name,
 )
-from hostelry.fleet.rules.agent_patience import patience_s
 from hostelry.fleet.rules.devices import assign_devices
 
 log = logging.getLogger(__name__)
+# Time that an agent has to answer before it is killed and started again. Pure.
+#
+# An agent that had too little time on a busy machine needs more of it, not another start: the time
+# doubles with each kill.
+
+
+# A kill counts for that long; then the agent has the first time again.
+KILL_COUNTS_S = 3600.0
+MAX_DOUBLINGS = 4
+
+
+def patience_s(first_s: float, kills: Sequence[float], now: float) -> float:
+    """The seconds that an agent has, killed at the times `kills` before; `first_s` without any."""
+    return first_s * 2.0 ** min(sum(now - at < KILL_COUNTS_S for at in kills), MAX_DOUBLINGS)
+
+
+class WarmAgents(Protocol):
+    """Starts agents without a new interpreter."""
+
+    async def fork(
+        self, argv: Sequence[str], environment: Mapping[str, str], log: Path
+    ) -> WatchedProcess | None:
+        """Fork a process that waits for `begin`; None if it is to be started as a program."""
+        ...
+
+
+class AgentStart:
+    """Starts agents with the variables `environment`; None: this process's own."""
+
+    def __init__(
+        self, environment: Mapping[str, str] | None = None, forks: WarmAgents | None = None
+    ) -> None:
+        self._environment = environment
+        self._forks = forks
+
+    async def start(self, argv: Sequence[str], log: Path) -> WatchedProcess:
+        """A process that may wait for `begin`; raises TerminalError where there is no program."""
+        # A disk without room for the log is no lack of a program: it raises OSError.
+        os.close(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
+        environment = os.environ if self._environment is None else self._environment
+        if self._forks is not None:
+            forked = await self._forks.fork(argv, environment, log)
+            if forked is not None:
+                return forked
+        try:
+            return WatchedProcess.start(argv, environment, Path(), log)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise TerminalError(f"cannot start {Path(argv[0]).name}: {why}") from error
+
+
+GRACE_S = 10.0
+
+
+def stop_everything(root: Path, grace_s: float = GRACE_S) -> None:
+    """End every agent and copy recorded under `root`, the folder of instances; blocks.
+
+    Copies get `grace_s` after the TERM. Agents are killed at once: their state is on disk. Works if
+    agents are dead or hung; idempotent.
+    """
+    if not root.is_dir():
+        return
+    folders = [InstanceFolder(path) for path in root.resolve().iterdir() if path.is_dir()]
+    # Agents first: a living one would restart its copies.
+    agents = [agent for folder in folders for agent in folder.load_agents() if is_alive(agent)]
+    send(agents, signal.SIGKILL)
+    if not any(folder.copy_ids() for folder in folders):
+        return
+    # Imported late: without a copy, most of this function's time would be this import.
+    from hostelry.fleet.launch.copy_launcher import end_copies
+    from hostelry.fleet.launch.limited_process import release
+
+    copies = [group for folder in folders for group in _copies(folder)]
+    end_copies(copies, grace_s)
+    for folder, _ in copies:
+        release(folder)
+
+
+def _copies(folder: InstanceFolder) -> list[tuple[Path, ProcessIdentity | None]]:
+    copies = [folder.copy(copy_id) for copy_id in folder.copy_ids()]
+    records = [(copy.root, copy.load()) for copy in copies]
+    return [(path, record.process if record else None) for path, record in records]
+
+
+# The local fleet: every ML instance is an agent process on this machine.
+#
+# An agent runs in a session of its own and outlives the process that started it. Processes are
+# found again by the records in the instances' folders, never by a bare pid.
+
 
 START_TIMEOUT_S = 60.0
 ANSWER_TIMEOUT_S = 8.0

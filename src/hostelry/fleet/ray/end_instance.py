@@ -4,7 +4,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from hostelry.fleet.local.sweep import stop_everything
+from hostelry.fleet.local.fleet import stop_everything
 from hostelry.fleet.ray.instance_proxy import end_proxy
 from hostelry.fleet.ray.node_home import NodeHome
 

@@ -18,13 +18,12 @@ import msgspec
 
 from hostelry import __version__
 from hostelry.base.clock import monotonic_s
+from hostelry.base.concurrency import run_guarded
 from hostelry.base.errors import HostelryError, RetryableError
 from hostelry.base.json import decode
-from hostelry.base.recurring import run_guarded
 from hostelry.base.version_skew import are_neighbours
 from hostelry.fleet.host.processes import is_alive, own_identity
-from hostelry.fleet.local.agent_start import AgentStart
-from hostelry.fleet.local.fleet import LocalFleet
+from hostelry.fleet.local.fleet import AgentStart, LocalFleet
 from hostelry.fleet.protocol import RunningInstance
 from hostelry.fleet.ray import watchdog
 from hostelry.fleet.ray.end_instance import end_instance

@@ -19,8 +19,8 @@ import msgspec
 from hostelry.base.address import Address
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import RetryableError
+from hostelry.base.files import write_whole
 from hostelry.base.json import decode
-from hostelry.base.private_file import write_whole
 from hostelry.base.proc import ProcessIdentity
 from hostelry.fleet.host.processes import identify, is_alive, reap, send
 from hostelry.fleet.launch.copy_log import CopyLog

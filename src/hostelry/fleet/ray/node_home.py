@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.files import write_whole
 from hostelry.base.json import decode
-from hostelry.base.private_file import write_whole
 from hostelry.base.proc import ProcessIdentity
 from hostelry.fleet.host.processes import is_alive, own_identity
 from hostelry.fleet.ray.messages import NodeOrder

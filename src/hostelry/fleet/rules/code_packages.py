@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from hostelry.base.errors import HostelryError, TerminalError
-from hostelry.base.requirement_lines import is_plain, requirement_lines
+from hostelry.base.pip_settings import is_plain, requirement_lines
 from hostelry.base.runtimes import Runtime
 
 FILE = "requirements.txt"

@@ -1,8 +1,11 @@
-"""Runtime API: InvokeEndpointAsync."""
+"""Runtime API: InvokeEndpointAsync, which hands requests to the jobs process."""
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
-from hostelry.aws.async_runtime import accepted_answer, parse_async_invocation
+import msgspec
+
+from hostelry.aws.async_runtime import AsyncInvokeRequest, accepted_answer, parse_async_invocation
 from hostelry.aws.runtime import runtime_error
 from hostelry.base.clock import Clock
 from hostelry.base.errors import ServiceError
@@ -10,14 +13,139 @@ from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.ids import new_uuid
 from hostelry.dataplane.control_client import ControlClient
 from hostelry.dataplane.http.exchange import Exchange
+from hostelry.dataplane.http.reply import UpstreamError
+from hostelry.dataplane.http.upstream import Timeouts, Upstream
 from hostelry.dataplane.routes import RouteSource
-from hostelry.domain.async_inference import AsyncInference
+from hostelry.domain.async_request import AsyncInference, AsyncRequest
 from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import EndpointRoute
+from hostelry.domain.s3_address import object_uri
 from hostelry.domain.scope import Scope
 from hostelry.gateway.handlers.callers import Callers, check_service, principal_of
-from hostelry.gateway.jobs_client import JobsClient
-from hostelry.gateway.queued_request import queued_request
+
+DEFAULT_TTL_S = 21600
+DEFAULT_TIMEOUT_S = 900
+MAX_KEY_BYTES = 1024  # of S3
+
+
+def queued_request(
+    scope: Scope,
+    asked: AsyncInvokeRequest,
+    settings: AsyncInference,
+    body: bytes,
+    ids: tuple[str, str],
+    now: float,
+) -> AsyncRequest:
+    """The request to keep, accepted at `now`; `ids` are its own, and its default inference id.
+
+    Raises ServiceError ValidationError (400) where the input or output can be no object.
+    """
+    own_id, new_inference_id = ids
+    inference_id = asked.inference_id or new_inference_id
+    input_uri = None
+    if asked.input_location is not None:
+        input_uri = object_uri(asked.input_location)
+        if input_uri is None:
+            raise _invalid(
+                f"InputLocation '{asked.input_location}' names no object in S3; give it as"
+                " s3://bucket/key or https://bucket.s3.REGION.amazonaws.com/key."
+            )
+    return AsyncRequest(
+        id=own_id,
+        inference_id=inference_id,
+        scope=scope,
+        endpoint_name=asked.endpoint_name,
+        input_uri=input_uri,
+        body=None if input_uri is not None else body,
+        content_type=asked.content_type,
+        accept=asked.accept,
+        custom_attributes=asked.custom_attributes,
+        output_uri=output_uri(asked, settings, inference_id),
+        failure_uri=_checked(
+            f"{settings.failure_uri or settings.output_uri}/{inference_id}-error.out"
+        ),
+        success_topic_arn=settings.success_topic_arn,
+        error_topic_arn=settings.error_topic_arn,
+        include_response_in=settings.include_response_in,
+        kms_key_id=settings.kms_key_id,
+        accepted_at=now,
+        expires_at=now + (asked.request_ttl_s or DEFAULT_TTL_S),
+        timeout_s=float(asked.invocation_timeout_s or DEFAULT_TIMEOUT_S),
+    )
+
+
+def output_uri(asked: AsyncInvokeRequest, settings: AsyncInference, inference_id: str) -> str:
+    """The object of the answer: S3OutputPath, the extension, Filename or the inference id."""
+    extension = (asked.output_path_extension or "").strip("/")
+    folder = f"{settings.output_uri}/{extension}" if extension else settings.output_uri
+    return _checked(f"{folder}/{asked.filename or inference_id}.out")
+
+
+def _checked(uri: str) -> str:
+    key = uri.removeprefix("s3://").partition("/")[2]
+    if len(key.encode()) > MAX_KEY_BYTES:
+        raise _invalid(
+            f"The output object's key would have {len(key.encode())} bytes; S3 allows"
+            f" {MAX_KEY_BYTES}. Shorten S3OutputPathExtension or InferenceId."
+        )
+    return uri
+
+
+def _invalid(message: str) -> ServiceError:
+    return ServiceError("ValidationError", message, 400)
+
+
+SUBMIT_TIMEOUTS = Timeouts(total_s=15.0, connect_s=1.0)
+MAX_ANSWER_BYTES = 64 * 1024
+SUBMIT = "/internal/async-requests"
+
+
+class JobsClient(Protocol):
+    """The call to the jobs process."""
+
+    async def submit(self, request: AsyncRequest) -> None:
+        """Return once `request` is durable; raises ServiceError 503 with the cause."""
+        ...
+
+
+class HttpJobsClient:
+    """The jobs process at an address.
+
+    Args:
+        pool: connections; `UpstreamPool` is one.
+        address: ``http://host:port``.
+        internal_key: of calls between the platform's own processes.
+    """
+
+    def __init__(self, pool: Upstream, address: str, internal_key: str) -> None:
+        self._pool = pool
+        self._address = address
+        self._head = f"Host: {address.removeprefix('http://')}\r\nX-Hostelry-Key: {internal_key}"
+
+    async def submit(self, request: AsyncRequest) -> None:
+        """POST it; raises ServiceError 503 unless the process says that it is durable."""
+        body = msgspec.msgpack.encode(request)
+        head = f"POST {SUBMIT} HTTP/1.1\r\n{self._head}\r\nContent-Length: {len(body)}\r\n\r\n"
+        try:
+            reply = await self._pool.send(
+                self._address, (head.encode("latin-1"), body), SUBMIT_TIMEOUTS, MAX_ANSWER_BYTES
+            )
+            try:
+                status, answer = reply.status, await reply.body(MAX_ANSWER_BYTES)
+            finally:
+                reply.close()
+        except UpstreamError as error:
+            raise not_queued(f"the jobs process does not answer ({error})") from error
+        if status != 204:
+            raise not_queued(answer.decode(errors="replace").strip() or f"status {status}")
+
+
+def not_queued(cause: str) -> ServiceError:
+    """The answer where the request could not be kept, on which AWS clients retry."""
+    return ServiceError(
+        "ServiceUnavailable", f"The request could not be queued: {cause}. Try again.", 503
+    )
+
 
 SERVICE = "sagemaker"
 # For the route of an endpoint that control serves and this worker does not know yet.
@@ -93,7 +221,3 @@ class AsyncRuntimeHandler:
                 return route
             await self.clock.sleep(ROUTES_LOOK_S)
         return None
-
-
-def _invalid(message: str) -> ServiceError:
-    return ServiceError("ValidationError", message, 400)

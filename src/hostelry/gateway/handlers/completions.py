@@ -16,7 +16,7 @@ from hostelry.dataplane.invocation_head import (
     terms,
 )
 from hostelry.dataplane.metering.meter import Measurement
-from hostelry.dataplane.openai_model import find_model
+from hostelry.dataplane.openai import find_model
 from hostelry.dataplane.route_table import Destination
 from hostelry.dataplane.routes import RouteSource
 from hostelry.dataplane.tracing.call_trace import CallTrace

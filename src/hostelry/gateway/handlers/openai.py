@@ -13,8 +13,7 @@ from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.reply import UpstreamError
 from hostelry.dataplane.invocation_head import STEPS, noted
-from hostelry.dataplane.openai_error import error_object, error_response
-from hostelry.dataplane.openai_model import find_model
+from hostelry.dataplane.openai import error_object, error_response, find_model
 from hostelry.dataplane.routes import RouteSource
 from hostelry.dataplane.tracing.call_ring import CallRing
 from hostelry.dataplane.tracing.call_trace import MAX_ERROR_CHARACTERS, CallTrace

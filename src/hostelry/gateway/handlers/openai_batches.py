@@ -12,7 +12,7 @@ from hostelry.dataplane.http.reply import Reply, UpstreamError
 from hostelry.dataplane.http.request_body import BodyLostError
 from hostelry.dataplane.http.streamed_body import BodyBrokenError, StreamedBody
 from hostelry.dataplane.http.upstream import Timeouts, UpstreamPool
-from hostelry.dataplane.openai_error import error_response
+from hostelry.dataplane.openai import error_response
 from hostelry.gateway.handlers.callers import Callers
 from hostelry.gateway.handlers.openai import check_openai_key
 

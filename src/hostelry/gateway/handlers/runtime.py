@@ -16,13 +16,18 @@ from hostelry.aws.runtime import (
 )
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
-from hostelry.dataplane.balancing.destination import NoCopyError, find_destination, unavailable
+from hostelry.dataplane.balancing.destination import (
+    NoCopyError,
+    TrafficSplit,
+    find_destination,
+    unavailable,
+)
 from hostelry.dataplane.balancing.load_balancer import Chosen, InFlightRequest
 from hostelry.dataplane.balancing.model_balancer import (
     Balancers,
     TargetModelRefusedError,
 )
-from hostelry.dataplane.balancing.serverless import (
+from hostelry.dataplane.balancing.outstanding import (
     ConcurrencyError,
     check_invocation,
     enter,
@@ -33,7 +38,6 @@ from hostelry.dataplane.balancing.sessions import (
     new_session_id,
     pinned_copy,
 )
-from hostelry.dataplane.balancing.traffic_split import TrafficSplit
 from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.reply import ConnectError, DeadlineError, Reply, UpstreamError
 from hostelry.dataplane.http.upstream import Timeouts
@@ -55,8 +59,7 @@ from hostelry.domain.scope import Scope
 from hostelry.domain.serverless import MAX_INVOCATION_S, MAX_PAYLOAD_BYTES
 from hostelry.gateway.handlers.admission import Admitted, admit
 from hostelry.gateway.handlers.callers import Callers, bound, check_service, is_copys
-from hostelry.gateway.handlers.invocation_call import InvocationCall
-from hostelry.gateway.handlers.tapped import RequestTaps, TappedInvocation
+from hostelry.gateway.handlers.invocation_call import InvocationCall, RequestTaps, TappedInvocation
 from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.graph.step_report import PROOF_HEADER
 from hostelry.routing.session import NEW_SESSION

@@ -27,7 +27,7 @@ from hostelry.gateway.mirroring.messages import (
     ProductionAnswer,
     frame_start,
 )
-from hostelry.gateway.mirroring.turns import ShadowTurns
+from hostelry.gateway.mirroring.port import ShadowTurns
 
 log = logging.getLogger(__name__)
 MAX_BATCH = 64  # frames of one system call

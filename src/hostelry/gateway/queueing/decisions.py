@@ -13,8 +13,7 @@ from hostelry.dataplane.http.reply import ConnectError
 from hostelry.dataplane.route_table import Destination
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.load import LoadKey
-from hostelry.routing.no_copy import NoCopyAction
-from hostelry.routing.release import num_to_release
+from hostelry.routing.no_copy import NoCopyAction, num_to_release
 
 REFUSED_S = 0.25  # until copies that refuse connections are tried again, if the routes stay
 

@@ -40,7 +40,7 @@ from hostelry.gateway.queueing.request_queues import (
     RequestQueues,
     WaitOutcome,
 )
-from hostelry.routing.release import RELEASE_INTERVAL_S
+from hostelry.routing.no_copy import RELEASE_INTERVAL_S
 
 SYNC_S = 5.0  # within which the routes have what control has
 SOON_S = 0.1  # after the first request, control is notified of those that came with it

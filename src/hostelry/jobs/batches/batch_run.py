@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import IO, TypeVar
 
 from hostelry.base.clock import Clock
+from hostelry.base.concurrency import run_guarded
 from hostelry.base.errors import HostelryError
-from hostelry.base.recurring import run_guarded
 from hostelry.dataplane.routes import RouteSource
 from hostelry.domain.llm_batch import (
     BatchStatus,
@@ -27,10 +27,14 @@ from hostelry.domain.llm_batch import (
     kept_over,
 )
 from hostelry.jobs.batches.batch_claims import BatchClaim, BatchClaimLostError
-from hostelry.jobs.batches.copy_sizes import CopySizes
 from hostelry.jobs.batches.file_store import FileStore, ResultLines
-from hostelry.jobs.batches.line_calls import LineAnswer, LineCalls
-from hostelry.jobs.batches.line_queue import LineQueue, SharedPools
+from hostelry.jobs.batches.line_queue import (
+    CopySizes,
+    LineAnswer,
+    LineCalls,
+    LineQueue,
+    SharedPools,
+)
 from hostelry.jobs.batches.rows import BatchRows
 from hostelry.jobs.records.batch_lines import BatchLine, LineCheck, request_body
 from hostelry.jobs.records.batch_results import answer_line, error_line, result_id, usage_of

@@ -11,8 +11,8 @@ import logging
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
+from hostelry.base.concurrency import run_guarded
 from hostelry.base.errors import HostelryError, RetryableError, ServiceError
-from hostelry.base.recurring import run_guarded
 from hostelry.domain.llm_batch import BatchStatus, LlmBatch
 from hostelry.jobs.batches.batch_claims import BatchClaim, BatchClaimLostError, BatchClaims
 from hostelry.jobs.batches.batch_run import BatchDeps, BatchRun

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from hostelry.base.private_file import sync_folder
+from hostelry.base.files import sync_folder
 from hostelry.jobs.batches.file_folder import FileFolder
 from hostelry.jobs.batches.rows import BatchRows
 from hostelry.jobs.batches.shared_files import COMMIT_BYTES, insert_chunks, read_chunks

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import IO
 
-from hostelry.base.private_file import sync_folder
+from hostelry.base.files import sync_folder
 from hostelry.domain.llm_batch import StoredFile, TokenUsage
 from hostelry.jobs.batches.batch_claims import BatchClaim
 from hostelry.jobs.batches.file_store import Report

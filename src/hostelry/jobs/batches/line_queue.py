@@ -1,15 +1,129 @@
-"""The lines of one batch that are to be sent, by model; what is in flight of each."""
+"""The lines of one batch: the queue of each model, and the call of a copy for one line."""
 
+import asyncio
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from hostelry.base.errors import ServiceError
-from hostelry.dataplane.openai_model import find_model
+from hostelry.base.http import HttpRequest
+from hostelry.dataplane.http.reply import TooLargeError, UpstreamError
+from hostelry.dataplane.http.upstream import UpstreamPool
+from hostelry.dataplane.openai import error_response, find_model
 from hostelry.dataplane.route_table import Destination, RouteTable
+from hostelry.domain.llm_batch import LlmBatch
+from hostelry.domain.routes import CopyRoute
 from hostelry.domain.scope import Scope
-from hostelry.jobs.batches.copy_sizes import CopySizes
+from hostelry.gateway.handlers.completions import (
+    MODEL_FAILED,
+    NO_CAPACITY,
+    TIMEOUT,
+    Completions,
+    no_answer,
+)
+from hostelry.jobs.copy_parameters import execution_parameters
 from hostelry.jobs.records.batch_lines import BatchLine
-from hostelry.jobs.rules.batch_fill import HELD, ModelQueue, next_models, room_for_batch
+from hostelry.jobs.records.settings import reported_concurrency
+from hostelry.jobs.rules.batch_fill import (
+    HELD,
+    ModelQueue,
+    next_models,
+    room_for_batch,
+    wanted_at_once,
+)
+from hostelry.jobs.rules.next_step import BUSY, Trouble, trouble_of_status
+
+MAX_KNOWN = 4096
+
+
+class CopySizes:
+    """Asks each copy once, in the background; `changed` is called when one has answered."""
+
+    def __init__(self, pool: UpstreamPool, changed: Callable[[], None]) -> None:
+        self._pool = pool
+        self._changed = changed
+        self._reported: dict[str, int | None] = {}
+        self._asking: set[asyncio.Task[None]] = set()
+
+    def wanted(self, copy: CopyRoute) -> int:
+        """What a copy wants; the default until it has answered."""
+        if copy.id not in self._reported:
+            if len(self._reported) >= MAX_KNOWN:
+                self._reported.clear()
+            self._reported[copy.id] = None
+            task = asyncio.get_running_loop().create_task(self._ask(copy))
+            self._asking.add(task)
+            task.add_done_callback(self._asking.discard)
+        return wanted_at_once(self._reported[copy.id])
+
+    async def _ask(self, copy: CopyRoute) -> None:
+        answer = await execution_parameters(self._pool, copy)
+        self._reported[copy.id] = reported_concurrency(answer)
+        self._changed()
+
+
+TROUBLES = {
+    NO_CAPACITY: Trouble.NO_COPY,
+    TIMEOUT: Trouble.TIMED_OUT,
+    MODEL_FAILED: Trouble.MODEL_FAILED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LineAnswer:
+    """The answer to a line; `trouble` is None where its status is 2xx."""
+
+    status: int
+    body: bytes
+    trouble: Trouble | None
+
+
+class LineCalls:
+    """Sends the lines of all batches.
+
+    Args:
+        completions: finds a model's copies.
+        max_answer_bytes: of one answer, which is held in memory.
+    """
+
+    def __init__(self, completions: Completions, max_answer_bytes: int) -> None:
+        self._completions = completions
+        self._max_answer_bytes = max_answer_bytes
+
+    async def answer(self, batch: LlmBatch, model: str, body: bytes, id: str) -> LineAnswer:
+        """A copy's answer, or the error in OpenAI's format that stands in for it.
+
+        The batch is the tenant whose share of an engine the request counts against.
+        """
+        headers = {"content-type": "application/json", "x-hostelry-tenant": batch.id}
+        request = HttpRequest("POST", batch.endpoint, "", headers, body)
+        try:
+            return await self._answer(request, batch, model, id)
+        except ServiceError as error:
+            trouble = TROUBLES.get(error.code, Trouble.MODEL_REFUSED)
+            return LineAnswer(error.http_status, error_response(error, id).body, trouble)
+
+    async def _answer(
+        self, request: HttpRequest, batch: LlmBatch, model: str, id: str
+    ) -> LineAnswer:
+        admitted = await self._completions.admit(request, batch.scope, model, id)
+        reply, measured = admitted.in_flight.reply, admitted.measured
+        try:
+            body = await reply.body(self._max_answer_bytes)
+            measured.answered()
+            if not 200 <= reply.status < 300:
+                measured.refused_by_model(reply.status)
+        except TooLargeError as error:
+            raise ServiceError("answer_too_large", str(error), 502) from error
+        except UpstreamError as error:
+            measured.got_no_answer()
+            raise no_answer(error) from error
+        finally:
+            admitted.in_flight.close()
+            measured.end()
+        # A copy that is busy takes it later: that is no failure of the request.
+        trouble = Trouble.NO_COPY if reply.status == BUSY else trouble_of_status(reply.status)
+        return LineAnswer(reply.status, body, trouble)
 
 
 class SharedPools:

@@ -27,7 +27,7 @@ from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.whole_number import whole_number
 from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.request_body import BodyLostError, RequestBody
-from hostelry.dataplane.openai_error import error_response
+from hostelry.dataplane.openai import error_response
 from hostelry.domain.llm_batch import LlmBatch, StatusOrderError, StoredFile
 from hostelry.domain.scope import Scope
 from hostelry.jobs.batches.batch_work import BatchWork

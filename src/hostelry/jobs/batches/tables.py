@@ -6,7 +6,7 @@ a database that they share: the bytes of files, and who runs which batch.
 
 import sqlalchemy as sa
 
-from hostelry.store.columns import OPAQUE_TEXT
+from hostelry.store.tables import OPAQUE_TEXT
 
 METADATA = sa.MetaData()
 # SQLite numbers rows by itself only where the type is INTEGER.

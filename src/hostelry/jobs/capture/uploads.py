@@ -1,25 +1,115 @@
-"""Uploads closed spool files as objects, then removes them; what fails is tried again.
-
-a file                                            next
------------------------------------------------   -----------------------------------------------
-its object was written                            removed; the same key again after a kill between
-the object store is down                          no file is tried for 5 s, then 10, ... 60
-its bucket, key or permission is missing          no file for that destination for as long
-it is a day old, and still cannot be uploaded     removed, its records counted as dropped
-"""
+"""Spool files of all gateway workers, uploaded as objects and then removed."""
 
 import asyncio
+import contextlib
+import fcntl
 import logging
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from hostelry.base.clock import Clock
-from hostelry.domain.capture_report import CaptureCounts
+from hostelry.dataplane.capture.spool import SUFFIX
+from hostelry.dataplane.capture.spool_file import SpoolError, SpoolHead, read_head, read_records
+from hostelry.domain.data_capture import CaptureCounts
 from hostelry.domain.load import LoadKey
-from hostelry.jobs.capture.spool_folder import ClosedSpool, SpoolFolder, object_of, set_aside
-from hostelry.jobs.objects.errors import ObjectError, ObjectStoreDownError
-from hostelry.jobs.objects.object_store import ObjectStore, OutputSettings
+from hostelry.jobs.objects.object_store import (
+    ObjectError,
+    ObjectStore,
+    ObjectStoreDownError,
+    OutputSettings,
+)
+from hostelry.jobs.records.captured_line import captured_line
 
 log = logging.getLogger(__name__)
+HEAD_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedSpool:
+    """A file that its writer has closed, or left behind when it was killed."""
+
+    path: Path
+    head: SpoolHead
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureObject:
+    """The object that a file becomes."""
+
+    lines: bytes
+    num_records: int
+
+
+class SpoolFolder:
+    """The folder that has one folder a worker; used by one thread at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._heads: dict[Path, SpoolHead] = {}
+
+    def closed(self) -> tuple[list[ClosedSpool], list[tuple[Path, str]]]:
+        """The closed files, oldest first, and those that cannot be read, with the reason."""
+        paths = sorted(self._paths(), key=lambda it: it[0])
+        self._heads = {path: self._heads[path] for _, path in paths if path in self._heads}
+        found, broken = [], []
+        for _, path in paths:
+            try:
+                head = self._heads.get(path) or _closed_head(path)
+            except SpoolError as error:
+                broken.append((path, str(error)))
+                continue
+            if head is not None:
+                self._heads[path] = head
+                found.append(ClosedSpool(path, head))
+        return found, broken
+
+    def _paths(self) -> Iterator[tuple[float, Path]]:
+        """Every file with the time of its last record."""
+        for worker in self._folder.glob("*/"):
+            for path in worker.glob(f"*{SUFFIX}"):
+                with contextlib.suppress(FileNotFoundError):
+                    yield path.stat().st_mtime, path
+
+
+def _closed_head(path: Path) -> SpoolHead | None:
+    """The file's head; None while its writer holds it, or where it is gone."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return read_head(os.pread(file.fileno(), HEAD_BYTES + 4, 0))[0]
+    except (BlockingIOError, FileNotFoundError):
+        return None
+
+
+def object_of(spool: ClosedSpool) -> CaptureObject:
+    """The object of a closed file, read whole; raises OSError."""
+    data = spool.path.read_bytes()
+    _, start = read_head(data)
+    head = spool.head
+    lines = [
+        captured_line(record, head.capture, f"{head.object_uri} {number}")
+        for number, record in enumerate(read_records(data, start))
+    ]
+    return CaptureObject(b"".join(lines), len(lines))
+
+
+def set_aside(path: Path) -> None:
+    """Rename a file that cannot be read, so that it is not looked at again."""
+    path.rename(path.with_suffix(".broken"))
+
+
+# Uploads closed spool files as objects, then removes them; what fails is tried again.
+#
+# a file                                            next
+# -----------------------------------------------   -----------------------------------------------
+# its object was written                            removed; the same key again after a kill between
+# the object store is down                          no file is tried for 5 s, then 10, ... 60
+# its bucket, key or permission is missing          no file for that destination for as long
+# it is a day old, and still cannot be uploaded     removed, its records counted as dropped
+
+
 LOOK_S = 1.0
 PAUSES_S = (5.0, 10.0, 20.0, 40.0, 60.0)
 KEPT_S = 24 * 3600.0

@@ -6,27 +6,24 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from hostelry.base.clock import Clock
-from hostelry.base.concurrently import for_each
+from hostelry.base.concurrency import for_each, run_guarded
 from hostelry.base.logging import about_request
-from hostelry.base.recurring import run_guarded
 from hostelry.dataplane.capture.capture import RequestCapture
 from hostelry.dataplane.routes import RouteSource
 from hostelry.domain.routes import EndpointRoute
 from hostelry.domain.scope import Scope
 from hostelry.jobs.data_log import DataLog
 from hostelry.jobs.dispatch.attempt import AttemptFailedError, CopyAttempts
-from hostelry.jobs.dispatch.attempt_capture import AttemptCapture
 from hostelry.jobs.dispatch.endings import RequestEnds
-from hostelry.jobs.dispatch.measurements import TIME_IN_BACKLOG, AsyncMeasurements
-from hostelry.jobs.dispatch.running_requests import LEASE_S, RunningRequests
-from hostelry.jobs.dispatch.slots import CopySlots
+from hostelry.jobs.dispatch.metric_reports import TIME_IN_BACKLOG, AsyncMeasurements
+from hostelry.jobs.dispatch.request_input import AttemptCapture
+from hostelry.jobs.dispatch.slots import LEASE_S, CopySlots, RunningRequests
 from hostelry.jobs.objects.answer_object import StaleClaimError
 from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.protocol import Claim
-from hostelry.jobs.rules.copy_slots import ChosenCopy
+from hostelry.jobs.rules.copy_slots import ChosenCopy, has_endpoint, is_of_earlier
 from hostelry.jobs.rules.messages import gone_reason
 from hostelry.jobs.rules.next_step import Later, Trouble, next_step
-from hostelry.jobs.rules.own_endpoint import has_endpoint, is_of_earlier
 
 log = logging.getLogger(__name__)
 MAX_CLAIMS = 64  # of an endpoint at once

@@ -10,11 +10,10 @@ from typing import Any
 
 from hostelry.aws.s3_signing import OwnKey
 from hostelry.base.clock import Clock, monotonic_s
-from hostelry.base.recurring import run_guarded, run_periodically, run_until_done
+from hostelry.base.concurrency import run_guarded, run_periodically, run_until_done
 from hostelry.dataplane.capture.capture import RequestCapture
 from hostelry.dataplane.http.upstream import Upstream, UpstreamPool
-from hostelry.dataplane.metering.load_backlog import LoadBacklog
-from hostelry.dataplane.metering.load_sender import LoadSender
+from hostelry.dataplane.metering.load_sender import LoadBacklog, LoadSender
 from hostelry.dataplane.metering.meter import Meter
 from hostelry.dataplane.routes import RouteSource
 from hostelry.domain.scope import Scope
@@ -23,12 +22,10 @@ from hostelry.jobs.dispatch.async_dispatcher import AsyncDispatcher, DispatchDep
 from hostelry.jobs.dispatch.attempt import AttemptDeps, CopyAttempts
 from hostelry.jobs.dispatch.control_line import HttpControlLine
 from hostelry.jobs.dispatch.endings import RequestEnds
-from hostelry.jobs.dispatch.measurements import AsyncMeasurements
-from hostelry.jobs.dispatch.metric_reports import REPORT_S, MetricReports
+from hostelry.jobs.dispatch.metric_reports import REPORT_S, AsyncMeasurements, MetricReports
 from hostelry.jobs.dispatch.outbox import Outbox
 from hostelry.jobs.dispatch.queue_watch import QueueWatch
-from hostelry.jobs.dispatch.running_requests import RENEW_S, RunningRequests
-from hostelry.jobs.dispatch.slots import CopySlots
+from hostelry.jobs.dispatch.slots import RENEW_S, CopySlots, RunningRequests
 from hostelry.jobs.objects.answer_object import AnswerWriter
 from hostelry.jobs.objects.object_store import ObjectStore
 from hostelry.jobs.queue.commits import QueueCommits

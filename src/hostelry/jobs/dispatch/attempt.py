@@ -29,8 +29,7 @@ from hostelry.domain.async_request import AsyncRequest
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import CopyRoute, EndpointRoute
-from hostelry.jobs.dispatch.attempt_capture import AttemptCapture
-from hostelry.jobs.dispatch.measurements import (
+from hostelry.jobs.dispatch.metric_reports import (
     DOWNLOAD_FAILURES,
     DOWNLOAD_LATENCY,
     UPLOAD_FAILURES,
@@ -38,11 +37,15 @@ from hostelry.jobs.dispatch.measurements import (
     AsyncMeasurements,
     Place,
 )
-from hostelry.jobs.dispatch.request_input import OpenInput, open_input
+from hostelry.jobs.dispatch.request_input import AttemptCapture, OpenInput, open_input
 from hostelry.jobs.dispatch.slots import CopySlots
 from hostelry.jobs.objects.answer_object import AnswerWriter
-from hostelry.jobs.objects.errors import ObjectError, ObjectStoreDownError
-from hostelry.jobs.objects.object_store import ObjectStore, OutputSettings
+from hostelry.jobs.objects.object_store import (
+    ObjectError,
+    ObjectStore,
+    ObjectStoreDownError,
+    OutputSettings,
+)
 from hostelry.jobs.rules.copy_slots import ChosenCopy
 from hostelry.jobs.rules.messages import Response
 from hostelry.jobs.rules.next_step import Trouble, trouble_of_status

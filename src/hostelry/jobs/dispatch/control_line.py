@@ -10,8 +10,8 @@ from hostelry.base.errors import RetryableError
 from hostelry.base.json import decode
 from hostelry.dataplane.http.reply import UpstreamError
 from hostelry.dataplane.http.upstream import Timeouts, Upstream
-from hostelry.domain.async_metrics import AsyncMetricsReport
-from hostelry.domain.data_log import DataLogReport
+from hostelry.domain.async_request import AsyncMetricsReport
+from hostelry.domain.log_source import DataLogReport
 from hostelry.domain.publication_request import PublicationRequest
 from hostelry.domain.scope import Scope
 

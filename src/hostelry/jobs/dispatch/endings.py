@@ -6,15 +6,19 @@ from collections.abc import Callable
 
 from hostelry.base.clock import Clock
 from hostelry.domain.async_request import AsyncRequest
-from hostelry.jobs.dispatch.measurements import (
+from hostelry.jobs.dispatch.metric_reports import (
     EXPIRED,
     FAILURES,
     PROCESSED,
     TOTAL_TIME,
     AsyncMeasurements,
 )
-from hostelry.jobs.objects.errors import ObjectError, ObjectStoreDownError
-from hostelry.jobs.objects.object_store import ObjectStore, OutputSettings
+from hostelry.jobs.objects.object_store import (
+    ObjectError,
+    ObjectStore,
+    ObjectStoreDownError,
+    OutputSettings,
+)
 from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.protocol import (
     Claim,

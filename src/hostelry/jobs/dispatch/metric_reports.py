@@ -1,12 +1,84 @@
-"""Reports measurements to control; keeps the last reports while control is down."""
+"""Counts and times of requests, reported to control. Kept while control is away."""
 
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Iterable
 
 from hostelry.base.clock import Clock
-from hostelry.domain.async_metrics import AsyncMetricsReport
+from hostelry.domain.async_request import AsyncMetricsReport, ScopedMetric
+from hostelry.domain.metric import Sample
+from hostelry.domain.scope import Scope
 from hostelry.jobs.dispatch.control_line import ControlDownError, ControlLine, ControlRefusedError
-from hostelry.jobs.dispatch.measurements import AsyncMeasurements
 from hostelry.jobs.queue.work_claims import SharedWork
+from hostelry.jobs.rules.async_metrics import rounded, variant_sample
+
+MAX_VALUES = 5_000  # distinct ones between two reports, of all metrics
+COUNT, MILLISECONDS, MICROSECONDS = "Count", "Milliseconds", "Microseconds"
+
+PROCESSED = "InvocationsProcesssed"  # AWS's own spelling
+FAILURES = "InvocationFailures"
+EXPIRED = "ExpiredRequests"
+DOWNLOAD_FAILURES = "RequestDownloadFailures"
+UPLOAD_FAILURES = "ResponseUploadFailures"
+NOTIFICATION_FAILURES = "NotificationFailures"
+DOWNLOAD_LATENCY = "RequestDownloadLatency"
+UPLOAD_LATENCY = "ResponseUploadLatency"
+TIME_IN_BACKLOG = "TimeInBacklog"
+TOTAL_TIME = "TotalProcessingTime"
+
+Place = tuple[Scope, str, str]  # of an endpoint and its variant
+
+
+class AsyncMeasurements:
+    """What was counted and measured; in memory, as the gateway's own counts are."""
+
+    def __init__(self) -> None:
+        self._values: Counter[tuple[Place, str, str, float]] = Counter()
+        self._queues: tuple[ScopedMetric, ...] = ()
+
+    def count(self, place: Place, name: str) -> None:
+        """Count one event."""
+        self._add(place, name, COUNT, 1.0)
+
+    def took_ms(self, place: Place, name: str, taken_s: float) -> None:
+        """Note a time that is published in milliseconds."""
+        self._add(place, name, MILLISECONDS, rounded(taken_s * 1e3))
+
+    def took_us(self, place: Place, name: str, taken_s: float) -> None:
+        """Note a time that is published in microseconds."""
+        self._add(place, name, MICROSECONDS, rounded(taken_s * 1e6))
+
+    def saw(self, queues: Iterable[ScopedMetric]) -> None:
+        """Note the queues as they are now, in place of what was seen before."""
+        self._queues = tuple(queues)
+
+    @property
+    def has_queues(self) -> bool:
+        """Whether queues were seen since the last `take`."""
+        return bool(self._queues)
+
+    def take(self, now: float, *, with_queues: bool) -> tuple[ScopedMetric, ...]:
+        """The samples since the last call, dated `now`; those of queues as they are asked for."""
+        found: dict[tuple[Place, str, str], dict[float, int]] = {}
+        for (place, name, unit, value), count in self._values.items():
+            found.setdefault((place, name, unit), {})[value] = count
+        self._values.clear()
+        counted = [_sample(*key, values, now) for key, values in found.items()]
+        queues, self._queues = self._queues, ()
+        return (*counted, *queues) if with_queues else tuple(counted)
+
+    def _add(self, place: Place, name: str, unit: str, value: float) -> None:
+        key = (place, name, unit, value)
+        if key in self._values or len(self._values) < MAX_VALUES:
+            self._values[key] += 1
+
+
+def _sample(
+    place: Place, name: str, unit: str, values: dict[float, int], now: float
+) -> ScopedMetric:
+    scope, endpoint_name, variant_name = place
+    sample: Sample = variant_sample(name, (endpoint_name, variant_name), values, unit, now)
+    return ScopedMetric(scope=scope, sample=sample)
+
 
 REPORT_S = 5.0
 MAX_KEPT = 200

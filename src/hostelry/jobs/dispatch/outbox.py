@@ -4,11 +4,11 @@ import asyncio
 import logging
 
 from hostelry.base.clock import Clock
-from hostelry.base.concurrently import for_each
+from hostelry.base.concurrency import for_each
 from hostelry.dataplane.routes import RouteSource
 from hostelry.domain.publication_request import PublicationRequest
 from hostelry.jobs.dispatch.control_line import ControlDownError, ControlLine, ControlRefusedError
-from hostelry.jobs.dispatch.measurements import NOTIFICATION_FAILURES, AsyncMeasurements
+from hostelry.jobs.dispatch.metric_reports import NOTIFICATION_FAILURES, AsyncMeasurements
 from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.protocol import PendingNotification
 from hostelry.jobs.rules.next_step import notify_again_at

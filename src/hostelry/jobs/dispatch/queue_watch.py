@@ -5,15 +5,15 @@ import logging
 from collections.abc import Callable, Iterable
 
 from hostelry.base.clock import Clock
-from hostelry.base.concurrently import for_each
+from hostelry.base.concurrency import for_each
 from hostelry.dataplane.route_table import RouteTable
 from hostelry.dataplane.routes import RouteSource
-from hostelry.domain.async_metrics import ScopedMetric
+from hostelry.domain.async_request import ScopedMetric
 from hostelry.domain.scope import Scope
 from hostelry.jobs.dispatch.control_line import ControlDownError, ControlLine, ControlRefusedError
 from hostelry.jobs.dispatch.endings import RequestEnds
-from hostelry.jobs.dispatch.measurements import AsyncMeasurements
-from hostelry.jobs.dispatch.running_requests import LEASE_S
+from hostelry.jobs.dispatch.metric_reports import AsyncMeasurements
+from hostelry.jobs.dispatch.slots import LEASE_S
 from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.protocol import Backlog, Claim
 from hostelry.jobs.rules.async_metrics import backlog_samples

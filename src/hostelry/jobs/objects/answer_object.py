@@ -4,8 +4,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from hostelry.dataplane.http.reply import Reply
-from hostelry.jobs.objects.errors import ObjectError
-from hostelry.jobs.objects.object_store import PART_BYTES, ObjectStore, OutputSettings, PartedUpload
+from hostelry.jobs.objects.object_store import (
+    PART_BYTES,
+    ObjectError,
+    ObjectStore,
+    OutputSettings,
+    PartedUpload,
+)
 
 LARGE_BYTES = 1024 * 1024
 MAX_LARGE = 8  # answers whose parts are in memory at once

@@ -1,9 +1,4 @@
-"""Client of the object store on the event loop: streams objects in, puts them in one or many parts.
-
-Signed requests over the gateway's own HTTP client, not boto3 in threads: an object streams with the
-connection's own flow control, nothing is copied between threads, and a small one costs no more
-than its two messages.
-"""
+"""Client of the object store on the event loop: streams objects, and reads its errors."""
 
 import asyncio
 import hashlib
@@ -12,14 +7,127 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from urllib.parse import urlsplit
+from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
 from hostelry.aws.s3_signing import OwnKey, object_target, signed_request_head
+from hostelry.base.errors import HostelryError
 from hostelry.dataplane.http.reply import Reply, UpstreamError
 from hostelry.dataplane.http.upstream import Timeouts, UpstreamPool
 from hostelry.domain.object_event import CHAIN_HEADER
-from hostelry.jobs.objects.errors import ObjectError, ObjectStoreDownError, refusal_of
-from hostelry.jobs.objects.listed_page import ListedPage, read_page
+
+# Errors of the object store, as jobs act on them.
+#
+# ObjectError                     the same request will fail again
+# ├── ObjectMissingError          no such object
+# ├── NoSuchBucketError           no such bucket
+# ├── ObjectDeniedError           the platform's keys may not
+# ├── ObjectChangedError          another version of the object is there now
+# └── ObjectStoreDownError        the store failed, or does not answer: it may succeed later
+#
+# answer of the store                          error
+# ------------------------------------------   ------------------------------------------
+# NoSuchBucket                                 NoSuchBucketError
+# NoSuchKey, any other 404                     ObjectMissingError
+# 412                                          ObjectChangedError
+# 403                                          ObjectDeniedError
+# 408, 429, 5xx, SlowDown, RequestTimeout      ObjectStoreDownError
+# any other                                    ObjectError
+
+
+CODE = re.compile(rb"<Code>([^<]{1,100})</Code>")
+MESSAGE = re.compile(rb"<Message>([^<]{1,500})</Message>")
+TRANSIENT = frozenset({"SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable"})
+
+
+class ObjectError(HostelryError):
+    """The object cannot be read or written."""
+
+
+class ObjectMissingError(ObjectError):
+    """The bucket has no such object."""
+
+
+class NoSuchBucketError(ObjectError):
+    """There is no such bucket."""
+
+
+class ObjectDeniedError(ObjectError):
+    """The object store refuses the platform's keys."""
+
+
+class ObjectChangedError(ObjectError):
+    """The object is no longer the version that was being read."""
+
+
+class ObjectStoreDownError(ObjectError):
+    """The object store failed or could not be reached; the same request may succeed later."""
+
+
+def refusal_of(status: int, body: bytes, what: str) -> ObjectError:
+    """The error for an answer that is not 2xx; `what` is the call and its object's URI."""
+    code, reason = _found(CODE, body), _found(MESSAGE, body)
+    text = f"{what}: the object store answered {status} {code} {reason}".rstrip()
+    if code == "NoSuchBucket":
+        return NoSuchBucketError(text)
+    if status == 404:
+        return ObjectMissingError(text)
+    if status == 412:
+        return ObjectChangedError(text)
+    if status in (408, 429) or status >= 500 or code in TRANSIENT:
+        return ObjectStoreDownError(text)
+    return ObjectDeniedError(text) if status == 403 else ObjectError(text)
+
+
+def _found(pattern: "re.Pattern[bytes]", body: bytes) -> str:
+    found = pattern.search(body)
+    return "" if found is None else found.group(1).decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class ListedObject:
+    """An object's key and size."""
+
+    key: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ListedPage:
+    """Objects by key; `after` asks for the next page, None where this is the last."""
+
+    objects: tuple[ListedObject, ...]
+    after: str | None
+
+
+def read_page(answer: bytes, what: str) -> ListedPage:
+    """The page; raises ObjectStoreDownError for what is none. `what` was asked for."""
+    try:
+        root = ElementTree.fromstring(answer)  # the operator's own store; expat bounds entities
+        found = tuple(
+            ListedObject(_text(child, "Key"), int(_text(child, "Size")))
+            for child in root
+            if child.tag.endswith("Contents")
+        )
+        after = _text(root, "NextContinuationToken")
+    except (ElementTree.ParseError, ValueError) as error:
+        raise ObjectStoreDownError(f"{what}: the answer cannot be read: {error}") from error
+    return ListedPage(found, after or None)
+
+
+def _text(parent: ElementTree.Element, name: str) -> str:
+    for child in parent:
+        if child.tag.rpartition("}")[2] == name:
+            return child.text or ""
+    return ""
+
+
+# Client of the object store on the event loop: streams objects in, puts them in one or many parts.
+#
+# Signed requests over the gateway's own HTTP client, not boto3 in threads: an object streams with
+# the connection's own flow control, nothing is copied between threads, and a small one costs no
+# more than its two messages.
+
 
 PART_BYTES = 8 * 1024 * 1024
 MAX_ERROR_BYTES = 64 * 1024

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from hostelry.base.grouped_calls import GroupedCalls
+from hostelry.base.concurrency import GroupedCalls
 from hostelry.jobs.queue.protocol import QueueWrites, RequestQueue, Write
 from hostelry.store.errors import StoreUnavailable
 

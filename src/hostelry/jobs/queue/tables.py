@@ -2,7 +2,7 @@
 
 import sqlalchemy as sa
 
-from hostelry.store.columns import OPAQUE_TEXT
+from hostelry.store.tables import OPAQUE_TEXT
 
 METADATA = sa.MetaData()
 WAITING, RUNNING, COMPLETED, FAILED, EXPIRED = (

@@ -1,31 +1,53 @@
-"""Slots of an endpoint's copies: how many requests to claim, and the copy of the next one.
-
-a copy                                                            free slots
----------------------------------------------------------------   --------------------------------
-ready, with fewer requests in flight than the endpoint allows     the difference
-with as many or more (the limit was lowered)                      none
-that refused a connection a moment ago                            none until it may be tried again
-
-Requests go to variants by weight, as InvokeEndpoint's do, among those with a free slot; of one
-variant's copies to that with the fewest in flight. While a variant's traffic shifts:
-
-whose turn it is    a free slot there    elsewhere                           the request
------------------   ------------------   ---------------------------------   -------------
-either fleet's      yes                                                      goes there
-the new fleet's     no                   a free slot of the old one          goes there
-the old fleet's     no                   the old one takes no connections    to the new one
-the old fleet's     no                   the old one is busy                 waits for it, so that
-                                                                             the new one gets its
-                                                                             share and no more
-"""
+"""Slots of an endpoint's copies, and whether a request's endpoint is still the same. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from hostelry.domain.async_request import AsyncRequest
 from hostelry.domain.routes import CopyRoute, EndpointRoute, VariantRoute
-from hostelry.routing.even_draws import next_position
-from hostelry.routing.traffic_split import takes_new
-from hostelry.routing.variant_choice import choose_variant
+from hostelry.routing.copy_choice import choose_variant, next_position, takes_new
+
+# A request and the endpoint that serves its name now: is it the one that accepted it?
+#
+# the endpoint, by when it was created      the request
+# ---------------------------------------   ------------------------------------------
+# the one that it was accepted for          goes there
+# a later one of the same name              fails: its own endpoint was deleted
+# an earlier one: these routes are old      waits for newer routes
+# not known: an earlier version wrote it    goes there
+
+
+def has_endpoint(request: AsyncRequest, endpoint: EndpointRoute) -> bool:
+    """True if the request may go to `endpoint`."""
+    known = request.endpoint_created_at and endpoint.created_at
+    return not known or request.endpoint_created_at == endpoint.created_at
+
+
+def is_of_earlier(request: AsyncRequest, endpoint: EndpointRoute) -> bool:
+    """True if the request was accepted for a predecessor of `endpoint`, deleted since."""
+    return 0.0 < request.endpoint_created_at < endpoint.created_at
+
+
+# Slots of an endpoint's copies: how many requests to claim, and the copy of the next one.
+#
+# a copy                                                            free slots
+# ---------------------------------------------------------------   --------------------------------
+# ready, with fewer requests in flight than the endpoint allows     the difference
+# with as many or more (the limit was lowered)                      none
+# that refused a connection a moment ago                            none until it may be tried again
+#
+# Requests go to variants by weight, as InvokeEndpoint's do, among those with a free slot; of one
+# variant's copies to that with the fewest in flight. While a variant's traffic shifts:
+#
+# whose turn it is    a free slot there    elsewhere                           the request
+# -----------------   ------------------   ---------------------------------   -------------
+# either fleet's      yes                                                      goes there
+# the new fleet's     no                   a free slot of the old one          goes there
+# the old fleet's     no                   the old one takes no connections    to the new one
+# the old fleet's     no                   the old one is busy                 waits for it, so that
+#                                                                              the new one gets its
+#                                                                              share and no more
+
 
 OLD, NEW = 0, 1  # fleets
 

@@ -14,12 +14,16 @@ import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
+
+import msgspec
 
 from hostelry.base.clock import Clock
+from hostelry.base.concurrency import run_guarded
 from hostelry.base.errors import HostelryError
-from hostelry.base.recurring import run_guarded
-from hostelry.dataplane.http.upstream import UpstreamPool
+from hostelry.base.json import decode
+from hostelry.dataplane.http.reply import UpstreamError
+from hostelry.dataplane.http.upstream import Timeouts, Upstream, UpstreamPool
 from hostelry.dataplane.metering.meter import Meter
 from hostelry.dataplane.routes import RouteSource
 from hostelry.domain.routes import CopyRoute
@@ -30,17 +34,15 @@ from hostelry.domain.transform_job import (
     TransformJobStatus,
     TransformProgress,
     TransformProgressReport,
+    TransformSnapshot,
 )
 from hostelry.jobs.data_log import DataLog
-from hostelry.jobs.objects.errors import ObjectError, ObjectStoreDownError
-from hostelry.jobs.objects.object_store import ObjectStore
+from hostelry.jobs.objects.object_store import ObjectError, ObjectStore, ObjectStoreDownError
 from hostelry.jobs.records.errors import RecordError
 from hostelry.jobs.records.processing import RecordProcessing
 from hostelry.jobs.records.settings import PayloadSettings, payload_settings
-from hostelry.jobs.transform.capture import write_manifests
-from hostelry.jobs.transform.control_line import NoAnswerError, TransformLine
 from hostelry.jobs.transform.copy_calls import CopyBrokeError, CopyCalls, CopyGoneError
-from hostelry.jobs.transform.listing import list_objects
+from hostelry.jobs.transform.listing import list_objects, write_manifests
 from hostelry.jobs.transform.object_rows import (
     AT_ONCE,
     NumberedObject,
@@ -52,6 +54,83 @@ from hostelry.jobs.transform.object_work import ObjectDeps, ObjectWork
 from hostelry.store.errors import StoreUnavailable
 
 log = logging.getLogger(__name__)
+CALL_TIMEOUTS = Timeouts(total_s=10.0, connect_s=1.0)
+POLL_TIMEOUTS = Timeouts(total_s=30.0, connect_s=1.0)
+MAX_BYTES = 64 * 1024 * 1024
+PATH = "/internal/transform-jobs"
+
+
+class NoAnswerError(HostelryError):
+    """Control does not answer, or not as it should."""
+
+
+class TransformLine(Protocol):
+    """What the runner asks of control; each raises NoAnswerError."""
+
+    async def jobs(self, have: str | None) -> TransformSnapshot | None:
+        """The jobs to be run, once they differ from version `have`; None while they do not."""
+        ...
+
+    async def progress(self, report: TransformProgressReport) -> None:
+        """Say how far a job is."""
+        ...
+
+    async def finish(self, end: TransformEnd) -> None:
+        """Say how a job ended; durable there once this returns."""
+        ...
+
+
+class HttpTransformLine:
+    """Control at an address.
+
+    Args:
+        pool: connections.
+        address: ``http://host:port``.
+        internal_key: of calls between the platform's own processes.
+    """
+
+    def __init__(self, pool: Upstream, address: str, internal_key: str) -> None:
+        self._pool = pool
+        self._address = address
+        self._head = f"Host: {address.removeprefix('http://')}\r\nX-Hostelry-Key: {internal_key}"
+
+    async def jobs(self, have: str | None) -> TransformSnapshot | None:
+        """GET /internal/transform-jobs."""
+        asked = PATH if have is None else f"{PATH}?have={have}"
+        status, answer = await self._call("GET", asked, b"", POLL_TIMEOUTS)
+        if status == 304:
+            return None
+        try:
+            return decode(answer, TransformSnapshot)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise NoAnswerError(f"control's transform jobs cannot be read: {error}") from error
+
+    async def progress(self, report: TransformProgressReport) -> None:
+        """POST /internal/transform-jobs/progress."""
+        await self._call("POST", f"{PATH}/progress", msgspec.json.encode(report), CALL_TIMEOUTS)
+
+    async def finish(self, end: TransformEnd) -> None:
+        """POST /internal/transform-jobs/finish."""
+        await self._call("POST", f"{PATH}/finish", msgspec.json.encode(end), CALL_TIMEOUTS)
+
+    async def _call(
+        self, method: str, target: str, body: bytes, timeouts: Timeouts
+    ) -> tuple[int, bytes]:
+        head = f"{method} {target} HTTP/1.1\r\n{self._head}\r\nContent-Length: {len(body)}\r\n\r\n"
+        try:
+            reply = await self._pool.send(self._address, (head.encode("latin-1"), body), timeouts)
+            try:
+                answer = await reply.body(MAX_BYTES)
+            finally:
+                reply.close()
+        except UpstreamError as error:
+            raise NoAnswerError(f"control does not answer: {error}") from error
+        # 404: the job is gone there, and needs no end.
+        if reply.status not in (200, 204, 304, 404):
+            raise NoAnswerError(f"{target} was answered with {reply.status}: {answer[:300]!r}")
+        return reply.status, answer
+
+
 LOOK_S = 0.5
 REPORT_S = 1.0
 AGAIN_S = 1.0

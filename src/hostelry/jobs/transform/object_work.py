@@ -1,24 +1,129 @@
-"""One object of a job: its payloads sent to a copy, several at once, its answers in order."""
+"""One object of a transform job: its payloads sent to copies, its answers written."""
 
 import asyncio
 import uuid
+import zlib
 from collections import deque
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
 from hostelry.domain.routes import CopyRoute
-from hostelry.domain.transform_job import AssembleWith, TransformJob
-from hostelry.jobs.objects.object_store import ObjectStore, OutputSettings
-from hostelry.jobs.records.batching import Payload
+from hostelry.domain.transform_job import AssembleWith, TransformInput, TransformJob
+from hostelry.jobs.objects.object_store import (
+    PART_BYTES,
+    ObjectError,
+    ObjectStore,
+    OutputSettings,
+    PartedUpload,
+    StoredObject,
+)
+from hostelry.jobs.records.batching import Batcher, Payload
+from hostelry.jobs.records.errors import RecordError
 from hostelry.jobs.records.object_keys import output_uri
 from hostelry.jobs.records.processing import InferenceMark, RecordProcessing
 from hostelry.jobs.records.settings import PayloadSettings
+from hostelry.jobs.records.splitting import splitter_of
 from hostelry.jobs.transform.copy_calls import CopyCalls, cancel_all
-from hostelry.jobs.transform.object_output import ObjectOutput
 from hostelry.jobs.transform.object_rows import NumberedObject, row_key
-from hostelry.jobs.transform.payloads import payloads_of
+
+INFLATED_AT_ONCE_BYTES = 1024 * 1024
+GZIP = 16 + zlib.MAX_WBITS
+
+
+async def payloads_of(
+    stored: StoredObject, given: TransformInput, settings: PayloadSettings
+) -> AsyncGenerator[Payload, None]:
+    """The payloads in order; raises RecordError, ObjectError."""
+    splitter = splitter_of(given.split_type, stored.uri, settings.max_payload_bytes)
+    batcher = Batcher(settings.strategy, settings.max_payload_bytes)
+    inflater = Inflater(stored.uri) if given.is_gzip else None
+    async with aclosing(stored.chunks()) as chunks:
+        async for chunk in chunks:
+            for piece in (chunk,) if inflater is None else inflater.feed(chunk):
+                for payload in batcher.add(splitter.feed(piece)):
+                    yield payload
+                await asyncio.sleep(0)  # a payload in flight is served between pieces
+    if inflater is not None:
+        inflater.finish()
+    for payload in batcher.add(splitter.finish()) + batcher.finish():
+        yield payload
+
+
+class Inflater:
+    """Inflates gzip, of one or more members, in pieces of at most 1 MiB: bombs fill no memory."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._stream = zlib.decompressobj(GZIP)
+        self._is_fresh = True
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        """The pieces that `chunk` holds; raises RecordError."""
+        while chunk:
+            if self._stream.eof:
+                self._stream = zlib.decompressobj(GZIP)
+            self._is_fresh = False
+            try:
+                piece = self._stream.decompress(chunk, INFLATED_AT_ONCE_BYTES)
+            except zlib.error as error:
+                raise RecordError(f"{self._uri} is not gzip: {error}") from error
+            chunk = self._stream.unused_data if self._stream.eof else self._stream.unconsumed_tail
+            if piece:
+                yield piece
+
+    def finish(self) -> None:
+        """Raise RecordError where the object is cut off."""
+        if self._is_fresh or not self._stream.eof:
+            raise RecordError(f"{self._uri} is not whole: its gzip data ends early.")
+
+
+class ObjectOutput:
+    """Takes answers in order; nothing is visible before `complete`, each raises ObjectError."""
+
+    def __init__(self, store: ObjectStore, uri: str, settings: OutputSettings) -> None:
+        self._store = store
+        self._uri = uri
+        self._settings = settings
+        self._pieces: list[bytes] = []
+        self._bytes = 0
+        self._upload: PartedUpload | None = None
+
+    async def write(self, piece: bytes) -> None:
+        """Add bytes."""
+        self._pieces.append(piece)
+        self._bytes += len(piece)
+        if self._bytes < PART_BYTES:
+            return
+        if self._upload is None:
+            self._upload = await self._store.begin_upload(self._uri, self._settings)
+        await self._upload.part(self._take())
+
+    async def complete(self) -> None:
+        """Make the object visible."""
+        if self._upload is None:
+            await self._store.put(self._uri, self._take(), self._settings)
+            return
+        if self._pieces:
+            await self._upload.part(self._take())
+        await self._upload.complete()
+        self._upload = None
+
+    async def drop(self) -> None:
+        """Drop what was written, where it was not completed; parts may stay as of a broken one."""
+        if self._upload is None:
+            return
+        try:
+            await self._upload.abort()
+        except ObjectError:
+            return
+
+    def _take(self) -> bytes:
+        body = b"".join(self._pieces)
+        self._pieces, self._bytes = [], 0
+        return body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

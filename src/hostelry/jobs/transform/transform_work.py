@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Mapping
 from functools import partial
 from typing import Any
 
-from hostelry.base.recurring import run_guarded
+from hostelry.base.concurrency import run_guarded
 from hostelry.domain.transform_job import (
     TransformEnd,
     TransformJob,
@@ -15,8 +15,7 @@ from hostelry.domain.transform_job import (
     TransformSnapshot,
 )
 from hostelry.jobs.queue.work_claims import SharedWork
-from hostelry.jobs.transform.control_line import NoAnswerError
-from hostelry.jobs.transform.job_run import AGAIN_S, JobRun, RunDeps, finish
+from hostelry.jobs.transform.job_run import AGAIN_S, JobRun, NoAnswerError, RunDeps, finish
 from hostelry.jobs.transform.object_rows import row_key
 
 log = logging.getLogger(__name__)

@@ -33,11 +33,9 @@ from hostelry.metrics.persistence.durable import (
     compact_at_bytes,
     take_over,
 )
-from hostelry.metrics.persistence.frames import framed, frames_in
-from hostelry.metrics.persistence.journal import JournalPart, SegmentEntries
+from hostelry.metrics.persistence.journal import JournalPart, SegmentEntries, framed, frames_in
 from hostelry.metrics.persistence.journal_rows import JournalRows, PartKind, PartsOf
-from hostelry.metrics.persistence.recovery import Recovered, recover
-from hostelry.metrics.persistence.snapshot import dumped, snapshot_frames
+from hostelry.metrics.persistence.recovery import Recovered, dumped, recover, snapshot_frames
 from hostelry.metrics.series.bucket import Bucket
 from hostelry.metrics.series.budget import DEFAULT_MAX_BYTES
 from hostelry.metrics.series.series import Series

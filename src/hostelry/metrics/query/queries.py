@@ -1,7 +1,7 @@
 """Evaluates metric queries over a store, for alarms, policies and GetMetricData."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -9,15 +9,77 @@ from hostelry.base.errors import ServiceError
 from hostelry.domain.metric import Datapoint, Metric, MetricQuery, MetricStat
 from hostelry.domain.scope import Scope
 from hostelry.metrics.protocol import MetricFilter, MetricReader
-from hostelry.metrics.query.insights import is_insights, parse_insights, wanted_dimensions
-from hostelry.metrics.query.insights_series import aggregated, grouped, matching, ordered
-from hostelry.metrics.query.label import filled, is_dynamic
+from hostelry.metrics.query.insights import (
+    aggregated,
+    grouped,
+    is_insights,
+    matching,
+    ordered,
+    parse_insights,
+    wanted_dimensions,
+)
 from hostelry.metrics.query.math_evaluate import WORDS, value_of
 from hostelry.metrics.query.math_functions import NOT_SERVED, EvaluationContext
 from hostelry.metrics.query.math_syntax import ExpressionError, functions_in, names_in, parse
 from hostelry.metrics.query.math_values import SeriesArray, TimeSeries, Value, Work, kind_of
 from hostelry.metrics.query.search import MAX_FOUND, RECENT_S, label_of, parse_search
 from hostelry.metrics.series.statistic import statistic
+
+# Dynamic labels: ``${...}`` in a query's label, replaced by properties of its series.
+#
+# Source: CloudWatch user guide, "Using dynamic labels".
+
+
+_PART = re.compile(r"\$\{\s*([A-Z_]+)(?:\s*\(\s*(?:'([^']*)'|\"([^\"]*)\")\s*\))?\s*\}")
+_OF_VALUES: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "AVG": lambda values: sum(values) / len(values),
+    "DATAPOINT_COUNT": len,
+    "FIRST": lambda values: values[0],
+    "LAST": lambda values: values[-1],
+    "MAX": max,
+    "MIN": min,
+    "SUM": sum,
+}
+
+
+def filled(label: str, series: TimeSeries) -> str:
+    """`label` with its known parts replaced."""
+    return _PART.sub(lambda part: _filled(part, series), label)
+
+
+def is_dynamic(label: str) -> bool:
+    """Whether `label` has parts to replace."""
+    return _PART.search(label) is not None
+
+
+def _filled(part: re.Match[str], series: TimeSeries) -> str:
+    name, argument = part[1], part[2] or part[3]
+    if name == "LABEL":
+        return series.label
+    if name == "PROP" and argument:
+        found = _property(argument, series)
+        return part[0] if found is None else found
+    if name not in _OF_VALUES:
+        return part[0]
+    values = list(series.points.values())
+    return f"{_OF_VALUES[name](values):g}" if values else "--"
+
+
+def _property(name: str, series: TimeSeries) -> str | None:
+    if name == "Period":
+        return str(series.period_s)
+    stat = series.stat
+    if stat is None:
+        return None
+    if name.startswith("Dim."):
+        return dict(stat.metric.dimensions).get(name.removeprefix("Dim."))
+    known = {
+        "MetricName": stat.metric.name,
+        "Namespace": stat.metric.namespace,
+        "Stat": stat.statistic,
+    }
+    return known.get(name)
+
 
 DEFAULT_PERIOD_S = 300
 MAX_MATCHED = 10_000

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from hostelry.domain.capture_report import CaptureCounts
+from hostelry.domain.data_capture import CaptureCounts
 from hostelry.domain.load import LoadKey
 from hostelry.domain.metric import OWN_NAMESPACE, Metric, Sample
 

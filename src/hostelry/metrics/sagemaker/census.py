@@ -8,8 +8,23 @@ from dataclasses import dataclass, field, replace
 
 from hostelry.domain.copy import GpuUse
 from hostelry.domain.load import LoadKey
-from hostelry.domain.metrics_config import MetricsConfig
+from hostelry.domain.metric import DEFAULT_PERIOD_S, MetricsConfig, Sample
+from hostelry.domain.scope import Scope
 from hostelry.domain.serverless import ServerlessConfig
+
+ScopedSample = tuple[Scope, Sample]
+
+
+def paced(scoped: ScopedSample, period_s: int) -> ScopedSample:
+    """The sample moved to the start of its period; unchanged for periods from a minute on.
+
+    Samples of a period share one instant, so that they share one bucket of the store.
+    """
+    if period_s >= DEFAULT_PERIOD_S:
+        return scoped
+    scope, sample = scoped
+    return scope, replace(sample, at=sample.at - sample.at % period_s, resolution_s=1)
+
 
 DEFAULT_METRICS = MetricsConfig()
 

@@ -11,11 +11,16 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hostelry.domain.copy_outcomes import CopyOutcomes
-from hostelry.domain.load import LoadKey, SecondLoad
+from hostelry.domain.load import CopyOutcomes, LoadKey, SecondLoad
 from hostelry.domain.metric import MODEL_NAMESPACE, Metric, Sample, StatisticSet
-from hostelry.metrics.sagemaker.census import Census, CopyUsage, VariantCensus, hosts_of
-from hostelry.metrics.sagemaker.high_resolution import ScopedSample, paced
+from hostelry.metrics.sagemaker.census import (
+    Census,
+    CopyUsage,
+    ScopedSample,
+    VariantCensus,
+    hosts_of,
+    paced,
+)
 from hostelry.metrics.sagemaker.load_metrics import (
     GAUGE_PERIOD_S,
     LATENCIES,

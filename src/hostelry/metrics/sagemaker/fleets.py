@@ -1,18 +1,29 @@
-"""Metrics of each configuration's fleet of a variant, beside those of all its instances.
-
-What is divided, is divided by the instances of that fleet. Requests that have come to no copy
-count for the fleet of the configuration in service.
-"""
+"""Metrics of a variant's parts: each fleet of an update, and each instance type of its pools."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.metric import MODEL_NAMESPACE, Metric, Sample
-from hostelry.metrics.sagemaker.census import Census, VariantCensus
-from hostelry.metrics.sagemaker.enhanced import ServingLocation
-from hostelry.metrics.sagemaker.high_resolution import ScopedSample, paced
-from hostelry.metrics.sagemaker.load_metrics import InFlight, concurrency_sample
+from hostelry.metrics.sagemaker.census import Census, ScopedSample, VariantCensus, hosts_of, paced
+from hostelry.metrics.sagemaker.enhanced import (
+    ServingLocation,
+    arrived_at,
+    copies_of,
+    serves_requests,
+)
+from hostelry.metrics.sagemaker.load_metrics import (
+    IDLE,
+    InFlight,
+    concurrency_sample,
+    copy_owners,
+)
+
+# Metrics of each configuration's fleet of a variant, beside those of all its instances.
+#
+# What is divided, is divided by the instances of that fleet. Requests that have come to no copy
+# count for the fleet of the configuration in service.
 
 
 def shares_by_fleet(load: SecondLoad, census: Census) -> Mapping[ServingLocation, float]:
@@ -100,3 +111,115 @@ def _per_instance(
         counts=(float(count),),
     )
     return paced((variant.key.scope, sample), variant.metrics.request_period_s)
+
+
+# Metrics that a variant with pools has for each of its instance types, beside those of all.
+#
+# What is divided, is divided by the instances or copies of the type. A type without any has zeros,
+# so that an expression over all types of the pools has a value.
+#
+# Source: SageMaker developer guide, "Deploy to multiple instance types with instance pools".
+
+
+Shares = Mapping[ServingLocation, float]
+
+
+def shares_by_type(loads: Iterable[SecondLoad], census: Census) -> Mapping[LoadKey, Shares]:
+    """The part of each name's requests in flight that each instance type has, of all 1.
+
+    The parts are those of the most requests on each copy in the second; a base's include those of
+    its adapters. Where all wait for a copy, they are those of the copies. Empty without pools.
+    """
+    weights: dict[LoadKey, Counter[str]] = {}
+    for load in loads:
+        variant = census.variants.get(hosts_of(load.key))
+        if variant is None or not variant.pools:
+            continue
+        types = {it.copy_id: it.instance_type for it in copies_of(load.key, variant, census)}
+        seen: Counter[str] = Counter()
+        for copy_id, most in load.in_flight_max_by_copy.items():
+            seen[types.get(copy_id, "")] += most
+        for owner in copy_owners(load.key, census):
+            weights.setdefault(owner, Counter()).update(seen)
+    found = {}
+    for key, weight in weights.items():
+        weight.pop("", None)  # copies that have left the routes
+        known = +weight or num_by_type(key, census.variants[hosts_of(key)], census)
+        found[key] = {
+            ServingLocation(key, instance_type=kind): part / known.total()
+            for kind, part in known.items()
+        }
+    return found
+
+
+def num_by_type(key: LoadKey, variant: VariantCensus, census: Census) -> Counter[str]:
+    """How many instances of each type serve a variant, or copies a component."""
+    if key.component_name is None:
+        return Counter(it.instance_type for it in variant.instances)
+    return Counter(it.instance_type for it in copies_of(key, variant, census))
+
+
+def places_by_type(load: SecondLoad, census: Census) -> Mapping[ServingLocation, int]:
+    """How many of a load's requests went to each instance type, for each owner of the copies."""
+    variant = census.variants.get(hosts_of(load.key))
+    if variant is None or not variant.pools:
+        return {}
+    found: Counter[ServingLocation] = Counter()
+    for location, count in arrived_at(load, census).items():
+        if location.instance_type is not None:
+            for owner in copy_owners(load.key, census):
+                found[replace(location, key=owner)] += count
+    return found
+
+
+def invocations_by_type(loads: Iterable[SecondLoad], census: Census) -> Iterator[ScopedSample]:
+    """InvocationsPerInstance and InvocationsPerCopy of each instance type."""
+    for load in loads:
+        for place, count in places_by_type(load, census).items():
+            yield _per_one(place, load.second, count, census)
+
+
+def concurrency_by_type(
+    period: int, key: LoadKey, seen: Callable[[ServingLocation], InFlight], census: Census
+) -> Iterator[ScopedSample]:
+    """Requests in flight on each instance type; none for a component without copies."""
+    name = (
+        "ConcurrentRequestsPerModel" if key.component_name is None else "ConcurrentRequestsPerCopy"
+    )
+    for place, num in _places(key, census):
+        metric = Metric.of(MODEL_NAMESPACE, name, place.dimensions)
+        here = seen(place) if num else IDLE
+        yield key.scope, concurrency_sample(metric, period, here, num or 1)
+
+
+def idle_types(
+    at: int, key: LoadKey, busy: Collection[ServingLocation], census: Census
+) -> Iterator[ScopedSample]:
+    """Zeros of InvocationsPerInstance or InvocationsPerCopy, for types without requests."""
+    for place, _ in _places(key, census):
+        if place not in busy:
+            yield _per_one(place, at, 0, census)
+
+
+def _places(key: LoadKey, census: Census) -> Iterator[tuple[ServingLocation, int]]:
+    """Each instance type that may serve a name, and how many do; none without any at all."""
+    variant = census.variants.get(hosts_of(key))
+    if variant is None or not variant.pools or not serves_requests(key, variant):
+        return
+    nums = num_by_type(key, variant, census)
+    if nums:
+        for kind in variant.pools:
+            yield ServingLocation(key, instance_type=kind), nums[kind]
+
+
+def _per_one(place: ServingLocation, at: int, count: int, census: Census) -> ScopedSample:
+    key, variant = place.key, census.variants[hosts_of(place.key)]
+    name = "InvocationsPerInstance" if key.component_name is None else "InvocationsPerCopy"
+    num = num_by_type(key, variant, census)[place.instance_type or ""]
+    sample = Sample(
+        metric=Metric.of(MODEL_NAMESPACE, name, place.dimensions),
+        at=at,
+        values=(1.0 / (num or 1) if count else 0.0,),
+        counts=(float(count or 1),),
+    )
+    return paced((key.scope, sample), variant.metrics.request_period_s)

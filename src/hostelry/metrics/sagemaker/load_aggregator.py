@@ -18,9 +18,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 
 from hostelry.base.errors import HostelryError
-from hostelry.domain import config_load
-from hostelry.domain.distribution import Distribution
-from hostelry.domain.load import LoadKey, LoadReceipt, LoadReport, SecondLoad
+from hostelry.domain import load as config_load
+from hostelry.domain.load import Distribution, LoadKey, LoadReceipt, LoadReport, SecondLoad
 from hostelry.domain.load_sums import counts_only, side_by_side, without_details
 from hostelry.domain.transform_job import is_hidden
 

@@ -6,8 +6,7 @@ Source: SageMaker developer guide, "Monitor Amazon SageMaker AI with Amazon Clou
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hostelry.domain.config_load import ConfigLoad, configs_of_both, rest_of
-from hostelry.domain.load import LoadKey, SecondLoad
+from hostelry.domain.load import ConfigLoad, LoadKey, SecondLoad, configs_of_both, rest_of
 from hostelry.domain.metric import (
     MODEL_NAMESPACE,
     OWN_NAMESPACE,
@@ -16,8 +15,7 @@ from hostelry.domain.metric import (
     StatisticSet,
 )
 from hostelry.domain.scope import Scope
-from hostelry.metrics.sagemaker.census import Census, hosts_of, metrics_of
-from hostelry.metrics.sagemaker.high_resolution import ScopedSample, paced
+from hostelry.metrics.sagemaker.census import Census, ScopedSample, hosts_of, metrics_of, paced
 
 GAUGE_PERIOD_S = 10
 MICROSECONDS = "Microseconds"

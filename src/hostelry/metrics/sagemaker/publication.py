@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.load_sums import one_after_the_other
 from hostelry.metrics.sagemaker import serverless
-from hostelry.metrics.sagemaker.census import Census, hosts_of, metrics_of
+from hostelry.metrics.sagemaker.census import Census, ScopedSample, hosts_of, metrics_of
 from hostelry.metrics.sagemaker.enhanced import (
     ServingLocation,
     arrived_at,
@@ -26,16 +26,13 @@ from hostelry.metrics.sagemaker.enhanced import (
 )
 from hostelry.metrics.sagemaker.fleets import (
     concurrency_by_fleet,
-    idle_fleets,
-    invocations_by_fleet,
-    shares_by_fleet,
-)
-from hostelry.metrics.sagemaker.high_resolution import ScopedSample
-from hostelry.metrics.sagemaker.instance_types import (
     concurrency_by_type,
+    idle_fleets,
     idle_types,
+    invocations_by_fleet,
     invocations_by_type,
     places_by_type,
+    shares_by_fleet,
     shares_by_type,
 )
 from hostelry.metrics.sagemaker.load_metrics import (

@@ -3,20 +3,45 @@
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from hostelry.base.clock import Clock
 from hostelry.domain.load import LoadReceipt, SecondLoad
+from hostelry.domain.metric import MODEL_NAMESPACE
 from hostelry.metrics.protocol import MetricWriter
-from hostelry.metrics.sagemaker.async_endpoints import published
-from hostelry.metrics.sagemaker.census import Census, with_period
-from hostelry.metrics.sagemaker.high_resolution import ScopedSample
+from hostelry.metrics.sagemaker.census import Census, ScopedSample, with_period
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.metrics.sagemaker.load_metrics import by_scope
 from hostelry.metrics.sagemaker.publication import Publication
 from hostelry.metrics.sagemaker.serverless import Setups, setup_times, setups
 from hostelry.metrics.sagemaker.totals import Totals
 from hostelry.metrics.sagemaker.utilization import cpus_used, utilization
+
+# Metrics of requests that asynchronous endpoints publish: errors by status, and ModelLatency.
+#
+# Those of their queues come from the jobs process. Source: SageMaker developer guide, "Monitoring
+# asynchronous inference endpoints".
+
+
+OF_REQUESTS = frozenset({"Invocation4XXErrors", "Invocation5XXErrors", "ModelLatency"})
+
+
+def published(samples: Iterable[ScopedSample], census: Census) -> Iterator[ScopedSample]:
+    """The samples without what asynchronous endpoints do not publish."""
+    queued = {
+        (key.scope, ("EndpointName", key.endpoint_name))
+        for key, variant in census.variants.items()
+        if variant.is_async
+    }
+    if not queued:
+        yield from samples
+        return
+    for scope, sample in samples:
+        metric = sample.metric
+        is_kept = metric.namespace != MODEL_NAMESPACE or metric.name in OF_REQUESTS
+        if is_kept or not any((scope, it) in queued for it in metric.dimensions):
+            yield scope, sample
+
 
 TICK_S = 1.0
 MAX_SECONDS_BEHIND = 900

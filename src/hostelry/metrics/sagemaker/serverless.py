@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.metric import MODEL_NAMESPACE, OWN_NAMESPACE, Metric, Sample
 from hostelry.domain.serverless import ServerlessConfig
-from hostelry.metrics.sagemaker.census import Census
-from hostelry.metrics.sagemaker.high_resolution import ScopedSample
+from hostelry.metrics.sagemaker.census import Census, ScopedSample
 from hostelry.metrics.sagemaker.load_metrics import (
     MICROSECONDS,
     InFlight,

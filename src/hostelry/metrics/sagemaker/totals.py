@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
-from hostelry.domain.distribution import Distribution
-from hostelry.domain.load import LoadKey, SecondLoad
+from hostelry.domain.load import Distribution, LoadKey, SecondLoad
 
 MAX_NAMES = 2_000  # further names share the counters of OTHERS
 BOUNDS_S = (

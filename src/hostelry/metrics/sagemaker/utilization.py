@@ -21,12 +21,13 @@ from hostelry.metrics.sagemaker.census import (
     ComponentCensus,
     CopyUsage,
     InstanceCapacity,
+    ScopedSample,
     VariantCensus,
     hosts_of,
     metrics_of,
+    paced,
 )
 from hostelry.metrics.sagemaker.enhanced import ServingLocation, accelerator_names
-from hostelry.metrics.sagemaker.high_resolution import ScopedSample, paced
 
 LOADED_MODELS = "LoadedModelCount"
 Used = Mapping[str, float]  # CPUs by copy id

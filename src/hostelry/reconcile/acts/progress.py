@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hostelry.domain.copy import Copy, CopyPhase, Instance, InstanceState
-from hostelry.domain.copy_restart import CopyRestart
+from hostelry.domain.endpoint import CopyRestart
 from hostelry.reconcile.plan.endpoint_state import (
     NOTHING_KNOWN,
     EndpointState,

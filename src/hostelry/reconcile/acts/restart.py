@@ -15,8 +15,7 @@ from dataclasses import replace
 
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.copy import Copy
-from hostelry.domain.copy_restart import CopyRestart
-from hostelry.domain.endpoint import Endpoint, EndpointVariant
+from hostelry.domain.endpoint import CopyRestart, Endpoint, EndpointVariant
 from hostelry.placement.pack import place
 from hostelry.reconcile.acts.act import (
     ActStep,

@@ -4,9 +4,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from hostelry.domain.component import ComponentStatus, InferenceComponent
-from hostelry.domain.deadline import delete_deadline, start_deadline
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
-from hostelry.domain.status import Event, is_final, next_status
+from hostelry.domain.status import Event, delete_deadline, is_final, next_status, start_deadline
 from hostelry.reconcile.plan.endpoint_state import EndpointState
 from hostelry.reconcile.plan.reasons import failure_reason
 

@@ -34,7 +34,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from hostelry.domain.deadline import EXPERIMENT_CHANGE_S, EXPERIMENT_SLACK_S
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus
 from hostelry.domain.endpoint_config import EndpointConfig
 from hostelry.domain.experiment_deployment import (
@@ -57,7 +56,7 @@ from hostelry.domain.inference_experiment import (
     InferenceExperiment,
 )
 from hostelry.domain.resize import deployment_deadline
-from hostelry.domain.status import Event, next_status
+from hostelry.domain.status import EXPERIMENT_CHANGE_S, EXPERIMENT_SLACK_S, Event, next_status
 from hostelry.domain.update_history import with_history
 
 TOO_LATE = "The experiment could not start before its EndTime: the platform was not running."

@@ -21,7 +21,7 @@ from hostelry.comparison.verdict import VersionOutcome
 from hostelry.domain.alarm import AlarmState
 from hostelry.domain.component import InferenceComponent
 from hostelry.domain.endpoint import Bake, Deployment, Endpoint, EndpointStatus, Shift, UpdateGuard
-from hostelry.domain.update_progress import share_of
+from hostelry.domain.update_history import share_of
 from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext
 
 FIRST_EVALUATION_S = 90.0  # alarms are evaluated once a minute, some seconds after its end

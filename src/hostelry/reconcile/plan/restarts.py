@@ -20,10 +20,9 @@ from dataclasses import dataclass, replace
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.container_copies import complete_sets
 from hostelry.domain.copy import Copy, CopyPhase, Instance, InstanceState
-from hostelry.domain.copy_restart import CopyRestart
-from hostelry.domain.deadline import start_deadline
-from hostelry.domain.endpoint import Deployment, EndpointVariant
+from hostelry.domain.endpoint import CopyRestart, Deployment, EndpointVariant
 from hostelry.domain.resize import copies_deadline
+from hostelry.domain.status import start_deadline
 from hostelry.reconcile.plan.desired_copies import desired_copies_of
 from hostelry.reconcile.plan.endpoint_state import (
     SERVING_COMPONENT,

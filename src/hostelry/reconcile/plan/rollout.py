@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from hostelry.domain.component import ComponentStatus, InferenceComponent, Rollout
 from hostelry.domain.copy import CopyPhase
-from hostelry.domain.deadline import start_deadline
+from hostelry.domain.status import start_deadline
 from hostelry.reconcile.plan.desired_copies import batch_size, desired_copies_of
 from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext, is_routable
 from hostelry.reconcile.plan.guards import alarm_failure

@@ -15,12 +15,11 @@ over         there                               stays                      Dele
 
 from dataclasses import dataclass, replace
 
-from hostelry.domain.deadline import RUNNER_S, TRANSFORM_S, delete_deadline
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
 from hostelry.domain.endpoint_config import EndpointConfig, RoutingStrategy, Variant
 from hostelry.domain.model import Model
 from hostelry.domain.resize import deployment_deadline
-from hostelry.domain.status import Event, can, next_status
+from hostelry.domain.status import RUNNER_S, TRANSFORM_S, Event, can, delete_deadline, next_status
 from hostelry.domain.transform_job import (
     VARIANT_NAME,
     TransformJob,

@@ -1,33 +1,180 @@
-"""A metric alarm's state from the datapoints of its evaluation range.
+"""A metric alarm: its state from datapoints, the reason in CloudWatch's words, its times."""
 
-More periods are looked at than an alarm evaluates, so that a late or missing one does not matter at
-once. Source: Amazon CloudWatch User Guide, "How alarm state is evaluated when data is missing" and
-"Avoiding premature transitions to alarm state".
-
-Of the last N real datapoints (EvaluationPeriods), M (DatapointsToAlarm) have to breach; missing
-ones are filled, by TreatMissingData, only where the real ones do not decide:
-
-| real datapoints | missing | state |
-| --- | --- | --- |
-| M or more breach | any | ALARM |
-| with missing ones as breaching: M or more breach | breaching | ALARM |
-| fewer breach, none is missing | | OK |
-| fewer breach | breaching, notBreaching | OK |
-| fewer breach, one or more do not | missing, ignore | OK |
-| all breach, or none | ignore | kept |
-| all breach, the oldest M periods ago or more | missing | ALARM |
-| all breach, younger; or none | missing | INSUFFICIENT_DATA |
-
-A percentile of too few samples keeps the state, where the rule ignores low sample counts.
-"""
-
+import json
 import math
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
 
 from hostelry.domain.alarm import AlarmRule, AlarmState, AlarmStatus, Comparison, MissingData
 from hostelry.domain.metric import Datapoint
-from hostelry.scaling.decide.alarm_reasons import Evidence, reason, reason_data
+
+# Reasons for an alarm's state, in CloudWatch's words and in its JSON.
+#
+# Source: StateReason and StateReasonData of DescribeAlarms and DescribeAlarmHistory.
+
+
+MOST_LISTED = 3  # datapoints that a reason names; of more, the newest few
+MOST_SHOWN = 5
+MOST_RECENT = 100  # values in reason data, which may have 4,000 characters
+MOST_EVALUATED = 10
+MOST_REASON_DATA = 4000
+
+COMPARED: Mapping[Comparison, str] = {
+    Comparison.GREATER_OR_EQUAL: "greater than or equal to",
+    Comparison.GREATER: "greater than",
+    Comparison.LESS: "less than",
+    Comparison.LESS_OR_EQUAL: "less than or equal to",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What an evaluation found; datapoints newest first.
+
+    `num_filled` is how many of the evaluated periods had to be filled for want of data.
+    """
+
+    evaluated: tuple[Datapoint, ...]
+    breaching: tuple[Datapoint, ...]
+    num_filled: int
+
+
+def reason(rule: AlarmRule, state: AlarmState, evidence: Evidence) -> str:
+    """StateReason."""
+    if state is AlarmState.INSUFFICIENT_DATA:
+        return f"Insufficient Data: {_were(evidence.num_filled, 'datapoint')} unknown."
+    decisive = evidence.breaching
+    if state is AlarmState.OK:
+        decisive = tuple(it for it in evidence.evaluated if it not in evidence.breaching)
+    if evidence.num_filled and rule.missing in TREATED:
+        return f"Threshold Crossed: {_filled(rule, state, evidence, decisive)}."
+    num = len(decisive)
+    verb = "was" if num == 1 else "were"
+    verdict = f"{verb} {_compared(rule, state)}"
+    what = f"{num} out of the last {len(evidence.evaluated)} datapoints"
+    if num <= MOST_LISTED:
+        return f"Threshold Crossed: {what} {_listed(decisive)} {verdict} {_least(rule, state)}."
+    newest = _listed(decisive[:MOST_SHOWN])
+    crossed = f"The most recent datapoints which crossed the threshold: {newest}"
+    return f"Threshold Crossed: {what} {verdict}. {crossed} {_least(rule, state)}."
+
+
+TREATED: Mapping[MissingData, str] = {
+    MissingData.BREACHING: "Breaching",
+    MissingData.NOT_BREACHING: "NonBreaching",
+}
+
+
+def reason_data(
+    rule: AlarmRule, evidence: Evidence, start: float, now: float, limit: int = MOST_REASON_DATA
+) -> str:
+    """StateReasonData: JSON of at most `limit` characters; recent datapoints oldest first."""
+    oldest_first = evidence.evaluated[:MOST_RECENT][::-1]
+    content: dict[str, Any] = {
+        "version": "1.0",
+        "queryDate": long_instant(now),
+        "startDate": long_instant(evidence.evaluated[-1].at if evidence.evaluated else start),
+        "statistic": None if rule.stat is None else rule.stat.statistic,
+        "unit": None if rule.stat is None else rule.stat.unit,
+        "period": rule.period_s,
+        "recentDatapoints": [it.value for it in oldest_first],
+        "threshold": rule.threshold,
+        "evaluatedDatapoints": [
+            {"timestamp": long_instant(point.at), "value": point.value}
+            for point in evidence.evaluated[:MOST_EVALUATED]
+        ],
+    }
+    text = dense({name: value for name, value in content.items() if value is not None})
+    if len(text) <= limit:
+        return text
+    return reason_data(rule, _newest_half(evidence), start, now, limit)
+
+
+def long_instant(at: float) -> str:
+    """An instant as alarm JSON has it: 2026-11-22T08:30:00.000+0000."""
+    moment = datetime.fromtimestamp(at, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}+0000"
+
+
+def dense(content: Any) -> str:
+    """JSON without a space to spare."""
+    return json.dumps(content, separators=(",", ":"))
+
+
+def _newest_half(evidence: Evidence) -> Evidence:
+    kept = evidence.evaluated[: len(evidence.evaluated) // 2]
+    return Evidence(evaluated=kept, breaching=(), num_filled=evidence.num_filled)
+
+
+def _filled(
+    rule: AlarmRule, state: AlarmState, evidence: Evidence, decisive: Sequence[Datapoint]
+) -> str:
+    num = evidence.num_filled
+    treated = f"{_were(num, 'missing datapoint')} treated as [{TREATED[rule.missing]}]"
+    if not evidence.evaluated:
+        periods = f"{num} period" + ("" if num == 1 else "s")
+        return f"no datapoints were received for {periods} and {treated}"
+    if not decisive:
+        return treated
+    real = f"{len(decisive)} datapoint" + ("" if len(decisive) == 1 else "s")
+    verb = "was" if len(decisive) == 1 else "were"
+    listed = _listed(decisive[:MOST_SHOWN])
+    return f"{real} {listed} {verb} {_compared(rule, state)} and {treated}"
+
+
+def _compared(rule: AlarmRule, state: AlarmState) -> str:
+    negation = "" if state is AlarmState.ALARM else "not "
+    return f"{negation}{COMPARED[rule.comparison]} the threshold ({rule.threshold!r})"
+
+
+def _least(rule: AlarmRule, state: AlarmState) -> str:
+    """How many datapoints the transition takes that led, or leads, to `state`."""
+    if state is AlarmState.ALARM:
+        num, transition = rule.datapoints_to_alarm, "OK -> ALARM"
+    else:
+        num = rule.evaluation_periods - rule.datapoints_to_alarm + 1
+        transition = "ALARM -> OK"
+    plural = "" if num == 1 else "s"
+    return f"(minimum {num} datapoint{plural} for {transition} transition)"
+
+
+def _listed(datapoints: Sequence[Datapoint]) -> str:
+    return "[" + ", ".join(f"{it.value!r} ({_short_instant(it.at)})" for it in datapoints) + "]"
+
+
+def _short_instant(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%d/%m/%y %H:%M:%S}"
+
+
+def _were(num: int, noun: str) -> str:
+    return f"{num} {noun} was" if num == 1 else f"{num} {noun}s were"
+
+
+# A metric alarm's state from the datapoints of its evaluation range.
+#
+# More periods are looked at than an alarm evaluates, so that a late or missing one does not matter
+# at once. Source: Amazon CloudWatch User Guide, "How alarm state is evaluated when data is missing"
+# and "Avoiding premature transitions to alarm state".
+#
+# Of the last N real datapoints (EvaluationPeriods), M (DatapointsToAlarm) have to breach; missing
+# ones are filled, by TreatMissingData, only where the real ones do not decide:
+#
+# | real datapoints | missing | state |
+# | --- | --- | --- |
+# | M or more breach | any | ALARM |
+# | with missing ones as breaching: M or more breach | breaching | ALARM |
+# | fewer breach, none is missing | | OK |
+# | fewer breach | breaching, notBreaching | OK |
+# | fewer breach, one or more do not | missing, ignore | OK |
+# | all breach, or none | ignore | kept |
+# | all breach, the oldest M periods ago or more | missing | ALARM |
+# | all breach, younger; or none | missing | INSUFFICIENT_DATA |
+#
+# A percentile of too few samples keeps the state, where the rule ignores low sample counts.
+
 
 SPARE_PERIODS = 2  # AWS: 5 datapoints are retrieved for an alarm that evaluates 3
 FEW_SAMPLES = 10
@@ -164,3 +311,49 @@ def _has_few_samples(rule: AlarmRule, num_samples: float | None) -> bool:
     if not rule.ignores_few_samples or rule.stat is None or num_samples is None:
         return False
     return num_samples < fewest_samples(rule.stat.statistic)
+
+
+MINUTE_S = 60.0
+HIGH_RESOLUTION_S = 10.0
+SETTLE_S = 2.0  # what was measured in a period is known so long after its end
+LATE_S = 4.0  # and seldom later than that after the first look
+LOOK_AGAIN_S = 1.0
+SPREAD_MS = 8_000  # alarms of a minute are spread over so much of it
+MAX_HOLD_S = 900.0
+EARLY_S = 1.5  # an action that repeats may be so much before its interval is over
+
+
+def evaluation_interval_s(rule: AlarmRule) -> float:
+    """Every 10 s for periods under a minute, else every minute.
+
+    Source: CloudWatch User Guide, "High-resolution alarms".
+    """
+    return HIGH_RESOLUTION_S if rule.period_s < MINUTE_S else MINUTE_S
+
+
+def repeats_after_s(rule: AlarmRule) -> float:
+    """How long after the last trigger an alarm that is still in ALARM triggers its policies."""
+    return evaluation_interval_s(rule) - EARLY_S
+
+
+def next_evaluation_at(rule: AlarmRule, name: str, now: float, *, is_settled: bool = True) -> float:
+    """When to look at the alarm again, after a look at `now`.
+
+    Where the newest period had no data yet (not `is_settled`) that is soon, for a few seconds.
+    """
+    interval_s, offset_s = evaluation_interval_s(rule), _offset_s(rule, name)
+    latest = math.floor((now - offset_s) / interval_s) * interval_s + offset_s
+    if not is_settled and now < latest + LATE_S:
+        return now + LOOK_AGAIN_S
+    return latest + interval_s
+
+
+def hold_s(rule: AlarmRule) -> float:
+    """How long an alarm keeps its state after the clock was set: until it has seen new periods."""
+    return min(MAX_HOLD_S, rule.evaluation_periods * rule.period_s + SETTLE_S)
+
+
+def _offset_s(rule: AlarmRule, name: str) -> float:
+    if rule.period_s < MINUTE_S:
+        return SETTLE_S
+    return SETTLE_S + zlib.crc32(name.encode()) % SPREAD_MS / 1000

@@ -1,13 +1,12 @@
-"""Events of an alarm: its next status, and the items of its history.
-
-Source: DescribeAlarmHistory in the CloudWatch API reference; HistoryData as AWS's own alarms have
-it.
-"""
+"""Events of an alarm: its next status, its history, and the kinds of its actions."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from enum import Enum
 from typing import Any
+from urllib.parse import urlsplit
 
 from hostelry.domain.alarm import (
     COMPOSITE_ALARM,
@@ -18,7 +17,51 @@ from hostelry.domain.alarm import (
     CompositeAlarm,
     MetricAlarm,
 )
-from hostelry.scaling.decide.alarm_reasons import dense
+from hostelry.scaling.decide.alarm import dense
+
+# Kinds of alarm actions: a scaling policy, a topic, or a web address.
+#
+# Source: AlarmActions of PutMetricAlarm in the CloudWatch API reference.
+
+
+POLICY = re.compile(
+    r"arn:[\w-]+:autoscaling:[\w-]+:\d{12}:scalingPolicy:[^:]+:resource/sagemaker/.+:policyName/.+"
+)
+TOPIC = re.compile(r"arn:[\w-]+:sns:[\w-]+:\d{12}:[A-Za-z0-9_-]{1,256}(\.fifo)?")
+
+
+class TargetKind(Enum):
+    """How an action is done."""
+
+    POLICY = "a scaling policy"
+    TOPIC = "a topic"
+    ADDRESS = "a web address"
+
+
+def target_kind(action: str) -> TargetKind | None:
+    """What `action` names; None where it is nothing that can be done here."""
+    if POLICY.fullmatch(action):
+        return TargetKind.POLICY
+    if TOPIC.fullmatch(action):
+        return TargetKind.TOPIC
+    return TargetKind.ADDRESS if _is_address(action) else None
+
+
+def _is_address(action: str) -> bool:
+    if not action.isprintable() or " " in action:
+        return False
+    try:
+        parts = urlsplit(action)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+# Events of an alarm: its next status, and the items of its history.
+#
+# Source: DescribeAlarmHistory in the CloudWatch API reference; HistoryData as AWS's own alarms have
+# it.
+
 
 Alarm = MetricAlarm | CompositeAlarm
 

@@ -1,18 +1,24 @@
-"""Decisions of policies: the desired capacity and why, or why it is unchanged.
-
-| `towards`: desired, within the bounds, is | decision |
-| --- | --- |
-| further that way than now | that number |
-| not, but without MaxCapacity it would be more | AlreadyAtMaxCapacity |
-| not, on the way in at MinCapacity | AlreadyAtMinCapacity |
-| otherwise not | AlreadyAtDesiredCapacity |
-"""
+"""Values of a decision: the request, the resource, and the desired capacity with its reason."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from hostelry.domain.scaling import NotScaled
+from hostelry.domain.alarm import AlarmState
+from hostelry.domain.copy import Copy
+from hostelry.domain.load import LoadKey, Wake
+from hostelry.domain.metric import Datapoint
+from hostelry.domain.scaling import Dimension, NotScaled, ScalableTarget
+from hostelry.domain.scope import Scope
+
+# Decisions of policies: the desired capacity and why, or why it is unchanged.
+#
+# | `towards`: desired, within the bounds, is | decision |
+# | --- | --- |
+# | further that way than now | that number |
+# | not, but without MaxCapacity it would be more | AlreadyAtMaxCapacity |
+# | not, on the way in at MinCapacity | AlreadyAtMinCapacity |
+# | otherwise not | AlreadyAtDesiredCapacity |
 
 
 class Direction(Enum):
@@ -123,3 +129,85 @@ def not_scaled(code: str, capacity: Capacity) -> NotScaled:
         min_capacity=capacity.minimum if code == "AlreadyAtMinCapacity" else None,
         current_capacity=capacity.desired,
     )
+
+
+# For so long a proposal keeps capacity up; it is made again while its reason lasts.
+PROPOSAL_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trigger:
+    """An alarm that triggers a policy; `values` are the alarm's newest datapoints, in order."""
+
+    scope: Scope
+    policy_arn: str
+    alarm_name: str
+    state: AlarmState
+    threshold: float
+    values: tuple[Datapoint, ...]
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """A decision made outside of AWS's policies: `by` is "responsive".
+
+    One that `may_lower` takes capacity away; any other is a floor: the capacity needed at least.
+    """
+
+    scope: Scope
+    resource_id: str
+    dimension: Dimension
+    by: str
+    decision: Decision
+    load_rose_at: float | None
+    at: float
+    may_lower: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BoundsCheck:
+    """The target's bounds may have changed: its capacity has to be within them."""
+
+
+Request = Trigger | Proposal | Wake | BoundsCheck
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """A component's copies, or a variant's instances.
+
+    `is_settled`: in service, nothing under way. `may_grow`: a larger number may be set at once,
+    since all that is under way is a change of the number itself. `problem` says why it is not as
+    desired. `keys` are the names whose requests it carries: with a base those of its adapters.
+    `copies` are all of its copies. `created_at` distinguishes it from a predecessor of its name.
+    """
+
+    keys: tuple[LoadKey, ...]
+    desired: int
+    serving: int
+    status: str
+    is_settled: bool
+    may_grow: bool
+    is_ending: bool
+    problem: str | None = None
+    copies: tuple[Copy, ...] = ()
+    created_at: float = 0.0
+
+    def capacity(self, target: ScalableTarget) -> Capacity:
+        """The number with the target's bounds."""
+        return Capacity(
+            desired=self.desired,
+            serving=self.serving,
+            minimum=target.min_capacity,
+            maximum=target.max_capacity,
+        )
+
+    def may_become(self, desired: int) -> bool:
+        """Return whether another number may be set now.
+
+        A smaller one too where the larger one has no room: waiting would not help.
+        """
+        if self.is_settled:
+            return True
+        return self.may_grow and (desired > self.desired or self.problem is not None)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from hostelry.domain.load import SecondLoad
-from hostelry.scaling.decide.guard import TargetHealth
+from hostelry.scaling.decide.combine import TargetHealth
 
 GUARD_WINDOW_S = 60
 LOOK_BACK_S = 600

@@ -1,24 +1,28 @@
-"""Waking: how many copies a name without one gets because requests wait for it.
-
-| requests wait, MaxCapacity | service time | copies |
-| --- | --- | --- |
-| none, or MaxCapacity is 0 | any | unchanged |
-| some | not known | 1 |
-| some | known | as many as answer them in `CLEAR_S`, `MAX_FIRST` at most |
-| fewer are needed than are desired already | any | unchanged |
-
-A wake raises and never lowers. What takes the copies away again are the target's own policies, but
-none of them all at once while the wake is young: an alarm that was low before still is low then.
-"""
+"""Capacity from waiting requests: copies of a name, environments of a serverless variant."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from hostelry.domain.at_zero import Wakeable
 from hostelry.domain.scaling import ScalableTarget
+from hostelry.domain.serverless import ServerlessConfig
 from hostelry.scaling.decide.cooldown import remaining_s
 from hostelry.scaling.decide.decision import Capacity, Decision, LastAct, unchanged
+
+# Waking: how many copies a name without one gets because requests wait for it.
+#
+# | requests wait, MaxCapacity | service time | copies |
+# | --- | --- | --- |
+# | none, or MaxCapacity is 0 | any | unchanged |
+# | some | not known | 1 |
+# | some | known | as many as answer them in `CLEAR_S`, `MAX_FIRST` at most |
+# | fewer are needed than are desired already | any | unchanged |
+#
+# A wake raises and never lowers. What takes the copies away again are the target's own policies,
+# but none of them all at once while the wake is young: an alarm that was low before still is low
+# then.
+
 
 CLEAR_S = 10.0  # in which what waits should be answered, once copies serve
 MAX_FIRST = 4  # copies that one wake starts: a burst may be over before they serve
@@ -100,3 +104,46 @@ def signal_of(waiting: Waiting, capacity: Capacity) -> Mapping[str, float]:
     if waiting.service_s is not None:
         signal |= {"service_s": waiting.service_s, "at_once": waiting.at_once}
     return {name: value for name, value in signal.items() if math.isfinite(value)}
+
+
+# Number of environments of a serverless variant: more as requests come, fewer in idleness. Pure.
+#
+# | environments now, requests under way, MaxConcurrency | environments after a wake |
+# | --- | --- |
+# | as many as the requests, or more | unchanged |
+# | fewer | one for each request, MaxConcurrency at most |
+#
+# | an environment | result |
+# | --- | --- |
+# | had a request, or was waited for, within the idle time-out | stays |
+# | idle for longer, more than ProvisionedConcurrency are there | ends, the longest idle first |
+# | idle for longer, no more than those | stays |
+# | is one that ends already | not counted |
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentUse:
+    """An environment, and when it last had a request, was started or, not ready yet, waited for."""
+
+    copy_id: str
+    used_at: float
+
+
+def environments_for(concurrency: int, now: int, config: ServerlessConfig) -> int:
+    """The environments to have for `concurrency` requests under way; `now` are desired already."""
+    return max(now, min(concurrency, config.max_concurrency))
+
+
+def to_end(
+    environments: Sequence[EnvironmentUse],
+    ending: Collection[str],
+    config: ServerlessConfig,
+    idle_s: float,
+    now: float,
+) -> tuple[str, ...]:
+    """The ids of the environments to end now, the longest idle first."""
+    staying = [it for it in environments if it.copy_id not in ending]
+    idle = [it for it in staying if now - it.used_at >= idle_s]
+    idle.sort(key=lambda it: (it.used_at, it.copy_id))
+    may_go = max(0, len(staying) - config.provisioned_concurrency)
+    return tuple(it.copy_id for it in idle[:may_go])

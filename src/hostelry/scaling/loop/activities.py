@@ -17,7 +17,7 @@ from hostelry.domain.scaling import (
     target_name,
 )
 from hostelry.domain.scope import Scope
-from hostelry.scaling.decide.last_acts import UNDER_WAY
+from hostelry.scaling.decide.cooldown import UNDER_WAY
 from hostelry.store.records import State, Versioned
 
 MAX_KEPT = 200

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from hostelry.domain.scaling import ActivityStatus, Receipt, ScalingActivity
 from hostelry.scaling.decide import activity_texts
-from hostelry.scaling.decide.last_acts import UNDER_WAY
+from hostelry.scaling.decide.cooldown import UNDER_WAY
+from hostelry.scaling.decide.decision import Resource
 from hostelry.scaling.decide.load_signals import LOOK_BACK_S, first_answer
-from hostelry.scaling.decide.resource import Resource
 from hostelry.scaling.loop.activities import ActivityBook
 from hostelry.scaling.loop.capacity import Capacities
 from hostelry.scaling.loop.loads import LoadReader, added_up

@@ -1,30 +1,314 @@
-"""Notifications of web addresses about alarms; alarm evaluation never waits for them.
-
-At least once: a state is marked as notified afterwards, and the next control process resends it
-after a kill in between.
-"""
+"""Notifications of web addresses about alarms. Alarm evaluation never waits for them."""
 
 import asyncio
 import logging
+import re
+import tomllib
+import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
 from hostelry.base.clock import Clock
-from hostelry.base.errors import Conflict, RetryableError
-from hostelry.domain.alarm import AlarmHistoryItem, AlarmState, MetricAlarm
+from hostelry.base.errors import Conflict, RetryableError, TerminalError
+from hostelry.base.files import Stamp, stamp_of
+from hostelry.domain.alarm import AlarmHistoryItem, AlarmRule, AlarmState, MetricAlarm
+from hostelry.domain.metric import Metric, MetricQuery, MetricStat
 from hostelry.domain.scope import Scope
-from hostelry.scaling.decide.alarm_events import Alarm, action_done
-from hostelry.scaling.decide.alarm_reasons import dense
-from hostelry.scaling.decide.alarm_target import TargetKind, target_kind
-from hostelry.scaling.loop.alarm_addresses import AddressError
-from hostelry.scaling.loop.alarm_message import message, message_id_of, notification, subject
+from hostelry.metrics.series.statistic import is_simple
+from hostelry.scaling.decide.alarm import dense, long_instant
+from hostelry.scaling.decide.alarm_events import Alarm, TargetKind, action_done, target_kind
 from hostelry.store.alarm_log import append_history
 from hostelry.store.records import Records, State
 
 LOG = logging.getLogger(__name__)
+# Notification of an alarm's action: SNS's envelope around CloudWatch's JSON.
+#
+# Source: Amazon SNS Developer Guide, "HTTP/HTTPS notification JSON format"; the messages that
+# CloudWatch alarms publish.
+
+
+MAX_SUBJECT = 100
+MESSAGE_IDS = uuid.UUID("6f1c2a52-8c55-4f0f-9f0d-5d6d5f2a7a11")
+
+
+def notification(alarm: Alarm, action: str, now: float) -> tuple[Mapping[str, str], bytes]:
+    """Headers and body of the POST that notifies `action` of the alarm's present state.
+
+    A resent notification of a state has the same MessageId.
+    """
+    message_id = message_id_of(alarm, action)
+    body = {
+        "Type": "Notification",
+        "MessageId": message_id,
+        "TopicArn": action,
+        "Subject": subject(alarm),
+        "Message": dense(message(alarm)),
+        "Timestamp": long_instant(now).replace("+0000", "Z"),
+        "SignatureVersion": "1",
+        "Signature": "",
+        "SigningCertURL": "",
+        "UnsubscribeURL": "",
+    }
+    headers = {
+        "Content-Type": "text/plain; charset=UTF-8",
+        "x-amz-sns-message-type": "Notification",
+        "x-amz-sns-message-id": message_id,
+        "x-amz-sns-topic-arn": action.encode("ascii", "replace").decode(),
+    }
+    return headers, dense(body).encode()
+
+
+def message_id_of(alarm: Alarm, action: str) -> str:
+    """The id of the notification of the alarm's present state."""
+    status = alarm.status
+    identity = f"{alarm.arn} {status.state.value} {status.transitioned_at!r} {action}"
+    return str(uuid.uuid5(MESSAGE_IDS, identity))
+
+
+def subject(alarm: Alarm) -> str:
+    """One line of at most 100 characters."""
+    text = f'{alarm.status.state.value}: "{alarm.name}" in {alarm.scope.region}'
+    return text if len(text) <= MAX_SUBJECT else text[: MAX_SUBJECT - 3] + "..."
+
+
+def message(alarm: Alarm) -> Mapping[str, Any]:
+    """CloudWatch's JSON of an alarm that changed its state."""
+    status, actions = alarm.status, alarm.actions
+    before = status.previous or AlarmState.INSUFFICIENT_DATA
+    common = {
+        "AlarmName": alarm.name,
+        "AlarmDescription": alarm.given.get("AlarmDescription"),
+        "AWSAccountId": alarm.scope.account,
+        "AlarmConfigurationUpdatedTimestamp": long_instant(alarm.configured_at),
+        "NewStateValue": status.state.value,
+        "NewStateReason": status.reason,
+        "StateChangeTime": long_instant(status.transitioned_at),
+        "Region": alarm.scope.region,
+        "AlarmArn": alarm.arn,
+        "OldStateValue": before.value,
+        "OKActions": actions.ok,
+        "AlarmActions": actions.alarm,
+        "InsufficientDataActions": actions.insufficient_data,
+    }
+    if isinstance(alarm, MetricAlarm):
+        return common | {"Trigger": trigger(alarm.rule, alarm.given)}
+    return common | {"AlarmRule": alarm.expression}
+
+
+def trigger(rule: AlarmRule, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The Trigger member: the rule of a metric alarm."""
+    common = {
+        "Period": rule.period_s,
+        "EvaluationPeriods": rule.evaluation_periods,
+        "DatapointsToAlarm": rule.datapoints_to_alarm,
+        "ComparisonOperator": rule.comparison.value,
+        "Threshold": rule.threshold,
+        "TreatMissingData": rule.missing.value,
+        "EvaluateLowSampleCountPercentile": given.get("EvaluateLowSampleCountPercentile") or "",
+    }
+    if rule.stat is None:
+        return common | {"Metrics": [query_members(it) for it in rule.queries]}
+    stat = rule.stat
+    if is_simple(stat.statistic):
+        kind = {"StatisticType": "Statistic", "Statistic": stat.statistic.upper()}
+    else:
+        kind = {"StatisticType": "ExtendedStatistic", "ExtendedStatistic": stat.statistic}
+    return {**metric_members(stat.metric), **kind, "Unit": stat.unit, **common}
+
+
+def metric_members(metric: Metric) -> Mapping[str, Any]:
+    """A metric's identity."""
+    return {
+        "MetricName": metric.name,
+        "Namespace": metric.namespace,
+        "Dimensions": [{"value": value, "name": name} for name, value in metric.dimensions],
+    }
+
+
+def query_members(query: MetricQuery) -> Mapping[str, Any]:
+    """One query of an expression."""
+    members = {
+        "Id": query.id,
+        "Label": query.label,
+        "Expression": query.expression,
+        "ReturnData": query.return_data,
+    }
+    return members if query.stat is None else members | {"MetricStat": stat_members(query.stat)}
+
+
+def stat_members(stat: MetricStat) -> Mapping[str, Any]:
+    """One statistic of one metric."""
+    return {
+        "Metric": metric_members(stat.metric),
+        "Period": stat.period_s,
+        "Stat": stat.statistic,
+    }
+
+
+# Web addresses to notify of alarms: the operator's actions.toml, and those that alarms name.
+#
+#     [topics]
+#     alerts = "http://127.0.0.1:9000/alerts"
+#     "arn:aws:sns:us-west-2:123456789012:pages" = ["https://a.example/", "https://b.example/"]
+#
+#     [webhooks]
+#     allow = ["https://hooks.example", "http://127.0.0.1:9000"]
+#     confirmed = ["https://hooks.example"]
+#
+#     [files]
+#     folder = "topics"
+#
+# A topic is named by its ARN, or by its last part for every account and region. Without `allow`, an
+# alarm or a subscription may name any address. A subscription of an origin of `confirmed` needs no
+# confirmation. `folder`, in the home, has the files that subscribe to topics.
+
+
+DEFAULT_PORTS = {"http": 80, "https": 443}
+DEFAULT_FOLDER = "topics"
+FOLDER = re.compile(r"[A-Za-z0-9_-]{1,100}")
+TAKEN_FOLDERS = frozenset({"client", "instances", "logs", "metrics", "objects", "run"})
+
+Origin = tuple[str, str, int]  # scheme, host, port
+
+
+class AddressError(Exception):
+    """No address can be notified; the message is for the alarm's history."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addresses:
+    """Content of actions.toml; `allowed` None allows every address."""
+
+    topics: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    allowed: frozenset[Origin] | None = None
+    confirmed: frozenset[Origin] = frozenset()
+    folder: str = DEFAULT_FOLDER
+
+    @classmethod
+    def load(cls, path: Path) -> "Addresses":
+        """Read a file, empty where there is none; raises TerminalError with what is wrong."""
+        try:
+            content = tomllib.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return cls()
+        except (OSError, ValueError) as error:
+            raise TerminalError(f"{path} cannot be read: {error}") from error
+        try:
+            return cls(
+                topics=_topics(content),
+                allowed=_origins(content, "allow"),
+                confirmed=_origins(content, "confirmed") or frozenset(),
+                folder=_folder(content),
+            )
+        except ValueError as error:
+            raise TerminalError(f"{path}: {error}") from error
+
+    def of(self, action: str) -> Sequence[str]:
+        """The addresses behind a topic or address; raises AddressError where there are none."""
+        if target_kind(action) is TargetKind.ADDRESS:
+            reason = self.refusal(action)
+            if reason is not None:
+                raise AddressError(reason)
+            return (action,)
+        found = self.topics.get(action) or self.topics.get(action.rpartition(":")[2])
+        if not found:
+            raise AddressError("the topic has no address under [topics] of actions.toml")
+        return found
+
+    def refusal(self, address: str) -> str | None:
+        """Why a web address must not be posted to; None where it may."""
+        if self.allowed is None or _origin(address) in self.allowed:
+            return None
+        return "actions.toml does not allow this address under [webhooks]"
+
+    def is_confirmed(self, address: str) -> bool:
+        """Whether subscriptions of the address need no confirmation."""
+        return _origin(address) in self.confirmed
+
+
+class AddressFile:
+    """The addresses of one actions.toml, read again at a use that finds the file changed.
+
+    A file that cannot be read is logged once a change; until it is mended the last good content
+    holds.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._addresses = Addresses()
+        self._seen: Stamp | None = None
+
+    def of(self, action: str) -> Sequence[str]:
+        """As `Addresses.of`, as the file is now."""
+        return self.present().of(action)
+
+    def present(self) -> Addresses:
+        """The addresses, as the file is now."""
+        seen = stamp_of(self._path)
+        if seen != self._seen:
+            self._seen = seen
+            try:
+                self._addresses = Addresses.load(self._path)
+            except TerminalError as error:
+                LOG.warning("the addresses of alarm actions stay as they were: %s", error)
+        return self._addresses
+
+
+def _topics(content: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
+    topics: dict[str, Sequence[str]] = {}
+    for name, given in _table(content, "topics").items():
+        addresses = [given] if isinstance(given, str) else given
+        if not isinstance(addresses, list) or not addresses:
+            raise ValueError(f"[topics] {name} must be an address or a list of addresses")
+        for address in addresses:
+            if not isinstance(address, str) or target_kind(address) is not TargetKind.ADDRESS:
+                raise ValueError(f"[topics] {name}: {address!r} is not an http(s) address")
+        topics[name] = tuple(addresses)
+    return topics
+
+
+def _origins(content: Mapping[str, Any], name: str) -> frozenset[Origin] | None:
+    given = _table(content, "webhooks").get(name)
+    if given is None:
+        return None
+    if not isinstance(given, list):
+        raise ValueError(f"[webhooks] {name} must be a list of addresses")  # noqa: TRY004 - a file's
+    for address in given:
+        if not isinstance(address, str) or target_kind(address) is not TargetKind.ADDRESS:
+            raise ValueError(f"[webhooks] {name}: {address!r} is not an http(s) address")
+    return frozenset(_origin(it) for it in given)
+
+
+def _folder(content: Mapping[str, Any]) -> str:
+    given = _table(content, "files").get("folder", DEFAULT_FOLDER)
+    if not isinstance(given, str) or not FOLDER.fullmatch(given) or given in TAKEN_FOLDERS:
+        raise ValueError(f"[files] folder: {given!r} is not a name for a folder of its own")
+    return given
+
+
+def _table(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = content.get(name, {})
+    if not isinstance(found, dict):
+        raise ValueError(f"{name} must be a table")  # noqa: TRY004 - a fault of the file
+    return found
+
+
+def _origin(address: str) -> Origin:
+    parts = urlsplit(address)
+    return parts.scheme, parts.hostname or "", parts.port or DEFAULT_PORTS[parts.scheme]
+
+
+# Notifications of web addresses about alarms; alarm evaluation never waits for them.
+#
+# At least once: a state is marked as notified afterwards, and the next control process resends it
+# after a kill in between.
+
+
 DELAYS_S = (1.0, 2.0, 4.0, 8.0)
 POST_TIMEOUT_S = 5.0
 MAX_AT_ONCE = 32

@@ -31,15 +31,26 @@ from hostelry.base.clock import Clock, MonotonicClock, until_next_s
 from hostelry.base.errors import Conflict, RetryableError
 from hostelry.domain.alarm import AlarmHistoryItem, AlarmStatus, CompositeAlarm, MetricAlarm
 from hostelry.metrics.protocol import MetricReader
-from hostelry.scaling.decide.alarm import AlarmVerdict
-from hostelry.scaling.decide.alarm_events import Alarm, action_done, is_pending, moved, transition
-from hostelry.scaling.decide.alarm_target import TargetKind, target_kind
-from hostelry.scaling.decide.alarm_times import hold_s, next_evaluation_at, repeats_after_s
+from hostelry.scaling.decide.alarm import AlarmVerdict, hold_s, next_evaluation_at, repeats_after_s
+from hostelry.scaling.decide.alarm_events import (
+    Alarm,
+    TargetKind,
+    action_done,
+    is_pending,
+    moved,
+    target_kind,
+    transition,
+)
 from hostelry.scaling.decide.composite import suppression
-from hostelry.scaling.decide.request import Trigger
+from hostelry.scaling.decide.decision import Trigger
 from hostelry.scaling.loop.alarm_actions import AlarmActionDeps, AlarmNotifier, Job, job_of
-from hostelry.scaling.loop.alarm_composites import Composites, arns_of, statuses_of
-from hostelry.scaling.loop.alarm_look import forced_values, look_at
+from hostelry.scaling.loop.alarm_evaluation import (
+    Composites,
+    arns_of,
+    forced_values,
+    look_at,
+    statuses_of,
+)
 from hostelry.scaling.loop.protocol import Scaler
 from hostelry.store.alarm_log import append_history, forget_histories
 from hostelry.store.records import State, Versioned

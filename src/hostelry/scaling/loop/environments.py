@@ -14,7 +14,7 @@ from hostelry.domain.copy import Copy, CopyPhase
 from hostelry.domain.endpoint import Endpoint, EndpointStatus, EndpointVariant
 from hostelry.domain.load import LoadKey, SecondLoad, Wake
 from hostelry.domain.resize import with_environments, with_variant
-from hostelry.scaling.decide.serverless import EnvironmentUse, environments_for, to_end
+from hostelry.scaling.decide.wake import EnvironmentUse, environments_for, to_end
 from hostelry.scaling.loop.capacity import variant_in
 from hostelry.scaling.loop.loads import LoadReader, name_of
 from hostelry.store.records import State, Versioned

@@ -13,7 +13,7 @@ from hostelry.domain.metric import OWN_NAMESPACE, Metric, MetricStat, Sample
 from hostelry.domain.scaling import ScalableTarget, target_name
 from hostelry.domain.scope import Scope
 from hostelry.metrics.protocol import MetricStore
-from hostelry.scaling.decide.resource import Resource
+from hostelry.scaling.decide.decision import Resource
 from hostelry.scaling.loop.capacity import Capacities
 from hostelry.scaling.loop.loads import LoadReader, added_up
 from hostelry.store.records import State

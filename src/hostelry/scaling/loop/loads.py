@@ -9,7 +9,7 @@ from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.load_sums import side_by_side
 from hostelry.domain.scope import Scope
-from hostelry.scaling.decide.guard import SHIFT_WINDOW_S
+from hostelry.scaling.decide.combine import SHIFT_WINDOW_S
 from hostelry.scaling.decide.load_signals import GUARD_WINDOW_S
 
 

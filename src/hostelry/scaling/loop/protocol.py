@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from hostelry.domain.load import Wake
-from hostelry.scaling.decide.request import Proposal, Trigger
+from hostelry.scaling.decide.decision import Proposal, Trigger
 
 
 class Scaler(Protocol):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hostelry.domain.alarm import AlarmState
 from hostelry.domain.scaling import ScalableTarget, ScalingPolicy
-from hostelry.scaling.decide.request import PROPOSAL_S, Proposal, Trigger
+from hostelry.scaling.decide.decision import PROPOSAL_S, Proposal, Trigger
 from hostelry.scaling.decide.tracking_alarms import AlarmSide, side_of
 from hostelry.store.records import State
 

@@ -8,8 +8,12 @@ from hostelry.domain.scaling import Dimension, ScalableTarget, ScalingPolicy
 from hostelry.domain.scope import Scope
 from hostelry.domain.transform_job import is_hidden
 from hostelry.scaling.decide.decision import Capacity
-from hostelry.scaling.decide.responsive.opt_in import RESPONSIVE_TAG, chosen, options_of_tracking
-from hostelry.scaling.decide.responsive.options import ResponsiveOptions
+from hostelry.scaling.decide.responsive.options import (
+    RESPONSIVE_TAG,
+    ResponsiveOptions,
+    chosen,
+    options_of_tracking,
+)
 from hostelry.scaling.loop.capacity import component_id, variant_id
 from hostelry.store.records import State
 

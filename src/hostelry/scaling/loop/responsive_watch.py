@@ -19,11 +19,9 @@ from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.metric import Sample
 from hostelry.domain.scope import Scope
 from hostelry.metrics.protocol import MetricWriter
-from hostelry.scaling.decide.decision import Decision
-from hostelry.scaling.decide.request import Proposal
-from hostelry.scaling.decide.responsive.expected import expected_sample
-from hostelry.scaling.decide.responsive.policy import expected, learnt, proposed
-from hostelry.scaling.decide.responsive.state import ResponsiveState
+from hostelry.scaling.decide.decision import Decision, Proposal
+from hostelry.scaling.decide.responsive.estimates import expected_sample
+from hostelry.scaling.decide.responsive.policy import ResponsiveState, expected, learnt, proposed
 from hostelry.scaling.loop.protocol import Scaler
 from hostelry.scaling.loop.responsive_targets import (
     ResponsiveTarget,

@@ -25,6 +25,7 @@ from hostelry.domain.scaling import (
     target_name,
 )
 from hostelry.domain.scope import Scope
+from hostelry.scaling.decide.cooldown import WAKE, last_acts, last_wake
 from hostelry.scaling.decide.decide import (
     PlannedAction,
     ScalingPlan,
@@ -32,8 +33,7 @@ from hostelry.scaling.decide.decide import (
     decide,
     look_back_s,
 )
-from hostelry.scaling.decide.last_acts import WAKE, last_acts, last_wake
-from hostelry.scaling.decide.request import BoundsCheck, Proposal, Request, Trigger
+from hostelry.scaling.decide.decision import BoundsCheck, Proposal, Request, Trigger
 from hostelry.scaling.loop.activities import ActivityBook, place_of
 from hostelry.scaling.loop.activity_tracker import ActivityTracker
 from hostelry.scaling.loop.capacity import Capacities, RefuseFewer, component_id

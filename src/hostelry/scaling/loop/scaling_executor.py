@@ -25,10 +25,9 @@ from hostelry.domain.scaling import (
     ScalingActivity,
 )
 from hostelry.scaling.decide import activity_texts
+from hostelry.scaling.decide.cooldown import UNDER_WAY
 from hostelry.scaling.decide.decide import ActivityCause
-from hostelry.scaling.decide.decision import Decision, not_scaled
-from hostelry.scaling.decide.last_acts import UNDER_WAY
-from hostelry.scaling.decide.resource import Resource
+from hostelry.scaling.decide.decision import Decision, Resource, not_scaled
 from hostelry.scaling.loop.activities import ActivityBook
 from hostelry.scaling.loop.capacity import Capacities, Gone, Unscalable
 

@@ -1,8 +1,4 @@
-"""Scheduled actions: new bounds for a target, at times that `scaling.decide.schedule` computes.
-
-The bounds are written before the action's `fired_at`: a kill between the two fires once more, which
-sets the same bounds again.
-"""
+"""Scheduled actions, and changes in the store that scaling depends on."""
 
 import logging
 from collections.abc import Callable
@@ -12,9 +8,51 @@ from hostelry.base.clock import Clock
 from hostelry.base.errors import Conflict
 from hostelry.domain.scaling import ScalableTarget, ScheduledAction, policy_key, target_name
 from hostelry.scaling.decide.schedule import Once, due, next_due, parse_schedule, with_bounds
+from hostelry.scaling.loop.scaler import TargetScaler
+from hostelry.store.errors import RevisionTooOld
 from hostelry.store.records import State, Versioned
 
 LOG = logging.getLogger(__name__)
+
+
+class TargetWatch:
+    """Follows a store from where it stands now; `rescheduled` is called when a schedule changed."""
+
+    def __init__(self, state: State, scaler: TargetScaler, rescheduled: Callable[[], None]) -> None:
+        self._state = state
+        self._scaler = scaler
+        self._rescheduled = rescheduled
+        self._followed = state.store.revision()
+
+    def follow(self, wait_s: float) -> None:
+        """Handle what changed since the last call, or changes within `wait_s`."""
+        store, since = self._state.store, self._followed
+        if not store.wait(since, wait_s):
+            return
+        try:
+            changes = store.changes(since)
+        except RevisionTooOld:
+            newest = store.revision()
+            self._rescheduled()
+            self._scaler.settle_all()
+            self._followed = newest
+            return
+        targets = self._state.scalable_targets.kind
+        scheduled = (self._state.scheduled_actions.kind, self._state.event_schedules.kind)
+        for change in changes:
+            if change.key.kind == targets and change.record is not None:
+                self._scaler.settle(change.key.scope, change.key.name)
+            elif change.key.kind in scheduled:
+                self._rescheduled()
+        self._followed = max([since, *(it.revision for it in changes)])
+
+
+# Scheduled actions: new bounds for a target, at times that `scaling.decide.schedule` computes.
+#
+# The bounds are written before the action's `fired_at`: a kill between the two fires once more,
+# which sets the same bounds again.
+
+
 LONGEST_S = 60.0  # a clock that is set forward is noticed by then
 
 OnFired = Callable[[ScalableTarget, str], None]

@@ -25,8 +25,7 @@ from hostelry.metrics.sagemaker.census import (
 )
 from hostelry.metrics.sagemaker.publication import Publication
 from hostelry.metrics.series.store import MemoryMetrics
-from hostelry.scaling.loop.alarm_actions import AlarmActionDeps
-from hostelry.scaling.loop.alarm_addresses import Addresses
+from hostelry.scaling.loop.alarm_actions import Addresses, AlarmActionDeps
 from hostelry.scaling.loop.alarm_watch import AlarmWatch, AlarmWatchDeps
 from hostelry.scaling.loop.scaler import ScalerDeps, TargetScaler
 from hostelry.store.records import State

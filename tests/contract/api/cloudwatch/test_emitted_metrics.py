@@ -10,15 +10,13 @@ import pytest
 from tests.unit.metrics.sagemaker.census_sample import ADAPTER, MODEL, census
 from tests.unit.metrics.sagemaker.load_sample import CHAT, T0, load
 
-from hostelry.domain.distribution import Distribution
-from hostelry.domain.load import LoadKey, SecondLoad
+from hostelry.domain.load import NO_MODEL_LOADS, Distribution, LoadKey, ModelLoads, SecondLoad
 from hostelry.domain.metric import (
     COMPONENT_NAMESPACE,
     ENDPOINT_NAMESPACE,
     MODEL_NAMESPACE,
     Sample,
 )
-from hostelry.domain.model_loads import NO_MODEL_LOADS, ModelLoads
 from hostelry.metrics.sagemaker.census import CopyUsage
 from hostelry.metrics.sagemaker.publication import Publication
 from hostelry.metrics.sagemaker.utilization import utilization

@@ -14,7 +14,7 @@ from tests.unit.metrics.sagemaker.load_sample import CHAT, load
 
 from hostelry.base.clock import ManualClock
 from hostelry.domain.copy import GpuUse
-from hostelry.domain.metrics_config import MetricsConfig
+from hostelry.domain.metric import MetricsConfig
 from hostelry.domain.scope import Scope
 from hostelry.metrics.sagemaker.census import Census
 from hostelry.metrics.sagemaker.publication import Publication

@@ -14,7 +14,7 @@ from hostelry.base.clock import ManualClock
 from hostelry.domain.alarm import AlarmState
 from hostelry.domain.scope import Scope
 from hostelry.metrics.series.store import MemoryMetrics
-from hostelry.scaling.loop.alarm_look import look_at
+from hostelry.scaling.loop.alarm_evaluation import look_at
 from hostelry.store.records import State
 
 M0 = 1_700_000_040

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from hostelry.domain.async_inference import AsyncInference
+from hostelry.domain.async_request import AsyncInference
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
 from hostelry.domain.scope import Scope
 from hostelry.store.records import State

@@ -11,7 +11,7 @@ from hostelry.base.clock import ManualClock
 from hostelry.dataplane.balancing.adapter_places import QUIET_S, AdapterPlaces
 from hostelry.dataplane.balancing.sessions import SessionDict
 from hostelry.domain.routes import CopyRoute
-from hostelry.routing.latency import PRIOR_LOAD_MS, PRIOR_SERVICE_MS
+from hostelry.routing.adapter_choice import PRIOR_LOAD_MS, PRIOR_SERVICE_MS
 
 COPIES = tuple(CopyRoute(id=f"c-{n}", address=f"http://127.0.0.1:{n}") for n in range(4))
 NOW = 1_700_000_000.0

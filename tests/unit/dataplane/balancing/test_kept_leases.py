@@ -2,7 +2,7 @@
 
 from tests.unit.dataplane.routes_sample import COPIES
 
-from hostelry.dataplane.balancing.kept_leases import IDLE_S, MAX_AGE_S, KeptLease, KeptLeases
+from hostelry.dataplane.balancing.model_balancer import IDLE_S, MAX_AGE_S, KeptLease, KeptLeases
 
 COPY, OTHER = COPIES
 

@@ -7,9 +7,8 @@ import pytest
 from tests.unit.dataplane.routes_sample import HERE, variant
 
 from hostelry.aws.runtime import InvokeRequest
-from hostelry.dataplane.balancing.destination import find_destination
+from hostelry.dataplane.balancing.destination import TrafficSplit, find_destination
 from hostelry.dataplane.balancing.sessions import pinned_copy
-from hostelry.dataplane.balancing.traffic_split import TrafficSplit
 from hostelry.dataplane.route_table import Destination, RouteTable
 from hostelry.domain.routes import CopyRoute, EndpointRoute, FleetShift, RouteSnapshot
 from hostelry.routing.session import copy_mark

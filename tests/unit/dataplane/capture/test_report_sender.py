@@ -12,7 +12,7 @@ from hostelry.dataplane.capture.report_sender import CaptureReportSender
 from hostelry.dataplane.fake import FakeReplyConnection, FakeUpstream
 from hostelry.dataplane.http.reply import ConnectError, Reply
 from hostelry.dataplane.http.upstream import Timeouts
-from hostelry.domain.capture_report import CaptureCounts, CaptureReport
+from hostelry.domain.data_capture import CaptureCounts, CaptureReport
 from hostelry.domain.load import LoadKey
 
 

@@ -27,7 +27,7 @@ from hostelry.dataplane.capture.spool import (
     write_all,
 )
 from hostelry.dataplane.capture.spool_file import record_prefix
-from hostelry.domain.capture_report import CaptureCounts
+from hostelry.domain.data_capture import CaptureCounts
 
 
 def batch(*bodies: bytes, target: SpoolTarget = TARGET) -> SpoolBatch:

@@ -11,7 +11,7 @@ import pytest
 from hostelry.dataplane.http import acceptor
 from hostelry.dataplane.http.acceptor import MAX_HOLD_BACK_S, Acceptor, NoPeers, hold_back_s
 from hostelry.dataplane.shared.count_table import CountTable
-from hostelry.dataplane.shared.peer_workers import PRESENT_FOR_NS, PeerWorkers
+from hostelry.dataplane.shared.counts import PRESENT_FOR_NS, PeerWorkers
 
 NOW_NS = 10**12
 

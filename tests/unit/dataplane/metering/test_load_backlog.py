@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.metrics.sagemaker.load_sample import CHAT, CODE, T0, load
 
-from hostelry.dataplane.metering.load_backlog import MAX_LOADS_A_REPORT, LoadBacklog
+from hostelry.dataplane.metering.load_sender import MAX_LOADS_A_REPORT, LoadBacklog
 from hostelry.dataplane.metering.meter import ClosedSeconds
 from hostelry.domain.load import LoadKey, LoadReport, SecondLoad
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator

@@ -11,8 +11,7 @@ from hostelry.base.clock import ManualClock
 from hostelry.dataplane.fake import FakeReplyConnection, FakeUpstream
 from hostelry.dataplane.http.reply import ConnectError, Reply
 from hostelry.dataplane.http.upstream import Timeouts
-from hostelry.dataplane.metering.load_backlog import LoadBacklog
-from hostelry.dataplane.metering.load_sender import LoadSender
+from hostelry.dataplane.metering.load_sender import LoadBacklog, LoadSender
 from hostelry.dataplane.metering.meter import Meter
 from hostelry.domain.load import LoadReport
 

@@ -9,9 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostelry.dataplane.metering.meter import Measurement, Meter
-from hostelry.domain.config_load import configs_of_both
-from hostelry.domain.copy_outcomes import CopyOutcomes
-from hostelry.domain.load import LoadKey, SecondLoad
+from hostelry.domain.load import CopyOutcomes, LoadKey, SecondLoad, configs_of_both
 from hostelry.domain.metric import StatisticSet
 from hostelry.domain.scope import Scope
 

@@ -4,9 +4,8 @@ from typing import Any
 import pytest
 
 from hostelry.base.http import HttpRequest
-from hostelry.dataplane.tracing.call_ring import CallRing, RingLimits
+from hostelry.dataplane.tracing.call_ring import MINUTE_NS, CallRing, RingLimits, SlowLimits
 from hostelry.dataplane.tracing.call_trace import CLIENT_LEFT, MAX_EVENTS, CallTrace
-from hostelry.dataplane.tracing.slow_calls import MINUTE_NS, SlowLimits
 
 ASKED = HttpRequest("POST", "/", body=b"1234567")
 OURS, THEIRS = "111122223333", "444455556666"

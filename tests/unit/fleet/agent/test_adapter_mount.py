@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hostelry.fleet.agent.adapter_mount import AdapterMount, mount_of
+from hostelry.fleet.agent.adapters import AdapterMount, mount_of
 from hostelry.fleet.rules.images import LMI_RULE, ImageRules
 
 

@@ -7,8 +7,7 @@ import msgspec
 import pytest
 
 from hostelry.base.clock import ManualClock
-from hostelry.fleet.agent.call_keys import FIRST_RETRY_S, RENEW_S, with_call_keys
-from hostelry.fleet.agent.model_server import ModelServer
+from hostelry.fleet.agent.model_server import FIRST_RETRY_S, RENEW_S, ModelServer, with_call_keys
 
 
 def sent(failures: int, until: int) -> list[tuple[float, float]]:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from hostelry.base.recurring import run_guarded, run_periodically
-from hostelry.fleet.agent.drain_counts import DrainCounts
+from hostelry.base.concurrency import run_guarded, run_periodically
+from hostelry.fleet.agent.agent import DrainCounts
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 

@@ -13,8 +13,7 @@ from hostelry.base.epoch_header import EPOCH_HEADER
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER
 from hostelry.domain.copy import CopySpec
 from hostelry.fleet.agent.agent import InstanceAgent
-from hostelry.fleet.agent.epochs import EpochGuard
-from hostelry.fleet.agent.server import AgentRoutes
+from hostelry.fleet.agent.server import AgentRoutes, EpochGuard
 from hostelry.fleet.records import InstanceFolder
 
 KEY = "internal"

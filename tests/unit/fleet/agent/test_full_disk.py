@@ -16,9 +16,8 @@ from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
 from hostelry.domain.model import Container
 from hostelry.fleet.agent.agent import InstanceAgent
 from hostelry.fleet.agent.deps import CopyDeps
-from hostelry.fleet.agent.epochs import EpochGuard
 from hostelry.fleet.agent.hosted_copy import HostedCopy
-from hostelry.fleet.agent.server import AgentRoutes
+from hostelry.fleet.agent.server import AgentRoutes, EpochGuard
 from hostelry.fleet.artifacts.protocol import ArtifactError, Fetch
 from hostelry.fleet.host.processes import WatchedProcess, own_identity
 from hostelry.fleet.launch.launcher import LaunchOrder

@@ -10,8 +10,8 @@ import pytest
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.runtimes import RECORD, VARIABLE, Runtime
-from hostelry.fleet.agent import runtime_install
-from hostelry.fleet.agent.runtime_install import POLICY, ensure_runtime
+from hostelry.fleet.agent import package_install as runtime_install
+from hostelry.fleet.agent.package_install import POLICY, ensure_runtime
 
 
 class Calls:

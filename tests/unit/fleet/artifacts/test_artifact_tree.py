@@ -1,6 +1,6 @@
 import pytest
 
-from hostelry.base.file_tree import UnsafeFilesError
+from hostelry.base.files import UnsafeFilesError
 from hostelry.domain.model import ArtifactSource, SourceKind
 from hostelry.fleet.artifacts.objects import ObjectFacts
 from hostelry.fleet.artifacts.store import Version, local_paths

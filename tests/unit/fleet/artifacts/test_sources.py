@@ -4,10 +4,16 @@ import pytest
 
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import ArtifactSource, Container, SourceKind
-from hostelry.fleet.agent.lifecycle import Ending, EndKind
-from hostelry.fleet.agent.reasons import download_failure, late_detail, noted, start_failure
+from hostelry.fleet.agent.lifecycle import (
+    Ending,
+    EndKind,
+    download_failure,
+    late_detail,
+    noted,
+    start_failure,
+)
 from hostelry.fleet.artifacts.sources import container_sources
-from hostelry.fleet.launch.exit_detail import exit_detail
+from hostelry.fleet.launch.launcher import exit_detail
 from hostelry.fleet.rules.images import LMI_RULE, ImageRule
 
 ARCHIVE = ArtifactSource(uri="s3://b/m.tar.gz", kind=SourceKind.ARCHIVE)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hostelry.fleet.host.disk import remove_written, written_bytes
 from hostelry.fleet.host.processes import own_identity
+from hostelry.fleet.host.usage import remove_written, written_bytes
 
 MIB = 2**20
 AGENTS = ("copy.json", "model")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hostelry.domain.copy import GpuUse
-from hostelry.fleet.host.gpu import TOOL, gpu_uses, parsed, uses_of
+from hostelry.fleet.host.usage import TOOL, gpu_uses, parsed, uses_of
 
 FIRST = GpuUse(device="0", busy_percent=37.0, memory_percent=25.0)
 TEXT = "0, GPU-a1, 37, 20480, 81920\n1, GPU-b2, 0, 0, 81920\n"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hostelry.fleet.launch.keyed_requests import MAX_HEAD_BYTES, KeyedRequests, KeyRefusedError
+from hostelry.fleet.launch.container_proxy import MAX_HEAD_BYTES, KeyedRequests, KeyRefusedError
 
 KEY = "c0ffee" * 10
 SHOWN = f"X-Hostelry-Copy-Key: {KEY}\r\n"

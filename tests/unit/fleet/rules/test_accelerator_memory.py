@@ -3,7 +3,7 @@
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.fleet.rules.accelerator_memory import (
+from hostelry.fleet.rules.devices import (
     CAPACITY,
     EACH_MODEL,
     MB,

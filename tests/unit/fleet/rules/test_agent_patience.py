@@ -1,6 +1,6 @@
 import pytest
 
-from hostelry.fleet.rules.agent_patience import KILL_COUNTS_S, patience_s
+from hostelry.fleet.local.fleet import KILL_COUNTS_S, patience_s
 
 NOW = 10_000.0
 

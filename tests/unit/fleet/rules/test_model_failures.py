@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from hostelry.fleet.rules.model_failures import is_model_failure
+from hostelry.fleet.agent.model_server import is_model_failure
 
 TRANSFORMER = "/usr/lib/python3.10/site-packages/sagemaker_inference/transformer.py"
 TRACE = f"""bad operand type for abs(): 'dict'

@@ -16,13 +16,11 @@ from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.reader import Received
 from hostelry.dataplane.http.reply import ConnectError
 from hostelry.dataplane.routes import FixedRoutes
-from hostelry.domain.async_inference import AsyncInference
-from hostelry.domain.async_request import AsyncRequest
+from hostelry.domain.async_request import AsyncInference, AsyncRequest
 from hostelry.domain.load import LoadKey, Wake
 from hostelry.domain.routes import EndpointRoute, RouteSnapshot
-from hostelry.gateway.handlers.async_runtime import AsyncRuntimeHandler
+from hostelry.gateway.handlers.async_runtime import AsyncRuntimeHandler, HttpJobsClient, not_queued
 from hostelry.gateway.handlers.callers import Callers
-from hostelry.gateway.jobs_client import HttpJobsClient, not_queued
 
 QUEUED = EndpointRoute(
     scope=HERE,

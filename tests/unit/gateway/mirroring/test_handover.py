@@ -15,7 +15,7 @@ from hostelry.gateway.mirroring.messages import (
     MirroredInvocation,
     ProductionAnswer,
 )
-from hostelry.gateway.mirroring.turns import ShadowTurns
+from hostelry.gateway.mirroring.port import ShadowTurns
 
 MANY_BYTES = b"x" * 3_000_000  # more than a socket takes at once
 

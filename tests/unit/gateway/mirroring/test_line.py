@@ -24,14 +24,13 @@ from hostelry.domain.routes import CopyRoute, EndpointRoute, RouteSnapshot, Shad
 from hostelry.gateway.answer_pairs import AnswerPairs, PairLimits
 from hostelry.gateway.mirror import MirrorLimits, ShadowMirror
 from hostelry.gateway.mirroring import line as line_module
-from hostelry.gateway.mirroring.intake import MirrorIntake
-from hostelry.gateway.mirroring.line import MirrorEnd, MirrorLine
+from hostelry.gateway.mirroring.line import MirrorEnd, MirrorIntake, MirrorLine
 from hostelry.gateway.mirroring.messages import (
     Message,
     ProductionAnswer,
     frame_start,
 )
-from hostelry.gateway.mirroring.tap_defects import TapDefects
+from hostelry.gateway.mirroring.port import TapDefects
 
 TIMES = Timeouts(total_s=1.0)
 NOISE = b"\xff" * 64

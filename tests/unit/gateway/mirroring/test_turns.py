@@ -6,7 +6,7 @@ from tests.unit.dataplane.routes_sample import COPIES, HERE
 from hostelry.dataplane.route_table import Shadow
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.load import LoadKey
-from hostelry.gateway.mirroring.turns import ShadowTurns
+from hostelry.gateway.mirroring.port import ShadowTurns
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])

@@ -24,7 +24,7 @@ from hostelry.gateway.queueing.decisions import (
     late_error,
     num_released,
 )
-from hostelry.routing.release import WINDOW
+from hostelry.routing.no_copy import WINDOW
 
 ASLEEP = replace(component("llm", ()), at_zero=AtZero.HOLD, wakeable=Wakeable.YES, desired_copies=0)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from tests.unit.dataplane.routes_sample import COPIES
 from tests.unit.gateway.queueing.queue_rig import ASLEEP, AWAKE, COMING, LIMIT_S, Rig, play, settle
 
-from hostelry.routing.release import WINDOW
+from hostelry.routing.no_copy import WINDOW
 
 
 def test_a_request_that_wakes_a_component_is_answered_once_there_is_a_copy() -> None:

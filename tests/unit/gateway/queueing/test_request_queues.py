@@ -15,7 +15,7 @@ from hostelry.gateway.queueing.request_queues import (
     QueueLimits,
     RequestQueues,
 )
-from hostelry.routing.release import num_to_release
+from hostelry.routing.no_copy import num_to_release
 
 SCOPE = Scope("111122223333", "us-west-2")
 

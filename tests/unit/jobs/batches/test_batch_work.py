@@ -26,15 +26,12 @@ from hostelry.domain.routes import CopyRoute
 from hostelry.jobs.batches.batch_claims import BatchClaims
 from hostelry.jobs.batches.batch_run import BatchDeps
 from hostelry.jobs.batches.batch_work import MAX_RUNNING, BatchWork
-from hostelry.jobs.batches.copy_sizes import CopySizes
 from hostelry.jobs.batches.file_folder import FileFolder, ResultFile
 from hostelry.jobs.batches.file_store import FileStore
-from hostelry.jobs.batches.line_calls import LineAnswer, LineCalls
-from hostelry.jobs.batches.line_queue import SharedPools
+from hostelry.jobs.batches.line_queue import CopySizes, LineAnswer, LineCalls, SharedPools
 from hostelry.jobs.batches.overview import BatchOverview
 from hostelry.jobs.batches.rows import BatchRows
-from hostelry.jobs.batches.shared_files import SharedFiles
-from hostelry.jobs.batches.shared_rows import SharedBatchRows
+from hostelry.jobs.batches.shared_files import SharedBatchRows, SharedFiles
 from hostelry.jobs.records.batch_results import answer_line, result_id
 from hostelry.jobs.rules.next_step import Trouble
 from hostelry.store.database import Database

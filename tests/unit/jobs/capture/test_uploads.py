@@ -11,11 +11,15 @@ from tests.unit.dataplane.capture.capture_sample import AT, KEY, LIMITS, TARGET,
 from hostelry.base.clock import ManualClock
 from hostelry.dataplane.capture.spool import Spool, SpoolBatch, SpoolTarget
 from hostelry.dataplane.capture.spool_file import record_prefix
-from hostelry.domain.capture_report import CaptureCounts
-from hostelry.jobs.capture.spool_folder import SpoolFolder
-from hostelry.jobs.capture.uploads import KEPT_S, CaptureUploads
-from hostelry.jobs.objects.errors import NoSuchBucketError, ObjectError, ObjectStoreDownError
-from hostelry.jobs.objects.object_store import ObjectStore, OutputSettings
+from hostelry.domain.data_capture import CaptureCounts
+from hostelry.jobs.capture.uploads import KEPT_S, CaptureUploads, SpoolFolder
+from hostelry.jobs.objects.object_store import (
+    NoSuchBucketError,
+    ObjectError,
+    ObjectStore,
+    ObjectStoreDownError,
+    OutputSettings,
+)
 
 DOWN = ObjectStoreDownError("down")
 MISSING = NoSuchBucketError("no bucket")

@@ -16,8 +16,7 @@ from hostelry.dataplane.route_table import Destination
 from hostelry.domain.async_request import AsyncRequest
 from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint_config import RoutingStrategy
-from hostelry.jobs.dispatch.attempt_capture import TOO_LARGE, AttemptCapture
-from hostelry.jobs.dispatch.request_input import OpenInput
+from hostelry.jobs.dispatch.request_input import TOO_LARGE, AttemptCapture, OpenInput
 
 ANSWERED = {"content-type": "application/json"}
 LARGE = 8 * MIB + 1

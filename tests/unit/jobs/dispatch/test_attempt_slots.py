@@ -10,13 +10,13 @@ from tests.unit.jobs.dispatch.claims import SCOPE, claimed
 from hostelry.base.clock import ManualClock
 from hostelry.dataplane.capture.capture import RequestCapture
 from hostelry.dataplane.metering.meter import Meter
-from hostelry.domain.async_inference import AsyncInference
+from hostelry.domain.async_request import AsyncInference
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import CopyRoute, EndpointRoute, VariantRoute
 from hostelry.jobs.dispatch import attempt
 from hostelry.jobs.dispatch.attempt import AttemptDeps, CopyAttempts
-from hostelry.jobs.dispatch.attempt_capture import AttemptCapture
-from hostelry.jobs.dispatch.measurements import AsyncMeasurements
+from hostelry.jobs.dispatch.metric_reports import AsyncMeasurements
+from hostelry.jobs.dispatch.request_input import AttemptCapture
 from hostelry.jobs.dispatch.slots import CopySlots
 from hostelry.jobs.objects.answer_object import AnswerWriter, StaleClaimError
 from hostelry.jobs.queue.memory import MemoryQueue

@@ -9,8 +9,8 @@ from tests.unit.jobs.dispatch.claims import SCOPE, claimed
 
 from hostelry.base.clock import ManualClock
 from hostelry.jobs.dispatch.endings import RequestEnds
-from hostelry.jobs.dispatch.measurements import AsyncMeasurements
-from hostelry.jobs.objects.errors import ObjectDeniedError, ObjectError, ObjectStoreDownError
+from hostelry.jobs.dispatch.metric_reports import AsyncMeasurements
+from hostelry.jobs.objects.object_store import ObjectDeniedError, ObjectError, ObjectStoreDownError
 from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.memory import MemoryQueue
 from hostelry.jobs.rules.messages import Response

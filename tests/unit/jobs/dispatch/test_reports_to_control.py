@@ -9,20 +9,24 @@ import pytest
 
 from hostelry.base.clock import ManualClock
 from hostelry.dataplane.routes import FixedRoutes
-from hostelry.domain.async_inference import AsyncInference
-from hostelry.domain.async_metrics import AsyncMetricsReport, ScopedMetric
-from hostelry.domain.async_request import AsyncRequest
+from hostelry.domain.async_request import (
+    AsyncInference,
+    AsyncMetricsReport,
+    AsyncRequest,
+    ScopedMetric,
+)
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.publication_request import PublicationRequest
 from hostelry.domain.routes import EndpointRoute, RouteSnapshot, VariantRoute
 from hostelry.domain.scope import Scope
 from hostelry.jobs.dispatch.control_line import ControlDownError, ControlRefusedError
-from hostelry.jobs.dispatch.measurements import (
+from hostelry.jobs.dispatch.metric_reports import (
     NOTIFICATION_FAILURES,
     PROCESSED,
+    TURN_S,
     AsyncMeasurements,
+    MetricReports,
 )
-from hostelry.jobs.dispatch.metric_reports import TURN_S, MetricReports
 from hostelry.jobs.dispatch.outbox import Outbox
 from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.memory import MemoryQueue

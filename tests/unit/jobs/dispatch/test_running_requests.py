@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from tests.unit.jobs.dispatch.claims import claimed
 
 from hostelry.base.clock import ManualClock
-from hostelry.jobs.dispatch.running_requests import RunningRequests
+from hostelry.jobs.dispatch.slots import RunningRequests
 from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.memory import MemoryQueue
 from hostelry.jobs.queue.protocol import Claim, RequestCompleted

@@ -1,6 +1,6 @@
 import pytest
 
-from hostelry.jobs.objects.errors import (
+from hostelry.jobs.objects.object_store import (
     NoSuchBucketError,
     ObjectChangedError,
     ObjectDeniedError,

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from hostelry.jobs.records.errors import RecordError
-from hostelry.jobs.records.json_path import parse_path
+from hostelry.jobs.records.processing import parse_path
 
 ROW = [10, 11, 12, 13, 14, 15, 16]
 DOCUMENT = {"id": 7, "features": [1, 2], "SageMakerOutput": {"score": 0.5}}

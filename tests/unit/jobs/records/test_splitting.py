@@ -5,9 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostelry.domain.transform_job import SplitType
-from hostelry.jobs.records.crc32c import crc32c, masked_crc32c
 from hostelry.jobs.records.errors import RecordError
-from hostelry.jobs.records.splitting import MAGIC_BYTES, SplitRecord, splitter_of
+from hostelry.jobs.records.splitting import (
+    MAGIC_BYTES,
+    SplitRecord,
+    crc32c,
+    masked_crc32c,
+    splitter_of,
+)
 
 URI = "s3://b/in/x"
 LINE, RECORD_IO, TF_RECORD = SplitType.LINE, SplitType.RECORD_IO, SplitType.TF_RECORD

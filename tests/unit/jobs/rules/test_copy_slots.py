@@ -2,12 +2,12 @@ from dataclasses import replace
 
 import pytest
 
-from hostelry.domain.async_inference import AsyncInference
+from hostelry.domain.async_request import AsyncInference
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import CopyRoute, EndpointRoute, FleetShift, VariantRoute
 from hostelry.domain.scope import Scope
 from hostelry.jobs.rules.copy_slots import CopyUse, choose_slot, free_slots, num_copies
-from hostelry.routing.even_draws import next_position
+from hostelry.routing.copy_choice import next_position
 
 NOW = 1000.0
 

@@ -5,7 +5,7 @@ from tests.unit.dataplane.routes_sample import HERE
 
 from hostelry.domain.async_request import AsyncRequest
 from hostelry.domain.routes import EndpointRoute
-from hostelry.jobs.rules.own_endpoint import has_endpoint, is_of_earlier
+from hostelry.jobs.rules.copy_slots import has_endpoint, is_of_earlier
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ import gzip
 import pytest
 
 from hostelry.jobs.records.errors import RecordError
-from hostelry.jobs.transform.payloads import INFLATED_AT_ONCE_BYTES, Inflater
+from hostelry.jobs.transform.object_work import INFLATED_AT_ONCE_BYTES, Inflater
 
 URI = "s3://b/in/x.gz"
 

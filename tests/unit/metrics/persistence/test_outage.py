@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hostelry.metrics.persistence.outage import RETRY_S, outage_of
+from hostelry.metrics.persistence.durable import RETRY_S, outage_of
 
 FOLDER = Path("/home/metrics")
 T = 1_700_000_000.0

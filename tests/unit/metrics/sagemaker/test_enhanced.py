@@ -12,17 +12,16 @@ from tests.unit.metrics.sagemaker.census_sample import ADAPTER, HOSTS, MODEL, ce
 from tests.unit.metrics.sagemaker.load_sample import CHAT, T0, load
 
 from hostelry.domain.copy import GpuUse
-from hostelry.domain.copy_outcomes import CopyOutcomes
-from hostelry.domain.load import SecondLoad
+from hostelry.domain.load import CopyOutcomes, SecondLoad
 from hostelry.domain.metric import (
     COMPONENT_NAMESPACE,
     ENDPOINT_NAMESPACE,
     MODEL_NAMESPACE,
     OWN_NAMESPACE,
+    MetricsConfig,
     Sample,
     StatisticSet,
 )
-from hostelry.domain.metrics_config import MetricsConfig
 from hostelry.metrics.sagemaker.census import Census, CopyUsage, with_period
 from hostelry.metrics.sagemaker.publication import Publication
 from hostelry.metrics.sagemaker.utilization import utilization

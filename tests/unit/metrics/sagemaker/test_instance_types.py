@@ -12,8 +12,7 @@ import pytest
 from tests.unit.metrics.sagemaker.census_sample import ADAPTER, HOSTS, MODEL, census
 from tests.unit.metrics.sagemaker.load_sample import CHAT, T0, load
 
-from hostelry.domain.copy_outcomes import CopyOutcomes
-from hostelry.domain.load import LoadKey, SecondLoad
+from hostelry.domain.load import CopyOutcomes, LoadKey, SecondLoad
 from hostelry.domain.metric import MODEL_NAMESPACE, Sample
 from hostelry.metrics.sagemaker.census import Census, CopyUsage
 from hostelry.metrics.sagemaker.publication import Publication

@@ -11,9 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.metrics.sagemaker.load_sample import CHAT, CODE, T0, load, report
 
-from hostelry.domain.copy_outcomes import CopyOutcomes
-from hostelry.domain.distribution import Distribution
-from hostelry.domain.load import LoadKey, SecondLoad
+from hostelry.domain.load import CopyOutcomes, Distribution, LoadKey, SecondLoad
 from hostelry.domain.metric import StatisticSet
 from hostelry.metrics.sagemaker.load_aggregator import HISTORY_S, LoadAggregator, ReportError
 

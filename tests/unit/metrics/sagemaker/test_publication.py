@@ -7,9 +7,7 @@ import pytest
 from tests.unit.metrics.sagemaker.census_sample import ADAPTER, MODEL, census
 from tests.unit.metrics.sagemaker.load_sample import CHAT, T0, load
 
-from hostelry.domain.config_load import ConfigLoad
-from hostelry.domain.distribution import Distribution
-from hostelry.domain.load import LoadKey, SecondLoad
+from hostelry.domain.load import ConfigLoad, Distribution, LoadKey, SecondLoad
 from hostelry.domain.metric import Sample
 from hostelry.metrics.sagemaker.census import Census, CopyUsage
 from hostelry.metrics.sagemaker.publication import MAX_NAMES_AT_ONCE, Publication

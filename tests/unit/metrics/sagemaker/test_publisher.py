@@ -9,10 +9,9 @@ from tests.unit.metrics.sagemaker.load_sample import CHAT, SCOPE, T0, load, repo
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import RetryableError
-from hostelry.domain.distribution import Distribution
-from hostelry.domain.load import LoadKey, LoadReceipt
+from hostelry.domain.load import Distribution, LoadKey, LoadReceipt
 from hostelry.domain.metric import ENDPOINT_NAMESPACE, MODEL_NAMESPACE, Metric, MetricStat, Sample
-from hostelry.domain.metrics_config import MetricsConfig as Metrics
+from hostelry.domain.metric import MetricsConfig as Metrics
 from hostelry.domain.scope import Scope
 from hostelry.metrics.protocol import MetricFilter
 from hostelry.metrics.sagemaker.census import Census

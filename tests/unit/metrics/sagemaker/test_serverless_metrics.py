@@ -4,8 +4,7 @@ from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.metric import Sample
 from hostelry.domain.scope import Scope
 from hostelry.domain.serverless import ServerlessConfig
-from hostelry.metrics.sagemaker.census import Census, CopyUsage, VariantCensus
-from hostelry.metrics.sagemaker.high_resolution import ScopedSample
+from hostelry.metrics.sagemaker.census import Census, CopyUsage, ScopedSample, VariantCensus
 from hostelry.metrics.sagemaker.load_metrics import InFlight
 from hostelry.metrics.sagemaker.serverless import (
     of_period,

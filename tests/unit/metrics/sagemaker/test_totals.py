@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tests.unit.metrics.sagemaker.load_sample import CHAT, CODE, T0, load
 
-from hostelry.domain.distribution import Distribution
+from hostelry.domain.load import Distribution
 from hostelry.metrics.sagemaker.totals import BOUNDS_S, OTHERS, Totals
 
 

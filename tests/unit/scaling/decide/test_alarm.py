@@ -11,15 +11,13 @@ from hypothesis import strategies as st
 from hostelry.domain.alarm import AlarmRule, AlarmState, AlarmStatus, Comparison, MissingData
 from hostelry.domain.metric import Datapoint, Metric, MetricStat
 from hostelry.scaling.decide.alarm import (
-    AlarmVerdict,
-    evaluate,
-    evaluation_range,
-    fewest_samples,
-)
-from hostelry.scaling.decide.alarm_times import (
     LATE_S,
     MAX_HOLD_S,
+    AlarmVerdict,
+    evaluate,
     evaluation_interval_s,
+    evaluation_range,
+    fewest_samples,
     hold_s,
     next_evaluation_at,
 )

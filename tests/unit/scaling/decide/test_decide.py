@@ -17,9 +17,15 @@ from hostelry.domain.scaling import (
 )
 from hostelry.domain.scope import Scope
 from hostelry.scaling.decide.decide import PlannedAction, TargetSnapshot, decide, look_back_s
-from hostelry.scaling.decide.decision import Decision, LastAct
-from hostelry.scaling.decide.request import BoundsCheck, Proposal, Request, Trigger
-from hostelry.scaling.decide.resource import Resource
+from hostelry.scaling.decide.decision import (
+    BoundsCheck,
+    Decision,
+    LastAct,
+    Proposal,
+    Request,
+    Resource,
+    Trigger,
+)
 from hostelry.scaling.decide.tracking_alarms import AlarmSide, alarm_name
 
 NOW = 1_000_000.0

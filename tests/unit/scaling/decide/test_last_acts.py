@@ -6,8 +6,8 @@ import pytest
 
 from hostelry.domain.scaling import ActivityStatus, Dimension, ScalingActivity
 from hostelry.domain.scope import Scope
+from hostelry.scaling.decide.cooldown import last_acts, last_wake
 from hostelry.scaling.decide.decision import LastAct
-from hostelry.scaling.decide.last_acts import last_acts, last_wake
 
 NOW = 1_000_000.0
 

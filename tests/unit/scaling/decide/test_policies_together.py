@@ -14,9 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostelry.domain.scaling import Suspended
-from hostelry.scaling.decide.combine import CombinedDecision, Vote, Voter, combine, unless_suspended
+from hostelry.scaling.decide.combine import (
+    CombinedDecision,
+    GuardLimits,
+    TargetHealth,
+    Vote,
+    Voter,
+    combine,
+    unless_suspended,
+    unless_vetoed,
+    veto,
+)
 from hostelry.scaling.decide.decision import Capacity, Decision, not_scaled
-from hostelry.scaling.decide.guard import GuardLimits, TargetHealth, unless_vetoed, veto
 
 NOW_8 = Capacity(desired=8, serving=8, minimum=0, maximum=20)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from hostelry.domain.serverless import ServerlessConfig
-from hostelry.scaling.decide.serverless import EnvironmentUse, environments_for, to_end
+from hostelry.scaling.decide.wake import EnvironmentUse, environments_for, to_end
 
 
 def config(most: int = 5, ready: int = 0) -> ServerlessConfig:

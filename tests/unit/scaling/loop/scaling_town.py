@@ -42,7 +42,7 @@ from hostelry.domain.scaling import (
     policy_key,
     target_name,
 )
-from hostelry.scaling.decide.request import Trigger
+from hostelry.scaling.decide.decision import Trigger
 from hostelry.scaling.decide.tracking_alarms import AlarmSide, alarm_name
 from hostelry.scaling.loop.scaler import ScalerDeps, TargetScaler
 from hostelry.store.memory import MemoryStore

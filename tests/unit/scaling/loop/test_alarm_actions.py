@@ -11,9 +11,8 @@ from tests.unit.scaling.loop.alarm_rig import ALARM, HOOK, OK, TOPIC, Rig, rule_
 from hostelry.base.errors import TerminalError
 from hostelry.domain.alarm import AlarmActions
 from hostelry.domain.metric import MetricQuery
-from hostelry.scaling.decide.alarm_target import TargetKind, target_kind
-from hostelry.scaling.loop.alarm_actions import DELAYS_S
-from hostelry.scaling.loop.alarm_addresses import AddressError, Addresses, AddressFile
+from hostelry.scaling.decide.alarm_events import TargetKind, target_kind
+from hostelry.scaling.loop.alarm_actions import DELAYS_S, AddressError, Addresses, AddressFile
 
 POLICY_ARN = (
     "arn:aws:autoscaling:us-west-2:123456789012:scalingPolicy:1:resource/sagemaker/"

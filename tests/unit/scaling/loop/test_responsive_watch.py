@@ -12,12 +12,10 @@ from hostelry.base.errors import RetryableError
 from hostelry.domain.load import LoadKey, LoadReport, SecondLoad, Wake
 from hostelry.domain.metric import Metric, MetricQuery, MetricStat
 from hostelry.domain.scaling import Dimension, TargetTracking, target_name
-from hostelry.domain.scope import Scope
-from hostelry.domain.tags import TagSet
+from hostelry.domain.scope import Scope, TagSet
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.metrics.series.store import MemoryMetrics
-from hostelry.scaling.decide.decision import Capacity
-from hostelry.scaling.decide.request import Proposal, Trigger
+from hostelry.scaling.decide.decision import Capacity, Proposal, Trigger
 from hostelry.scaling.loop.protocol import Scaler
 from hostelry.scaling.loop.responsive_watch import ResponsiveWatch, ResponsiveWatchDeps
 

@@ -8,8 +8,7 @@ from tests.unit.scaling.loop.scaling_town import KEY, RESOURCE, ScalingTown
 
 from hostelry.domain.load import Wake
 from hostelry.domain.scaling import Dimension
-from hostelry.scaling.decide.decision import Decision
-from hostelry.scaling.decide.request import Proposal
+from hostelry.scaling.decide.decision import Decision, Proposal
 from hostelry.scaling.decide.tracking_alarms import AlarmSide
 
 

@@ -11,7 +11,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from hostelry.base.archive import ArchiveLimits, unpack
-from hostelry.base.file_tree import UnsafeFilesError
+from hostelry.base.files import UnsafeFilesError
 from hostelry.engine.lora.errors import AdapterError
 
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")

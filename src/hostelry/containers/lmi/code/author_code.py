@@ -24,7 +24,7 @@ from enum import Enum
 from pathlib import Path
 
 from hostelry.base.errors import HostelryError
-from hostelry.base.requirement_lines import is_plain, requirement_lines
+from hostelry.base.pip_settings import is_plain, requirement_lines
 from hostelry.containers.code.code_process import (
     SECRETS,
     CodeError,

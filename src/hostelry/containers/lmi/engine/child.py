@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from hostelry.base.readable import readable
+from hostelry.base.system import readable
 from hostelry.containers.lmi.engine.messages import EngineSettings
 
 EXIT_WAIT_S = 2.0

@@ -52,7 +52,7 @@ from hostelry.engine.lora.errors import AdapterError, AdapterTooLargeError, Unkn
 from hostelry.engine.lora.sources import is_remote
 from hostelry.engine.pages.adapters import PinBudgetError
 from hostelry.engine.request import Request, Structure
-from hostelry.engine.scheduler.errors import QuotaExceededError, ServerFullError
+from hostelry.engine.scheduler.decisions import QuotaExceededError, ServerFullError
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM})
 MAX_LOCAL = 4  # concurrent reads from folders, which take CPU

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.logging import configure_logging
-from hostelry.base.readable import readable
+from hostelry.base.system import readable
 from hostelry.containers.lmi.adapters.fetchers import adapter_fetchers
 from hostelry.containers.lmi.engine.child import engine_environment
 from hostelry.containers.lmi.engine.loop import MessageLoop

@@ -25,7 +25,7 @@ from hostelry.containers.lmi.request.invocation import (
 from hostelry.containers.lmi.response.generated import GeneratedSequence, Piece, SequenceText
 from hostelry.containers.lmi.text_codec import TextCodec
 from hostelry.engine.request import FinishReason, Output, PromptLogprobs, Request
-from hostelry.engine.sampling.fan_out import best, fan_out
+from hostelry.engine.sampling.beams import best, fan_out
 from hostelry.engine.text import IncrementalDetokenizer
 
 MAX_PROMPT_LOGPROBS = 500_000  # of all prompts of a request, alternatives included

@@ -23,8 +23,7 @@ import msgspec
 from hostelry.base.json import decode
 from hostelry.containers.lmi.engine.messages import EngineSettings
 from hostelry.engine.request import MAX_LOGPROBS, Request, SamplingParams, Structure
-from hostelry.engine.sampling.json_schema import kept_json_schema
-from hostelry.engine.sampling.structural_tag import kept_structural_tag
+from hostelry.engine.sampling.json_schema import kept_json_schema, kept_structural_tag
 
 DTYPES: Mapping[str, str] = {
     "auto": "auto", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16",

@@ -20,7 +20,7 @@ from typing import Any
 from hostelry.base.clock import MonotonicClock
 from hostelry.base.json import decode
 from hostelry.base.logging import configure_logging
-from hostelry.base.readable import readable
+from hostelry.base.system import readable
 from hostelry.containers.lmi.adapters.fetchers import adapter_fetchers
 from hostelry.containers.lmi.engine.loop import MessageLoop, Send
 from hostelry.containers.lmi.engine.messages import (

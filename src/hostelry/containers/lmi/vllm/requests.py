@@ -15,13 +15,11 @@ from hostelry.containers.lmi.vllm.arguments import sampling_arguments
 from hostelry.containers.lmi.vllm.interface import Vllm, to_outputs
 from hostelry.engine.request import MAX_LOGPROBS, FinishReason, Output, Request
 from hostelry.engine.sampling.history import check_token_ids
-from hostelry.engine.scheduler.decisions import Submission
-from hostelry.engine.scheduler.errors import QuotaExceededError, ServerFullError
+from hostelry.engine.scheduler.decisions import QuotaExceededError, ServerFullError, Submission
 from hostelry.engine.scheduler.fair_queue import OUTPUT_CHARGE, FairQueue
-from hostelry.engine.scheduler.quotas import CompletionInterval
 from hostelry.engine.scheduler.records import RequestStatus, Tenant
 from hostelry.engine.scheduler.records import Sequence as QueuedSequence
-from hostelry.engine.scheduler.tenants import TenantPolicies
+from hostelry.engine.scheduler.tenants import CompletionInterval, TenantPolicies
 
 log = logging.getLogger(__name__)
 

@@ -14,16 +14,18 @@ import torch
 from numpy.typing import NDArray
 
 from hostelry.engine.kernels.batch import MODULES, ForwardBatch, LoraSegment
-from hostelry.engine.kernels.native.adapters import AdapterStructures, address, check_array
 from hostelry.engine.kernels.native.gemm import PackedWeight, PackedWeightStructure
 from hostelry.engine.kernels.native.library import NativeLibrary, NativeThreads
 from hostelry.engine.kernels.native.structures import (
     FAULTS,
+    AdapterStructures,
     DecoderStructure,
     LayerStructure,
     RefusalStructure,
     SegmentStructure,
     StepStructure,
+    address,
+    check_array,
 )
 from hostelry.engine.kernels.pool import PoolTensor
 from hostelry.engine.kernels.weights import DecoderWeights, LayerWeights, Projection, RopeTables

@@ -11,8 +11,12 @@ import numpy
 import torch
 from numpy.typing import NDArray
 
-from hostelry.engine.kernels.native.library import NativeLibrary, NativeThreads
-from hostelry.engine.kernels.native.memory import LINE_BYTES, LineMemory
+from hostelry.engine.kernels.native.library import (
+    LINE_BYTES,
+    LineMemory,
+    NativeLibrary,
+    NativeThreads,
+)
 from hostelry.engine.kernels.products import WeightKind
 
 KindName = Literal["auto", "float32", "bfloat16", "int8"]

@@ -1,10 +1,15 @@
-"""Structures passed to the native decoder, as declared in cpp/step.h, lora.h and gemm.h."""
+"""Structures passed to the native decoder, and adapters converted to them."""
 
 import ctypes
+from collections import OrderedDict
+from collections.abc import Sequence
 from ctypes import POINTER, c_float, c_int32, c_int64, c_void_p
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from hostelry.engine.kernels.batch import MODULES
+import numpy
+from numpy.typing import NDArray
+
+from hostelry.engine.kernels.batch import MODULES, AdapterIndex, Int64, WideRows
 from hostelry.engine.kernels.native.gemm import PackedWeightStructure
 
 _Fields = list[tuple[str, type]]
@@ -138,3 +143,128 @@ FAULTS = (
     " within {num_rows} rows",
 )
 """Messages by number of `Fault` in cpp/step.h."""
+
+
+# Adapters as the native decoder reads them, each checked and converted once.
+#
+# # V vocabulary, M modules, R ranks
+
+
+_MOST = 512  # structures kept; an index is some 50 KB of arrays that stay alive with it
+
+
+class AdapterStructures:
+    """Structures of adapters by identity of their index, whose arrays may not change.
+
+    `widths`: (in-features, out-features) of a layer's modules.
+    """
+
+    def __init__(
+        self, widths: Sequence[tuple[int, int]], num_layers: int, hidden: int, vocabulary: int
+    ) -> None:
+        self._in_M = numpy.array([width for width, _ in widths] * num_layers, numpy.int64)
+        self._out_M = numpy.array([width for _, width in widths] * num_layers, numpy.int64)
+        self._hidden = hidden
+        self._vocabulary = vocabulary
+        # The index is kept with its structure: while it is, no other can have its id.
+        self._known: OrderedDict[int, tuple[AdapterIndex, int, AdapterIndexStructure]] = (
+            OrderedDict()
+        )
+
+    def of(self, index: AdapterIndex, pool_elements: int) -> AdapterIndexStructure:
+        """The structure of `index`, whose rows lie in a pool of that many elements.
+
+        Raises ValueError for arrays of another type or length, and rows outside the pool.
+        """
+        known = self._known.get(id(index))
+        if known is not None and known[1] == pool_elements:
+            return known[2]
+        self._check(index, pool_elements)
+        structure = AdapterIndexStructure(
+            address(index.ranks_M),
+            address(index.scales_M),
+            address(index.firsts_M),
+            address(index.down_offsets_R),
+            address(index.up_offsets_R),
+            _wide(index.embedding),
+            _wide(index.lm_head),
+        )
+        self._known[id(index)] = (index, pool_elements, structure)
+        while len(self._known) > _MOST:
+            self._known.popitem(last=False)
+        return structure
+
+    def _check(self, index: AdapterIndex, pool_elements: int) -> None:
+        num_modules = len(self._in_M)
+        num_ranks = len(index.down_offsets_R)
+        check_array("ranks_M", index.ranks_M, numpy.int32, (num_modules,))
+        check_array("scales_M", index.scales_M, numpy.float32, (num_modules,))
+        check_array("firsts_M", index.firsts_M, numpy.int32, (num_modules,))
+        check_array("down_offsets_R", index.down_offsets_R, numpy.int64, (num_ranks,))
+        check_array("up_offsets_R", index.up_offsets_R, numpy.int64, (num_ranks,))
+        ranks_M = index.ranks_M.astype(numpy.int64)
+        ends_M = index.firsts_M + ranks_M
+        wrong_M = (ranks_M < 0) | ((ranks_M > 0) & ((index.firsts_M < 0) | (ends_M > num_ranks)))
+        if wrong_M.any():
+            module = int(wrong_M.argmax())
+            raise ValueError(
+                f"module {module} of layer {module // len(MODULES)} has ranks_M"
+                f" {ranks_M[module]} from firsts_M {index.firsts_M[module]}; there are"
+                f" {num_ranks} offsets"
+            )
+        # The entry of each rank of each module.
+        modules = numpy.repeat(numpy.arange(num_modules), ranks_M)
+        starts = numpy.repeat(ranks_M.cumsum() - ranks_M, ranks_M)
+        entries = index.firsts_M[modules] + numpy.arange(len(modules)) - starts
+        _check_rows(
+            "down_offsets_R", index.down_offsets_R[entries], self._in_M[modules], pool_elements
+        )
+        _check_rows(
+            "up_offsets_R", index.up_offsets_R[entries], self._out_M[modules], pool_elements
+        )
+        for name, wide in (("embedding", index.embedding), ("lm_head", index.lm_head)):
+            if wide is not None:
+                self._check_wide(name, wide, pool_elements)
+
+    def _check_wide(self, name: str, wide: WideRows, pool_elements: int) -> None:
+        if wide.rank < 1:
+            raise ValueError(f"{name} has rank {wide.rank}; a rank is at least 1")
+        vocab_name, hidden_name = f"{name}.vocab_offsets_V", f"{name}.hidden_offsets_R"
+        check_array(vocab_name, wide.vocab_offsets_V, numpy.int64, (self._vocabulary,))
+        check_array(hidden_name, wide.hidden_offsets_R, numpy.int64, (wide.rank,))
+        _check_rows(vocab_name, wide.vocab_offsets_V, wide.rank, pool_elements)
+        _check_rows(hidden_name, wide.hidden_offsets_R, self._hidden, pool_elements)
+
+
+def check_array(
+    name: str, array: NDArray[Any], dtype: type[numpy.generic], shape: tuple[int, ...]
+) -> None:
+    """Raise ValueError unless the array is contiguous and of that type and shape."""
+    if array.dtype != dtype or array.shape != shape or not array.flags.c_contiguous:
+        raise ValueError(
+            f"{name} is {array.dtype} {array.shape}"
+            f"{'' if array.flags.c_contiguous else ', not contiguous'};"
+            f" contiguous {numpy.dtype(dtype)} {shape} is needed"
+        )
+
+
+def address(array: NDArray[Any]) -> int:
+    """The address of the array's first element."""
+    return int(array.__array_interface__["data"][0])
+
+
+def _wide(rows: WideRows | None) -> WideRowsStructure:
+    if rows is None:
+        return WideRowsStructure(0, 0.0, None, None)
+    return WideRowsStructure(
+        rows.rank, rows.scale, address(rows.vocab_offsets_V), address(rows.hidden_offsets_R)
+    )
+
+
+def _check_rows(name: str, offsets: Int64, widths: Int64 | int, pool_elements: int) -> None:
+    wrong = (offsets < 0) | (offsets + widths > pool_elements)
+    if wrong.any():
+        raise ValueError(
+            f"{name} has {offsets[wrong][0]}; a row from there does not lie in the pool's"
+            f" {pool_elements} elements"
+        )

@@ -1,10 +1,7 @@
-"""The models of one multi-model copy, and the leases by which gateways use them.
-
-A lease keeps its model loaded. It ends by its release, or after MAX_LEASE_S: the gateway may be
-gone, and no request takes longer.
-"""
+"""The models of one multi-model copy, and the routes by which gateways lease them."""
 
 import asyncio
+import hmac
 import os
 import secrets
 import shutil
@@ -12,20 +9,41 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
 
 from hostelry.base.clock import Clock, MonotonicClock
+from hostelry.base.copy_key import HEADER
 from hostelry.base.errors import TerminalError
+from hostelry.base.json import decode
 from hostelry.domain.copy import CopySpec, CopyStatus
 from hostelry.domain.shape import Shape
-from hostelry.fleet.agent.adapter_mount import AdapterMount
+from hostelry.fleet.agent.adapters import AdapterMount
 from hostelry.fleet.agent.deps import CopyDeps
 from hostelry.fleet.agent.model_server import ModelServer
-from hostelry.fleet.agent.models.served_routes import LoadedRecord, ServedRoutes
+from hostelry.fleet.agent.models.routes import LoadedRecord, ServedRoutes
 from hostelry.fleet.agent.models.target_models import TargetModels
-from hostelry.fleet.agent.models.values import ModelUse, TargetModelDeps, TargetModelLimits
+from hostelry.fleet.agent.models.values import (
+    ModelNotReadyError,
+    ModelUse,
+    TargetModelDeps,
+    TargetModelError,
+    TargetModelLimits,
+    TargetModelLoadError,
+)
 from hostelry.fleet.artifacts.protocol import Artifacts
-from hostelry.fleet.rules.accelerator_memory import AcceleratorMemory, accelerator_memory
+from hostelry.fleet.rules.devices import AcceleratorMemory, accelerator_memory
+
+# The models of one multi-model copy, and the leases by which gateways use them.
+#
+# A lease keeps its model loaded. It ends by its release, or after MAX_LEASE_S: the gateway may be
+# gone, and no request takes longer.
+
 
 PREFIX = "/target-models"  # of the agent's routes
 LOADED = "loaded-models"  # the folder of the record, in the copy's
@@ -217,3 +235,105 @@ def model_limits(
         accelerator_bytes=declared.capacity_bytes,
         model_accelerator_bytes=declared.model_bytes,
     )
+
+
+# The agent's routes by which gateways lease models; each call carries the copy's key.
+#
+# POST /target-models/COPY_ID/acquire {"target", "more_room"}  200 {"lease", "model_id", "hit", ...}
+# POST /target-models/COPY_ID/release {"lease", "lost", "uses"}  204
+
+
+MAX_BODY_BYTES = 16 * 1024
+Find = Callable[[str], tuple[CopyModels, str | None] | None]
+
+
+class AskedModel(msgspec.Struct):
+    """The body of `acquire`; `more_room`: the server answered a request for the model with 507."""
+
+    target: str
+    more_room: bool = False
+
+
+class EndedLease(msgspec.Struct):
+    """The body of `release`; `uses` counts the requests that used the lease."""
+
+    lease: str
+    lost: bool = False
+    uses: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1
+
+
+class LeaseRoutes:
+    """The routes; `find` gives a copy's models and its key, `shown` a text as callers get it."""
+
+    def __init__(self, find: Find, shown: Callable[[str], str] = str) -> None:
+        self._find = find
+        self._shown = shown
+
+    def app(self) -> Starlette:
+        """The ASGI application."""
+        return Starlette(
+            routes=[
+                Route(f"{PREFIX}/{{copy_id}}/acquire", self.acquire, methods=["POST"]),
+                Route(f"{PREFIX}/{{copy_id}}/release", self.release, methods=["POST"]),
+            ]
+        )
+
+    async def acquire(self, request: Request) -> Response:
+        """Lease a model, which is loaded first if it has to be."""
+        models, body = await self._asked(request)
+        if models is None:
+            return body
+        try:
+            asked = decode(bytes(body.body), AskedModel)
+            lease = await models.acquire(asked.target, more_room=asked.more_room)
+        except (msgspec.DecodeError, TargetModelError) as error:
+            return refusal(400, self._shown(str(error)))
+        except ModelNotReadyError as error:
+            return refusal(429, self._shown(str(error)))
+        except TargetModelLoadError as error:
+            return refusal(424, self._shown(str(error)), error.status)
+        if await request.is_disconnected():
+            models.release(lease.id)
+        members = {
+            "lease": lease.id,
+            "model_id": lease.use.model_id,
+            "hit": lease.use.hit,
+            "waited_s": lease.use.waited_s,
+            "times": models.take_times(),
+            "keep": models.are_kept,
+        }
+        return Response(msgspec.json.encode(members), media_type="application/json")
+
+    async def release(self, request: Request) -> Response:
+        """End a lease."""
+        models, body = await self._asked(request)
+        if models is None:
+            return body
+        try:
+            ended = decode(bytes(body.body), EndedLease)
+        except msgspec.DecodeError as error:
+            return refusal(400, str(error))
+        models.release(ended.lease, lost=ended.lost, uses=ended.uses)
+        return Response(status_code=204)
+
+    async def _asked(self, request: Request) -> tuple[CopyModels | None, Response]:
+        """The copy's models with the body as a response, or None and the refusal."""
+        found = self._find(request.path_params["copy_id"])
+        if found is None:
+            return None, refusal(404, "no multi-model copy of that id is here")
+        models, key = found
+        given = request.headers.get(HEADER, "")
+        if key is not None and not hmac.compare_digest(given.encode(), key.encode()):
+            return None, PlainTextResponse(f"{HEADER} is missing or wrong", status_code=403)
+        body = bytearray()
+        async for piece in request.stream():
+            body += piece
+            if len(body) > MAX_BODY_BYTES:
+                return None, refusal(413, f"more than {MAX_BODY_BYTES} bytes")
+        return models, Response(bytes(body))
+
+
+def refusal(status: int, message: str, model_status: int | None = None) -> Response:
+    """An answer with the cause; `model_status` is the container's."""
+    members = {"message": message, "status": model_status}
+    return Response(msgspec.json.encode(members), status, media_type="application/json")

@@ -1,12 +1,16 @@
-"""Download and load of one model: the acts, in their order, with their measurements."""
+"""Download and load of one model of a multi-model container."""
 
 import asyncio
+import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.json import decode
 from hostelry.domain.model import ArtifactSource, SourceKind
-from hostelry.fleet.agent.models.declared_memory import accelerator_bytes
 from hostelry.fleet.agent.models.tiers import HostedModel, ModelTiers, TooLarge
 from hostelry.fleet.agent.models.values import (
     TargetModelDeps,
@@ -22,8 +26,49 @@ from hostelry.fleet.artifacts.protocol import (
     ArtifactUnavailableError,
     Fetch,
 )
+from hostelry.fleet.rules.devices import MAX_MB, MB
 from hostelry.placement.model_cache import expected_disk_bytes, expected_memory_bytes
 from hostelry.placement.model_cache_values import ModelTier
+
+# Memory of accelerators that one of many models declares, in its archive, at the top.
+#
+#     hostelry.json   {"accelerator_memory_mb": 512}
+#
+# A model without the file takes what its container declares (fleet/rules/devices.py).
+
+
+FILE = "hostelry.json"
+MAX_FILE_BYTES = 64 * 1024
+
+
+class DeclaredModel(msgspec.Struct, forbid_unknown_fields=True):
+    """The file of a model."""
+
+    accelerator_memory_mb: Annotated[int, msgspec.Meta(ge=0, le=MAX_MB)] | None = None
+
+
+def accelerator_bytes(folder: Path, otherwise_bytes: int) -> int:
+    """What the model in `folder` declares, else `otherwise_bytes`.
+
+    Raises TerminalError with the file's fault.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # whatever the archive has by that name
+    try:
+        with open(os.open(folder / FILE, flags), "rb") as opened:
+            content = opened.read(MAX_FILE_BYTES + 1) or b""
+    except FileNotFoundError:
+        return otherwise_bytes
+    except OSError as error:
+        raise TerminalError(f"{FILE} of the model cannot be read: {error.strerror}") from error
+    if len(content) > MAX_FILE_BYTES:
+        raise TerminalError(f"{FILE} of the model has more than {MAX_FILE_BYTES} bytes")
+    try:
+        found = decode(content, DeclaredModel)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise TerminalError(f"{FILE} of the model: {error}") from error
+    declared = found.accelerator_memory_mb
+    return otherwise_bytes if declared is None else declared * MB
+
 
 MAX_REFUSALS = 8  # of one load; each frees twice as much as the one before
 RETRY_S = 1.0

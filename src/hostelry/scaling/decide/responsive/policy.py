@@ -1,47 +1,210 @@
-"""The responsive policy: one second's load in, a new state and sometimes a decision out.
-
-It acts when the load that is to be expected is more than the capacity carries, and when that is
-certain enough; a change of arrivals alone is no reason. It leaves scale-in to others, unless
-`scale_in_after_s` is set.
-
-| need | decision |
-| --- | --- |
-| a call waits too long (`too_old`) | more copies, at once, also during the warm-up |
-| arrivals rose for certain (`risen`) | copies for the new rate |
-| averages surely above capacity (`sustained`) | copies for them |
-| any of these, within `APART_S` of an act or with too many acts this minute | nothing |
-| any of these at the maximum | AlreadyAtMaxCapacity, once a minute |
-| none, `scale_in_after_s` of too little load | one copy less |
-"""
+"""The responsive policy: one second's load in, a new state and perhaps a request out."""
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from hostelry.domain.load import SecondLoad
 from hostelry.domain.scaling import NotScaled
 from hostelry.scaling.decide.decision import Capacity, Decision
-from hostelry.scaling.decide.responsive.change import WINDOWS_S, Rise, likeliest_rise
-from hostelry.scaling.decide.responsive.dispersion import after_gap, observed
-from hostelry.scaling.decide.responsive.doubt import doubted, on_trial
-from hostelry.scaling.decide.responsive.expected import expected_concurrency
-from hostelry.scaling.decide.responsive.limits import (
+from hostelry.scaling.decide.responsive.estimates import (
+    WINDOWS_S,
+    Dispersion,
+    Doubt,
+    Rates,
+    Rise,
+    Second,
+    after_gap,
+    averaged,
+    doubted,
+    expected_concurrency,
+    jumped,
+    likeliest_rise,
+    observed,
+    on_trial,
+)
+from hostelry.scaling.decide.responsive.options import (
     MINUTE_S,
+    ResponsiveOptions,
     acts_of_last_minute,
     may_act,
     within_limits,
 )
-from hostelry.scaling.decide.responsive.rates import Second, averaged, jumped
-from hostelry.scaling.decide.responsive.state import ResponsiveState
-from hostelry.scaling.decide.responsive.triggers import (
-    CapacityNeed,
-    carried,
-    copies_for,
-    idle_copies,
-    risen,
-    sustained,
-    too_old,
-)
+
+LEVEL_S = 30  # for which the level after a rise is learnt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponsiveState:
+    """Learnt from what came so far; a fresh one begins with the warm-up.
+
+    `second` is the newest that was counted, `num_seconds` how many were. `counts` are arrivals by
+    second since the last act or gap, as many as windows need. `acts` are the instants of acts that
+    limits count, `reported_full_at` when a full capacity was last reported, `idle_since`
+    since when one copy less would do.
+    """
+
+    options: ResponsiveOptions
+    second: int | None = None
+    num_seconds: int = 0
+    counts: tuple[float, ...] = ()
+    rates: Rates = field(default_factory=Rates)
+    dispersion: Dispersion = field(default_factory=Dispersion)
+    doubt: Doubt = field(default_factory=Doubt)
+    acts: tuple[float, ...] = ()
+    reported_full_at: float | None = None
+    idle_since: int | None = None
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether enough is known to distinguish a change from chance."""
+        return self.num_seconds >= self.options.warm_up_s
+
+    @property
+    def threshold(self) -> float:
+        """The evidence from which a rise is believed."""
+        return self.options.threshold * self.doubt.factor
+
+    @property
+    def deviations(self) -> float:
+        """How many standard deviations above capacity a slow average is believed to be.
+
+        Only one while the level after a rise is learnt: that it rose is no question any more.
+        """
+        trial = self.doubt.trial
+        if trial is not None and trial.num_seconds <= LEVEL_S:
+            return 1.0
+        return self.options.deviations * math.sqrt(self.doubt.factor)
+
+
+# Signals that capacity is too small: each trigger reads one, none of them acts.
+#
+# | trigger | condition |
+# | --- | --- |
+# | `too_old` | a call waits `queue_age_s`, and copies on their way would not carry the load |
+# | `risen` | evidence of a rise at the threshold, to more than the capacity carries |
+# | `sustained` | slow averages, less their errors, above what the capacity carries |
+# | `idle_copies` | one copy less would carry the highest likely load, with a tenth to spare |
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityNeed:
+    """A capacity that is called for: `concurrency` is expected, `least` copies whatever that is.
+
+    `since_s` is how long ago the load rose. `is_certain` where it was seen, not concluded; else the
+    act is judged afterwards, and `excess` is how many times the evidence was that was asked for.
+    `per_s` and `known_s` the new level of arrivals and the
+    seconds that it was seen for, where the rate itself changed.
+    """
+
+    concurrency: float
+    since_s: float
+    reason: str
+    is_certain: bool = False
+    excess: float = 1.0
+    least: int = 0
+    signal: Mapping[str, float] = field(default_factory=dict)
+    per_s: float | None = None
+    known_s: float = 0.0
+
+
+def carried(options: ResponsiveOptions, capacity: Capacity) -> float:
+    """The concurrency that the wanted capacity carries at the target."""
+    return options.target * capacity.desired
+
+
+def too_old(
+    load: SecondLoad, options: ResponsiveOptions, capacity: Capacity
+) -> CapacityNeed | None:
+    """A call has waited too long for a copy, and no more are on their way than it needs."""
+    if not load.held or load.oldest_held_s < options.queue_age_s:
+        return None
+    under_way = max(load.in_flight_mean, float(load.held))
+    if capacity.desired > capacity.serving and under_way <= carried(options, capacity):
+        return None
+    return CapacityNeed(
+        concurrency=under_way,
+        least=capacity.desired + 1,
+        is_certain=True,
+        since_s=load.oldest_held_s,
+        reason=(
+            f"{load.held} calls wait for a copy, the first for {load.oldest_held_s:.1f} s "
+            f"(limit {options.queue_age_s:g} s)"
+        ),
+    )
+
+
+def risen(rise: Rise | None, state: ResponsiveState, capacity: Capacity) -> CapacityNeed | None:
+    """Arrivals have risen for certain, to more than the capacity carries."""
+    if rise is None or rise.evidence < state.threshold:
+        return None
+    expected = rise.per_s * state.rates.mean_service_s
+    if expected <= carried(state.options, capacity):
+        return None
+    return CapacityNeed(
+        concurrency=expected,
+        since_s=rise.since_s,
+        reason=(
+            f"arrivals rose from {rise.base_per_s:.3g} to {rise.per_s:.3g} a second within "
+            f"{rise.since_s:g} s (evidence {rise.evidence:.1f}, threshold {state.threshold:.1f})"
+        ),
+        signal={"evidence": rise.evidence, "window_s": rise.since_s},
+        excess=rise.evidence / state.threshold,
+        per_s=rise.per_s,
+        known_s=rise.since_s,
+    )
+
+
+def sustained(state: ResponsiveState, capacity: Capacity) -> CapacityNeed | None:
+    """The slow averages, less their errors, are above what the capacity carries."""
+    rates, dispersion = state.rates, state.dispersion.index[-1]
+    limit = carried(state.options, capacity)
+    if expected_concurrency(rates) <= limit:
+        return None
+    surely_per_s = rates.per_s - state.deviations * rates.error_per_s(dispersion)
+    surely = rates.in_flight - state.deviations * rates.in_flight_error(dispersion)
+    by_rate = surely_per_s * rates.mean_service_s > limit
+    if not by_rate and surely <= limit:
+        return None
+    expected = expected_concurrency(rates)
+    what = "arrivals" if by_rate else "calls under way"
+    return CapacityNeed(
+        concurrency=expected,
+        since_s=0.0,
+        reason=f"{what} have stayed above what {capacity.desired} copies carry",
+        signal={"surely_per_s": surely_per_s, "surely_in_flight": surely},
+    )
+
+
+def idle_copies(state: ResponsiveState, capacity: Capacity) -> bool:
+    """Whether one copy less would surely carry what is expected, with a tenth to spare."""
+    rates, options, dispersion = state.rates, state.options, state.dispersion.index[-1]
+    highest_per_s = rates.per_s + options.deviations * rates.error_per_s(dispersion)
+    highest = max(highest_per_s * rates.mean_service_s, rates.in_flight)
+    fewer = capacity.clamped(capacity.desired - 1)
+    return fewer < capacity.desired and highest <= 0.9 * options.target * fewer
+
+
+def copies_for(need: CapacityNeed, options: ResponsiveOptions) -> int:
+    """How many copies carry the need at the target."""
+    return max(need.least, math.ceil(need.concurrency / options.target - 1e-9))
+
+
+# The responsive policy: one second's load in, a new state and sometimes a decision out.
+#
+# It acts when the load that is to be expected is more than the capacity carries, and when that is
+# certain enough; a change of arrivals alone is no reason. It leaves scale-in to others, unless
+# `scale_in_after_s` is set.
+#
+# | need | decision |
+# | --- | --- |
+# | a call waits too long (`too_old`) | more copies, at once, also during the warm-up |
+# | arrivals rose for certain (`risen`) | copies for the new rate |
+# | averages surely above capacity (`sustained`) | copies for them |
+# | any of these, within `APART_S` of an act or with too many acts this minute | nothing |
+# | any of these at the maximum | AlreadyAtMaxCapacity, once a minute |
+# | none, `scale_in_after_s` of too little load | one copy less |
+
 
 RECENT_S = 10  # a second that lies no further back was reported late, or twice
 MOST_TIMES = 1.5  # what an act covers: to so much a single wild second can move the base rate

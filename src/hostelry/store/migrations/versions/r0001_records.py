@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from hostelry.store.columns import OPAQUE_TEXT
+from hostelry.store.tables import OPAQUE_TEXT
 
 revision = "0001"
 down_revision = None

@@ -12,7 +12,7 @@ from tests.unit.fleet.agent.models.multi_model_fakes import LIMITS, MB, Rig
 from hostelry.base.errors import TerminalError
 from hostelry.domain.shape import Shape
 from hostelry.fleet.agent.models.copy_models import model_limits
-from hostelry.fleet.agent.models.declared_memory import accelerator_bytes
+from hostelry.fleet.agent.models.loading import accelerator_bytes
 from hostelry.fleet.agent.models.values import TargetModelLoadError
 from hostelry.placement.model_cache_values import ModelTier
 

@@ -16,10 +16,8 @@ from hostelry.cli.explain import model_lines
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import ArtifactSource, Container, ModelCacheSetting, SourceKind
 from hostelry.fleet.agent.model_server import ModelServer
-from hostelry.fleet.agent.models.copy_models import CopyModels
-from hostelry.fleet.agent.models.lease_server import LeaseRoutes
-from hostelry.fleet.agent.models.routes import TARGET_MODEL
-from hostelry.fleet.agent.models.served_routes import LoadedRecord, ServedRoutes
+from hostelry.fleet.agent.models.copy_models import CopyModels, LeaseRoutes
+from hostelry.fleet.agent.models.routes import TARGET_MODEL, LoadedRecord, ServedRoutes
 
 KEY = "secret"
 ADDRESS = "/target-models/c-1"

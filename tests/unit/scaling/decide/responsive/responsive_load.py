@@ -9,8 +9,7 @@ from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.scope import Scope
 from hostelry.scaling.decide.decision import Capacity, Decision
 from hostelry.scaling.decide.responsive.options import ResponsiveOptions
-from hostelry.scaling.decide.responsive.policy import step
-from hostelry.scaling.decide.responsive.state import ResponsiveState
+from hostelry.scaling.decide.responsive.policy import ResponsiveState, step
 from hostelry.sim.arrivals import modulated
 
 KEY = LoadKey(scope=Scope("000000000000", "us-west-2"), endpoint_name="chat", variant_name="main")

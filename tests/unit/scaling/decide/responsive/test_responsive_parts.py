@@ -8,13 +8,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostelry.scaling.decide.decision import Capacity
-from hostelry.scaling.decide.responsive.change import likeliest_rise
-from hostelry.scaling.decide.responsive.dispersion import SCALES_S, Dispersion, after_gap, observed
-from hostelry.scaling.decide.responsive.doubt import LEAST_STEP, MOST, Doubt, doubted, on_trial
-from hostelry.scaling.decide.responsive.limits import acts_of_last_minute, may_act, within_limits
-from hostelry.scaling.decide.responsive.opt_in import options_of_tag, tag_of_options
-from hostelry.scaling.decide.responsive.options import ResponsiveOptions
-from hostelry.scaling.decide.responsive.rates import Rates, Second, averaged, jumped
+from hostelry.scaling.decide.responsive.estimates import (
+    LEAST_STEP,
+    MOST,
+    SCALES_S,
+    Dispersion,
+    Doubt,
+    Rates,
+    Second,
+    after_gap,
+    averaged,
+    doubted,
+    jumped,
+    likeliest_rise,
+    observed,
+    on_trial,
+)
+from hostelry.scaling.decide.responsive.options import (
+    ResponsiveOptions,
+    acts_of_last_minute,
+    may_act,
+    options_of_tag,
+    tag_of_options,
+    within_limits,
+)
 from hostelry.sim.arrivals import modulated, steady
 
 OPTIONS = ResponsiveOptions(target=5.0)

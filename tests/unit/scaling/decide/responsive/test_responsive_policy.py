@@ -11,10 +11,15 @@ from tests.unit.scaling.decide.responsive.responsive_load import KEY, START, Run
 
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.scaling.decide.decision import Capacity
-from hostelry.scaling.decide.responsive.expected import expected_sample
+from hostelry.scaling.decide.responsive.estimates import expected_sample
 from hostelry.scaling.decide.responsive.options import ResponsiveOptions
-from hostelry.scaling.decide.responsive.policy import expected, kept_up, learnt, step
-from hostelry.scaling.decide.responsive.state import ResponsiveState
+from hostelry.scaling.decide.responsive.policy import (
+    ResponsiveState,
+    expected,
+    kept_up,
+    learnt,
+    step,
+)
 
 OPTIONS = ResponsiveOptions(target=5.0)
 WARM_S = 120

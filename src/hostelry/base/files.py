@@ -1,0 +1,127 @@
+"""Files: written whole and private, stamped to see changes, and untrusted trees held to limits."""
+
+import os
+import unicodedata
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hostelry.base.errors import TerminalError
+
+# Files of services and of the model servers below them are for the owner alone.
+PRIVATE_UMASK = 0o077
+
+
+def write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Write `data` atomically; readable by the owner only.
+
+    `durable`: it survives a power cut, which takes the disk some milliseconds.
+    """
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        scratch.replace(path)
+    except OSError:
+        scratch.unlink(missing_ok=True)  # free the space: the disk may be full
+        raise
+    if durable:
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Sync the folder's entries to disk: a power cut may lose a new file otherwise."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+Stamp = tuple[int, int, int] | str
+
+
+def stamp_of(path: Path) -> Stamp | None:
+    """Modification time (ns), size and inode, which differ once the content does.
+
+    None where there is no file; the error's text where it cannot be read.
+    """
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return str(error)
+    return (found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+MAX_DEPTH = 64
+MAX_FOLDERS = 10_000
+MAX_PATH_BYTES = 1024
+MAX_NAME_BYTES = 255
+SHOWN_CHARACTERS = 80
+
+
+class UnsafeFilesError(TerminalError):
+    """These files may not be stored; the message names the path and the limit."""
+
+
+@dataclass(slots=True)
+class FileTree:
+    """The paths so far; names in one Unicode form, as some file systems store them.
+
+    `max_entries` bounds files and folders together, `max_folders` the latter, those included that
+    a path only implies.
+    """
+
+    max_entries: int
+    max_depth: int = MAX_DEPTH
+    max_folders: int = MAX_FOLDERS
+    files: set[str] = field(default_factory=set)
+    folders: set[str] = field(default_factory=set)
+
+    def enter(self, parts: list[str], *, is_folder: bool) -> None:
+        """Add a path; a folder may come again. Raises UnsafeFilesError naming path and limit."""
+        name = unicodedata.normalize("NFC", "/".join(parts))
+        quoted = shown(name)
+        if len(parts) > self.max_depth:
+            raise UnsafeFilesError(
+                f"{quoted} lies {len(parts)} folders deep; {self.max_depth} are allowed"
+            )
+        ends = name.split("/")
+        above = {"/".join(ends[:depth]) for depth in range(1, len(ends))}
+        if name in self.files or (name in self.folders and not is_folder):
+            raise UnsafeFilesError(f"{quoted} comes twice")
+        if blocked := above & self.files:
+            raise UnsafeFilesError(f"{quoted} lies below the file {shown(min(blocked))}")
+        self.folders |= above
+        (self.folders if is_folder else self.files).add(name)
+        if len(self.folders) > self.max_folders:
+            raise UnsafeFilesError(
+                f"its paths make more than {self.max_folders} folders, at {quoted}"
+            )
+        if len(self.files) + len(self.folders) > self.max_entries:
+            raise UnsafeFilesError(
+                f"its paths make more than {self.max_entries} files and folders, at {quoted}"
+            )
+
+
+def check_lengths(parts: list[str], name: str) -> None:
+    """Raise UnsafeFilesError for a path, or a part of one, that is too long or no UTF-8."""
+    try:
+        sizes = [len(part.encode("utf-8")) for part in parts]
+    except UnicodeEncodeError as error:
+        raise UnsafeFilesError(f"{shown(name)} is not UTF-8") from error
+    if max(sizes, default=0) > MAX_NAME_BYTES or sum(sizes) + len(sizes) > MAX_PATH_BYTES:
+        raise UnsafeFilesError(
+            f"{shown(name)} is too long a name: {MAX_NAME_BYTES} bytes a part and "
+            f"{MAX_PATH_BYTES} in all are allowed"
+        )
+
+
+def shown(name: str) -> str:
+    """The name as a message has it: quoted, and no longer than a line."""
+    return repr(name) if len(name) <= SHOWN_CHARACTERS else f"{name[:SHOWN_CHARACTERS]!r}..."

@@ -1,0 +1,389 @@
+"""Estimates from arrivals: rates, burstiness, detection of a rise, control of false alarms."""
+
+import bisect
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hostelry.domain.load import LoadKey
+from hostelry.domain.metric import OWN_NAMESPACE, Metric, Sample
+
+# Slow averages: the base rate of arrivals, what a call costs, how many are under way.
+#
+# Expected concurrency is Little's law: arrivals a second x seconds of one call.
+# Source: Little, A proof for the queuing formula L = lambda W, Operations Research 9 (1961).
+
+
+RATE_MEMORY_S = 180.0
+IN_FLIGHT_S = 15.0
+PRIOR_CALLS = 5.0
+FURTHEST = 8.0  # standard deviations by which one second may differ and count whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Decayed sums: seconds (`weight`), arrivals in them, calls that finished and their seconds.
+
+    `in_flight` is an average over some `IN_FLIGHT_S`, `in_flight_weight` how much of it is known.
+    """
+
+    weight: float = 0.0
+    arrivals: float = 0.0
+    finished: float = 0.0
+    service_s: float = 0.0
+    calls: float = 0.0
+    in_flight: float = 0.0
+    in_flight_weight: float = 0.0
+
+    @property
+    def per_s(self) -> float:
+        """The base rate: arrivals a second."""
+        return self.arrivals / self.weight if self.weight else 0.0
+
+    @property
+    def mean_service_s(self) -> float:
+        """Seconds that a call takes; while few have finished, by the calls under way."""
+        prior = min(PRIOR_CALLS, self.arrivals)
+        prior_s = self.calls / self.arrivals if self.arrivals else 0.0
+        num = self.finished + prior
+        return (self.service_s + prior * prior_s) / num if num else 0.0
+
+    @property
+    def num_independent_s(self) -> float:
+        """How many seconds of equal weight the base rate is as good as."""
+        return self.weight * (1.0 + self.weight / RATE_MEMORY_S)
+
+    def error_per_s(self, dispersion: float) -> float:
+        """The base rate's standard error."""
+        if not self.weight:
+            return 0.0
+        return math.sqrt(dispersion * (self.per_s + 0.5 / self.weight) / self.num_independent_s)
+
+    def in_flight_error(self, dispersion: float) -> float:
+        """The standard error of `in_flight` as a mean: calls last, so neighbours are alike."""
+        lasts_s = self.mean_service_s
+        share = lasts_s / (lasts_s + IN_FLIGHT_S)
+        return math.sqrt(dispersion * self.in_flight * share)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Second:
+    """What counts of one second's load; all finite and not negative."""
+
+    arrivals: float
+    finished: float
+    service_s: float
+    in_flight: float
+
+
+_KEPT = math.exp(-1.0 / RATE_MEMORY_S)
+_IN_FLIGHT_KEPT = math.exp(-1.0 / IN_FLIGHT_S)
+
+
+def averaged(known: Rates, second: Second, dispersion: float) -> Rates:
+    """`known` after one more second; `dispersion` is of seconds."""
+    counted = second.arrivals
+    if known.weight > 1.0:
+        usual = known.per_s
+        counted = min(counted, usual + FURTHEST * (1.0 + math.sqrt(dispersion * usual)))
+    in_flight_weight = known.in_flight_weight * _IN_FLIGHT_KEPT + 1.0
+    return Rates(
+        weight=known.weight * _KEPT + 1.0,
+        arrivals=known.arrivals * _KEPT + counted,
+        finished=known.finished * _KEPT + second.finished,
+        service_s=known.service_s * _KEPT + second.service_s,
+        calls=known.calls * _KEPT + second.in_flight,
+        in_flight=known.in_flight + (second.in_flight - known.in_flight) / in_flight_weight,
+        in_flight_weight=in_flight_weight,
+    )
+
+
+def jumped(known: Rates, per_s: float, weight: float) -> Rates:
+    """`known` at a new level of arrivals, which counts as `weight` seconds of having been seen.
+
+    What a call costs is known as before.
+    """
+    share = per_s * weight / known.arrivals if known.arrivals else 0.0
+    return replace(known, weight=weight, arrivals=per_s * weight, calls=known.calls * share)
+
+
+# Burstiness of arrivals against Poisson, at several time scales, learnt as they come.
+#
+# The index of dispersion of counts (variance over mean; 1 for Poisson) from differences of
+# neighbouring blocks, as Allan's variance is: a rate that drifts or jumps adds to one difference,
+# where it would spoil a variance around a mean for as long as that mean remembers.
+#
+# Source: Allan, Statistics of atomic frequency standards, Proc. IEEE 54 (1966); Lowen and Teich,
+# Fractal-Based Point Processes (2005), section 3.4, for counts.
+
+
+SCALES_S = (1, 2, 4, 8, 16, 32)
+BURST_MEMORY_S = 900.0
+PRIOR_BLOCKS = 2.0  # a scale that has seen little is believed to be as the one below it
+DOUBT_BLOCKS = 6.0  # and somewhat burstier than it looks: by this over the blocks seen
+WIDEST = 25.0  # a difference counts as at most this many variances: no single second deafens
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Of one block length: arrivals seen when the block began, the last block, the sums.
+
+    `blocks` is how many differences the sums are of.
+    """
+
+    began_at: float = 0.0
+    last: float | None = None
+    squares: float = 0.0
+    counts: float = 0.0
+    blocks: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Dispersion:
+    """`num_seconds` and `seen` count from the last gap; `index` is by scale, each at least 1."""
+
+    num_seconds: int = 0
+    seen: float = 0.0
+    scales: tuple[Scale, ...] = (Scale(),) * len(SCALES_S)
+    index: tuple[float, ...] = (1.0,) * len(SCALES_S)
+
+    def of(self, window_s: float) -> float:
+        """How bursty counts over `window_s` seconds may well be: by the next longer scale."""
+        place = bisect.bisect_left(SCALES_S, min(window_s, SCALES_S[-1]))
+        return self.index[place] * (1.0 + DOUBT_BLOCKS / max(self.scales[place].blocks, 1.0))
+
+
+def observed(known: Dispersion, arrivals: float) -> Dispersion:
+    """`known` after one more second."""
+    num_seconds, seen = known.num_seconds + 1, known.seen + arrivals
+    scales, index = list(known.scales), list(known.index)
+    below = 1.0
+    for place, scale_s in enumerate(SCALES_S):
+        if num_seconds % scale_s:
+            break  # no longer block ends here either: each length divides the next
+        scales[place] = scale = _with_block(scales[place], seen, scale_s, index[place])
+        prior = PRIOR_BLOCKS * max(scale.counts, 1.0) * scale_s / BURST_MEMORY_S
+        below = max(1.0, (scale.squares + prior * below) / (scale.counts + prior))
+        index[place] = below
+    return Dispersion(num_seconds, seen, tuple(scales), tuple(index))
+
+
+def after_gap(known: Dispersion) -> Dispersion:
+    """`known` where seconds are missing: new blocks begin, what was learnt stays."""
+    scales = tuple(Scale(0.0, None, it.squares, it.counts, it.blocks) for it in known.scales)
+    return Dispersion(0, 0.0, scales, known.index)
+
+
+def _with_block(scale: Scale, seen: float, scale_s: int, index: float) -> Scale:
+    block = seen - scale.began_at
+    if scale.last is None:
+        return Scale(seen, block, scale.squares, scale.counts, scale.blocks)
+    mean = (block + scale.last) / 2.0
+    kept = math.exp(-scale_s / BURST_MEMORY_S)
+    square = min((block - scale.last) ** 2 / 2.0, WIDEST * index * max(mean, 1.0))
+    return Scale(
+        began_at=seen,
+        last=block,
+        squares=scale.squares * kept + square,
+        counts=scale.counts * kept + mean,
+        blocks=scale.blocks * kept + 1.0,
+    )
+
+
+# Detection of a rise in arrivals: since when, and to what rate.
+#
+# CUSUM's statistic is the largest log likelihood ratio, over all instants at which a change may
+# have been, of a higher rate against the base rate. Here it is computed as just that, a maximum
+# over windows that end now, because arrivals are not Poisson: each window is then judged by the
+# dispersion that counts of its own length have. The higher rate is the likeliest one, but at least
+# a doubling, and at least what the capacity cannot carry: a lesser rise needs no act.
+#
+# Source: Page, Continuous inspection schemes, Biometrika 41 (1954); Lai, Sequential changepoint
+# detection in quality control and dynamical systems, J. Royal Statistical Society B 57 (1995), for
+# windows; the scaling is quasi-likelihood, exact in its tail for Gamma times between arrivals.
+
+
+WINDOWS_S = (*range(1, 17), 20, 24, 32)
+LEAST_RATIO = 2.0
+MOST_RATIO = 64.0
+LEAST_EVIDENT = (LEAST_RATIO - 1.0) / math.log(LEAST_RATIO)  # x the base: no evidence below
+# One arrival adds up to ln(ratio) at once: a threshold that is reached is overshot by some of it.
+# Tuned as options.TESTS_PER_HOUR was; the burstier, the less it matters.
+OVERSHOT = 1.2
+_REMEMBERED = {it: math.exp(-it / (2.0 * RATE_MEMORY_S)) for it in WINDOWS_S}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rise:
+    """The likeliest rise: `evidence` is its log likelihood ratio, `since_s` how long ago it began.
+
+    `base_per_s` is the rate before it, `per_s` the rate since, drawn towards the base by what is
+    not known yet.
+    """
+
+    evidence: float
+    since_s: float
+    base_per_s: float
+    per_s: float
+
+
+def likeliest_rise(
+    counts: Sequence[float], rates: Rates, dispersion: Dispersion, carried_per_s: float
+) -> Rise | None:
+    """The window with the most evidence of arrivals by second, newest last; None without any.
+
+    `carried_per_s` is the rate that the capacity can carry. The base rate is taken as high as it
+    may well be, by its standard error.
+    """
+    best: Rise | None = None
+    mean_per_s = rates.per_s
+    error_per_s = rates.error_per_s(dispersion.index[-1])
+    reached, num = 0, 0.0
+    for window_s in WINDOWS_S:
+        if window_s > len(counts):
+            break
+        while reached < window_s:
+            reached += 1
+            num += counts[-reached]
+        if num <= mean_per_s * window_s:
+            continue  # no more than usual: the quick way out, as in most seconds
+        base = _before(num, window_s, rates) + error_per_s
+        if num <= LEAST_EVIDENT * base * window_s:
+            continue
+        found = _of_window(num, window_s, base, dispersion.of(window_s), carried_per_s)
+        if found is not None and (best is None or found.evidence > best.evidence):
+            best = found
+    return best
+
+
+def _of_window(
+    num: float, window_s: int, base: float, dispersion: float, carried_per_s: float
+) -> Rise | None:
+    least = max(LEAST_RATIO, min(MOST_RATIO, carried_per_s / base))
+    ratio = max(least, min(MOST_RATIO, num / (base * window_s)))
+    likelihood = num * math.log(ratio) - base * window_s * (ratio - 1.0)
+    evidence = (likelihood + OVERSHOT) / dispersion
+    if likelihood <= 0.0:
+        return None
+    drawn_s = math.sqrt(dispersion)
+    return Rise(
+        evidence=evidence,
+        since_s=float(window_s),
+        base_per_s=base,
+        per_s=(num + drawn_s * base) / (window_s + drawn_s),
+    )
+
+
+def _before(num: float, window_s: int, rates: Rates) -> float:
+    """The base rate without the window itself."""
+    remembered = _REMEMBERED[window_s]
+    weight = max(rates.weight - window_s * remembered, 1.0)
+    return (max(rates.arrivals - num * remembered, 0.0) + 0.5) / weight
+
+
+# Control of false alarms: each one makes the policy ask for more evidence.
+#
+# An act on a rise is false when the arrivals of the next `JUDGED_S` would have fitted into the
+# capacity there was before. Each raises the evidence that is asked for to what that act had, and by
+# a fifth at least; time takes one such fifth back per wanted false alarm, and the first one is
+# free. So in the long run there are no more of them than wanted, whatever arrivals are like.
+#
+# Source: the step rule is that of adaptive conformal inference, Gibbs and Candes, NeurIPS 2021.
+
+
+JUDGED_S = 120
+MOST = math.log(32.0)
+LEAST_STEP = math.log(1.2)
+MOST_STEP = math.log(2.0)
+HOUR_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """An act under judgement: arrivals since then, over seconds, beside what was carried before.
+
+    `excess` is how many times the evidence was that was asked for.
+    """
+
+    excess: float
+    carried_per_s: float
+    arrivals: float = 0.0
+    num_seconds: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """`level` is the logarithm of how many times the evidence is asked for; below 0: as usual."""
+
+    level: float = -LEAST_STEP
+    num_false: int = 0
+    trial: Trial | None = None
+
+    @property
+    def factor(self) -> float:
+        """By what the usual threshold is multiplied; at least 1."""
+        return math.exp(max(0.0, self.level))
+
+
+def doubted(known: Doubt, arrivals: float, per_hour: float) -> Doubt:
+    """`known` after one more second with so many arrivals; `per_hour` false alarms are wanted."""
+    if known.level <= -LEAST_STEP and known.trial is None:
+        return known
+    level = max(-LEAST_STEP, known.level - LEAST_STEP * per_hour / HOUR_S)
+    trial, num_false = known.trial, known.num_false
+    if trial is not None:
+        trial = Trial(
+            excess=trial.excess,
+            carried_per_s=trial.carried_per_s,
+            arrivals=trial.arrivals + arrivals,
+            num_seconds=trial.num_seconds + 1,
+        )
+        if trial.num_seconds >= JUDGED_S:
+            if trial.arrivals <= trial.carried_per_s * trial.num_seconds:
+                step = min(MOST_STEP, max(LEAST_STEP, math.log(trial.excess)))
+                level, num_false = min(MOST, level + step), num_false + 1
+            trial = None
+    return Doubt(level=level, num_false=num_false, trial=trial)
+
+
+def on_trial(known: Doubt, carried_per_s: float, excess: float) -> Doubt:
+    """`known` after an act; one that follows soon belongs to the act that is judged already."""
+    if known.trial is not None:
+        return known
+    trial = Trial(carried_per_s=carried_per_s, excess=excess)
+    return Doubt(level=known.level, num_false=known.num_false, trial=trial)
+
+
+PER_COPY = "ExpectedConcurrencyPerCopy"
+PER_MODEL = "ExpectedConcurrencyPerModel"
+
+
+def expected_concurrency(rates: Rates, per_s: float | None = None) -> float:
+    """Calls under way once the present arrivals (or `per_s`) have lasted; never less than now's.
+
+    By Little's law; zero while nothing is known of what a call takes.
+    """
+    arriving = rates.per_s if per_s is None else per_s
+    return max(arriving * rates.mean_service_s, rates.in_flight)
+
+
+def expected_metric(key: LoadKey) -> Metric:
+    """What the expected concurrency of a component, or of a variant of models, is published as."""
+    if key.component_name is not None:
+        dimensions = {"InferenceComponentName": key.component_name}
+        return Metric.of(OWN_NAMESPACE, PER_COPY, dimensions)
+    dimensions = {"EndpointName": key.endpoint_name, "VariantName": key.variant_name}
+    return Metric.of(OWN_NAMESPACE, PER_MODEL, dimensions)
+
+
+def expected_sample(key: LoadKey, expected: float, num_copies: int, second: int) -> Sample | None:
+    """One second's sample, of high resolution; None where there is no copy to divide by."""
+    if num_copies <= 0:
+        return None
+    return Sample(
+        metric=expected_metric(key),
+        at=float(second),
+        values=(expected / num_copies,),
+        counts=(1.0,),
+        resolution_s=1,
+    )
