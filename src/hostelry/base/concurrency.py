@@ -1,8 +1,9 @@
-"""Work at once within a bound, calls in groups, and loops that outlive a failed step."""
+"""Work at once within a bound, calls in groups, repeated work, and an event for ending signals."""
 
 import asyncio
 import contextlib
 import logging
+import signal
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Generic, TypeVar
@@ -191,3 +192,11 @@ async def run_until_done(name: str, step: Step, pause_s: float, clock: Clock) ->
     """Run `step` until it does not fail, `pause_s` after each failure; logs each failure."""
     while not await run_guarded(name, step):
         await clock.sleep(pause_s)
+
+
+def stop_event() -> asyncio.Event:
+    """Set by SIGTERM or SIGINT, which end the process no more; for a running loop."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop

@@ -1,11 +1,9 @@
-"""Descriptors, signals, freed memory and failures of the operating system."""
+"""Descriptors, freed memory and failures of the operating system."""
 
-import asyncio
 import ctypes
 import errno
 import math
 import select
-import signal
 import sys
 from contextlib import suppress
 
@@ -17,14 +15,6 @@ def readable(*descriptors: int, within_s: float | None) -> list[int]:
         poll.register(descriptor, select.POLLIN)
     limit_ms = None if within_s is None else math.ceil(within_s * 1000)
     return [descriptor for descriptor, _ in poll.poll(limit_ms)]
-
-
-def stop_event() -> asyncio.Event:
-    """Set by SIGTERM or SIGINT, which end the process no more; for a running loop."""
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    return stop
 
 
 # Freed memory of this process: kept for its next buffers, or returned to the system.

@@ -13,10 +13,9 @@ from pathlib import Path
 import uvloop
 
 from hostelry.base.clock import SystemClock
-from hostelry.base.concurrency import run_periodically
+from hostelry.base.concurrency import run_periodically, stop_event
 from hostelry.base.errors import TerminalError
 from hostelry.base.files import Stamp, stamp_of
-from hostelry.base.system import stop_event
 from hostelry.cells.assignment import Assignment
 from hostelry.cells.assignment_file import assignment_of, read_document
 from hostelry.cells.router import CellRouter

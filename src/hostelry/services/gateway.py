@@ -26,12 +26,11 @@ from hostelry.aws.sigv4 import Secret, Verifier
 from hostelry.aws.temporary_keys import TokenSeal
 from hostelry.base import tls
 from hostelry.base.clock import Clock, SystemClock, monotonic_ns, monotonic_s
-from hostelry.base.concurrency import run_periodically
+from hostelry.base.concurrency import run_periodically, stop_event
 from hostelry.base.errors import TerminalError
 from hostelry.base.files import write_whole
 from hostelry.base.http import HttpRequest
 from hostelry.base.logging import configure_logging
-from hostelry.base.system import stop_event
 from hostelry.cluster.control_access import control_access
 from hostelry.dataplane.balancing.load_balancer import LoadBalancer
 from hostelry.dataplane.balancing.model_balancer import Balancers, ModelBalancer

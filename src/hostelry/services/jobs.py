@@ -20,11 +20,10 @@ import uvloop
 from hostelry.aws.s3_signing import OwnKey
 from hostelry.base import tls
 from hostelry.base.clock import SystemClock
-from hostelry.base.concurrency import run_periodically
+from hostelry.base.concurrency import run_periodically, stop_event
 from hostelry.base.errors import TerminalError
 from hostelry.base.files import write_whole
 from hostelry.base.logging import configure_logging
-from hostelry.base.system import stop_event
 from hostelry.cluster.control_access import control_access
 from hostelry.dataplane.http.reader import HttpLimits
 from hostelry.dataplane.http.server import HttpServer

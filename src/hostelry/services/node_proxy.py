@@ -22,10 +22,10 @@ import uvloop
 
 from hostelry.base import tls
 from hostelry.base.clock import SystemClock
+from hostelry.base.concurrency import stop_event
 from hostelry.base.errors import TerminalError
 from hostelry.base.files import write_whole
 from hostelry.base.logging import configure_logging
-from hostelry.base.system import stop_event
 from hostelry.base.tls import CERTIFICATES, JOIN, TlsFolder
 from hostelry.cluster.host_files import HostFiles, operator_files
 from hostelry.cluster.host_link import HostLink

@@ -27,13 +27,12 @@ from hostelry import __version__
 from hostelry.base import tls
 from hostelry.base.asgi_server import asgi_server, listening
 from hostelry.base.clock import SystemClock, monotonic_s
-from hostelry.base.concurrency import run_periodically
+from hostelry.base.concurrency import run_periodically, stop_event
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.base.key_guard import INTERNAL_KEY_HEADER, KeyGuard
 from hostelry.base.logging import configure_logging
 from hostelry.base.rebinding import OwnHostsOnly
-from hostelry.base.system import stop_event
 from hostelry.cluster.control_access import control_access
 from hostelry.cluster.gateway_hosts import REPORT_S, GatewayHost, GatewayHostList, KnownHosts
 from hostelry.dataplane.balancing.sessions import SessionDict, SessionTable

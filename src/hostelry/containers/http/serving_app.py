@@ -19,10 +19,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hostelry.base.clock import Clock
+from hostelry.base.concurrency import stop_event
 from hostelry.base.copy_key import HEADER, NOT_SHOWN
 from hostelry.base.errors import HostelryError, TerminalError
 from hostelry.base.key_guard import KeyGuard
-from hostelry.base.system import stop_event
 from hostelry.containers.http.listening import http_server, listen, served_on
 from hostelry.containers.variables import whole
 

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from hostelry.base.concurrency import stop_event
 from hostelry.base.errors import HostelryError
-from hostelry.base.system import stop_event
 from hostelry.containers.http.listening import http_server, served_on
 from hostelry.containers.lmi.code.author_code import AuthorCode, CodeTerms
 from hostelry.containers.lmi.engine.backend import EngineBackend, EngineFailedError
