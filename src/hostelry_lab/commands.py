@@ -9,7 +9,7 @@ import typer
 
 from hostelry.base.errors import TerminalError, UsageError
 from hostelry.base.operator_secrets import hide_argument
-from hostelry.cli.completion import names
+from hostelry.cli import completion as names
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry_lab.copies_ledger import LEAST_COPIES, MOST_COPIES
 from hostelry_lab.drill_text import outcome_lines, table_lines

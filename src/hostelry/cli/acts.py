@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.completion.names import instances, restarted
+from hostelry.cli.completion import instances, restarted
 from hostelry.cli.control_requests import control_answer, document, send
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.named import ListedComponent, ListedNames, NameKind, resolve, suggestions

@@ -8,7 +8,7 @@ import typer
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
-from hostelry.cli.completion import names
+from hostelry.cli import completion as names
 from hostelry.cli.control_requests import send
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.status_text import columns

@@ -12,7 +12,7 @@ import typer
 
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
-from hostelry.cli.completion import names
+from hostelry.cli import completion as names
 from hostelry.cli.control_requests import control_state, document, require_endpoint, send
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.job_text import (

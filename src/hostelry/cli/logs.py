@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.completion import names
+from hostelry.cli import completion as names
 from hostelry.cli.control_requests import control_state
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home
 from hostelry.cli.printable import terminal_lines

@@ -12,7 +12,6 @@ from typer.main import get_command
 from hostelry import __version__
 from hostelry.base.errors import HostelryError, UsageError
 from hostelry.base.system import failure_text
-from hostelry.cli.completion.words import COMPLETE_VARIABLE, joined_words
 from hostelry.cli.lazy_group import CommandEntry, LazyGroup, lazy_group
 from hostelry.cli.printable import printable_stream
 
@@ -64,9 +63,9 @@ COMMANDS = tuple(
         ("store", "store:store", "Move records between SQLite and PostgreSQL."),
         ("prune", "prune:prune", "Show or remove unused uploads and models."),
         ("backup", "backup:backup", "Back up a running home, or verify a backup."),
-        ("upgrade", "upgrade:upgrade", "Replace an earlier version that is running."),
+        ("upgrade", "down:upgrade", "Replace an earlier version that is running."),
         ("doctor", "doctor.command:doctor", "Show what this machine supports and lacks."),
-        ("completion", "completion.script:completion", "Print the completion script for a shell."),
+        ("completion", "completion:completion", "Print the completion script for a shell."),
     )
 )
 LAB_COMMANDS = (
@@ -122,8 +121,11 @@ def command_tree() -> LazyGroup:
 
 def main() -> None:
     """Run the command line. An expected error is printed in one line."""
-    if os.environ.get(COMPLETE_VARIABLE) == "complete_bash":
-        joined_words(os.environ)
+    if os.environ.get("_HOSTELRY_COMPLETE") == "complete_bash":
+        # Imported here: no other start of the command needs it.
+        from hostelry.cli.completion import join_words
+
+        join_words(os.environ)
     sys.stdout, sys.stderr = printable_stream(sys.stdout), printable_stream(sys.stderr)
     sys.exit(run(app))
 

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.text import Text
 
 from hostelry.base.errors import TerminalError, UsageError
+from hostelry.cli import completion as names
 from hostelry.cli.acts import act_rows
-from hostelry.cli.completion import names
 from hostelry.cli.control_requests import control_answer, document, send
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.printable import printable, whole_stream

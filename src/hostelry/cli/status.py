@@ -9,7 +9,7 @@ import typer
 
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
-from hostelry.cli.completion import names
+from hostelry.cli import completion as names
 from hostelry.cli.control_requests import (
     control_state,
     jobs_trouble,

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import typer
 
 from hostelry.base.errors import TerminalError, UsageError
-from hostelry.cli.completion import names
+from hostelry.cli import completion as names
 from hostelry.cli.control_requests import document, require_endpoint, send
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.logs import logs_between

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.completion import names
+from hostelry.cli import completion as names
 from hostelry.cli.control_requests import control_answer
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.status_text import columns

@@ -13,8 +13,7 @@ import msgspec
 import pytest
 
 from hostelry.base.ports import free_ports
-from hostelry.cli.completion.names import filter_names
-from hostelry.cli.completion.words import KEPT_VARIABLE, joined_words
+from hostelry.cli.completion import KEPT_VARIABLE, filter_names, join_words
 from hostelry.home.home import Home, UpConfig, new_credentials, save_config, save_credentials
 
 NAMES = {"endpoints": ["chat", "chairs"], "components": ["base", "base-fr"], "copies": ["c-77"]}
@@ -123,7 +122,7 @@ def test_words_are_joined_at_colons(
     words: str, place: int, joined: str, joined_place: int, kept: str | None
 ) -> None:
     environment = {"COMP_WORDS": words.replace(" ", "\n"), "COMP_CWORD": str(place)}
-    joined_words(environment)
+    join_words(environment)
     assert environment["COMP_WORDS"].split("\n") == joined.split(" ")
     assert environment["COMP_CWORD"] == str(joined_place)
     assert environment.get(KEPT_VARIABLE) == kept

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from hostelry.base.errors import TerminalError
+from hostelry.cli import completion as names
 from hostelry.cli.calls.llm_calls import (
     AnswerPiece,
     AnswerTimes,
@@ -19,7 +20,6 @@ from hostelry.cli.calls.llm_calls import (
     openai_calls,
     runtime_calls,
 )
-from hostelry.cli.completion import names
 from hostelry.cli.home_option import HomeOption, home_at, load_home
 from hostelry.cli.models.adapters import adapter_rows
 from hostelry.cli.named import NamedModel, api_errors, called_model, find_named

@@ -14,8 +14,8 @@ from hostelry.cells.assignment_file import (
     read_document,
     write_document,
 )
+from hostelry.cli import completion as names
 from hostelry.cli.cells.move import MoveOrder, add_cell, cell_rows, move_endpoint
-from hostelry.cli.completion import names
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.home.home import Home
 from hostelry.services.cell_router import CellRouterConfig, run_cell_router

@@ -9,7 +9,7 @@ import typer
 import yaml
 
 from hostelry.base.errors import TerminalError
-from hostelry.cli.completion import names
+from hostelry.cli import completion as names
 from hostelry.cli.declared.aws import AwsAtPlatform
 from hostelry.cli.declared.document import STEPPING, TRACKING
 from hostelry.cli.declared.expansion import (

@@ -14,10 +14,10 @@ import typer
 
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError, UsageError
+from hostelry.cli import completion as names
 from hostelry.cli.calls.chat import Conversation, lacks_template
 from hostelry.cli.calls.invoke import GRACE_S, AnswerSink, call_model, guess_content_type, read_body
 from hostelry.cli.calls.llm_calls import JSON, ModelAnswerError, find_with_fallback, openai_calls
-from hostelry.cli.completion import names
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.load.measures import (
     LoadTally,

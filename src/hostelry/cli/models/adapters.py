@@ -15,6 +15,7 @@ import typer
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.user import expanded
+from hostelry.cli import completion as names
 from hostelry.cli.artifacts.files import (
     ARCHIVE_SUFFIXES,
     FoundFile,
@@ -26,7 +27,6 @@ from hostelry.cli.artifacts.files import (
     pack_files,
 )
 from hostelry.cli.artifacts.upload import make_bucket, shown_upload
-from hostelry.cli.completion import names
 from hostelry.cli.deploy.source import check_name
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.models.ls import NUM_THREADS, ModelRow, component_row, row_lines

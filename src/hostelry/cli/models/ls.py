@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from hostelry.base.clock import SystemClock
-from hostelry.cli.completion import names
+from hostelry.cli import completion as names
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.named import NameKind, describe, find_named, list_rows
 from hostelry.cli.printable import one_line

@@ -9,7 +9,7 @@ import typer
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
-from hostelry.cli.completion import names as completed
+from hostelry.cli import completion as completed
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.models.removal import Removal, held_resources, planned_removal, removal_lines
 from hostelry.cli.models.scale import target_id

@@ -9,7 +9,7 @@ import typer
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError, UsageError
-from hostelry.cli.completion import names
+from hostelry.cli import completion as names
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.named import NamedModel, NameKind, api_errors, called_model, patient_client
 from hostelry.cli.printable import one_line

@@ -1,29 +1,62 @@
-"""Names of a running platform, for completion: quick, and none where it does not answer.
+"""Completion in shells: the script for a shell, names of a running platform, words of bash.
 
-Imported by every command that takes a name, so that it imports no HTTP client, and none of AWS's.
+Every command that takes a name imports this module, so it imports no HTTP client and no AWS.
+Names complete quickly, and not at all if the platform does not answer.
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import msgspec
 import typer
+from typer.completion import get_completion_script  # type: ignore[attr-defined] # not in __all__
 
 from hostelry.base.errors import HostelryError
 from hostelry.base.json import decode
-from hostelry.cli.completion.words import KEPT_VARIABLE
 from hostelry.cli.home_option import home_at, load_home
 from hostelry.home.home import Credentials, Home
 from hostelry.home.run_file import recorded_names
 
+COMPLETE_VARIABLE = "_HOSTELRY_COMPLETE"
+# The part of the last word, up to its last colon, that bash keeps and a completion leaves out.
+KEPT_VARIABLE = "_HOSTELRY_COMPLETE_KEPT"
 WITHIN_S = 1.0
 MAX_JOBS, MAX_CALLS = 100, 50
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 Completer = Callable[[typer.Context, str], list[str]]
 NamesOf = Callable[[Home], Iterable[str]]
+
+
+def join_words(environment: MutableMapping[str, str]) -> None:
+    """Join COMP_WORDS that bash has split at colons, and set COMP_CWORD and the kept part.
+
+    `hostelry chat base:es` comes as five words, one of them `:`. No-op for words that are no such.
+    Source: Bash Reference Manual, COMP_WORDBREAKS.
+    """
+    words = environment.get("COMP_WORDS", "").split("\n")
+    place = environment.get("COMP_CWORD", "")
+    if not place.isdecimal() or int(place) >= len(words):
+        return
+    joined: list[str] = []
+    at, goes_on = 0, False
+    for number, word in enumerate(words):
+        is_colon = word != "" and not word.strip(":") and number > 0
+        if joined and (is_colon or goes_on):
+            joined[-1] += word
+        else:
+            joined.append(word)
+        goes_on = is_colon
+        if number == int(place):
+            at = len(joined) - 1
+            break
+    kept, colon, _ = joined[at].rpartition(":")
+    environment["COMP_WORDS"] = "\n".join(joined)
+    environment["COMP_CWORD"] = str(at)
+    environment[KEPT_VARIABLE] = kept + colon
 
 
 def completer(names_of: NamesOf) -> Completer:
@@ -116,3 +149,31 @@ jobs = completer(_jobs)
 batches = completer(_batches)
 watched = completer(_list_watched)
 traced = completer(_list_traced)
+
+
+class ShellName(StrEnum):
+    """Shells that can be given a script."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def completion(
+    shell: Annotated[
+        ShellName, typer.Argument(help="Shell: bash, zsh or fish.", show_default=False)
+    ],
+) -> None:
+    """Print the shell script that completes commands, options, and names on the running platform.
+
+    `hostelry --install-completion` writes the script into the startup file of your shell.
+
+    Example: source <(hostelry completion bash)
+
+    Example: hostelry completion fish > ~/.config/fish/completions/hostelry.fish
+    """
+    typer.echo(
+        get_completion_script(
+            prog_name="hostelry", complete_var=COMPLETE_VARIABLE, shell=shell.value
+        )
+    )

@@ -1,1 +1,0 @@
-"""Completion of commands in shells."""
