@@ -1,6 +1,7 @@
 """Chat templates: the same text as transformers renders, and templates that misbehave."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hostelry.base.clock import ManualClock
 from hostelry.containers.lmi.refusal import Refusal
 from hostelry.containers.lmi.request.chat_fields import ChatFields
 from hostelry.containers.lmi.request.chat_template import ChatTemplate, load_chat_template
+from hostelry.containers.lmi.request.template_process import LIMITS, render_apart
 
 CLOCK = ManualClock()
 USER = {"role": "user", "content": "¿Qué tal?"}
@@ -196,3 +198,42 @@ def test_a_template_without_the_final_message_cannot_continue_it() -> None:
     fields = ChatFields(add_generation_prompt=False, continue_final_message=True)
     with pytest.raises(Refusal, match="leaves out the last message"):
         ChatTemplate("always", {}, CLOCK).render([USER], fields)
+
+
+YEAR_CLOCK = ManualClock(86_400.0 * 365)
+QUICK = replace(LIMITS, render_s=0.5)
+PATIENT = replace(LIMITS, render_s=60.0)
+DOUBLED = "{% set n = namespace(s='xxxxxxxx') %}{% for i in range(64) %}{% set n.s = n.s ~ n.s %}"
+
+
+def test_a_template_of_a_request_sees_the_variables_and_the_time() -> None:
+    text = render_apart("{{ a.b }} {{ strftime_now('%Y') }}", {"a": {"b": "x"}}, YEAR_CLOCK)
+    assert text in ("x 1970", "x 1971")
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        pytest.param(
+            "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+            "more than",
+            id="loops without end",
+        ),
+        pytest.param(DOUBLED + "{% endfor %}{{ n.s }}", "memory", id="a text that doubles"),
+        pytest.param("{{ 'x' * 999999999999 }}", "memory", id="a long text at once"),
+        pytest.param("{{ 'x' * 9999999 }}", "writes more than", id="more text than is read"),
+        pytest.param("{{ '%999999999d' % 1 }}", "memory", id="a wide number"),
+        pytest.param("{{ 9 ** (9 ** 9) }}", "more than", id="a number without end"),
+        pytest.param("{% for %}", "expression", id="no template"),
+        pytest.param("{{ raise_exception('not so') }}", "not so", id="one that refuses"),
+        pytest.param("{{ ''.__class__.__mro__ }}", "unsafe", id="Python's own attributes"),
+        pytest.param("{{ namespace(__class__=1) }}", "underscore", id="attributes of a namespace"),
+        pytest.param("{% include '/etc/passwd' %}", "no loader", id="a file"),
+    ],
+)
+def test_a_hostile_template_of_a_request(template: str, message: str) -> None:
+    limits = QUICK if message == "more than" else PATIENT  # whose own limit is met, however slowly
+    with pytest.raises(Refusal, match=message) as refused:
+        render_apart(template, {}, YEAR_CLOCK, limits)
+    assert refused.value.param == "chat_template"
+    assert render_apart("{{ 1 }}", {}, YEAR_CLOCK) == "1"

@@ -1,16 +1,24 @@
-"""Settings of custom code and sessions."""
+"""Settings of custom code, of sessions and of secure mode."""
 
 from pathlib import Path
 
 import pytest
 
 from hostelry.containers.lmi.code.author_code import CodePolicy
-from hostelry.containers.lmi.settings.code_settings import CodeSettings
-from hostelry.containers.lmi.settings.config import resolve_config
+from hostelry.containers.lmi.settings.code_settings import (
+    CodeSettings,
+    SecureMode,
+    SecureModeError,
+    SecurityControl,
+)
+from hostelry.containers.lmi.settings.config import LmiConfig, resolve_config
 from hostelry.containers.lmi.settings.option_reader import ConfigurationError
 
 CONFINED = {"HOSTELRY_CUSTOM_CODE": "confined"}
 INSTALLED = {**CONFINED, "HOSTELRY_CUSTOM_CODE_REQUIREMENTS": "install"}
+ALL = ",".join(it.value for it in SecurityControl)
+ON = {"SAGEMAKER_SECURE_MODE": "true", "SAGEMAKER_SECURITY_CONTROLS": ALL}
+EVERY = SecureMode(frozenset(SecurityControl))
 
 
 def settings(env: dict[str, str], properties: str = "", *listing: str) -> CodeSettings:
@@ -58,3 +66,87 @@ def test_settings_that_are_refused(
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
         settings(env, properties, *listing)
+
+
+def configured(properties: str, env: dict[str, str]) -> LmiConfig:
+    return resolve_config(env, properties, (), Path("/model"), 4)
+
+
+@pytest.mark.parametrize(
+    ("properties", "env", "message"),
+    [
+        pytest.param("", {"SAGEMAKER_SECURITY_CONTROLS": ""}, "is not set", id="no controls"),
+        pytest.param("", {"SAGEMAKER_SECURITY_CONTROLS": "DISALLOW_ALL"}, "knows", id="unknown"),
+        pytest.param("option.tenants={}", {}, "Property option.tenants is prohibited", id="file"),
+        pytest.param("", {"OPTION_TENANTS": "{}"}, "option.tenants is prohibited", id="variable"),
+        pytest.param("wlm_error_http_code=500", {}, "wlm_error_http_code is proh", id="property"),
+        pytest.param("option.trust_remote_code=True", {}, "TRUST_REMOTE_CODE", id="remote code"),
+        pytest.param("option.entryPoint=model.py", {}, "Custom entrypoint", id="entry point"),
+        pytest.param("option.pythonExecutable=/bin/x", {}, "Python executable", id="interpreter"),
+    ],
+)
+def test_settings_that_it_forbids(properties: str, env: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        configured(properties, {**ON, **env})
+
+
+@pytest.mark.parametrize(
+    ("properties", "env"),
+    [
+        pytest.param("option.enable_lora=true\noption.max_loras=4", {}, id="options of adapters"),
+        pytest.param("", {"OPTION_ENTRYPOINT": "djl_python.lmi_vllm.vllm_async_service"}, id="own"),
+        pytest.param("", {"SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS": "9"}, id="SageMaker's own"),
+        pytest.param("option.tenants={}", {"SAGEMAKER_SECURE_MODE": "false"}, id="it is off"),
+    ],
+)
+def test_settings_that_it_allows(properties: str, env: dict[str, str]) -> None:
+    configured(properties, {**ON, **env})
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        pytest.param("model.py", "", "Custom model.py found", id="code"),
+        pytest.param("requirements.txt", "", "requirements.txt found", id="packages"),
+        pytest.param("adapters/a/x.BIN", "", "Pickle-based file x.BIN", id="a pickle below"),
+        pytest.param("tokenizer_config.json", '{"chat_template": ""}', "chat_temp", id="template"),
+        pytest.param("chat_template.jinja", "", "chat_template", id="a template's own file"),
+        pytest.param("tokenizer_config.json", "{", "cannot be read", id="no JSON"),
+    ],
+)
+def test_files_of_the_model_that_it_forbids(
+    tmp_path: Path, file: str, text: str, message: str
+) -> None:
+    path = tmp_path / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    with pytest.raises(SecureModeError, match=message):
+        EVERY.check_model(tmp_path, tmp_path)
+    SecureMode(frozenset()).check_model(tmp_path, tmp_path)
+
+
+def test_a_channel_is_searched_below_the_model_folder_and_must_be_there(tmp_path: Path) -> None:
+    (tmp_path / "weights.safetensors").touch()
+    EVERY.check_model(tmp_path, tmp_path)
+    SecureMode(EVERY.controls, ("/opt/ml/model",)).check_model(tmp_path, tmp_path)
+    with pytest.raises(SecureModeError, match="is not a directory"):
+        SecureMode(EVERY.controls, ("/opt/ml/model/none",)).check_model(tmp_path, tmp_path)
+
+
+@pytest.mark.parametrize("file", ["model.py", "requirements.txt", "adapter_model.bin"])
+def test_an_adapter_that_it_forbids(tmp_path: Path, file: str) -> None:
+    EVERY.check_adapter(str(tmp_path))
+    (tmp_path / file).touch()
+    with pytest.raises(SecureModeError, match=f"{file}|Pickle"):
+        EVERY.check_adapter(str(tmp_path))
+
+
+@pytest.mark.parametrize("src", ["s3://bucket/adapter", "/none"])
+def test_an_adapter_that_cannot_be_searched(src: str) -> None:
+    with pytest.raises(SecureModeError, match="not a valid directory"):
+        EVERY.check_adapter(src)
+
+
+def test_a_loop_of_links_ends(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path)
+    EVERY.check_model(tmp_path, tmp_path)

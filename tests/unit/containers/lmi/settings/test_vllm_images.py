@@ -1,4 +1,4 @@
-"""The server in the manner of vLLM's and TGI's images."""
+"""Variables of vLLM's and TGI's images."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -13,7 +13,7 @@ from hostelry.containers.lmi.http.server import LmiServer
 from hostelry.containers.lmi.refusal import Surface
 from hostelry.containers.lmi.settings.config import ImageKind, LmiConfig, resolve_config
 from hostelry.containers.lmi.settings.option_reader import ConfigurationError
-from hostelry.containers.lmi.settings.options import as_lmi, as_vllm
+from hostelry.containers.lmi.settings.options import TGI_MANNERS, as_lmi, as_vllm
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 # Every SM_VLLM_* variable of aws-samples/sagemaker-genai-hosting-examples (34 files, November 2026)
@@ -217,3 +217,29 @@ def test_a_link_is_no_top_folder(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "top").symlink_to(tmp_path / "other")
     assert read_config({}, tmp_path / "model").model_dir == tmp_path / "model"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param({}, {}, id="nothing but TGI's manners"),
+        pytest.param(
+            {"MAX_TOTAL_TOKENS": "512", "DTYPE": "bfloat16"},
+            {"OPTION_MAX_MODEL_LEN": "512", "OPTION_DTYPE": "bfloat16"},
+            id="TGI's names as LMI's",
+        ),
+        pytest.param(
+            {"DTYPE": "float16", "OPTION_DTYPE": "fp32"},
+            {"OPTION_DTYPE": "fp32"},
+            id="LMI's own name wins",
+        ),
+        pytest.param({"QUANTIZE": ""}, {}, id="an empty one is unset"),
+        pytest.param(
+            {"OPTION_TGI_COMPAT": "false"}, {"OPTION_TGI_COMPAT": "false"}, id="manners as asked"
+        ),
+    ],
+)
+def test_the_variables_of_a_tgi_image_are_those_of_lmi(
+    given: dict[str, str], expected: dict[str, str]
+) -> None:
+    assert as_lmi(given) == {**given, **TGI_MANNERS, **expected}
