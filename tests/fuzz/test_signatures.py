@@ -18,7 +18,7 @@ from tests.fuzz.mutation import mutated
 from tests.unit.s3.signed_heads import NOW, passage
 from tests.unit.s3.signed_heads import signed as signed_head
 
-from hostelry.aws.s3_canonical import UNSIGNED_PAYLOAD
+from hostelry.aws.s3_signing import UNSIGNED_PAYLOAD
 from hostelry.aws.sigv4 import (
     Identity,
     NeedsBody,

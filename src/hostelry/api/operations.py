@@ -1,6 +1,8 @@
 """Every control-plane operation by service and name, and their common execution."""
 
+import math
 from collections.abc import Mapping
+from typing import Any
 
 from hostelry.api import ec2, ecr, events, scheduler, secretsmanager, sts
 from hostelry.api.application_autoscaling import activity, policy, scalable_target, scheduled_action
@@ -31,8 +33,7 @@ from hostelry.api.sagemaker import (
 )
 from hostelry.api.sns import publish, subscription, topic
 from hostelry.api.sqs import message, queue
-from hostelry.api.values import check_values
-from hostelry.base.errors import Conflict, ServiceError
+from hostelry.base.errors import Conflict, ServiceError, validation_error
 from hostelry.metrics.query.math_functions import BAND_ADVICE
 
 SERVED: Mapping[str, Mapping[str, Operation]] = {
@@ -346,11 +347,11 @@ REFUSED: Mapping[tuple[str, str], str] = {
     ("cloudwatch", "PutMetricStream"): NO_STREAMS,
     ("cloudwatch", "ListMetricStreams"): NO_STREAMS,
 }
-"""Operations that are not served for a reason of their own, which their error states."""
+"""The reasons of unsupported operations, which their errors state."""
 
 READS = ("Describe", "List", "Get", "Filter", "AssumeRole", "Simulate", "Test")
 # These write no record: the file of messages has transactions of its own.
-OF_MESSAGES = frozenset(
+MESSAGE_OPERATIONS = frozenset(
     {
         ("sns", "Publish"),
         ("sns", "PublishBatch"),
@@ -358,27 +359,27 @@ OF_MESSAGES = frozenset(
         *(("sqs", it) for it in SERVED["sqs"] if "Message" in it),
     }
 )
-# Reconcilers write the same records; each lost race means that one of them made progress.
+# Reconcilers write the same records. After each lost race another writer has made progress.
 ATTEMPTS = 20
 
 
 def perform(context: CallContext, service: str, operation: str, params: Params) -> Result:
-    """The operation's result, as the members of its output shape; timestamps in epoch seconds.
+    """The operation's result, as the members of its output shape with timestamps in epoch seconds.
 
-    `params` have passed the service model. Raises ServiceError where the call is refused.
+    `params` have passed the service model. Raises ServiceError if the call is refused.
     """
     run = implementation(service, operation)
     context.check_time()
-    check_values(params)
+    _check_values(params)
     sts.check_session(context)
-    if operation.startswith(READS) or (service, operation) in OF_MESSAGES:
+    if operation.startswith(READS) or (service, operation) in MESSAGE_OPERATIONS:
         return run(context, params)
     with context.state.writing:
-        return until_settled(run, context, params)
+        return _run_until_settled(run, context, params)
 
 
 def implementation(service: str, operation: str) -> Operation:
-    """The implementation of an operation; raises UnknownOperationException without one."""
+    """The implementation of an operation. Raises UnknownOperationException."""
     run = OPERATIONS.get((service, operation))
     if run is None:
         reason = REFUSED.get((service, operation))
@@ -391,8 +392,8 @@ def implementation(service: str, operation: str) -> Operation:
     return run
 
 
-def until_settled(run: Operation, context: CallContext, params: Params) -> Result:
-    """The result; the operation is repeated from its checks while records change meanwhile."""
+def _run_until_settled(run: Operation, context: CallContext, params: Params) -> Result:
+    """Run an operation again from its checks while other writers change its records."""
     for _ in range(ATTEMPTS - 1):
         context.check_time()
         try:
@@ -400,3 +401,27 @@ def until_settled(run: Operation, context: CallContext, params: Params) -> Resul
         except Conflict:
             continue
     return run(context, params)
+
+
+def _check_values(value: Any, path: str = "") -> None:
+    """Refuse numbers that are not finite and text that is not Unicode: neither can be stored."""
+    if isinstance(value, Mapping):
+        for name, member in value.items():
+            _check_values(name, path)
+            _check_values(member, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, list | tuple):
+        for number, member in enumerate(value, start=1):
+            _check_values(member, f"{path}.{number}")
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise validation_error(f"Value {value} at '{path}' must be a finite number.")
+    elif isinstance(value, str):
+        _check_text(value, path)
+
+
+def _check_text(text: str, path: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        where = f" at '{path}'" if path else ""
+        raise validation_error(f"Text{where} is not valid Unicode: {text!a}.") from None

@@ -6,16 +6,29 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from urllib.parse import quote
+from urllib.parse import quote, unquote_to_bytes
 
-from hostelry.aws.s3_canonical import s3_path
+from hostelry.base.http import HttpRequest
 
+UNSIGNED_PAYLOAD = "UNSIGNED-PAYLOAD"
 EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
+
+
+def s3_stated_hash(request: HttpRequest) -> str | None:
+    """The head's statement on the body: a hash, or how it is signed. None without one."""
+    if "authorization" in request.headers:
+        return request.headers.get("x-amz-content-sha256")
+    return request.headers.get("x-amz-content-sha256", UNSIGNED_PAYLOAD)
+
+
+def s3_path(path: str) -> str:
+    """The path as S3 signs it: special bytes are percent-encoded once."""
+    return quote(unquote_to_bytes(path), safe="/~")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnKey:
-    """The pair of keys that the object store knows, and the region that it is used in."""
+    """The keys that the object store knows, and their region."""
 
     access_key_id: str
     secret_access_key: str = field(repr=False)
@@ -28,7 +41,7 @@ def stamp_of(now: float) -> str:
 
 
 def object_target(bucket: str, key: str, query: Sequence[tuple[str, str]] = ()) -> str:
-    """The request target of an object (of its bucket where `key` is empty), path-style."""
+    """The path-style request target of an object, or of its bucket if `key` is empty."""
     path = quote(f"/{bucket}/{key}" if key else f"/{bucket}", safe="/~")
     pairs = "&".join(f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in query)
     return f"{path}?{pairs}" if pairs else path
@@ -39,7 +52,7 @@ def signed_request_head(
 ) -> bytes:
     """The bytes of a request's head, signed by `key` at `now` (seconds since the epoch).
 
-    `headers` have Host, and the body's SHA-256 as X-Amz-Content-SHA256 where it has a body.
+    `headers` have Host, and with a body its SHA-256 as X-Amz-Content-SHA256.
     """
     stamp = stamp_of(now)
     all_headers = {"X-Amz-Content-SHA256": EMPTY_SHA256, **headers, "X-Amz-Date": stamp}
@@ -66,7 +79,7 @@ def authorization(
     scope = f"{stamp[:8]}/{key.region}/{service}/aws4_request"
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
     text = f"AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{digest}"
-    signature = hmac.digest(_key_of(key, scope), text.encode(), "sha256").hex()
+    signature = hmac.digest(_signing_key(key, scope), text.encode(), "sha256").hex()
     credential = f"{key.access_key_id}/{scope}"
     return (
         f"AWS4-HMAC-SHA256 Credential={credential}, SignedHeaders={';'.join(names)}, "
@@ -75,8 +88,8 @@ def authorization(
 
 
 @lru_cache(maxsize=16)
-def _key_of(key: OwnKey, scope: str) -> bytes:
-    """The key that signs for a day, a region and a service; four of a signature's five hashes."""
+def _signing_key(key: OwnKey, scope: str) -> bytes:
+    """The key that signs for a day, a region and a service. Takes four of five hashes."""
     secret = b"AWS4" + key.secret_access_key.encode()
     for part in scope.split("/"):
         secret = hmac.digest(secret, part.encode(), "sha256")

@@ -25,7 +25,7 @@ from urllib.parse import parse_qsl, quote
 import msgspec
 
 from hostelry.aws.codes import QUERY_SIGNING_NAMES, query_code
-from hostelry.aws.s3_canonical import UNSIGNED_PAYLOAD, s3_path, s3_stated_hash
+from hostelry.aws.s3_signing import UNSIGNED_PAYLOAD, s3_path, s3_stated_hash
 from hostelry.aws.steering_headers import unsigned_headers
 from hostelry.aws.temporary_keys import MAX_LIFETIME_S, Session, TokenSeal
 from hostelry.base.errors import ServiceError

@@ -8,7 +8,7 @@ from typing import Protocol
 import msgspec
 
 from hostelry import __version__
-from hostelry.aws.async_runtime import is_async_path
+from hostelry.aws.runtime import is_async_path
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.ids import new_request_id

@@ -5,8 +5,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 import httpx
 
-from hostelry.aws.s3_canonical import UNSIGNED_PAYLOAD
-from hostelry.aws.s3_signing import OwnKey, authorization, stamp_of
+from hostelry.aws.s3_signing import UNSIGNED_PAYLOAD, OwnKey, authorization, stamp_of
 from hostelry.base.clock import Clock
 from hostelry.base.peer_http import loopback_client
 from hostelry.s3.head import Head, parse_head, write_head

@@ -19,9 +19,8 @@ from pathlib import Path
 
 import uvloop
 
-from hostelry.aws.async_runtime import parse_async_invocation
 from hostelry.aws.models import CONTROL_SERVICES, service_model
-from hostelry.aws.runtime import parse_invocation
+from hostelry.aws.runtime import parse_async_invocation, parse_invocation
 from hostelry.aws.sigv4 import Secret, Verifier
 from hostelry.aws.temporary_keys import TokenSeal
 from hostelry.base import tls

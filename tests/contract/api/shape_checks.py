@@ -4,8 +4,8 @@ from typing import Any
 
 from botocore.validate import ParamValidator
 
+from hostelry.aws.constraints import compiled
 from hostelry.aws.models import OPEN_ENUMS
-from hostelry.aws.pattern import compiled
 
 
 def check_value(shape: Any, value: Any) -> None:

@@ -14,8 +14,8 @@ from botocore.model import ListShape, MapShape, OperationModel, Shape, Structure
 from botocore.parsers import create_parser
 from botocore.serialize import create_serializer
 
+from hostelry.aws.constraints import compiled
 from hostelry.aws.models import operation_model
-from hostelry.aws.pattern import compiled
 from hostelry.base.http import HttpRequest, HttpResponse
 
 GATEWAY = "http://127.0.0.1:8787"

@@ -8,13 +8,13 @@ from botocore.awsrequest import HeadersDict, create_request_object, prepare_requ
 from botocore.parsers import create_parser
 from botocore.serialize import create_serializer
 
-from hostelry.aws.async_runtime import (
+from hostelry.aws.models import operation_model
+from hostelry.aws.runtime import (
     AsyncInvokeRequest,
     accepted_answer,
     is_async_path,
     parse_async_invocation,
 )
-from hostelry.aws.models import operation_model
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
 

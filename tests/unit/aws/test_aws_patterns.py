@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from botocore.loaders import Loader
 
+from hostelry.aws.constraints import compiled
 from hostelry.aws.models import (
     CONTROL_SERVICES,
     TARGETS,
@@ -14,7 +15,6 @@ from hostelry.aws.models import (
     service_operations,
     signing_name,
 )
-from hostelry.aws.pattern import compiled
 
 
 def plain(value: Any) -> Any:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hostelry.aws.s3_canonical import UNSIGNED_PAYLOAD
+from hostelry.aws.s3_signing import UNSIGNED_PAYLOAD
 from hostelry.aws.sigv4 import Identity, NeedsBody, Proven, Secret, Verifier
 from hostelry.aws.steering_headers import ADDED_ON_THE_WAY
 from hostelry.base.errors import ServiceError

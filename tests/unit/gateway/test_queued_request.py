@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hostelry.aws.async_runtime import AsyncInvokeRequest
+from hostelry.aws.runtime import AsyncInvokeRequest
 from hostelry.base.errors import ServiceError
 from hostelry.domain.async_request import AsyncInference, AsyncRequest
 from hostelry.domain.scope import Scope

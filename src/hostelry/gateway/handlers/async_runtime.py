@@ -5,8 +5,12 @@ from typing import Protocol
 
 import msgspec
 
-from hostelry.aws.async_runtime import AsyncInvokeRequest, accepted_answer, parse_async_invocation
-from hostelry.aws.runtime import runtime_error
+from hostelry.aws.runtime import (
+    AsyncInvokeRequest,
+    accepted_answer,
+    parse_async_invocation,
+    runtime_error,
+)
 from hostelry.base.clock import Clock
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
