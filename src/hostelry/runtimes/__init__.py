@@ -1,1 +1,1 @@
-"""Runtimes made: Python environments of other engines and frameworks, beside the platform's own."""
+"""Installation of runtimes: Python environments of other engines and of frameworks."""

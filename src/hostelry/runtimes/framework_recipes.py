@@ -1,51 +1,78 @@
-"""The runtimes of frameworks, by the versions of AWS's images. Pure.
+"""The recipes of frameworks' runtimes, by the versions of AWS's images. Pure.
 
-Each has the framework's version and the companions of its time. torch is asked for as its build
-for CPUs first, as in AWS's images for CPUs; PyPI has only that for CUDA, which is five times as
-large and also runs on CPUs. From torch 2.6, which changed the default of torch.load, a later
-version's build for CPUs stands in before it.
+Each has the framework's version and packages of the same time. For torch the first choice is the
+build for CPUs, as in AWS's images for CPUs. PyPI has only the build for CUDA, which is five times
+as large and also runs on CPUs. From torch 2.6, which changed the default of torch.load, the second
+choice is a later version's build for CPUs.
 
 Source: the Dockerfiles and requirements of AWS's containers; the SDK's image_uris.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-
-from hostelry.runtimes.recipe import Recipe
+from dataclasses import dataclass, replace
 
 TOOLKIT = "sagemaker-inference==1.10.1"
-# What AWS's images have beside the framework and scripts import, without their servers' own parts.
-OF_ALL = (TOOLKIT, "boto3", "requests")
-OF_ALGORITHMS = (
-    *OF_ALL, "flask", "joblib", "pandas", "protobuf", "psutil", "pyarrow", "python-dateutil",
-    "pyyaml", "retrying", "scipy", "six",
+# Packages of AWS's images that scripts import, without the framework and the servers' own parts.
+COMMON_PACKAGES = (TOOLKIT, "boto3", "requests")
+ALGORITHM_PACKAGES = (
+    *COMMON_PACKAGES, "flask", "joblib", "pandas", "protobuf", "psutil", "pyarrow",
+    "python-dateutil", "pyyaml", "retrying", "scipy", "six",
 )  # fmt: skip
-OF_TORCH = (
-    *OF_ALL, "h5py", "opencv-python-headless", "packaging", "pandas", "pillow", "pyyaml",
+TORCH_PACKAGES = (
+    *COMMON_PACKAGES, "h5py", "opencv-python-headless", "packaging", "pandas", "pillow", "pyyaml",
     "scikit-learn", "scipy", "tqdm",
 )  # fmt: skip
 LATER_TORCH = "2.13.0"
 LATER_TORCH_PYTHONS = ("3.11", "3.12", "3.13", "3.10")
 FIRST_SAFE_LOAD = (2, 6)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """The recipe of a runtime.
+
+    packages: resolved together, or for vLLM installed one after another.
+    removed: packages to remove afterwards. stand_in: a package that looks itself up as "vllm".
+    at_start: a module of this package that the runtime's interpreter imports at its start.
+    pythons: Python versions, best first. Without them it is the platform's interpreter.
+    imports: the module that must be importable in the end.
+    instead: the recipe if no index has these packages. lacks: a text with its shortcomings.
+    """
+
+    packages: Sequence[str]
+    imports: str
+    removed: Sequence[str] = ()
+    stand_in: str | None = None
+    at_start: str | None = None
+    pythons: Sequence[str] = ()
+    instead: "Recipe | None" = None
+    lacks: str = ""
+
+    @property
+    def is_locked(self) -> bool:
+        """True if all packages are resolved at once, and kept as a list with hashes."""
+        return bool(self.pythons)
+
+
 Devices = Mapping[str, Recipe]
 
 
-def numbers(version: str) -> tuple[int, ...]:
-    """A version as numbers that compare."""
+def split_version(version: str) -> tuple[int, ...]:
+    """A version as numbers, for comparisons."""
     return tuple(int(it) for it in version.split("."))
 
 
 def scikit_learn(version: str, pythons: Sequence[str], *bounds: str) -> Devices:
-    """A version of scikit-learn; `bounds` are what its time's companions were."""
-    packages = (f"scikit-learn=={version}", *OF_ALGORITHMS, *bounds)
+    """A version of scikit-learn. `bounds` limit other packages to versions of the same time."""
+    packages = (f"scikit-learn=={version}", *ALGORITHM_PACKAGES, *bounds)
     return {"cpu": Recipe(packages=packages, imports="sklearn", pythons=pythons)}
 
 
 def xgboost(version: str, pythons: Sequence[str], *bounds: str) -> Devices:
-    """A version of XGBoost; from 2.1 the package for CPUs is another."""
-    companions = (*OF_ALGORITHMS, "matplotlib", "pillow", *bounds)
+    """A version of XGBoost. From 2.1 there is a separate package for CPUs."""
+    companions = (*ALGORITHM_PACKAGES, "matplotlib", "pillow", *bounds)
     cuda = Recipe(packages=(f"xgboost=={version}", *companions), imports="xgboost", pythons=pythons)
-    if numbers(version) < (2, 1):
+    if split_version(version) < (2, 1):
         return {"cpu": cuda, "cuda": cuda}
     return {
         "cpu": replace(cuda, packages=(f"xgboost-cpu=={version}", *companions)),
@@ -55,12 +82,12 @@ def xgboost(version: str, pythons: Sequence[str], *bounds: str) -> Devices:
 
 def torch(version: str, pythons: Sequence[str], imports: str, *companions: str) -> Devices:
     """A version of torch with torchvision and `companions`."""
-    numpy = "numpy<2" if numbers(version) < (2, 3) else "numpy"
-    numpy = "numpy<1.24" if numbers(version) < (1, 13) else numpy
-    rest = ("torchvision", numpy, *OF_TORCH, *companions)
+    numpy = "numpy<2" if split_version(version) < (2, 3) else "numpy"
+    numpy = "numpy<1.24" if split_version(version) < (1, 13) else numpy
+    rest = ("torchvision", numpy, *TORCH_PACKAGES, *companions)
     exact = Recipe(packages=(f"torch=={version}", *rest), imports=imports, pythons=pythons)
     second = exact
-    if numbers(version) >= FIRST_SAFE_LOAD:
+    if split_version(version) >= FIRST_SAFE_LOAD:
         second = Recipe(
             packages=(f"torch=={LATER_TORCH}+cpu", *rest),
             imports=imports,
@@ -83,7 +110,7 @@ def pytorch(version: str, *pythons: str) -> Devices:
 def hugging_face(version: str, torch_version: str, *pythons: str) -> Devices:
     """A version of transformers on a version of PyTorch."""
     companions: tuple[str, ...] = ("sentencepiece", "protobuf", "accelerate", "safetensors")
-    if numbers(version) < (4, 26):
+    if split_version(version) < (4, 26):
         companions += ("protobuf<3.21", "tokenizers<0.13", "huggingface-hub<0.24")
     return torch(
         torch_version, pythons, "transformers.pipelines", f"transformers=={version}", *companions
@@ -92,11 +119,11 @@ def hugging_face(version: str, torch_version: str, *pythons: str) -> Devices:
 
 def tensorflow(version: str, pythons: Sequence[str], *bounds: str) -> Devices:
     """A version of TensorFlow."""
-    rest = (*OF_ALL, *bounds)
+    rest = (*COMMON_PACKAGES, *bounds)
     cpu = Recipe(
         packages=(f"tensorflow-cpu=={version}", *rest), imports="tensorflow", pythons=pythons
     )
-    if numbers(version) < (2, 14):
+    if split_version(version) < (2, 14):
         return {"cpu": cpu}
     return {
         "cpu": cpu,
@@ -105,11 +132,11 @@ def tensorflow(version: str, pythons: Sequence[str], *bounds: str) -> Devices:
 
 
 def autogluon(version: str, torch_version: str, *pythons: str) -> Devices:
-    """A version of AutoGluon for tables; without torch where it has no build for CPUs."""
+    """A version of AutoGluon for tables, without torch if torch has no build for CPUs."""
 
     def made(extras: str, *more: str) -> Recipe:
         package = f"autogluon-tabular[{extras}]=={version}"
-        packages = (package, *more, "typing_extensions", "setuptools<81", *OF_ALL)
+        packages = (package, *more, "typing_extensions", "setuptools<81", *COMMON_PACKAGES)
         return Recipe(packages=packages, imports="autogluon.tabular", pythons=pythons)
 
     trees = replace(made("catboost,lightgbm,xgboost"), lacks="it has no neural networks")

@@ -1,4 +1,4 @@
-"""Installation of runtimes: an environment of its own, written aside and renamed when it works."""
+"""Installation of a runtime: a Python environment in a partial folder, renamed when it works."""
 
 import fcntl
 import json
@@ -22,25 +22,25 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.operator_secrets import without_logins
 from hostelry.base.pip_settings import UV_ARGUMENTS, read_settings, uv_variables
 from hostelry.base.runtimes import RECORD, VARIABLE, Runtime, installed, runtime_python
+from hostelry.runtimes.framework_recipes import Recipe
 from hostelry.runtimes.interpreters import find_interpreter
-from hostelry.runtimes.recipe import Recipe
-from hostelry.runtimes.recipes import folder_name, recipe_of
+from hostelry.runtimes.recipes import find_recipe, folder_name
 
 SHOWN_LINES = 20
 PYTHONS = "UV_PYTHON_INSTALL_DIR"
 SHOWN_STEPS = ("Downloading ", "Building ", "Installing ", "Resolved ", "Prepared ", "Installed ")
-UNSOLVED = "No solution found"  # uv's words where no index has what is asked for
+UNSOLVED = "No solution found"  # uv's words if no index has the packages
 Say = Callable[[str], None]
 
 
 def install(folder: Path, name: str, device: str, say: Say, *, wait: bool = False) -> Runtime:
-    """Install the runtime `name`; the one that is there already, if it is complete.
+    """Install the runtime `name`, unless it is complete already. Returns its record.
 
-    Raises TerminalError where another installation runs and `wait` is not set, where the folder
-    cannot be written, or with the last lines of what failed.
+    Raises TerminalError if another installation runs and `wait` is not set, if the folder cannot be
+    written, or with the last lines of a failed command.
     """
     try:
-        return _installed_now(folder, name, device, say, wait)
+        return _install_locked(folder, name, device, say, wait)
     except OSError as error:
         raise TerminalError(
             f"{folder} cannot be written: {error}; make room there, or name another folder in "
@@ -48,8 +48,8 @@ def install(folder: Path, name: str, device: str, say: Say, *, wait: bool = Fals
         ) from error
 
 
-def _installed_now(folder: Path, name: str, device: str, say: Say, wait: bool) -> Runtime:
-    recipe, title = recipe_of(name, device), name
+def _install_locked(folder: Path, name: str, device: str, say: Say, wait: bool) -> Runtime:
+    recipe, title = find_recipe(name, device), name
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     name = folder_name(title)
     with single_flight(folder, name, wait=wait):
@@ -63,13 +63,13 @@ def _installed_now(folder: Path, name: str, device: str, say: Say, wait: bool) -
             if recipe.is_locked:
                 lock = folder / (f"{name}.txt" if device == "cpu" else f"{name}.{device}.txt")
                 packages = build_locked(partial, lock, recipe, say)
-                recipe = recipe_of_lock(recipe, lock.read_text())
+                recipe = find_locked_recipe(recipe, lock.read_text())
             else:
                 packages = build(partial, recipe, say)
             say(f"importing {recipe.imports} once")
             run_step([str(partial / "bin" / "python"), "-I", "-c", f"import {recipe.imports}"], say)
             taken_s = monotonic_s() - began_s
-            runtime = record_of(partial, name, device, taken_s, packages)
+            runtime = build_record(partial, name, device, taken_s, packages)
             runtime = msgspec.structs.replace(runtime, lacks=recipe.lacks)
             (partial / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(runtime)))
             shutil.rmtree(folder / name, ignore_errors=True)
@@ -80,7 +80,10 @@ def _installed_now(folder: Path, name: str, device: str, say: Say, wait: bool) -
 
 
 def build(folder: Path, recipe: Recipe, say: Say) -> dict[str, str]:
-    """Make the environment in `folder`; its packages. Raises TerminalError with the last lines."""
+    """Make the environment in `folder`. Returns its packages by name.
+
+    Raises TerminalError with the last lines of a failed command.
+    """
     say(f"making an environment for Python {sys.version.split()[0]} in {folder.parent}")
     run_step([sys.executable, "-m", "venv", str(folder)], say)
     python = str(folder / "bin" / "python")
@@ -94,42 +97,43 @@ def build(folder: Path, recipe: Recipe, say: Say) -> dict[str, str]:
         write_stand_in(folder, recipe.stand_in)
     if recipe.at_start is not None:
         write_at_start(folder, recipe.at_start)
-    return pip_packages(folder)
+    return list_pip_packages(folder)
 
 
 def build_locked(folder: Path, lock: Path, recipe: Recipe, say: Say) -> dict[str, str]:
-    """Make the environment in `folder` of what `lock` lists; its packages.
+    """Make the environment in `folder` from the list `lock`. Returns its packages by name.
 
-    Where there is no list it is resolved and kept: it has every package by version and hash, so
-    that on another machine it makes the same environment. Raises TerminalError with the last lines.
+    If the list does not exist, it is resolved and kept. It has versions and hashes, so that it
+    makes the same environment on another machine. Raises TerminalError with the last lines of a
+    failed command.
     """
     settings = read_settings()
     variables = uv_variables(settings)
     uv = [find_uv_bin(), "--no-config", "--no-progress"]
-    # Not in root's home, which is closed to copies' users.
+    # Root's home is closed to copies' users.
     variables = {**variables, PYTHONS: str(lock.parent / ".python")}
     if not lock.exists():
         lock_packages(lock, recipe, say, [*uv, "pip", "compile", *UV_ARGUMENTS], variables)
-    found = recipe_of_lock(recipe, lock.read_text())
-    interpreter = interpreter_of(found.pythons, say, variables)
+    found = find_locked_recipe(recipe, lock.read_text())
+    interpreter = get_interpreter(found.pythons, say, variables)
     say(f"making an environment for {interpreter} in {folder.parent}")
     run_step([*uv, "venv", "--python", str(interpreter), str(folder)], say, variables)
     python = str(folder / "bin" / "python")
     sync = ["pip", "sync", str(lock), "--python", python, "--require-hashes", "--link-mode=copy"]
-    # Copies write no bytecode: without it each start would compile what it imports.
+    # Copies write no bytecode, so each start would compile its imports.
     run_step([*uv, *sync, "--compile-bytecode", *UV_ARGUMENTS], say, variables)
     if found.at_start is not None:
         write_at_start(folder, found.at_start)
-    return locked_packages(lock.read_text())
+    return parse_lock(lock.read_text())
 
 
 def lock_packages(
     lock: Path, recipe: Recipe, say: Say, compile_: Sequence[str], variables: Mapping[str, str]
 ) -> None:
-    """Resolve the recipe's packages into `lock`, or those of the recipe that stands in for it."""
+    """Resolve the recipe's packages, or those of its `instead`, into `lock`."""
     wanted, found = lock.with_suffix(".in.partial"), lock.with_suffix(".partial")
     kept = ["--generate-hashes", "--no-header", "--no-annotate", "--output-file", str(found)]
-    interpreter = interpreter_of(recipe.pythons, say, variables)
+    interpreter = get_interpreter(recipe.pythons, say, variables)
     say(f"resolving {', '.join(recipe.packages)} for {interpreter}")
     try:
         wanted.write_text("\n".join(recipe.packages) + "\n")
@@ -148,8 +152,8 @@ def lock_packages(
     lock_packages(lock, recipe.instead, say, compile_, variables)
 
 
-def interpreter_of(pythons: Sequence[str], say: Say, variables: Mapping[str, str]) -> Path:
-    """An interpreter of this machine, else the first one as uv brings it. Raises TerminalError."""
+def get_interpreter(pythons: Sequence[str], say: Say, variables: Mapping[str, str]) -> Path:
+    """An interpreter of this machine, or else one that uv downloads. Raises TerminalError."""
     env = {**os.environ, **variables}
     try:
         return find_interpreter(pythons, env)
@@ -163,9 +167,9 @@ def interpreter_of(pythons: Sequence[str], say: Say, variables: Mapping[str, str
     return find_interpreter(pythons, env)
 
 
-def recipe_of_lock(recipe: Recipe, text: str) -> Recipe:
-    """The recipe, or the one in its place, whose versions the list has."""
-    held = {f"{name}=={version}" for name, version in locked_packages(text).items()}
+def find_locked_recipe(recipe: Recipe, text: str) -> Recipe:
+    """The recipe, or its `instead`, whose versions are in the list."""
+    held = {f"{name}=={version}" for name, version in parse_lock(text).items()}
     found: Recipe | None = recipe
     while found is not None:
         pins = (re.sub(r"\[[^\[\]]*\]", "", it) for it in found.packages if "==" in it)
@@ -178,7 +182,7 @@ def recipe_of_lock(recipe: Recipe, text: str) -> Recipe:
 def run_step(
     command: Sequence[str], say: Say, variables: Mapping[str, str] = MappingProxyType({})
 ) -> None:
-    """Run one command, and say what it downloads. Raises TerminalError with its last lines."""
+    """Run one command, and report its downloads. Raises TerminalError with its last lines."""
     hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
     env = {name: value for name, value in os.environ.items() if name not in hidden}
     env |= variables
@@ -207,7 +211,7 @@ def run_step(
 
 
 def write_stand_in(folder: Path, package: str) -> None:
-    """Give the package the metadata of `vllm`, in whose version it looks for its device."""
+    """Give the package the metadata of `vllm`, whose version names the device."""
     (site,) = folder.glob("lib/python3*/site-packages")
     (own,) = site.glob(f"{package}-*.dist-info")
     version = own.name.removeprefix(f"{package}-").removesuffix(".dist-info")
@@ -220,21 +224,21 @@ def write_stand_in(folder: Path, package: str) -> None:
 
 
 def write_at_start(folder: Path, module: str) -> None:
-    """Have the environment's interpreter import our `module` at each start."""
+    """Make the environment's interpreter import a module of this package at each start."""
     (site,) = folder.glob("lib/python3*/site-packages")
     copied = f"hostelry_{module}"
     shutil.copyfile(Path(__file__).with_name(f"{module}.py"), site / f"{copied}.py")
     (site / f"{copied}.pth").write_text(f"import {copied}\n")
 
 
-def record_of(
+def build_record(
     folder: Path, name: str, device: str, install_s: float, packages: Mapping[str, str]
 ) -> Runtime:
-    """The record of what `folder` holds."""
+    """The record of the environment in `folder`."""
     return Runtime(
         name=name,
         device=device,
-        python=python_version((folder / "pyvenv.cfg").read_text()),
+        python=parse_python_version((folder / "pyvenv.cfg").read_text()),
         packages=dict(packages),
         installed_at=datetime.now(UTC).isoformat(timespec="seconds"),  # noqa: TID251 - a date for people
         install_s=round(install_s, 1),
@@ -242,14 +246,14 @@ def record_of(
     )
 
 
-def python_version(text: str) -> str:
-    """The Python of an environment, by its pyvenv.cfg; empty where it does not say."""
+def parse_python_version(text: str) -> str:
+    """The Python version in a pyvenv.cfg. Empty if it is missing."""
     found = re.search(r"^version(?:_info)? *= *([0-9.]+)", text, re.MULTILINE)
     return found[1].rstrip(".") if found else ""
 
 
-def pip_packages(folder: Path) -> dict[str, str]:
-    """The packages of an environment that has pip, by version."""
+def list_pip_packages(folder: Path) -> dict[str, str]:
+    """The versions of an environment's packages by name, from pip."""
     listing = subprocess.run(
         [folder / "bin" / "python", "-m", "pip", "list", "--format=json"],
         capture_output=True,
@@ -258,24 +262,24 @@ def pip_packages(folder: Path) -> dict[str, str]:
     return {str(it["name"]): str(it["version"]) for it in json.loads(listing.stdout)}
 
 
-def locked_packages(text: str) -> dict[str, str]:
-    """The packages of a list with hashes, by version."""
+def parse_lock(text: str) -> dict[str, str]:
+    """The versions of a list's packages by name."""
     return dict(re.findall(r"^([A-Za-z0-9._-]+)==([^ \\;]+)", text, re.MULTILINE))
 
 
 def list_runtimes(folder: Path) -> list[Runtime]:
-    """The complete runtimes, by name."""
+    """The complete runtimes in order of name."""
     names = sorted(it.name for it in folder.iterdir() if it.is_dir()) if folder.is_dir() else []
     return [it for it in (installed(folder, name) for name in names) if it is not None]
 
 
 def remove(folder: Path, name: str) -> bool:
-    """Delete the runtime; False where there was none. Raises TerminalError while it is written."""
+    """Delete the runtime. False if it did not exist. Raises TerminalError while it is written."""
     if not folder.is_dir():
         return False
     with single_flight(folder, name):
         there = (folder / name).is_dir()
-        (folder / name / RECORD).unlink(missing_ok=True)  # from now on it is no runtime
+        (folder / name / RECORD).unlink(missing_ok=True)  # from now on it is incomplete
         shutil.rmtree(folder / name, ignore_errors=True)
         if runtime_python(folder, name).exists():
             raise TerminalError(f"{folder / name} cannot be deleted whole: whose files are there?")
@@ -283,16 +287,13 @@ def remove(folder: Path, name: str) -> bool:
 
 
 def default_device() -> str:
-    """What this machine has: cuda where there is an NVIDIA device."""
+    """The device of this machine: cuda if there is an NVIDIA device, otherwise cpu."""
     return "cuda" if Path("/dev/nvidiactl").exists() else "cpu"
 
 
 @contextmanager
 def single_flight(folder: Path, name: str, *, wait: bool = False) -> Iterator[None]:
-    """Hold the lock of one runtime.
-
-    Raises TerminalError where another process has it, unless it shall `wait`.
-    """
+    """Hold the lock of one runtime. Without `wait`, raises TerminalError if it is taken."""
     with (folder / f".{name}.lock").open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

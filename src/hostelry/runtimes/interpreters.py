@@ -14,11 +14,11 @@ OTHERS_PASS = 0o001
 
 
 def find_interpreter(versions: Sequence[str], env: Mapping[str, str]) -> Path:
-    """The interpreter of the first of `versions` that is here. Raises TerminalError."""
+    """An interpreter of the first version that this machine has. Raises TerminalError."""
     found = [(version, it) for version in versions for it in candidates(version, env)]
-    # Root's copies run as other users: a Python that these can reach comes first.
+    # Root's copies run as other users, so an interpreter that these can reach comes first.
     for version, candidate in sorted(found, key=lambda it: not is_open(it[1])):
-        if version_of(candidate) == version:
+        if ask_version(candidate) == version:
             return candidate
     raise TerminalError(
         f"it needs Python {' or '.join(versions)}, and this machine has none of them: install one "
@@ -27,7 +27,7 @@ def find_interpreter(versions: Sequence[str], env: Mapping[str, str]) -> Path:
 
 
 def is_open(interpreter: Path) -> bool:
-    """True if every user can pass to the interpreter, as the modes of the folders have it."""
+    """True if the modes of the folders let every user reach the interpreter."""
     try:
         return all(it.stat().st_mode & OTHERS_PASS for it in interpreter.resolve().parents)
     except OSError:
@@ -35,16 +35,16 @@ def is_open(interpreter: Path) -> bool:
 
 
 def candidates(version: str, env: Mapping[str, str]) -> Iterator[Path]:
-    """Files that may be an interpreter of `version`: our own, of PATH, of pyenv, of uv.
+    """Files that may be an interpreter of `version`: this one, those in PATH, of pyenv, of uv.
 
-    uv's are in its usual folder, and in that of UV_PYTHON_INSTALL_DIR.
+    uv has a usual folder, and UV_PYTHON_INSTALL_DIR.
     """
     if version == f"{sys.version_info.major}.{sys.version_info.minor}":
         yield Path(sys.executable)
     for folder in env.get("PATH", "").split(os.pathsep):
         if folder:
             yield Path(folder) / f"python{version}"
-    home = Path(env.get("HOME") or os.path.expanduser("~"))  # "~" has no such folders
+    home = Path(env.get("HOME") or os.path.expanduser("~"))  # a literal "~" is no path
     pyenv = Path(env.get("PYENV_ROOT") or home / ".pyenv")
     yield from sorted(pyenv.glob(f"versions/{version}.*/bin/python"))
     managed = Path(env.get("XDG_DATA_HOME") or home / ".local" / "share") / "uv" / "python"
@@ -53,8 +53,8 @@ def candidates(version: str, env: Mapping[str, str]) -> Iterator[Path]:
             yield from sorted(Path(folder).glob(f"cpython-{version}.*/bin/python{version}"))
 
 
-def version_of(interpreter: Path) -> str | None:
-    """The version of an interpreter that runs and can make environments; None otherwise."""
+def ask_version(interpreter: Path) -> str | None:
+    """The version of an interpreter. None if it does not run or cannot make environments."""
     if not os.access(interpreter, os.X_OK):
         return None
     try:

@@ -1,9 +1,8 @@
-"""Lets torchvision be imported beside a torch that its compiled part was not made for.
+"""Makes torchvision importable with a torch that its compiled part was not built for.
 
-The registry has torchvision for CUDA alone. Its Python part, which is all that reading images
-takes, serves any build of torch, but registers itself for two operators of the compiled part, which
-must be declared before. `install.py` copies this module into a runtime, whose interpreter imports
-it at its start.
+The registry has torchvision for CUDA only. Its Python part is enough to read images, and works with
+every build of torch. But it needs two operators of the compiled part, which must be declared
+before. `install.py` copies this module into a runtime, whose interpreter imports it at its start.
 """
 
 import sys
@@ -16,10 +15,10 @@ SIGNATURE = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 
 
 class BeforeTorchvision(MetaPathFinder):
-    """Declares the operators when torchvision is looked for, and leaves finding it to others."""
+    """Declares the operators when torchvision is imported, and leaves finding it to others."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """None always."""
+        """Always None."""
         if fullname == "torchvision":
             sys.meta_path.remove(self)
             declare_operators()

@@ -11,17 +11,17 @@ import pytest
 from hostelry.base.errors import TerminalError
 from hostelry.base.runtimes import installed
 from hostelry.runtimes import install as installation
+from hostelry.runtimes.framework_recipes import Recipe
 from hostelry.runtimes.install import (
     UNSOLVED,
     Say,
+    find_locked_recipe,
     install,
     list_runtimes,
     lock_packages,
-    recipe_of_lock,
     remove,
     run_step,
 )
-from hostelry.runtimes.recipe import Recipe
 
 
 def test_a_failed_step_ends_with_the_last_lines() -> None:
@@ -44,7 +44,9 @@ def test_downloads_are_reported() -> None:
 def test_a_failed_installation_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(installation, "recipe_of", lambda *_: Recipe(packages=("x",), imports="x"))
+    monkeypatch.setattr(
+        installation, "find_recipe", lambda *_: Recipe(packages=("x",), imports="x")
+    )
     monkeypatch.setattr(installation, "run_step", failing)
     with pytest.raises(TerminalError, match="no such package"):
         install(tmp_path, "vllm", "cpu", lambda _: None)
@@ -77,7 +79,7 @@ def test_the_left_over_of_a_killed_installation_and_a_broken_record_are_replaced
         (tmp_path / name / "left").write_text("by a killed one")
     (tmp_path / "vllm" / "hostelry.json").write_text("{")
     assert list_runtimes(tmp_path) == []
-    monkeypatch.setattr(installation, "recipe_of", lambda *_: Recipe(packages=(), imports="x"))
+    monkeypatch.setattr(installation, "find_recipe", lambda *_: Recipe(packages=(), imports="x"))
     monkeypatch.setattr(installation, "run_step", made)
     first = install(tmp_path, "vllm", "cpu", lambda _: None)
     assert list_runtimes(tmp_path) == [first]
@@ -157,14 +159,14 @@ def test_a_recipe_stands_in_for_one_whose_packages_no_index_has(
         return
     lock_packages(lock, recipe, lines.append, ["uv"], {})
     assert text in lines
-    assert recipe_of_lock(recipe, lock.read_text()) == SECOND
+    assert find_locked_recipe(recipe, lock.read_text()) == SECOND
     assert list(tmp_path.iterdir()) == [lock]
 
 
 def test_a_list_of_the_recipes_own_versions_is_its_own() -> None:
     recipe = replace(FIRST, instead=SECOND)
-    assert recipe_of_lock(recipe, "extra==2 \\\ntorch==1.0+cpu \\\n") == recipe
-    assert recipe_of_lock(recipe, "of=another\n") == recipe
+    assert find_locked_recipe(recipe, "extra==2 \\\ntorch==1.0+cpu \\\n") == recipe
+    assert find_locked_recipe(recipe, "of=another\n") == recipe
 
 
 def test_a_failure_shows_no_password_of_an_index() -> None:
@@ -190,10 +192,10 @@ def test_a_python_that_the_machine_lacks_is_brought_by_uv(
     monkeypatch.setattr(installation, "run_step", brought)
     reported: list[str] = []
     variables = {"UV_PYTHON_INSTALL_DIR": str(folder)}
-    found = installation.interpreter_of(["9.8", "9.7"], reported.append, variables)
+    found = installation.get_interpreter(["9.8", "9.7"], reported.append, variables)
     assert found == folder / "cpython-9.8.1-x" / "bin" / "python9.8"
     assert reported == ["this machine has no Python 9.8 or 9.7: uv brings 9.8"]
     monkeypatch.setattr(installation, "run_step", failing)
-    assert installation.interpreter_of(["9.8"], reported.append, variables) == found, "it is kept"
+    assert installation.get_interpreter(["9.8"], reported.append, variables) == found, "it is kept"
     with pytest.raises(TerminalError, match=r"has none of them.*; uv cannot bring one: "):
-        installation.interpreter_of(["9.6"], reported.append, variables)
+        installation.get_interpreter(["9.6"], reported.append, variables)

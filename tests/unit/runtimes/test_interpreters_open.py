@@ -19,7 +19,7 @@ def test_an_interpreter_that_others_can_reach_comes_first(
     closed.mkdir(mode=0o700)
     for python in (closed / "python3.11", tmp_path / "python3.11"):
         python.write_text("")
-    monkeypatch.setattr(interpreters, "version_of", lambda _: "3.11")
+    monkeypatch.setattr(interpreters, "ask_version", lambda _: "3.11")
     monkeypatch.setattr(interpreters, "is_open", lambda it: it.parent == tmp_path)
     env = {"PATH": f"{closed}{os.pathsep}{tmp_path}", "HOME": str(tmp_path)}
     assert find_interpreter(["3.11"], env) == tmp_path / "python3.11"

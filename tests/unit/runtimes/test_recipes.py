@@ -8,9 +8,9 @@ import pytest
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.pip_settings import parse_settings, uv_variables
-from hostelry.runtimes.install import locked_packages, python_version
+from hostelry.runtimes.install import parse_lock, parse_python_version
 from hostelry.runtimes.interpreters import find_interpreter
-from hostelry.runtimes.recipes import best_device, folder_name, known_names, recipe_of
+from hostelry.runtimes.recipes import best_device, find_recipe, folder_name, known_names
 
 
 @pytest.mark.parametrize(
@@ -37,9 +37,9 @@ def test_other_names(name: str) -> None:
 def test_every_known_name_has_a_recipe_whose_folder_is_its_own() -> None:
     names = known_names()
     assert len({folder_name(it) for it in names}) == len(names)
-    assert all(recipe_of(it, "cpu").packages for it in names)
+    assert all(find_recipe(it, "cpu").packages for it in names)
     with pytest.raises(TerminalError, match="made for cpu only"):
-        recipe_of("sklearn:1.2", "cuda")
+        find_recipe("sklearn:1.2", "cuda")
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_devices(name: str, here: str, device: str) -> None:
     ],
 )  # fmt: skip
 def test_what_is_tried_in_turn(name: str, device: str, first: list[str]) -> None:
-    found, recipe = [], recipe_of(name, device)
+    found, recipe = [], find_recipe(name, device)
     while recipe.instead is not None:
         found.append(recipe.packages[0])
         recipe = recipe.instead
@@ -89,7 +89,7 @@ def test_a_runtime_has_what_awss_image_has_beside_the_framework(
     name: str, companions: set[str]
 ) -> None:
     assert {"boto3", "requests", "sagemaker-inference==1.10.1", *companions} <= set(
-        recipe_of(name, "cpu").packages
+        find_recipe(name, "cpu").packages
     )
 
 
@@ -131,7 +131,7 @@ def test_the_first_version_that_is_here_is_taken(tmp_path: Path) -> None:
 
 def test_what_an_environment_holds_is_read_from_its_files() -> None:
     lock = "numpy==1.24.4 \\\n    --hash=sha256:0\nboto3==1.3 ; python_version < '4'\n# x==1\n"
-    assert locked_packages(lock) == {"numpy": "1.24.4", "boto3": "1.3"}
-    assert python_version("home = /x\nversion_info = 3.8.18\n") == "3.8.18"
-    assert python_version("version = 3.11.7\n") == "3.11.7"
-    assert python_version("home = /x\n") == ""
+    assert parse_lock(lock) == {"numpy": "1.24.4", "boto3": "1.3"}
+    assert parse_python_version("home = /x\nversion_info = 3.8.18\n") == "3.8.18"
+    assert parse_python_version("version = 3.11.7\n") == "3.11.7"
+    assert parse_python_version("home = /x\n") == ""

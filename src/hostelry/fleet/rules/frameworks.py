@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hostelry.runtimes.framework_recipes import numbers
+from hostelry.runtimes.framework_recipes import split_version
 from hostelry.runtimes.recipes import known_versions, runtime_folder
 
 REPOSITORIES: Mapping[str, str] = {
@@ -106,8 +106,8 @@ def framework_image(repository: str, tag: str, registry: str = "") -> FrameworkI
 
 def served_version(framework: str, version: str) -> str:
     """The version whose runtime serves an image: its own, else the next later one, else its own."""
-    later = [it for it in known_versions(framework) if numbers(it) >= numbers(version)]
-    return min(later, key=numbers, default=version)
+    later = [it for it in known_versions(framework) if split_version(it) >= split_version(version)]
+    return min(later, key=split_version, default=version)
 
 
 def algorithm_note(repository: str, registry: str) -> str:
