@@ -132,7 +132,8 @@ async def load(server: LmiServer, chosen: ChosenEngine, scratch: Path) -> Loaded
         log.info("defaults of sampling by the model or its options: %s", defaults)
     log.info("loading %s with %d adapters", folder, len(adapters))
     read_folder = await asyncio.to_thread(overlay, folder, config.config_overrides, scratch)
-    await chosen.start(StartEngine(engine_settings(config, read_folder), adapter_pairs(adapters)))
+    named = tuple((name, str(path)) for name, path in adapters)
+    await chosen.start(StartEngine(engine_settings(config, read_folder), named))
     codec = await asyncio.to_thread(TextCodec.load, folder)
     chat = load_chat_template(folder, config.chat_template, server.clock, config.model_dir)
     try:
@@ -296,11 +297,6 @@ def folder_adapters(config: LmiConfig, folder: Path) -> list[tuple[str, Path]]:
         )
         return []
     return found
-
-
-def adapter_pairs(adapters: list[tuple[str, Path]]) -> tuple[tuple[str, str], ...]:
-    """Name and folder of each adapter, as texts."""
-    return tuple((name, str(folder)) for name, folder in adapters)
 
 
 def engine_settings(config: LmiConfig, folder: Path) -> EngineSettings:

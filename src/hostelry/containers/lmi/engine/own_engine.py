@@ -81,77 +81,67 @@ class OwnEngine:
         return _view(found, engine.adapter_tier(name), engine.adapter_metrics(name))
 
     def stats(self) -> BackendStats:
-        """The present load."""
-        return stats(self._engine)
+        """The engine's present load."""
+        now = self._engine.stats
+        pages, adapters = now.pages, now.adapters
+        return BackendStats(
+            kernels=now.kernels,
+            running_requests=now.num_running,
+            waiting_requests=now.num_waiting,
+            steps=now.num_steps,
+            free_pages=pages.num_free + pages.num_idle_prefix_pages + pages.num_idle_adapter_pages,
+            total_pages=pages.num_pages,
+            pinned_pages=pages.num_pinned_pages,
+            adapter_pages=pages.num_adapter_pages,
+            cached_pages=pages.num_cached_pages,
+            pool_bytes=now.pool_bytes,
+            merged_bytes=now.merged_bytes,
+            prompt_tokens=now.num_prompt_tokens,
+            cached_tokens=now.num_cached_tokens,
+            generated_tokens=now.num_generated_tokens,
+            preemptions=now.num_preemptions,
+            expired_requests=now.num_expired,
+            adapters_in_pool=pages.num_adapters,
+            adapters_in_host=adapters.num_in_host,
+            host_bytes=adapters.host_bytes,
+            max_host_bytes=adapters.max_host_bytes,
+            disk_bytes=adapters.disk_bytes,
+            max_disk_bytes=adapters.max_disk_bytes,
+            adapter_loads_waiting=adapters.num_waiting_loads,
+            adapter_loads_running=adapters.num_running_loads,
+            adapter_loads_failed=adapters.num_failed_loads,
+        )
 
     def cache(self, limit: int) -> CacheView:
         """The contents of the caches (see HostedEngine)."""
-        return cache_view(self._engine, limit)
-
-
-def stats(engine: Engine) -> BackendStats:
-    """The engine's present load."""
-    now = engine.stats
-    pages, adapters = now.pages, now.adapters
-    return BackendStats(
-        kernels=now.kernels,
-        running_requests=now.num_running,
-        waiting_requests=now.num_waiting,
-        steps=now.num_steps,
-        free_pages=pages.num_free + pages.num_idle_prefix_pages + pages.num_idle_adapter_pages,
-        total_pages=pages.num_pages,
-        pinned_pages=pages.num_pinned_pages,
-        adapter_pages=pages.num_adapter_pages,
-        cached_pages=pages.num_cached_pages,
-        pool_bytes=now.pool_bytes,
-        merged_bytes=now.merged_bytes,
-        prompt_tokens=now.num_prompt_tokens,
-        cached_tokens=now.num_cached_tokens,
-        generated_tokens=now.num_generated_tokens,
-        preemptions=now.num_preemptions,
-        expired_requests=now.num_expired,
-        adapters_in_pool=pages.num_adapters,
-        adapters_in_host=adapters.num_in_host,
-        host_bytes=adapters.host_bytes,
-        max_host_bytes=adapters.max_host_bytes,
-        disk_bytes=adapters.disk_bytes,
-        max_disk_bytes=adapters.max_disk_bytes,
-        adapter_loads_waiting=adapters.num_waiting_loads,
-        adapter_loads_running=adapters.num_running_loads,
-        adapter_loads_failed=adapters.num_failed_loads,
-    )
-
-
-def cache_view(engine: Engine, limit: int) -> CacheView:
-    """What the engine keeps now, with at most `limit` adapters."""
-    state, now = engine.cache.state(limit), engine.stats
-    pages, counts, totals = now.pages, now.pages.counts, state.totals
-    return CacheView(
-        adapters=tuple(
-            CachedAdapterView(
-                name=adapter.registered.version.name,
-                view=_view(adapter.registered, adapter.tier, adapter.metrics),
-                code=adapter.code,
-            )
-            for adapter in state.adapters
-        ),
-        num_adapters=now.adapters.num_adapters,
-        requests=totals.num_requests,
-        prompt_tokens=totals.num_prompt_tokens,
-        generated_tokens=totals.num_generated_tokens,
-        hits={tier.value: num for tier, num in totals.hits.items()},
-        page_codes=b"" if state.owners is None else _little_endian(state.owners.codes),
-        sequence_pages=pages.num_sequence_pages,
-        idle_prefix_pages=pages.num_idle_prefix_pages,
-        prefix_hits=counts.num_prefix_hits,
-        prefix_misses=counts.num_prefix_misses,
-        evicted_prefix_pages=counts.num_evicted_prefix_pages,
-        pool_loads=counts.num_adapter_loads,
-        pool_evictions=counts.num_evicted_adapters,
-        host_evictions=now.adapters.num_host_evictions,
-        disk_evictions=now.adapters.num_disk_evictions,
-        stats=stats(engine),
-    )
+        state, now = self._engine.cache.state(limit), self._engine.stats
+        pages, counts, totals = now.pages, now.pages.counts, state.totals
+        return CacheView(
+            adapters=tuple(
+                CachedAdapterView(
+                    name=adapter.registered.version.name,
+                    view=_view(adapter.registered, adapter.tier, adapter.metrics),
+                    code=adapter.code,
+                )
+                for adapter in state.adapters
+            ),
+            num_adapters=now.adapters.num_adapters,
+            requests=totals.num_requests,
+            prompt_tokens=totals.num_prompt_tokens,
+            generated_tokens=totals.num_generated_tokens,
+            hits={tier.value: num for tier, num in totals.hits.items()},
+            page_codes=b"" if state.owners is None else _little_endian(state.owners.codes),
+            sequence_pages=pages.num_sequence_pages,
+            idle_prefix_pages=pages.num_idle_prefix_pages,
+            prefix_hits=counts.num_prefix_hits,
+            prefix_misses=counts.num_prefix_misses,
+            evicted_prefix_pages=counts.num_evicted_prefix_pages,
+            pool_loads=counts.num_adapter_loads,
+            pool_evictions=counts.num_evicted_adapters,
+            host_evictions=now.adapters.num_host_evictions,
+            disk_evictions=now.adapters.num_disk_evictions,
+            stats=self.stats(),
+        )
 
 
 def _little_endian(codes: "array[int]") -> bytes:

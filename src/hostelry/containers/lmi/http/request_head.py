@@ -89,7 +89,8 @@ def parse_context(server: LmiServer, request: Request, model: LoadedModel) -> Pa
         template_variables=config.tools.template_variables,
         max_logprobs=config.max_logprobs,
         trust_chat_template=config.trust_request_chat_template,
-        strict_fields=config.strict_fields or asks_strictness(request),
+        strict_fields=config.strict_fields
+        or request.headers.get(STRICT_HEADER, "").lower() == "true",
         images=model.images,
     )
 
@@ -112,8 +113,3 @@ def get_caller(request: Request) -> Caller:
         model=request.headers.get(MODEL_HEADER),
         streaming_api=request.headers.get(API_HEADER) == STREAMING_API,
     )
-
-
-def asks_strictness(request: Request) -> bool:
-    """Whether the request's header asks to refuse fields that are not known."""
-    return request.headers.get(STRICT_HEADER, "").lower() == "true"

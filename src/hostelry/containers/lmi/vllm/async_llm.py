@@ -48,7 +48,9 @@ class AsyncVllm:
             eos_token_ids=self._ends,
             dtype=str(model.dtype).removeprefix("torch."),
             warnings=find_warnings(settings, wanted, model.max_model_len),
-            max_images=arguments["limit_mm_per_prompt"]["image"] if reads_images(model) else 0,
+            max_images=arguments["limit_mm_per_prompt"]["image"]
+            if model.is_multimodal_model
+            else 0,
         )
 
     @property
@@ -122,11 +124,6 @@ class AsyncVllm:
             self.cached_tokens += scheduler.prefix_cache_stats.hits
         if iteration is not None:
             self.preemptions += iteration.num_preempted_reqs
-
-
-def reads_images(model: Any) -> bool:
-    """Whether the model takes images."""
-    return bool(model.is_multimodal_model)
 
 
 async def build_prompt(request: Request) -> TokensPrompt:
