@@ -37,7 +37,7 @@ from benchmarks.scale_seed import grown, seed, staff
 from hostelry.dataplane.route_table import RouteTable
 from hostelry.dataplane.routes import decode_delta, decode_snapshot
 from hostelry.domain.routes import RouteSnapshot
-from hostelry.reconcile.record import all_keys
+from hostelry.reconcile.record import list_keys
 from hostelry.store.database import open_database
 from hostelry.store.records import open_state
 from hostelry.store.sql import SqlStore
@@ -322,7 +322,7 @@ class Run:
         if control.census_s:
             self._note_times("census", control.census_s)
         started = time.perf_counter()
-        for key in all_keys(control.state):
+        for key in list_keys(control.state):
             control.reconciler.queue.add(key)
         await control.reconciler.queue.quiet()
         self._found.note(pass_over_all_s=time.perf_counter() - started)

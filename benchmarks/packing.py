@@ -20,10 +20,10 @@ from hostelry.domain.component import PlacementStrategy
 from hostelry.domain.shape import Requirements, Shape
 from hostelry.fleet.shapes import shape_of
 from hostelry.placement.consolidation import consolidate
-from hostelry.placement.fleet_size import fleet_growth
+from hostelry.placement.fleet_size import plan_growth
 from hostelry.placement.pack import place
-from hostelry.placement.preference import least_instances
-from hostelry.placement.room import fits_shape, need_of
+from hostelry.placement.preference import count_least_instances
+from hostelry.placement.room import fits_shape, to_need
 from hostelry.placement.values import CopyRequest, Held, Host, Placed, Pool
 
 SEED = 20261121
@@ -157,12 +157,12 @@ def one_fleet(mix: Mix, setting: Setting, source: random.Random) -> dict[str, fl
     wanted = drawn_copies(mix, setting.num_models, source)
     shape = shape_of(mix.shared)
     pool = Pool(instance_type=mix.shared, shape=shape)
-    growth = fleet_growth(wanted, [pool], max_more=len(wanted))
+    growth = plan_growth(wanted, [pool], max_more=len(wanted))
     own = [smallest(mix, it.requirements_by_type[mix.shared]) for it in wanted]
     return {
         "copies": len(wanted),
-        "bound": least_instances(
-            [need_of(it.requirements_by_type[mix.shared]) for it in wanted], shape
+        "bound": count_least_instances(
+            [to_need(it.requirements_by_type[mix.shared]) for it in wanted], shape
         ),
         "together": len(growth.instances),
         "apart": len(own),
@@ -192,7 +192,7 @@ def drawn_copies(mix: Mix, num_models: int, source: random.Random) -> list[CopyR
 def smallest(mix: Mix, asked: Requirements) -> Shape:
     """What the smallest instance of the family that holds one copy declares."""
     shapes = [shape_of(it) for it in mix.family]
-    holding = [it for it in shapes if fits_shape(need_of(asked), it)]
+    holding = [it for it in shapes if fits_shape(to_need(asked), it)]
     return min(holding, key=lambda it: (it.accelerators, it.cpus, it.memory_bytes))
 
 
@@ -223,7 +223,7 @@ def plan_rows(setting: Setting, seed: int) -> list[dict[str, Any]]:
         f"{len(spread)} copies, SPREAD": lambda: place(spread, hosts, ()),
         f"1 more beside {len(held)}": lambda: place(spread[:1], hosts, held[1:]),
         f"why 1 more does not fit beside {len(held)}": lambda: place([huge], hosts, held),
-        f"instances to start for {len(packed)}": lambda: fleet_growth(
+        f"instances to start for {len(packed)}": lambda: plan_growth(
             packed, [Pool(instance_type=mix.shared, shape=hosts[0].shape)], max_more=len(packed)
         ),
         f"what to consolidate of {len(held)}": lambda: consolidate(hosts, held, kinds),

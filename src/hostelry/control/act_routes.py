@@ -30,9 +30,9 @@ from hostelry.control.audit import MAX_CHARS, AuditEntry, AuditLog, AuditRows
 from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
-from hostelry.reconcile.acts.act import PlannedAct, unknown
-from hostelry.reconcile.acts.drain import planned_drain, planned_undrain
-from hostelry.reconcile.acts.restart import planned_restart
+from hostelry.reconcile.acts.act import PlannedAct, report_unknown
+from hostelry.reconcile.acts.drain import plan_drain, plan_undrain
+from hostelry.reconcile.acts.restart import plan_restart
 from hostelry.reconcile.plan.endpoint_state import GroupKey, InstanceFacts, PlanContext
 from hostelry.reconcile.record import LoadedEndpoint, load
 from hostelry.store.records import State
@@ -140,13 +140,13 @@ class OperatorActRoutes:
         def key() -> GroupKey:
             name = self._endpoint_of(scope, asked)
             if asked.endpoint not in ("", name):
-                raise unknown(f"It is on endpoint {name}, not on {asked.endpoint}.")
+                raise report_unknown(f"It is on endpoint {name}, not on {asked.endpoint}.")
             return GroupKey(scope, name)
 
         def decide(loaded: LoadedEndpoint) -> PlannedAct:
             component, copy_id = asked.component or None, asked.copy or None
             context = self._context()
-            return planned_restart(loaded.state, context, component=component, copy_id=copy_id)
+            return plan_restart(loaded.state, context, component=component, copy_id=copy_id)
 
         return AskedAct(
             act="restart",
@@ -162,14 +162,14 @@ class OperatorActRoutes:
         return self._on_instance(
             "drain",
             decode(body, DrainRequest),
-            lambda loaded, name: planned_drain(loaded.state, name, self._context()),
+            lambda loaded, name: plan_drain(loaded.state, name, self._context()),
         )
 
     def _undrain(self, body: bytes) -> AskedAct:
         return self._on_instance(
             "undrain",
             decode(body, DrainRequest),
-            lambda loaded, name: planned_undrain(loaded.state, name),
+            lambda loaded, name: plan_undrain(loaded.state, name),
         )
 
     def _on_instance(
@@ -180,7 +180,7 @@ class OperatorActRoutes:
         def key() -> GroupKey:
             found = self._deps.state.instances.get(scope, asked.instance)
             if found is None:
-                raise unknown(f"There is no instance {asked.instance}.")
+                raise report_unknown(f"There is no instance {asked.instance}.")
             return GroupKey(scope, found.value.endpoint_name)
 
         return AskedAct(
@@ -198,15 +198,15 @@ class OperatorActRoutes:
         if asked.copy:
             copy = state.copies.get(scope, asked.copy)
             if copy is None:
-                raise unknown(f"There is no copy {asked.copy}.")
+                raise report_unknown(f"There is no copy {asked.copy}.")
             return copy.value.endpoint_name
         if asked.component:
             component = state.components.get(scope, asked.component)
             if component is None:
-                raise unknown(f"There is no inference component {asked.component}.")
+                raise report_unknown(f"There is no inference component {asked.component}.")
             return component.value.endpoint_name
         if state.endpoints.get(scope, asked.endpoint) is None:
-            raise unknown(f"There is no endpoint {asked.endpoint}.")
+            raise report_unknown(f"There is no endpoint {asked.endpoint}.")
         return asked.endpoint
 
     def _context(self) -> PlanContext:

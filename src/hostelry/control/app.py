@@ -55,7 +55,7 @@ from hostelry.metrics.protocol import MetricStore
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.reconcile.overview import experiment_overview, overview, transform_overview
 from hostelry.reconcile.reconciler import Reconciler
-from hostelry.reconcile.record import load_all, visible
+from hostelry.reconcile.record import filter_visible, load_all
 from hostelry.store.records import State
 
 LOG = logging.getLogger(__name__)
@@ -192,7 +192,7 @@ class InternalApi:
         snapshot, facts = reconciler.routes.snapshot, reconciler.instances.facts
         progress_of = reconciler.transforms.progress_of
         now, pace = self._deps.clock.now(), self._deps.pace
-        endpoints = overview(visible(states), facts, now, pace, self._deps.verdict_of)
+        endpoints = overview(filter_visible(states), facts, now, pace, self._deps.verdict_of)
         used_at = self._deps.last_used()
         for copy in (copy for endpoint in endpoints for copy in endpoint["copies"]):
             copy["last_used_at"] = used_at.get(copy["id"])
@@ -232,7 +232,8 @@ class InternalApi:
         )
 
     def _names(self) -> dict[str, list[str]]:
-        endpoints = [it for it in visible(load_all(self._deps.state)) if it.endpoint is not None]
+        states = filter_visible(load_all(self._deps.state))
+        endpoints = [it for it in states if it.endpoint is not None]
         return {
             "endpoints": [it.endpoint.name for it in endpoints if it.endpoint is not None],
             "variants": [variant.variant.name for it in endpoints for _, variant in it.variants()],

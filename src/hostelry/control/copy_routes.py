@@ -18,7 +18,7 @@ from hostelry.domain.component import ComponentStatus
 from hostelry.domain.copy import CopyPhase
 from hostelry.fleet.protocol import CopyPage
 from hostelry.reconcile.plan.endpoint_state import EndpointState
-from hostelry.reconcile.record import load_all, visible
+from hostelry.reconcile.record import filter_visible, load_all
 from hostelry.store.records import State
 
 # GET /internal/copy-caches: what the ready copies of LLMs and multi-model endpoints keep, where.
@@ -73,7 +73,7 @@ class CopyCacheRoutes:
         limit = asked.get("limit", "0")
         if whole_number(limit, 0, MAX_ADAPTERS) is None:
             return PlainTextResponse(f"limit is {limit:.20}; 0 to {MAX_ADAPTERS}\n", 400)
-        states = visible(await asyncio.to_thread(load_all, self._state))
+        states = filter_visible(await asyncio.to_thread(load_all, self._state))
         endpoint, component = asked.get("endpoint"), asked.get("component")
         every = cache_targets(states, self._is_llm, endpoint, component)
         targets = every[:MAX_COPIES]
@@ -222,7 +222,7 @@ class CopyMetricsRoutes:
         if unknown:
             return _refusal(400, f"{', '.join(unknown)}: the only parameter is {PARAMETER}.")
         names = request.query_params.getlist(PARAMETER)
-        states = visible(await asyncio.to_thread(load_all, self._state))
+        states = filter_visible(await asyncio.to_thread(load_all, self._state))
         missing = {*names} - {it.endpoint.name for it in states if it.endpoint is not None}
         if missing:
             return _refusal(404, f"There is no endpoint {', '.join(sorted(missing))}.")

@@ -12,7 +12,7 @@ from hostelry.metrics.sagemaker.census import NOTHING_IN_SERVICE, Census
 from hostelry.reconcile.census import CensusCounter
 from hostelry.reconcile.placement_report import explained_endpoints, placement_report
 from hostelry.reconcile.plan.endpoint_state import InstanceFacts
-from hostelry.reconcile.record import load_all, visible
+from hostelry.reconcile.record import filter_visible, load_all
 from hostelry.store.records import State
 
 PLACEMENT_AGE_S = 10.0  # what agents report changes a reservation without a change of records
@@ -41,7 +41,7 @@ class PlacementReports:
     def endpoints(self) -> list[dict[str, Any]]:
         """The endpoints as they are, each with a report that is never older than the records."""
         revision, now_s = self._state.store.revision(), self._now_s()
-        states, facts = visible(load_all(self._state)), self._facts()
+        states, facts = filter_visible(load_all(self._state)), self._facts()
         known_revision, made_s, reports = self._made
         if revision != known_revision or now_s - made_s >= PLACEMENT_AGE_S:
             reports = {

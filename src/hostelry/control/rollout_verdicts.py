@@ -30,7 +30,7 @@ from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.reconcile.plan.endpoint_state import GroupKey
-from hostelry.reconcile.plan.guards import watched_update
+from hostelry.reconcile.plan.guards import find_watched_update
 
 FORGET_S = 120.0  # every endpoint is planned more often
 LOOK_EVERY_S = 1.0
@@ -69,7 +69,7 @@ class RolloutVerdicts:
 
     def text_of(self, endpoint: Endpoint) -> str | None:
         """The verdict on the endpoint's update in words; None where none is asked for."""
-        update = watched_update(endpoint)
+        update = find_watched_update(endpoint)
         if update is None:
             return None
         with self._lock:

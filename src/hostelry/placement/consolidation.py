@@ -17,8 +17,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from hostelry.domain.component import PlacementStrategy
-from hostelry.placement.preference import best_room, copies_by_zone, key_of, largest_share
-from hostelry.placement.room import Need, Room, copied, needs_of, rooms
+from hostelry.placement.preference import (
+    count_by_zone,
+    find_best_room,
+    get_fit_key,
+    get_largest_share,
+)
+from hostelry.placement.room import Need, Room, build_rooms, copy_room, to_needs
 from hostelry.placement.values import Consolidation, CopyRequest, Held, Host, Move, Placed
 
 
@@ -71,9 +76,9 @@ def _cheapest_release(
     for copy in held:
         by_host.get(copy.instance_id, []).append(copy)
     could = [it for it in by_host if it not in stays and _may_leave(by_host[it], requests)]
-    in_use = [it for it in rooms(hosts, held) if it.owners]
+    in_use = [it for it in build_rooms(hosts, held) if it.owners]
     for instance_id in sorted(could, key=lambda it: (_load_bytes(by_host[it]), it)):
-        targets = [copied(it) for it in in_use if it.host.instance_id != instance_id]
+        targets = [copy_room(it) for it in in_use if it.host.instance_id != instance_id]
         moves = _moves_to(targets, by_host[instance_id], requests)
         if moves is not None and _still_spread(held, moves, requests):
             return Consolidation(moves=moves, released=(instance_id,))
@@ -94,22 +99,24 @@ def _moves_to(
 ) -> tuple[Move, ...] | None:
     """A place among `targets` for each copy, the largest first; None if one has none."""
     shapes = {it.host.instance_type: it.host.shape for it in targets}
-    needs = {it.copy_id: needs_of(requests[it.owner]) for it in copies}
+    needs = {it.copy_id: to_needs(requests[it.owner]) for it in copies}
     moves: list[Move] = []
     largest_first = sorted(
-        copies, key=lambda it: (largest_share(needs[it.copy_id], shapes), it.copy_id)
+        copies, key=lambda it: (get_largest_share(needs[it.copy_id], shapes), it.copy_id)
     )
     for copy in largest_first:
-        placed = _placed(targets, requests[copy.owner], needs[copy.copy_id])
+        placed = _to_placed(targets, requests[copy.owner], needs[copy.copy_id])
         if placed is None:
             return None
         moves.append(Move(copy_id=copy.copy_id, from_instance_id=copy.instance_id, to=placed))
     return tuple(moves)
 
 
-def _placed(targets: list[Room], request: CopyRequest, needs: Mapping[str, Need]) -> Placed | None:
-    keys = [key_of(it, needs) for it in targets]
-    position = best_room(request, targets, keys, copies_by_zone(request.owner, targets, needs))
+def _to_placed(
+    targets: list[Room], request: CopyRequest, needs: Mapping[str, Need]
+) -> Placed | None:
+    keys = [get_fit_key(it, needs) for it in targets]
+    position = find_best_room(request, targets, keys, count_by_zone(request.owner, targets, needs))
     if position is None:
         return None
     room = targets[position]
@@ -131,12 +138,12 @@ def _still_spread(
     owners = {it.owner for it in before if it.copy_id in moved}
     spread = {it for it in owners if requests[it].strategy is PlacementStrategy.SPREAD}
     return all(
-        len(_instances_of(owner, after)) >= min(2, len(_instances_of(owner, before)))
+        len(_list_instances(owner, after)) >= min(2, len(_list_instances(owner, before)))
         for owner in spread
     )
 
 
-def _instances_of(owner: str, held: Iterable[Held]) -> set[str]:
+def _list_instances(owner: str, held: Iterable[Held]) -> set[str]:
     return {it.instance_id for it in held if it.owner == owner}
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from hostelry.domain.component import PlacementStrategy
 from hostelry.domain.shape import Shape
-from hostelry.placement.room import device_ids_of, rooms
+from hostelry.placement.room import assign_device_ids, build_rooms
 from hostelry.placement.values import (
     MEMORY,
     CopyRequest,
@@ -13,10 +13,10 @@ from hostelry.placement.values import (
     Host,
     Obstacle,
     WhyNot,
-    amount_text,
-    moves_text,
-    reserved_shape,
-    shape_text,
+    format_amount,
+    format_moves,
+    format_shape,
+    to_reserved_shape,
 )
 
 
@@ -38,10 +38,10 @@ class HostUse:
     copies: tuple[CopyReservation, ...]
 
 
-def uses(hosts: Iterable[Host], held: Iterable[Held]) -> tuple[HostUse, ...]:
+def list_uses(hosts: Iterable[Host], held: Iterable[Held]) -> tuple[HostUse, ...]:
     """One value per instance, by id; copies in the order of their ids."""
     hosts, held = tuple(hosts), tuple(held)
-    device_ids = device_ids_of(hosts, held)
+    device_ids = assign_device_ids(hosts, held)
     by_host: dict[str, list[CopyReservation]] = {it.instance_id: [] for it in hosts}
     for copy in sorted(held, key=lambda it: it.copy_id):
         if copy.instance_id in by_host:
@@ -54,24 +54,24 @@ def uses(hosts: Iterable[Host], held: Iterable[Held]) -> tuple[HostUse, ...]:
             free_device_ids=tuple(room.devices),
             copies=tuple(by_host[room.host.instance_id]),
         )
-        for room in rooms(hosts, held)
+        for room in build_rooms(hosts, held)
     )
 
 
 def free_text(use: HostUse) -> str:
     """The free resources as text, with the accelerators' ids."""
-    return shape_text(use.free, zeros=False) + devices_text(use.free_device_ids)
+    return format_shape(use.free, zeros=False) + devices_text(use.free_device_ids)
 
 
 def reservation_text(use: CopyReservation) -> str:
     """A copy's reservation as text, with its accelerators' ids and its memory limit."""
     limit = use.held.requirements.max_memory_bytes
-    text = shape_text(reserved_shape(use.held.requirements), zeros=False)
+    text = format_shape(to_reserved_shape(use.held.requirements), zeros=False)
     text += devices_text(use.device_ids)
     if limit is None:
         return text
     most = Shape(cpus=0, memory_bytes=limit)
-    return f"{text}, at most {amount_text(most, MEMORY)}"
+    return f"{text}, at most {format_amount(most, MEMORY)}"
 
 
 def devices_text(device_ids: Sequence[int]) -> str:
@@ -118,7 +118,7 @@ def what_would_help(why: WhyNot, max_more: int | None) -> str:
     """
     if why.obstacle is Obstacle.TYPE_TOO_SMALL:
         return "less in ComputeResourceRequirements, or an instance type that declares more"
-    ways = [moves_text(why.moves)] if why.moves else []
+    ways = [format_moves(why.moves)] if why.moves else []
     if max_more is None:
         ways.append("another instance: a higher DesiredInstanceCount, or ManagedInstanceScaling")
     elif max_more <= 0:

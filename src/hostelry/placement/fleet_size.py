@@ -19,14 +19,14 @@ from dataclasses import replace
 from hostelry.domain.shape import Shape
 from hostelry.placement.preference import (
     Size,
-    fit_key,
-    largest_share,
-    share_of_cpus,
-    share_of_memory,
-    sum_of_shares,
+    add_up_shares,
+    build_fit_key,
+    get_cpu_share,
+    get_largest_share,
+    get_memory_share,
 )
-from hostelry.placement.room import Need, Room, fits_shape, needs_of, rooms
-from hostelry.placement.shortage import too_small
+from hostelry.placement.room import Need, Room, build_rooms, fits_shape, to_needs
+from hostelry.placement.shortage import find_too_small
 from hostelry.placement.values import (
     CopyRequest,
     Growth,
@@ -35,11 +35,11 @@ from hostelry.placement.values import (
     Obstacle,
     Pool,
     WhyNot,
-    asked_text,
-    joined,
+    format_request,
+    join_words,
 )
 
-SIZES: tuple[Size, ...] = (largest_share, sum_of_shares, share_of_memory, share_of_cpus)
+SIZES: tuple[Size, ...] = (get_largest_share, add_up_shares, get_memory_share, get_cpu_share)
 MORE_ORDERS_UP_TO = 400  # requests; beyond it the time is worth more than one instance
 
 
@@ -79,7 +79,7 @@ class _Filling:
             return next(fitting, None)
         return min(
             fitting,
-            key=lambda it: fit_key(self.rooms[it], needs[self.rooms[it].host.instance_type]),
+            key=lambda it: build_fit_key(self.rooms[it], needs[self.rooms[it].host.instance_type]),
             default=None,
         )
 
@@ -90,12 +90,12 @@ class _Filling:
             instance_type=pool.instance_type,
             shape=pool.shape,
         )
-        self.rooms += rooms([host], ())
+        self.rooms += build_rooms([host], ())
         self.requests.append([])
         return len(self.rooms) - 1
 
 
-def fleet_growth(
+def plan_growth(
     requests: Sequence[CopyRequest],
     pools: Sequence[Pool],
     *,
@@ -108,7 +108,7 @@ def fleet_growth(
     small ones, and none of a type in `unavailable` (without capacity now).
     """
     there = [it for it in pools if it.instance_type not in unavailable]
-    needs = [needs_of(it) for it in requests]
+    needs = [to_needs(it) for it in requests]
     possible = [it for it, by_type in enumerate(needs) if any(_holds(p, by_type) for p in there)]
     impossible = sorted(set(range(len(requests))).difference(possible))
     refused = {it: _no_capacity(requests[it], pools, unavailable) for it in impossible}
@@ -123,11 +123,11 @@ def fleet_growth(
     )
 
 
-def with_growth(now: WhyNot, refused: WhyNot) -> WhyNot:
+def explain_growth(now: WhyNot, refused: WhyNot) -> WhyNot:
     """Why a copy fits on no present instance (`now`), and gets no new one (`refused`)."""
     if refused.obstacle not in (Obstacle.AT_MAXIMUM, Obstacle.NO_CAPACITY):
         return refused
-    tail = refused.text.removeprefix(asked_text(refused.asked))
+    tail = refused.text.removeprefix(format_request(refused.asked))
     return replace(now, obstacle=refused.obstacle, text=now.text + tail)
 
 
@@ -143,12 +143,12 @@ def _best_filling(
     fillings: list[_Filling] = []
     for size in sizes:
         order = _largest_first(size, requests, needs, possible, shapes)
-        fillings += [_filled(order, requests, needs, pools, max_more)]
-        fillings += [_filled(order, requests, needs, pools, max_more, tightest=True)]
+        fillings += [_fill(order, requests, needs, pools, max_more)]
+        fillings += [_fill(order, requests, needs, pools, max_more, tightest=True)]
     return min(fillings, key=lambda it: it.cost)
 
 
-def _filled(
+def _fill(
     order: Sequence[int],
     requests: Sequence[CopyRequest],
     needs: Sequence[Mapping[str, Need]],
@@ -181,15 +181,15 @@ def _holds(pool: Pool, needs: Mapping[str, Need]) -> bool:
 def _no_capacity(
     request: CopyRequest, pools: Sequence[Pool], unavailable: frozenset[str]
 ) -> WhyNot:
-    never = too_small(request, pools)
+    never = find_too_small(request, pools)
     if never is not None:
         return never
-    needs = needs_of(request)
+    needs = to_needs(request)
     gone = [it.instance_type for it in pools if _holds(it, needs)]
     return WhyNot(
         obstacle=Obstacle.NO_CAPACITY,
-        text=f"{asked_text(request.requirements_by_type)}; "
-        f"no instance of type {joined(gone)} is available now",
+        text=f"{format_request(request.requirements_by_type)}; "
+        f"no instance of type {join_words(gone)} is available now",
         owner=request.owner,
         asked=request.requirements_by_type,
     )
@@ -200,7 +200,7 @@ def _at_maximum(request: CopyRequest, max_more: int) -> WhyNot:
     limit = "MaxInstanceCount allows no more instances" if max_more <= 0 else allowed
     return WhyNot(
         obstacle=Obstacle.AT_MAXIMUM,
-        text=f"{asked_text(request.requirements_by_type)}; {limit}",
+        text=f"{format_request(request.requirements_by_type)}; {limit}",
         owner=request.owner,
         asked=request.requirements_by_type,
     )

@@ -51,7 +51,7 @@ def make_room(cache: ModelCacheState, key: str, need_bytes: int, now_s: float) -
     lacking = need_bytes - cache.free_bytes
     if lacking <= 0:
         return RoomMade()
-    plan = _evicted(cache, key, lacking, f"{key} needs {size_text(need_bytes)}", now_s)
+    plan = _evict(cache, key, lacking, f"{key} needs {size_text(need_bytes)}", now_s)
     return plan or ModelTooLarge(text=_too_large_text(cache, key, need_bytes))
 
 
@@ -78,7 +78,7 @@ def make_room_after_refusal(
     movable = sum(size for _, size in held)
     idle = sum(size for evictable, size in held if evictable)
     lacking = min(max(need_bytes, 1) << min(max(attempt, 1) - 1, 40), idle or movable)
-    plan = _evicted(cache, key, lacking, f"{refusal[0].lower()}{refusal[1:]} {key}", now_s)
+    plan = _evict(cache, key, lacking, f"{refusal[0].lower()}{refusal[1:]} {key}", now_s)
     assert plan is not None, "no more is asked for than models hold"
     return plan
 
@@ -171,7 +171,7 @@ def keep_values(
     return [share * (saved + displaced) for share, saved in zip(shares, per_byte, strict=True)]
 
 
-def _evicted(
+def _evict(
     cache: ModelCacheState, key: str, lacking: int, cause: str, now_s: float
 ) -> RoomMade | ModelsInUse | None:
     """The least valuable idle models with `lacking` bytes together; those in use where too few.
@@ -199,7 +199,7 @@ def _evicted(
         *_, size, model = heappop(ranked)
         victims.append((model, size))
         freed += size
-    needed = _needed(victims, freed - lacking)
+    needed = _get_needed(victims, freed - lacking)
     if any(model.in_flight for model in needed):
         idle = sum(size for model, size in others if not model.in_flight)
         num_in_use = sum(1 for model, _ in others if model.in_flight)
@@ -217,7 +217,7 @@ def _evicted(
     )
 
 
-def _needed(victims: Sequence[tuple[CachedModel, int]], surplus: int) -> list[CachedModel]:
+def _get_needed(victims: Sequence[tuple[CachedModel, int]], surplus: int) -> list[CachedModel]:
     """Victims without those, the last chosen first, that the `surplus` of bytes can spare.
 
     An idle model is not spared in place of one in use: the plan would wait without need.

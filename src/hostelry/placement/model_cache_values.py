@@ -65,7 +65,7 @@ class Demand:
         before, totals = model.as_of(now_s), self.total.as_of(now_s)
         _, *longer = totals
         counts = (totals[0] - before[0] + 1.0, *[total + 1.0 for total in longer])
-        return Demand(DecayedCounts(counts, now_s), self._learned(before, totals))
+        return Demand(DecayedCounts(counts, now_s), self._learn(before, totals))
 
     @property
     def burstiness(self) -> float:
@@ -80,7 +80,7 @@ class Demand:
             for weight, total in zip(self.weights, totals, strict=True)
         )
 
-    def _learned(self, before: tuple[float, ...], totals: tuple[float, ...]) -> tuple[float, ...]:
+    def _learn(self, before: tuple[float, ...], totals: tuple[float, ...]) -> tuple[float, ...]:
         if not any(before):
             return self.weights  # a model without a past says nothing about the half-lives
         origins = [

@@ -20,17 +20,17 @@ from hostelry.domain.shape import Requirements
 from hostelry.placement.preference import (
     FitKey,
     Size,
-    best_room,
-    copies_by_zone,
-    key_of,
-    largest_share,
-    least_instances,
-    share_of_cpus,
-    share_of_memory,
-    sum_of_shares,
+    add_up_shares,
+    count_by_zone,
+    count_least_instances,
+    find_best_room,
+    get_cpu_share,
+    get_fit_key,
+    get_largest_share,
+    get_memory_share,
 )
-from hostelry.placement.room import Need, Room, need_of, rooms
-from hostelry.placement.shortage import why_not
+from hostelry.placement.room import Need, Room, build_rooms, to_need
+from hostelry.placement.shortage import explain_unplaced
 from hostelry.placement.values import CopyRequest, Held, Host, Packing, Placed, WhyNot
 
 MORE_PLANS_UP_TO = 200  # requests; beyond it the time is worth more than one instance
@@ -53,8 +53,8 @@ def place(requests: Sequence[CopyRequest], hosts: Iterable[Host], held: Iterable
     """
     hosts, held = tuple(hosts), tuple(held)
     best: Attempt | None = None
-    for size, choose in _plans(len(requests)):
-        attempt = Attempt(requests, rooms(hosts, held))
+    for size, choose in _list_plans(len(requests)):
+        attempt = Attempt(requests, build_rooms(hosts, held))
         attempt.run(range(len(requests)) if size is None else attempt.largest_first(size), choose)
         if best is None or attempt.cost < best.cost:
             best = attempt
@@ -64,15 +64,15 @@ def place(requests: Sequence[CopyRequest], hosts: Iterable[Host], held: Iterable
     return best.packing(held)
 
 
-def _plans(num_requests: int) -> list[tuple[Size | None, Choice]]:
+def _list_plans(num_requests: int) -> list[tuple[Size | None, Choice]]:
     """Plans to try, the preferred one first; None: in the order given."""
     plans: list[tuple[Size | None, Choice]] = [
-        (None, preferred),
-        (largest_share, preferred),
-        (largest_share, first_fit),
+        (None, choose_preferred),
+        (get_largest_share, choose_preferred),
+        (get_largest_share, choose_first_fit),
     ]
     if num_requests <= MORE_PLANS_UP_TO:
-        plans += [(it, tightest) for it in (sum_of_shares, share_of_memory, share_of_cpus)]
+        plans += [(it, choose_tightest) for it in (add_up_shares, get_memory_share, get_cpu_share)]
     return plans
 
 
@@ -84,7 +84,7 @@ class Attempt:
         self._requests = requests
         self._placed: dict[int, Placed] = {}
         self._used_before = sum(1 for it in room_list if it.num_copies)
-        self._needs = _needs_of_each(requests)
+        self._needs = _list_needs(requests)
         self._fewest_opened = self._least_opened()
         self._keys: dict[int, list[FitKey | None]] = {}
         self._stale: dict[int, set[int]] = {}
@@ -125,7 +125,7 @@ class Attempt:
             sum(it.memory_bytes for it in needs) - sum(it.memory_bytes for it in free),
             sum(it.cpu_millionths for it in needs) - sum(it.cpu_millionths for it in free),
         )
-        return max(0, least_instances([left], self.rooms[0].host.shape))
+        return max(0, count_least_instances([left], self.rooms[0].host.shape))
 
     def run(self, order: Iterable[int], choose: Choice) -> None:
         """Place the requests in `order`, each where `choose` decides."""
@@ -155,7 +155,7 @@ class Attempt:
                 continue
             kind = id(self._needs[index])  # copies with the same needs lack the same
             if kind not in reasons:
-                reasons[kind] = why_not(request, self.rooms, held)
+                reasons[kind] = explain_unplaced(request, self.rooms, held)
             outcomes.append(replace(reasons[kind], owner=request.owner))
         return Packing(outcomes=tuple(outcomes))
 
@@ -163,14 +163,14 @@ class Attempt:
         """The fit of such a copy on each instance now; None where it does not fit."""
         kind = id(needs)
         if kind not in self._keys:
-            self._keys[kind] = [key_of(it, needs.by_type) for it in self.rooms]
+            self._keys[kind] = [get_fit_key(it, needs.by_type) for it in self.rooms]
             self._stale[kind] = set()
         keys, stale = self._keys[kind], self._stale[kind]
         for position in stale:
             if (
                 keys[position] is not None
             ):  # free resources only shrink: what did not fit never will
-                keys[position] = key_of(self.rooms[position], needs.by_type)
+                keys[position] = get_fit_key(self.rooms[position], needs.by_type)
         stale.clear()
         return keys
 
@@ -178,7 +178,7 @@ class Attempt:
         """The owner's copies in each zone that has an instance of a type for such a copy."""
         of_owner = self._zones.setdefault(owner, {})
         if id(needs) not in of_owner:
-            of_owner[id(needs)] = copies_by_zone(owner, self.rooms, needs.by_type)
+            of_owner[id(needs)] = count_by_zone(owner, self.rooms, needs.by_type)
         return of_owner[id(needs)]
 
     def _take(self, request: CopyRequest, needs: Needs, position: int) -> Placed:
@@ -197,20 +197,20 @@ class Attempt:
         )
 
 
-def preferred(attempt: Attempt, request: CopyRequest, needs: Needs) -> int | None:
+def choose_preferred(attempt: Attempt, request: CopyRequest, needs: Needs) -> int | None:
     """The instance preferred by the request's strategy."""
-    return best_room(
+    return find_best_room(
         request, attempt.rooms, attempt.keys(needs), attempt.zones(request.owner, needs)
     )
 
 
-def tightest(attempt: Attempt, _: CopyRequest, needs: Needs) -> int | None:
+def choose_tightest(attempt: Attempt, _: CopyRequest, needs: Needs) -> int | None:
     """The instance that would have the least left."""
     fitting = [(key, it) for it, key in enumerate(attempt.keys(needs)) if key is not None]
     return min(fitting)[1] if fitting else None
 
 
-def first_fit(attempt: Attempt, _: CopyRequest, needs: Needs) -> int | None:
+def choose_first_fit(attempt: Attempt, _: CopyRequest, needs: Needs) -> int | None:
     """The first instance, by id, that holds the copy."""
     for position, room in enumerate(attempt.rooms):
         need = needs.by_type.get(room.host.instance_type)
@@ -219,13 +219,13 @@ def first_fit(attempt: Attempt, _: CopyRequest, needs: Needs) -> int | None:
     return None
 
 
-def _needs_of_each(requests: Sequence[CopyRequest]) -> list[Needs]:
+def _list_needs(requests: Sequence[CopyRequest]) -> list[Needs]:
     """The needs of each request; equal ones share one value, so that fits are computed once."""
     known: dict[tuple[tuple[str, Requirements], ...], Needs] = {}
     found: list[Needs] = []
     for request in requests:
         kind = tuple(sorted(request.requirements_by_type.items(), key=lambda item: item[0]))
         if kind not in known:
-            known[kind] = Needs({name: need_of(asked) for name, asked in kind}, dict(kind))
+            known[kind] = Needs({name: to_need(asked) for name, asked in kind}, dict(kind))
         found.append(known[kind])
     return found

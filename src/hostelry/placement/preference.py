@@ -20,7 +20,7 @@ from hostelry.placement.values import CopyRequest
 FitKey = tuple[bool, int, float, str]
 
 
-def fit_key(room: Room, need: Need) -> FitKey:
+def build_fit_key(room: Room, need: Need) -> FitKey:
     """Key of an instance by what another copy would leave free: the least is the best."""
     shape = room.host.shape
     cpus = (room.cpu_millionths - need.cpu_millionths) / (MILLIONTHS * max(shape.cpus, 1e-6))
@@ -29,13 +29,13 @@ def fit_key(room: Room, need: Need) -> FitKey:
     return (room.num_copies == 0, accelerators, cpus + memory, room.host.instance_id)
 
 
-def key_of(room: Room, needs: Mapping[str, Need]) -> FitKey | None:
+def get_fit_key(room: Room, needs: Mapping[str, Need]) -> FitKey | None:
     """`fit_key` of a copy with these needs by type; None where the instance cannot hold it."""
     need = needs.get(room.host.instance_type)
-    return fit_key(room, need) if need is not None and room.fits(need) else None
+    return build_fit_key(room, need) if need is not None and room.fits(need) else None
 
 
-def zone_excess(request: CopyRequest, by_zone: Mapping[str, int]) -> dict[str, int]:
+def get_zone_excess(request: CopyRequest, by_zone: Mapping[str, int]) -> dict[str, int]:
     """By how many copies one more in a zone would exceed the allowed imbalance; 0: not at all.
 
     `by_zone` has the owner's copies in each zone that could hold one. As the balance is PERMISSIVE,
@@ -48,7 +48,7 @@ def zone_excess(request: CopyRequest, by_zone: Mapping[str, int]) -> dict[str, i
     return {zone: max(0, count + 1 - fewest - allowed) for zone, count in by_zone.items()}
 
 
-def copies_by_zone(
+def count_by_zone(
     owner: str, rooms: Iterable[Room], instance_types: Container[str]
 ) -> dict[str, int]:
     """The owner's copies by zone, for zones that have an instance of one of these types."""
@@ -60,11 +60,11 @@ def copies_by_zone(
     return counts
 
 
-def best_room(
+def find_best_room(
     request: CopyRequest, rooms: list[Room], keys: list[FitKey | None], by_zone: Mapping[str, int]
 ) -> int | None:
     """The position of the preferred instance; None if the copy fits on none."""
-    excess = zone_excess(request, by_zone)
+    excess = get_zone_excess(request, by_zone)
     best, found = None, None
     spread = request.strategy is PlacementStrategy.SPREAD
     owner = request.owner
@@ -84,7 +84,7 @@ SizeKey = tuple[float, ...]
 Size = Callable[[Mapping[str, Need], Mapping[str, Shape]], SizeKey]
 
 
-def largest_share(by_type: Mapping[str, Need], shapes: Mapping[str, Shape]) -> SizeKey:
+def get_largest_share(by_type: Mapping[str, Need], shapes: Mapping[str, Shape]) -> SizeKey:
     """Less for larger copies: by accelerators, then by the largest share of an empty instance.
 
     Of several types that can hold the copy, the one of which it takes the least counts.
@@ -94,19 +94,19 @@ def largest_share(by_type: Mapping[str, Need], shapes: Mapping[str, Shape]) -> S
     return (-accelerators, -min((max(it) for it in found), default=0.0))
 
 
-def sum_of_shares(by_type: Mapping[str, Need], shapes: Mapping[str, Shape]) -> SizeKey:
+def add_up_shares(by_type: Mapping[str, Need], shapes: Mapping[str, Shape]) -> SizeKey:
     """Less for larger copies: by the shares of an empty instance, added up."""
     found = [_shares(need, shapes[name]) for name, need in by_type.items() if name in shapes]
     return (-min((sum(it) for it in found), default=0.0),)
 
 
-def share_of_memory(by_type: Mapping[str, Need], shapes: Mapping[str, Shape]) -> SizeKey:
+def get_memory_share(by_type: Mapping[str, Need], shapes: Mapping[str, Shape]) -> SizeKey:
     """Less for copies that take a larger share of memory."""
     found = [_shares(need, shapes[name]) for name, need in by_type.items() if name in shapes]
     return (-min((it[1] for it in found), default=0.0),)
 
 
-def share_of_cpus(by_type: Mapping[str, Need], shapes: Mapping[str, Shape]) -> SizeKey:
+def get_cpu_share(by_type: Mapping[str, Need], shapes: Mapping[str, Shape]) -> SizeKey:
     """Less for copies that take a larger share of CPUs."""
     found = [_shares(need, shapes[name]) for name, need in by_type.items() if name in shapes]
     return (-min((it[2] for it in found), default=0.0),)
@@ -121,7 +121,7 @@ def _shares(need: Need, shape: Shape) -> tuple[float, float, float]:
     )
 
 
-def least_instances(needs: Iterable[Need], shape: Shape) -> int:
+def count_least_instances(needs: Iterable[Need], shape: Shape) -> int:
     """A lower bound: no packing holds the copies on fewer empty instances of `shape`."""
     every = tuple(needs)
     pairs = (

@@ -22,7 +22,7 @@ class Need:
     cpu_millionths: int
 
 
-def need_of(requirements: Requirements) -> Need:
+def to_need(requirements: Requirements) -> Need:
     """The resources that a copy with `requirements` takes; of memory, its minimum."""
     return Need(
         int(requirements.accelerators),
@@ -31,9 +31,9 @@ def need_of(requirements: Requirements) -> Need:
     )
 
 
-def needs_of(request: CopyRequest) -> dict[str, Need]:
+def to_needs(request: CopyRequest) -> dict[str, Need]:
     """The resources that the requested copy takes, by instance type."""
-    return {name: need_of(it) for name, it in request.requirements_by_type.items()}
+    return {name: to_need(it) for name, it in request.requirements_by_type.items()}
 
 
 def fits_shape(need: Need, shape: Shape) -> bool:
@@ -79,7 +79,7 @@ class Room:
 
     def take(self, need: Need, owner: str) -> tuple[int, ...]:
         """Add a copy of `owner`; return the accelerators that it owns from now on."""
-        device_ids = chosen_devices(self.devices, need.accelerators)
+        device_ids = choose_devices(self.devices, need.accelerators)
         self.hold(need, device_ids)
         self.owners[owner] = self.owners.get(owner, 0) + 1
         return device_ids
@@ -93,23 +93,23 @@ class Room:
         self.num_copies += 1
 
 
-def copied(room: Room) -> Room:
+def copy_room(room: Room) -> Room:
     """A copy of the room, for a plan that may be dropped."""
     return replace(room, owners=dict(room.owners))
 
 
-def chosen_devices(free: Sequence[int], count: int) -> tuple[int, ...]:
+def choose_devices(free: Sequence[int], count: int) -> tuple[int, ...]:
     """`count` ids of `free`: the lowest of the shortest run of neighbours that is long enough.
 
     Where no run is, the lowest ids. Neighbours are more likely to be linked, and the shortest run
     leaves longer ones whole.
     """
-    fitting = [run for run in _runs(sorted(free)) if len(run) >= count]
+    fitting = [run for run in _find_runs(sorted(free)) if len(run) >= count]
     shortest = min(fitting, key=lambda run: (len(run), run[:1]), default=sorted(free))
     return tuple(shortest[:count])
 
 
-def _runs(ids: Sequence[int]) -> list[list[int]]:
+def _find_runs(ids: Sequence[int]) -> list[list[int]]:
     runs: list[list[int]] = []
     for device_id in ids:
         if runs and runs[-1][-1] == device_id - 1:
@@ -119,24 +119,24 @@ def _runs(ids: Sequence[int]) -> list[list[int]]:
     return runs
 
 
-def rooms(hosts: Iterable[Host], held: Iterable[Held]) -> list[Room]:
+def build_rooms(hosts: Iterable[Host], held: Iterable[Held]) -> list[Room]:
     """The free resources of each instance, by instance id; copies on other instances are ignored.
 
     A copy that names fewer accelerators than it reserves, or some that another copy names, holds
     the lowest that are left instead: no more are free than the declared shape allows.
     """
-    return _filled(hosts, held)[0]
+    return _fill_rooms(hosts, held)[0]
 
 
-def device_ids_of(hosts: Iterable[Host], held: Iterable[Held]) -> Mapping[str, tuple[int, ...]]:
+def assign_device_ids(hosts: Iterable[Host], held: Iterable[Held]) -> Mapping[str, tuple[int, ...]]:
     """Accelerators by copy id: those that it names, or those that `rooms` counts as its own."""
-    return _filled(hosts, held)[1]
+    return _fill_rooms(hosts, held)[1]
 
 
-def _filled(
+def _fill_rooms(
     hosts: Iterable[Host], held: Iterable[Held]
 ) -> tuple[list[Room], Mapping[str, tuple[int, ...]]]:
-    found = {it.instance_id: _empty_room(it) for it in hosts}
+    found = {it.instance_id: _build_empty_room(it) for it in hosts}
     device_ids: dict[str, tuple[int, ...]] = {}
     for copy in sorted(held, key=_named_first):
         if copy.instance_id in found:
@@ -148,7 +148,7 @@ def _named_first(held: Held) -> tuple[bool, str]:
     return (not held.device_ids, held.copy_id)
 
 
-def _empty_room(host: Host) -> Room:
+def _build_empty_room(host: Host) -> Room:
     return Room(
         host=host,
         cpu_millionths=round(host.shape.cpus * MILLIONTHS),
@@ -158,7 +158,7 @@ def _empty_room(host: Host) -> Room:
 
 
 def _hold(room: Room, held: Held) -> tuple[int, ...]:
-    need = need_of(held.requirements)
+    need = to_need(held.requirements)
     named = [it for it in held.device_ids if it in room.devices]
     unnamed = [it for it in room.devices if it not in named]
     device_ids = (*named, *unnamed[: max(0, need.accelerators - len(named))])

@@ -177,7 +177,7 @@ ACCELERATORS, MEMORY, CPUS = "accelerators", "memory", "CPUs"
 RESOURCES = (ACCELERATORS, MEMORY, CPUS)  # the scarcest kind first
 
 
-def amount(shape: Shape, resource: str) -> float:
+def get_amount(shape: Shape, resource: str) -> float:
     """The amount of one of RESOURCES in a shape."""
     return {
         ACCELERATORS: shape.accelerators,
@@ -186,36 +186,39 @@ def amount(shape: Shape, resource: str) -> float:
     }[resource]
 
 
-def amount_text(shape: Shape, resource: str) -> str:
+def format_amount(shape: Shape, resource: str) -> str:
     """The amount of one of RESOURCES as text; memory is rounded to whole MB."""
     if resource == MEMORY:
         return f"{round(shape.memory_bytes / BYTES_PER_MB)} MB"
-    number = amount(shape, resource)
+    number = get_amount(shape, resource)
     noun = {ACCELERATORS: "accelerator", CPUS: "CPU"}[resource]
     return f"{number:g} {noun}" + ("" if number == 1 else "s")
 
 
-def shape_text(shape: Shape, first: Sequence[str] = (), *, zeros: bool = True) -> str:
+def format_shape(shape: Shape, first: Sequence[str] = (), *, zeros: bool = True) -> str:
     """All resources of a shape as text, those of `first` before the others."""
     order = dict.fromkeys((*first, *RESOURCES))
-    return joined(amount_text(shape, it) for it in order if zeros or amount(shape, it)) or "nothing"
+    return (
+        join_words(format_amount(shape, it) for it in order if zeros or get_amount(shape, it))
+        or "nothing"
+    )
 
 
-def joined(parts: Iterable[str]) -> str:
+def join_words(parts: Iterable[str]) -> str:
     """Parts as a list: "a, b and c"."""
     *most, last = [*parts] or [""]
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def moves_text(moves: Iterable[Move]) -> str:
+def format_moves(moves: Iterable[Move]) -> str:
     """Moves as text."""
-    return joined(
+    return join_words(
         f"moving copy {move.copy_id} from {move.from_instance_id} to {move.to.instance_id}"
         for move in moves
     )
 
 
-def reserved_shape(requirements: Requirements) -> Shape:
+def to_reserved_shape(requirements: Requirements) -> Shape:
     """The resources that a copy with `requirements` reserves."""
     return Shape(
         cpus=requirements.cpus,
@@ -224,11 +227,11 @@ def reserved_shape(requirements: Requirements) -> Shape:
     )
 
 
-def asked_text(asked: Mapping[str, Requirements], first: Sequence[str] = ()) -> str:
+def format_request(asked: Mapping[str, Requirements], first: Sequence[str] = ()) -> str:
     """A request as text: "a copy needs 2 accelerators and 16384 MB"; by type where they differ."""
     kinds: dict[str, list[str]] = {}
     for name in sorted(asked):
-        text = shape_text(reserved_shape(asked[name]), first, zeros=False)
+        text = format_shape(to_reserved_shape(asked[name]), first, zeros=False)
         kinds.setdefault(text, []).append(name)
     if len(kinds) <= 1:
         return f"a copy needs {next(iter(kinds), 'an instance type that may hold it')}"

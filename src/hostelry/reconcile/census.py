@@ -22,14 +22,18 @@ from hostelry.metrics.sagemaker.census import (
     Resources,
     VariantCensus,
 )
-from hostelry.reconcile.plan.adapters import adapter_id, component_of, routed_adapter
+from hostelry.reconcile.plan.adapters import (
+    build_adapter_id,
+    get_routed_adapter,
+    parse_component_name,
+)
 from hostelry.reconcile.plan.endpoint_state import (
     LIVE_COMPONENT,
     NOTHING_KNOWN,
     SERVING_ENDPOINT,
     EndpointState,
     InstanceFacts,
-    changed_families,
+    find_changed_families,
     is_routable,
 )
 
@@ -107,10 +111,12 @@ class CensusCounter:
             if endpoint is None or endpoint.status not in SERVING_ENDPOINT:
                 continue
             address = endpoint.scope, endpoint.name
-            found = _counted(state, endpoint, facts, self._counted.get(address, NOTHING_COUNTED))
+            found = _count_endpoint(
+                state, endpoint, facts, self._counted.get(address, NOTHING_COUNTED)
+            )
             counted[address] = found
             (transforms if is_hidden(endpoint.name) else variants).update(found.variants)
-        self._components = _with_changes(self._components, self._counted, counted)
+        self._components = _merge_changes(self._components, self._counted, counted)
         self._counted = counted
         return Census(
             variants=variants,
@@ -120,7 +126,7 @@ class CensusCounter:
         )
 
 
-def _with_changes(
+def _merge_changes(
     components: dict[LoadKey, ComponentCensus],
     before: Mapping[tuple[Scope, str], _CountedEndpoint],
     counted: Mapping[tuple[Scope, str], _CountedEndpoint],
@@ -142,7 +148,7 @@ def _with_changes(
     return found
 
 
-def _counted(
+def _count_endpoint(
     state: EndpointState,
     endpoint: Endpoint,
     facts: Mapping[str, InstanceFacts],
@@ -161,15 +167,15 @@ def _counted(
             had.copy_set.by_component, state.copy_set.by_component, NO_COPIES
         ):
             touched |= {it.instance_id for it in (*old.values(), *copies.values())}
-    hosts = _hosts(state, endpoint, reports, before.hosts, touched)
-    families = _families(state, endpoint, before, hosts)
+    hosts = _count_hosts(state, endpoint, reports, before.hosts, touched)
+    families = _count_families(state, endpoint, before, hosts)
     variants = before.variants
     if hosts is not before.hosts:
-        variants = {it.key: it for it in _variants(state, endpoint, hosts)}
+        variants = {it.key: it for it in _count_variants(state, endpoint, hosts)}
     return _CountedEndpoint(state, reports, families, hosts, variants)
 
 
-def _hosts(
+def _count_hosts(
     state: EndpointState,
     endpoint: Endpoint,
     reports: Reports,
@@ -188,7 +194,7 @@ def _hosts(
         statuses = {} if report is None else {it.id: it for it in report.copies}
         uses = {}
         for copy in copies:
-            use = _use(copy, state.instances[name], statuses.get(copy.spec.id))
+            use = _get_usage(copy, state.instances[name], statuses.get(copy.spec.id))
             old = known.uses.get(copy.spec.id)
             # The same objects where they are equal: censuses of adapters hold while these do.
             uses[copy.spec.id] = use if old is None or old != use else old
@@ -209,7 +215,7 @@ def _is_same_host(
     return all(old.spec.requirements == it.spec.requirements for old, it in pairs)
 
 
-def _families(
+def _count_families(
     state: EndpointState,
     endpoint: Endpoint,
     before: _CountedEndpoint,
@@ -222,7 +228,7 @@ def _families(
         for copy in (*old.copies, *host.copies)
     }
     found = dict(before.families)
-    for name in changed_families(before.state, state) | moved:
+    for name in find_changed_families(before.state, state) | moved:
         if name is None:  # the copies of a model
             continue
         known, components = found.pop(name, NO_FAMILY), state.families.get(name)
@@ -230,13 +236,13 @@ def _families(
             continue
         base, mine, serving = components.get(name), None, []
         if base is not None and base.spec is not None:
-            serving = _serving(state, endpoint, hosts, base)
-            mine = _base_census(endpoint, base, base.spec, [use for _, use in serving])
-        found[name] = _family(components, mine, serving, known)
+            serving = _find_serving(state, endpoint, hosts, base)
+            mine = _count_base(endpoint, base, base.spec, [use for _, use in serving])
+        found[name] = _count_family(components, mine, serving, known)
     return found
 
 
-def _serving(
+def _find_serving(
     state: EndpointState, endpoint: Endpoint, hosts: Mapping[str, _Host], base: InferenceComponent
 ) -> list[tuple[Copy, CopyUsage]]:
     """The copies of a base that serve, and what each uses."""
@@ -245,7 +251,7 @@ def _serving(
     return [(it, hosts[it.instance_id].uses[it.spec.id]) for it in copies]
 
 
-def _family(
+def _count_family(
     components: Mapping[str, InferenceComponent],
     base: ComponentCensus | None,
     serving: Sequence[tuple[Copy, CopyUsage]],
@@ -258,23 +264,23 @@ def _family(
         names |= components.keys()
     else:
         for old, new in zip(known.proven, proven, strict=True):
-            names |= set() if old is new else {component_of(it) for it in old ^ new}
+            names |= set() if old is new else {parse_component_name(it) for it in old ^ new}
     found = dict(known.found)
     for name in names:
         before, component = found.pop(name, None), components.get(name)
         if base is None or component is None or component.status not in LIVE_COMPONENT:
             continue
-        mine, adapter = base, routed_adapter(component)
+        mine, adapter = base, get_routed_adapter(component)
         if adapter is not None:
-            routed_id = adapter_id(name, adapter)
-            mine = _adapter_census(
+            routed_id = build_adapter_id(name, adapter)
+            mine = _count_adapter(
                 name, base, [use for it, use in serving if routed_id in it.proven_adapters]
             )
         found[name] = before if before is not None and before == mine else mine
     return _Family(components, base, proven, found)
 
 
-def _adapter_census(
+def _count_adapter(
     name: str, base: ComponentCensus, proven: Sequence[CopyUsage]
 ) -> ComponentCensus:
     return replace(
@@ -286,21 +292,21 @@ def _adapter_census(
     )
 
 
-def _variants(
+def _count_variants(
     state: EndpointState, endpoint: Endpoint, hosts: Mapping[str, _Host]
 ) -> Iterable[VariantCensus]:
     """Each variant's fleet; while traffic shifts, the fleets of both deployments together."""
     active, coming = endpoint.active, endpoint.pending
-    found = {it.variant.name: _fleet(state, active, it, hosts) for it in active.variants}
+    found = {it.variant.name: _count_fleet(state, active, it, hosts) for it in active.variants}
     if coming is None or endpoint.shift is None:
         return found.values()
     for wanted in coming.production:
-        name, new = wanted.variant.name, _fleet(state, coming, wanted, hosts)
-        found[name] = _both(found[name], new) if name in found else new
+        name, new = wanted.variant.name, _count_fleet(state, coming, wanted, hosts)
+        found[name] = _add_fleets(found[name], new) if name in found else new
     return found.values()
 
 
-def _fleet(
+def _count_fleet(
     state: EndpointState,
     deployment: Deployment,
     wanted: EndpointVariant,
@@ -311,8 +317,8 @@ def _fleet(
     assert endpoint is not None, "only an endpoint has variants"
     mine = state.hosts(deployment.generation, variant.name)
     running = [it for it in mine if it.state is InstanceState.RUNNING]
-    serving = [it for it in running if _serves(wanted, it, hosts[it.id].copies)]
-    rooms = [_capacity(it, hosts[it.id].copies, wanted.serverless) for it in serving]
+    serving = [it for it in running if _is_serving(wanted, it, hosts[it.id].copies)]
+    rooms = [_get_capacity(it, hosts[it.id].copies, wanted.serverless) for it in serving]
     return VariantCensus(
         key=LoadKey(scope=endpoint.scope, endpoint_name=endpoint.name, variant_name=variant.name),
         config_name=config.name,
@@ -326,7 +332,7 @@ def _fleet(
     )
 
 
-def _both(old: VariantCensus, new: VariantCensus) -> VariantCensus:
+def _add_fleets(old: VariantCensus, new: VariantCensus) -> VariantCensus:
     """A variant with both fleets, and the settings of the old one."""
     return replace(
         old,
@@ -337,7 +343,7 @@ def _both(old: VariantCensus, new: VariantCensus) -> VariantCensus:
     )
 
 
-def _serves(wanted: EndpointVariant, instance: Instance, ready: Sequence[Copy]) -> bool:
+def _is_serving(wanted: EndpointVariant, instance: Instance, ready: Sequence[Copy]) -> bool:
     """Whether an instance takes requests: containers that requests name do so one by one."""
     model = wanted.model_on(instance.instance_type)
     if model is None:
@@ -345,14 +351,14 @@ def _serves(wanted: EndpointVariant, instance: Instance, ready: Sequence[Copy]) 
     return bool(ready if model.is_direct else complete_sets(wanted, [instance], ready))
 
 
-def _capacity(
+def _get_capacity(
     instance: Instance, copies: Sequence[Copy], serverless: ServerlessConfig | None
 ) -> InstanceCapacity:
     """What an instance has; that of environments is the memory of those that run."""
     reserved = [it.spec.requirements for it in copies if it.spec.requirements is not None]
     return InstanceCapacity(
         id=instance.id,
-        shape=_shape(instance)
+        shape=_get_shape(instance)
         if serverless is None
         else Resources(
             cpus=instance.shape.cpus,
@@ -367,7 +373,7 @@ def _capacity(
     )
 
 
-def _base_census(
+def _count_base(
     endpoint: Endpoint,
     base: InferenceComponent,
     spec: ComponentSpec,
@@ -392,20 +398,20 @@ def _base_census(
     )
 
 
-def _shape(instance: Instance) -> Resources:
+def _get_shape(instance: Instance) -> Resources:
     shape = instance.shape
     return Resources(
         cpus=shape.cpus, memory_bytes=shape.memory_bytes, accelerators=shape.accelerators
     )
 
 
-def _use(copy: Copy, instance: Instance, seen: CopyStatus | None) -> CopyUsage:
+def _get_usage(copy: Copy, instance: Instance, seen: CopyStatus | None) -> CopyUsage:
     status = seen or copy.status
     return CopyUsage(
         copy_id=copy.spec.id,
         instance_id=copy.instance_id,
         instance_type=instance.instance_type,
-        limit=_shape(instance),
+        limit=_get_shape(instance),
         cpu_s=seen.cpu_s if seen is not None and seen.cpu_at else None,
         cpu_at=status.cpu_at,
         memory_bytes=status.memory_bytes or None,

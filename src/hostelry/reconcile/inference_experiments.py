@@ -14,7 +14,7 @@ from hostelry.base.concurrency import run_woken
 from hostelry.base.errors import Conflict
 from hostelry.domain.endpoint_config import EndpointConfig
 from hostelry.domain.inference_experiment import ExperimentStatus, InferenceExperiment
-from hostelry.reconcile.plan.deployed import deployment_failure, up_instances
+from hostelry.reconcile.plan.deployed import find_deployment_failure, list_up_instances
 from hostelry.reconcile.plan.endpoint_state import EndpointState, GroupKey, InstanceFacts
 from hostelry.reconcile.plan.experiment import (
     ExperimentFleet,
@@ -126,10 +126,10 @@ def experiment_fleet(
         left = state.hosts(active.generation, experiment.shadow_name)
         return ExperimentFleet(endpoint=endpoint, has_leftovers=bool(left), generation=generation)
     (variant,) = shadow.variants
-    num_up = len(up_instances(state, shadow, variant))
+    num_up = len(list_up_instances(state, shadow, variant))
     return ExperimentFleet(
         endpoint=endpoint,
         shadow_serves=num_up >= variant.desired_instance_count,
-        shadow_failure=deployment_failure(state, shadow),
+        shadow_failure=find_deployment_failure(state, shadow),
         generation=generation,
     )

@@ -26,7 +26,7 @@ from hostelry.base.errors import CapacityError, InstanceLostError, RetryableErro
 from hostelry.domain.copy import CopySpec, Instance, InstanceState
 from hostelry.fleet.protocol import Agent, Fleet, Observation, RunningInstance
 from hostelry.reconcile.plan.endpoint_state import GroupKey, InstanceFacts
-from hostelry.reconcile.queue import backoff_s
+from hostelry.reconcile.queue import get_backoff_s
 
 LOG = logging.getLogger(__name__)
 POLL_S = 5.0
@@ -88,7 +88,7 @@ class InstanceDriver:
             await asyncio.wait({step})
         finally:
             self._step_under_way = None
-            await _ended(step)
+            await _cancel(step)
         ended_well = step.cancelled() or step.result()
         self._failures = 0 if ended_well else self._failures + 1
         self.observed_once.set()
@@ -96,7 +96,7 @@ class InstanceDriver:
 
     async def _pause(self) -> None:
         """Wait before the next attempt, or until other copies are desired."""
-        sleep = asyncio.ensure_future(self._clock.sleep(backoff_s(self._failures)))
+        sleep = asyncio.ensure_future(self._clock.sleep(get_backoff_s(self._failures)))
         woken = asyncio.ensure_future(self._desired_changed.wait())
         try:
             await asyncio.wait({sleep, woken}, return_when=asyncio.FIRST_COMPLETED)
@@ -116,15 +116,17 @@ class InstanceDriver:
         try:
             await self._apply_and_observe(agent, wait_s)
         except TerminalError as error:
-            self._set(replace(self.facts, problem=f"its agent refuses the desired copies: {error}"))
+            self._set_facts(
+                replace(self.facts, problem=f"its agent refuses the desired copies: {error}")
+            )
             raise
         except InstanceLostError as error:
             self._agent, self._applied = None, None
-            self._set(self._lost(str(error)))
+            self._set_facts(self._mark_lost(str(error)))
             raise RetryableError(f"instance {self.instance.id} is lost: {error}") from error
         except (RetryableError, TimeoutError) as error:
             self._agent, self._applied = None, None
-            self._set(self._out_of_reach())
+            self._set_facts(self._mark_unreachable())
             raise RetryableError(f"agent of {self.instance.id} does not answer: {error}") from error
 
     async def _terminate(self) -> None:
@@ -133,20 +135,20 @@ class InstanceDriver:
                 await self._fleet.terminate(self.instance.id)
         except TimeoutError:
             raise RetryableError(f"it did not end within {TERMINATE_S:g} s") from None
-        self._set(replace(self.facts, gone=True))
+        self._set_facts(replace(self.facts, gone=True))
 
     async def _launch(self) -> Agent:
         try:
-            running = await self._launched()
+            running = await self._launch_in_time()
         except CapacityError as error:
             is_lost = isinstance(error, InstanceLostError)
-            facts = self._lost(str(error)) if is_lost else self._out_of_reach()
-            self._set(replace(facts, problem=str(error), terminal=False, no_capacity=True))
+            facts = self._mark_lost(str(error)) if is_lost else self._mark_unreachable()
+            self._set_facts(replace(facts, problem=str(error), terminal=False, no_capacity=True))
             raise
         except (RetryableError, TerminalError) as error:
-            self._set(
+            self._set_facts(
                 replace(
-                    self._out_of_reach(),
+                    self._mark_unreachable(),
                     problem=str(error),
                     terminal=isinstance(error, TerminalError),
                     no_capacity=False,
@@ -158,7 +160,7 @@ class InstanceDriver:
         self.facts = replace(self.facts, address=running.address)
         return self._agent
 
-    async def _launched(self) -> RunningInstance:
+    async def _launch_in_time(self) -> RunningInstance:
         try:
             async with asyncio.timeout(LAUNCH_S):
                 return await self._fleet.launch(self.instance)
@@ -189,14 +191,14 @@ class InstanceDriver:
                 timeout=wait_s + CALL_S,
             )
             if observing.done():
-                self._see(await observing, frozenset(it.id for it in desired))
+                self._take_observation(await observing, frozenset(it.id for it in desired))
             elif not wait_s or not woken.done():
                 raise RetryableError(f"no answer within {wait_s + CALL_S:g} s")
         finally:
             woken.cancel()
-            await _ended(observing)
+            await _cancel(observing)
 
-    def _see(self, observation: Observation, applied: frozenset[str]) -> None:
+    def _take_observation(self, observation: Observation, applied: frozenset[str]) -> None:
         after = replace(
             self.facts,
             observation=observation,
@@ -208,9 +210,9 @@ class InstanceDriver:
             unreachable_since=None,
             lost=False,
         )
-        self._set(after)
+        self._set_facts(after)
 
-    def _out_of_reach(self) -> InstanceFacts:
+    def _mark_unreachable(self) -> InstanceFacts:
         """The facts, with the time since which an agent that had answered before does not.
 
         One that had answered an earlier control process counts, too.
@@ -222,24 +224,24 @@ class InstanceDriver:
             return self.facts
         return replace(self.facts, unreachable_since=self._clock.now())
 
-    def _lost(self, problem: str) -> InstanceFacts:
+    def _mark_lost(self, problem: str) -> InstanceFacts:
         """The facts, with no copy left of those that are desired."""
         nothing = Observation(instance_id=self.instance.id, version="", copies=())
         return replace(
-            self._out_of_reach(),
+            self._mark_unreachable(),
             problem=problem,
             lost=True,
             observation=nothing,
             applied=frozenset(it.id for it in self._desired or ()),
         )
 
-    def _set(self, facts: InstanceFacts) -> None:
+    def _set_facts(self, facts: InstanceFacts) -> None:
         if facts != self.facts:
             self.facts = facts
             self._changed(self.instance.id)
 
 
-async def _ended(task: asyncio.Future[Any]) -> None:
+async def _cancel(task: asyncio.Future[Any]) -> None:
     """Cancel `task` and wait for its end."""
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError, RetryableError):
@@ -285,10 +287,10 @@ class Instances:
         """Stop driving an instance whose record is gone."""
         driver = self._drivers.pop(instance_id, None)
         if driver is not None:
-            mine = self._ids[_key(driver.instance)]
+            mine = self._ids[_get_key(driver.instance)]
             mine.discard(instance_id)
             if not mine:
-                del self._ids[_key(driver.instance)]
+                del self._ids[_get_key(driver.instance)]
         self._seen.discard(instance_id)
         task = self._tasks.pop(instance_id, None)
         if task is not None:
@@ -311,17 +313,17 @@ class Instances:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _start(self, instance: Instance) -> None:
-        driver = InstanceDriver(instance, self._fleet, self._connect, self._clock, self._saw)
+        driver = InstanceDriver(instance, self._fleet, self._connect, self._clock, self._note_facts)
         self._drivers[instance.id] = driver
-        self._ids.setdefault(_key(instance), set()).add(instance.id)
+        self._ids.setdefault(_get_key(instance), set()).add(instance.id)
         self._tasks[instance.id] = asyncio.get_running_loop().create_task(driver.run())
 
-    def _saw(self, instance_id: str) -> None:
+    def _note_facts(self, instance_id: str) -> None:
         driver = self._drivers.get(instance_id)
         if driver is not None:
             self._seen.add(instance_id)
-            self._changed(_key(driver.instance))
+            self._changed(_get_key(driver.instance))
 
 
-def _key(instance: Instance) -> GroupKey:
+def _get_key(instance: Instance) -> GroupKey:
     return GroupKey(instance.scope, instance.endpoint_name)

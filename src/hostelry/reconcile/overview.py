@@ -14,7 +14,7 @@ from hostelry.domain.serving import ServedPart, serving_of
 from hostelry.domain.shape import Requirements
 from hostelry.domain.transform_job import TransformJob, TransformProgress
 from hostelry.domain.update_history import known_updates, update_progress
-from hostelry.placement.explain import HostUse, uses
+from hostelry.placement.explain import HostUse, list_uses
 from hostelry.reconcile.acts.progress import drain_progress, restart_progress
 from hostelry.reconcile.plan.endpoint_state import (
     NOTHING_KNOWN,
@@ -22,8 +22,8 @@ from hostelry.reconcile.plan.endpoint_state import (
     InstanceFacts,
     is_routable,
 )
-from hostelry.reconcile.plan.growth import managed_scaling
-from hostelry.reconcile.plan.placement_request import held_on, hosts_of
+from hostelry.reconcile.plan.growth import get_managed_scaling
+from hostelry.reconcile.plan.placement_request import get_held, to_hosts
 
 
 def overview(
@@ -51,7 +51,8 @@ def _endpoint(
 ) -> dict[str, Any]:
     instances = sorted(state.instances.values(), key=lambda it: (it.created_at, it.id))
     copies = sorted(state.copies.values(), key=lambda it: (it.created_at, it.spec.id))
-    free = {it.host.instance_id: it for it in uses(hosts_of(instances), held_on(state, instances))}
+    uses = list_uses(to_hosts(instances), get_held(state, instances))
+    free = {it.host.instance_id: it for it in uses}
     components = [_component(state, state.components[it]) for it in sorted(state.components)]
     served = _served_parts(state, endpoint, components)
     return {
@@ -124,7 +125,7 @@ def _bake(bake: Bake) -> dict[str, Any]:
 
 def _variant(state: EndpointState, variant: EndpointVariant) -> dict[str, Any]:
     """A variant's desired instances and bounds; these are None where it is not scaled."""
-    scaling = managed_scaling(variant.variant)
+    scaling = get_managed_scaling(variant.variant)
     return {
         "name": variant.variant.name,
         "instance_types": list(variant.variant.instance_types),

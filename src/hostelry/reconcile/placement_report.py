@@ -16,17 +16,17 @@ from hostelry.domain.scope import Scope
 from hostelry.placement.explain import (
     HostUse,
     free_text,
+    list_uses,
     reservation_text,
-    uses,
     what_would_help,
     why_here,
 )
 from hostelry.placement.pack import place
-from hostelry.placement.values import CopyRequest, Held, WhyNot, shape_text
+from hostelry.placement.values import CopyRequest, Held, WhyNot, format_shape
 from hostelry.reconcile.overview import overview
 from hostelry.reconcile.plan.endpoint_state import EndpointState, InstanceFacts
-from hostelry.reconcile.plan.growth import managed_scaling
-from hostelry.reconcile.plan.placement_request import copy_request, held_on, hosts_of
+from hostelry.reconcile.plan.growth import get_managed_scaling
+from hostelry.reconcile.plan.placement_request import build_copy_request, get_held, to_hosts
 
 ABOUT_TO_BE_PLACED = "it is about to be placed"
 WHOLE_INSTANCE = "a model endpoint's copy has its instance to itself"
@@ -63,13 +63,15 @@ def placement_report(state: EndpointState) -> dict[str, Any]:
     | of a component | what its placement strategy prefers, by what stands now |
     """
     instances = list(state.instances.values())
-    hosts, held = hosts_of(instances), held_on(state, instances)
+    hosts, held = to_hosts(instances), get_held(state, instances)
     requests = _requests_by_component(state, instances)
     whole = [it.spec.id for it in state.copies.values() if it.spec.requirements is None]
     why = {it.copy_id: why_here(it, hosts, held, requests) for it in held}
-    unplaced = (_unplaced(state, state.components[it], requests[it], held) for it in requests)
+    unplaced = (
+        _report_unplaced(state, state.components[name], requests[name], held) for name in requests
+    )
     return {
-        "instances": [_instance(it) for it in uses(hosts, held)],
+        "instances": [_instance(it) for it in list_uses(hosts, held)],
         "why": {**why, **dict.fromkeys(whole, WHOLE_INSTANCE)},
         "unplaced": [it for it in unplaced if it is not None],
     }
@@ -84,10 +86,10 @@ def _requests_by_component(
         variants = state.endpoint.active.variants
         types |= {name for it in variants for name in it.variant.instance_types}
     bases = (state.components[it] for it in sorted(state.components))
-    return {it.name: copy_request(it, it.spec, types) for it in bases if it.spec is not None}
+    return {it.name: build_copy_request(it, it.spec, types) for it in bases if it.spec is not None}
 
 
-def _unplaced(
+def _report_unplaced(
     state: EndpointState, component: InferenceComponent, request: CopyRequest, held: Sequence[Held]
 ) -> dict[str, Any] | None:
     """Copies of a component that have no place: how many, why, and what would help; None: none."""
@@ -96,7 +98,7 @@ def _unplaced(
     if count <= 0 or component.status is ComponentStatus.DELETING:
         return None
     staying = [it for it in state.instances.values() if it.state is not InstanceState.TERMINATING]
-    why = place([request], hosts_of(staying), held).first_obstacle
+    why = place([request], to_hosts(staying), held).first_obstacle
     if why is None and component.status is ComponentStatus.FAILED:
         return None  # it failed for another reason than a lack of room
     text = ABOUT_TO_BE_PLACED if why is None else component.placement_note or why.text
@@ -117,7 +119,7 @@ def _help(
     assert state.endpoint is not None, "only endpoints that have a record are explained"
     variants = {it.variant.name: it.variant for it in state.endpoint.active.variants}
     variant = variants.get(component.variant_name)
-    scaling = None if variant is None else managed_scaling(variant)
+    scaling = None if variant is None else get_managed_scaling(variant)
     return what_would_help(why, None if scaling is None else scaling.max_instances - num_instances)
 
 
@@ -131,7 +133,7 @@ def _instance(use: HostUse) -> dict[str, Any]:
         "free": msgspec.to_builtins(use.free),
         "free_device_ids": list(use.free_device_ids),
         "free_text": free_text(use),
-        "declared_text": shape_text(host.shape, zeros=False),
+        "declared_text": format_shape(host.shape, zeros=False),
         "copies": [
             {
                 "id": copy.held.copy_id,

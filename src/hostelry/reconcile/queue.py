@@ -25,7 +25,7 @@ FIRST_BACKOFF_S = 0.05
 MAX_BACKOFF_S = 15.0
 
 
-def backoff_s(failures: int) -> float:
+def get_backoff_s(failures: int) -> float:
     """Seconds to wait after `failures` failures in a row: doubling, bounded; 0 after none."""
     if failures == 0:
         return 0.0
@@ -127,7 +127,7 @@ class WorkQueue(Generic[K]):
             self._failures.pop(key, None)
         else:
             self._failures[key] = self._failures.get(key, 0) + 1
-            again_at[0] = self._clock.now() + backoff_s(self._failures[key])
+            again_at[0] = self._clock.now() + get_backoff_s(self._failures[key])
         self._busy.discard(key)
         if again_at[0] is not None:
             self.add_at(key, again_at[0])

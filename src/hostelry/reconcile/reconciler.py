@@ -36,18 +36,18 @@ from hostelry.reconcile.plan.endpoint_state import (
     InstanceFacts,
     PlanContext,
 )
-from hostelry.reconcile.plan.guards import guarding_alarms, watched_update
+from hostelry.reconcile.plan.guards import find_guarding_alarms, find_watched_update
 from hostelry.reconcile.plan.plan import DesiredByInstance, desired_by_instance, next_plan_at, plan
 from hostelry.reconcile.queue import WorkQueue
 from hostelry.reconcile.record import (
     OwnWrites,
-    alarm_view_s,
-    all_keys,
-    changed_keys,
+    find_changed_keys,
+    get_alarm_view_s,
+    list_keys,
+    list_writes,
     load,
     load_alarms,
     write,
-    writes,
 )
 from hostelry.reconcile.route_board import RouteBoard
 from hostelry.reconcile.route_planner import RoutePlanner
@@ -82,7 +82,7 @@ class ReconcilerDeps:
     verdict_of: Callable[[WatchedUpdate], StepVerdict | None] = lambda _: None
 
 
-def one_pass(
+def reconcile_endpoint(
     state: State,
     key: GroupKey,
     facts: Mapping[str, InstanceFacts],
@@ -101,14 +101,14 @@ def one_pass(
     """
     loaded = load(state, key, facts)
     before = mark_dirty(loaded.state, last)
-    names = guarding_alarms(before)
+    names = find_guarding_alarms(before)
     if names:
         context = replace(
             context,
             alarms=load_alarms(state, key.scope, names),
-            alarm_view_s=alarm_view_s(state, key.scope, names),
+            alarm_view_s=get_alarm_view_s(state, key.scope, names),
         )
-    update = watched_update(before.endpoint)
+    update = find_watched_update(before.endpoint)
     if update is not None:
         context = replace(context, verdict=verdict_of(update))
     after = plan(before, context)
@@ -117,7 +117,7 @@ def one_pass(
     updated = with_history(before.endpoint, after.endpoint, context.now, text)
     if updated is not None:
         after = after.replace_endpoint(updated)
-    write(state, loaded, writes(before, after), own if verdict is None else None)
+    write(state, loaded, list_writes(before, after), own if verdict is None else None)
     return clear_settled(after, context)
 
 
@@ -173,11 +173,13 @@ class Reconciler:
         facts, last = self.instances.facts_on(key), self._last.get(key)
         verdict_of = self._deps.verdict_of
 
-        def planned() -> tuple[EndpointState, DesiredByInstance, float | None]:
-            after = one_pass(self._state, key, facts, context, verdict_of, self._own, last)
+        def run_pass() -> tuple[EndpointState, DesiredByInstance, float | None]:
+            after = reconcile_endpoint(
+                self._state, key, facts, context, verdict_of, self._own, last
+            )
             return after, desired_by_instance(after, now, last), next_plan_at(after, context)
 
-        (after, desired, next_at), cpu_s = await asyncio.to_thread(_with_cpu_s, planned)
+        (after, desired, next_at), cpu_s = await asyncio.to_thread(_measure_cpu_s, run_pass)
         self.queue.rest(key, rest_s(cpu_s, PASS_REST))
         for instance_id, specs in desired.items():
             self.instances.set_desired(after.instances[instance_id], specs)
@@ -205,7 +207,7 @@ class Reconciler:
             return 0.0
         async with self._publishing:  # or older routes could replace newer ones
             plan_routes = partial(self._planner.plan, afresh=afresh)
-            planned, cpu_s = await asyncio.to_thread(_with_cpu_s, plan_routes)
+            planned, cpu_s = await asyncio.to_thread(_measure_cpu_s, plan_routes)
             self.routes.publish_change(planned.since, planned.snapshot, planned.changed)
         return cpu_s
 
@@ -243,7 +245,7 @@ class Reconciler:
             await run_guarded("publishing routes", self._publish_afresh)
 
     async def _enqueue_all(self) -> None:
-        for key in await asyncio.to_thread(all_keys, self._state):
+        for key in await asyncio.to_thread(list_keys, self._state):
             self.queue.add(key)
 
     async def _watch(self) -> None:
@@ -274,7 +276,7 @@ class Reconciler:
         except RevisionTooOld:
             self._followed = store.revision()
             return None
-        keys = changed_keys(self._state, self._own.others(changes))
+        keys = find_changed_keys(self._state, self._own.others(changes))
         self._followed = max([since, *(it.revision for it in changes)])
         return keys
 
@@ -299,7 +301,7 @@ def rest_s(cpu_s: float, rest: float) -> float:
     return min(MAX_REST_S, rest * cpu_s)
 
 
-def _with_cpu_s(work: Callable[[], T]) -> tuple[T, float]:
+def _measure_cpu_s(work: Callable[[], T]) -> tuple[T, float]:
     """What `work` returns, and the seconds for which it used a processor."""
     started = thread_cpu_s()
     found = work()

@@ -4,6 +4,7 @@ A crash after any write leaves a state that still serves and can be planned from
 new and observed records, statuses, records that are leaving, settled components, removals.
 """
 
+import itertools
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,9 +32,9 @@ from hostelry.reconcile.plan.endpoint_state import (
     GroupKey,
     InstanceFacts,
     InstanceSet,
-    changed_families,
+    find_changed_families,
 )
-from hostelry.reconcile.plan.guards import component_alarms, endpoint_alarms
+from hostelry.reconcile.plan.guards import get_component_alarms, get_endpoint_alarms
 from hostelry.scaling.decide.composite import children, parse
 from hostelry.scaling.decide.wake import wakeable
 from hostelry.store.mirror import NO_RECORDS, RecordGroup
@@ -106,7 +107,7 @@ def load(
     groups = groups_named(_kinds(state), name)
     endpoint = groups["endpoint"].values.get(key.endpoint_name)
     known = {it: facts[it] for it in groups["instance"].values if it in facts}
-    loaded = _state_of(endpoint, groups, known)
+    loaded = _build_state(endpoint, groups, known)
     versions = {kind: it.versions for kind, it in groups.items()}
     return LoadedEndpoint(key=key, state=loaded, versions=versions)
 
@@ -124,7 +125,7 @@ def load_alarms(state: State, scope: Scope, names: Iterable[str]) -> dict[str, A
     return found
 
 
-def alarm_view_s(state: State, scope: Scope, names: Iterable[str]) -> float:
+def get_alarm_view_s(state: State, scope: Scope, names: Iterable[str]) -> float:
     """For how long the slowest of the alarms must have seen a version to judge it.
 
     Its periods and one more, as they begin at whole ones, and its evaluation. A composite alarm is
@@ -147,12 +148,12 @@ def alarm_view_s(state: State, scope: Scope, names: Iterable[str]) -> float:
     return longest_s
 
 
-def guarded_keys(state: State, scope: Scope, alarm_name: str) -> set[GroupKey]:
+def find_guarded_keys(state: State, scope: Scope, alarm_name: str) -> set[GroupKey]:
     """The endpoints with an update under way that an alarm guards."""
     endpoints = (it.value for it in state.endpoints.list(scope))
     components = (it.value for it in state.components.list(scope))
-    guarded = {it.name for it in endpoints if alarm_name in endpoint_alarms(it)}
-    guarded |= {it.endpoint_name for it in components if alarm_name in component_alarms(it)}
+    guarded = {it.name for it in endpoints if alarm_name in get_endpoint_alarms(it)}
+    guarded |= {it.endpoint_name for it in components if alarm_name in get_component_alarms(it)}
     return {GroupKey(scope, it) for it in guarded}
 
 
@@ -160,14 +161,14 @@ def load_all(state: State) -> list[EndpointState]:
     """Every endpoint's state, without facts; for the routes and for display."""
     groups = all_groups(_kinds(state))
     found = [
-        _state_of(endpoint, {it: groups[it].get(name, NO_RECORDS) for it in ON_ENDPOINT}, {})
+        _build_state(endpoint, {it: groups[it].get(name, NO_RECORDS) for it in ON_ENDPOINT}, {})
         for name, of_endpoint in groups["endpoint"].items()
         for endpoint in of_endpoint.values.values()
     ]
-    return sorted(found, key=_by_name)
+    return sorted(found, key=_get_sort_key)
 
 
-def _state_of(
+def _build_state(
     endpoint: Endpoint | None,
     groups: Mapping[str, RecordGroup],
     facts: Mapping[str, InstanceFacts],
@@ -184,30 +185,30 @@ def _state_of(
     )
 
 
-def _by_name(state: EndpointState) -> tuple[str, str, str]:
+def _get_sort_key(state: EndpointState) -> tuple[str, str, str]:
     endpoint = state.endpoint
     assert endpoint is not None, "only endpoints that there are have a state here"
     return endpoint.name, endpoint.scope.account, endpoint.scope.region
 
 
-def visible(states: Iterable[EndpointState]) -> list[EndpointState]:
+def filter_visible(states: Iterable[EndpointState]) -> list[EndpointState]:
     """The endpoints that clients see: all but those of transform jobs."""
     return [it for it in states if it.endpoint is None or not is_hidden(it.endpoint.name)]
 
 
-def all_keys(state: State) -> set[GroupKey]:
+def list_keys(state: State) -> set[GroupKey]:
     """Every endpoint that has a record, or to which a record still belongs."""
     groups = all_groups(_kinds(state))
     return {GroupKey(*name) for of_kind in groups.values() for name in of_kind}
 
 
-def changed_keys(state: State, changes: Iterable[Change]) -> set[GroupKey]:
+def find_changed_keys(state: State, changes: Iterable[Change]) -> set[GroupKey]:
     """The endpoints whose records changed; a removal came from a plan of its endpoint."""
     keys: set[GroupKey] = set()
     for change in changes:
         scope, name = change.key.scope, change.key.name
         if change.key.kind in ALARM_KINDS:
-            keys |= guarded_keys(state, scope, name)
+            keys |= find_guarded_keys(state, scope, name)
         elif change.key.kind == "endpoint":
             keys.add(GroupKey(scope, name))
         elif change.key.kind in ON_ENDPOINT and change.record is not None:
@@ -231,20 +232,20 @@ def _kinds(state: State) -> dict[str, Records[Any]]:
     }
 
 
-def writes(before: EndpointState, after: EndpointState) -> list[Write]:
+def list_writes(before: EndpointState, after: EndpointState) -> list[Write]:
     """The writes, in order, that take the records from `before` to `after`."""
-    found = [*_endpoint_write(before, after)]
+    found = [*_list_endpoint_write(before, after)]
     if before.instances is not after.instances:
-        found += _differences("instance", before.instances, after.instances)
-    names = changed_families(before, after)
-    components = (_records_in(it.families, names) for it in (before, after))
-    found += _differences("component", *components)
-    copies = (_records_in(it.copy_set.by_component, names) for it in (before, after))
-    found += _differences("copy", *copies)
+        found += _list_differences("instance", before.instances, after.instances)
+    names = find_changed_families(before, after)
+    components = (_collect_records(it.families, names) for it in (before, after))
+    found += _list_differences("component", *components)
+    copies = (_collect_records(it.copy_set.by_component, names) for it in (before, after))
+    found += _list_differences("copy", *copies)
     return sorted(found, key=lambda it: (it.rank, RANK_OF_REMOVAL.index(it.kind), it.name))
 
 
-def _records_in(
+def _collect_records(
     families: Mapping[Any, Mapping[str, Any]], names: Iterable[str | None]
 ) -> Mapping[str, Any]:
     """The records of these families by name; one may have moved from one family to another."""
@@ -254,7 +255,7 @@ def _records_in(
 RANK_OF_REMOVAL = ("copy", "instance", "component", "endpoint")
 
 
-def _endpoint_write(before: EndpointState, after: EndpointState) -> Iterator[Write]:
+def _list_endpoint_write(before: EndpointState, after: EndpointState) -> Iterator[Write]:
     old, new = before.endpoint, after.endpoint
     if old is None or old == new:
         return
@@ -262,18 +263,20 @@ def _endpoint_write(before: EndpointState, after: EndpointState) -> Iterator[Wri
     yield Write(rank=rank, kind="endpoint", name=old.name, value=new, arn=old.arn)
 
 
-def _differences(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Write]:
+def _list_differences(
+    kind: str, before: Mapping[str, Any], after: Mapping[str, Any]
+) -> Iterator[Write]:
     for name, value in after.items():
         known = before.get(name)
         if known is not value and known != value:
-            yield Write(rank=_rank(kind, value), kind=kind, name=name, value=value)
+            yield Write(rank=_get_rank(kind, value), kind=kind, name=name, value=value)
     for name, value in before.items():
         if name not in after:
             arn = getattr(value, "arn", None)
             yield Write(rank=RANK_GONE, kind=kind, name=name, value=None, arn=arn)
 
 
-def _rank(kind: str, value: Any) -> int:
+def _get_rank(kind: str, value: Any) -> int:
     if kind == "component":
         # A client that sees the component settled must not see surplus copies still serving.
         return RANK_SETTLED if _is_settled(value) else RANK_COMPONENT
@@ -298,7 +301,8 @@ def write(
     for first in range(0, len(changes), WRITTEN_TOGETHER):
         together = changes[first : first + WRITTEN_TOGETHER]
         with state.writing:
-            writes = [it for change in together for it in _record_writes(state, loaded, change)]
+            lists = [_list_record_writes(state, loaded, change) for change in together]
+            writes = list(itertools.chain.from_iterable(lists))
             if own is not None:
                 own.expect(writes)
             try:
@@ -308,7 +312,9 @@ def write(
                     state.store.write_all([one])
 
 
-def _record_writes(state: State, loaded: LoadedEndpoint, change: Write) -> Iterator[RecordWrite]:
+def _list_record_writes(
+    state: State, loaded: LoadedEndpoint, change: Write
+) -> Iterator[RecordWrite]:
     expect = loaded.versions.get(change.kind, {}).get(change.name)
     assert change.value is not None or expect is not None, "only a record that was read is removed"
     scope = loaded.key.scope
@@ -327,22 +333,22 @@ def has_desired_copies(state: State, key: LoadKey) -> bool:
     endpoint name stands for the endpoint that the component is on.
     """
     if key.component_name is None:
-        return _serves(state, key.scope, key.endpoint_name)
+        return _is_serving(state, key.scope, key.endpoint_name)
     found = state.components.get(key.scope, key.component_name)
     if found is None or found.value.status not in SERVING_COMPONENT:
         return False
     endpoint_name = found.value.endpoint_name
     if key.endpoint_name not in ("", endpoint_name):
         return False
-    return _serves(state, key.scope, endpoint_name) and _copies_may_come(state, found.value)
+    return _is_serving(state, key.scope, endpoint_name) and _can_have_copies(state, found.value)
 
 
-def _serves(state: State, scope: Scope, endpoint_name: str) -> bool:
+def _is_serving(state: State, scope: Scope, endpoint_name: str) -> bool:
     endpoint = state.endpoints.get(scope, endpoint_name)
     return endpoint is not None and endpoint.value.status in SERVING_ENDPOINT
 
 
-def _copies_may_come(state: State, component: InferenceComponent) -> bool:
+def _can_have_copies(state: State, component: InferenceComponent) -> bool:
     base = component
     if component.adapter is not None:
         found = state.components.get(component.scope, component.adapter.base_name)

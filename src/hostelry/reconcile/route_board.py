@@ -98,7 +98,7 @@ class RouteBoard(SnapshotBoard[RouteSnapshot]):
         """Replace the snapshot, and keep what changed in it since version `since`."""
         before = self.snapshot
         if before is not None and before.version != snapshot.version:
-            self._note(_Step(since, changed) if since == before.version else None)
+            self._note_step(_Step(since, changed) if since == before.version else None)
         self.publish(snapshot)
 
     def delta_since(self, have: str | None) -> RouteDelta | None:
@@ -114,7 +114,7 @@ class RouteBoard(SnapshotBoard[RouteSnapshot]):
         changed: dict[EndpointId, ChangedParts | None] = {}
         for step in steps[known[-1] :]:  # the last of them: a version may come again
             for address, parts in step.changed.items():
-                changed[address] = _both(changed, address, parts)
+                changed[address] = _merge_parts(changed, address, parts)
         num_parts = sum(1 if it is None else it.num for it in changed.values())
         if 2 * num_parts > sum(1 + len(it.components) for it in snapshot.endpoints):
             return None
@@ -130,7 +130,7 @@ class RouteBoard(SnapshotBoard[RouteSnapshot]):
             removed=tuple(sorted(address for address in changed if address not in present)),
         )
 
-    def _note(self, step: _Step | None) -> None:
+    def _note_step(self, step: _Step | None) -> None:
         if step is None:
             self._steps.clear()
             self._num_parts = 0
@@ -141,7 +141,7 @@ class RouteBoard(SnapshotBoard[RouteSnapshot]):
             self._num_parts -= self._steps.popleft().num_parts
 
 
-def _both(
+def _merge_parts(
     earlier: Mapping[EndpointId, ChangedParts | None],
     address: EndpointId,
     parts: ChangedParts | None,

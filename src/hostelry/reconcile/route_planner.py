@@ -20,7 +20,7 @@ from hostelry.reconcile.plan.routes import (
     PlannedEndpoint,
     RouteRules,
     WakeRules,
-    planned_endpoint,
+    plan_endpoint_routes,
 )
 from hostelry.reconcile.record import load_all
 from hostelry.store.mirror import MirroredRecord
@@ -71,7 +71,7 @@ class RoutePlanner:
                 address = (scope.account, scope.region, name)
                 known = self._planned.get(address)
                 if known is None or afresh or not _is_same(known.state, state):
-                    known = planned_endpoint(state, rules, known, afresh=afresh)
+                    known = plan_endpoint_routes(state, rules, known, afresh=afresh)
                 planned[address] = known
             since, changed = version_of(self._total), self._take(planned)
             self._waking = waking

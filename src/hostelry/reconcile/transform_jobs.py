@@ -29,10 +29,10 @@ from hostelry.domain.transform_job import (
     job_name_of,
 )
 from hostelry.reconcile.plan.endpoint_state import is_routable
-from hostelry.reconcile.plan.reasons import copy_failure
+from hostelry.reconcile.plan.reasons import describe_copy_failure
 from hostelry.reconcile.plan.transform import (
     TransformFleet,
-    finished,
+    finish_job,
     plan_hidden_endpoint,
     plan_transform_job,
 )
@@ -111,7 +111,7 @@ class TransformJobs:
     def _note_running(self, jobs: Iterable[TransformJob]) -> None:
         driven = tuple(jobs)
         self._is_driving = bool(driven)
-        self.snapshot = snapshot_of(it for it in driven if not it.is_over)
+        self.snapshot = build_snapshot(it for it in driven if not it.is_over)
 
     def _hidden_endpoints(self) -> set[JobKey]:
         endpoints = (it.value for it in self._state.endpoints.list())
@@ -122,11 +122,11 @@ class TransformJobs:
         with state.writing:
             found = state.endpoints.get(job.scope, job.endpoint_name)
             endpoint = None if found is None else found.value
-            copies = self._copies_of(job)
+            copies = self._get_copies(job)
             fleet = TransformFleet(
                 endpoint=endpoint,
                 serves=any_serves(job, copies),
-                problem=problem_of(copies),
+                problem=find_problem(copies),
                 asked_at=self._asked_at,
             )
             after = plan_transform_job(job, fleet, now)
@@ -141,7 +141,7 @@ class TransformJobs:
                 state.endpoints.put(job.scope, wanted.name, wanted, expect=expect)
         return after
 
-    def _copies_of(self, job: TransformJob) -> list[Copy]:
+    def _get_copies(self, job: TransformJob) -> list[Copy]:
         copies = (it.value for it in self._state.copies.list(job.scope))
         return [it for it in copies if it.endpoint_name == job.endpoint_name]
 
@@ -170,7 +170,7 @@ class TransformJobs:
                 return False
             job, now = found.value, self._clock.now()
             progress = end.progress or self.progress_of(job)
-            after = finished(job, end.status, end.reason, replace(progress, at=now), now)
+            after = finish_job(job, end.status, end.reason, replace(progress, at=now), now)
             if after != job:
                 self._state.transform_jobs.put(scope, name, after, expect=found.version)
         return True
@@ -182,15 +182,15 @@ def any_serves(job: TransformJob, copies: Iterable[Copy]) -> bool:
     return any(count >= len(job.model.containers) for count in ready.values())
 
 
-def problem_of(copies: Iterable[Copy]) -> str | None:
+def find_problem(copies: Iterable[Copy]) -> str | None:
     """Why none of these copies serves, as far as one of them says so."""
     failed = [it for it in copies if it.status.phase is CopyPhase.FAILED]
     if failed:
-        return copy_failure(failed[0])
+        return describe_copy_failure(failed[0])
     return next((it.status.reason for it in copies if it.status.reason), None)
 
 
-def snapshot_of(jobs: Iterable[TransformJob]) -> TransformSnapshot:
+def build_snapshot(jobs: Iterable[TransformJob]) -> TransformSnapshot:
     """The jobs, with a version that is the same for the same jobs."""
     ordered = tuple(sorted(jobs, key=lambda it: (it.created_at, it.scope.region, it.name)))
     content = msgspec.json.encode(ordered, order="deterministic")

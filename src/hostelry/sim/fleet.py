@@ -10,7 +10,7 @@ from hostelry.domain.at_zero import AtZero
 from hostelry.domain.component import PlacementStrategy
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.shape import Requirements, Shape
-from hostelry.placement.fleet_size import fleet_growth
+from hostelry.placement.fleet_size import plan_growth
 from hostelry.placement.pack import place
 from hostelry.placement.values import CopyRequest, Held, Host, Placed, Pool
 from hostelry.sim.copies import SimulatedCopy
@@ -175,7 +175,7 @@ class SimulatedFleet:
         if not self._waiting or len(up) < len(self._instances):
             return  # those that are coming may be room enough
         deployment = self._deployment
-        growth = fleet_growth(
+        growth = plan_growth(
             [self._copy_request(it) for it in self._waiting],
             [Pool(instance_type=deployment.instance_type, shape=deployment.shape)],
             max_more=max(0, deployment.max_instances - len(self._instances)),

@@ -14,7 +14,7 @@ from hostelry.domain.endpoint import Bake, Endpoint, EndpointStatus, Shift, Upda
 from hostelry.domain.load import ConfigLoad, Distribution, LoadKey, LoadReport, SecondLoad
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.reconcile.plan.endpoint_state import GroupKey
-from hostelry.reconcile.plan.guards import watched_update
+from hostelry.reconcile.plan.guards import find_watched_update
 
 ALLOWANCE = Allowance(errors=0.05, latency=1.0)
 OLD = deployment(variant(model="m"))
@@ -75,7 +75,7 @@ class Rig:
             self.board.take(report, self.clock.now())
 
     def verdict(self) -> StepVerdict:
-        update = watched_update(self.endpoint)
+        update = find_watched_update(self.endpoint)
         assert update is not None
         return self.verdicts.verdict_of(update)
 
@@ -144,7 +144,7 @@ def test_another_update_has_its_own_evidence_and_what_is_over_is_forgotten() -> 
     rig.seconds(5, old=100)
     assert rig.decided() == []
     rig.become(status=EndpointStatus.IN_SERVICE)
-    assert watched_update(rig.endpoint) is None
+    assert find_watched_update(rig.endpoint) is None
     assert rig.verdicts.text_of(rig.endpoint) is None
     rig.become(status=EndpointStatus.UPDATING, shift=Shift(step=1, since=rig.clock.now()))
     rig.clock.advance(FORGET_S + 1)

@@ -20,8 +20,8 @@ from tests.unit.placement.fleets import (
 
 from hostelry.placement.explain import (
     free_text,
+    list_uses,
     reservation_text,
-    uses,
     what_would_help,
     why_here,
 )
@@ -34,7 +34,7 @@ EMBED = held("c2", "i-a", needs(0, 1024, 0.5), "embed")
 
 
 def test_each_instance_shows_what_is_held_and_free() -> None:
-    first, second = uses(HOSTS, [EMBED, CHAT])
+    first, second = list_uses(HOSTS, [EMBED, CHAT])
     assert free_text(first) == "2 accelerators, 191488 MB and 43.5 CPUs (devices 2, 3)"
     assert [(it.held, reservation_text(it)) for it in first.copies] == [
         (CHAT, "2 accelerators, 4096 MB and 4 CPUs (devices 0, 1)"),
@@ -46,7 +46,7 @@ def test_each_instance_shows_what_is_held_and_free() -> None:
 
 def test_a_memory_limit_is_shown() -> None:
     limited = replace(needs(1), max_memory_bytes=2048 * MB)
-    (use,) = uses([host("i-x")], [held("c1", "i-x", limited)])
+    (use,) = list_uses([host("i-x")], [held("c1", "i-x", limited)])
     assert reservation_text(use.copies[0]) == (
         "1 accelerator, 1024 MB and 1 CPU (device 0), at most 2048 MB"
     )
@@ -85,7 +85,7 @@ def test_what_is_free_and_what_is_held_make_up_what_is_declared(
         for number, it in enumerate(place(requests, hosts, []).outcomes)
         if isinstance(it, Placed)
     ]
-    for use in uses(hosts, there):
+    for use in list_uses(hosts, there):
         ids = [*use.free_device_ids, *(it for one in use.copies for it in one.device_ids)]
         assert sorted(ids) == list(range(use.host.shape.accelerators))
         reserved = sum(it.held.requirements.min_memory_bytes for it in use.copies)

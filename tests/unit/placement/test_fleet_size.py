@@ -18,10 +18,10 @@ from tests.unit.placement.fleets import (
 )
 
 from hostelry.domain.shape import Requirements
-from hostelry.placement.fleet_size import fleet_growth, with_growth
+from hostelry.placement.fleet_size import explain_growth, plan_growth
 from hostelry.placement.pack import place
-from hostelry.placement.preference import least_instances
-from hostelry.placement.room import fits_shape, need_of
+from hostelry.placement.preference import count_least_instances
+from hostelry.placement.room import fits_shape, to_need
 from hostelry.placement.values import CopyRequest, Obstacle, Pool, WhyNot
 
 BIG_POOL = Pool(instance_type="ml.big", shape=BIG)
@@ -70,13 +70,13 @@ def test_growth(
     unavailable: list[str],
     expected: list[tuple[str, tuple[int, ...]]],
 ) -> None:
-    growth = fleet_growth(requests, pools, max_more=max_more, unavailable=frozenset(unavailable))
+    growth = plan_growth(requests, pools, max_more=max_more, unavailable=frozenset(unavailable))
     assert [(it.instance_type, it.requests) for it in growth.instances] == expected
     assert growth.why_not == {}
 
 
 def test_copies_above_the_maximum_have_that_reason() -> None:
-    growth = fleet_growth([ask("x", needs(4))] * 3, [BIG_POOL], max_more=2)
+    growth = plan_growth([ask("x", needs(4))] * 3, [BIG_POOL], max_more=2)
     assert growth.count("ml.big") == 2
     (why_not,) = growth.why_not.values()
     assert why_not.obstacle is Obstacle.AT_MAXIMUM
@@ -84,7 +84,7 @@ def test_copies_above_the_maximum_have_that_reason() -> None:
         "a copy needs 4 accelerators, 1024 MB and 1 CPU; "
         "the 2 more that MaxInstanceCount allows are full"
     )
-    none = fleet_growth([ask("x", needs(4))], [BIG_POOL], max_more=0)
+    none = plan_growth([ask("x", needs(4))], [BIG_POOL], max_more=0)
     assert none.why_not[0].text.endswith("; MaxInstanceCount allows no more instances")
 
 
@@ -92,20 +92,20 @@ def test_the_reason_for_now_and_the_reason_for_no_instance_are_one_text() -> Non
     asked = ask("x", needs(4))
     (now,) = place([asked], [host("i-a")], [held("c1", "i-a", needs(1, 1024))]).outcomes
     assert isinstance(now, WhyNot)
-    joint = with_growth(now, fleet_growth([asked], [BIG_POOL], max_more=0).why_not[0])
+    joint = explain_growth(now, plan_growth([asked], [BIG_POOL], max_more=0).why_not[0])
     assert joint.obstacle is Obstacle.AT_MAXIMUM
     assert joint.lacks == now.lacks
     assert joint.text == (
         "a copy needs 4 accelerators, 1024 MB and 1 CPU; the largest free block is 3 accelerators "
         "on i-a (ml.big, with 195584 MB and 47 CPUs); MaxInstanceCount allows no more instances"
     )
-    never = fleet_growth([asked], [SMALL_POOL], max_more=1).why_not[0]
-    assert with_growth(now, never) == never
+    never = plan_growth([asked], [SMALL_POOL], max_more=1).why_not[0]
+    assert explain_growth(now, never) == never
 
 
 def test_where_few_may_be_started_large_copies_come_first() -> None:
     requests = [*[ask("y", needs(1))] * 4, ask("x", needs(3))]
-    growth = fleet_growth(requests, [BIG_POOL], max_more=1)
+    growth = plan_growth(requests, [BIG_POOL], max_more=1)
     assert growth.instances[0].requests == (0, 4)
     assert sorted(growth.why_not) == [1, 2, 3]
 
@@ -116,7 +116,7 @@ def test_no_capacity_and_too_small_are_different_reasons() -> None:
         ask("y", needs(5)),
         ask("z", needs(1)),
     ]
-    growth = fleet_growth(
+    growth = plan_growth(
         requests, [SMALL_POOL, BIG_POOL], max_more=9, unavailable=frozenset(["ml.big"])
     )
     assert [it.instance_type for it in growth.instances] == ["ml.small"]
@@ -134,7 +134,7 @@ def test_no_capacity_and_too_small_are_different_reasons() -> None:
 def test_every_copy_is_on_one_new_instance_that_holds_it_or_is_refused(
     requests: list[Requirements], pools: list[Pool], max_more: int
 ) -> None:
-    growth = fleet_growth([ask("x", it) for it in requests], pools, max_more=max_more)
+    growth = plan_growth([ask("x", it) for it in requests], pools, max_more=max_more)
     placed = sorted(number for it in growth.instances for number in it.requests)
     assert sorted([*placed, *growth.why_not]) == list(range(len(requests)))
     assert len(growth.instances) <= max_more
@@ -179,12 +179,12 @@ def _together(group: list[Requirements]) -> bool:
 
 @QUIET
 @given(
-    requests=st.lists(some_requirements.filter(lambda it: fits_shape(need_of(it), BIG)), max_size=6)
+    requests=st.lists(some_requirements.filter(lambda it: fits_shape(to_need(it), BIG)), max_size=6)
 )
 def test_at_most_one_instance_more_than_the_best_of_all_groupings(
     requests: list[Requirements],
 ) -> None:
-    growth = fleet_growth([ask("x", it) for it in requests], [BIG_POOL], max_more=99)
+    growth = plan_growth([ask("x", it) for it in requests], [BIG_POOL], max_more=99)
     optimum = fewest_instances(requests)
     assert optimum <= len(growth.instances) <= optimum + 1
-    assert least_instances([need_of(it) for it in requests], BIG) <= optimum
+    assert count_least_instances([to_need(it) for it in requests], BIG) <= optimum

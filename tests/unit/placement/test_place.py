@@ -5,7 +5,7 @@ from tests.unit.placement.fleets import BINPACK, MB, SPREAD, ask, held, host, ne
 
 from hostelry.domain.shape import Requirements
 from hostelry.placement.pack import place
-from hostelry.placement.room import chosen_devices
+from hostelry.placement.room import choose_devices
 from hostelry.placement.values import CopyRequest, Held, Host
 
 
@@ -148,7 +148,7 @@ def test_a_copy_on_its_way_out_holds_its_room_and_does_not_count_as_spread() -> 
     ],
 )
 def test_devices(free: list[int], count: int, chosen: tuple[int, ...]) -> None:
-    assert chosen_devices(free, count) == chosen
+    assert choose_devices(free, count) == chosen
 
 
 def held_one(copy_id: str, device_ids: list[int]) -> Held:

@@ -8,7 +8,7 @@ from tests.unit.placement.fleets import BIG, SMALL, ask, held, host, needs
 
 from hostelry.placement import pack
 from hostelry.placement.pack import place
-from hostelry.placement.shortage import too_small, why_not
+from hostelry.placement.shortage import explain_unplaced, find_too_small
 from hostelry.placement.values import CopyRequest, Held, Host, Obstacle, Pool, WhyNot
 
 
@@ -191,14 +191,14 @@ def test_several_moves_are_proposed_where_one_is_not_enough() -> None:
 
 def test_too_small_asks_the_pools_that_could_be_started() -> None:
     pools = [Pool(instance_type="ml.small", shape=SMALL), Pool(instance_type="ml.big", shape=BIG)]
-    assert too_small(ask("x", needs(4)), pools) is None
-    never = too_small(ask("x", needs(4)), pools[:1])
+    assert find_too_small(ask("x", needs(4)), pools) is None
+    never = find_too_small(ask("x", needs(4)), pools[:1])
     assert never is not None
     assert never.text == (
         "a copy needs 4 accelerators, 1024 MB and 1 CPU; "
         "an empty ml.small has 1 accelerator, 16384 MB and 4 CPUs"
     )
-    elsewhere = too_small(ask("x", needs(1), types=["ml.other"]), pools)
+    elsewhere = find_too_small(ask("x", needs(1), types=["ml.other"]), pools)
     assert elsewhere is not None
     assert elsewhere.text.endswith(
         "; its specifications are for ml.other, and the instances are ml.big and ml.small"
@@ -212,9 +212,9 @@ def test_hundreds_of_alike_copies_without_a_place_have_one_reason_each_with_its_
 
     def counted(request: CopyRequest, *rest: Any) -> WhyNot:
         explained.append(request.owner)
-        return why_not(request, *rest)
+        return explain_unplaced(request, *rest)
 
-    monkeypatch.setattr(pack, "why_not", counted)
+    monkeypatch.setattr(pack, "explain_unplaced", counted)
     requests = [ask(f"x{number}", needs(1)) for number in range(600)]
     outcomes = place(requests, [host("i-a")], [held("c1", "i-a", needs(4))]).outcomes
     assert [it.owner for it in outcomes if isinstance(it, WhyNot)] == [it.owner for it in requests]

@@ -11,8 +11,8 @@ from hostelry.base.errors import ServiceError
 from hostelry.domain.endpoint import Endpoint, EndpointStatus, UpdateGuard
 from hostelry.domain.traffic import FleetSize, FleetUnit, TrafficPolicy, TrafficType
 from hostelry.reconcile.acts.act import PlannedAct
-from hostelry.reconcile.acts.drain import planned_drain, planned_undrain
-from hostelry.reconcile.acts.restart import planned_restart
+from hostelry.reconcile.acts.drain import plan_drain, plan_undrain
+from hostelry.reconcile.acts.restart import plan_restart
 from hostelry.reconcile.plan.endpoint_state import EndpointState
 from hostelry.reconcile.record import load
 
@@ -32,16 +32,16 @@ def ask(town: Town, decide: Callable[[EndpointState], PlannedAct]) -> PlannedAct
 
 def restart(town: Town, *, component: str | None = None, copy_id: str | None = None) -> PlannedAct:
     context = town.context()
-    return ask(town, lambda it: planned_restart(it, context, component=component, copy_id=copy_id))
+    return ask(town, lambda it: plan_restart(it, context, component=component, copy_id=copy_id))
 
 
 def drain(town: Town, instance_id: str) -> PlannedAct:
     context = town.context()
-    return ask(town, lambda it: planned_drain(it, instance_id, context))
+    return ask(town, lambda it: plan_drain(it, instance_id, context))
 
 
 def undrain(town: Town, instance_id: str) -> PlannedAct:
-    return ask(town, lambda it: planned_undrain(it, instance_id))
+    return ask(town, lambda it: plan_undrain(it, instance_id))
 
 
 def restart_all(town: Town) -> None:

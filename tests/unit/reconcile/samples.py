@@ -41,8 +41,8 @@ from hostelry.reconcile.plan.endpoint_state import (
 )
 from hostelry.reconcile.plan.plan import desired_by_instance
 from hostelry.reconcile.plan.routes import WakeRules, plan_routes
-from hostelry.reconcile.reconciler import one_pass
-from hostelry.reconcile.record import OwnWrites, all_keys, load_all
+from hostelry.reconcile.reconciler import reconcile_endpoint
+from hostelry.reconcile.record import OwnWrites, list_keys, load_all
 from hostelry.reconcile.route_planner import RoutePlanner
 from hostelry.store.memory import MemoryStore
 from hostelry.store.protocol import Store
@@ -279,7 +279,7 @@ class Town:
         is_quiet = (self.state.store.revision(), self.facts()) == before
         self._num_quiet = self._num_quiet + 1 if is_quiet else 0
         is_checked = self._num_quiet % QUIET_PASSES == 0
-        for key in sorted(all_keys(self.state), key=str):
+        for key in sorted(list_keys(self.state), key=str):
             last, after = self._last.get(key), self._pass_over(key, context, is_checked)
             for instance_id, desired in desired_by_instance(after, context.now, last).items():
                 if instance_id not in self.drivers:
@@ -309,11 +309,11 @@ class Town:
         store, own = self.state.store, OwnWrites()
         args = (self.state, key, self.facts(), context, self.verdict_of)
         before = store.revision()
-        after = one_pass(*args, own, self._last.get(key))
+        after = reconcile_endpoint(*args, own, self._last.get(key))
         is_checked = is_checked or store.revision() != before
         if is_checked and not own.others(store.changes(before)):
             settled = store.revision()
-            one_pass(*args)
+            reconcile_endpoint(*args)
             assert store.revision() == settled, "a second pass changes something"
         return after
 

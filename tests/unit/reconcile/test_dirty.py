@@ -25,7 +25,7 @@ from hostelry.fleet.fake import FakeSwitches
 from hostelry.reconcile.plan.dirty import clear_settled, mark_dirty
 from hostelry.reconcile.plan.endpoint_state import EndpointState, GroupKey, PlanContext
 from hostelry.reconcile.plan.plan import desired_by_instance, next_plan_at, plan
-from hostelry.reconcile.record import load, writes
+from hostelry.reconcile.record import list_writes, load
 
 BASES = ("alpha", "beta", "gamma", "delta")
 ADAPTERS = tuple(f"adapter-{number}" for number in range(8))
@@ -53,7 +53,7 @@ class ComparedTown(Town):
             )
             before = mark_dirty(load(self.state, key, self.facts()).state, known)
             after = plan(before, its)
-            written = writes(before, after)
+            written = list_writes(before, after)
             rested = after if known is None else clear_settled(after, its)
             desired = desired_by_instance(rested, its.now, known)
             found.append((after, written, next_plan_at(rested, its), desired))

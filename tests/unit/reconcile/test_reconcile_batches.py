@@ -29,7 +29,7 @@ from hostelry.domain.copy import Copy, CopyPhase, InstanceState, LastEnd
 from hostelry.domain.endpoint import EndpointStatus, Shift, ShiftStage, UpdateGuard
 from hostelry.domain.traffic import FleetSize, FleetUnit, TrafficPolicy
 from hostelry.reconcile.census import take_census
-from hostelry.reconcile.plan.guards import guarding_alarms
+from hostelry.reconcile.plan.guards import find_guarding_alarms
 from hostelry.reconcile.plan.plan import next_plan_at
 from hostelry.reconcile.record import load_all
 
@@ -115,7 +115,7 @@ def test_the_fleet_is_replaced_batch_by_batch(town: Town) -> None:
         assert found is not None
         assert len(found.new_ids) == batch
         (state,) = load_all(town.state)
-        assert guarding_alarms(state) == {"errors"}
+        assert find_guarding_alarms(state) == {"errors"}
         town.turn(3)
         before = town.state.store.revision()
         town.turn(3)

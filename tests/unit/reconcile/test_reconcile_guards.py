@@ -49,7 +49,7 @@ from hostelry.fleet.fake import FakeFleet
 from hostelry.reconcile.plan.endpoint_state import GroupKey
 from hostelry.reconcile.plan.plan import next_plan_at
 from hostelry.reconcile.reconciler import Reconciler
-from hostelry.reconcile.record import guarded_keys, load_all
+from hostelry.reconcile.record import find_guarded_keys, load_all
 from hostelry.scaling.decide.alarm_events import moved, new_status
 from hostelry.store.records import State
 
@@ -324,10 +324,10 @@ def test_an_instance_of_either_deployment_that_is_lost_comes_again(town: Town) -
 
 def test_an_alarm_wakes_the_endpoints_that_it_guards(town: Town) -> None:
     components_serving(town)
-    assert guarded_keys(town.state, SCOPE, "errors") == set()
+    assert find_guarded_keys(town.state, SCOPE, "errors") == set()
     roll(town)
-    assert guarded_keys(town.state, SCOPE, "errors") == {GroupKey(SCOPE, "ep")}
-    assert guarded_keys(town.state, SCOPE, "other") == set()
+    assert find_guarded_keys(town.state, SCOPE, "errors") == {GroupKey(SCOPE, "ep")}
+    assert find_guarded_keys(town.state, SCOPE, "other") == set()
 
 
 def test_a_transition_takes_an_update_back_at_once() -> None:

@@ -36,7 +36,7 @@ from hostelry.domain.copy import CopyPhase, InstanceState
 from hostelry.domain.endpoint import EndpointStatus
 from hostelry.domain.transform_job import HIDDEN_PREFIX
 from hostelry.reconcile.acts.act import Way
-from hostelry.reconcile.acts.drain import planned_drain
+from hostelry.reconcile.acts.drain import plan_drain
 from hostelry.reconcile.plan.endpoint_state import GroupKey
 from hostelry.reconcile.record import load
 
@@ -357,5 +357,5 @@ def test_a_transform_jobs_instance_is_not_drained(town: Town) -> None:
     town.state.instances.put(SCOPE, leaving, of_job, expect=held.version)
     loaded = load(town.state, GroupKey(SCOPE, hidden), town.facts())
     with pytest.raises(ServiceError, match="belongs to the transform job job-1"):
-        planned_drain(loaded.state, leaving, town.context())
+        plan_drain(loaded.state, leaving, town.context())
     assert town.instances() == [(leaving, InstanceState.RUNNING)]

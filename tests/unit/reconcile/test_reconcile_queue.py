@@ -8,7 +8,7 @@ import pytest
 
 from hostelry.base.clock import ManualClock, SystemClock
 from hostelry.base.errors import RetryableError
-from hostelry.reconcile.queue import MAX_BACKOFF_S, WorkQueue, backoff_s
+from hostelry.reconcile.queue import MAX_BACKOFF_S, WorkQueue, get_backoff_s
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -182,7 +182,7 @@ def test_a_key_rests_where_its_work_asks_for_it_and_other_keys_do_not_wait() -> 
 
 
 def test_the_backoff_grows_and_is_bounded() -> None:
-    pauses = [backoff_s(it) for it in range(0, 2000, 10)]
+    pauses = [get_backoff_s(it) for it in range(0, 2000, 10)]
     assert pauses[0] == 0
     assert pauses == sorted(pauses)
     assert pauses[-1] == MAX_BACKOFF_S

@@ -3,8 +3,8 @@ import pytest
 from hostelry.domain.failure_cause import SEE_LOG
 from hostelry.reconcile.plan.reasons import (
     MAX_REASON_CHARS,
-    failure_reason,
-    last_lines,
+    build_failure_reason,
+    take_last_lines,
 )
 
 
@@ -32,11 +32,11 @@ from hostelry.reconcile.plan.reasons import (
 def test_a_failure_reason_is_the_cause_and_the_servers_last_lines(
     cause: str, log_tail: str, expected: str
 ) -> None:
-    assert failure_reason(cause, log_tail) == expected
+    assert build_failure_reason(cause, log_tail) == expected
 
 
 def test_a_reason_never_exceeds_what_the_api_allows_and_cuts_between_lines() -> None:
-    reason = failure_reason("cause " * 1000, "\n".join(f"line {n}" for n in range(1000)))
+    reason = build_failure_reason("cause " * 1000, "\n".join(f"line {n}" for n in range(1000)))
     assert len(reason) <= MAX_REASON_CHARS
     assert reason.endswith("line 998\nline 999")
     assert reason.split("Last log lines: ")[1].startswith("line ")
@@ -53,11 +53,11 @@ def test_a_reason_never_exceeds_what_the_api_allows_and_cuts_between_lines() -> 
 )
 def test_a_reason_names_the_log_stream_within_the_limit(cause: str, log_tail: str) -> None:
     where = f" See the log stream {'v' * 63}/i-1/c-1 of group /aws/sagemaker/Endpoints/{'e' * 63}."
-    reason = failure_reason(cause, log_tail, where)
+    reason = build_failure_reason(cause, log_tail, where)
     assert len(reason) <= MAX_REASON_CHARS
     assert where in reason
     assert SEE_LOG.sub("", reason).startswith("died." if cause.startswith("died") else "cause ")
 
 
 def test_of_a_single_line_that_is_too_long_its_end_is_kept() -> None:
-    assert last_lines(["short", "x" * 50 + "end"], 10) == "x" * 7 + "end"
+    assert take_last_lines(["short", "x" * 50 + "end"], 10) == "x" * 7 + "end"

@@ -27,7 +27,7 @@ from hostelry.domain.component import ComponentStatus
 from hostelry.domain.copy import CopyPhase
 from hostelry.domain.endpoint import Deployment, EndpointStatus
 from hostelry.reconcile.acts.act import PlannedAct, Way
-from hostelry.reconcile.acts.restart import planned_restart
+from hostelry.reconcile.acts.restart import plan_restart
 from hostelry.reconcile.plan.restarts import UPDATED
 from hostelry.reconcile.record import load
 
@@ -466,6 +466,6 @@ def test_transform_jobs_and_endpoints_without_copies_are_refused(town: Town) -> 
 def test_a_dry_run_records_nothing(town: Town) -> None:
     two_copies(town)
     revision = town.state.store.revision()
-    act: PlannedAct = planned_restart(load(town.state, KEY, town.facts()).state, town.context())
+    act: PlannedAct = plan_restart(load(town.state, KEY, town.facts()).state, town.context())
     assert len(act.steps) == 2
     assert town.state.store.revision() == revision

@@ -39,7 +39,7 @@ from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import VariantRoute
 from hostelry.domain.traffic import FleetSize, FleetUnit, TrafficPolicy, TrafficType
 from hostelry.reconcile.census import take_census
-from hostelry.reconcile.plan.guards import guarding_alarms
+from hostelry.reconcile.plan.guards import find_guarding_alarms
 from hostelry.reconcile.plan.plan import next_plan_at
 from hostelry.reconcile.record import load_all
 
@@ -157,7 +157,7 @@ def test_traffic_moves_step_by_step_and_stays(
         rooms = Counter(it.config_name for it in counted.instances)
         assert rooms == Counter(dict.fromkeys(both, 4)), "turned on or not"
         assert len(counted.copies) == 4 * len(both)
-        assert guarding_alarms(state) == {"errors"}
+        assert find_guarding_alarms(state) == {"errors"}
         before = town.state.store.revision()
         town.turn(3)
         assert town.state.store.revision() == before, "a step is not written again and again"

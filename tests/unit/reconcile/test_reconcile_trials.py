@@ -31,7 +31,7 @@ from hostelry.domain.copy import CopyPhase
 from hostelry.domain.endpoint import EndpointStatus, UpdateGuard
 from hostelry.domain.resize import is_only_resized
 from hostelry.domain.routes import CopyRoute
-from hostelry.reconcile.plan.guards import guarding_alarms
+from hostelry.reconcile.plan.guards import find_guarding_alarms
 from hostelry.reconcile.plan.plan import next_plan_at
 from hostelry.reconcile.record import load_all
 
@@ -128,7 +128,7 @@ def test_old_instances_and_copies_are_kept_through_the_trial(town: Town) -> None
     assert not is_only_resized(town.endpoint), "it cannot be scaled meanwhile"
     assert town.endpoint.bake is not None
     (state,) = load_all(town.state)
-    assert guarding_alarms(state) == {"errors"}, "watched for as long as it lasts"
+    assert find_guarding_alarms(state) == {"errors"}, "watched for as long as it lasts"
     all_observed = next_plan_at(state, town.context())
     assert all_observed is not None
     assert all_observed <= town.endpoint.bake.since + BAKE_S

@@ -15,8 +15,8 @@ from hostelry.domain.alarm import AlarmActions, AlarmState, CompositeAlarm, alar
 from hostelry.domain.allowance import Allowance
 from hostelry.domain.endpoint import EndpointStatus, UpdateGuard
 from hostelry.domain.traffic import FleetSize, FleetUnit, TrafficPolicy, TrafficType
-from hostelry.reconcile.plan.guards import LEAST_STEP_S, watched_update
-from hostelry.reconcile.record import EVALUATION_S, alarm_view_s
+from hostelry.reconcile.plan.guards import LEAST_STEP_S, find_watched_update
+from hostelry.reconcile.record import EVALUATION_S, get_alarm_view_s
 from hostelry.scaling.decide.alarm_events import new_status
 
 WAIT_S = 600.0
@@ -137,7 +137,7 @@ def test_alarms_see_each_step_before_it_ends(town: Town) -> None:
     serving(town)
     town.verdict_of = saying(NO_WORSE)
     update(town, replace(GUARD, alarm_names=("errors",)))
-    assert alarm_view_s(town.state, SCOPE, ["errors"]) == 2 * 10 + EVALUATION_S
+    assert get_alarm_view_s(town.state, SCOPE, ["errors"]) == 2 * 10 + EVALUATION_S
     town.turn(27, seconds=1.0)
     assert step(town) == (0.5, False)
     town.turn(5, seconds=1.0)
@@ -170,7 +170,7 @@ def test_the_slowest_alarm_counts(town: Town, names: list[str], view_s: float) -
         given={},
     )
     town.state.composite_alarms.put(SCOPE, "any", composite, expect=None)
-    assert alarm_view_s(town.state, SCOPE, names) == view_s
+    assert get_alarm_view_s(town.state, SCOPE, names) == view_s
 
 
 @pytest.mark.parametrize("outcome", [NO_WORSE, WORSE], ids=["no worse", "worse"])
@@ -181,7 +181,7 @@ def test_batches_are_decided_by_a_verdict_each(town: Town, outcome: VersionOutco
     update(town, UpdateGuard(traffic=rolling, allowance=Allowance()))
     seen: list[tuple[float | None, bool]] = []
     for _ in range(120):
-        watched = watched_update(town.endpoint)
+        watched = find_watched_update(town.endpoint)
         if watched is not None and (watched.since, watched.is_trial) not in seen:
             seen.append((watched.since, watched.is_trial))
         town.turn(seconds=0.2)
@@ -197,8 +197,8 @@ def test_what_is_compared_are_the_variants_of_both() -> None:
     old = deployment(variant(model="a", name="A"), variant(model="b", name="B"))
     new = deployment(variant(model="a", name="A"), variant(model="c", name="C"), generation=2)
     found = endpoint(old, status=UPDATING)
-    assert watched_update(replace(found, pending=new)) is None, "without an allowance"
-    watched = watched_update(replace(found, pending=replace(new, guard=GUARD)))
+    assert find_watched_update(replace(found, pending=new)) is None, "without an allowance"
+    watched = find_watched_update(replace(found, pending=replace(new, guard=GUARD)))
     assert watched is not None
     assert (watched.variants, watched.since, watched.is_trial) == (("A",), None, False)
     assert (watched.old_config, watched.new_config) == ("config-1", "config-2")

@@ -29,13 +29,13 @@ from hostelry.reconcile.overview import MAX_ENDED, transform_overview
 from hostelry.reconcile.plan.transform import (
     TransformFleet,
     batch_model,
-    ended,
-    finished,
+    end_job,
+    finish_job,
     hidden_endpoint,
     plan_hidden_endpoint,
     plan_transform_job,
 )
-from hostelry.reconcile.record import load_all, visible
+from hostelry.reconcile.record import filter_visible, load_all
 from hostelry.store.memory import MemoryStore
 from hostelry.store.protocol import Key, Record
 
@@ -137,7 +137,7 @@ def stopping(**more: Any) -> TransformJob:
         ),
         pytest.param(stopping(), NOTHING, NOW, STOPPED, None, id="nothing is there"),
         pytest.param(
-            ended(JOB, Event.COMPLETE, NOW), NOTHING, LATE, COMPLETE, None, id="it is over"
+            end_job(JOB, Event.COMPLETE, NOW), NOTHING, LATE, COMPLETE, None, id="it is over"
         ),
     ],
 )
@@ -174,19 +174,19 @@ def test_a_job_starts_once_and_notices_when_no_copy_serves() -> None:
         pytest.param(JOB, STOPPED, FAILED, id="a stop that no client asked for"),
         pytest.param(stopping(), COMPLETE, STOPPED, id="done while it was being stopped"),
         pytest.param(stopping(), FAILED, STOPPED, id="failed while it was being stopped"),
-        pytest.param(ended(JOB, Event.FAIL, NOW), COMPLETE, FAILED, id="the first end counts"),
+        pytest.param(end_job(JOB, Event.FAIL, NOW), COMPLETE, FAILED, id="the first end counts"),
     ],
 )
 def test_the_end_that_the_runner_reports(
     job: TransformJob, reported: TransformJobStatus, status: TransformJobStatus
 ) -> None:
-    after = finished(job, reported, "3 objects failed", TransformProgress(objects=4), NOW + 9)
+    after = finish_job(job, reported, "3 objects failed", TransformProgress(objects=4), NOW + 9)
     assert after.status is status
     if not job.is_over:
         assert after.progress.objects == 4
         expected = "3 objects failed" if status is FAILED else None
         assert after.failure_reason == expected
-    assert finished(after, reported, None, None, NOW + 99) == after
+    assert finish_job(after, reported, None, None, NOW + 99) == after
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_variables_of_the_model_server(job: TransformJob, expected: dict[str, st
 
 
 def test_an_endpoint_on_its_way_out_is_left_alone() -> None:
-    over = ended(JOB, Event.COMPLETE, NOW)
+    over = end_job(JOB, Event.COMPLETE, NOW)
     going = plan_hidden_endpoint(over, MADE, 2, NOW)
     assert going is not None
     assert going.status is EndpointStatus.DELETING
@@ -360,7 +360,7 @@ def test_clients_and_their_metrics_do_not_see_the_endpoint(place: TransformTown)
     place.add()
     place.turn(20)
     states = load_all(place.state)
-    assert visible(states) == []
+    assert filter_visible(states) == []
     census = take_census(states, place.town.facts())
     assert census.variants == {}
     (found,) = census.transforms.values()
@@ -368,7 +368,7 @@ def test_clients_and_their_metrics_do_not_see_the_endpoint(place: TransformTown)
 
 
 def test_status_shows_running_jobs_and_the_last_that_ended(place: TransformTown) -> None:
-    over = ended(JOB, Event.COMPLETE, NOW)
+    over = end_job(JOB, Event.COMPLETE, NOW)
     place.add(*(replace(over, name=f"old-{it}", created_at=NOW - it) for it in range(30)))
     place.add()
     place.turn(20)

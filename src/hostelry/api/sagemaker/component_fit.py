@@ -11,7 +11,7 @@ from hostelry.domain.copy import Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint
 from hostelry.domain.endpoint_config import Variant
 from hostelry.domain.validation import shortfall
-from hostelry.placement.fleet_size import fleet_growth
+from hostelry.placement.fleet_size import plan_growth
 from hostelry.placement.values import CopyRequest, Pool
 from hostelry.store.records import on_endpoint
 
@@ -86,7 +86,7 @@ def check_room_for_copies(context: CallContext, endpoint: Endpoint, wanted: Depl
     pools = [
         Pool(instance_type=it, shape=shape) for it, shape in get_shapes(context, variant).items()
     ]
-    unplaced = len(fleet_growth(copies, pools, max_more=limit).why_not)
+    unplaced = len(plan_growth(copies, pools, max_more=limit).why_not)
     if unplaced:
         raise validation_error(
             f'Endpoint "{endpoint.arn}" would have at most {limit} x'

@@ -42,32 +42,34 @@ class PlannedAct:
     record: Endpoint | Instance | None
 
 
-def serving_endpoint(state: EndpointState) -> Endpoint:
+def get_serving_endpoint(state: EndpointState) -> Endpoint:
     """The endpoint, if acts may change it now; raises ServiceError, 404 or 409, where not."""
     endpoint = state.endpoint
     if endpoint is None:
-        raise unknown("The endpoint does not exist any more.")
+        raise report_unknown("The endpoint does not exist any more.")
     if is_hidden(endpoint.name):
         job = job_name_of(endpoint.name)
-        raise refused(
+        raise refuse_act(
             f"It belongs to the transform job {job}, which is finished when its instances end: "
             "stop the job with StopTransformJob instead."
         )
     if endpoint.status not in SERVING_ENDPOINT:
-        raise refused(f"Endpoint {endpoint.name} is {endpoint.status.value}, and does not serve.")
+        raise refuse_act(
+            f"Endpoint {endpoint.name} is {endpoint.status.value}, and does not serve."
+        )
     if endpoint.pending is not None or endpoint.bake is not None:
-        raise refused(
+        raise refuse_act(
             f"Endpoint {endpoint.name} is being updated, which replaces its copies and instances: "
             "try again once it is InService."
         )
     return endpoint
 
 
-def refused(message: str) -> ServiceError:
+def refuse_act(message: str) -> ServiceError:
     """An error for an act that the present state does not allow."""
     return ServiceError("ActRefused", message, 409)
 
 
-def unknown(message: str) -> ServiceError:
+def report_unknown(message: str) -> ServiceError:
     """An error for a name that nothing has."""
     return ServiceError("NotFound", message, 404)

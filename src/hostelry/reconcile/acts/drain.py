@@ -15,34 +15,34 @@ from hostelry.reconcile.acts.act import (
     ActStep,
     PlannedAct,
     Way,
-    refused,
-    serving_endpoint,
-    unknown,
+    get_serving_endpoint,
+    refuse_act,
+    report_unknown,
 )
-from hostelry.reconcile.plan.desired_copies import next_spec
+from hostelry.reconcile.plan.desired_copies import get_next_spec
 from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext
-from hostelry.reconcile.plan.growth import next_type
+from hostelry.reconcile.plan.growth import get_next_type
 from hostelry.reconcile.plan.placement_request import (
-    copy_request,
-    held_on,
-    hosts_of,
-    instance_types,
+    build_copy_request,
+    get_held,
+    get_instance_types,
+    to_hosts,
 )
 
 NEW_HOST = "the new instance"
 
 
-def planned_drain(state: EndpointState, instance_id: str, context: PlanContext) -> PlannedAct:
+def plan_drain(state: EndpointState, instance_id: str, context: PlanContext) -> PlannedAct:
     """The drain of an instance; raises ServiceError, 404 or 409, where it cannot be drained."""
-    endpoint = serving_endpoint(state)
+    endpoint = get_serving_endpoint(state)
     instance = _running(state, instance_id)
     variant = next(
         (it for it in endpoint.active.variants if it.variant.name == instance.variant_name), None
     )
     if variant is None or instance.generation != endpoint.active.generation:
-        raise refused(f"Instance {instance_id} is being replaced by an update already.")
+        raise refuse_act(f"Instance {instance_id} is being replaced by an update already.")
     steps = _steps(state, endpoint, variant, instance, context)
-    new = next_type(variant, context)
+    new = get_next_type(variant, context)
     again = "It is draining already. " if instance.drain_since is not None else ""
     summary = (
         f"{again}No new copy is placed on {instance_id}; another {new} instance comes up in its "
@@ -58,12 +58,12 @@ def planned_drain(state: EndpointState, instance_id: str, context: PlanContext) 
     )
 
 
-def planned_undrain(state: EndpointState, instance_id: str) -> PlannedAct:
+def plan_undrain(state: EndpointState, instance_id: str) -> PlannedAct:
     """The end of a drain before the instance ended; raises ServiceError where there is none."""
-    endpoint = serving_endpoint(state)
+    endpoint = get_serving_endpoint(state)
     instance = _running(state, instance_id)
     if instance.drain_since is None:
-        raise refused(f"Instance {instance_id} is not draining.")
+        raise refuse_act(f"Instance {instance_id} is not draining.")
     return PlannedAct(
         act="undrain",
         target=f"instance {instance_id}",
@@ -77,9 +77,9 @@ def planned_undrain(state: EndpointState, instance_id: str) -> PlannedAct:
 def _running(state: EndpointState, instance_id: str) -> Instance:
     instance = state.instances.get(instance_id)
     if instance is None:
-        raise unknown(f"Instance {instance_id} does not exist any more.")
+        raise report_unknown(f"Instance {instance_id} does not exist any more.")
     if instance.state is InstanceState.TERMINATING:
-        raise refused(f"Instance {instance_id} is ending already.")
+        raise refuse_act(f"Instance {instance_id} is ending already.")
     return instance
 
 
@@ -94,15 +94,15 @@ def _steps(
     if not endpoint.takes_components:
         text = f"a new copy comes up on {NEW_HOST}, then this one ends with its last request"
         return tuple(_step(it, Way.NEW_INSTANCE, text) for it in copies)
-    new = next_type(variant, context)
+    new = get_next_type(variant, context)
     hosts = state.hosts(instance.generation, instance.variant_name)
     able = [it for it in state.able(hosts, context.now) if it.id != instance.id]
     fresh = Host(instance_id=NEW_HOST, instance_type=new, shape=context.shape_of(new))
     live = [it for it in copies if it.component_name in state.components]
     bases = [state.components[it.component_name or ""] for it in live]
-    types = instance_types(variant.variant, hosts)
-    requests = [copy_request(it, next_spec(it), types) for it in bases]
-    packing = place(requests, [*hosts_of(able), fresh], held_on(state, able))
+    types = get_instance_types(variant.variant, hosts)
+    requests = [build_copy_request(it, get_next_spec(it), types) for it in bases]
+    packing = place(requests, [*to_hosts(able), fresh], get_held(state, able))
     return tuple(
         _step(
             copy,

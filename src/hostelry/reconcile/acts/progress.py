@@ -11,7 +11,7 @@ from hostelry.reconcile.plan.endpoint_state import (
     InstanceFacts,
     is_routable,
 )
-from hostelry.reconcile.plan.reasons import what_is_missing
+from hostelry.reconcile.plan.reasons import describe_missing
 
 WAITS = "waits until the other copies of its component or variant serve"
 COMES_UP = "its replacement comes up"
@@ -87,5 +87,5 @@ def _why_there(
     waiting = [it for it in new if not is_routable(it)]
     failed = any(it.status.phase is CopyPhase.FAILED for it in waiting)
     if not found or failed:
-        found.append(f"other copies come up first: {what_is_missing(len(new), new)}")
+        found.append(f"other copies come up first: {describe_missing(len(new), new)}")
     return "; ".join(found)

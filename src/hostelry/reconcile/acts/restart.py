@@ -21,24 +21,24 @@ from hostelry.reconcile.acts.act import (
     ActStep,
     PlannedAct,
     Way,
-    refused,
-    serving_endpoint,
-    unknown,
+    get_serving_endpoint,
+    refuse_act,
+    report_unknown,
 )
-from hostelry.reconcile.plan.desired_copies import next_spec
+from hostelry.reconcile.plan.desired_copies import get_next_spec
 from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext
 from hostelry.reconcile.plan.placement_request import (
-    copy_request,
-    held_on,
-    hosts_of,
-    instance_types,
+    build_copy_request,
+    get_held,
+    get_instance_types,
+    to_hosts,
 )
 
 ONE_BY_ONE = "One copy of each component or variant is replaced at a time."
 THEN_ENDS = "then this one leaves the routes and ends with its last request"
 
 
-def planned_restart(
+def plan_restart(
     state: EndpointState,
     context: PlanContext,
     *,
@@ -49,9 +49,9 @@ def planned_restart(
 
     Raises ServiceError, 404 or 409, with the reason where there is nothing to restart.
     """
-    endpoint = serving_endpoint(state)
+    endpoint = get_serving_endpoint(state)
     target, copies = _target(state, endpoint, component, copy_id)
-    restarts = [_asked(endpoint, it, context.now) for it in copies]
+    restarts = [_find_asked(endpoint, it, context.now) for it in copies]
     known = {it.copy_id: it for it in endpoint.restarts if it.failure is None}
     groups = {it.group for it in restarts}
     # A restart that failed before must not stop the new one of its group.
@@ -93,19 +93,19 @@ def _target(
     if copy_id is not None:
         chosen = [it for it in present if it.spec.id == copy_id]
         if not chosen:
-            raise refused(f"Copy {copy_id} is ending already.")
+            raise refuse_act(f"Copy {copy_id} is ending already.")
         _check_component(state, chosen[0].component_name)
         return f"copy {copy_id}", chosen
     if component is not None:
         _check_component(state, component)
         chosen = [it for it in present if it.component_name == component]
         if not chosen:
-            raise refused(f"Inference component {component} has no copy now.")
+            raise refuse_act(f"Inference component {component} has no copy now.")
         return f"component {component}", chosen
     for name in {it.component_name for it in present}:
         _check_component(state, name)
     if not present:
-        raise refused(f"Endpoint {endpoint.name} has no copy now.")
+        raise refuse_act(f"Endpoint {endpoint.name} has no copy now.")
     return f"endpoint {endpoint.name}", present
 
 
@@ -115,21 +115,21 @@ def _check_component(state: EndpointState, name: str | None) -> None:
     if name is None:
         return
     if component is None:
-        raise unknown(f"Inference component {name} does not exist.")
+        raise report_unknown(f"Inference component {name} does not exist.")
     if component.adapter is not None:
         base = component.adapter.base_name
-        raise refused(
+        raise refuse_act(
             f"Inference component {name} is an adapter on the copies of {base}: restart {base}, "
             "whose new copies have all its adapters before they serve."
         )
     if component.status is not ComponentStatus.IN_SERVICE:
-        raise refused(
+        raise refuse_act(
             f"Inference component {name} is {component.status.value}: "
             "try again once it is InService."
         )
 
 
-def _asked(endpoint: Endpoint, copy: Copy, now: float) -> CopyRestart:
+def _find_asked(endpoint: Endpoint, copy: Copy, now: float) -> CopyRestart:
     variant = _variant(endpoint, copy)
     return CopyRestart(
         copy_id=copy.spec.id,
@@ -153,7 +153,7 @@ def _way(
     """The way in which the copy, and others of its group, are replaced."""
     variant = _variant(endpoint, copy)
     if copy.component_name is not None:
-        return _of_component(state, variant, copy, context)
+        return _plan_component_copy(state, variant, copy, context)
     if variant.serverless is not None:
         most = variant.serverless.max_concurrency
         if len(state.copies_at(copy.instance_id)) < most:
@@ -165,15 +165,17 @@ def _way(
     return Way.NEW_INSTANCE, text
 
 
-def _of_component(
+def _plan_component_copy(
     state: EndpointState, variant: EndpointVariant, copy: Copy, context: PlanContext
 ) -> tuple[Way, str]:
     assert copy.component_name is not None, "the caller has others"
     component = state.components[copy.component_name]
     hosts = state.hosts(state.instances[copy.instance_id].generation, copy.variant_name)
     able = state.able(hosts, context.now)
-    request = copy_request(component, next_spec(component), instance_types(variant.variant, hosts))
-    packing = place([request], hosts_of(able), held_on(state, able))
+    request = build_copy_request(
+        component, get_next_spec(component), get_instance_types(variant.variant, hosts)
+    )
+    packing = place([request], to_hosts(able), get_held(state, able))
     if packing.placed:
         return _beside(packing.placed[0].instance_id)
     why = packing.first_obstacle

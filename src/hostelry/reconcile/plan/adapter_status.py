@@ -16,16 +16,16 @@ from dataclasses import replace
 
 from hostelry.domain.component import AdapterSpec, ComponentStatus, InferenceComponent
 from hostelry.domain.copy import AdapterPhase, AdapterStatus, Copy, CopyPhase
-from hostelry.reconcile.plan.adapters import adapter_id, adapter_leaves_at
+from hostelry.reconcile.plan.adapters import build_adapter_id, get_adapter_end
 from hostelry.reconcile.plan.component_status import active_hosts, host_failure
-from hostelry.reconcile.plan.deadlines import failed, in_service, is_overdue
+from hostelry.reconcile.plan.deadlines import end_failed, end_in_service, is_overdue
 from hostelry.reconcile.plan.endpoint_state import LIVE_COMPONENT, EndpointState, PlanContext
-from hostelry.reconcile.plan.reasons import failure_reason
+from hostelry.reconcile.plan.reasons import build_failure_reason
 
 FORGET_S = 10.0
 
 
-def changing_adapters(state: EndpointState, base_name: str) -> list[InferenceComponent]:
+def list_changing_adapters(state: EndpointState, base_name: str) -> list[InferenceComponent]:
     """The adapters on a base that are not simply in service, or that one of its copies refuses."""
     refused = {
         adapter.id
@@ -41,7 +41,7 @@ def _is_at_rest(component: InferenceComponent, refused: Collection[str]) -> bool
         return False
     if component.previous_adapter is not None:
         return False
-    return not refused or adapter_id(component.name, component.adapter) not in refused
+    return not refused or build_adapter_id(component.name, component.adapter) not in refused
 
 
 def plan_adapter(
@@ -51,41 +51,41 @@ def plan_adapter(
     adapter = component.adapter
     assert adapter is not None, "an adapter component has an adapter"
     if component.status is ComponentStatus.DELETING:
-        return _deleted(state, component, adapter, context)
+        return _delete_adapter(state, component, adapter, context)
     if component.status is ComponentStatus.IN_SERVICE:
-        return _with_refusal(state, _without_predecessor(component, context))
+        return _note_refusal(state, _drop_predecessor(component, context))
     if component.status is ComponentStatus.FAILED:
         return component
-    failure = _failure(state, component, adapter)
-    if failure is None and _is_everywhere(state, component, adapter):
-        return in_service(component, None, context.now)
+    failure = _find_failure(state, component, adapter)
+    if failure is None and _is_on_all_copies(state, component, adapter):
+        return end_in_service(component, None, context.now)
     if failure is None and is_overdue(component, context.now):
-        failure = _still_missing(state, component, adapter)
+        failure = _describe_missing(state, component, adapter)
     if failure is None:
         return component
     if component.status is ComponentStatus.CREATING:
-        return failed(component, failure, context.now)
+        return end_failed(component, failure, context.now)
     before = component.previous_adapter or adapter
     back = replace(component, adapter=before, previous_adapter=None)
-    return in_service(back, failure, context.now)
+    return end_in_service(back, failure, context.now)
 
 
-def _without_predecessor(component: InferenceComponent, context: PlanContext) -> InferenceComponent:
+def _drop_predecessor(component: InferenceComponent, context: PlanContext) -> InferenceComponent:
     """The component without the adapter it replaced, once the routes to that are gone."""
-    if component.previous_adapter is None or context.now < adapter_leaves_at(component):
+    if component.previous_adapter is None or context.now < get_adapter_end(component):
         return component
     return replace(component, previous_adapter=None)
 
 
-def _with_refusal(state: EndpointState, component: InferenceComponent) -> InferenceComponent:
+def _note_refusal(state: EndpointState, component: InferenceComponent) -> InferenceComponent:
     """The component in service, with the reason where a later copy of its base refuses it."""
     assert component.adapter is not None, "an adapter component has an adapter"
     if component.failure_reason is not None:
         return component
-    refusal = _refusal(state, component, component.adapter)
+    refusal = _find_refusal(state, component, component.adapter)
     if refusal is None:
         return component
-    return replace(component, failure_reason=failure_reason(refusal))
+    return replace(component, failure_reason=build_failure_reason(refusal))
 
 
 def _ready_copies(
@@ -95,12 +95,12 @@ def _ready_copies(
     return [it for it in copies if it.status.phase is CopyPhase.READY]
 
 
-def _status_on(copy: Copy, registered_id: str) -> AdapterStatus:
+def _get_status_on(copy: Copy, registered_id: str) -> AdapterStatus:
     pending = AdapterStatus(id=registered_id, phase=AdapterPhase.PENDING)
     return next((it for it in copy.status.adapters if it.id == registered_id), pending)
 
 
-def _failure(
+def _find_failure(
     state: EndpointState, component: InferenceComponent, adapter: AdapterSpec
 ) -> str | None:
     """Why the adapter can never be served; None where nothing observed says so."""
@@ -112,52 +112,52 @@ def _failure(
     gone = host_failure(state, component)
     if gone is not None:
         return gone
-    return _refusal(state, component, adapter)
+    return _find_refusal(state, component, adapter)
 
 
-def _refusal(
+def _find_refusal(
     state: EndpointState, component: InferenceComponent, adapter: AdapterSpec
 ) -> str | None:
     """The reason of the first copy that refuses the adapter; None if none does."""
-    registered_id = adapter_id(component.name, adapter)
+    registered_id = build_adapter_id(component.name, adapter)
     for copy in _ready_copies(state, component, adapter.base_name):
-        status = _status_on(copy, registered_id)
+        status = _get_status_on(copy, registered_id)
         if status.phase is AdapterPhase.FAILED:
             return status.reason or f"copy {copy.spec.id} refused the adapter without a reason"
     return None
 
 
-def _is_everywhere(
+def _is_on_all_copies(
     state: EndpointState, component: InferenceComponent, adapter: AdapterSpec
 ) -> bool:
-    registered_id = adapter_id(component.name, adapter)
+    registered_id = build_adapter_id(component.name, adapter)
     copies = _ready_copies(state, component, adapter.base_name)
-    has_it = [_status_on(it, registered_id).phase is AdapterPhase.READY for it in copies]
+    has_it = [_get_status_on(it, registered_id).phase is AdapterPhase.READY for it in copies]
     base = state.components[adapter.base_name]
     nothing_to_wait_for = base.desired_copies == 0 and not copies
     return nothing_to_wait_for or (bool(has_it) and all(has_it))
 
 
-def _still_missing(
+def _describe_missing(
     state: EndpointState, component: InferenceComponent, adapter: AdapterSpec
 ) -> str:
-    registered_id = adapter_id(component.name, adapter)
+    registered_id = build_adapter_id(component.name, adapter)
     copies = _ready_copies(state, component, adapter.base_name)
     ready = AdapterPhase.READY
-    waiting = [it.spec.id for it in copies if _status_on(it, registered_id).phase is not ready]
+    waiting = [it.spec.id for it in copies if _get_status_on(it, registered_id).phase is not ready]
     if not copies:
         return f"Timed out: no copy of the base {adapter.base_name} is ready to take the adapter."
     return f"Timed out: the adapter is not registered on {', '.join(waiting)}."
 
 
-def _deleted(
+def _delete_adapter(
     state: EndpointState, component: InferenceComponent, adapter: AdapterSpec, context: PlanContext
 ) -> InferenceComponent | None:
     """None once no copy reports the adapter, or FORGET_S after they were asked to drop it."""
-    leaves_at = adapter_leaves_at(component)
+    leaves_at = get_adapter_end(component)
     if context.now < leaves_at:
         return component
-    registered_id = adapter_id(component.name, adapter)
+    registered_id = build_adapter_id(component.name, adapter)
     held = any(_is_known(it, registered_id) for it in state.copies_of(adapter.base_name))
     return component if held and context.now < leaves_at + FORGET_S else None
 

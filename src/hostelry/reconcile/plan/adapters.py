@@ -12,17 +12,17 @@ from hostelry.domain.copy import AdapterPlacement, CopySpec
 from hostelry.reconcile.plan.endpoint_state import DRAIN_S, LIVE_COMPONENT, EndpointState
 
 
-def adapter_id(name: str, adapter: AdapterSpec) -> str:
+def build_adapter_id(name: str, adapter: AdapterSpec) -> str:
     """The id of an adapter on model servers; adapters never share one with their predecessor."""
     return f"{name}--g{adapter.generation}"
 
 
-def component_of(adapter_id: str) -> str:
+def parse_component_name(adapter_id: str) -> str:
     """The name of the component whose adapter has that id."""
     return adapter_id.rpartition("--g")[0]
 
 
-def desired_adapters(
+def list_desired_adapters(
     state: EndpointState, base_name: str, now: float
 ) -> tuple[AdapterPlacement, ...]:
     """Adapters that every copy of the base must have, in the order of their ids.
@@ -30,21 +30,21 @@ def desired_adapters(
     One that an update replaces stays until the routes that name it are gone, as does a deleted one.
     """
     desired = [
-        _placement(component, adapter)
+        _build_placement(component, adapter)
         for component in state.adapters_of(base_name)
-        for adapter in _desired_of(component, now)
+        for adapter in _list_desired(component, now)
     ]
     return tuple(sorted(desired, key=lambda it: it.id))
 
 
-def routed_adapter(component: InferenceComponent) -> AdapterSpec | None:
+def get_routed_adapter(component: InferenceComponent) -> AdapterSpec | None:
     """The adapter that requests go to; during an update, the previous one."""
     if component.status is ComponentStatus.UPDATING and component.previous_adapter is not None:
         return component.previous_adapter
     return component.adapter
 
 
-def adapter_leaves_at(component: InferenceComponent) -> float:
+def get_adapter_end(component: InferenceComponent) -> float:
     """The instant from which an adapter without routes may be unregistered."""
     return component.modified_at + DRAIN_S
 
@@ -55,22 +55,24 @@ def is_leaving(component: InferenceComponent) -> bool:
     return is_deleted or component.previous_adapter is not None
 
 
-def placed_adapters(
+def list_placed_adapters(
     state: EndpointState, base_name: str, copy: CopySpec, now: float
 ) -> tuple[AdapterPlacement, ...]:
     """As `desired_adapters`; those of a copy of the base themselves where it has the same."""
     known, num_same = copy.adapters, 0
     by_id = {it.id: it for it in known}
     for component in state.adapters_of(base_name):
-        for adapter in _desired_of(component, now):
-            before = by_id.get(adapter_id(component.name, adapter))
-            if before is None or not _is_of(before, component, adapter):
-                return desired_adapters(state, base_name, now)
+        for adapter in _list_desired(component, now):
+            before = by_id.get(build_adapter_id(component.name, adapter))
+            if before is None or not _is_placement_for(before, component, adapter):
+                return list_desired_adapters(state, base_name, now)
             num_same += 1
-    return known if num_same == len(known) else desired_adapters(state, base_name, now)
+    return known if num_same == len(known) else list_desired_adapters(state, base_name, now)
 
 
-def _is_of(placed: AdapterPlacement, component: InferenceComponent, adapter: AdapterSpec) -> bool:
+def _is_placement_for(
+    placed: AdapterPlacement, component: InferenceComponent, adapter: AdapterSpec
+) -> bool:
     return (
         placed.alias == component.name
         and placed.source == adapter.source
@@ -79,16 +81,16 @@ def _is_of(placed: AdapterPlacement, component: InferenceComponent, adapter: Ada
     )
 
 
-def _desired_of(component: InferenceComponent, now: float) -> list[AdapterSpec]:
-    is_leaving = component.status is ComponentStatus.DELETING and now < adapter_leaves_at(component)
+def _list_desired(component: InferenceComponent, now: float) -> list[AdapterSpec]:
+    is_leaving = component.status is ComponentStatus.DELETING and now < get_adapter_end(component)
     if component.status not in LIVE_COMPONENT and not is_leaving:
         return []
     return [it for it in (component.adapter, component.previous_adapter) if it is not None]
 
 
-def _placement(component: InferenceComponent, adapter: AdapterSpec) -> AdapterPlacement:
+def _build_placement(component: InferenceComponent, adapter: AdapterSpec) -> AdapterPlacement:
     return AdapterPlacement(
-        id=adapter_id(component.name, adapter),
+        id=build_adapter_id(component.name, adapter),
         alias=component.name,
         source=adapter.source,
         download_timeout_s=adapter.download_timeout_s,

@@ -57,7 +57,7 @@ class RollingFleets:
         return self.num_back >= self.num_old and (self.old_serves or not self.num_old)
 
 
-def present_fleet(state: EndpointState, deployment: Deployment) -> Deployment:
+def get_present_fleet(state: EndpointState, deployment: Deployment) -> Deployment:
     """The deployment with the instance counts that it should have now.
 
     Itself unless a rolling update is under way; the old one where a variant has no successor.
@@ -69,14 +69,14 @@ def present_fleet(state: EndpointState, deployment: Deployment) -> Deployment:
     is_new = deployment.generation == pending.generation
     assert pending.guard is not None, "a rolling update has a guard"
     counts = {}
-    for fleets in rolling_fleets(state, endpoint):
-        counted = _forward if shift.failure is None else _backward
+    for fleets in build_rolling_fleets(state, endpoint):
+        counted = _count_forward if shift.failure is None else _count_backward
         old, new = counted(pending.guard.traffic, shift, fleets)
         counts[fleets.new.variant.name] = new if is_new else old
-    return _with_counts(deployment, counts)
+    return _set_counts(deployment, counts)
 
 
-def serving_fleet(deployment: Deployment, shift: Shift) -> Deployment:
+def get_serving_fleet(deployment: Deployment, shift: Shift) -> Deployment:
     """The deployment that traffic moves to, with the instances that its present step turned on."""
     if not deployment.is_rolling:
         return deployment
@@ -86,16 +86,16 @@ def serving_fleet(deployment: Deployment, shift: Shift) -> Deployment:
         wanted.variant.name: traffic.turned_on(shift.step, wanted.desired_instance_count)
         for wanted in deployment.production
     }
-    return _with_counts(deployment, counts)
+    return _set_counts(deployment, counts)
 
 
-def rolling_fleets(state: EndpointState, endpoint: Endpoint) -> list[RollingFleets]:
+def build_rolling_fleets(state: EndpointState, endpoint: Endpoint) -> list[RollingFleets]:
     """The fleets of each variant that both deployments of an update have."""
     active, pending = endpoint.active, endpoint.pending
     assert pending is not None, "an update has a deployment that comes up"
     old_by_name = {it.variant.name: it for it in active.production}
     return [
-        _fleets(state, active, old_by_name[new.variant.name], pending, new)
+        _build_fleets(state, active, old_by_name[new.variant.name], pending, new)
         for new in pending.production
         if new.variant.name in old_by_name
     ]
@@ -113,7 +113,7 @@ def is_mostly_new(fleets: Iterable[RollingFleets]) -> bool:
     return 2 * back < old and any(it.new_hosts for it in fleets)
 
 
-def share_left(state: EndpointState, deployment: Deployment, variant: EndpointVariant) -> float:
+def get_share_left(state: EndpointState, deployment: Deployment, variant: EndpointVariant) -> float:
     """The share of requests for the new instances that are left, on the way back."""
     hosts = state.hosts(deployment.generation, variant.variant.name)
     return min(1.0, len(hosts) / max(1, variant.desired_instance_count))
@@ -126,7 +126,7 @@ def old_batch_is_gone(state: EndpointState, endpoint: Endpoint) -> bool:
     return all(it.state is not InstanceState.TERMINATING for it in mine)
 
 
-def _fleets(
+def _build_fleets(
     state: EndpointState,
     active: Deployment,
     old: EndpointVariant,
@@ -150,7 +150,7 @@ def _fleets(
     )
 
 
-def _forward(traffic: TrafficPolicy, shift: Shift, fleets: RollingFleets) -> tuple[int, int]:
+def _count_forward(traffic: TrafficPolicy, shift: Shift, fleets: RollingFleets) -> tuple[int, int]:
     """The old and the new instances of a variant, on the way to the new deployment."""
     coming = shift.stage is ShiftStage.COMING
     replaced = shift.step - (1 if shift.stage is ShiftStage.BAKING else 0)
@@ -158,7 +158,7 @@ def _forward(traffic: TrafficPolicy, shift: Shift, fleets: RollingFleets) -> tup
     return fleets.num_old - traffic.replaced(replaced, fleets.num_old, fleets.num_new), new
 
 
-def _backward(traffic: TrafficPolicy, shift: Shift, fleets: RollingFleets) -> tuple[int, int]:
+def _count_backward(traffic: TrafficPolicy, shift: Shift, fleets: RollingFleets) -> tuple[int, int]:
     """The old and the new instances of a variant, on the way back."""
     num_old, num_new = fleets.num_old, fleets.num_new
     left = len(fleets.new_hosts)
@@ -175,7 +175,7 @@ def _backward(traffic: TrafficPolicy, shift: Shift, fleets: RollingFleets) -> tu
     return max(there, wanted), left
 
 
-def _with_counts(deployment: Deployment, counts: dict[str, int]) -> Deployment:
+def _set_counts(deployment: Deployment, counts: dict[str, int]) -> Deployment:
     variants = []
     for wanted in deployment.variants:
         count = counts.get(wanted.variant.name, wanted.desired_instance_count)

@@ -28,28 +28,28 @@ from hostelry.domain.copy import Copy, CopyPhase, CopySpec, Instance
 from hostelry.domain.endpoint import Deployment, EndpointVariant
 from hostelry.placement.pack import place
 from hostelry.placement.values import CopyRequest, Placed
-from hostelry.reconcile.plan.adapters import desired_adapters
-from hostelry.reconcile.plan.desired_copies import DesiredCopies, desired_copies_of
+from hostelry.reconcile.plan.adapters import list_desired_adapters
+from hostelry.reconcile.plan.desired_copies import DesiredCopies, count_desired_copies
 from hostelry.reconcile.plan.endpoint_state import (
     DELETE_DRAIN_S,
     LIVE_COMPONENT,
     EndpointState,
     PlanContext,
-    drained,
+    drain_copy,
     is_routable,
-    stopped,
+    stop_copy,
 )
-from hostelry.reconcile.plan.growth import grown
-from hostelry.reconcile.plan.model_copies import new_copy, without_failed
+from hostelry.reconcile.plan.growth import grow_fleet
+from hostelry.reconcile.plan.model_copies import build_copy, stop_failed_copies
 from hostelry.reconcile.plan.placement_request import (
     Unplaced,
-    copy_request,
-    held_on,
-    hosts_of,
-    instance_types,
-    with_unable,
+    build_copy_request,
+    explain_unable,
+    get_held,
+    get_instance_types,
+    to_hosts,
 )
-from hostelry.reconcile.plan.reasons import placement_note
+from hostelry.reconcile.plan.reasons import build_placement_note
 
 Missing = tuple[DesiredCopies, CopyRequest]  # one copy to place, and what it is for
 
@@ -59,54 +59,54 @@ def plan_component_copies(state: EndpointState, context: PlanContext) -> Endpoin
     bases = [it for it in state.dirty_components() if it.spec is not None]
     for base in bases:
         if base.status not in LIVE_COMPONENT:
-            leaving = [drained(it, context, DELETE_DRAIN_S) for it in state.copies_of(base.name)]
+            leaving = [drain_copy(it, context, DELETE_DRAIN_S) for it in state.copies_of(base.name)]
             state = state.add_copies(leaving)
             state = state.replace_components([replace(base, placement_note=None)])
     for deployment, variant in state.variants():
-        state = _on_variant(state, deployment, variant, context)
+        state = _plan_variant(state, deployment, variant, context)
     return state
 
 
-def _on_variant(
+def _plan_variant(
     state: EndpointState, deployment: Deployment, variant: EndpointVariant, context: PlanContext
 ) -> EndpointState:
-    components = _living(state, variant)
+    components = _list_living(state, variant)
     if not components:
         return state
     hosts = state.hosts(deployment.generation, variant.variant.name)
     failed = [copy for it in components for copy in state.copies_on(hosts, it.name)]
-    state = state.add_copies(without_failed(failed, context.now))
-    types = instance_types(variant.variant, hosts)
+    state = state.add_copies(stop_failed_copies(failed, context.now))
+    types = get_instance_types(variant.variant, hosts)
     missing: list[Missing] = []
     for component in components:
-        desired = desired_copies_of(state, component, deployment, context)
-        after = state.add_copies(_leaving(desired, context))
+        desired = count_desired_copies(state, component, deployment, context)
+        after = state.add_copies(_list_leaving(desired, context))
         if after is not state:
             state = after
-            desired = desired_copies_of(state, component, deployment, context)
+            desired = count_desired_copies(state, component, deployment, context)
         if desired.missing:
-            request = copy_request(component, desired.spec, types)
+            request = build_copy_request(component, desired.spec, types)
             missing += [(desired, request)] * desired.missing
-    state, unplaced = _placed(state, state.able(hosts, context.now), missing, context)
+    state, unplaced = _place_missing(state, state.able(hosts, context.now), missing, context)
     # The copies placed above count from here on: what may be exchanged depends on them.
-    unplaced = [_counted_again(state, it, deployment, context) for it in unplaced]
-    unplaced = [with_unable(it, state, hosts, context.now) for it in unplaced]
-    state, waiting = without_what_will_fit(state, hosts, unplaced, context)
-    state, refused = grown(state, deployment, variant, waiting, context)
+    unplaced = [_recount(state, it, deployment, context) for it in unplaced]
+    unplaced = [explain_unable(it, state, hosts, context.now) for it in unplaced]
+    state, waiting = make_way(state, hosts, unplaced, context)
+    state, refused = grow_fleet(state, deployment, variant, waiting, context)
     if state.endpoint is None or deployment.generation != state.endpoint.active.generation:
         return state
     reasons = {it.desired.component.name: it.why.text for it in (*unplaced, *refused)}
-    return _with_notes(state, components, hosts, reasons)
+    return _set_notes(state, components, hosts, reasons)
 
 
-def _counted_again(
+def _recount(
     state: EndpointState, unplaced: Unplaced, deployment: Deployment, context: PlanContext
 ) -> Unplaced:
     component = unplaced.desired.component
-    return replace(unplaced, desired=desired_copies_of(state, component, deployment, context))
+    return replace(unplaced, desired=count_desired_copies(state, component, deployment, context))
 
 
-def _living(state: EndpointState, variant: EndpointVariant) -> list[InferenceComponent]:
+def _list_living(state: EndpointState, variant: EndpointVariant) -> list[InferenceComponent]:
     """The base components on a variant that may need other copies, the oldest first."""
     bases = [it for it in state.dirty_components() if it.spec is not None]
     living = [it for it in bases if it.status in LIVE_COMPONENT]
@@ -114,31 +114,31 @@ def _living(state: EndpointState, variant: EndpointVariant) -> list[InferenceCom
     return sorted(mine, key=operator.attrgetter("created_at", "name"))
 
 
-def _leaving(desired: DesiredCopies, context: PlanContext) -> list[Copy]:
+def _list_leaving(desired: DesiredCopies, context: PlanContext) -> list[Copy]:
     """The surplus copies draining; a FAILED one is stopped, as it has no requests to drain."""
     failed = [it for it in desired.others if it.status.phase is CopyPhase.FAILED]
-    surplus = [drained(it, context) for it in desired.surplus]
-    return surplus + [stopped(it, context.now) for it in failed]
+    surplus = [drain_copy(it, context) for it in desired.surplus]
+    return surplus + [stop_copy(it, context.now) for it in failed]
 
 
-def _placed(
+def _place_missing(
     state: EndpointState, hosts: Sequence[Instance], missing: list[Missing], context: PlanContext
 ) -> tuple[EndpointState, list[Unplaced]]:
     """The state with the missing copies that fit on `hosts`, and those that do not."""
-    state, missing = _placed_elsewhere(state, hosts, missing, context)
+    state, missing = _place_elsewhere(state, hosts, missing, context)
     if not missing:
         return state, []
-    packing = place([it for _, it in missing], hosts_of(hosts), held_on(state, hosts))
+    packing = place([it for _, it in missing], to_hosts(hosts), get_held(state, hosts))
     found, unplaced = [], []
     for (desired, request), outcome in zip(missing, packing.outcomes, strict=True):
         if isinstance(outcome, Placed):
-            found.append(component_copy(state, desired, outcome, context))
+            found.append(build_component_copy(state, desired, outcome, context))
         else:
             unplaced.append(Unplaced(desired=desired, request=request, why=outcome))
     return state.add_copies(found), unplaced
 
 
-def _placed_elsewhere(
+def _place_elsewhere(
     state: EndpointState,
     hosts: Sequence[Instance],
     missing: Sequence[Missing],
@@ -155,15 +155,15 @@ def _placed_elsewhere(
         elsewhere = [it for it in hosts if it.id not in failed_on]
         found: list[Copy] = []
         if len(elsewhere) < len(hosts):
-            packing = place([request], hosts_of(elsewhere), held_on(state, elsewhere))
-            found = [component_copy(state, desired, it, context) for it in packing.placed]
+            packing = place([request], to_hosts(elsewhere), get_held(state, elsewhere))
+            found = [build_component_copy(state, desired, it, context) for it in packing.placed]
             state = state.add_copies(found)
         if not found:
             left.append((desired, request))
     return state, left
 
 
-def component_copy(
+def build_component_copy(
     state: EndpointState, desired: DesiredCopies, placed: Placed, context: PlanContext
 ) -> Copy:
     """A new copy of the desired specification, where placement put it."""
@@ -177,13 +177,13 @@ def component_copy(
         requirements=typed.requirements,
         download_timeout_s=typed.download_timeout_s,
         startup_timeout_s=typed.startup_timeout_s,
-        adapters=desired_adapters(state, name, context.now),
+        adapters=list_desired_adapters(state, name, context.now),
         device_ids=placed.device_ids,
     )
-    return new_copy(instance, name, desired.spec.generation, spec, context)
+    return build_copy(instance, name, desired.spec.generation, spec, context)
 
 
-def _with_notes(
+def _set_notes(
     state: EndpointState,
     components: Sequence[InferenceComponent],
     hosts: Sequence[Instance],
@@ -193,13 +193,13 @@ def _with_notes(
     noted: list[InferenceComponent] = []
     for component in components:
         now = state.components[component.name]
-        note = placement_note(reasons.get(now.name), state.copies_on(hosts, now.name))
+        note = build_placement_note(reasons.get(now.name), state.copies_on(hosts, now.name))
         if now.status is not ComponentStatus.DELETING and now.placement_note != note:
             noted.append(replace(now, placement_note=note))
     return state.replace_components(noted)
 
 
-def without_what_will_fit(
+def make_way(
     state: EndpointState,
     hosts: Sequence[Instance],
     unplaced: Sequence[Unplaced],
@@ -207,33 +207,33 @@ def without_what_will_fit(
 ) -> tuple[EndpointState, list[Unplaced]]:
     """The state in which old copies make way, and the copies that need another instance."""
     able = state.able(hosts, context.now)
-    short = _after_leaving(state, able, unplaced)
+    short = _find_short(state, able, unplaced)
     left: list[Unplaced] = []
     busy: set[str] = set()
     for missing in short:
         name = missing.desired.component.name
         if name in busy or _is_exchanging(state, able, missing.desired):
             continue
-        in_the_way = _fewest_in_the_way(state, able, missing)
+        in_the_way = _find_in_the_way(state, able, missing)
         if in_the_way and _may_stop(missing.desired, in_the_way):
-            state = state.add_copies(drained(copy, context) for copy in in_the_way)
+            state = state.add_copies(drain_copy(copy, context) for copy in in_the_way)
             busy.add(name)
         else:
             left.append(missing)
     return state, left
 
 
-def _after_leaving(
+def _find_short(
     state: EndpointState, hosts: Sequence[Instance], unplaced: Sequence[Unplaced]
 ) -> list[Unplaced]:
     """Those of `unplaced` that do not fit even once all draining copies are gone."""
     if not unplaced:
         return []
-    held = held_on(state, hosts)
+    held = get_held(state, hosts)
     staying = [it for it in held if not it.leaving]
     if len(staying) == len(held):
         return list(unplaced)
-    packing = place([it.request for it in unplaced], hosts_of(hosts), staying)
+    packing = place([it.request for it in unplaced], to_hosts(hosts), staying)
     pairs = zip(unplaced, packing.outcomes, strict=True)
     return [it for it, outcome in pairs if not isinstance(outcome, Placed)]
 
@@ -256,7 +256,7 @@ def _may_stop(desired: DesiredCopies, copies: Sequence[Copy]) -> bool:
     return desired.min_ready is None or desired.num_ready - serving >= desired.min_ready
 
 
-def _fewest_in_the_way(
+def _find_in_the_way(
     state: EndpointState, hosts: Sequence[Instance], short: Unplaced
 ) -> list[Copy]:
     """The fewest old copies, all on one instance, whose end makes room for one new copy."""
@@ -265,8 +265,8 @@ def _fewest_in_the_way(
         worst_first = [it for it in short.desired.others if it.instance_id == host.id][::-1]
         for count in range(1, len(worst_first) + 1):
             stopping = {it.spec.id for it in worst_first[:count]}
-            held = [it for it in held_on(state, [host]) if it.copy_id not in stopping]
-            if place([short.request], hosts_of([host]), held).placed:
+            held = [it for it in get_held(state, [host]) if it.copy_id not in stopping]
+            if place([short.request], to_hosts([host]), held).placed:
                 choices.append(worst_first[:count])
                 break
     return min(choices, key=len, default=[])

@@ -20,11 +20,11 @@ from dataclasses import replace
 from hostelry.domain.component import ComponentStatus, InferenceComponent, Rollout
 from hostelry.domain.copy import Copy, CopyPhase, Instance
 from hostelry.domain.endpoint import EndpointStatus, EndpointVariant
-from hostelry.reconcile.plan.deadlines import failed, in_service, is_overdue
+from hostelry.reconcile.plan.deadlines import end_failed, end_in_service, is_overdue
 from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext, is_routable
-from hostelry.reconcile.plan.placement_request import cannot_ever_fit, shortage
-from hostelry.reconcile.plan.reasons import copy_failure, what_is_missing
-from hostelry.reconcile.plan.rollout import going_back
+from hostelry.reconcile.plan.placement_request import find_never_fits, find_shortage
+from hostelry.reconcile.plan.reasons import describe_copy_failure, describe_missing
+from hostelry.reconcile.plan.rollout import roll_back
 
 
 def plan_component(
@@ -32,25 +32,25 @@ def plan_component(
 ) -> InferenceComponent | None:
     """The base component with the status that follows; None once it is deleted."""
     if component.status is ComponentStatus.DELETING:
-        return _deleted(state, component, context)
+        return _delete_component(state, component, context)
     if component.status not in (ComponentStatus.CREATING, ComponentStatus.UPDATING):
         return component
     if component.rollout is not None:
-        return _rolled(state, component, component.rollout, context)
-    failure = _failure(state, component, context)
+        return _plan_rollout(state, component, component.rollout, context)
+    failure = _find_failure(state, component, context)
     if failure is None and _is_up(state, component):
-        return _settled(component, None, context.now)
+        return _end_update(component, None, context.now)
     if failure is None and is_overdue(component, context.now):
-        failure = _still_missing(state, component)
+        failure = _describe_missing(state, component)
     if failure is None:
         return component
     if component.status is ComponentStatus.CREATING:
-        return failed(component, failure, context.now)
+        return end_failed(component, failure, context.now)
     spec = component.previous_spec or component.spec
-    return _settled(replace(component, spec=spec), failure, context.now)
+    return _end_update(replace(component, spec=spec), failure, context.now)
 
 
-def _rolled(
+def _plan_rollout(
     state: EndpointState, component: InferenceComponent, rollout: Rollout, context: PlanContext
 ) -> InferenceComponent:
     """The component under a rolling update, whose batches `rollout` decides."""
@@ -58,21 +58,23 @@ def _rolled(
     late = is_overdue(component, context.now)
     spec = component.previous_spec or component.spec
     if gone is not None:
-        return _settled(replace(component, spec=spec), gone, context.now)
+        return _end_update(replace(component, spec=spec), gone, context.now)
     if rollout.failure is None:
         if not late:
             return component
-        return going_back(component, rollout, _still_missing(state, component), context)
+        return roll_back(component, rollout, _describe_missing(state, component), context)
     before = replace(component, spec=spec)
     if late or (rollout.new_copies == 0 and _is_up(state, before)):
-        return _settled(before, rollout.failure, context.now)
+        return _end_update(before, rollout.failure, context.now)
     return component
 
 
-def _settled(component: InferenceComponent, failure: str | None, now: float) -> InferenceComponent:
+def _end_update(
+    component: InferenceComponent, failure: str | None, now: float
+) -> InferenceComponent:
     """The component InService, its update over: completed, or rolled back for `failure`."""
     component = replace(component, previous_spec=None, rollout=None)
-    return in_service(component, failure, now)
+    return end_in_service(component, failure, now)
 
 
 def host_failure(state: EndpointState, component: InferenceComponent) -> str | None:
@@ -92,20 +94,20 @@ def active_hosts(state: EndpointState, component: InferenceComponent) -> Sequenc
     return state.hosts(state.endpoint.active.generation, component.variant_name)
 
 
-def _copies(state: EndpointState, component: InferenceComponent) -> list[Copy]:
+def _get_copies(state: EndpointState, component: InferenceComponent) -> list[Copy]:
     return state.copies_on(active_hosts(state, component), component.name)
 
 
 def _is_up(state: EndpointState, component: InferenceComponent) -> bool:
     """Whether all desired copies serve, and none of another generation is left."""
     assert component.spec is not None, "a base component has a spec"
-    copies = _copies(state, component)
+    copies = _get_copies(state, component)
     new = [it for it in copies if it.generation == component.spec.generation]
     ready = sum(1 for it in new if is_routable(it))
     return ready >= component.desired_copies and len(new) == len(copies)
 
 
-def _failure(
+def _find_failure(
     state: EndpointState, component: InferenceComponent, context: PlanContext
 ) -> str | None:
     """Why the desired copies can never be ready; None where nothing observed says so."""
@@ -113,36 +115,37 @@ def _failure(
     gone = host_failure(state, component)
     if gone is not None:
         return gone
-    variant = _variant(state, component)
+    variant = _find_variant(state, component)
     if variant is None:
         return f"Endpoint {component.endpoint_name} has no variant {component.variant_name}."
-    impossible = cannot_ever_fit(component, variant.variant, context)
+    impossible = find_never_fits(component, variant.variant, context)
     if impossible is not None and component.desired_copies > 0:
         return "CapacityError: " + impossible
-    for copy in _copies(state, component):
+    for copy in _get_copies(state, component):
         is_new = copy.generation == component.spec.generation
         if is_new and copy.status.phase is CopyPhase.FAILED:
-            return copy_failure(copy)
+            return describe_copy_failure(copy)
     return None
 
 
-def _variant(state: EndpointState, component: InferenceComponent) -> EndpointVariant | None:
+def _find_variant(state: EndpointState, component: InferenceComponent) -> EndpointVariant | None:
     assert state.endpoint is not None, "host_failure refuses a component without an endpoint"
     variants = state.endpoint.active.variants
     return next((it for it in variants if it.variant.name == component.variant_name), None)
 
 
-def _still_missing(state: EndpointState, component: InferenceComponent) -> str:
+def _describe_missing(state: EndpointState, component: InferenceComponent) -> str:
     assert component.spec is not None, "a base component has a spec"
-    copies = [it for it in _copies(state, component) if it.generation == component.spec.generation]
-    missing = what_is_missing(component.desired_copies, copies)
+    generation = component.spec.generation
+    copies = [it for it in _get_copies(state, component) if it.generation == generation]
+    missing = describe_missing(component.desired_copies, copies)
     if len(copies) >= component.desired_copies or not all(is_routable(it) for it in copies):
         return f"Timed out: {missing}"
-    short = shortage(state, component, active_hosts(state, component))
+    short = find_shortage(state, component, active_hosts(state, component))
     return f"CapacityError: {short or 'an instance became free too late'}; {missing}"
 
 
-def _deleted(
+def _delete_component(
     state: EndpointState, component: InferenceComponent, context: PlanContext
 ) -> InferenceComponent | None:
     left = sorted(it.spec.id for it in state.copies_of(component.name))
@@ -151,4 +154,4 @@ def _deleted(
     if not is_overdue(component, context.now):
         return component
     late = f"Copies could not be stopped in time: {', '.join(left)}. Delete again."
-    return failed(replace(component, rollout=None), late, context.now)
+    return end_failed(replace(component, rollout=None), late, context.now)

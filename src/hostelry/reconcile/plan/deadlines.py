@@ -7,15 +7,15 @@ from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
 from hostelry.domain.status import Event, delete_deadline, is_final, next_status, start_deadline
 from hostelry.reconcile.plan.endpoint_state import EndpointState
-from hostelry.reconcile.plan.reasons import failure_reason
+from hostelry.reconcile.plan.reasons import build_failure_reason
 
 
-def with_deadlines(state: EndpointState, now: float) -> EndpointState:
+def set_deadlines(state: EndpointState, now: float) -> EndpointState:
     """The state in which exactly the statuses that are not final have a deadline."""
     if state.endpoint is not None:
-        state = state.replace_endpoint(_endpoint(state.endpoint, now))
+        state = state.replace_endpoint(_set_endpoint_deadline(state.endpoint, now))
     changing = [it for it in state.dirty_components() if not _is_at_rest(it)]
-    return state.replace_components(_component(it, now) for it in changing)
+    return state.replace_components(_set_component_deadline(it, now) for it in changing)
 
 
 def is_overdue(record: Endpoint | InferenceComponent, now: float) -> bool:
@@ -23,7 +23,7 @@ def is_overdue(record: Endpoint | InferenceComponent, now: float) -> bool:
     return record.deadline_at is not None and now >= record.deadline_at
 
 
-def _endpoint(endpoint: Endpoint, now: float) -> Endpoint:
+def _set_endpoint_deadline(endpoint: Endpoint, now: float) -> Endpoint:
     if is_final(endpoint.status):
         return replace(endpoint, deadline_at=None)
     if endpoint.deadline_at is not None:
@@ -42,7 +42,7 @@ def _is_at_rest(component: InferenceComponent) -> bool:
     return component.status is ComponentStatus.IN_SERVICE and component.deadline_at is None
 
 
-def _component(component: InferenceComponent, now: float) -> InferenceComponent:
+def _set_component_deadline(component: InferenceComponent, now: float) -> InferenceComponent:
     if is_final(component.status) == (component.deadline_at is None):
         return component
     if component.deadline_at is not None:
@@ -57,21 +57,21 @@ def _component(component: InferenceComponent, now: float) -> InferenceComponent:
 R = TypeVar("R", Endpoint, InferenceComponent)
 
 
-def in_service(record: R, failure: str | None, now: float) -> R:
+def end_in_service(record: R, failure: str | None, now: float) -> R:
     """The record InService; `failure` is why an update was rolled back, None if it was not."""
-    return _ended(record, Event.READY if failure is None else Event.ROLLED_BACK, failure, now)
+    return _end_status(record, Event.READY if failure is None else Event.ROLLED_BACK, failure, now)
 
 
-def failed(record: R, failure: str, now: float) -> R:
+def end_failed(record: R, failure: str, now: float) -> R:
     """The record Failed, with `failure` as its reason."""
-    return _ended(record, Event.FAIL, failure, now)
+    return _end_status(record, Event.FAIL, failure, now)
 
 
-def _ended(record: R, event: Event, failure: str | None, now: float) -> R:
+def _end_status(record: R, event: Event, failure: str | None, now: float) -> R:
     return replace(
         record,
         status=next_status(record.status, event),
         deadline_at=None,
-        failure_reason=None if failure is None else failure_reason(failure),
+        failure_reason=None if failure is None else build_failure_reason(failure),
         modified_at=now,
     )

@@ -6,7 +6,7 @@ from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.container_copies import complete_sets, num_containers
 from hostelry.domain.copy import Copy, CopyPhase, Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, EndpointVariant
-from hostelry.reconcile.plan.adapters import adapter_id, routed_adapter
+from hostelry.reconcile.plan.adapters import build_adapter_id, get_routed_adapter
 from hostelry.reconcile.plan.endpoint_state import (
     LIVE_COMPONENT,
     SERVING_COMPONENT,
@@ -14,9 +14,9 @@ from hostelry.reconcile.plan.endpoint_state import (
     PlanContext,
     is_routable,
 )
-from hostelry.reconcile.plan.model_copies import needed_environments, ready_environments
-from hostelry.reconcile.plan.placement_request import cannot_ever_fit, shortage
-from hostelry.reconcile.plan.reasons import copy_failure, what_is_missing
+from hostelry.reconcile.plan.model_copies import count_needed_environments, list_ready_environments
+from hostelry.reconcile.plan.placement_request import find_never_fits, find_shortage
+from hostelry.reconcile.plan.reasons import describe_copy_failure, describe_missing
 
 
 def is_up(state: EndpointState, deployment: Deployment) -> bool:
@@ -28,12 +28,12 @@ def is_up(state: EndpointState, deployment: Deployment) -> bool:
 
 def _is_variant_up(state: EndpointState, deployment: Deployment, variant: EndpointVariant) -> bool:
     if variant.serverless is not None:
-        ready = ready_environments(state, deployment, variant)
-        return len(ready) >= needed_environments(variant)
-    return len(up_instances(state, deployment, variant)) >= variant.desired_instance_count
+        ready = list_ready_environments(state, deployment, variant)
+        return len(ready) >= count_needed_environments(variant)
+    return len(list_up_instances(state, deployment, variant)) >= variant.desired_instance_count
 
 
-def up_instances(
+def list_up_instances(
     state: EndpointState, deployment: Deployment, variant: EndpointVariant
 ) -> list[Instance]:
     """The variant's running instances; where it has a model, those where all of it serves."""
@@ -68,7 +68,7 @@ def can_serve_again(state: EndpointState, before: Deployment) -> bool:
     assert endpoint is not None, "only an endpoint has a deployment to go back to"
     if not endpoint.takes_components:
         return all(
-            len(up_instances(state, before, variant)) >= min(1, variant.desired_instance_count)
+            len(list_up_instances(state, before, variant)) >= min(1, variant.desired_instance_count)
             for variant in before.production
         )
     return all(_can_return(state, it, endpoint.active, before) for it in state.components.values())
@@ -78,17 +78,17 @@ def _can_return(
     state: EndpointState, component: InferenceComponent, active: Deployment, before: Deployment
 ) -> bool:
     base, adapter_name = component, None
-    adapter = routed_adapter(component)
+    adapter = get_routed_adapter(component)
     if adapter is not None:
         base = state.components.get(adapter.base_name, component)
-        adapter_name = adapter_id(component.name, adapter)
+        adapter_name = build_adapter_id(component.name, adapter)
     if component.status not in LIVE_COMPONENT:
         return True
     now, then = (_serving(state, base, it, adapter_name) for it in (active, before))
     return then >= min(base.desired_copies, now)
 
 
-def ceased(state: EndpointState, deployment: Deployment, since: float) -> str | None:
+def find_ceased(state: EndpointState, deployment: Deployment, since: float) -> str | None:
     """Why a deployment that was up at `since` is not any more; None while all its copies serve.
 
     A copy that has ended since then counts, also where it serves again by now; one that never
@@ -100,8 +100,8 @@ def ceased(state: EndpointState, deployment: Deployment, since: float) -> str | 
         ended = next((it for it in copies if _has_ended(it, since)), None)
         if ended is not None and ended.status.last_end is not None:
             why = f"copy {ended.spec.id} on {ended.instance_id}: {ended.status.last_end.cause}"
-        elif not _is_variant_up(state, deployment, variant) or any(map(_stopped, copies)):
-            why = what_is_missing(_num_copies(variant), copies)
+        elif not _is_variant_up(state, deployment, variant) or any(map(_describe_stopped, copies)):
+            why = describe_missing(_num_copies(variant), copies)
         else:
             continue
         return (
@@ -116,7 +116,7 @@ def _has_ended(copy: Copy, since: float) -> bool:
     return copy.has_served and end is not None and end.at >= since
 
 
-def _stopped(copy: Copy) -> bool:
+def _describe_stopped(copy: Copy) -> bool:
     """Whether the copy served, and does not any more."""
     return copy.unready_since is not None
 
@@ -131,7 +131,7 @@ def stopped_serving(state: EndpointState, before: Deployment) -> str | None:
         now, then = (_serving(state, base, place) for place in (endpoint.active, before))
         if then and not now:
             hosts = state.hosts(endpoint.active.generation, base.variant_name)
-            missing = what_is_missing(base.desired_copies, state.copies_on(hosts, base.name))
+            missing = describe_missing(base.desired_copies, state.copies_on(hosts, base.name))
             return (
                 f"Inference component {base.name} does not serve on the new instances any more:"
                 f" {missing}; the update was rolled back."
@@ -139,11 +139,11 @@ def stopped_serving(state: EndpointState, before: Deployment) -> str | None:
     return None
 
 
-def stranded(state: EndpointState, pending: Deployment, context: PlanContext) -> str | None:
+def find_stranded(state: EndpointState, pending: Deployment, context: PlanContext) -> str | None:
     """Why a component can never move to a pending deployment; None if all can."""
     for component in _to_move(state, pending):
         for variant in pending.variants:
-            why = cannot_ever_fit(component, variant.variant, context)
+            why = find_never_fits(component, variant.variant, context)
             is_serving = component.status in SERVING_COMPONENT and component.desired_copies > 0
             if why is not None and is_serving:
                 return f"CapacityError: inference component {component.name}: {why}"
@@ -175,13 +175,13 @@ def _serving(
     return sum(1 for it in serving if adapter_name is None or adapter_name in it.proven_adapters)
 
 
-def deployment_failure(state: EndpointState, deployment: Deployment) -> str | None:
+def find_deployment_failure(state: EndpointState, deployment: Deployment) -> str | None:
     """Why a deployment cannot come up: its first failed copy or instance; None if none failed."""
     for variant in deployment.variants:
         hosts = state.hosts(deployment.generation, variant.variant.name)
         # Of the copies only the model's: a component's failure is that component's own.
         copies = state.copies_on(hosts, None)
-        failed = (copy_failure(it) for it in copies if it.status.phase is CopyPhase.FAILED)
+        failed = (describe_copy_failure(it) for it in copies if it.status.phase is CopyPhase.FAILED)
         failure = _launch_failure(state, hosts) or next(failed, None)
         if failure is not None:
             return failure
@@ -196,7 +196,7 @@ def _launch_failure(state: EndpointState, hosts: Sequence[Instance]) -> str | No
     return None
 
 
-def still_missing(state: EndpointState, deployment: Deployment) -> str:
+def describe_missing_parts(state: EndpointState, deployment: Deployment) -> str:
     """What a deployment lacks at its deadline; variants short of instances come first."""
     lacks = [_variant_missing(state, deployment, it) for it in deployment.variants]
     return " ".join(sorted(lacks, key=lambda it: not it.startswith("CapacityError")))
@@ -216,14 +216,14 @@ def _variant_missing(state: EndpointState, deployment: Deployment, variant: Endp
         return _move_missing(state, waiting[0], hosts)
     if variant.model is None:
         return f"Timed out; variant {name}: {len(hosts)} of {count} instances run."
-    missing = what_is_missing(_num_copies(variant), state.copies_on(hosts, None))
+    missing = describe_missing(_num_copies(variant), state.copies_on(hosts, None))
     return f"Timed out; variant {name}: {missing}."
 
 
 def _num_copies(variant: EndpointVariant) -> int:
     """The copies that must be ready: of each container on each instance, or environments."""
     if variant.serverless is not None:
-        return needed_environments(variant)
+        return count_needed_environments(variant)
     return variant.desired_instance_count * num_containers(variant)
 
 
@@ -231,8 +231,10 @@ def _move_missing(
     state: EndpointState, component: InferenceComponent, hosts: Sequence[Instance]
 ) -> str:
     copies = state.copies_on(hosts, component.name)
-    missing = what_is_missing(component.desired_copies, copies)
-    short = shortage(state, component, hosts) if len(copies) < component.desired_copies else None
+    missing = describe_missing(component.desired_copies, copies)
+    short = (
+        find_shortage(state, component, hosts) if len(copies) < component.desired_copies else None
+    )
     if short is None:
         return f"Timed out; inference component {component.name}: {missing}."
     return f"CapacityError: timed out; inference component {component.name}: {missing}; {short}."

@@ -58,14 +58,14 @@ class DesiredCopies:
         return sum(1 for it in (*self.current, *self.others) if is_routable(it))
 
 
-def desired_copies_of(
+def count_desired_copies(
     state: EndpointState,
     component: InferenceComponent,
     deployment: Deployment,
     context: PlanContext,
 ) -> DesiredCopies:
     """The desired copies of a base component on the deployment."""
-    spec = next_spec(component)
+    spec = get_next_spec(component)
     hosts = state.hosts(deployment.generation, component.variant_name)
     copies = state.copies_on(hosts, component.name)
     hosts_of_copies = {it.instance_id for it in copies}
@@ -88,7 +88,7 @@ def desired_copies_of(
         # Old copies that died, or stayed on another deployment, are replaced ahead of their batch:
         # a rolling update must not serve with fewer copies than are desired.
         count = max(count, component.desired_copies - len(others))
-        min_ready = max(0, component.desired_copies - exchange_size(component, rollout))
+        min_ready = max(0, component.desired_copies - get_exchange_size(component, rollout))
     return DesiredCopies(
         component=component,
         spec=spec,
@@ -100,7 +100,7 @@ def desired_copies_of(
     )
 
 
-def next_spec(component: InferenceComponent) -> ComponentSpec:
+def get_next_spec(component: InferenceComponent) -> ComponentSpec:
     """The specification of new copies; during a rollback, the one before the update."""
     assert component.spec is not None, "a base component has a spec"
     if component.rollout is not None and component.rollout.failure is not None:
@@ -108,13 +108,13 @@ def next_spec(component: InferenceComponent) -> ComponentSpec:
     return component.spec
 
 
-def batch_size(component: InferenceComponent, rollout: Rollout) -> int:
+def get_batch_size(component: InferenceComponent, rollout: Rollout) -> int:
     """The number of copies exchanged at once; all of them where a rollback has no batches."""
     size = rollout.policy.max_batch if rollout.failure is None else rollout.policy.rollback_batch
     return component.desired_copies if size is None else size.copies(component.desired_copies)
 
 
-def exchange_size(component: InferenceComponent, rollout: Rollout) -> int:
+def get_exchange_size(component: InferenceComponent, rollout: Rollout) -> int:
     """The number of copies that may be missing where old and new ones do not fit together."""
     size = rollout.policy.rollback_batch if rollout.failure is not None else None
     return (size or rollout.policy.max_batch).copies(component.desired_copies)
@@ -136,7 +136,7 @@ def _in_batches(component: InferenceComponent, rollout: Rollout, ready: int) -> 
     if rollout.failure is not None:
         # During a rollback `new_copies` counts those of the failed generation that may stay.
         return desired - rollout.new_copies, max(rollout.new_copies, desired - ready)
-    size = batch_size(component, rollout)
+    size = get_batch_size(component, rollout)
     proven = (max(rollout.new_copies - 1, 0) // size) * size
     return rollout.new_copies, max(desired - proven, desired - ready)
 

@@ -17,12 +17,12 @@ from typing import Any
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
-from hostelry.reconcile.plan.desired_copies import desired_copies_of
+from hostelry.reconcile.plan.desired_copies import count_desired_copies
 from hostelry.reconcile.plan.endpoint_state import (
     EndpointState,
     InstanceFacts,
     PlanContext,
-    changed_families,
+    find_changed_families,
     is_routable,
 )
 
@@ -37,7 +37,7 @@ def mark_dirty(state: EndpointState, last: EndpointState | None) -> EndpointStat
     if last is None or last.dirty is None or not _is_comparable(state, last):
         return state
     news = frozenset(it for it in state.facts if state.facts[it] is not last.facts[it])
-    return replace(state, dirty=last.dirty | changed_families(last, state), news=news)
+    return replace(state, dirty=last.dirty | find_changed_families(last, state), news=news)
 
 
 def clear_settled(state: EndpointState, context: PlanContext) -> EndpointState:
@@ -54,7 +54,7 @@ def instances_to_update(state: EndpointState, last: EndpointState | None) -> Ite
     if last is None or last.dirty is None:
         yield from state.instances
         return
-    names = changed_families(last, state) | last.dirty | set(state.dirty_names())
+    names = find_changed_families(last, state) | last.dirty | set(state.dirty_names())
     touched = {
         copy.instance_id
         for name in names
@@ -120,7 +120,7 @@ def _is_settled(
         return not family and not copies
     if base.spec is None or not all(map(_is_final, family.values())):
         return False
-    desired = desired_copies_of(state, base, endpoint.active, context)
+    desired = count_desired_copies(state, base, endpoint.active, context)
     return len(copies) == len(desired.current) == desired.count and all(map(_stays, copies))
 
 

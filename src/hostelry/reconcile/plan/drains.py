@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from hostelry.domain.copy import Copy, CopyPhase
-from hostelry.reconcile.plan.endpoint_state import DRAIN_S, EndpointState, PlanContext, stopped
+from hostelry.reconcile.plan.endpoint_state import DRAIN_S, EndpointState, PlanContext, stop_copy
 
 ASYNC_DRAIN_S = 3610.0  # the longest InvocationTimeoutSeconds, and a little
 CONNECTION_REPORT_S = 4.0  # how long an agent may take to report open connections
@@ -29,18 +29,20 @@ ANSWERING = frozenset({CopyPhase.READY, CopyPhase.UNHEALTHY, CopyPhase.PROVING})
 def plan_drains(state: EndpointState, context: PlanContext) -> EndpointState:
     """The state in which copies that have drained are stopped."""
     now = context.now
-    leaving = [_begun(it, now) for it in state.dirty_copies() if it.draining]
-    busy = {_together(it) for it in leaving if _is_kept(it, now) and not _is_drained(it, now)}
-    return state.add_copies(it if _together(it) in busy else stopped(it, now) for it in leaving)
+    leaving = [_begin_by_now(it, now) for it in state.dirty_copies() if it.draining]
+    busy = {_get_stop_group(it) for it in leaving if _is_kept(it, now) and not _is_drained(it, now)}
+    return state.add_copies(
+        copy if _get_stop_group(copy) in busy else stop_copy(copy, now) for copy in leaving
+    )
 
 
-def _together(copy: Copy) -> tuple[str, str]:
+def _get_stop_group(copy: Copy) -> tuple[str, str]:
     """What the copy is stopped with: the containers of its instance, or nothing else."""
     is_one_of_several = copy.spec.container.hostname is not None
     return (copy.instance_id, "" if is_one_of_several else copy.spec.id)
 
 
-def with_drain_limit(state: EndpointState, context: PlanContext) -> PlanContext:
+def set_drain_limit(state: EndpointState, context: PlanContext) -> PlanContext:
     """The context with the drain limit of this endpoint: queued requests may take an hour."""
     deployments = () if state.endpoint is None else state.endpoint.deployments
     if all(it.config.async_inference is None for it in deployments):
@@ -48,14 +50,14 @@ def with_drain_limit(state: EndpointState, context: PlanContext) -> PlanContext:
     return replace(context, max_drain_s=max(context.max_drain_s, ASYNC_DRAIN_S))
 
 
-def drain_instants(copy: Copy) -> Iterator[float]:
+def list_drain_instants(copy: Copy) -> Iterator[float]:
     """Instants at which time alone may end the copy's drain."""
     if copy.drain_started_at is not None:
         yield copy.drain_started_at + DRAIN_S
         yield copy.drain_started_at + CONNECTION_REPORT_S
 
 
-def _begun(copy: Copy, now: float) -> Copy:
+def _begin_by_now(copy: Copy, now: float) -> Copy:
     """The copy with a drain that has begun by now, also where the clock was set back meanwhile.
 
     The drain keeps its length; a copy that was to stop at once still is.

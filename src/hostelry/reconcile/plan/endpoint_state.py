@@ -374,7 +374,7 @@ def build_state(
     )
 
 
-def changed_families(before: EndpointState, after: EndpointState) -> set[str | None]:
+def find_changed_families(before: EndpointState, after: EndpointState) -> set[str | None]:
     """The names of the families in which any component or copy is another object."""
     with_copies = changed_names(before.copy_set.by_component, after.copy_set.by_component)
     return {*changed_names(before.families, after.families), *with_copies}
@@ -414,7 +414,7 @@ def is_lost(facts: InstanceFacts, now: float) -> bool:
     return facts.unreachable_since is not None and now >= facts.unreachable_since + LOST_AFTER_S
 
 
-def drained(copy: Copy, context: PlanContext, limit_s: float | None = None) -> Copy:
+def drain_copy(copy: Copy, context: PlanContext, limit_s: float | None = None) -> Copy:
     """The copy draining: until its requests are done, or for at most `limit_s`.
 
     its state             result
@@ -436,7 +436,7 @@ def drained(copy: Copy, context: PlanContext, limit_s: float | None = None) -> C
     )
 
 
-def stopped(copy: Copy, now: float) -> Copy:
+def stop_copy(copy: Copy, now: float) -> Copy:
     """The copy with its drain ended."""
     if copy.drain_deadline_at is not None and copy.drain_deadline_at <= now:
         return copy

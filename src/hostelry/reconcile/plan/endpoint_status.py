@@ -19,11 +19,16 @@ from dataclasses import replace
 from hostelry.domain.copy import InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
 from hostelry.domain.resize import is_only_resized, with_environments
-from hostelry.reconcile.plan.deadlines import failed, in_service, is_overdue
-from hostelry.reconcile.plan.deployed import deployment_failure, is_up, still_missing, up_instances
+from hostelry.reconcile.plan.deadlines import end_failed, end_in_service, is_overdue
+from hostelry.reconcile.plan.deployed import (
+    describe_missing_parts,
+    find_deployment_failure,
+    is_up,
+    list_up_instances,
+)
 from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext
-from hostelry.reconcile.plan.growth import managed_scaling
-from hostelry.reconcile.plan.update import updated
+from hostelry.reconcile.plan.growth import get_managed_scaling
+from hostelry.reconcile.plan.update import plan_update
 
 
 def plan_endpoint(state: EndpointState, context: PlanContext) -> EndpointState:
@@ -33,13 +38,13 @@ def plan_endpoint(state: EndpointState, context: PlanContext) -> EndpointState:
         return state
     after: Endpoint | None = endpoint
     if endpoint.status is EndpointStatus.CREATING:
-        after = _created(state, endpoint, context)
+        after = _plan_created(state, endpoint, context)
     elif endpoint.status is EndpointStatus.UPDATING and is_only_resized(endpoint):
-        after = _resized(state, endpoint, context)
+        after = _plan_resized(state, endpoint, context)
     elif endpoint.status is EndpointStatus.UPDATING:
-        after = updated(state, endpoint, context)
+        after = plan_update(state, endpoint, context)
     elif endpoint.status is EndpointStatus.DELETING:
-        after = _deleted(state, endpoint, context)
+        after = _plan_deleted(state, endpoint, context)
     return state if after is endpoint else state.replace_endpoint(after)
 
 
@@ -56,16 +61,16 @@ def reuse_instances(state: EndpointState) -> EndpointState:
     active, pending = endpoint.active, endpoint.pending
     if not endpoint.takes_components or (pending.guard is not None and pending.guard.may_go_back):
         return state
-    if not _keeps_instances(state, active, pending):
+    if not _can_keep_instances(state, active, pending):
         return state
-    variants = tuple(_not_fewer(it, active) for it in pending.variants)
+    variants = tuple(_keep_instance_count(it, active) for it in pending.variants)
     after = replace(pending, generation=active.generation, variants=variants)
     return state.replace_endpoint(replace(endpoint, active=after, pending=None))
 
 
-def _not_fewer(variant: EndpointVariant, active: Deployment) -> EndpointVariant:
+def _keep_instance_count(variant: EndpointVariant, active: Deployment) -> EndpointVariant:
     """The variant with the instances that managed scaling added so far, within its new bounds."""
-    scaling = managed_scaling(variant.variant)
+    scaling = get_managed_scaling(variant.variant)
     if scaling is None:
         return variant
     now = next(it for it in active.variants if it.variant.name == variant.variant.name)
@@ -74,7 +79,7 @@ def _not_fewer(variant: EndpointVariant, active: Deployment) -> EndpointVariant:
     return replace(variant, desired_instance_count=min(count, scaling.max_instances))
 
 
-def _keeps_instances(state: EndpointState, active: Deployment, pending: Deployment) -> bool:
+def _can_keep_instances(state: EndpointState, active: Deployment, pending: Deployment) -> bool:
     types = {it.variant.name: it.variant.instance_types for it in pending.variants}
     names = {it.variant.name for it in active.variants}
     if not pending.config.takes_components or names != set(types):
@@ -86,34 +91,38 @@ def _keeps_instances(state: EndpointState, active: Deployment, pending: Deployme
     )
 
 
-def _created(state: EndpointState, endpoint: Endpoint, context: PlanContext) -> Endpoint:
-    failure = deployment_failure(state, endpoint.active)
+def _plan_created(state: EndpointState, endpoint: Endpoint, context: PlanContext) -> Endpoint:
+    failure = find_deployment_failure(state, endpoint.active)
     if failure is None and is_up(state, endpoint.active):
-        return in_service(endpoint, None, context.now)
+        return end_in_service(endpoint, None, context.now)
     if failure is None and is_overdue(endpoint, context.now):
-        failure = still_missing(state, endpoint.active)
+        failure = describe_missing_parts(state, endpoint.active)
     if failure is None:
         return endpoint
-    return failed(endpoint, failure, context.now)
+    return end_failed(endpoint, failure, context.now)
 
 
-def _resized(state: EndpointState, endpoint: Endpoint, context: PlanContext) -> Endpoint:
+def _plan_resized(state: EndpointState, endpoint: Endpoint, context: PlanContext) -> Endpoint:
     answering = endpoint.active.without_shadow
-    failure = deployment_failure(state, answering)
+    failure = find_deployment_failure(state, answering)
     late = is_overdue(endpoint, context.now)
     is_going = _is_shrinking(state, endpoint) and not late
     if failure is None and is_up(state, answering):
-        return endpoint if is_going else in_service(_as_wanted(endpoint), None, context.now)
+        return (
+            endpoint
+            if is_going
+            else end_in_service(_accept_serverless(endpoint), None, context.now)
+        )
     if failure is None and late:
-        failure = still_missing(state, answering)
+        failure = describe_missing_parts(state, answering)
     if failure is None:
         return endpoint
-    variants = tuple(_as_is(state, endpoint.active, it) for it in endpoint.active.variants)
+    variants = tuple(_fit_to_present(state, endpoint.active, it) for it in endpoint.active.variants)
     kept = replace(endpoint, active=replace(endpoint.active, variants=variants))
-    return in_service(kept, failure, context.now)
+    return end_in_service(kept, failure, context.now)
 
 
-def _as_wanted(endpoint: Endpoint) -> Endpoint:
+def _accept_serverless(endpoint: Endpoint) -> Endpoint:
     """The endpoint whose serverless configuration is what it was changed to."""
     active = endpoint.active
     variants = tuple(replace(it, serverless_before=None) for it in active.variants)
@@ -123,13 +132,13 @@ def _as_wanted(endpoint: Endpoint) -> Endpoint:
 def _is_shrinking(state: EndpointState, endpoint: Endpoint) -> bool:
     """Whether instances of the active deployment leave, or managed scaling terminates some."""
     active = endpoint.active
-    managed = {it.variant.name for it in active.variants if managed_scaling(it.variant)}
+    managed = {it.variant.name for it in active.variants if get_managed_scaling(it.variant)}
     mine = [it for it in state.instances.values() if it.generation == active.generation]
     ending = [it for it in mine if it.state is InstanceState.TERMINATING]
     return any(it.leaving for it in mine) or any(it.variant_name in managed for it in ending)
 
 
-def _as_is(
+def _fit_to_present(
     state: EndpointState, deployment: Deployment, variant: EndpointVariant
 ) -> EndpointVariant:
     """The variant with as many instances as are up, but at least its minimum.
@@ -142,18 +151,20 @@ def _as_is(
         return replace(variant, serverless_before=None)
     if variant.serverless is not None:
         return variant
-    up = up_instances(state, deployment, variant)
-    scaling = managed_scaling(variant.variant)
+    up = list_up_instances(state, deployment, variant)
+    scaling = get_managed_scaling(variant.variant)
     least = deployment.config.least_instances if scaling is None else scaling.min_instances
     count = min(variant.desired_instance_count, max(least, len(up)))
     return replace(variant, desired_instance_count=count)
 
 
-def _deleted(state: EndpointState, endpoint: Endpoint, context: PlanContext) -> Endpoint | None:
+def _plan_deleted(
+    state: EndpointState, endpoint: Endpoint, context: PlanContext
+) -> Endpoint | None:
     if not state.instances:
         return None
     if not is_overdue(endpoint, context.now):
         return endpoint
     left = ", ".join(sorted(state.instances))
     late = f"Instances could not be terminated in time: {left}. Delete again."
-    return failed(endpoint, late, context.now)
+    return end_failed(endpoint, late, context.now)

@@ -124,9 +124,11 @@ def _creating(
     return _to(experiment, Event.SCHEDULED, now)
 
 
-def _created(experiment: InferenceExperiment, fleet: ExperimentFleet, now: float) -> ExperimentStep:
+def _plan_created(
+    experiment: InferenceExperiment, fleet: ExperimentFleet, now: float
+) -> ExperimentStep:
     if now >= experiment.end_at:
-        return _cancelled(experiment, TOO_LATE, now)
+        return _cancel(experiment, TOO_LATE, now)
     if now < experiment.start_at:
         return ExperimentStep(experiment=experiment)
     return ExperimentStep(experiment=begun(experiment, now))
@@ -138,12 +140,12 @@ def _starting(
     endpoint = fleet.endpoint
     if endpoint is None and not (experiment.expects_endpoint or experiment.is_deployed):
         if fleet.is_name_taken or now >= experiment.end_at:
-            return _cancelled(experiment, NAME_TAKEN if fleet.is_name_taken else TOO_LATE, now)
+            return _cancel(experiment, NAME_TAKEN if fleet.is_name_taken else TOO_LATE, now)
         run = run_deployment(experiment, None, fleet.generation, now)
         made = new_endpoint(experiment, run, now)
         return ExperimentStep(experiment=experiment, endpoint=made, config=run.config)
     if endpoint is None or _why_gone(endpoint):
-        return _cancelled(experiment, _gone_text(endpoint), now)
+        return _cancel(experiment, _gone_text(endpoint), now)
     if not _has(endpoint, run_key(experiment)):
         return _before_the_change(experiment, endpoint, fleet, now)
     if not experiment.is_deployed:
@@ -166,16 +168,16 @@ def _before_the_change(
     """The step on an endpoint that does not have the experiment's configuration."""
     if experiment.is_deployed:
         why = endpoint.failure_reason or _by_hand(endpoint, "Starting")
-        return _cancelled(experiment, why, now)
+        return _cancel(experiment, why, now)
     is_ready = endpoint.status is EndpointStatus.IN_SERVICE and not fleet.has_leftovers
     if not is_ready:
         if _is_late(experiment, now):
             text = f"The endpoint was {endpoint.status.value} for too long to start on it."
-            return _cancelled(experiment, text, now)
+            return _cancel(experiment, text, now)
         return ExperimentStep(experiment=experiment)
     problem = why_unfit(experiment, endpoint)
     if problem is not None:
-        return _cancelled(experiment, f"The experiment could not start: {problem}.", now)
+        return _cancel(experiment, f"The experiment could not start: {problem}.", now)
     before = experiment.before
     if before is None or config_key(before.config) != config_key(endpoint.active.config):
         return ExperimentStep(experiment=replace(experiment, before=endpoint.active))
@@ -194,7 +196,7 @@ def _running(experiment: InferenceExperiment, fleet: ExperimentFleet, now: float
             f" {experiment.percent} %."
         )
     if why is not None:
-        return _cancelled(experiment, why, now)
+        return _cancel(experiment, why, now)
     if now < experiment.end_at:
         return ExperimentStep(experiment=experiment)
     stop = ExperimentStop(is_completed=True, at=now)
@@ -209,7 +211,7 @@ def _updating(
     endpoint = fleet.endpoint
     why = _why_not_ours(experiment, endpoint)
     if endpoint is None or why is not None:
-        return _cancelled(experiment, why or _gone_text(endpoint), now)
+        return _cancel(experiment, why or _gone_text(endpoint), now)
     is_ready = endpoint.status is EndpointStatus.IN_SERVICE
     if is_ready and endpoint.active.shadow_share == experiment.share:
         return _to(experiment, Event.READY, now)
@@ -228,8 +230,8 @@ def _stopping(
     assert stop is not None, "an experiment that is Stopping has a stop"
     if endpoint is None or _why_gone(endpoint):
         if experiment.is_deployed:
-            return _cancelled(experiment, _gone_text(endpoint), now)
-        return _ended(experiment, stop, now)
+            return _cancel(experiment, _gone_text(endpoint), now)
+        return _end(experiment, stop, now)
     run, after = run_key(experiment), after_key(experiment)
     if endpoint.pending is not None and config_key(endpoint.pending.config) == run:
         return ExperimentStep(experiment=experiment, endpoint=_withdrawn(endpoint, now))
@@ -237,10 +239,10 @@ def _stopping(
         return _settling(experiment, endpoint, after, stop, now)
     if not _has(endpoint, run):
         if not experiment.is_deployed:
-            return _ended(experiment, stop, now)
-        return _cancelled(experiment, _by_hand(endpoint, "Stopping"), now)
+            return _end(experiment, stop, now)
+        return _cancel(experiment, _by_hand(endpoint, "Stopping"), now)
     if after is None:
-        return _ended(experiment, stop, now)
+        return _end(experiment, stop, now)
     if stop.is_applied or _is_late(experiment, now):
         return _once_more(experiment, stop, endpoint, now)
     wanted = after_deployment(experiment, endpoint, fleet.generation, now)
@@ -265,14 +267,14 @@ def _settling(
 ) -> ExperimentStep:
     """The step on an endpoint that is, or comes to be, what was asked for."""
     if _is_settled(endpoint, after):
-        return _ended(experiment, stop, now)
+        return _end(experiment, stop, now)
     if not stop.is_applied:
         limit_s = deployment_deadline(endpoint.deployments[-1], 0.0) + EXPERIMENT_SLACK_S
         seen = replace(experiment, stop=replace(stop, is_applied=True), deadline_at=now + limit_s)
         return ExperimentStep(experiment=seen)
     if _is_late(experiment, now):
         text = f"The endpoint was {endpoint.status.value} for too long after the stop."
-        return _cancelled(experiment, text, now)
+        return _cancel(experiment, text, now)
     return ExperimentStep(experiment=experiment)
 
 
@@ -283,7 +285,7 @@ def _once_more(
     why = endpoint.failure_reason or "the endpoint did not change in time"
     if stop.shadow is ExperimentStop(at=now).shadow and not stop.desired:
         text = f"The endpoint still has its shadow variant, which could not be removed: {why}"
-        return _cancelled(experiment, text, now)
+        return _cancel(experiment, text, now)
     reason = f"The variants could not be deployed as asked for, production stays as it was: {why}"
     again = replace(experiment, stop=ExperimentStop(reason=reason, at=now))
     return ExperimentStep(experiment=replace(again, deadline_at=now + EXPERIMENT_CHANGE_S))
@@ -307,11 +309,11 @@ def _withdrawn(endpoint: Endpoint, now: float) -> Endpoint | None:
     return with_history(endpoint, after, now)
 
 
-def _ended(experiment: InferenceExperiment, stop: ExperimentStop, now: float) -> ExperimentStep:
+def _end(experiment: InferenceExperiment, stop: ExperimentStop, now: float) -> ExperimentStep:
     return ExperimentStep(experiment=stopped(experiment, stop, now))
 
 
-def _cancelled(experiment: InferenceExperiment, reason: str | None, now: float) -> ExperimentStep:
+def _cancel(experiment: InferenceExperiment, reason: str | None, now: float) -> ExperimentStep:
     return ExperimentStep(experiment=over(experiment, Event.FAIL, reason, now))
 
 
@@ -331,10 +333,10 @@ def _is_late(experiment: InferenceExperiment, now: float) -> bool:
 
 def _has(endpoint: Endpoint, key: ConfigKey) -> bool:
     """Whether the endpoint has a configuration, or is on its way to it."""
-    return any(config_key(it.config) == key for it in _desired(endpoint))
+    return any(config_key(it.config) == key for it in _find_desired(endpoint))
 
 
-def _desired(endpoint: Endpoint) -> tuple[Deployment, ...]:
+def _find_desired(endpoint: Endpoint) -> tuple[Deployment, ...]:
     return (endpoint.active,) if endpoint.pending is None else (endpoint.active, endpoint.pending)
 
 
@@ -357,7 +359,7 @@ def _gone_text(endpoint: Endpoint | None) -> str:
 
 
 def _by_hand(endpoint: Endpoint, status: str) -> str:
-    return BY_HAND.format(status, _desired(endpoint)[-1].config.name)
+    return BY_HAND.format(status, _find_desired(endpoint)[-1].config.name)
 
 
 def _why_not_ours(experiment: InferenceExperiment, endpoint: Endpoint | None) -> str | None:
@@ -372,7 +374,7 @@ def _why_not_ours(experiment: InferenceExperiment, endpoint: Endpoint | None) ->
 
 PLANS: Mapping[ExperimentStatus, ExperimentPlan] = {
     ExperimentStatus.CREATING: _creating,
-    ExperimentStatus.CREATED: _created,
+    ExperimentStatus.CREATED: _plan_created,
     ExperimentStatus.STARTING: _starting,
     ExperimentStatus.RUNNING: _running,
     ExperimentStatus.UPDATING: _updating,

@@ -16,12 +16,12 @@ from hostelry.domain.copy import Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
 from hostelry.domain.endpoint_config import ManagedInstanceScaling, Variant
 from hostelry.domain.status import Event, next_status
-from hostelry.placement.fleet_size import fleet_growth, with_growth
+from hostelry.placement.fleet_size import explain_growth, plan_growth
 from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext
-from hostelry.reconcile.plan.placement_request import Unplaced, pools_of
+from hostelry.reconcile.plan.placement_request import Unplaced, get_pools
 
 
-def grown(
+def grow_fleet(
     state: EndpointState,
     deployment: Deployment,
     variant: EndpointVariant,
@@ -29,7 +29,7 @@ def grown(
     context: PlanContext,
 ) -> tuple[EndpointState, list[Unplaced]]:
     """The state with new instances for `unplaced`, and those that get none, with the reason."""
-    scaling, endpoint = managed_scaling(variant.variant), state.endpoint
+    scaling, endpoint = get_managed_scaling(variant.variant), state.endpoint
     if not unplaced or endpoint is None:
         return state, []
     if scaling is None:
@@ -38,33 +38,33 @@ def grown(
     count = variant.desired_instance_count
     if count > len(hosts):
         return state, []
-    growth = fleet_growth(
+    growth = plan_growth(
         [it.request for it in unplaced],
-        pools_of(variant.variant, context.shape_of),
+        get_pools(variant.variant, context.shape_of),
         max_more=max(0, scaling.max_instances - max(count, len(hosts))),
-        unavailable=unavailable_types(variant, context),
+        unavailable=find_unavailable_types(variant, context),
     )
     refused = [
-        replace(unplaced[it], why=with_growth(unplaced[it].why, why))
+        replace(unplaced[it], why=explain_growth(unplaced[it].why, why))
         for it, why in growth.why_not.items()
     ]
     if not growth.instances:
         return state, refused
     for needed in growth.instances:
-        new = new_instance(state, deployment, variant, needed.instance_type, context)
+        new = build_instance(state, deployment, variant, needed.instance_type, context)
         state = state.add_instances([new])
     count = max(count, len(hosts)) + len(growth.instances)
     more = replace(variant, desired_instance_count=count)
-    return state.replace_endpoint(rescaled(endpoint, deployment, more, context)), refused
+    return state.replace_endpoint(rescale_endpoint(endpoint, deployment, more, context)), refused
 
 
-def managed_scaling(variant: Variant) -> ManagedInstanceScaling | None:
+def get_managed_scaling(variant: Variant) -> ManagedInstanceScaling | None:
     """The bounds of managed instance scaling; None where it is not enabled."""
     scaling = variant.scaling
     return scaling if scaling is not None and scaling.enabled else None
 
 
-def unavailable_types(variant: EndpointVariant, context: PlanContext) -> frozenset[str]:
+def find_unavailable_types(variant: EndpointVariant, context: PlanContext) -> frozenset[str]:
     """Instance types in backoff, since none of them came up a while ago.
 
     Empty where no other type would be left: then all are tried.
@@ -73,18 +73,18 @@ def unavailable_types(variant: EndpointVariant, context: PlanContext) -> frozens
     return frozenset(passed) if set(variant.variant.instance_types) - passed else frozenset()
 
 
-def next_type(variant: EndpointVariant, context: PlanContext) -> str:
+def get_next_type(variant: EndpointVariant, context: PlanContext) -> str:
     """The preferred type that is not in backoff."""
-    unavailable = unavailable_types(variant, context)
+    unavailable = find_unavailable_types(variant, context)
     return next(it for it in variant.variant.instance_types if it not in unavailable)
 
 
-def deployment_in(endpoint: Endpoint, generation: int) -> Deployment:
+def get_deployment(endpoint: Endpoint, generation: int) -> Deployment:
     """The endpoint's deployment of `generation`; raises StopIteration where it has none."""
     return next(it for it in endpoint.deployments if it.generation == generation)
 
 
-def new_instance(
+def build_instance(
     state: EndpointState,
     deployment: Deployment,
     variant: EndpointVariant,
@@ -113,11 +113,11 @@ def new_instance(
     )
 
 
-def rescaled(
+def rescale_endpoint(
     endpoint: Endpoint, deployment: Deployment, changed: EndpointVariant, context: PlanContext
 ) -> Endpoint:
     """The endpoint with a variant's new instance count, Updating until that many run."""
-    endpoint = with_variant(endpoint, deployment, changed)
+    endpoint = replace_variant(endpoint, deployment, changed)
     if endpoint.status is not EndpointStatus.IN_SERVICE:
         return endpoint
     return replace(
@@ -128,7 +128,9 @@ def rescaled(
     )
 
 
-def with_variant(endpoint: Endpoint, deployment: Deployment, changed: EndpointVariant) -> Endpoint:
+def replace_variant(
+    endpoint: Endpoint, deployment: Deployment, changed: EndpointVariant
+) -> Endpoint:
     """The endpoint with one variant of one of its deployments changed."""
     name = changed.variant.name
     variants = tuple(changed if it.variant.name == name else it for it in deployment.variants)

@@ -28,26 +28,26 @@ FIRST_EVALUATION_S = 90.0  # alarms are evaluated once a minute, some seconds af
 LEAST_STEP_S = 5.0  # of a step that a verdict ends
 
 
-def guarding_alarms(state: EndpointState) -> frozenset[str]:
+def find_guarding_alarms(state: EndpointState) -> frozenset[str]:
     """Names of the alarms that guard an update under way on the endpoint."""
-    names = set() if state.endpoint is None else set(endpoint_alarms(state.endpoint))
+    names = set() if state.endpoint is None else set(get_endpoint_alarms(state.endpoint))
     for component in state.dirty_components():
-        names.update(component_alarms(component))
+        names.update(get_component_alarms(component))
     return frozenset(names)
 
 
-def endpoint_alarms(endpoint: Endpoint) -> tuple[str, ...]:
+def get_endpoint_alarms(endpoint: Endpoint) -> tuple[str, ...]:
     """Names of the alarms that guard the endpoint's own update."""
-    guarded = _guarded(endpoint)
+    guarded = _get_guarded(endpoint)
     return () if guarded is None or guarded.guard is None else guarded.guard.alarm_names
 
 
-def component_alarms(component: InferenceComponent) -> tuple[str, ...]:
+def get_component_alarms(component: InferenceComponent) -> tuple[str, ...]:
     """Names of the alarms that guard a component's rolling update."""
     return () if component.rollout is None else component.rollout.policy.alarm_names
 
 
-def alarm_failure(names: Iterable[str], context: PlanContext) -> str | None:
+def find_alarm_failure(names: Iterable[str], context: PlanContext) -> str | None:
     """The reason for a rollback where one of the alarms is in ALARM; None if none is."""
     alarming = [it for it in names if context.alarms.get(it) is AlarmState.ALARM]
     if not alarming:
@@ -57,7 +57,7 @@ def alarm_failure(names: Iterable[str], context: PlanContext) -> str | None:
     return f"CloudWatch {plural} {quoted} went into ALARM state; the update was rolled back."
 
 
-def guard_failure(deployment: Deployment, context: PlanContext) -> str | None:
+def find_guard_failure(deployment: Deployment, context: PlanContext) -> str | None:
     """Why an endpoint's update to `deployment` is rolled back; None while its guard allows it."""
     guard = deployment.guard
     if guard is None:
@@ -68,31 +68,33 @@ def guard_failure(deployment: Deployment, context: PlanContext) -> str | None:
             f"The update did not end within MaximumExecutionTimeoutInSeconds, {limit_s:g}; it was"
             " rolled back."
         )
-    return alarm_failure(guard.alarm_names, context) or _verdict_failure(deployment, context)
+    return find_alarm_failure(guard.alarm_names, context) or _find_verdict_failure(
+        deployment, context
+    )
 
 
-def _verdict_failure(deployment: Deployment, context: PlanContext) -> str | None:
+def _find_verdict_failure(deployment: Deployment, context: PlanContext) -> str | None:
     verdict = context.verdict
     if verdict is None or verdict.generation != deployment.generation:
         return None
     return verdict.failure
 
 
-def shift_ends_at(guard: UpdateGuard, shift: Shift, context: PlanContext) -> float:
+def get_shift_end(guard: UpdateGuard, shift: Shift, context: PlanContext) -> float:
     """The instant at which the next step of the traffic's shift is due; as `bake_ends_at`."""
-    return _watched_until(guard, shift.since, guard.traffic.wait_s, context)
+    return _get_watch_end(guard, shift.since, guard.traffic.wait_s, context)
 
 
-def bake_ends_at(guard: UpdateGuard, bake: Bake, context: PlanContext) -> float:
+def get_bake_end(guard: UpdateGuard, bake: Bake, context: PlanContext) -> float:
     """The instant at which an endpoint's trial ends.
 
     A trial that ran out while no control process evaluated its alarms is extended: until each
     alarm has been evaluated once, at most by the length of the trial.
     """
-    return _watched_until(guard, bake.since, guard.bake_s, context)
+    return _get_watch_end(guard, bake.since, guard.bake_s, context)
 
 
-def _watched_until(guard: UpdateGuard, since: float, wait_s: float, context: PlanContext) -> float:
+def _get_watch_end(guard: UpdateGuard, since: float, wait_s: float, context: PlanContext) -> float:
     ends_at, verdict = context.end_of(since, wait_s), context.verdict
     if (
         verdict is not None
@@ -105,22 +107,22 @@ def _watched_until(guard: UpdateGuard, since: float, wait_s: float, context: Pla
     return max(ends_at, context.watched_since + min(FIRST_EVALUATION_S, wait_s / context.pace))
 
 
-def bake_instants(state: EndpointState, context: PlanContext) -> Iterator[float]:
+def list_bake_instants(state: EndpointState, context: PlanContext) -> Iterator[float]:
     """Instants at which time alone ends a step or a trial of an endpoint, or its update."""
     endpoint = state.endpoint
-    guarded = None if endpoint is None else _guarded(endpoint)
+    guarded = None if endpoint is None else _get_guarded(endpoint)
     guard = None if guarded is None else guarded.guard
     if endpoint is None or guarded is None or guard is None:
         return
     if endpoint.shift is not None:
-        yield shift_ends_at(guard, endpoint.shift, context)
+        yield get_shift_end(guard, endpoint.shift, context)
     if endpoint.bake is not None:
-        yield bake_ends_at(guard, endpoint.bake, context)
+        yield get_bake_end(guard, endpoint.bake, context)
     if guard.max_execution_s is not None:
         yield guarded.started_at + guard.max_execution_s
 
 
-def _guarded(endpoint: Endpoint) -> Deployment | None:
+def _get_guarded(endpoint: Endpoint) -> Deployment | None:
     """The deployment that an update under way may still be rolled back from."""
     if endpoint.status is not EndpointStatus.UPDATING:
         return None
@@ -130,7 +132,7 @@ def _guarded(endpoint: Endpoint) -> Deployment | None:
     return endpoint.active if endpoint.bake.failure is None else None
 
 
-def watched_update(endpoint: Endpoint | None) -> WatchedUpdate | None:
+def find_watched_update(endpoint: Endpoint | None) -> WatchedUpdate | None:
     """The update under way that has a gate. None without an update, or if it is rolled back."""
     if endpoint is None or endpoint.status is not EndpointStatus.UPDATING:
         return None

@@ -24,21 +24,21 @@ from dataclasses import replace
 from hostelry.domain.container_copies import complete_sets
 from hostelry.domain.copy import Instance, InstanceState
 from hostelry.domain.endpoint import Deployment, EndpointStatus, EndpointVariant, PassedOver
-from hostelry.reconcile.plan.batches import present_fleet
+from hostelry.reconcile.plan.batches import get_present_fleet
 from hostelry.reconcile.plan.endpoint_state import (
     EndpointState,
     InstanceFacts,
     PlanContext,
-    drained,
+    drain_copy,
     is_lost,
     is_routable,
-    stopped,
+    stop_copy,
 )
 from hostelry.reconcile.plan.growth import (
-    deployment_in,
-    new_instance,
-    next_type,
-    with_variant,
+    build_instance,
+    get_deployment,
+    get_next_type,
+    replace_variant,
 )
 
 MAX_TERMINAL_ATTEMPTS = 3
@@ -51,33 +51,33 @@ def plan_instances(state: EndpointState, context: PlanContext) -> EndpointState:
 
     A new instance is recorded before it is launched, so that none can run without a record.
     """
-    state = _without_broken(state, context)
-    state = _without_undesired(state, context)
+    state = _retire_broken(state, context)
+    state = _retire_undesired(state, context)
     for deployment, variant in state.variants():
-        state = _without_capacity(state, deployment, variant, context)
+        state = _retire_unlaunched(state, deployment, variant, context)
     for deployment in state.deployments():
-        for variant in present_fleet(state, deployment).variants:
-            state = _counted(state, deployment, variant, context)
+        for variant in get_present_fleet(state, deployment).variants:
+            state = _plan_count(state, deployment, variant, context)
     return state
 
 
-def retired(
+def retire_instances(
     state: EndpointState, instances: Sequence[Instance], context: PlanContext
 ) -> EndpointState:
     """The state with `instances` terminating, and their copies draining first."""
     ids = {it.id for it in instances if it.state is not InstanceState.TERMINATING}
     leaving = [replace(state.instances[it], state=InstanceState.TERMINATING) for it in sorted(ids)]
-    copies = [drained(it, context) for name in sorted(ids) for it in state.copies_at(name)]
+    copies = [drain_copy(it, context) for name in sorted(ids) for it in state.copies_at(name)]
     return state.add_instances(leaving).add_copies(copies)
 
 
-def _without_broken(state: EndpointState, context: PlanContext) -> EndpointState:
+def _retire_broken(state: EndpointState, context: PlanContext) -> EndpointState:
     """The state with instances retired that cannot start again, so that others replace them."""
     if state.endpoint is None or state.endpoint.status is EndpointStatus.CREATING:
         return state
     known = [(it, state.get_facts(it.id)) for it in state.instances.values()]
     broken = [it for it, facts in known if is_beyond_repair(facts, context.now)]
-    return retired(state, broken, context)
+    return retire_instances(state, broken, context)
 
 
 def is_beyond_repair(facts: InstanceFacts, now: float) -> bool:
@@ -87,40 +87,42 @@ def is_beyond_repair(facts: InstanceFacts, now: float) -> bool:
     return facts.attempts >= (MAX_TERMINAL_ATTEMPTS if facts.terminal else MAX_ATTEMPTS)
 
 
-def _without_undesired(state: EndpointState, context: PlanContext) -> EndpointState:
+def _retire_undesired(state: EndpointState, context: PlanContext) -> EndpointState:
     desired = {(it.generation, v.variant.name) for it in state.deployments() for v in it.variants}
     others = [
         host
         for host in state.instances.values()
         if (host.generation, host.variant_name) not in desired
     ]
-    state = retired(state, others, context)
+    state = retire_instances(state, others, context)
     if state.deployments():
         return state
-    return state.add_copies([stopped(it, context.now) for it in state.copies.values()])
+    return state.add_copies([stop_copy(it, context.now) for it in state.copies.values()])
 
 
-def _counted(
+def _plan_count(
     state: EndpointState, deployment: Deployment, variant: EndpointVariant, context: PlanContext
 ) -> EndpointState:
-    state = _without_replaced(state, deployment, variant, context)
+    state = _retire_replaced(state, deployment, variant, context)
     hosts = state.staying(state.hosts(deployment.generation, variant.variant.name))
     missing = variant.desired_instance_count - len(hosts)
     for _ in range(missing):
-        new = new_instance(state, deployment, variant, next_type(variant, context), context)
+        new = build_instance(state, deployment, variant, get_next_type(variant, context), context)
         state = state.add_instances([new])
     surplus: list[Instance] = []
     if missing < 0:
-        least_used_first = sorted(hosts, key=lambda it: (not it.leaving, *_usefulness(state, it)))
+        least_used_first = sorted(
+            hosts, key=lambda it: (not it.leaving, *_rank_usefulness(state, it))
+        )
         surplus = least_used_first[:-missing]
     if variant.model is not None:
-        return retired(state, surplus, context)
-    state = _marked(state, hosts, {it.id for it in surplus})
+        return retire_instances(state, surplus, context)
+    state = _mark_leaving(state, hosts, {it.id for it in surplus})
     bare = [it for it in surplus if all(copy.draining for copy in state.copies_at(it.id))]
-    return retired(state, bare, context)
+    return retire_instances(state, bare, context)
 
 
-def _without_replaced(
+def _retire_replaced(
     state: EndpointState, deployment: Deployment, variant: EndpointVariant, context: PlanContext
 ) -> EndpointState:
     """The state with those cordoned instances retired that nothing needs any more."""
@@ -133,33 +135,37 @@ def _without_replaced(
     if variant.model is None or variant.serverless is not None:
         copies_of = {it.id: state.copies_at(it.id) for it in cordoned}
         bare = [it for it in cordoned if all(copy.draining for copy in copies_of[it.id])]
-        return retired(state, bare, context)
+        return retire_instances(state, bare, context)
     ready = [it for it in state.copies_on(staying, None) if is_routable(it)]
     needed = variant.desired_instance_count - len(complete_sets(variant, staying, ready))
-    least_used_first = sorted(cordoned, key=lambda it: _usefulness(state, it))
-    return retired(state, least_used_first[: max(0, len(cordoned) - max(0, needed))], context)
+    least_used_first = sorted(cordoned, key=lambda it: _rank_usefulness(state, it))
+    return retire_instances(
+        state, least_used_first[: max(0, len(cordoned) - max(0, needed))], context
+    )
 
 
-def _marked(state: EndpointState, hosts: Sequence[Instance], leaving: set[str]) -> EndpointState:
+def _mark_leaving(
+    state: EndpointState, hosts: Sequence[Instance], leaving: set[str]
+) -> EndpointState:
     """The state in which exactly `leaving` of `hosts` leave, so their copies come up elsewhere."""
     changed = [it for it in hosts if it.leaving is not (it.id in leaving)]
     return state.add_instances(replace(it, leaving=it.id in leaving) for it in changed)
 
 
-def _usefulness(state: EndpointState, instance: Instance) -> tuple[bool, int, float, str]:
+def _rank_usefulness(state: EndpointState, instance: Instance) -> tuple[bool, int, float, str]:
     serving = [it for it in state.copies_at(instance.id) if is_routable(it)]
     running = instance.state is InstanceState.RUNNING
     return (running, len(serving), -instance.created_at, instance.id)
 
 
-def _without_capacity(
+def _retire_unlaunched(
     state: EndpointState, deployment: Deployment, variant: EndpointVariant, context: PlanContext
 ) -> EndpointState:
     """The state with launches given up that another type may do better; see the table above."""
     assert state.endpoint is not None, "only an endpoint has deployments"
     now = context.now
     for instance in state.hosts(deployment.generation, variant.variant.name):
-        problem = _launch_trouble(state, instance, variant, context)
+        problem = _find_launch_trouble(state, instance, variant, context)
         if problem is None:
             continue
         passed = tuple(
@@ -176,14 +182,14 @@ def _without_capacity(
             problem=problem,
         )
         variant = replace(variant, passed_over=(*passed, here))
-        endpoint = with_variant(state.endpoint, deployment, variant)
-        deployment = deployment_in(endpoint, deployment.generation)
-        state = retired(state.replace_endpoint(endpoint), [instance], context)
+        endpoint = replace_variant(state.endpoint, deployment, variant)
+        deployment = get_deployment(endpoint, deployment.generation)
+        state = retire_instances(state.replace_endpoint(endpoint), [instance], context)
         assert state.endpoint is not None, "it was only changed"
     return state
 
 
-def _launch_trouble(
+def _find_launch_trouble(
     state: EndpointState, instance: Instance, variant: EndpointVariant, context: PlanContext
 ) -> str | None:
     """Why a launching instance should be of another type; None while it may still come up."""
@@ -198,7 +204,7 @@ def _launch_trouble(
     return None
 
 
-def launch_instants(state: EndpointState, context: PlanContext) -> Iterator[float]:
+def list_launch_instants(state: EndpointState, context: PlanContext) -> Iterator[float]:
     """Instants at which time alone may give up a launch, or end the backoff of a type."""
     for deployment, variant in state.variants():
         yield from (it.until for it in variant.passed_over)

@@ -32,13 +32,13 @@ from hostelry.domain.copy import (
 )
 from hostelry.domain.endpoint import Deployment, EndpointVariant
 from hostelry.domain.model import Container
-from hostelry.reconcile.plan.adapters import placed_adapters
+from hostelry.reconcile.plan.adapters import list_placed_adapters
 from hostelry.reconcile.plan.endpoint_state import (
     EndpointState,
     PlanContext,
-    drained,
+    drain_copy,
     is_routable,
-    stopped,
+    stop_copy,
 )
 
 RETRY_S = 30.0
@@ -53,19 +53,19 @@ def plan_model_copies(state: EndpointState, context: PlanContext) -> EndpointSta
         if variant.serverless is not None:
             continue
         hosts = state.hosts(deployment.generation, variant.variant.name)
-        state = state.add_copies(without_failed(state.copies_on(hosts, None), context.now))
-        state = _one_on_each(state, deployment, variant, context)
+        state = state.add_copies(stop_failed_copies(state.copies_on(hosts, None), context.now))
+        state = _add_missing(state, deployment, variant, context)
     return state
 
 
-def _one_on_each(
+def _add_missing(
     state: EndpointState, deployment: Deployment, variant: EndpointVariant, context: PlanContext
 ) -> EndpointState:
     hosts = state.hosts(deployment.generation, variant.variant.name)
     present = state.copies_on(hosts, None)
     taken = {(it.instance_id, it.spec.container.hostname) for it in present}
     found = [
-        new_copy(host, None, host.generation, model_spec(variant, container), context)
+        build_copy(host, None, host.generation, build_model_spec(variant, container), context)
         for host in state.staying(hosts)
         for container in containers_on(variant, host)
         if (host.id, container.hostname) not in taken
@@ -73,7 +73,7 @@ def _one_on_each(
     return state.add_copies(found)
 
 
-def model_spec(variant: EndpointVariant, container: Container) -> CopySpec:
+def build_model_spec(variant: EndpointVariant, container: Container) -> CopySpec:
     """The specification of a copy of one container of the variant's model."""
     config = variant.serverless
     return CopySpec(
@@ -86,13 +86,13 @@ def model_spec(variant: EndpointVariant, container: Container) -> CopySpec:
     )
 
 
-def without_failed(copies: Iterable[Copy], now: float) -> list[Copy]:
+def stop_failed_copies(copies: Iterable[Copy], now: float) -> list[Copy]:
     """The FAILED copies whose time to be replaced has come, stopped."""
     failed = [it for it in copies if it.status.phase is CopyPhase.FAILED]
-    return [stopped(it, now) for it in failed if now >= retry_at(it)]
+    return [stop_copy(it, now) for it in failed if now >= get_retry_time(it)]
 
 
-def retry_at(copy: Copy) -> float:
+def get_retry_time(copy: Copy) -> float:
     """The instant from which a FAILED copy is replaced, if anything still needs it then.
 
     One that never served is kept until its component or endpoint has seen it, however long it took
@@ -103,7 +103,7 @@ def retry_at(copy: Copy) -> float:
     return since + RETRY_S
 
 
-def new_copy(
+def build_copy(
     instance: Instance,
     component_name: str | None,
     generation: int,
@@ -135,7 +135,7 @@ def plan_adapters_on_copies(state: EndpointState, context: PlanContext) -> Endpo
         if base is None or copy.draining:
             continue
         if base not in desired:
-            desired[base] = placed_adapters(state, base, copy.spec, context.now)
+            desired[base] = list_placed_adapters(state, base, copy.spec, context.now)
         if desired[base] is not copy.spec.adapters and desired[base] != copy.spec.adapters:
             changed.append(replace(copy, spec=replace(copy.spec, adapters=desired[base])))
     return state.add_copies(changed)
@@ -145,25 +145,25 @@ def plan_environments(state: EndpointState, context: PlanContext) -> EndpointSta
     """The state with as many environments as each serverless variant should have now."""
     for deployment, variant in state.variants():
         if variant.serverless is not None:
-            state = _counted(state, deployment, variant, context)
+            state = _plan_environments(state, deployment, variant, context)
     return state
 
 
-def ready_environments(
+def list_ready_environments(
     state: EndpointState, deployment: Deployment, variant: EndpointVariant
 ) -> list[Copy]:
     """The variant's environments that take requests."""
-    return [it for it in environments_of(state, deployment, variant) if is_routable(it)]
+    return [it for it in list_environments(state, deployment, variant) if is_routable(it)]
 
 
-def environments_of(
+def list_environments(
     state: EndpointState, deployment: Deployment, variant: EndpointVariant
 ) -> list[Copy]:
     """The variant's environments that are not draining, the oldest first."""
     return state.copies_on(state.hosts(deployment.generation, variant.variant.name), None)
 
 
-def needed_environments(variant: EndpointVariant) -> int:
+def count_needed_environments(variant: EndpointVariant) -> int:
     """The environments that must be ready before a deployment counts as up.
 
     One shows that the model starts, unless none is desired; provisioned ones are all waited for.
@@ -173,14 +173,14 @@ def needed_environments(variant: EndpointVariant) -> int:
     return min(variant.environments, max(1, provisioned))
 
 
-def _counted(
+def _plan_environments(
     state: EndpointState, deployment: Deployment, variant: EndpointVariant, context: PlanContext
 ) -> EndpointState:
     hosts = state.hosts(deployment.generation, variant.variant.name)
     assert variant.serverless is not None, "only serverless variants have environments"
     shape = variant.serverless.shape  # it follows MaxConcurrency, which is changed in place
     state = state.add_instances(replace(it, shape=shape) for it in hosts)
-    state = state.add_copies(without_failed(state.copies_on(hosts, None), context.now))
+    state = state.add_copies(stop_failed_copies(state.copies_on(hosts, None), context.now))
     able = state.able(hosts, context.now)
     present = state.copies_on(hosts, None)
     staying = {it.id for it in state.staying(hosts)}
@@ -189,21 +189,21 @@ def _counted(
     ids = {it.spec.id for it in current}
     replaced = [it for it in present if it.spec.id not in ids]
     missing = max(0, variant.environments - len(current))
-    room = sum(_room(state, it, variant) for it in able)
+    room = sum(_count_room(state, it, variant) for it in able)
     in_the_way = [it for it in replaced if it.instance_id in staying]
     num_ready = sum(1 for it in current if is_routable(it))
     surplus = [
-        *_surplus(current, variant.environments, variant),
-        *_surplus(replaced, variant.environments - num_ready, variant),
-        *_surplus(in_the_way, len(in_the_way) - (missing - room), variant),
+        *_find_surplus(current, variant.environments, variant),
+        *_find_surplus(replaced, variant.environments - num_ready, variant),
+        *_find_surplus(in_the_way, len(in_the_way) - (missing - room), variant),
     ]
-    state = state.add_copies(drained(it, context) for it in surplus)
+    state = state.add_copies(drain_copy(it, context) for it in surplus)
     if variant.model is None or not able:
         return state
-    spec = model_spec(variant, variant.model.containers[0])
+    spec = build_model_spec(variant, variant.model.containers[0])
     for _ in range(min(missing, room) if _is_restarting(state, able) else missing):
-        host = _least_used(state, able)
-        state = state.add_copies([new_copy(host, None, host.generation, spec, context)])
+        host = _find_least_used(state, able)
+        state = state.add_copies([build_copy(host, None, host.generation, spec, context)])
     return state
 
 
@@ -212,23 +212,23 @@ def _is_restarting(state: EndpointState, hosts: Sequence[Instance]) -> bool:
     return any(it.spec.id in state.restarting for host in hosts for it in state.copies_at(host.id))
 
 
-def _room(state: EndpointState, host: Instance, variant: EndpointVariant) -> int:
+def _count_room(state: EndpointState, host: Instance, variant: EndpointVariant) -> int:
     """How many more environments the instance holds."""
     config = variant.serverless
     most = 0 if config is None else config.max_concurrency
     return max(0, most - len(state.copies_at(host.id)))
 
 
-def _surplus(copies: Sequence[Copy], keep: int, variant: EndpointVariant) -> list[Copy]:
+def _find_surplus(copies: Sequence[Copy], keep: int, variant: EndpointVariant) -> list[Copy]:
     """Those beyond the `keep` most useful ones."""
-    least_useful_first = sorted(copies, key=lambda it: _usefulness(it, variant))
+    least_useful_first = sorted(copies, key=lambda it: _rank_usefulness(it, variant))
     return least_useful_first[: max(0, len(copies) - max(0, keep))]
 
 
-def _least_used(state: EndpointState, hosts: Sequence[Instance]) -> Instance:
+def _find_least_used(state: EndpointState, hosts: Sequence[Instance]) -> Instance:
     return min(hosts, key=lambda it: (len(state.copies_at(it.id)), it.created_at, it.id))
 
 
-def _usefulness(copy: Copy, variant: EndpointVariant) -> tuple[bool, bool, float, str]:
+def _rank_usefulness(copy: Copy, variant: EndpointVariant) -> tuple[bool, bool, float, str]:
     is_idle = copy.spec.id in variant.idle
     return (not is_idle, is_routable(copy), -copy.created_at, copy.spec.id)

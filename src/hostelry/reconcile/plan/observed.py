@@ -28,35 +28,35 @@ from hostelry.fleet.protocol import Observation
 from hostelry.reconcile.plan.endpoint_state import EndpointState, InstanceFacts
 
 
-def with_observations(state: EndpointState, now: float) -> EndpointState:
+def take_observations(state: EndpointState, now: float) -> EndpointState:
     """The state with every instance and copy as its agent reported it last."""
     news = state.instances.keys() if state.news is None else state.news
-    instances = [_seen_instance(state.instances[it], state.get_facts(it)) for it in news]
+    instances = [_observe_instance(state.instances[it], state.get_facts(it)) for it in news]
     copies = {it.spec.id: it for it in state.dirty_copies()}
     for instance_id in news:
-        for name in _ids_in_report(state.get_facts(instance_id)):
+        for name in _list_reported_ids(state.get_facts(instance_id)):
             if name in state.copies:
                 copies[name] = state.copies[name]
     hosts = {it.instance_id for it in copies.values()}
-    seen = {it: _by_id(state.get_facts(it).observation) for it in hosts}
+    seen = {it: _index_statuses(state.get_facts(it).observation) for it in hosts}
     after = [
-        _seen_copy(copy, state.get_facts(copy.instance_id), seen[copy.instance_id], now)
+        _observe_copy(copy, state.get_facts(copy.instance_id), seen[copy.instance_id], now)
         for copy in copies.values()
     ]
     return state.add_instances(instances).add_copies(after)
 
 
-def _ids_in_report(facts: InstanceFacts) -> Iterable[str]:
+def _list_reported_ids(facts: InstanceFacts) -> Iterable[str]:
     """The ids of the copies that an agent reports, and of those that it should report."""
     reported = () if facts.observation is None else facts.observation.copies
     return {*facts.applied, *(it.id for it in reported)}
 
 
-def _by_id(observation: Observation | None) -> Mapping[str, CopyStatus]:
+def _index_statuses(observation: Observation | None) -> Mapping[str, CopyStatus]:
     return {} if observation is None else {it.id: it for it in observation.copies}
 
 
-def _seen_instance(instance: Instance, facts: InstanceFacts) -> Instance:
+def _observe_instance(instance: Instance, facts: InstanceFacts) -> Instance:
     """The instance, RUNNING once its agent answered; the address is that of its newest agent."""
     if facts.observation is None or facts.address is None:
         return instance
@@ -67,10 +67,10 @@ def _seen_instance(instance: Instance, facts: InstanceFacts) -> Instance:
     return replace(instance, state=state, agent_address=facts.address)
 
 
-def _seen_copy(
+def _observe_copy(
     copy: Copy, facts: InstanceFacts, seen: Mapping[str, CopyStatus], now: float
 ) -> Copy:
-    status = _status(copy, facts, seen.get(copy.spec.id))
+    status = _find_status(copy, facts, seen.get(copy.spec.id))
     ready_at, unready_since = copy.ready_at, copy.unready_since
     if status.phase is not CopyPhase.READY:
         unready_since = now if ready_at is not None else unready_since
@@ -101,16 +101,16 @@ def _seen_copy(
     return copy if after == copy else after
 
 
-def _status(copy: Copy, facts: InstanceFacts, seen: CopyStatus | None) -> CopyStatus:
+def _find_status(copy: Copy, facts: InstanceFacts, seen: CopyStatus | None) -> CopyStatus:
     if facts.observation is None:
         return copy.status
     if seen is None:
         lost = copy.spec.id in facts.applied
         return CopyStatus(id=copy.spec.id, phase=CopyPhase.PENDING) if lost else copy.status
-    return _steady(_reachable(seen, facts.address), copy.status)
+    return _keep_if_steady(_set_addresses(seen, facts.address), copy.status)
 
 
-def _reachable(seen: CopyStatus, agent_address: str | None) -> CopyStatus:
+def _set_addresses(seen: CopyStatus, agent_address: str | None) -> CopyStatus:
     """`seen`, with the addresses that the copy has for other hosts where its agent is on another.
 
     An agent reports those on its own host; there its node proxy knows the copy by its id.
@@ -123,7 +123,7 @@ def _reachable(seen: CopyStatus, agent_address: str | None) -> CopyStatus:
     return replace(seen, address=on_host(agent_address, seen.id), models_address=models)
 
 
-def _steady(seen: CopyStatus, known: CopyStatus) -> CopyStatus:
+def _keep_if_steady(seen: CopyStatus, known: CopyStatus) -> CopyStatus:
     """`seen`, or `known` where nothing changed that is worth a write to the store.
 
     Memory in use is not, nor the number of open connections while some are open.

@@ -8,8 +8,16 @@ from hostelry.domain.copy import Copy, Instance
 from hostelry.domain.endpoint_config import Variant
 from hostelry.domain.shape import Shape
 from hostelry.placement.pack import place
-from hostelry.placement.shortage import too_small
-from hostelry.placement.values import CopyRequest, Held, Host, Obstacle, Pool, WhyNot, asked_text
+from hostelry.placement.shortage import find_too_small
+from hostelry.placement.values import (
+    CopyRequest,
+    Held,
+    Host,
+    Obstacle,
+    Pool,
+    WhyNot,
+    format_request,
+)
 from hostelry.reconcile.plan.desired_copies import DesiredCopies, is_moving
 from hostelry.reconcile.plan.endpoint_state import (
     EndpointState,
@@ -30,7 +38,7 @@ class Unplaced:
     why: WhyNot
 
 
-def hosts_of(instances: Iterable[Instance]) -> list[Host]:
+def to_hosts(instances: Iterable[Instance]) -> list[Host]:
     """The instances as placement sees them: with their declared shapes."""
     return [
         Host(
@@ -43,18 +51,18 @@ def hosts_of(instances: Iterable[Instance]) -> list[Host]:
     ]
 
 
-def with_unable(
+def explain_unable(
     unplaced: Unplaced, state: EndpointState, hosts: Sequence[Instance], now: float
 ) -> Unplaced:
     """The reason with what keeps copies off the instances, if there are some, but none is able."""
     if unplaced.why.obstacle is not Obstacle.NO_INSTANCE or not hosts or state.able(hosts, now):
         return unplaced
-    asked = asked_text(unplaced.request.requirements_by_type)
-    causes = "; ".join(_unable(state, it, now) for it in hosts[:HOSTS_NAMED])
+    asked = format_request(unplaced.request.requirements_by_type)
+    causes = "; ".join(_describe_unable(state, it, now) for it in hosts[:HOSTS_NAMED])
     return replace(unplaced, why=replace(unplaced.why, text=f"{asked}; {causes}"))
 
 
-def _unable(state: EndpointState, instance: Instance, now: float) -> str:
+def _describe_unable(state: EndpointState, instance: Instance, now: float) -> str:
     """Why an instance takes no new copies."""
     facts = state.get_facts(instance.id)
     if is_lost(facts, now):
@@ -62,13 +70,13 @@ def _unable(state: EndpointState, instance: Instance, now: float) -> str:
     return f"instance {instance.id} takes no new copies, since it is to be drained"
 
 
-def held_on(state: EndpointState, instances: Iterable[Instance]) -> list[Held]:
+def get_held(state: EndpointState, instances: Iterable[Instance]) -> list[Held]:
     """What copies hold of the instances; draining ones too, as they still run."""
     copies = [copy for it in instances for copy in state.copies_at(it.id)]
-    return [held for held in (_held(state, it) for it in copies) if held is not None]
+    return [held for held in (_get_held_by(state, it) for it in copies) if held is not None]
 
 
-def _held(state: EndpointState, copy: Copy) -> Held | None:
+def _get_held_by(state: EndpointState, copy: Copy) -> Held | None:
     if copy.spec.requirements is None or copy.component_name is None:
         return None
     component = state.components.get(copy.component_name)
@@ -85,11 +93,11 @@ def _held(state: EndpointState, copy: Copy) -> Held | None:
         and is_routable(copy)
         and not is_moving(state, copy),
         leaving=copy.draining,
-        moved_bytes=_measured_bytes(state, copy) or None,
+        moved_bytes=_measure_bytes(state, copy) or None,
     )
 
 
-def _measured_bytes(state: EndpointState, copy: Copy) -> int:
+def _measure_bytes(state: EndpointState, copy: Copy) -> int:
     """The most memory that the record or the agent's last report shows for a copy."""
     seen = state.get_facts(copy.instance_id).observation
     statuses = [copy.status, *(() if seen is None else seen.copies)]
@@ -97,7 +105,7 @@ def _measured_bytes(state: EndpointState, copy: Copy) -> int:
     return max((max(it.memory_bytes, it.peak_memory_bytes) for it in mine), default=0)
 
 
-def copy_request(
+def build_copy_request(
     component: InferenceComponent, spec: ComponentSpec, instance_types: Collection[str]
 ) -> CopyRequest:
     """A request for one copy of the component.
@@ -114,32 +122,32 @@ def copy_request(
     )
 
 
-def instance_types(variant: Variant, instances: Iterable[Instance]) -> set[str]:
+def get_instance_types(variant: Variant, instances: Iterable[Instance]) -> set[str]:
     """Instance types of the variant: those configured, and those that its instances have."""
     return {*variant.instance_types, *(it.instance_type for it in instances)}
 
 
-def pools_of(variant: Variant, shape_of: Callable[[str], Shape]) -> list[Pool]:
+def get_pools(variant: Variant, shape_of: Callable[[str], Shape]) -> list[Pool]:
     """Instance types that may be launched, the preferred one first."""
     return [Pool(instance_type=it, shape=shape_of(it)) for it in variant.instance_types]
 
 
-def cannot_ever_fit(
+def find_never_fits(
     component: InferenceComponent, variant: Variant, context: PlanContext
 ) -> str | None:
     """Why a copy of the component fits on no type of the variant, even empty; None if it does."""
     assert component.spec is not None, "a base component has a spec"
-    request = copy_request(component, component.spec, variant.instance_types)
-    never = too_small(request, pools_of(variant, context.shape_of))
+    request = build_copy_request(component, component.spec, variant.instance_types)
+    never = find_too_small(request, get_pools(variant, context.shape_of))
     return None if never is None else never.text
 
 
-def shortage(
+def find_shortage(
     state: EndpointState, component: InferenceComponent, instances: Sequence[Instance]
 ) -> str | None:
     """Why another copy of the component fits on none of `instances` now; None if it does."""
     assert component.spec is not None, "a base component has a spec"
     types = {it.instance_type for it in instances}
-    request = copy_request(component, component.spec, types)
-    why = place([request], hosts_of(instances), held_on(state, instances)).first_obstacle
+    request = build_copy_request(component, component.spec, types)
+    why = place([request], to_hosts(instances), get_held(state, instances)).first_obstacle
     return None if why is None else why.text

@@ -8,28 +8,33 @@ instant at which time alone matters (`next_plan_at`).
 from collections.abc import Callable, Iterator
 
 from hostelry.domain.copy import Copy, CopyPhase, CopySpec, InstanceState
-from hostelry.reconcile.plan.adapter_status import FORGET_S, changing_adapters, plan_adapter
-from hostelry.reconcile.plan.adapters import adapter_leaves_at, is_leaving
+from hostelry.reconcile.plan.adapter_status import FORGET_S, list_changing_adapters, plan_adapter
+from hostelry.reconcile.plan.adapters import get_adapter_end, is_leaving
 from hostelry.reconcile.plan.component_copies import plan_component_copies
 from hostelry.reconcile.plan.component_status import plan_component
-from hostelry.reconcile.plan.deadlines import with_deadlines
+from hostelry.reconcile.plan.deadlines import set_deadlines
 from hostelry.reconcile.plan.dirty import instances_to_update
-from hostelry.reconcile.plan.drains import drain_instants, plan_drains, with_drain_limit
-from hostelry.reconcile.plan.endpoint_state import LOST_AFTER_S, EndpointState, PlanContext, drained
+from hostelry.reconcile.plan.drains import list_drain_instants, plan_drains, set_drain_limit
+from hostelry.reconcile.plan.endpoint_state import (
+    LOST_AFTER_S,
+    EndpointState,
+    PlanContext,
+    drain_copy,
+)
 from hostelry.reconcile.plan.endpoint_status import plan_endpoint, reuse_instances
-from hostelry.reconcile.plan.guards import bake_instants
-from hostelry.reconcile.plan.instances import launch_instants, plan_instances
+from hostelry.reconcile.plan.guards import list_bake_instants
+from hostelry.reconcile.plan.instances import list_launch_instants, plan_instances
 from hostelry.reconcile.plan.model_copies import (
+    get_retry_time,
     plan_adapters_on_copies,
     plan_environments,
     plan_model_copies,
-    retry_at,
 )
-from hostelry.reconcile.plan.moves import move_instants, plan_moves
-from hostelry.reconcile.plan.observed import with_observations
-from hostelry.reconcile.plan.restarts import plan_restarts, restart_instants
-from hostelry.reconcile.plan.rollout import plan_rollouts, rollout_instants
-from hostelry.reconcile.plan.scale_in import plan_scale_in, scale_in_instants
+from hostelry.reconcile.plan.moves import list_move_instants, plan_moves
+from hostelry.reconcile.plan.observed import take_observations
+from hostelry.reconcile.plan.restarts import list_restart_instants, plan_restarts
+from hostelry.reconcile.plan.rollout import list_rollout_instants, plan_rollouts
+from hostelry.reconcile.plan.scale_in import list_scale_in_instants, plan_scale_in
 
 MAX_ROUNDS = 50
 FORGET_UNAPPLIED_S = 10.0
@@ -41,9 +46,9 @@ DesiredByInstance = dict[str, tuple[CopySpec, ...] | None]
 
 def plan(state: EndpointState, context: PlanContext) -> EndpointState:
     """The state to record now: the stages, repeated until they change nothing."""
-    state, context = with_observations(state, context.now), with_drain_limit(state, context)
+    state, context = take_observations(state, context.now), set_drain_limit(state, context)
     for _ in range(MAX_ROUNDS):
-        after = _round(state, context)
+        after = _run_stages(state, context)
         if after is state or after == state:
             return state
         state = after
@@ -68,10 +73,10 @@ def desired_by_instance(
 
 def next_plan_at(state: EndpointState, context: PlanContext) -> float | None:
     """The next instant at which time alone may change the plan; None: never."""
-    return min((at for at in _instants(state, context) if at > context.now), default=None)
+    return min((at for at in _list_instants(state, context) if at > context.now), default=None)
 
 
-def _round(state: EndpointState, context: PlanContext) -> EndpointState:
+def _run_stages(state: EndpointState, context: PlanContext) -> EndpointState:
     for stage in STAGES:
         state = stage(state, context)
     return state
@@ -82,13 +87,13 @@ def _plan_components(state: EndpointState, context: PlanContext) -> EndpointStat
         base = state.components.get(name)
         if base is not None and base.adapter is None:
             state = state.change_components({name: plan_component(state, base, context)})
-        adapters = changing_adapters(state, name)
+        adapters = list_changing_adapters(state, name)
         after = {it.name: plan_adapter(state, it, context) for it in adapters}
         state = state.change_components(after)
     return state
 
 
-def _without_gone(state: EndpointState, context: PlanContext) -> EndpointState:
+def _remove_gone(state: EndpointState, context: PlanContext) -> EndpointState:
     """The state without instances that ended, and without copies that are gone."""
     ended = [it for it in state.instances if _is_ending(state, it) and state.get_facts(it).gone]
     state = state.remove_instances(ended)
@@ -121,11 +126,11 @@ def _is_gone(state: EndpointState, copy: Copy, now: float) -> bool:
     return has_applied and all(it.id != copy.spec.id for it in facts.observation.copies)
 
 
-def _without_homeless(state: EndpointState, context: PlanContext) -> EndpointState:
+def _drain_homeless(state: EndpointState, context: PlanContext) -> EndpointState:
     """The state in which copies drain whose component is gone, as after an incomplete write."""
     copies = (it for it in state.dirty_copies() if it.component_name is not None)
     homeless = [it for it in copies if it.component_name not in state.components]
-    return state.add_copies(drained(it, context) for it in homeless)
+    return state.add_copies(drain_copy(it, context) for it in homeless)
 
 
 def _is_kept(copy: Copy, now: float) -> bool:
@@ -136,52 +141,52 @@ def _is_ending(state: EndpointState, instance_id: str) -> bool:
     return state.instances[instance_id].state is InstanceState.TERMINATING
 
 
-def _instants(state: EndpointState, context: PlanContext) -> Iterator[float]:
+def _list_instants(state: EndpointState, context: PlanContext) -> Iterator[float]:
     for record in (state.endpoint, *state.dirty_components()):
         if record is not None and record.deadline_at is not None:
             yield record.deadline_at
-    yield from bake_instants(state, context)
+    yield from list_bake_instants(state, context)
     for component in state.dirty_components():
         if component.rollout is not None:
-            yield from rollout_instants(component, context)
+            yield from list_rollout_instants(component, context)
         if component.adapter is not None and is_leaving(component):
-            yield adapter_leaves_at(component)
-            yield adapter_leaves_at(component) + FORGET_S
+            yield get_adapter_end(component)
+            yield get_adapter_end(component) + FORGET_S
     for copy in state.dirty_copies():
-        yield from _copy_instants(copy)
+        yield from _list_copy_instants(copy)
     for facts in state.facts.values():
         if facts.unreachable_since is not None:
             yield facts.unreachable_since + LOST_AFTER_S
-    yield from launch_instants(state, context)
-    yield from scale_in_instants(state, context)
-    yield from restart_instants(state, context)
+    yield from list_launch_instants(state, context)
+    yield from list_scale_in_instants(state, context)
+    yield from list_restart_instants(state, context)
 
 
-def _copy_instants(copy: Copy) -> Iterator[float]:
-    yield from drain_instants(copy)
-    yield from move_instants(copy)
+def _list_copy_instants(copy: Copy) -> Iterator[float]:
+    yield from list_drain_instants(copy)
+    yield from list_move_instants(copy)
     if copy.drain_deadline_at is not None:
         yield copy.drain_deadline_at
         yield copy.drain_deadline_at + FORGET_UNAPPLIED_S
         yield copy.drain_deadline_at + FORGET_APPLIED_S
     if copy.status.phase is CopyPhase.FAILED:
-        yield retry_at(copy)
+        yield get_retry_time(copy)
 
 
-def _deadlines(state: EndpointState, context: PlanContext) -> EndpointState:
-    return with_deadlines(state, context.now)
+def _set_deadlines(state: EndpointState, context: PlanContext) -> EndpointState:
+    return set_deadlines(state, context.now)
 
 
-def _reuse(state: EndpointState, context: PlanContext) -> EndpointState:
+def _reuse_instances(state: EndpointState, context: PlanContext) -> EndpointState:
     return reuse_instances(state)
 
 
 STAGES: tuple[Stage, ...] = (
-    _deadlines,
-    _reuse,
+    _set_deadlines,
+    _reuse_instances,
     plan_restarts,
     plan_instances,
-    _without_homeless,
+    _drain_homeless,
     plan_model_copies,
     plan_environments,
     plan_rollouts,
@@ -192,5 +197,5 @@ STAGES: tuple[Stage, ...] = (
     plan_moves,
     plan_scale_in,
     plan_drains,
-    _without_gone,
+    _remove_gone,
 )

@@ -12,7 +12,7 @@ COPIES_NAMED = 3
 CRASH_LOOP_RESTARTS = 3
 
 
-def failure_reason(cause: str, log_tail: str = "", see_log: str = "") -> str:
+def build_failure_reason(cause: str, log_tail: str = "", see_log: str = "") -> str:
     """`cause`, where its log is, then the model server's last lines that fit in the limit."""
     cause = cause.strip()
     lines = server_lines(log_tail)
@@ -21,10 +21,10 @@ def failure_reason(cause: str, log_tail: str = "", see_log: str = "") -> str:
     if not lines:
         return cause[: MAX_REASON_CHARS - len(see_log)] + see_log
     head = cause[: MAX_CAUSE_CHARS - len(see_log)] + see_log + LAST_LINES
-    return head + last_lines(lines, MAX_REASON_CHARS - len(head))
+    return head + take_last_lines(lines, MAX_REASON_CHARS - len(head))
 
 
-def last_lines(lines: Sequence[str], max_chars: int) -> str:
+def take_last_lines(lines: Sequence[str], max_chars: int) -> str:
     """The last of `lines` that fit in `max_chars`; at least the end of the very last."""
     kept = lines[-1][-max_chars:]
     for line in reversed(lines[:-1]):
@@ -34,19 +34,19 @@ def last_lines(lines: Sequence[str], max_chars: int) -> str:
     return kept
 
 
-def copy_failure(copy: Copy) -> str:
+def describe_copy_failure(copy: Copy) -> str:
     """The failure reason of a FAILED copy."""
     cause = copy.status.reason or "the model server failed without a reason"
-    return failure_reason(cause, copy.status.log_tail, see_log(copy))
+    return build_failure_reason(cause, copy.status.log_tail, refer_to_log(copy))
 
 
-def see_log(copy: Copy) -> str:
+def refer_to_log(copy: Copy) -> str:
     """A sentence that names the log stream with the copy's output; SEE_LOG matches it."""
     source = source_of_copy(copy)
     return f" See the log stream {source.stream} of group {source.group}."
 
 
-def what_is_missing(desired: int, copies: Sequence[Copy]) -> str:
+def describe_missing(desired: int, copies: Sequence[Copy]) -> str:
     """How many of the desired copies are ready, and the phase of the others."""
     ready = sum(1 for it in copies if it.status.phase is CopyPhase.READY)
     waiting = [it for it in copies if it.status.phase is not CopyPhase.READY]
@@ -61,7 +61,7 @@ def _stand(copy: Copy) -> str:
     return f"copy {copy.spec.id}{of} on {copy.instance_id} is {copy.status.phase.value}{why}"
 
 
-def placement_note(no_place: str | None, copies: Sequence[Copy]) -> str | None:
+def build_placement_note(no_place: str | None, copies: Sequence[Copy]) -> str | None:
     """Why some of a component's desired copies do not serve; None if all do.
 
     A crash-looping copy is named with the last lines of its model server.
@@ -72,5 +72,7 @@ def placement_note(no_place: str | None, copies: Sequence[Copy]) -> str | None:
     notes = [] if no_place is None else [no_place]
     for copy in [*failed, *troubled][:COPIES_NAMED]:
         times = f" after {copy.status.restarts} restarts" if copy.status.restarts else ""
-        notes.append(f"copy {copy.spec.id} on {copy.instance_id}{times}: {copy_failure(copy)}")
+        notes.append(
+            f"copy {copy.spec.id} on {copy.instance_id}{times}: {describe_copy_failure(copy)}"
+        )
     return "; ".join(notes)[:MAX_REASON_CHARS] or None

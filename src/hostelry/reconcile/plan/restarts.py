@@ -23,7 +23,7 @@ from hostelry.domain.copy import Copy, CopyPhase, Instance, InstanceState
 from hostelry.domain.endpoint import CopyRestart, Deployment, EndpointVariant
 from hostelry.domain.resize import copies_deadline
 from hostelry.domain.status import start_deadline
-from hostelry.reconcile.plan.desired_copies import desired_copies_of
+from hostelry.reconcile.plan.desired_copies import count_desired_copies
 from hostelry.reconcile.plan.endpoint_state import (
     SERVING_COMPONENT,
     SERVING_ENDPOINT,
@@ -31,7 +31,11 @@ from hostelry.reconcile.plan.endpoint_state import (
     PlanContext,
     is_routable,
 )
-from hostelry.reconcile.plan.reasons import copy_failure, failure_reason, what_is_missing
+from hostelry.reconcile.plan.reasons import (
+    build_failure_reason,
+    describe_copy_failure,
+    describe_missing,
+)
 
 UPDATED = "An update of the endpoint began, which replaces copies itself."
 
@@ -64,32 +68,32 @@ def plan_restarts(state: EndpointState, context: PlanContext) -> EndpointState:
         return state
     busy = {it.group for it in endpoint.restarts if it.is_under_way}
     groups = {it.group: it for it in endpoint.restarts}
-    found = {key: _group_of(state, it, context) for key, it in groups.items()}
+    found = {key: _find_group(state, it, context) for key, it in groups.items()}
     left: list[CopyRestart] = []
     for restart in endpoint.restarts:
         group = found[restart.group]
-        after = None if group is None else _next(state, restart, group, context)
-        if after is not None and after.group not in busy and _may_begin(state, after, group):
+        after = None if group is None else _advance(state, restart, group, context)
+        if after is not None and after.group not in busy and _can_begin(state, after, group):
             after = replace(after, began_at=context.now)
             busy.add(after.group)
         left += [] if after is None else [after]
     # A copy that cannot be replaced stops the others: they would most likely fail, too.
     failed = {it.group: it.copy_id for it in left if it.began_at is not None and it.failure}
-    restarts = tuple(_stopped(failed, it) for it in left)
+    restarts = tuple(_give_up(failed, it) for it in left)
     if restarts == endpoint.restarts:
         return state
     return state.replace_endpoint(replace(endpoint, restarts=restarts))
 
 
-def restart_instants(state: EndpointState, context: PlanContext) -> Iterator[float]:
+def list_restart_instants(state: EndpointState, context: PlanContext) -> Iterator[float]:
     """Instants at which time alone may give a restart up."""
     for restart in () if state.endpoint is None else state.endpoint.restarts:
-        group = _group_of(state, restart, context) if restart.is_under_way else None
+        group = _find_group(state, restart, context) if restart.is_under_way else None
         if group is not None and restart.began_at is not None:
             yield restart.began_at + group.start_s
 
 
-def _group_of(
+def _find_group(
     state: EndpointState, restart: CopyRestart, context: PlanContext
 ) -> RestartGroup | None:
     """The group of a restart; None where it does not serve any more."""
@@ -102,11 +106,11 @@ def _group_of(
     if variant is None:
         return None
     if restart.component_name is None:
-        return _of_model(state, active, variant)
+        return _build_model_group(state, active, variant)
     component = state.components.get(restart.component_name)
     if component is None or component.status not in SERVING_COMPONENT or component.spec is None:
         return None
-    found = desired_copies_of(state, component, active, context)
+    found = count_desired_copies(state, component, active, context)
     return RestartGroup(
         desired=component.desired_copies,
         num_ready=sum(1 for it in found.current if is_routable(it)),
@@ -116,7 +120,9 @@ def _group_of(
     )
 
 
-def _of_model(state: EndpointState, active: Deployment, variant: EndpointVariant) -> RestartGroup:
+def _build_model_group(
+    state: EndpointState, active: Deployment, variant: EndpointVariant
+) -> RestartGroup:
     hosts = state.staying(state.hosts(active.generation, variant.variant.name))
     copies = [it for it in state.copies_on(hosts, None) if it.spec.id not in state.restarting]
     ready = [it for it in copies if is_routable(it)]
@@ -133,7 +139,7 @@ def _of_model(state: EndpointState, active: Deployment, variant: EndpointVariant
     )
 
 
-def _next(
+def _advance(
     state: EndpointState, restart: CopyRestart, group: RestartGroup, context: PlanContext
 ) -> CopyRestart | None:
     """The restart as it stands now; None where it is over."""
@@ -150,10 +156,10 @@ def _next(
         return None
     # A clock that was set back must not make it last longer.
     restart = replace(restart, began_at=min(restart.began_at, context.now))
-    return replace(restart, failure=_failure(state, restart, group, context))
+    return replace(restart, failure=_find_failure(state, restart, group, context))
 
 
-def _may_begin(state: EndpointState, restart: CopyRestart, group: RestartGroup | None) -> bool:
+def _can_begin(state: EndpointState, restart: CopyRestart, group: RestartGroup | None) -> bool:
     """Whether the restart's copy may be replaced now, as far as its group is concerned."""
     copy = state.copies.get(restart.copy_id)
     if restart.began_at is not None or restart.failure is not None:
@@ -163,7 +169,7 @@ def _may_begin(state: EndpointState, restart: CopyRestart, group: RestartGroup |
     return group.is_whole or not is_routable(copy)
 
 
-def _failure(
+def _find_failure(
     state: EndpointState, restart: CopyRestart, group: RestartGroup, context: PlanContext
 ) -> str | None:
     """Why the copy that replaces this one does not come up; None while it may."""
@@ -171,19 +177,21 @@ def _failure(
     new = [it for it in group.copies if it.created_at >= restart.began_at]
     failed = next((it for it in new if it.status.phase is CopyPhase.FAILED), None)
     if failed is not None:
-        return copy_failure(failed)
+        return describe_copy_failure(failed)
     launching = [it for it in group.instances if it.state is InstanceState.LAUNCHING]
     troubles = [(it, state.get_facts(it.id)) for it in launching]
     texts = [f"instance {it.id}: {facts.problem}" for it, facts in troubles if facts.problem]
     if any(facts.terminal for _, facts in troubles):
-        return failure_reason(f"The instance for it could not start: {'; '.join(texts)}")
+        return build_failure_reason(f"The instance for it could not start: {'; '.join(texts)}")
     if context.now < restart.began_at + group.start_s or group.is_whole:
         return None
-    missing = what_is_missing(group.desired, group.copies)
-    return failure_reason("; ".join([f"Its replacement was not ready in time: {missing}", *texts]))
+    missing = describe_missing(group.desired, group.copies)
+    return build_failure_reason(
+        "; ".join([f"Its replacement was not ready in time: {missing}", *texts])
+    )
 
 
-def _stopped(failed: Mapping[tuple[str | None, str], str], restart: CopyRestart) -> CopyRestart:
+def _give_up(failed: Mapping[tuple[str | None, str], str], restart: CopyRestart) -> CopyRestart:
     """The restart, given up where another one of its group failed."""
     if restart.failure is not None or restart.group not in failed:
         return restart

@@ -38,19 +38,23 @@ from hostelry.domain.routes import (
 )
 from hostelry.domain.scaling import Dimension, ScalableTarget
 from hostelry.domain.scope import Scope
-from hostelry.reconcile.plan.adapters import adapter_id, component_of, routed_adapter
+from hostelry.reconcile.plan.adapters import (
+    build_adapter_id,
+    get_routed_adapter,
+    parse_component_name,
+)
 from hostelry.reconcile.plan.endpoint_state import (
     LIVE_COMPONENT,
     SERVING_ENDPOINT,
     EndpointState,
-    changed_families,
+    find_changed_families,
 )
 from hostelry.reconcile.plan.variant_routes import (
     MAX_WAITING_FOR_CHARS,
-    copy_routes,
-    shadow_route,
-    variant_routes,
-    waiting_for,
+    build_copy_routes,
+    build_shadow_route,
+    build_variant_routes,
+    explain_waiting,
 )
 from hostelry.scaling.decide.wake import wakeable
 
@@ -135,11 +139,11 @@ def plan_routes(
 ) -> RouteSnapshot:
     """The routes of every endpoint that serves; equal content has an equal version."""
     rules = RouteRules(is_llm=is_llm, waking=waking or WakeRules())
-    found = [planned_endpoint(it, rules).route for it in states]
+    found = [plan_endpoint_routes(it, rules).route for it in states]
     return snapshot_of(it for it in found if it is not None)
 
 
-def planned_endpoint(
+def plan_endpoint_routes(
     state: EndpointState,
     rules: RouteRules,
     before: PlannedEndpoint | None = None,
@@ -154,11 +158,11 @@ def planned_endpoint(
     endpoint = state.endpoint
     if endpoint is None or endpoint.status not in SERVING_ENDPOINT:
         return PlannedEndpoint(state=state, route=None)
-    if before is None or not _is_of_kind(before.route, endpoint):
+    if before is None or not _has_kind(before.route, endpoint):
         before = PlannedEndpoint(state=state, route=None)
-    changed = _changed(state, endpoint, rules, before, afresh=afresh)
+    changed = _plan_changed(state, endpoint, rules, before, afresh=afresh)
     pairs = [(before.families.get(it, NO_FAMILY).parts, new.parts) for it, new in changed.items()]
-    delta = difference(_head(state, endpoint, rules.waking), pairs)
+    delta = difference(_build_head(state, endpoint, rules.waking), pairs)
     families = {**before.families, **changed}
     for name, family in changed.items():
         if family is NO_FAMILY:
@@ -171,11 +175,11 @@ def planned_endpoint(
     )
 
 
-def _is_of_kind(route: EndpointRoute | None, endpoint: Endpoint) -> bool:
+def _has_kind(route: EndpointRoute | None, endpoint: Endpoint) -> bool:
     return route is not None and route.takes_components == endpoint.takes_components
 
 
-def _head(state: EndpointState, endpoint: Endpoint, waking: WakeRules) -> EndpointRoute:
+def _build_head(state: EndpointState, endpoint: Endpoint, waking: WakeRules) -> EndpointRoute:
     """The endpoint's route without components."""
     at_zero = endpoint.at_zero or waking.at_zero
     if endpoint.takes_components:
@@ -187,15 +191,15 @@ def _head(state: EndpointState, endpoint: Endpoint, waking: WakeRules) -> Endpoi
         scope=endpoint.scope,
         name=endpoint.name,
         takes_components=False,
-        variants=variant_routes(state, endpoint),
+        variants=build_variant_routes(state, endpoint),
         at_zero=at_zero,
         async_inference=queued,
         created_at=0.0 if queued is None else endpoint.created_at,
-        shadow=shadow_route(state, endpoint),
+        shadow=build_shadow_route(state, endpoint),
     )
 
 
-def _changed(
+def _plan_changed(
     state: EndpointState,
     endpoint: Endpoint,
     rules: RouteRules,
@@ -210,18 +214,18 @@ def _changed(
     same = before.route is not None and not afresh and had.endpoint is endpoint
     same = same and had.instances is state.instances
     every: set[str | None] = {*before.families, *state.families}
-    for name in changed_families(had, state) if same else every:
+    for name in find_changed_families(had, state) if same else every:
         if name is None:  # the copies of a model
             continue
         known, components = before.families.get(name, NO_FAMILY), state.families.get(name)
         found[name] = NO_FAMILY
         if components is not None:
-            base = _base(state, endpoint, rules, components.get(name), known.base)
-            found[name] = _family(components, base, known)
+            base = _plan_base(state, endpoint, rules, components.get(name), known.base)
+            found[name] = _plan_family(components, base, known)
     return found
 
 
-def _family(
+def _plan_family(
     components: Mapping[str, InferenceComponent], base: _Base | None, known: _Family
 ) -> _Family:
     """The routes of a base and its adapters; those of `known` where they are of the same."""
@@ -229,7 +233,7 @@ def _family(
     if base is None or known.base is None or base != known.base:
         names |= components.keys()
     else:
-        names |= _names_proven_elsewhere(known.base, base)
+        names |= _find_moved_adapters(known.base, base)
     routes, failed = dict(known.parts.components), dict(known.parts.failed)
     for name in names:
         old, component = routes.pop(name, None), components.get(name)
@@ -237,25 +241,25 @@ def _family(
         if component is None:
             continue
         if component.status is FAILED:
-            failed[name] = _failed(component, base)
+            failed[name] = _describe_failed(component, base)
         elif base is not None and component.status in LIVE_COMPONENT:
-            route = _component_route(component, base)
+            route = _build_route(component, base)
             if route is not None:
                 routes[name] = route if old != route or old is None else old
     parts = EndpointParts(components=routes, failed=failed)
     return _Family(components=components, base=base, parts=parts)
 
 
-def _names_proven_elsewhere(before: _Base, base: _Base) -> set[str]:
+def _find_moved_adapters(before: _Base, base: _Base) -> set[str]:
     """The adapters that other copies have registered than before, of the same ones."""
     found: set[str] = set()
     for old, proven in zip(before.proven, base.proven, strict=True):
         if old is not proven:
-            found |= {component_of(it) for it in old ^ proven}
+            found |= {parse_component_name(it) for it in old ^ proven}
     return found
 
 
-def _base(
+def _plan_base(
     state: EndpointState,
     endpoint: Endpoint,
     rules: RouteRules,
@@ -270,23 +274,23 @@ def _base(
     copies = state.copies_on(hosts, component.name)
     proven = {it.spec.id: it.proven_adapters for it in copies}
     known = {} if before is None else {it.id: it for it in before.routes}
-    routes = [it if it != known.get(it.id) else known[it.id] for it in copy_routes(copies)]
+    routes = [it if it != known.get(it.id) else known[it.id] for it in build_copy_routes(copies)]
     return _Base(
         component=component,
-        routing=_routing(endpoint, component.variant_name),
+        routing=_get_routing(endpoint, component.variant_name),
         at_zero=component.at_zero or endpoint.at_zero or waking.at_zero,
         wakeable=wakeable(waking.targets.get((component.scope, component.name))),
         serves_llm=rules.is_llm(component.spec.container.image),
-        why=waiting_for(component.placement_note, copies),
+        why=explain_waiting(component.placement_note, copies),
         routes=tuple(routes),
         proven=tuple([proven[it.id] for it in routes]),
     )
 
 
-def _component_route(component: InferenceComponent, base: _Base) -> ComponentRoute | None:
+def _build_route(component: InferenceComponent, base: _Base) -> ComponentRoute | None:
     """The route of a base or of its adapter; None where there is none yet."""
-    owner, adapter = base.component, routed_adapter(component)
-    routed_id = None if adapter is None else adapter_id(component.name, adapter)
+    owner, adapter = base.component, get_routed_adapter(component)
+    routed_id = None if adapter is None else build_adapter_id(component.name, adapter)
     to = base.routes if routed_id is None else base.routes_with(routed_id)
     if not to and component.status is ComponentStatus.CREATING:
         return None
@@ -307,7 +311,7 @@ def _component_route(component: InferenceComponent, base: _Base) -> ComponentRou
     )
 
 
-def _failed(component: InferenceComponent, base: _Base | None) -> FailedComponent:
+def _describe_failed(component: InferenceComponent, base: _Base | None) -> FailedComponent:
     return FailedComponent(
         name=component.name,
         reason=(component.failure_reason or "No reason is known.")[:MAX_WAITING_FOR_CHARS],
@@ -315,7 +319,7 @@ def _failed(component: InferenceComponent, base: _Base | None) -> FailedComponen
     )
 
 
-def _routing(endpoint: Endpoint, variant_name: str) -> RoutingStrategy:
+def _get_routing(endpoint: Endpoint, variant_name: str) -> RoutingStrategy:
     variants = [it.variant for it in endpoint.active.variants]
     named = (it.routing for it in variants if it.name == variant_name)
     return next(named, RoutingStrategy.RANDOM)

@@ -24,21 +24,21 @@ from hostelry.domain.endpoint_config import (
 )
 from hostelry.placement.consolidation import consolidate
 from hostelry.placement.values import Move
-from hostelry.reconcile.plan.component_copies import component_copy
-from hostelry.reconcile.plan.desired_copies import desired_copies_of, is_moving
+from hostelry.reconcile.plan.component_copies import build_component_copy
+from hostelry.reconcile.plan.desired_copies import count_desired_copies, is_moving
 from hostelry.reconcile.plan.endpoint_state import (
     LIVE_COMPONENT,
     EndpointState,
     PlanContext,
     is_routable,
 )
-from hostelry.reconcile.plan.growth import deployment_in, managed_scaling, rescaled
-from hostelry.reconcile.plan.instances import retired
+from hostelry.reconcile.plan.growth import get_deployment, get_managed_scaling, rescale_endpoint
+from hostelry.reconcile.plan.instances import retire_instances
 from hostelry.reconcile.plan.placement_request import (
-    copy_request,
-    held_on,
-    hosts_of,
-    instance_types,
+    build_copy_request,
+    get_held,
+    get_instance_types,
+    to_hosts,
 )
 
 IDLE_S = 300.0  # the shortest cooldown there is; AWS documents none for instances without copies
@@ -49,37 +49,37 @@ def plan_scale_in(state: EndpointState, context: PlanContext) -> EndpointState:
     if state.endpoint is None or not state.endpoint.takes_components:
         return state
     for deployment, variant in state.variants():
-        scaling = managed_scaling(variant.variant)
+        scaling = get_managed_scaling(variant.variant)
         if scaling is not None:
             hosts = state.hosts(deployment.generation, variant.variant.name)
             idle = [it for it in hosts if (it.idle_since is None) == (not state.copies_at(it.id))]
-            state = state.add_instances(_with_idle_time(state, it, context.now) for it in idle)
-            state = _scaled_in(state, deployment.generation, variant, scaling, context)
+            state = state.add_instances(_set_idle_time(state, it, context.now) for it in idle)
+            state = _scale_in_variant(state, deployment.generation, variant, scaling, context)
     return state
 
 
-def scale_in_instants(state: EndpointState, context: PlanContext) -> Iterator[float]:
+def list_scale_in_instants(state: EndpointState, context: PlanContext) -> Iterator[float]:
     """Instants at which time alone may release an instance, or move a copy."""
     endpoint = state.endpoint
     if endpoint is None or not endpoint.takes_components:
         return
     for deployment, variant in state.variants():
-        scaling = managed_scaling(variant.variant)
+        scaling = get_managed_scaling(variant.variant)
         if scaling is None:
             continue
         if scaling.scale_in.strategy is ScaleInStrategy.CONSOLIDATION:
-            yield _cooled_at(state, variant, scaling.scale_in, context)
+            yield _get_cooldown_end(state, variant, scaling.scale_in, context)
         for host in state.hosts(deployment.generation, variant.variant.name):
             if host.idle_since is not None:
                 yield context.end_of(host.idle_since, IDLE_S)
 
 
-def _with_idle_time(state: EndpointState, instance: Instance, now: float) -> Instance:
+def _set_idle_time(state: EndpointState, instance: Instance, now: float) -> Instance:
     idle_since = None if state.copies_at(instance.id) else (instance.idle_since or now)
     return replace(instance, idle_since=idle_since)
 
 
-def _scaled_in(
+def _scale_in_variant(
     state: EndpointState,
     generation: int,
     variant: EndpointVariant,
@@ -90,7 +90,7 @@ def _scaled_in(
     assert endpoint is not None, "only an endpoint has deployments"
     if endpoint.status is not EndpointStatus.IN_SERVICE or endpoint.pending is not None:
         return state
-    deployment = deployment_in(endpoint, generation)
+    deployment = get_deployment(endpoint, generation)
     variant = next(it for it in deployment.variants if it.variant.name == variant.variant.name)
     hosts = state.hosts(generation, variant.variant.name)
     if any(it.leaving for it in hosts) or len(state.staying(hosts)) < len(hosts):
@@ -104,10 +104,10 @@ def _scaled_in(
             desired_instance_count=max(scaling.min_instances, len(hosts) - len(needless)),
             scaled_in_at=context.now,
         )
-        state = retired(state, needless, context)
-        return state.replace_endpoint(rescaled(endpoint, deployment, fewer, context))
+        state = retire_instances(state, needless, context)
+        return state.replace_endpoint(rescale_endpoint(endpoint, deployment, fewer, context))
     if scaling.scale_in.strategy is ScaleInStrategy.CONSOLIDATION:
-        return _consolidated(state, deployment, variant, scaling, context)
+        return _consolidate(state, deployment, variant, scaling, context)
     return state
 
 
@@ -125,7 +125,7 @@ def _is_emptied(state: EndpointState, instance: Instance) -> bool:
     return any(it.spec.id in moved for it in left)
 
 
-def _consolidated(
+def _consolidate(
     state: EndpointState,
     deployment: Deployment,
     variant: EndpointVariant,
@@ -134,29 +134,33 @@ def _consolidated(
 ) -> EndpointState:
     """The state with copies coming up on fewer instances, so that others can be released."""
     hosts = state.hosts(deployment.generation, variant.variant.name)
-    if context.now < _cooled_at(state, variant, scaling.scale_in, context):
+    if context.now < _get_cooldown_end(state, variant, scaling.scale_in, context):
         return state
-    components = _living(state, variant)
+    components = _list_living(state, variant)
     if not _is_at_rest(state, deployment, components, hosts, context):
         return state
-    types = instance_types(variant.variant, hosts)
+    types = get_instance_types(variant.variant, hosts)
     found = consolidate(
-        hosts_of(hosts),
-        held_on(state, hosts),
-        {it.name: copy_request(it, it.spec, types) for it in components if it.spec is not None},
+        to_hosts(hosts),
+        get_held(state, hosts),
+        {
+            base.name: build_copy_request(base, base.spec, types)
+            for base in components
+            if base.spec is not None
+        },
         max_step=scaling.scale_in.max_step,
         min_instances=scaling.min_instances,
     )
     moves = () if found is None else found.moves
-    return state.add_copies(_moved(state, deployment, it, context) for it in moves)
+    return state.add_copies(_build_moved_copy(state, deployment, it, context) for it in moves)
 
 
-def _living(state: EndpointState, variant: EndpointVariant) -> list[InferenceComponent]:
+def _list_living(state: EndpointState, variant: EndpointVariant) -> list[InferenceComponent]:
     living = [it for it in state.components.values() if it.status in LIVE_COMPONENT]
     return [it for it in living if it.variant_name == variant.variant.name]
 
 
-def _cooled_at(
+def _get_cooldown_end(
     state: EndpointState, variant: EndpointVariant, policy: ScaleInPolicy, context: PlanContext
 ) -> float:
     """The instant at which the cooldown after the last operation on the endpoint ends."""
@@ -164,7 +168,7 @@ def _cooled_at(
     last = max(
         state.endpoint.modified_at,
         variant.scaled_in_at or 0.0,
-        *(it.modified_at for it in _living(state, variant)),
+        *(it.modified_at for it in _list_living(state, variant)),
         0.0,
     )
     return context.end_of(last, policy.cooldown_s)
@@ -186,13 +190,15 @@ def _is_at_rest(
     if not all(is_routable(it) and not is_moving(state, it) for it in copies):
         return False
     bases = [it for it in components if it.spec is not None]
-    desired = [desired_copies_of(state, it, deployment, context) for it in bases]
+    desired = [count_desired_copies(state, it, deployment, context) for it in bases]
     return all(it.missing == 0 and not it.others for it in desired)
 
 
-def _moved(state: EndpointState, deployment: Deployment, move: Move, context: PlanContext) -> Copy:
+def _build_moved_copy(
+    state: EndpointState, deployment: Deployment, move: Move, context: PlanContext
+) -> Copy:
     """The copy that comes up where `move` says, and replaces the one that leaves."""
     old = state.copies[move.copy_id]
     assert old.component_name is not None, "only components' copies are moved"
-    desired = desired_copies_of(state, state.components[old.component_name], deployment, context)
-    return replace(component_copy(state, desired, move.to, context), replaces=old.spec.id)
+    desired = count_desired_copies(state, state.components[old.component_name], deployment, context)
+    return replace(build_component_copy(state, desired, move.to, context), replaces=old.spec.id)

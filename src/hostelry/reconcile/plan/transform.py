@@ -27,7 +27,7 @@ from hostelry.domain.transform_job import (
     TransformProgress,
 )
 from hostelry.reconcile.plan.endpoint_state import SERVING_ENDPOINT
-from hostelry.reconcile.plan.reasons import failure_reason
+from hostelry.reconcile.plan.reasons import build_failure_reason
 
 NO_RUNNER = (
     "InternalServerError: no process has asked for transform jobs for {:.0f} s, so that none runs"
@@ -55,9 +55,9 @@ def plan_transform_job(job: TransformJob, fleet: TransformFleet, now: float) -> 
         return job
     late = job.deadline_at is not None and now >= job.deadline_at
     if job.status is TransformJobStatus.STOPPING:
-        return ended(job, Event.STOPPED, now) if late or not _may_work(job, fleet) else job
+        return end_job(job, Event.STOPPED, now) if late or not _may_work(job, fleet) else job
     if late:
-        return ended(
+        return end_job(
             job,
             Event.FAIL,
             now,
@@ -66,15 +66,15 @@ def plan_transform_job(job: TransformJob, fleet: TransformFleet, now: float) -> 
         )
     endpoint = fleet.endpoint
     if endpoint is not None and endpoint.status is EndpointStatus.FAILED:
-        return ended(job, Event.FAIL, now, endpoint.failure_reason or NO_REASON)
+        return end_job(job, Event.FAIL, now, endpoint.failure_reason or NO_REASON)
     if endpoint is None or endpoint.status not in SERVING_ENDPOINT:
         return job
     if job.started_at is None:
         job = replace(job, started_at=now, modified_at=now)
     silent_s = now - max(fleet.asked_at, job.started_at or now)
     if silent_s >= RUNNER_S:
-        return ended(job, Event.FAIL, now, NO_RUNNER.format(silent_s))
-    return _watched(job, endpoint, fleet, now)
+        return end_job(job, Event.FAIL, now, NO_RUNNER.format(silent_s))
+    return _watch(job, endpoint, fleet, now)
 
 
 def _may_work(job: TransformJob, fleet: TransformFleet) -> bool:
@@ -82,7 +82,7 @@ def _may_work(job: TransformJob, fleet: TransformFleet) -> bool:
     return job.started_at is not None and fleet.endpoint is not None
 
 
-def _watched(
+def _watch(
     job: TransformJob, endpoint: Endpoint, fleet: TransformFleet, now: float
 ) -> TransformJob:
     """The job Failed where no copy has served for as long as one may take to come up."""
@@ -94,10 +94,10 @@ def _watched(
         return job
     why = fleet.problem or "no copy became ready"
     waited_s = now - job.unserved_since
-    return ended(job, Event.FAIL, now, f"No copy has served for {waited_s:.0f} s: {why}")
+    return end_job(job, Event.FAIL, now, f"No copy has served for {waited_s:.0f} s: {why}")
 
 
-def ended(
+def end_job(
     job: TransformJob,
     event: Event,
     now: float,
@@ -112,12 +112,12 @@ def ended(
         ended_at=now,
         deadline_at=None,
         unserved_since=None,
-        failure_reason=None if reason is None else failure_reason(reason),
+        failure_reason=None if reason is None else build_failure_reason(reason),
         progress=progress or job.progress,
     )
 
 
-def finished(
+def finish_job(
     job: TransformJob,
     status: TransformJobStatus,
     reason: str | None,
@@ -136,10 +136,10 @@ def finished(
     if job.is_over:
         return job
     if job.status is TransformJobStatus.STOPPING:
-        return ended(job, Event.STOPPED, now, progress=progress)
+        return end_job(job, Event.STOPPED, now, progress=progress)
     if status is TransformJobStatus.COMPLETED:
-        return ended(job, Event.COMPLETE, now, progress=progress)
-    return ended(job, Event.FAIL, now, reason or "The job ended without a reason.", progress)
+        return end_job(job, Event.COMPLETE, now, progress=progress)
+    return end_job(job, Event.FAIL, now, reason or "The job ended without a reason.", progress)
 
 
 def plan_hidden_endpoint(

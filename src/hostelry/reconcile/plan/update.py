@@ -9,24 +9,24 @@ from hostelry.domain.endpoint import Bake, Deployment, Endpoint, Shift, ShiftSta
 from hostelry.domain.resize import deployment_deadline
 from hostelry.reconcile.plan.batches import (
     are_back,
+    build_rolling_fleets,
+    get_present_fleet,
+    get_serving_fleet,
     is_mostly_new,
     old_batch_is_gone,
-    present_fleet,
-    rolling_fleets,
-    serving_fleet,
 )
-from hostelry.reconcile.plan.deadlines import in_service, is_overdue
+from hostelry.reconcile.plan.deadlines import end_in_service, is_overdue
 from hostelry.reconcile.plan.deployed import (
     can_serve_again,
-    ceased,
-    deployment_failure,
+    describe_missing_parts,
+    find_ceased,
+    find_deployment_failure,
+    find_stranded,
     is_up,
-    still_missing,
     stopped_serving,
-    stranded,
 )
 from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext
-from hostelry.reconcile.plan.guards import bake_ends_at, guard_failure, shift_ends_at
+from hostelry.reconcile.plan.guards import find_guard_failure, get_bake_end, get_shift_end
 from hostelry.reconcile.plan.update_step import UpdatePhase, UpdateProgress, UpdateStep, next_step
 
 BAKE_SLACK_S = 60.0  # for the pass that ends it
@@ -37,15 +37,15 @@ PHASES = {
 }
 
 
-def updated(state: EndpointState, endpoint: Endpoint, context: PlanContext) -> Endpoint:
+def plan_update(state: EndpointState, endpoint: Endpoint, context: PlanContext) -> Endpoint:
     """The endpoint, which has a deployment beside its active one, after the next step."""
     endpoint = _begun_by(endpoint, context.now)
     if endpoint.pending is None:
         assert endpoint.bake is not None, "a deployment beside the active one is pending, or kept"
-        return _tried(state, endpoint, endpoint.bake, context)
+        return _begin_trial(state, endpoint, endpoint.bake, context)
     if endpoint.shift is None:
         return _brought_up(state, endpoint, endpoint.pending, context)
-    return _shifted(state, endpoint, endpoint.pending, endpoint.shift, context)
+    return _shift_traffic(state, endpoint, endpoint.pending, endpoint.shift, context)
 
 
 def _begun_by(endpoint: Endpoint, now: float) -> Endpoint:
@@ -65,9 +65,11 @@ def _brought_up(
     state: EndpointState, endpoint: Endpoint, pending: Deployment, context: PlanContext
 ) -> Endpoint:
     """The endpoint after the next step of bringing up its pending deployment."""
-    failure = guard_failure(pending, context)
-    failure = failure or deployment_failure(state, pending) or stranded(state, pending, context)
-    present = present_fleet(state, pending)
+    failure = find_guard_failure(pending, context)
+    failure = (
+        failure or find_deployment_failure(state, pending) or find_stranded(state, pending, context)
+    )
+    present = get_present_fleet(state, pending)
     step = next_step(
         UpdateProgress(
             phase=UpdatePhase.COMING,
@@ -81,12 +83,12 @@ def _brought_up(
     if step is UpdateStep.WAIT:
         return endpoint
     if step is UpdateStep.DROP:
-        failure = failure or still_missing(state, present)
-        return in_service(replace(endpoint, pending=None), failure, context.now)
-    return _with_more_traffic(endpoint, pending, step, context)
+        failure = failure or describe_missing_parts(state, present)
+        return end_in_service(replace(endpoint, pending=None), failure, context.now)
+    return _give_more_traffic(endpoint, pending, step, context)
 
 
-def _shifted(
+def _shift_traffic(
     state: EndpointState,
     endpoint: Endpoint,
     pending: Deployment,
@@ -95,9 +97,9 @@ def _shifted(
 ) -> Endpoint:
     """The endpoint after the next step of its traffic's shift, or of the return from it."""
     if shift.failure is not None:
-        return _returned(state, endpoint, pending, shift, context)
+        return _return_to_old(state, endpoint, pending, shift, context)
     guard, is_late = pending.guard, is_overdue(endpoint, context.now)
-    failure = _gradual_failure(state, serving_fleet(pending, shift), shift.since, context)
+    failure = _gradual_failure(state, get_serving_fleet(pending, shift), shift.since, context)
     if failure is None and is_late and shift.stage is ShiftStage.COMING:
         failure = _late(state, pending)
     step = next_step(
@@ -111,41 +113,41 @@ def _shifted(
             has_steps=shift.step + (0 if pending.is_rolling else 1) < pending.num_steps,
             in_batches=pending.is_rolling,
             is_guarded=_has_bake(pending),
-            is_baked=guard is None or context.now >= shift_ends_at(guard, shift, context),
+            is_baked=guard is None or context.now >= get_shift_end(guard, shift, context),
         )
     )
     if step is UpdateStep.WAIT:
         return endpoint
     if step is UpdateStep.GO_BACK:
-        return in_service(replace(endpoint, pending=None, shift=None), failure, context.now)
+        return end_in_service(replace(endpoint, pending=None, shift=None), failure, context.now)
     if step is UpdateStep.RETURN:
-        return _with_return(endpoint, replace(shift, failure=failure), context)
+        return _begin_return(endpoint, replace(shift, failure=failure), context)
     if step in (UpdateStep.REPLACE, UpdateStep.PROVISION):
-        return _with_next_batch(endpoint, pending, shift, step, context)
-    return _with_more_traffic(endpoint, pending, step, context)
+        return _begin_next_batch(endpoint, pending, shift, step, context)
+    return _give_more_traffic(endpoint, pending, step, context)
 
 
 def _is_there(state: EndpointState, endpoint: Endpoint, pending: Deployment, shift: Shift) -> bool:
     """Whether what the stage of a step waits for is there: no old instance, or new ones."""
     if shift.stage is ShiftStage.LEAVING:
         return old_batch_is_gone(state, endpoint)
-    return shift.stage is ShiftStage.COMING and is_up(state, present_fleet(state, pending))
+    return shift.stage is ShiftStage.COMING and is_up(state, get_present_fleet(state, pending))
 
 
 def _late(state: EndpointState, pending: Deployment) -> str | None:
     """What a batch lacks that did not come up in time; None where it is up."""
-    present = present_fleet(state, pending)
-    return None if is_up(state, present) else still_missing(state, present)
+    present = get_present_fleet(state, pending)
+    return None if is_up(state, present) else describe_missing_parts(state, present)
 
 
 def _can_go_back(state: EndpointState, endpoint: Endpoint, pending: Deployment) -> bool:
     """Whether the old deployment can take all requests; in a rolling update, all of it is there."""
     if not can_serve_again(state, endpoint.active):
         return False
-    return not pending.is_rolling or are_back(rolling_fleets(state, endpoint))
+    return not pending.is_rolling or are_back(build_rolling_fleets(state, endpoint))
 
 
-def _with_next_batch(
+def _begin_next_batch(
     endpoint: Endpoint, pending: Deployment, shift: Shift, step: UpdateStep, context: PlanContext
 ) -> Endpoint:
     """The endpoint whose old instances of this batch leave, or whose next batch comes up."""
@@ -159,7 +161,7 @@ def _with_next_batch(
     )
 
 
-def _returned(
+def _return_to_old(
     state: EndpointState,
     endpoint: Endpoint,
     pending: Deployment,
@@ -170,7 +172,7 @@ def _returned(
 
     Each time that new instances leave a rolling update, the deadline begins again.
     """
-    fleets = rolling_fleets(state, endpoint) if pending.is_rolling else []
+    fleets = build_rolling_fleets(state, endpoint) if pending.is_rolling else []
     step = next_step(
         UpdateProgress(
             phase=UpdatePhase.RETURNING,
@@ -180,22 +182,24 @@ def _returned(
         )
     )
     if step is UpdateStep.GO_BACK:
-        return in_service(replace(endpoint, pending=None, shift=None), shift.failure, context.now)
+        return end_in_service(
+            replace(endpoint, pending=None, shift=None), shift.failure, context.now
+        )
     if step is UpdateStep.KEEP:
-        lacks = still_missing(state, endpoint.active)
+        lacks = describe_missing_parts(state, endpoint.active)
         failure = (
             f"{shift.failure} But the old instances did not come up again in time, so that"
             f" {pending.config.name} serves: {lacks}"
         )
         kept = replace(endpoint, active=pending, pending=None, shift=None)
-        return in_service(kept, failure, context.now)
+        return end_in_service(kept, failure, context.now)
     left = sum(len(it.new_hosts) for it in fleets)
     if fleets and (shift.left is None or left < shift.left):
-        return _with_return(endpoint, replace(shift, left=left), context)
+        return _begin_return(endpoint, replace(shift, left=left), context)
     return endpoint
 
 
-def _with_return(endpoint: Endpoint, shift: Shift, context: PlanContext) -> Endpoint:
+def _begin_return(endpoint: Endpoint, shift: Shift, context: PlanContext) -> Endpoint:
     """The endpoint on the way back, with the deadline of the old instances that come up."""
     deadline_at = deployment_deadline(endpoint.active, context.now)
     if shift.left is not None:
@@ -203,7 +207,7 @@ def _with_return(endpoint: Endpoint, shift: Shift, context: PlanContext) -> Endp
     return replace(endpoint, shift=shift, deadline_at=deadline_at)
 
 
-def _with_more_traffic(
+def _give_more_traffic(
     endpoint: Endpoint, pending: Deployment, step: UpdateStep, context: PlanContext
 ) -> Endpoint:
     """The endpoint whose pending deployment has the next part of the traffic, or all."""
@@ -217,7 +221,7 @@ def _with_more_traffic(
         )
     serving = replace(endpoint, active=pending, pending=None, shift=None)
     if step is UpdateStep.TAKE_OVER:
-        return in_service(serving, None, now)
+        return end_in_service(serving, None, now)
     return replace(
         serving,
         bake=Bake(before=endpoint.active, since=now),
@@ -229,7 +233,9 @@ def _has_bake(pending: Deployment) -> bool:
     return pending.guard is not None and pending.guard.bake_s > 0
 
 
-def _tried(state: EndpointState, endpoint: Endpoint, bake: Bake, context: PlanContext) -> Endpoint:
+def _begin_trial(
+    state: EndpointState, endpoint: Endpoint, bake: Bake, context: PlanContext
+) -> Endpoint:
     """The endpoint after the next step of its trial, or of the return from a failed trial."""
     guard = endpoint.active.guard
     failure = bake.failure or _trial_failure(state, endpoint, bake, context)
@@ -239,15 +245,17 @@ def _tried(state: EndpointState, endpoint: Endpoint, bake: Bake, context: PlanCo
             has_failed=failure is not None,
             is_ready=failure is not None and can_serve_again(state, bake.before),
             is_late=is_overdue(endpoint, context.now),
-            is_baked=guard is None or context.now >= bake_ends_at(guard, bake, context),
+            is_baked=guard is None or context.now >= get_bake_end(guard, bake, context),
         )
     )
     if step is UpdateStep.WAIT:
         return endpoint
     if step is UpdateStep.FINISH:
-        return in_service(replace(endpoint, bake=None), None, context.now)
+        return end_in_service(replace(endpoint, bake=None), None, context.now)
     if step is UpdateStep.GO_BACK:
-        return in_service(replace(endpoint, active=bake.before, bake=None), failure, context.now)
+        return end_in_service(
+            replace(endpoint, active=bake.before, bake=None), failure, context.now
+        )
     return replace(
         endpoint,
         bake=replace(bake, failure=failure),
@@ -263,8 +271,8 @@ def _trial_failure(
     if active.guard is not None and active.guard.traffic.is_gradual:
         return _gradual_failure(state, active, bake.since, context)
     return (
-        guard_failure(active, context)
-        or deployment_failure(state, active.without_shadow)
+        find_guard_failure(active, context)
+        or find_deployment_failure(state, active.without_shadow)
         or stopped_serving(state, bake.before)
     )
 
@@ -277,7 +285,7 @@ def _gradual_failure(
     Its present step began at `since`. One copy that does not serve any more is reason enough.
     """
     return (
-        guard_failure(deployment, context)
-        or deployment_failure(state, deployment.without_shadow)
-        or ceased(state, deployment, since)
+        find_guard_failure(deployment, context)
+        or find_deployment_failure(state, deployment.without_shadow)
+        or find_ceased(state, deployment, since)
     )

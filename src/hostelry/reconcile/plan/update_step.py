@@ -91,43 +91,43 @@ class UpdateProgress:
 def next_step(now: UpdateProgress) -> UpdateStep:
     """The step to take now, by the table above."""
     if now.phase is UpdatePhase.COMING:
-        return _after_coming(now)
+        return _next_after_coming(now)
     if now.phase is UpdatePhase.RETURNING:
-        return _after_returning(now)
+        return _next_after_returning(now)
     if now.has_failed:
         return UpdateStep.GO_BACK if now.is_ready else UpdateStep.RETURN
     if now.phase is UpdatePhase.REPLACING:
         return UpdateStep.PROVISION if now.is_ready or now.is_late else UpdateStep.WAIT
     if now.phase is UpdatePhase.JOINING:
-        return _after_joining(now)
+        return _next_after_joining(now)
     if not now.is_baked:
         return UpdateStep.WAIT
     if now.phase is UpdatePhase.BAKING:
         return UpdateStep.FINISH
-    return UpdateStep.REPLACE if now.in_batches and now.has_steps else _with_more(now)
+    return UpdateStep.REPLACE if now.in_batches and now.has_steps else _next_after_ready(now)
 
 
-def _after_coming(now: UpdateProgress) -> UpdateStep:
+def _next_after_coming(now: UpdateProgress) -> UpdateStep:
     if now.has_failed:
         return UpdateStep.DROP
     if now.is_ready:
-        return _with_more(now)
+        return _next_after_ready(now)
     return UpdateStep.DROP if now.is_late else UpdateStep.WAIT
 
 
-def _after_joining(now: UpdateProgress) -> UpdateStep:
+def _next_after_joining(now: UpdateProgress) -> UpdateStep:
     if now.is_ready:
         return UpdateStep.SHIFT
     return UpdateStep.RETURN if now.is_late else UpdateStep.WAIT
 
 
-def _after_returning(now: UpdateProgress) -> UpdateStep:
+def _next_after_returning(now: UpdateProgress) -> UpdateStep:
     if now.is_ready or (now.is_late and not now.is_mostly_new):
         return UpdateStep.GO_BACK
     return UpdateStep.KEEP if now.is_late else UpdateStep.WAIT
 
 
-def _with_more(now: UpdateProgress) -> UpdateStep:
+def _next_after_ready(now: UpdateProgress) -> UpdateStep:
     """The step that gives the new deployment more of the traffic."""
     if now.has_steps:
         return UpdateStep.SHIFT

@@ -35,28 +35,30 @@ from hostelry.domain.routes import (
     ShadowRoute,
     VariantRoute,
 )
-from hostelry.reconcile.plan.batches import share_left
+from hostelry.reconcile.plan.batches import get_share_left
 from hostelry.reconcile.plan.endpoint_state import EndpointState, is_routable
 
 MAX_WAITING_FOR_CHARS = 300
 
 
-def variant_routes(state: EndpointState, endpoint: Endpoint) -> tuple[VariantRoute, ...]:
+def build_variant_routes(state: EndpointState, endpoint: Endpoint) -> tuple[VariantRoute, ...]:
     """The routes of the active deployment's variants, and of the one that traffic moves to."""
     active, pending, shift = endpoint.active, endpoint.pending, endpoint.shift
     is_updating = len(endpoint.deployments) > 1
-    routes = [_route(state, active, it, is_updating=is_updating) for it in active.production]
+    routes = [_build_route(state, active, it, is_updating=is_updating) for it in active.production]
     if pending is None or shift is None:
         return tuple(routes)
     without_old = {it.name for it in routes if not it.all_copies}
     coming = [
-        _turned_on(state, pending, wanted, shift, all_at_once=wanted.variant.name in without_old)
+        _build_turned_on(
+            state, pending, wanted, shift, all_at_once=wanted.variant.name in without_old
+        )
         for wanted in pending.production
     ]
-    return _of_both(routes, coming, _shares(state, pending, shift))
+    return _merge_variants(routes, coming, _get_shares(state, pending, shift))
 
 
-def shadow_route(state: EndpointState, endpoint: Endpoint) -> ShadowRoute | None:
+def build_shadow_route(state: EndpointState, endpoint: Endpoint) -> ShadowRoute | None:
     """The route of the active deployment's shadow; None without one, or with no share."""
     active = endpoint.active
     shadow, share = active.shadow, active.shadow_share
@@ -67,35 +69,35 @@ def shadow_route(state: EndpointState, endpoint: Endpoint) -> ShadowRoute | None
         name=shadow.variant.name,
         share=share,
         routing=shadow.variant.routing,
-        copies=copy_routes(state.copies_on(hosts, None)),
-        capture=_capture(active),
+        copies=build_copy_routes(state.copies_on(hosts, None)),
+        capture=_get_capture(active),
     )
 
 
-def _route(
+def _build_route(
     state: EndpointState, deployment: Deployment, variant: EndpointVariant, *, is_updating: bool
 ) -> VariantRoute:
     hosts = state.hosts(deployment.generation, variant.variant.name)
     copies = state.copies_on(hosts, None)
-    routes = copy_routes(copies, deployment.config.name if is_updating else None)
-    containers = _by_container(variant, routes)
+    routes = build_copy_routes(copies, deployment.config.name if is_updating else None)
+    containers = _group_by_container(variant, routes)
     if not containers and num_containers(variant) > 1:
         ready = [it for it in copies if is_routable(it)]
-        routes = _pipelines(complete_sets(variant, hosts, ready).values(), routes)
+        routes = _build_pipelines(complete_sets(variant, hosts, ready).values(), routes)
     return VariantRoute(
         name=variant.variant.name,
         weight=variant.desired_weight,
         routing=variant.variant.routing,
         copies=() if containers else routes,
-        waiting_for=None if routes else waiting_for(None, copies),
+        waiting_for=None if routes else explain_waiting(None, copies),
         is_multi_model=any(model.is_multi_model for model in variant.models),
         serverless=variant.serverless,
-        capture=_capture(deployment),
+        capture=_get_capture(deployment),
         containers=containers,
     )
 
 
-def _by_container(
+def _group_by_container(
     variant: EndpointVariant, routes: Iterable[CopyRoute]
 ) -> tuple[ContainerRoute, ...]:
     """The routes of each container that requests name; none where they name none."""
@@ -107,7 +109,7 @@ def _by_container(
     )
 
 
-def _pipelines(
+def _build_pipelines(
     whole: Iterable[Sequence[Copy]], routes: Iterable[CopyRoute]
 ) -> tuple[CopyRoute, ...]:
     """The route of each instance whose containers all serve, by the id of the first."""
@@ -119,13 +121,13 @@ def _pipelines(
     return tuple(sorted(found, key=lambda it: it.id))
 
 
-def _capture(deployment: Deployment) -> DataCapture | None:
+def _get_capture(deployment: Deployment) -> DataCapture | None:
     """The deployment's capture, where it captures anything now."""
     capture = deployment.capture
     return capture if capture is not None and capture.takes_any else None
 
 
-def _turned_on(
+def _build_turned_on(
     state: EndpointState,
     deployment: Deployment,
     variant: EndpointVariant,
@@ -138,7 +140,7 @@ def _turned_on(
     All of them where no old copy serves, whose requests they get, and on the way back.
     """
     assert deployment.guard is not None, "only a deployment with steps shifts traffic"
-    route = _route(state, deployment, variant, is_updating=True)
+    route = _build_route(state, deployment, variant, is_updating=True)
     if all_at_once or (deployment.is_rolling and shift.failure is not None):
         return route
     num = deployment.guard.traffic.turned_on(shift.step, variant.desired_instance_count)
@@ -150,10 +152,10 @@ def _turned_on(
         if copy.spec.id in routed
     }
     on = list(dict.fromkeys(places.values()))[:num]
-    return _with_only(route, {it for it, instance_id in places.items() if instance_id in on})
+    return _keep_copies(route, {it for it, instance_id in places.items() if instance_id in on})
 
 
-def _with_only(route: VariantRoute, ids: Collection[str]) -> VariantRoute:
+def _keep_copies(route: VariantRoute, ids: Collection[str]) -> VariantRoute:
     """The route with those of its copies that have these ids."""
     return replace(
         route,
@@ -165,12 +167,12 @@ def _with_only(route: VariantRoute, ids: Collection[str]) -> VariantRoute:
     )
 
 
-def _shares(state: EndpointState, pending: Deployment, shift: Shift) -> Mapping[str, float]:
+def _get_shares(state: EndpointState, pending: Deployment, shift: Shift) -> Mapping[str, float]:
     """The share of each variant's new fleet; once the update has failed none, or what is left."""
     assert pending.guard is not None, "only a deployment with steps shifts traffic"
     traffic = pending.guard.traffic
     if shift.failure is not None and traffic.is_rolling:
-        return {it.variant.name: share_left(state, pending, it) for it in pending.production}
+        return {it.variant.name: get_share_left(state, pending, it) for it in pending.production}
     if shift.failure is not None:
         return {it.variant.name: 0.0 for it in pending.production}
     return {
@@ -179,12 +181,12 @@ def _shares(state: EndpointState, pending: Deployment, shift: Shift) -> Mapping[
     }
 
 
-def _of_both(
+def _merge_variants(
     old: Iterable[VariantRoute], new: Iterable[VariantRoute], shares: Mapping[str, float]
 ) -> tuple[VariantRoute, ...]:
     """The variants of both deployments, each once, with the copies of both fleets."""
     old_by_name, new_by_name = ({it.name: it for it in side} for side in (old, new))
-    old_parts, new_parts = _parts(old_by_name), _parts(new_by_name)
+    old_parts, new_parts = _get_weights(old_by_name), _get_weights(new_by_name)
     of_all = sum(shares[name] * part for name, part in new_parts.items())
     found = []
     for name, route in {**new_by_name, **old_by_name}.items():
@@ -196,13 +198,13 @@ def _of_both(
             continue
         shift = FleetShift(share=share, new_ids=tuple(it.id for it in coming.all_copies))
         copies = (*route.copies, *coming.copies)
-        containers = _containers_of_both(route.containers, coming.containers)
+        containers = _merge_containers(route.containers, coming.containers)
         both = replace(route, weight=weight, copies=copies, containers=containers, shift=shift)
         found.append(both)
     return tuple(sorted(found, key=lambda it: it.name))
 
 
-def _containers_of_both(
+def _merge_containers(
     old: Iterable[ContainerRoute], new: Iterable[ContainerRoute]
 ) -> tuple[ContainerRoute, ...]:
     """The containers of both fleets, each once, with the copies of both."""
@@ -212,14 +214,14 @@ def _containers_of_both(
     return tuple(ContainerRoute(hostname=name, copies=it) for name, it in found.items())
 
 
-def _parts(routes: Mapping[str, VariantRoute]) -> Mapping[str, float]:
+def _get_weights(routes: Mapping[str, VariantRoute]) -> Mapping[str, float]:
     """The part of the weights that each variant has; equal ones where all are 0."""
     weights = {name: max(it.weight, 0.0) for name, it in routes.items()}
     whole = sum(weights.values())
     return {name: it / whole if whole else 1.0 / len(weights) for name, it in weights.items()}
 
 
-def waiting_for(
+def explain_waiting(
     note: str | None, copies: Iterable[Copy], otherwise: str | None = None
 ) -> str | None:
     """Why no copy serves; None where nothing is wrong so far."""
@@ -228,7 +230,7 @@ def waiting_for(
     return None if found is None else found[:MAX_WAITING_FOR_CHARS]
 
 
-def copy_routes(copies: Iterable[Copy], config: str | None = None) -> tuple[CopyRoute, ...]:
+def build_copy_routes(copies: Iterable[Copy], config: str | None = None) -> tuple[CopyRoute, ...]:
     """The routes of those copies that requests may go to, in the order of their ids."""
     routes = [
         CopyRoute(
