@@ -7,8 +7,8 @@
     largest share first                first fit                         if a better plan may exist
     largest sum, memory, CPUs first    tightest                          ... up to MORE_PLANS_UP_TO
 
-The plan with the fewest unplaced copies wins, then, where everything is to be packed, the one that
-opens the fewest empty instances; of equal plans the first. So never fewer copies are placed, and
+The plan with the fewest unplaced copies wins, then, if all copies are to be packed, the one that
+opens the fewest empty instances, then the first. So never fewer copies are placed, and
 under BINPACK no more instances opened, than by first-fit-decreasing. SPREAD opens more on purpose.
 """
 
@@ -33,7 +33,7 @@ from hostelry.placement.room import Need, Room, build_rooms, to_need
 from hostelry.placement.shortage import explain_unplaced
 from hostelry.placement.values import CopyRequest, Held, Host, Packing, Placed, WhyNot
 
-MORE_PLANS_UP_TO = 200  # requests; beyond it the time is worth more than one instance
+MORE_PLANS_UP_TO = 200  # requests. Beyond it, time is worth more than an instance
 
 Choice = Callable[["Attempt", CopyRequest, "Needs"], int | None]
 
@@ -47,7 +47,7 @@ class Needs:
 
 
 def place(requests: Sequence[CopyRequest], hosts: Iterable[Host], held: Iterable[Held]) -> Packing:
-    """A place, or the reason for none, for each request; the order of hosts does not matter.
+    """Find a place, or the reason for none, for each request. The order of hosts does not matter.
 
     Copies on instances that are not among `hosts` are ignored.
     """
@@ -65,7 +65,7 @@ def place(requests: Sequence[CopyRequest], hosts: Iterable[Host], held: Iterable
 
 
 def _list_plans(num_requests: int) -> list[tuple[Size | None, Choice]]:
-    """Plans to try, the preferred one first; None: in the order given."""
+    """Plans to try, the preferred one first. None: in the given order."""
     plans: list[tuple[Size | None, Choice]] = [
         (None, choose_preferred),
         (get_largest_share, choose_preferred),
@@ -220,7 +220,7 @@ def choose_first_fit(attempt: Attempt, _: CopyRequest, needs: Needs) -> int | No
 
 
 def _list_needs(requests: Sequence[CopyRequest]) -> list[Needs]:
-    """The needs of each request; equal ones share one value, so that fits are computed once."""
+    """The needs of each request. Equal needs are one object, so that fits are computed once."""
     known: dict[tuple[tuple[str, Requirements], ...], Needs] = {}
     found: list[Needs] = []
     for request in requests:

@@ -2,7 +2,7 @@
 
 by                                                 BINPACK                       SPREAD
 ------------------------------------------------   ---------------------------   ---------
-copies by which the zone exceeds max_imbalance     first, where it is set        first
+copies by which the zone exceeds max_imbalance     first, if it is set           first
 copies of the same owner on the instance           -                             fewest
 copies of the same owner in the zone               -                             fewest
 the instance is in use                             yes before no                 likewise
@@ -30,13 +30,13 @@ def build_fit_key(room: Room, need: Need) -> FitKey:
 
 
 def get_fit_key(room: Room, needs: Mapping[str, Need]) -> FitKey | None:
-    """`fit_key` of a copy with these needs by type; None where the instance cannot hold it."""
+    """`build_fit_key` of a copy with these needs by type; None if the instance cannot hold it."""
     need = needs.get(room.host.instance_type)
     return build_fit_key(room, need) if need is not None and room.fits(need) else None
 
 
 def get_zone_excess(request: CopyRequest, by_zone: Mapping[str, int]) -> dict[str, int]:
-    """By how many copies one more in a zone would exceed the allowed imbalance; 0: not at all.
+    """By how many copies one more in a zone would exceed the allowed imbalance. 0: not at all.
 
     `by_zone` has the owner's copies in each zone that could hold one. As the balance is PERMISSIVE,
     a zone over the limit only comes later.
@@ -63,7 +63,7 @@ def count_by_zone(
 def find_best_room(
     request: CopyRequest, rooms: list[Room], keys: list[FitKey | None], by_zone: Mapping[str, int]
 ) -> int | None:
-    """The position of the preferred instance; None if the copy fits on none."""
+    """The position of the preferred instance. None if the copy fits on none."""
     excess = get_zone_excess(request, by_zone)
     best, found = None, None
     spread = request.strategy is PlacementStrategy.SPREAD

@@ -23,7 +23,7 @@ class Need:
 
 
 def to_need(requirements: Requirements) -> Need:
-    """The resources that a copy with `requirements` takes; of memory, its minimum."""
+    """The resources that a copy with `requirements` takes: of memory, its minimum."""
     return Need(
         int(requirements.accelerators),
         requirements.min_memory_bytes,
@@ -78,14 +78,14 @@ class Room:
         )
 
     def take(self, need: Need, owner: str) -> tuple[int, ...]:
-        """Add a copy of `owner`; return the accelerators that it owns from now on."""
+        """Add a copy of `owner`. Return the accelerators that it owns from now on."""
         device_ids = choose_devices(self.devices, need.accelerators)
         self.hold(need, device_ids)
         self.owners[owner] = self.owners.get(owner, 0) + 1
         return device_ids
 
     def hold(self, need: Need, device_ids: Iterable[int]) -> None:
-        """Take resources and exactly these accelerators, also where they are taken already."""
+        """Take resources and exactly these accelerators, even if they are taken already."""
         self.cpu_millionths -= need.cpu_millionths
         self.memory_bytes -= need.memory_bytes
         taken = set(device_ids)
@@ -101,8 +101,8 @@ def copy_room(room: Room) -> Room:
 def choose_devices(free: Sequence[int], count: int) -> tuple[int, ...]:
     """`count` ids of `free`: the lowest of the shortest run of neighbours that is long enough.
 
-    Where no run is, the lowest ids. Neighbours are more likely to be linked, and the shortest run
-    leaves longer ones whole.
+    The lowest ids if no run is long enough. Neighbours are more likely to be linked, and the
+    shortest run leaves longer ones whole.
     """
     fitting = [run for run in _find_runs(sorted(free)) if len(run) >= count]
     shortest = min(fitting, key=lambda run: (len(run), run[:1]), default=sorted(free))
@@ -120,16 +120,16 @@ def _find_runs(ids: Sequence[int]) -> list[list[int]]:
 
 
 def build_rooms(hosts: Iterable[Host], held: Iterable[Held]) -> list[Room]:
-    """The free resources of each instance, by instance id; copies on other instances are ignored.
+    """The free resources of each instance, by instance id. Copies on other instances are ignored.
 
     A copy that names fewer accelerators than it reserves, or some that another copy names, holds
-    the lowest that are left instead: no more are free than the declared shape allows.
+    the lowest free ones instead: no more are free than the declared shape allows.
     """
     return _fill_rooms(hosts, held)[0]
 
 
 def assign_device_ids(hosts: Iterable[Host], held: Iterable[Held]) -> Mapping[str, tuple[int, ...]]:
-    """Accelerators by copy id: those that it names, or those that `rooms` counts as its own."""
+    """Accelerators by copy id: as the copy names them, or as `build_rooms` assigns them."""
     return _fill_rooms(hosts, held)[1]
 
 

@@ -49,7 +49,7 @@ INSTANCES_TRIED = 4
 def explain_unplaced(
     request: CopyRequest, rooms: Sequence[Room], held: Sequence[Held] = ()
 ) -> WhyNot:
-    """Why no instance holds another such copy; `rooms` is what each has free."""
+    """Why no instance holds another such copy. `rooms` are their free resources."""
     asked = request.requirements_by_type
     able = [it for it in rooms if it.host.instance_type in asked]
     if not able:
@@ -191,10 +191,10 @@ def _others(lacks: Sequence[Lack]) -> str:
 def find_moves(
     request: CopyRequest, tried: Sequence[Room], rooms: Sequence[Room], held: Sequence[Held]
 ) -> tuple[Move, ...]:
-    """The fewest moves after which one of the instances `tried` would hold the copy; or none.
+    """The fewest moves after which one of the instances `tried` would hold the copy. Empty: none.
 
-    A moved copy fits beside everything at its new place, so that it can start before the old one
-    stops, and stays on its type of instance.
+    A moved copy fits next to all copies at its new place, so that it can start before the old one
+    stops. It stays on its type of instance.
     """
     found: list[tuple[Move, ...]] = []
     for room in tried:
@@ -211,7 +211,7 @@ def find_moves(
 def _find_moves_off(
     room: Room, need: Need, movable: Sequence[Held], others: Sequence[Room]
 ) -> tuple[Move, ...]:
-    """Moves of copies off `room`, those first that hold most of what is short."""
+    """Moves of copies off `room`, first the copies that hold most of the short resources."""
     able = [it for it in others if any(it.fits(to_need(one.requirements)) for one in movable)]
     if not able:
         return ()
@@ -238,7 +238,7 @@ def _last_resort(short: Need, copy: Held) -> tuple[float, int, str]:
 
 
 def move_copy(copy: Held, instance_type: str, targets: Sequence[Room]) -> Placed | None:
-    """Place the copy on the tightest of `targets` of its type; None if none holds it."""
+    """Place the copy on the tightest of `targets` of its type. None if none holds it."""
     need = to_need(copy.requirements)
     able = [it for it in targets if it.host.instance_type == instance_type and it.fits(need)]
     if not able:
@@ -260,7 +260,7 @@ def _get_short(need: Need, free: Need) -> Need:
 
 
 def _sum_covered(short: Need, given: Need) -> float:
-    """The shares of what is short that a copy's end would free, added up over resources."""
+    """The shares of the short resources that a copy's end would free, added up."""
     pairs = (
         (short.accelerators, given.accelerators),
         (short.memory_bytes, given.memory_bytes),

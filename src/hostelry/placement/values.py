@@ -24,11 +24,11 @@ class Host:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """Resources that a copy holds on an instance; a `leaving` copy holds them until it is gone.
+    """Resources that a copy holds on an instance. A `leaving` copy holds them until it is gone.
 
     `device_ids` may be empty although accelerators are reserved: the copy then holds the lowest
     that no other copy names. A copy that is not `movable` (pinned, or not ready yet) never moves.
-    `moved_bytes` is what a start elsewhere would load; None: about its minimum of memory.
+    `moved_bytes` are the bytes that a start elsewhere would load. None: about `min_memory_bytes`.
     """
 
     copy_id: str
@@ -51,7 +51,7 @@ class CopyRequest:
     """A request to place one copy: what it reserves on each instance type that can hold it.
 
     `max_imbalance` is how many more copies of the owner one zone may have than another before
-    another zone is preferred; None: BINPACK ignores zones, and SPREAD takes it as 0.
+    another zone is preferred. None: BINPACK ignores zones, and SPREAD takes it as 0.
     """
 
     owner: str
@@ -82,7 +82,7 @@ class Obstacle(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """A copy to start on another instance; the old one stops once the new one serves."""
+    """A copy to start on another instance. The old one stops once the new one serves."""
 
     copy_id: str
     from_instance_id: str
@@ -105,9 +105,9 @@ class Lack:
 class WhyNot:
     """Why a requested copy fits nowhere: `text` for people, the rest for programs.
 
-    `binding` names the short resources ("accelerators", "memory", "CPUs"), the scarcest first;
-    `lacks` has the closest instances first. After `moves` (FRAGMENTED) the copy would fit; each
-    moved copy fits at its new place beside everything that runs now.
+    `binding` names the short resources ("accelerators", "memory", "CPUs"), the scarcest first.
+    `lacks` has the closest instances first. After `moves` (FRAGMENTED) the copy would fit. Each
+    moved copy fits at its new place next to all copies that run now.
     """
 
     obstacle: Obstacle
@@ -132,13 +132,13 @@ class Packing:
 
     @property
     def first_obstacle(self) -> WhyNot | None:
-        """The reason for the first request without a place; None if all have one."""
+        """The reason for the first request without a place. None if all have one."""
         return next((it for it in self.outcomes if isinstance(it, WhyNot)), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """An instance type that may be launched; pools are given in order of priority."""
+    """An instance type that may be launched. Pools are given in order of priority."""
 
     instance_type: str
     shape: Shape
@@ -166,7 +166,7 @@ class Growth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consolidation:
-    """Instances to release once `moves` are done; those without a copy can go at once."""
+    """Instances to release once `moves` are done. Instances without a copy can go at once."""
 
     moves: tuple[Move, ...]
     released: tuple[str, ...]
@@ -187,7 +187,7 @@ def get_amount(shape: Shape, resource: str) -> float:
 
 
 def format_amount(shape: Shape, resource: str) -> str:
-    """The amount of one of RESOURCES as text; memory is rounded to whole MB."""
+    """The amount of one of RESOURCES as text. Memory is rounded to whole MB."""
     if resource == MEMORY:
         return f"{round(shape.memory_bytes / BYTES_PER_MB)} MB"
     number = get_amount(shape, resource)
@@ -196,7 +196,7 @@ def format_amount(shape: Shape, resource: str) -> str:
 
 
 def format_shape(shape: Shape, first: Sequence[str] = (), *, zeros: bool = True) -> str:
-    """All resources of a shape as text, those of `first` before the others."""
+    """All resources of a shape as text, beginning with `first`."""
     order = dict.fromkeys((*first, *RESOURCES))
     return (
         join_words(format_amount(shape, it) for it in order if zeros or get_amount(shape, it))
@@ -228,7 +228,7 @@ def to_reserved_shape(requirements: Requirements) -> Shape:
 
 
 def format_request(asked: Mapping[str, Requirements], first: Sequence[str] = ()) -> str:
-    """A request as text: "a copy needs 2 accelerators and 16384 MB"; by type where they differ."""
+    """A request as text: "a copy needs 2 accelerators and 16384 MB"; by type if they differ."""
     kinds: dict[str, list[str]] = {}
     for name in sorted(asked):
         text = format_shape(to_reserved_shape(asked[name]), first, zeros=False)

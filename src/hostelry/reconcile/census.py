@@ -1,4 +1,4 @@
-"""Census of what is in service, from the records and the agents' last reports."""
+"""Census of the variants and components in service, from records and agents' last reports."""
 
 import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -51,7 +51,7 @@ def take_census(
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """A base with its adapters, and what each contributes."""
+    """A base with its adapters, and the census of each."""
 
     components: Mapping[str, InferenceComponent] = field(default_factory=dict)
     base: ComponentCensus | None = None
@@ -61,7 +61,7 @@ class _Family:
 
 @dataclass(frozen=True, slots=True)
 class _Host:
-    """What an instance contributes: its copies that serve, and what each uses, by copy."""
+    """The copies of an instance that serve, and the usage of each by copy."""
 
     copies: Sequence[Copy] = ()
     uses: Mapping[str, CopyUsage] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class _Host:
 
 @dataclass(frozen=True, slots=True)
 class _CountedEndpoint:
-    """An endpoint's census, by what its families and instances contribute, and what it is of."""
+    """An endpoint's census by family and instance, and the state and reports that were counted."""
 
     state: EndpointState
     reports: Reports
@@ -85,7 +85,7 @@ NOTHING_COUNTED = _CountedEndpoint(EndpointState(endpoint=None), {}, {}, {}, {})
 
 
 class CensusCounter:
-    """Takes censuses; each costs as much as has changed since the one before."""
+    """Takes censuses. Each costs as much as has changed since the one before."""
 
     def __init__(self) -> None:
         self._counted: dict[tuple[Scope, str], _CountedEndpoint] = {}
@@ -97,11 +97,10 @@ class CensusCounter:
         facts: Mapping[str, InstanceFacts],
         disk_use: float | None = None,
     ) -> Census:
-        """The census of every variant and component of the endpoints that serve.
+        """Take the census of every variant and component of the endpoints that serve.
 
-        Those of transform jobs are by themselves, since no request of a client reaches them.
-        `facts` has the agents' reports, which are newer than the records for values that change
-        often.
+        Transform jobs are counted apart, since no request of a client reaches them. `facts` has the
+        agents' reports, which are newer than the records for values that change often.
         """
         variants: dict[LoadKey, VariantCensus] = {}
         transforms: dict[LoadKey, VariantCensus] = {}
@@ -131,7 +130,7 @@ def _merge_changes(
     before: Mapping[tuple[Scope, str], _CountedEndpoint],
     counted: Mapping[tuple[Scope, str], _CountedEndpoint],
 ) -> dict[LoadKey, ComponentCensus]:
-    """The components with those of families that are new, other or gone; the same where none is."""
+    """The components with the changes of all families. The same object without a change."""
     gone: list[LoadKey] = []
     new: list[ComponentCensus] = []
     for known, now in changed_pairs(before, counted, NOTHING_COUNTED):
@@ -154,7 +153,7 @@ def _count_endpoint(
     facts: Mapping[str, InstanceFacts],
     before: _CountedEndpoint,
 ) -> _CountedEndpoint:
-    """An endpoint's census; parts of `before` where they are of the same objects."""
+    """An endpoint's census. Parts of `before` stay if they were counted from the same objects."""
     had = before.state
     if had.endpoint is not endpoint or had.instances is not state.instances:
         before = NOTHING_COUNTED
@@ -182,7 +181,7 @@ def _count_hosts(
     before: Mapping[str, _Host],
     touched: Collection[str],
 ) -> Mapping[str, _Host]:
-    """Every instance; those before where they contribute the same, all where each does."""
+    """Every instance. An instance that contributes the same stays the same object."""
     ready: dict[str, list[Copy]] = {it: [] for it in touched if it in state.instances}
     for copy in state.copies.values():
         if copy.instance_id in ready and is_routable(copy):
@@ -206,7 +205,7 @@ def _count_hosts(
 def _is_same_host(
     known: _Host, copies: Sequence[Copy], uses: Mapping[str, CopyUsage], endpoint: Endpoint
 ) -> bool:
-    """Whether an instance contributes what it did; adapters come and go without a difference."""
+    """Whether an instance contributes the same as before. Its adapters make no difference."""
     if len(known.copies) != len(copies) or known.uses != uses:
         return False
     if not endpoint.takes_components:
@@ -221,7 +220,7 @@ def _count_families(
     before: _CountedEndpoint,
     hosts: Mapping[str, _Host],
 ) -> dict[str, _Family]:
-    """Every base with its adapters; those before where they contribute the same."""
+    """Every base with its adapters. A family that contributes the same stays the same object."""
     moved: set[str | None] = {
         copy.component_name
         for old, host in changed_pairs(before.hosts, hosts, NO_HOST)
@@ -245,7 +244,7 @@ def _count_families(
 def _find_serving(
     state: EndpointState, endpoint: Endpoint, hosts: Mapping[str, _Host], base: InferenceComponent
 ) -> list[tuple[Copy, CopyUsage]]:
-    """The copies of a base that serve, and what each uses."""
+    """The copies of a base that serve, and the usage of each."""
     on = state.hosts(endpoint.active.generation, base.variant_name)
     copies = [it for it in state.copies_on(on, base.name) if is_routable(it)]
     return [(it, hosts[it.instance_id].uses[it.spec.id]) for it in copies]
@@ -257,7 +256,7 @@ def _count_family(
     serving: Sequence[tuple[Copy, CopyUsage]],
     known: _Family,
 ) -> _Family:
-    """A base and the adapters on it, with what is `known` of those that are as before."""
+    """A base and the adapters on it. Adapters without a change are kept from `known`."""
     proven = tuple([it.proven_adapters for it, _ in serving])
     names = changed_names(known.components, components)
     if base is None or base != known.base:
@@ -295,7 +294,7 @@ def _count_adapter(
 def _count_variants(
     state: EndpointState, endpoint: Endpoint, hosts: Mapping[str, _Host]
 ) -> Iterable[VariantCensus]:
-    """Each variant's fleet; while traffic shifts, the fleets of both deployments together."""
+    """Each variant's fleet. While traffic shifts, the fleets of both deployments are added."""
     active, coming = endpoint.active, endpoint.pending
     found = {it.variant.name: _count_fleet(state, active, it, hosts) for it in active.variants}
     if coming is None or endpoint.shift is None:
@@ -354,7 +353,7 @@ def _is_serving(wanted: EndpointVariant, instance: Instance, ready: Sequence[Cop
 def _get_capacity(
     instance: Instance, copies: Sequence[Copy], serverless: ServerlessConfig | None
 ) -> InstanceCapacity:
-    """What an instance has; that of environments is the memory of those that run."""
+    """The capacity of an instance. An instance of environments has the memory of those that run."""
     reserved = [it.spec.requirements for it in copies if it.spec.requirements is not None]
     return InstanceCapacity(
         id=instance.id,

@@ -6,8 +6,8 @@ added, not in work                            worked on as soon as a worker is f
 added while in work                           worked on once more afterwards
 its work returned an instant                  added at that instant
 its work failed                               added again after a backoff; other keys go ahead
-its work asked for a rest (`rest`)            rests before it is worked on again: what is added
-                                              meanwhile is one piece of work
+its work asked for a rest (`rest`)            rests before it is worked on again, once for all
+                                              calls of `add` meanwhile
 """
 
 import asyncio
@@ -26,7 +26,7 @@ MAX_BACKOFF_S = 15.0
 
 
 def get_backoff_s(failures: int) -> float:
-    """Seconds to wait after `failures` failures in a row: doubling, bounded; 0 after none."""
+    """Seconds to wait after `failures` failures in a row: doubling, bounded, 0 after none."""
     if failures == 0:
         return 0.0
     return min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(failures - 1, 20))
@@ -54,7 +54,7 @@ class WorkQueue(Generic[K]):
         self._quiet.set()
 
     def add(self, key: K) -> None:
-        """Have `key` worked on; further calls until then change nothing."""
+        """Have `key` worked on. Further calls until then change nothing."""
         self._waiting[key] = None
         self._quiet.clear()
         self._added.set()
@@ -68,7 +68,7 @@ class WorkQueue(Generic[K]):
         self._added.set()
 
     def rest(self, key: K, rest_s: float) -> None:
-        """Let `key`, which is in work, rest for so long afterwards."""
+        """Let `key`, which is in work, rest for `rest_s` seconds afterwards."""
         self._rests[key] = rest_s
 
     async def run(self, num_workers: int) -> None:
@@ -83,7 +83,7 @@ class WorkQueue(Generic[K]):
                 await self._until_next()
 
     async def quiet(self) -> None:
-        """Wait until no key is waiting or in work; timers and backoffs may be pending."""
+        """Wait until no key is waiting or in work. Timers and backoffs may be pending."""
         await self._quiet.wait()
 
     def _free_keys(self, num_workers: int) -> list[K]:

@@ -4,7 +4,7 @@ trigger                                         endpoints that are planned
 ---------------------------------------------   ----------------------------------------------
 a record of an endpoint or anything on it       that endpoint, unless its own pass wrote it
 the state of an alarm that guards an update     the endpoints whose updates it guards
-the verdict on an update, each second           its endpoint, where it is worse or no worse
+the verdict on an update, each second           its endpoint, if it is worse or no worse
 new facts about an instance                     its endpoint
 an instant that a plan asked for                that plan's endpoint
 every RESYNC_S, and after a gap in the watch    all: a lost notification only costs time
@@ -69,7 +69,7 @@ FIRST_OBSERVATION_S = 15.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcilerDeps:
-    """Dependencies of the reconciler, beside the store."""
+    """Dependencies of the reconciler, except for the store."""
 
     fleet: Fleet
     connect: Connect
@@ -91,13 +91,13 @@ def reconcile_endpoint(
     own: OwnWrites | None = None,
     last: EndpointState | None = None,
 ) -> EndpointState:
-    """Load, plan and write one endpoint; return the state that is recorded then.
+    """Load, plan and write one endpoint. Return the state that is recorded then.
 
-    `last` is what this returned for its last pass; without it the result is the same, but dearer.
+    `last` is the state that the last pass returned. Without it the result is the same, but all
+    families are planned. `verdict_of` compares the fleets of an update under way. `own` notes the
+    writes, unless a verdict was followed: the next pass may have a verdict on other fleets.
 
-    `verdict_of` compares the fleets of an update under way; `own` notes what is written, unless
-    a verdict was followed: the next pass may have one on other fleets.
-    Raises Conflict where a record changed meanwhile: the caller retries from the new state.
+    Raises Conflict if a record changed meanwhile: the caller retries from the new state.
     """
     loaded = load(state, key, facts)
     before = mark_dirty(loaded.state, last)
@@ -122,7 +122,7 @@ def reconcile_endpoint(
 
 
 class Reconciler:
-    """The reconciler of one control process; `run` until cancelled."""
+    """The reconciler of one control process."""
 
     def __init__(self, state: State, deps: ReconcilerDeps) -> None:
         self.routes = RouteBoard()
@@ -138,13 +138,13 @@ class Reconciler:
         self._started_at = deps.clock.now()
         self._is_open = False
         self._own = OwnWrites()
-        self._last: dict[GroupKey, EndpointState] = {}  # what the last pass of each left
+        self._last: dict[GroupKey, EndpointState] = {}  # the result of each endpoint's last pass
         self._has_changes = asyncio.Event()
         self._publishing = asyncio.Lock()
         self._followed = state.store.revision()
 
     async def run(self) -> None:
-        """Watch, reconcile and publish until cancelled; agents and copies keep running then."""
+        """Watch, reconcile and publish until cancelled. Agents and copies keep running then."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.queue.run(NUM_WORKERS))
@@ -159,7 +159,7 @@ class Reconciler:
             await self.instances.close()
 
     async def reconcile(self, key: GroupKey) -> float | None:
-        """Run one pass over an endpoint; return the instant at which time alone needs another."""
+        """Run one pass over an endpoint. Return the instant of the next pass, or None."""
         now = self._deps.clock.now()
         context = PlanContext(
             now=now,
@@ -200,8 +200,8 @@ class Reconciler:
     async def publish(self, *, afresh: bool = False) -> float:
         """Publish the recorded routes, once every endpoint has been reconciled.
 
-        `afresh` looks at what may change without a record, too. Returns the seconds of a processor
-        that planning them took.
+        `afresh` also looks up the rules of images, which change without a record. Returns the CPU
+        seconds that planning took.
         """
         if not self._is_open:
             return 0.0
@@ -254,7 +254,7 @@ class Reconciler:
                 await self._deps.clock.sleep(1.0)
 
     async def _follow(self) -> None:
-        """Enqueue what changed since the last call, and have the routes published."""
+        """Enqueue the endpoints that changed since the last call, and have the routes published."""
         followed = self._followed
         news = await asyncio.to_thread(self._news)
         if news is None:
@@ -267,7 +267,7 @@ class Reconciler:
                 woken.set()
 
     def _news(self) -> set[GroupKey] | None:
-        """The endpoints to plan for what changed since the last call; None: all of them."""
+        """The endpoints to plan for the changes since the last call. None: all of them."""
         store, since = self._state.store, self._followed
         if not store.wait(since, WATCH_S):
             return set()
@@ -281,7 +281,7 @@ class Reconciler:
         return keys
 
     async def _publish_changes(self) -> None:
-        """Publish the routes after changes; what changes during a rest is published together."""
+        """Publish the routes after changes. Changes during a rest are published together."""
         while True:
             await self._has_changes.wait()
             self._has_changes.clear()
@@ -302,7 +302,7 @@ def rest_s(cpu_s: float, rest: float) -> float:
 
 
 def _measure_cpu_s(work: Callable[[], T]) -> tuple[T, float]:
-    """What `work` returns, and the seconds for which it used a processor."""
+    """Call `work`, and return its result and the CPU seconds that it used."""
     started = thread_cpu_s()
     found = work()
     return found, thread_cpu_s() - started

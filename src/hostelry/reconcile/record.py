@@ -60,7 +60,7 @@ class LoadedEndpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """One record to write; `value` None removes it, and the tags of `arn` with it."""
+    """One record to write. A `value` of None removes it, and the tags of `arn` with it."""
 
     rank: int
     kind: str
@@ -158,7 +158,7 @@ def find_guarded_keys(state: State, scope: Scope, alarm_name: str) -> set[GroupK
 
 
 def load_all(state: State) -> list[EndpointState]:
-    """Every endpoint's state, without facts; for the routes and for display."""
+    """Load the state of every endpoint without facts, for the routes and for display."""
     groups = all_groups(_kinds(state))
     found = [
         _build_state(endpoint, {it: groups[it].get(name, NO_RECORDS) for it in ON_ENDPOINT}, {})
@@ -192,7 +192,7 @@ def _get_sort_key(state: EndpointState) -> tuple[str, str, str]:
 
 
 def filter_visible(states: Iterable[EndpointState]) -> list[EndpointState]:
-    """The endpoints that clients see: all but those of transform jobs."""
+    """Keep the endpoints that clients see: all but the endpoints of transform jobs."""
     return [it for it in states if it.endpoint is None or not is_hidden(it.endpoint.name)]
 
 
@@ -203,7 +203,7 @@ def list_keys(state: State) -> set[GroupKey]:
 
 
 def find_changed_keys(state: State, changes: Iterable[Change]) -> set[GroupKey]:
-    """The endpoints whose records changed; a removal came from a plan of its endpoint."""
+    """Find the endpoints whose records changed. A removal came from a plan of its endpoint."""
     keys: set[GroupKey] = set()
     for change in changes:
         scope, name = change.key.scope, change.key.name
@@ -217,7 +217,7 @@ def find_changed_keys(state: State, changes: Iterable[Change]) -> set[GroupKey]:
 
 
 class _OnEndpoint(msgspec.Struct):
-    """The one member that says where a record belongs; the others are not read."""
+    """The one member that says to which endpoint a record belongs. The others are not read."""
 
     endpoint_name: str
 
@@ -233,7 +233,7 @@ def _kinds(state: State) -> dict[str, Records[Any]]:
 
 
 def list_writes(before: EndpointState, after: EndpointState) -> list[Write]:
-    """The writes, in order, that take the records from `before` to `after`."""
+    """List the writes, in order, that take the records from `before` to `after`."""
     found = [*_list_endpoint_write(before, after)]
     if before.instances is not after.instances:
         found += _list_differences("instance", before.instances, after.instances)
@@ -248,7 +248,7 @@ def list_writes(before: EndpointState, after: EndpointState) -> list[Write]:
 def _collect_records(
     families: Mapping[Any, Mapping[str, Any]], names: Iterable[str | None]
 ) -> Mapping[str, Any]:
-    """The records of these families by name; one may have moved from one family to another."""
+    """The records of these families by name. A record may have moved to another family."""
     return {key: value for name in names for key, value in families.get(name, {}).items()}
 
 
@@ -293,10 +293,10 @@ def _is_settled(component: InferenceComponent) -> bool:
 def write(
     state: State, loaded: LoadedEndpoint, changes: Sequence[Write], own: OwnWrites | None = None
 ) -> None:
-    """Write `changes` over what was loaded; raises Conflict where a record changed meanwhile.
+    """Write `changes` over the loaded records, WRITTEN_TOGETHER in one transaction.
 
-    Some together, all of them or none; where one of those conflicts, those before it are written.
-    `own` notes each before it is made.
+    `own` notes each write before it is made. Raises Conflict if a record changed meanwhile. The
+    changes before that one are written.
     """
     for first in range(0, len(changes), WRITTEN_TOGETHER):
         together = changes[first : first + WRITTEN_TOGETHER]

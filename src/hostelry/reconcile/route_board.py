@@ -33,7 +33,7 @@ S = TypeVar("S", bound=Snapshot)
 
 
 class SnapshotBoard(Generic[S]):
-    """The newest snapshot; none until the first `publish`, so that a restart shows no empty one."""
+    """The newest snapshot. There is none before the first `publish`: no restart shows it empty."""
 
     def __init__(self) -> None:
         self._snapshot: S | None = None
@@ -42,11 +42,11 @@ class SnapshotBoard(Generic[S]):
 
     @property
     def snapshot(self) -> S | None:
-        """The newest snapshot; None before the first."""
+        """The newest snapshot. None before the first."""
         return self._snapshot
 
     def publish(self, snapshot: S) -> None:
-        """Replace the snapshot and wake all waiters; a version already published is ignored."""
+        """Replace the snapshot and wake all waiters. A version already published is ignored."""
         if self._snapshot is not None and self._snapshot.version == snapshot.version:
             return
         self._snapshot = snapshot
@@ -54,12 +54,12 @@ class SnapshotBoard(Generic[S]):
         self._newer = asyncio.Event()
 
     def close(self) -> None:
-        """Release all waiters with None; from now on no call waits."""
+        """Release all waiters with None. From now on no call waits."""
         self._is_closed = True
         self._newer.set()
 
     async def newer_than(self, have: str | None, timeout_s: float) -> S | None:
-        """A snapshot of another version than `have`, once there is one; None after `timeout_s`."""
+        """Wait for a snapshot of another version than `have`. None after `timeout_s`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while not self._is_closed:
@@ -71,7 +71,7 @@ class SnapshotBoard(Generic[S]):
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What changed from the version before to the next; None: the endpoint has no route more."""
+    """The changes from one version to the next. None: the endpoint has no route any more."""
 
     since: str
     changed: Mapping[EndpointId, ChangedParts | None]
@@ -82,7 +82,7 @@ class _Step:
 
 
 class RouteBoard(SnapshotBoard[RouteSnapshot]):
-    """The newest routes, and the names of what changed in the last versions."""
+    """The newest routes, and the names of the parts that changed in the last versions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class RouteBoard(SnapshotBoard[RouteSnapshot]):
         snapshot: RouteSnapshot,
         changed: Mapping[EndpointId, ChangedParts | None],
     ) -> None:
-        """Replace the snapshot, and keep what changed in it since version `since`."""
+        """Replace the snapshot, and keep its changes since version `since`."""
         before = self.snapshot
         if before is not None and before.version != snapshot.version:
             self._note_step(_Step(since, changed) if since == before.version else None)
@@ -104,7 +104,7 @@ class RouteBoard(SnapshotBoard[RouteSnapshot]):
     def delta_since(self, have: str | None) -> RouteDelta | None:
         """The changes from version `have` to the newest routes.
 
-        None where it is not known any more, or where most of the routes have changed.
+        None if that version is not known any more, or if most of the routes have changed.
         """
         snapshot = self.snapshot
         steps = list(self._steps)
@@ -146,7 +146,7 @@ def _merge_parts(
     address: EndpointId,
     parts: ChangedParts | None,
 ) -> ChangedParts | None:
-    """What changed in an endpoint in two steps; all of it once it has come or gone."""
+    """Merge the changes of an endpoint in two steps. None once it has come or gone."""
     if address not in earlier:
         return parts
     known = earlier[address]

@@ -1,4 +1,4 @@
-"""Plans the routes of the endpoints whose records changed, and keeps those of all others."""
+"""Plans the routes of the endpoints whose records changed, and keeps all other routes."""
 
 import functools
 import threading
@@ -29,7 +29,7 @@ from hostelry.store.records import State
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRoutes:
-    """A snapshot, and its endpoints that differ from those of version `since`, by what.
+    """A snapshot, and the changes of its endpoints since version `since`.
 
     None: the endpoint has no route any more.
     """
@@ -40,10 +40,10 @@ class PlannedRoutes:
 
 
 class RoutePlanner:
-    """The routes of everything that serves; a call costs as much as has changed since the last.
+    """The routes of everything that serves. A call costs as much as has changed since the last.
 
-    `is_llm` decides whether an image is a built-in LLM server; its answer may change without a
-    record, and is asked for again where `plan` is called with `afresh`.
+    `is_llm` decides whether an image is a built-in LLM server. Its answer may change without a
+    record, and is asked for again if `plan` is called with `afresh`.
     """
 
     def __init__(self, state: State, is_llm: Callable[[str], bool], at_zero: AtZero) -> None:
@@ -81,7 +81,7 @@ class RoutePlanner:
             return PlannedRoutes(since=since, snapshot=snapshot, changed=changed)
 
     def _waking_now(self) -> WakeRules:
-        """The rules of waking; the same object as long as they are the same."""
+        """The rules of waking. The same object for as long as no rule changes."""
         targets = self._state.scalable_targets
         entries = targets.mirror.entries(targets.kind)
         if entries == self._targets:
@@ -93,7 +93,7 @@ class RoutePlanner:
     def _take(
         self, planned: dict[EndpointId, PlannedEndpoint]
     ) -> dict[EndpointId, ChangedParts | None]:
-        """Keep what is planned; returns what differs from what was."""
+        """Keep the planned routes. Return their differences from the routes before."""
         changed: dict[EndpointId, ChangedParts | None] = {}
         for address in self._planned.keys() | planned.keys():
             known, now = self._planned.get(address), planned.get(address)
@@ -111,7 +111,7 @@ class RoutePlanner:
 
 
 def _is_same(one: EndpointState, other: EndpointState) -> bool:
-    """Whether both are of the same records: a record is decoded once for each of its versions."""
+    """Whether both have the same records: a version of a record is decoded once."""
     return (
         one.endpoint is other.endpoint
         and one.components is other.components

@@ -1,4 +1,4 @@
-"""Status of an adapter component, from what the copies of its base report.
+"""Status of an adapter component, from the reports of its base's copies.
 
 status               observed                                     result
 -------------------  -------------------------------------------  --------------------------------
@@ -47,7 +47,7 @@ def _is_at_rest(component: InferenceComponent, refused: Collection[str]) -> bool
 def plan_adapter(
     state: EndpointState, component: InferenceComponent, context: PlanContext
 ) -> InferenceComponent | None:
-    """The adapter component with the status that follows; None once it is deleted."""
+    """The adapter component with its next status. None once it is deleted."""
     adapter = component.adapter
     assert adapter is not None, "an adapter component has an adapter"
     if component.status is ComponentStatus.DELETING:
@@ -78,7 +78,7 @@ def _drop_predecessor(component: InferenceComponent, context: PlanContext) -> In
 
 
 def _note_refusal(state: EndpointState, component: InferenceComponent) -> InferenceComponent:
-    """The component in service, with the reason where a later copy of its base refuses it."""
+    """The component in service, with the reason if a later copy of its base refuses it."""
     assert component.adapter is not None, "an adapter component has an adapter"
     if component.failure_reason is not None:
         return component
@@ -103,7 +103,7 @@ def _get_status_on(copy: Copy, registered_id: str) -> AdapterStatus:
 def _find_failure(
     state: EndpointState, component: InferenceComponent, adapter: AdapterSpec
 ) -> str | None:
-    """Why the adapter can never be served; None where nothing observed says so."""
+    """Why the adapter can never be served. None if no observation says so."""
     base = state.components.get(adapter.base_name)
     if base is None:
         return f"Base inference component {adapter.base_name} does not exist any more."
@@ -118,7 +118,7 @@ def _find_failure(
 def _find_refusal(
     state: EndpointState, component: InferenceComponent, adapter: AdapterSpec
 ) -> str | None:
-    """The reason of the first copy that refuses the adapter; None if none does."""
+    """The reason of the first copy that refuses the adapter. None if no copy refuses it."""
     registered_id = build_adapter_id(component.name, adapter)
     for copy in _ready_copies(state, component, adapter.base_name):
         status = _get_status_on(copy, registered_id)

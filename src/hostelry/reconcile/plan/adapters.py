@@ -13,7 +13,7 @@ from hostelry.reconcile.plan.endpoint_state import DRAIN_S, LIVE_COMPONENT, Endp
 
 
 def build_adapter_id(name: str, adapter: AdapterSpec) -> str:
-    """The id of an adapter on model servers; adapters never share one with their predecessor."""
+    """The id of an adapter on model servers. An update gives the adapter another id."""
     return f"{name}--g{adapter.generation}"
 
 
@@ -27,7 +27,7 @@ def list_desired_adapters(
 ) -> tuple[AdapterPlacement, ...]:
     """Adapters that every copy of the base must have, in the order of their ids.
 
-    One that an update replaces stays until the routes that name it are gone, as does a deleted one.
+    A replaced or deleted adapter stays until the routes that name it are gone.
     """
     desired = [
         _build_placement(component, adapter)
@@ -38,7 +38,7 @@ def list_desired_adapters(
 
 
 def get_routed_adapter(component: InferenceComponent) -> AdapterSpec | None:
-    """The adapter that requests go to; during an update, the previous one."""
+    """The adapter that requests go to. During an update, the previous one."""
     if component.status is ComponentStatus.UPDATING and component.previous_adapter is not None:
         return component.previous_adapter
     return component.adapter
@@ -58,7 +58,7 @@ def is_leaving(component: InferenceComponent) -> bool:
 def list_placed_adapters(
     state: EndpointState, base_name: str, copy: CopySpec, now: float
 ) -> tuple[AdapterPlacement, ...]:
-    """As `desired_adapters`; those of a copy of the base themselves where it has the same."""
+    """As `list_desired_adapters`. The same object as the copy's adapters if they are equal."""
     known, num_same = copy.adapters, 0
     by_id = {it.id: it for it in known}
     for component in state.adapters_of(base_name):

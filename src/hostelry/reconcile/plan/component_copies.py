@@ -4,8 +4,9 @@ a copy of the component, its component is    result
 -----------------------------------------    ------------------------------------------------
 not alive (Deleting, Failed)                 drains, at most DELETE_DRAIN_S
 alive, the copy FAILED long enough ago       stopped, so that another one is tried
-alive, the copy is surplus                   drains; stopped at once where it FAILED
-alive, a copy is missing, it fits            a new copy, off instances where one FAILED before
+alive, the copy is surplus                   drains, or stopped at once if it FAILED
+alive, a copy is missing, it fits            a new copy, if possible not on an instance on which
+                                             one FAILED before
 ... it fits once draining copies are gone    waits
 ... old copies may make way for it           these drain first (`exchange`)
 ... it fits nowhere                          another instance (`growth`), or a note that says why
@@ -51,7 +52,7 @@ from hostelry.reconcile.plan.placement_request import (
 )
 from hostelry.reconcile.plan.reasons import build_placement_note
 
-Missing = tuple[DesiredCopies, CopyRequest]  # one copy to place, and what it is for
+Missing = tuple[DesiredCopies, CopyRequest]  # one copy to place, and the component that lacks it
 
 
 def plan_component_copies(state: EndpointState, context: PlanContext) -> EndpointState:
@@ -88,7 +89,7 @@ def _plan_variant(
             request = build_copy_request(component, desired.spec, types)
             missing += [(desired, request)] * desired.missing
     state, unplaced = _place_missing(state, state.able(hosts, context.now), missing, context)
-    # The copies placed above count from here on: what may be exchanged depends on them.
+    # The copies placed above count from here on, as the number of exchanges depends on them.
     unplaced = [_recount(state, it, deployment, context) for it in unplaced]
     unplaced = [explain_unable(it, state, hosts, context.now) for it in unplaced]
     state, waiting = make_way(state, hosts, unplaced, context)
@@ -115,7 +116,7 @@ def _list_living(state: EndpointState, variant: EndpointVariant) -> list[Inferen
 
 
 def _list_leaving(desired: DesiredCopies, context: PlanContext) -> list[Copy]:
-    """The surplus copies draining; a FAILED one is stopped, as it has no requests to drain."""
+    """The surplus copies draining. A FAILED copy is stopped, as it has no requests to drain."""
     failed = [it for it in desired.others if it.status.phase is CopyPhase.FAILED]
     surplus = [drain_copy(it, context) for it in desired.surplus]
     return surplus + [stop_copy(it, context.now) for it in failed]
@@ -144,9 +145,9 @@ def _place_elsewhere(
     missing: Sequence[Missing],
     context: PlanContext,
 ) -> tuple[EndpointState, list[Missing]]:
-    """Place successors of FAILED copies on other instances, where one holds them.
+    """Place successors of FAILED copies on other instances, if one holds them.
 
-    The instance may be why the copy failed; where no other one holds it, it is tried there again.
+    The instance may be why the copy failed. If no other one holds it, it is tried there again.
     """
     left = []
     for desired, request in missing:
@@ -226,7 +227,7 @@ def make_way(
 def _find_short(
     state: EndpointState, hosts: Sequence[Instance], unplaced: Sequence[Unplaced]
 ) -> list[Unplaced]:
-    """Those of `unplaced` that do not fit even once all draining copies are gone."""
+    """The copies that do not fit even once all draining copies are gone."""
     if not unplaced:
         return []
     held = get_held(state, hosts)

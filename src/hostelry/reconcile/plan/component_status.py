@@ -30,7 +30,7 @@ from hostelry.reconcile.plan.rollout import roll_back
 def plan_component(
     state: EndpointState, component: InferenceComponent, context: PlanContext
 ) -> InferenceComponent | None:
-    """The base component with the status that follows; None once it is deleted."""
+    """The base component with its next status. None once it is deleted."""
     if component.status is ComponentStatus.DELETING:
         return _delete_component(state, component, context)
     if component.status not in (ComponentStatus.CREATING, ComponentStatus.UPDATING):
@@ -78,7 +78,7 @@ def _end_update(
 
 
 def host_failure(state: EndpointState, component: InferenceComponent) -> str | None:
-    """Why a component's endpoint cannot take it; None if it can."""
+    """Why a component's endpoint cannot take it. None if it can."""
     if state.endpoint is None:
         return f"Endpoint {component.endpoint_name} does not exist any more."
     if state.endpoint.status in (EndpointStatus.FAILED, EndpointStatus.DELETING):
@@ -110,7 +110,7 @@ def _is_up(state: EndpointState, component: InferenceComponent) -> bool:
 def _find_failure(
     state: EndpointState, component: InferenceComponent, context: PlanContext
 ) -> str | None:
-    """Why the desired copies can never be ready; None where nothing observed says so."""
+    """Why the desired copies can never be ready. None if no observation says so."""
     assert component.spec is not None, "a base component has a spec"
     gone = host_failure(state, component)
     if gone is not None:

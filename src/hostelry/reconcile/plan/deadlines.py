@@ -58,7 +58,7 @@ R = TypeVar("R", Endpoint, InferenceComponent)
 
 
 def end_in_service(record: R, failure: str | None, now: float) -> R:
-    """The record InService; `failure` is why an update was rolled back, None if it was not."""
+    """The record InService. `failure` is why an update was rolled back, None if it was not."""
     return _end_status(record, Event.READY if failure is None else Event.ROLLED_BACK, failure, now)
 
 

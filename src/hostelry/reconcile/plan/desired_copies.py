@@ -1,7 +1,7 @@
 """Desired copies of a component on one deployment. Pure counting.
 
-*Current* copies are of the newest specification (or of the one that a rollback returns to), on an
-instance that stays and is reachable, and not restarting; all *others* are replaced by current ones.
+*Current* copies are of the newest specification (or of the specification that a rollback returns
+to), on an instance that stays and is reachable, and not restarting. All *others* are replaced.
 
     D = desired copies, N = new copies of the rollout    current    others kept
     --------------------------------------------------   --------   --------------------------------
@@ -28,10 +28,10 @@ from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext, i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredCopies:
-    """Copies that a component should have on one deployment, beside those it has.
+    """Copies that a component should have on one deployment, and the copies that it has.
 
-    `count` copies of `spec` and, until those serve, `keep` others. Where there is no room for a new
-    one, others may stop first while `min_ready` copies serve; None: one exchange at a time.
+    `count` copies of `spec` and, until those serve, `keep` others. If a new copy has no room,
+    others may stop first while `min_ready` copies serve. None: one exchange at a time.
     """
 
     component: InferenceComponent
@@ -101,7 +101,7 @@ def count_desired_copies(
 
 
 def get_next_spec(component: InferenceComponent) -> ComponentSpec:
-    """The specification of new copies; during a rollback, the one before the update."""
+    """The specification of new copies. During a rollback, the one before the update."""
     assert component.spec is not None, "a base component has a spec"
     if component.rollout is not None and component.rollout.failure is not None:
         return component.previous_spec or component.spec
@@ -109,13 +109,13 @@ def get_next_spec(component: InferenceComponent) -> ComponentSpec:
 
 
 def get_batch_size(component: InferenceComponent, rollout: Rollout) -> int:
-    """The number of copies exchanged at once; all of them where a rollback has no batches."""
+    """The number of copies exchanged at once. All of them if a rollback has no batches."""
     size = rollout.policy.max_batch if rollout.failure is None else rollout.policy.rollback_batch
     return component.desired_copies if size is None else size.copies(component.desired_copies)
 
 
 def get_exchange_size(component: InferenceComponent, rollout: Rollout) -> int:
-    """The number of copies that may be missing where old and new ones do not fit together."""
+    """The number of copies that may be missing if old and new ones do not fit together."""
     size = rollout.policy.rollback_batch if rollout.failure is not None else None
     return (size or rollout.policy.max_batch).copies(component.desired_copies)
 
@@ -134,7 +134,7 @@ def _in_batches(component: InferenceComponent, rollout: Rollout, ready: int) -> 
     """Desired current copies of a rolling update, and the others it keeps."""
     desired = component.desired_copies
     if rollout.failure is not None:
-        # During a rollback `new_copies` counts those of the failed generation that may stay.
+        # During a rollback `new_copies` counts the copies of the failed generation that may stay.
         return desired - rollout.new_copies, max(rollout.new_copies, desired - ready)
     size = get_batch_size(component, rollout)
     proven = (max(rollout.new_copies - 1, 0) // size) * size

@@ -37,7 +37,7 @@ def plan_drains(state: EndpointState, context: PlanContext) -> EndpointState:
 
 
 def _get_stop_group(copy: Copy) -> tuple[str, str]:
-    """What the copy is stopped with: the containers of its instance, or nothing else."""
+    """The group that the copy is stopped with: the containers of its instance, or itself."""
     is_one_of_several = copy.spec.container.hostname is not None
     return (copy.instance_id, "" if is_one_of_several else copy.spec.id)
 
@@ -60,7 +60,7 @@ def list_drain_instants(copy: Copy) -> Iterator[float]:
 def _begin_by_now(copy: Copy, now: float) -> Copy:
     """The copy with a drain that has begun by now, also where the clock was set back meanwhile.
 
-    The drain keeps its length; a copy that was to stop at once still is.
+    The drain keeps its length. A copy that had to stop at once still has to.
     """
     ends_at, began_at = copy.drain_deadline_at, copy.drain_started_at
     if ends_at is None:

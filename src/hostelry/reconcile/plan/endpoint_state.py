@@ -70,13 +70,13 @@ NOTHING_KNOWN = InstanceFacts()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanContext:
-    """Inputs of a plan beside the state: the time, fresh ids, declared shapes, and settings.
+    """Inputs of a plan besides the state: the time, fresh ids, declared shapes, and settings.
 
     `pace` divides the waits that last minutes on AWS (cooldowns, bakes, provisioning time-outs).
     `max_drain_s` is how long a draining copy may take for its requests. `zone_letters` make the
     availability zones of a region. `alarms` has the states of alarms that guard an update;
     `watched_since` is when this process began to evaluate alarms, `alarm_view_s` for how long the
-    slowest of them must have seen a version. `verdict` is that on the endpoint's own update.
+    slowest of them must have seen a version. `verdict` is on the endpoint's own update.
     """
 
     now: float
@@ -205,11 +205,11 @@ class EndpointState:
         return self.component_set.families
 
     def replace_endpoint(self, endpoint: Endpoint | None) -> "EndpointState":
-        """Return this state with `endpoint`, and all families dirty; the same object if equal."""
+        """Return this state with `endpoint`, and all families dirty. The same object if equal."""
         return self if self.endpoint == endpoint else replace(self, endpoint=endpoint, dirty=None)
 
     def replace_components(self, components: Iterable[InferenceComponent]) -> "EndpointState":
-        """Return this state with `components` replaced; the same object if none differs."""
+        """Return this state with `components` replaced. The same object if none differs."""
         return self.change_components({it.name: it for it in components})
 
     def change_components(
@@ -227,11 +227,11 @@ class EndpointState:
         )
 
     def add_copies(self, copies: Iterable[Copy]) -> "EndpointState":
-        """Return this state with `copies` added or replaced; the same object if none differs."""
+        """Return this state with `copies` added or replaced. The same object if none differs."""
         return self._change_copies({it.spec.id: it for it in copies})
 
     def remove_copies(self, copy_ids: Iterable[str]) -> "EndpointState":
-        """Return this state without these copies; the same object if it has none of them."""
+        """Return this state without these copies. The same object if it has none of them."""
         return self._change_copies(dict.fromkeys(copy_ids))
 
     def add_instances(self, instances: Iterable[Instance]) -> "EndpointState":
@@ -271,11 +271,11 @@ class EndpointState:
         return None if self.dirty is None else self.dirty.union(names)
 
     def get_facts(self, instance_id: str) -> InstanceFacts:
-        """Return the facts about an instance; NOTHING_KNOWN if this process has seen none."""
+        """Return the facts about an instance. NOTHING_KNOWN if this process has seen none."""
         return self.facts.get(instance_id, NOTHING_KNOWN)
 
     def deployments(self) -> tuple[Deployment, ...]:
-        """Deployments that should have instances: the active one, then those beside it."""
+        """Deployments that should have instances: the active one, then the others."""
         endpoint = self.endpoint
         if endpoint is None or endpoint.status in (EndpointStatus.DELETING, EndpointStatus.FAILED):
             return ()
@@ -421,7 +421,7 @@ def drain_copy(copy: Copy, context: PlanContext, limit_s: float | None = None) -
     -------------------   ------------------------------------------------------------
     draining already      ends at the earlier of both limits, never later than before
     takes no requests     ends now
-    takes requests        ends in `limit_s`, at least DRAIN_S: routes must change first
+    takes requests        ends in `limit_s`, at the earliest in DRAIN_S: routes change first
     """
     now, limit_s = context.now, context.max_drain_s if limit_s is None else limit_s
     if copy.drain_deadline_at is not None:

@@ -1,11 +1,11 @@
-"""Stage: status of an endpoint, from what is up.
+"""Stage: status of an endpoint, from the instances and copies that are up.
 
 status                      observed                                  result
 -------------------------   ---------------------------------------   ---------------------------
 Creating                    a copy or an instance failed, or late     Failed
 Creating                    everything is up                          InService
 Updating, counts only       everything is up, no instance leaves      InService
-Updating, counts only       failed or late                            InService with what is up
+Updating, counts only       failed or late                            InService with fewer
 Updating, other deployment  see `update_step`
 Deleting                    no instance is left                       removed
 Deleting                    late                                      Failed
@@ -32,7 +32,7 @@ from hostelry.reconcile.plan.update import plan_update
 
 
 def plan_endpoint(state: EndpointState, context: PlanContext) -> EndpointState:
-    """The state with the endpoint's next status; without the endpoint once it is deleted."""
+    """The state with the endpoint's next status. Without the endpoint once it is deleted."""
     endpoint = state.endpoint
     if endpoint is None:
         return state
@@ -123,7 +123,7 @@ def _plan_resized(state: EndpointState, endpoint: Endpoint, context: PlanContext
 
 
 def _accept_serverless(endpoint: Endpoint) -> Endpoint:
-    """The endpoint whose serverless configuration is what it was changed to."""
+    """The endpoint with its changed serverless configuration accepted."""
     active = endpoint.active
     variants = tuple(replace(it, serverless_before=None) for it in active.variants)
     return replace(endpoint, active=replace(active, variants=variants))

@@ -1,8 +1,8 @@
-"""Scale-out of instances, for copies that fit on none there is.
+"""Scale-out of instances, for copies that fit on no present instance.
 
 ManagedInstanceScaling     instances                        result
 ------------------------   ------------------------------   ------------------------------------
-disabled                   any                              none; each copy keeps its reason
+disabled                   any                              none, each copy keeps its reason
 enabled                    fewer than desired are there     wait: the rest may be room enough
 enabled                    all there, below the maximum     as many as the copies need, at most up
 to the maximum; the endpoint is Updating
@@ -59,7 +59,7 @@ def grow_fleet(
 
 
 def get_managed_scaling(variant: Variant) -> ManagedInstanceScaling | None:
-    """The bounds of managed instance scaling; None where it is not enabled."""
+    """The bounds of managed instance scaling. None if it is not enabled."""
     scaling = variant.scaling
     return scaling if scaling is not None and scaling.enabled else None
 
@@ -67,7 +67,7 @@ def get_managed_scaling(variant: Variant) -> ManagedInstanceScaling | None:
 def find_unavailable_types(variant: EndpointVariant, context: PlanContext) -> frozenset[str]:
     """Instance types in backoff, since none of them came up a while ago.
 
-    Empty where no other type would be left: then all are tried.
+    Empty if no other type would be left: then all are tried.
     """
     passed = {it.instance_type for it in variant.passed_over if context.now < it.until}
     return frozenset(passed) if set(variant.variant.instance_types) - passed else frozenset()
@@ -80,7 +80,7 @@ def get_next_type(variant: EndpointVariant, context: PlanContext) -> str:
 
 
 def get_deployment(endpoint: Endpoint, generation: int) -> Deployment:
-    """The endpoint's deployment of `generation`; raises StopIteration where it has none."""
+    """The endpoint's deployment of `generation`. Raises StopIteration if it has none."""
     return next(it for it in endpoint.deployments if it.generation == generation)
 
 

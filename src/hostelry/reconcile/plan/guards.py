@@ -6,9 +6,9 @@
     an alarm is in INSUFFICIENT_DATA                       none
     MaximumExecutionTimeoutInSeconds passed                rolled back
     the new fleet is worse than the old one                rolled back
-    it is no worse, LEAST_STEP_S after the step began,     the step's, or the bake's, time is over
+    it is as good, LEAST_STEP_S after the step began,      the time of the step or bake is over
     and once the alarms have seen it
-    the time of a step or of the bake is over, every       the next step; after the bake the update
+    the time of a step or of the bake is over, every       the next step. After the bake the update
     alarm evaluated since this control process started     is complete
 
 Source: "Auto-Rollback Configuration and Monitoring" in the SageMaker developer guide.
@@ -48,7 +48,7 @@ def get_component_alarms(component: InferenceComponent) -> tuple[str, ...]:
 
 
 def find_alarm_failure(names: Iterable[str], context: PlanContext) -> str | None:
-    """The reason for a rollback where one of the alarms is in ALARM; None if none is."""
+    """The reason for a rollback if one of the alarms is in ALARM. None if none is."""
     alarming = [it for it in names if context.alarms.get(it) is AlarmState.ALARM]
     if not alarming:
         return None
@@ -58,7 +58,7 @@ def find_alarm_failure(names: Iterable[str], context: PlanContext) -> str | None
 
 
 def find_guard_failure(deployment: Deployment, context: PlanContext) -> str | None:
-    """Why an endpoint's update to `deployment` is rolled back; None while its guard allows it."""
+    """Why an endpoint's update to `deployment` is rolled back. None while its guard allows it."""
     guard = deployment.guard
     if guard is None:
         return None
@@ -81,7 +81,7 @@ def _find_verdict_failure(deployment: Deployment, context: PlanContext) -> str |
 
 
 def get_shift_end(guard: UpdateGuard, shift: Shift, context: PlanContext) -> float:
-    """The instant at which the next step of the traffic's shift is due; as `bake_ends_at`."""
+    """The instant at which the next step of the traffic's shift is due, as `get_bake_end`."""
     return _get_watch_end(guard, shift.since, guard.traffic.wait_s, context)
 
 

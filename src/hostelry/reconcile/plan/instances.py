@@ -15,7 +15,7 @@ not in backoff
 cordoned: draining, or replaced for a copy's restart          not counted, so that another one comes
 up; retired once that serves in its place, or its own copies drain
 
-What a rolling update has of both deployments now: `batches`.
+`batches` says how many instances of both deployments a rolling update has now.
 """
 
 from collections.abc import Iterator, Sequence
@@ -161,7 +161,7 @@ def _rank_usefulness(state: EndpointState, instance: Instance) -> tuple[bool, in
 def _retire_unlaunched(
     state: EndpointState, deployment: Deployment, variant: EndpointVariant, context: PlanContext
 ) -> EndpointState:
-    """The state with launches given up that another type may do better; see the table above."""
+    """The state with launches given up if another type may succeed. See the table above."""
     assert state.endpoint is not None, "only an endpoint has deployments"
     now = context.now
     for instance in state.hosts(deployment.generation, variant.variant.name):
@@ -192,7 +192,7 @@ def _retire_unlaunched(
 def _find_launch_trouble(
     state: EndpointState, instance: Instance, variant: EndpointVariant, context: PlanContext
 ) -> str | None:
-    """Why a launching instance should be of another type; None while it may still come up."""
+    """Why a launching instance should be of another type. None while it may still come up."""
     if instance.state is not InstanceState.LAUNCHING:
         return None
     facts = state.get_facts(instance.id)

@@ -3,7 +3,7 @@
 on an instance of a model endpoint       result
 --------------------------------------   ----------------------------------------
 cordoned                                 no new copy
-no copy of a container of the model      one copy of each, of what its instance type runs
+no copy of a container of the model      one copy of each container for its instance type
 a copy that FAILED, RETRY_S after its    stopped, and another one in its place
 creation
 
@@ -110,7 +110,7 @@ def build_copy(
     spec: CopySpec,
     context: PlanContext,
 ) -> Copy:
-    """A new copy of `spec`, with an id of its own, on `instance`."""
+    """A new copy of `spec`, with a new id, on `instance`."""
     copy_id = context.new_copy_id()
     return Copy(
         scope=instance.scope,

@@ -6,7 +6,7 @@ Copies move to free instances (`scale_in`), or, decided here, when they crash-lo
     -----------------------------------------------   ----------------------------------------------
     replaces one that is gone                         an ordinary copy from now on
     replaces one that serves, and serves itself       the old copy drains
-    replaces one that serves, and FAILED              given up; packing waits for the cooldown again
+    replaces one that serves, and FAILED              given up. Packing waits for the cooldown
     replaces one that does not serve, and FAILED      tried again like any copy that FAILED
     in a crash loop (see `_is_crash_looping`)          a copy comes up on another instance that fits
 """
@@ -58,7 +58,7 @@ def list_move_instants(copy: Copy) -> Iterator[float]:
 def _end_moves(
     state: EndpointState, deployment: Deployment, variant: EndpointVariant, context: PlanContext
 ) -> EndpointState:
-    """The state in which old copies drain where their successors serve; see the table above."""
+    """The state in which old copies drain once their successors serve. See the table above."""
     hosts = state.hosts(deployment.generation, variant.variant.name)
     copies = _list_dirty_copies(state, hosts)
     settled = [it for it in copies if it.replaces is not None and it.replaces not in state.copies]

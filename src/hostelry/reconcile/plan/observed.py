@@ -1,10 +1,10 @@
-"""Takes the agents' reports into the records; what no agent reported keeps its last state.
+"""Takes the agents' reports into the records. A copy without a report keeps its last state.
 
 the copy                                          its status
 -----------------------------------------------   --------------------------------------------
 its agent has not answered this control process   as recorded
-in the agent's report                             as reported; as recorded where only memory in
-use or the number of connections changed
+in the agent's report                             as reported, or as recorded if only memory in
+                                                  use or the number of connections changed
 applied by the agent, but not in its report       PENDING: it was lost, and starts again
 not yet applied by the agent                      as recorded
 
@@ -57,7 +57,7 @@ def _index_statuses(observation: Observation | None) -> Mapping[str, CopyStatus]
 
 
 def _observe_instance(instance: Instance, facts: InstanceFacts) -> Instance:
-    """The instance, RUNNING once its agent answered; the address is that of its newest agent."""
+    """The instance, RUNNING once its agent answered, with the address of its newest agent."""
     if facts.observation is None or facts.address is None:
         return instance
     launched = instance.state is InstanceState.LAUNCHING
@@ -111,9 +111,9 @@ def _find_status(copy: Copy, facts: InstanceFacts, seen: CopyStatus | None) -> C
 
 
 def _set_addresses(seen: CopyStatus, agent_address: str | None) -> CopyStatus:
-    """`seen`, with the addresses that the copy has for other hosts where its agent is on another.
+    """`seen`, with the addresses for other hosts if the agent is on another host.
 
-    An agent reports those on its own host; there its node proxy knows the copy by its id.
+    An agent reports addresses on its own host. Its node proxy there knows the copy by its id.
     """
     if agent_address is None or agent_address.startswith("http://") or seen.address is None:
         return seen
@@ -124,7 +124,7 @@ def _set_addresses(seen: CopyStatus, agent_address: str | None) -> CopyStatus:
 
 
 def _keep_if_steady(seen: CopyStatus, known: CopyStatus) -> CopyStatus:
-    """`seen`, or `known` where nothing changed that is worth a write to the store.
+    """`seen`, or `known` if no change is worth a write to the store.
 
     Memory in use is not, nor the number of open connections while some are open.
     """

@@ -31,7 +31,7 @@ HOSTS_NAMED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unplaced:
-    """A missing copy that fits nowhere: what it is for, what it requests, and the reason."""
+    """A missing copy that fits nowhere: its component, its request, and the reason."""
 
     desired: DesiredCopies
     request: CopyRequest
@@ -71,7 +71,7 @@ def _describe_unable(state: EndpointState, instance: Instance, now: float) -> st
 
 
 def get_held(state: EndpointState, instances: Iterable[Instance]) -> list[Held]:
-    """What copies hold of the instances; draining ones too, as they still run."""
+    """Resources that copies hold on the instances. Draining copies count, as they still run."""
     copies = [copy for it in instances for copy in state.copies_at(it.id)]
     return [held for held in (_get_held_by(state, it) for it in copies) if held is not None]
 
@@ -110,7 +110,7 @@ def build_copy_request(
 ) -> CopyRequest:
     """A request for one copy of the component.
 
-    It may go to the types that have specifications of their own, else to any of `instance_types`.
+    It may go to the types that have a specification, or to any of `instance_types` without one.
     """
     names = {it.instance_type for it in spec.by_type} or instance_types
     typed = [(it, spec.on(it)) for it in sorted(names)]
@@ -135,7 +135,7 @@ def get_pools(variant: Variant, shape_of: Callable[[str], Shape]) -> list[Pool]:
 def find_never_fits(
     component: InferenceComponent, variant: Variant, context: PlanContext
 ) -> str | None:
-    """Why a copy of the component fits on no type of the variant, even empty; None if it does."""
+    """Why a copy of the component fits on no type of the variant, even empty. None if it does."""
     assert component.spec is not None, "a base component has a spec"
     request = build_copy_request(component, component.spec, variant.instance_types)
     never = find_too_small(request, get_pools(variant, context.shape_of))
@@ -145,7 +145,7 @@ def find_never_fits(
 def find_shortage(
     state: EndpointState, component: InferenceComponent, instances: Sequence[Instance]
 ) -> str | None:
-    """Why another copy of the component fits on none of `instances` now; None if it does."""
+    """Why another copy of the component fits on none of `instances` now. None if it does."""
     assert component.spec is not None, "a base component has a spec"
     types = {it.instance_type for it in instances}
     request = build_copy_request(component, component.spec, types)

@@ -58,10 +58,10 @@ def plan(state: EndpointState, context: PlanContext) -> EndpointState:
 def desired_by_instance(
     state: EndpointState, now: float, last: EndpointState | None = None
 ) -> DesiredByInstance:
-    """The copies that each instance's agent should run; None: the instance should end.
+    """The copies that each instance's agent should run. None: the instance should end.
 
-    A terminating instance runs until its last copy has drained. Without the instances for which
-    nothing changed since `last`, from which they were found before.
+    A terminating instance runs until its last copy has drained. The result leaves out instances
+    without a change since `last`, the state of the last call.
     """
     found: dict[str, tuple[CopySpec, ...] | None] = {}
     for instance_id in instances_to_update(state, last):
@@ -72,7 +72,7 @@ def desired_by_instance(
 
 
 def next_plan_at(state: EndpointState, context: PlanContext) -> float | None:
-    """The next instant at which time alone may change the plan; None: never."""
+    """The next instant at which time alone may change the plan. None: never."""
     return min((at for at in _list_instants(state, context) if at > context.now), default=None)
 
 
@@ -94,7 +94,7 @@ def _plan_components(state: EndpointState, context: PlanContext) -> EndpointStat
 
 
 def _remove_gone(state: EndpointState, context: PlanContext) -> EndpointState:
-    """The state without instances that ended, and without copies that are gone."""
+    """Remove the instances that ended, and the copies that are gone."""
     ended = [it for it in state.instances if _is_ending(state, it) and state.get_facts(it).gone]
     state = state.remove_instances(ended)
     copies, now = state.dirty_copies(), context.now
@@ -127,7 +127,7 @@ def _is_gone(state: EndpointState, copy: Copy, now: float) -> bool:
 
 
 def _drain_homeless(state: EndpointState, context: PlanContext) -> EndpointState:
-    """The state in which copies drain whose component is gone, as after an incomplete write."""
+    """Drain the copies whose component is gone, as after an incomplete write."""
     copies = (it for it in state.dirty_copies() if it.component_name is not None)
     homeless = [it for it in copies if it.component_name not in state.components]
     return state.add_copies(drain_copy(it, context) for it in homeless)

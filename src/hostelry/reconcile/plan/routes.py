@@ -63,7 +63,7 @@ FAILED = ComponentStatus.FAILED
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeRules:
-    """Rules for requests without a copy: what they get by default, and which may start copies.
+    """Rules for requests without a copy: their default answer, and which may start copies.
 
     `targets` are the scalable targets of components, by scope and component name.
     """
@@ -73,7 +73,7 @@ class WakeRules:
 
     @classmethod
     def of(cls, at_zero: AtZero, targets: Iterable[ScalableTarget]) -> "WakeRules":
-        """The rules, with those of `targets` that belong to components."""
+        """Build the rules from the `targets` that belong to components."""
         found = [it for it in targets if it.dimension is Dimension.COPIES]
         by_name = {(it.scope, it.resource_id.partition("/")[2]): it for it in found}
         return cls(at_zero=at_zero, targets=by_name)
@@ -81,7 +81,7 @@ class WakeRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteRules:
-    """Rules of all routes beside the records.
+    """Rules of all routes that are not in the records.
 
     `is_llm` decides whether an image is a built-in LLM server, which OpenAI clients can reach.
     """
@@ -92,9 +92,9 @@ class RouteRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedEndpoint:
-    """An endpoint's route (None: it does not serve), and what it was planned from.
+    """An endpoint's route (None: it does not serve), and the state that it was planned from.
 
-    `delta` leads to it from the route that was planned before; None where both are the same.
+    `delta` leads to it from the route that was planned before. None if both are the same.
     """
 
     state: EndpointState
@@ -105,7 +105,7 @@ class PlannedEndpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Family:
-    """A base (None: there is none of the name) with its adapters: their routes, and of what."""
+    """A base (None: it does not exist) with its adapters, and their routes."""
 
     components: Mapping[str, InferenceComponent]
     base: "_Base | None" = None
@@ -117,7 +117,7 @@ NO_FAMILY = _Family(components={})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Base:
-    """What the routes of a base component and of its adapters share."""
+    """The values that the routes of a base component and of its adapters share."""
 
     component: InferenceComponent
     routing: RoutingStrategy
@@ -137,7 +137,7 @@ class _Base:
 def plan_routes(
     states: Iterable[EndpointState], is_llm: Callable[[str], bool], waking: WakeRules | None = None
 ) -> RouteSnapshot:
-    """The routes of every endpoint that serves; equal content has an equal version."""
+    """Plan the routes of every endpoint that serves. Equal content has an equal version."""
     rules = RouteRules(is_llm=is_llm, waking=waking or WakeRules())
     found = [plan_endpoint_routes(it, rules).route for it in states]
     return snapshot_of(it for it in found if it is not None)
@@ -150,7 +150,7 @@ def plan_endpoint_routes(
     *,
     afresh: bool = False,
 ) -> PlannedEndpoint:
-    """The route of an endpoint; `before` is what was planned for it last.
+    """Plan the route of an endpoint; `before` is its last plan.
 
     Families whose records are the same objects are not planned again, unless `afresh`: the rules
     may be others.
@@ -207,7 +207,7 @@ def _plan_changed(
     *,
     afresh: bool,
 ) -> dict[str, _Family]:
-    """The families that may have other routes than before; `NO_FAMILY` where one is gone."""
+    """The families that may have other routes than before. NO_FAMILY if one is gone."""
     if not endpoint.takes_components:
         return {}
     had, found = before.state, dict[str, _Family]()
@@ -228,7 +228,7 @@ def _plan_changed(
 def _plan_family(
     components: Mapping[str, InferenceComponent], base: _Base | None, known: _Family
 ) -> _Family:
-    """The routes of a base and its adapters; those of `known` where they are of the same."""
+    """The routes of a base and its adapters. Routes without a change are kept from `known`."""
     names = changed_names(known.components, components)
     if base is None or known.base is None or base != known.base:
         names |= components.keys()
@@ -251,7 +251,7 @@ def _plan_family(
 
 
 def _find_moved_adapters(before: _Base, base: _Base) -> set[str]:
-    """The adapters that other copies have registered than before, of the same ones."""
+    """The names of the adapters that other copies of the same base have registered than before."""
     found: set[str] = set()
     for old, proven in zip(before.proven, base.proven, strict=True):
         if old is not proven:
@@ -266,7 +266,7 @@ def _plan_base(
     component: InferenceComponent | None,
     before: _Base | None,
 ) -> _Base | None:
-    """A base component with its copies; None where it is none. Copies that are equal stay."""
+    """A base component with its copies. None if it is not a base. Equal copies stay the same."""
     if component is None or component.spec is None:
         return None
     waking = rules.waking
@@ -288,7 +288,7 @@ def _plan_base(
 
 
 def _build_route(component: InferenceComponent, base: _Base) -> ComponentRoute | None:
-    """The route of a base or of its adapter; None where there is none yet."""
+    """The route of a base or of its adapter. None before it has a copy for the first time."""
     owner, adapter = base.component, get_routed_adapter(component)
     routed_id = None if adapter is None else build_adapter_id(component.name, adapter)
     to = base.routes if routed_id is None else base.routes_with(routed_id)

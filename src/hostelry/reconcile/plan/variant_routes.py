@@ -59,7 +59,7 @@ def build_variant_routes(state: EndpointState, endpoint: Endpoint) -> tuple[Vari
 
 
 def build_shadow_route(state: EndpointState, endpoint: Endpoint) -> ShadowRoute | None:
-    """The route of the active deployment's shadow; None without one, or with no share."""
+    """The route of the active deployment's shadow. None without a shadow, or without a share."""
     active = endpoint.active
     shadow, share = active.shadow, active.shadow_share
     if shadow is None or share <= 0:
@@ -100,7 +100,7 @@ def _build_route(
 def _group_by_container(
     variant: EndpointVariant, routes: Iterable[CopyRoute]
 ) -> tuple[ContainerRoute, ...]:
-    """The routes of each container that requests name; none where they name none."""
+    """The routes of each container that requests name. Empty if they name no container."""
     named = {it.hostname: None for m in variant.models if m.is_direct for it in m.containers}
     return tuple(
         ContainerRoute(hostname=name, copies=tuple(it for it in routes if it.container == name))
@@ -122,7 +122,7 @@ def _build_pipelines(
 
 
 def _get_capture(deployment: Deployment) -> DataCapture | None:
-    """The deployment's capture, where it captures anything now."""
+    """The deployment's capture, if it captures anything now."""
     capture = deployment.capture
     return capture if capture is not None and capture.takes_any else None
 
@@ -137,7 +137,7 @@ def _build_turned_on(
 ) -> VariantRoute:
     """The route of a variant's new fleet, with as many copies as the step turns on.
 
-    All of them where no old copy serves, whose requests they get, and on the way back.
+    All of them if no old copy serves, since they get its requests, and on the way back.
     """
     assert deployment.guard is not None, "only a deployment with steps shifts traffic"
     route = _build_route(state, deployment, variant, is_updating=True)
@@ -156,7 +156,7 @@ def _build_turned_on(
 
 
 def _keep_copies(route: VariantRoute, ids: Collection[str]) -> VariantRoute:
-    """The route with those of its copies that have these ids."""
+    """The route with only the copies that have these ids."""
     return replace(
         route,
         copies=tuple(it for it in route.copies if it.id in ids),
@@ -168,7 +168,7 @@ def _keep_copies(route: VariantRoute, ids: Collection[str]) -> VariantRoute:
 
 
 def _get_shares(state: EndpointState, pending: Deployment, shift: Shift) -> Mapping[str, float]:
-    """The share of each variant's new fleet; once the update has failed none, or what is left."""
+    """The share of each variant's new fleet. Once the update has failed, none or the rest."""
     assert pending.guard is not None, "only a deployment with steps shifts traffic"
     traffic = pending.guard.traffic
     if shift.failure is not None and traffic.is_rolling:
@@ -215,7 +215,7 @@ def _merge_containers(
 
 
 def _get_weights(routes: Mapping[str, VariantRoute]) -> Mapping[str, float]:
-    """The part of the weights that each variant has; equal ones where all are 0."""
+    """The part of the weights that each variant has. Equal parts if all weights are 0."""
     weights = {name: max(it.weight, 0.0) for name, it in routes.items()}
     whole = sum(weights.values())
     return {name: it / whole if whole else 1.0 / len(weights) for name, it in weights.items()}
@@ -224,7 +224,7 @@ def _get_weights(routes: Mapping[str, VariantRoute]) -> Mapping[str, float]:
 def explain_waiting(
     note: str | None, copies: Iterable[Copy], otherwise: str | None = None
 ) -> str | None:
-    """Why no copy serves; None where nothing is wrong so far."""
+    """Why no copy serves. None if nothing is wrong so far."""
     reasons = (it.status.reason for it in copies if it.status.reason)
     found = note or next(reasons, None) or otherwise
     return None if found is None else found[:MAX_WAITING_FOR_CHARS]
