@@ -103,7 +103,7 @@ def test_chat_answers_a_pipe_and_adapters_answer_otherwise(
         "Adapter none is not registered"
         in words(platform, "chat", f"{BASE}:none", "--once", "x", code=1).stderr
     )
-    assert "none of an LLM" in words(platform, "chat", ECHO, "--once", "x", code=1).stderr
+    assert "not an LLM's" in words(platform, "chat", ECHO, "--once", "x", code=1).stderr
 
 
 def test_a_conversation_on_a_terminal(platform: Platform, adapter: str) -> None:
@@ -227,7 +227,7 @@ def test_adapters_are_listed_and_removed_with_their_data(platform: Platform, fol
     words(platform, "adapters add", BASE, "tiny-fr", source)
     assert "tiny-fr" in words(platform, "adapters ls", BASE).stdout
     assert (
-        "is no adapter"
+        "is not an adapter"
         in words(platform, "adapters add", BASE, "tiny-x", str(folder), code=1).stderr
     )
     other = str(folder / "outside")

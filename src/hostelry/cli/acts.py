@@ -106,7 +106,7 @@ def _act(
 
 def _confirm() -> None:
     if not sys.stdin.isatty():
-        raise TerminalError("nothing was done: add --yes where there is no terminal to ask")
+        raise TerminalError("nothing was done: add --yes if there is no terminal to ask")
     if not typer.confirm("Do it?"):
         raise TerminalError("nothing was done")
 

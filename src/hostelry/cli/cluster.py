@@ -79,7 +79,9 @@ def show(home: HomeOption = None, as_json: JsonOption = False) -> None:
         own = facts(folder.identity.read_bytes())
         trusted = [facts(it) for it in split(folder.trusted.read_bytes())]
     except FileNotFoundError:
-        raise TerminalError(f"{at.root} has no certificates: it is no host of a cluster") from None
+        raise TerminalError(
+            f"{at.root} has no certificates: it is not a host of a cluster"
+        ) from None
     except ValueError as error:
         raise TerminalError(f"{folder.root}: {error}") from None
     name = ", ".join(own.uris)

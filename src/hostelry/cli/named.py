@@ -267,10 +267,10 @@ def _parse_name(name: str) -> tuple[NameKind | None, str, str | None]:
     whole, colon, adapter = plain.partition(":")
     if not whole or (colon and not adapter):
         raise TerminalError(
-            f"{name!r} is no name: give an endpoint, a component, or COMPONENT:ADAPTER"
+            f"{name!r} is not a valid name: give an endpoint, a component, or COMPONENT:ADAPTER"
         )
     if colon and kind is NameKind.ENDPOINT:
-        raise TerminalError(f"{name} is no name: an adapter belongs to a component")
+        raise TerminalError(f"{name} is not a valid name: an adapter belongs to a component")
     return kind, whole, adapter if colon else None
 
 

@@ -335,7 +335,7 @@ class ChatClient:
         except (ClientError, BotoCoreError, ValueError) as error:
             raise TerminalError(f"a request to {self._aim} failed: {error}") from None
         if first_s is None or usage is None:
-            raise TerminalError("the answer is no stream of chat completion chunks with usage")
+            raise TerminalError("the answer is not a stream of chat completion chunks with usage")
         return Measured(
             input_tokens=usage["prompt_tokens"],
             output_tokens=usage["completion_tokens"],

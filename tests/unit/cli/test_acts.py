@@ -114,7 +114,7 @@ def test_a_question_that_is_answered_acts(
     ("stdin", "why"),
     [
         pytest.param(Terminal("n\n"), "nothing was done", id="no"),
-        pytest.param(io.StringIO(), "add --yes where there is no terminal", id="no terminal"),
+        pytest.param(io.StringIO(), "add --yes if there is no terminal", id="no terminal"),
     ],
 )
 def test_without_a_yes_nothing_is_done(

@@ -124,12 +124,12 @@ def test_a_saved_result_is_read_again(tmp_path: Path) -> None:
     ("content", "text"),
     [
         pytest.param(None, "cannot be read: No such file", id="a missing file"),
-        pytest.param(b"hello", "is no result", id="no JSON"),
-        pytest.param(b"[]", "is no result", id="no object"),
-        pytest.param(b"{}", "is no result", id="another object"),
+        pytest.param(b"hello", "is not a result", id="no JSON"),
+        pytest.param(b"[]", "is not a result", id="no object"),
+        pytest.param(b"{}", "is not a result", id="another object"),
         pytest.param(
             b'{"format": 1, "target": "x", "options": {}, "latency_ms": {"p50": "a"}}',
-            "is no result",
+            "is not a result",
             id="figures that are none",
         ),
         pytest.param(b'{"format": 2, "target": "x", "options": {}}', "version", id="a later form"),

@@ -110,10 +110,10 @@ def test_an_unknown_name_is_refused_with_what_comes_near(
     ("name", "text"),
     [
         pytest.param("stray", "write endpoint/stray or component/stray", id="two resources"),
-        pytest.param("", "is no name", id="an empty name"),
-        pytest.param("llama:", "is no name", id="an adapter without a name"),
-        pytest.param(":es", "is no name", id="an adapter without a component"),
-        pytest.param("endpoint/", "is no name", id="a prefix alone"),
+        pytest.param("", "is not a valid name", id="an empty name"),
+        pytest.param("llama:", "is not a valid name", id="an adapter without a name"),
+        pytest.param(":es", "is not a valid name", id="an adapter without a component"),
+        pytest.param("endpoint/", "is not a valid name", id="a prefix alone"),
         pytest.param("endpoint/chat:es", "belongs to a component", id="an endpoint's adapter"),
     ],
 )

@@ -142,5 +142,5 @@ def test_calibration_asks_for_streams_of_a_component_that_no_cache_knows() -> No
 
 
 def test_calibration_on_something_that_is_no_chat_is_refused() -> None:
-    with pytest.raises(TerminalError, match="no stream of chat completion chunks"):
+    with pytest.raises(TerminalError, match="not a stream of chat completion chunks"):
         ChatClient(FakeRuntime(usage=b'"x": 1'), "chat", None).one(8, beside=1)

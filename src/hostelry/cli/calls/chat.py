@@ -115,7 +115,7 @@ def read_question(once: str | None, most_bytes: int) -> str:
         try:
             once = content.decode()
         except UnicodeDecodeError:
-            raise TerminalError("standard input is no UTF-8 text") from None
+            raise TerminalError("standard input is not UTF-8 text") from None
     if not once.strip():
         raise TerminalError("there is no question: give a text by --once or on standard input")
     return once.strip("\n")

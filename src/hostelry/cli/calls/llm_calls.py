@@ -201,7 +201,7 @@ class AnswerReader:
             event = decode(text, dict[str, Any])
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             shown = one_line(text.decode("utf-8", "replace"), 120)
-            raise ModelAnswerError(f"the answer is none of an LLM; it begins: {shown}") from None
+            raise ModelAnswerError(f"the answer is not an LLM's; it begins: {shown}") from None
         if "error" in event or "error_msg" in event:
             raise ModelAnswerError(error_text(event))
         return self._event(event)

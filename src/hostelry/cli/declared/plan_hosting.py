@@ -48,7 +48,7 @@ def replaced_endpoints(planning: Planning) -> None:
         if found.status == "Failed":
             planning.replaced[wanted.key] = f"it is Failed: {found.reason or 'without a reason'}"
         elif _takes_components(found.params) != _takes_components(wanted.params):
-            planning.replaced[wanted.key] = "no update makes models of components, nor back"
+            planning.replaced[wanted.key] = "cannot switch between model and component hosting"
 
 
 def _takes_components(params: Params) -> bool:

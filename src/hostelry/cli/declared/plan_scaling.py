@@ -255,6 +255,6 @@ def _after_deletion(planning: Planning, wanted: Wanted, found: Observed) -> Obse
         for number in numbers
     ]
     planning.delete(
-        wanted.key, call, composites, "no metric alarm becomes a composite one, nor back"
+        wanted.key, call, composites, "cannot switch between a metric and a composite alarm"
     )
     return None

@@ -79,10 +79,10 @@ def parse_sources(text: str, file: str, folder: FilePath) -> list[DocumentSource
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         context = f" {error.context}" if error.context else ""
-        reason = f"it is no YAML: {error.problem}{context}"
+        reason = f"it is not valid YAML: {error.problem}{context}"
         raise DocumentError([DocumentFault(SourcePlace(file, line), "", reason)]) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        reason = f"it is no YAML: {' '.join(str(error).split())[:300]}"
+        reason = f"it is not valid YAML: {' '.join(str(error).split())[:300]}"
         raise DocumentError([DocumentFault(SourcePlace(file, 1), "", reason)]) from None
 
 

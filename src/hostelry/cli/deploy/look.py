@@ -70,7 +70,7 @@ def look_at_archive(path: Path, given: str) -> Found:
         with tarfile.open(path, "r:gz") as archive:
             found = read_archive(archive, given)
     except (tarfile.TarError, OSError, EOFError) as error:
-        raise TerminalError(f"{given} is no .tar.gz that can be read: {error}") from None
+        raise TerminalError(f"{given} is not a readable .tar.gz: {error}") from None
     return Found(
         given=given,
         place=Origin.ARCHIVE,
@@ -169,7 +169,7 @@ def look_at_object(s3: Any, uri: str) -> Found:
         with answer["Body"] as body, tarfile.open(fileobj=body, mode="r|gz") as archive:
             found = read_archive(archive, uri)
     except (tarfile.TarError, OSError, EOFError) as error:
-        raise TerminalError(f"{uri} is no .tar.gz that can be read: {error}") from None
+        raise TerminalError(f"{uri} is not a readable .tar.gz: {error}") from None
     return Found(
         given=uri,
         place=Origin.OBJECT,

@@ -340,7 +340,7 @@ def read_json(found: Found, name: str) -> Mapping[str, Any]:
     try:
         return decode(text.encode(), dict[str, Any])
     except ValueError as error:
-        raise TerminalError(f"{name} of {found.given} is no JSON object: {error}") from None
+        raise TerminalError(f"{name} of {found.given} is not a JSON object: {error}") from None
 
 
 def _has(*suffixes: str) -> Callable[[Found], bool]:

@@ -106,7 +106,7 @@ def check_instance_type(name: str) -> None:
         return
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else "for example ml.m5.large"
-    raise UsageError(f"--instance-type {name} is none of SageMaker's that are known: {hint}")
+    raise UsageError(f"--instance-type {name} is not a known type of SageMaker: {hint}")
 
 
 def instance_type_for(asked: Requirements, copies: int, present: str | None) -> str:

@@ -92,8 +92,8 @@ def check_name(option: str, name: str) -> None:
     """Raise UsageError for a name that AWS does not allow, with one that it does."""
     if NAME.fullmatch(name) is None:
         raise UsageError(
-            f"{option} {name!r} is no name: up to 63 letters, digits and single hyphens between "
-            f"them, for example {valid_name(name)}"
+            f"{option} {name!r} is not a valid name: up to 63 letters, digits and single hyphens "
+            f"between them, for example {valid_name(name)}"
         )
 
 
@@ -209,14 +209,14 @@ def _without_path(text: str) -> SourceText:
     if HUB_ID.fullmatch(text):
         return _hub(text)
     raise TerminalError(
-        f"{text!r} is no path here, no S3 address (s3://BUCKET/PREFIX/), no model of the hub "
-        "(ORGANISATION/NAME) and no image (REGISTRY/NAME:TAG): give one of these, or --as image"
+        f"{text!r} is not a path here, an S3 address (s3://BUCKET/PREFIX/), a model of the hub "
+        "(ORGANISATION/NAME) or an image (REGISTRY/NAME:TAG): give one of these, or --as image"
     )
 
 
 def _s3(text: str) -> SourceText:
     if S3_URI.fullmatch(text) is None:
-        raise TerminalError(f"{text} is no S3 address: write s3://BUCKET/PREFIX/ or an archive")
+        raise TerminalError(f"{text} is not an S3 address: write s3://BUCKET/PREFIX/ or an archive")
     if text.endswith(ARCHIVE_SUFFIXES):
         return SourceText(Origin.OBJECT, text)
     return SourceText(Origin.PREFIX, text.rstrip("/") + "/")
@@ -237,13 +237,13 @@ def _is_path(text: str) -> bool:
 
 def _hub(text: str) -> SourceText:
     if HUB_ID.fullmatch(text) is None:
-        raise TerminalError(f"{text!r} is no model of the hub: write ORGANISATION/NAME")
+        raise TerminalError(f"{text!r} is not a model of the hub: write ORGANISATION/NAME")
     return SourceText(Origin.HUB, text)
 
 
 def _image(text: str) -> SourceText:
     if IMAGE.fullmatch(text) is None or len(text) > 255:
-        raise TerminalError(f"{text[:80]!r} is no name of an image")
+        raise TerminalError(f"{text[:80]!r} is not the name of an image")
     return SourceText(Origin.IMAGE, text)
 
 

@@ -216,7 +216,7 @@ def saved_result(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise TerminalError(f"{path} cannot be read: {error.strerror}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise TerminalError(f"{path} is no result of `hostelry load --save`: {error}") from None
+        raise TerminalError(f"{path} is not a result of `hostelry load --save`: {error}") from None
     is_result = (
         found.get("format") == FORMAT
         and isinstance(found.get("target"), str)
@@ -224,7 +224,7 @@ def saved_result(path: Path) -> dict[str, Any]:
         and all(_is_measure(found, path_to) for _, path_to in COMPARED)
     )
     if not is_result:
-        raise TerminalError(f"{path} is no result of `hostelry load --save` of this version")
+        raise TerminalError(f"{path} is not a result of `hostelry load --save` of this version")
     return found
 
 

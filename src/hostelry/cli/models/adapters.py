@@ -137,7 +137,7 @@ def remove(
             shown = describe(sagemaker, "inference_component", name)
             own = (shown or {}).get("Specification", {}).get("BaseInferenceComponentName")
             if shown is not None and own != model.component:
-                raise TerminalError(f"{name} is no adapter of {model.component}")
+                raise TerminalError(f"{name} is not an adapter of {model.component}")
     remove_named(
         home_at(home),
         [f"component/{it}" for it in adapter],
@@ -303,7 +303,7 @@ def find_files(folder: Path) -> list[FoundFile]:
     found = [it for it in WEIGHTS if (folder / it).is_file()]
     for wanted, is_there in ((CONFIG, (folder / CONFIG).is_file()), (" nor ".join(WEIGHTS), found)):
         if not is_there:
-            raise TerminalError(f"{folder} is no adapter: it has no {wanted}")
+            raise TerminalError(f"{folder} is not an adapter: it has no {wanted}")
     roots = allowed_roots(folder)
     return [file_at(folder / it, it, str(folder), roots) for it in (CONFIG, found[0])]
 
@@ -313,10 +313,12 @@ def check_config(source: Path, content: bytes) -> None:
     try:
         config = json.loads(content)
     except (ValueError, RecursionError):
-        raise TerminalError(f"{CONFIG} of {source} is no JSON") from None
+        raise TerminalError(f"{CONFIG} of {source} is not JSON") from None
     kind = config.get("peft_type") if isinstance(config, dict) else None
     if kind != "LORA":
-        raise TerminalError(f"{source} is no LoRA adapter: peft_type of its {CONFIG} is {kind!r}")
+        raise TerminalError(
+            f"{source} is not a LoRA adapter: peft_type of its {CONFIG} is {kind!r}"
+        )
 
 
 def _config_within(source: Path) -> bytes:
@@ -331,8 +333,8 @@ def _config_within(source: Path) -> bytes:
                     assert file is not None
                     return file.read(MAX_CONFIG_BYTES)
     except (OSError, EOFError, tarfile.TarError) as error:
-        raise TerminalError(f"{source} is no archive that can be read: {error}") from None
-    raise TerminalError(f"{source} is no adapter: it has no {CONFIG}")
+        raise TerminalError(f"{source} is not a readable archive: {error}") from None
+    raise TerminalError(f"{source} is not an adapter: it has no {CONFIG}")
 
 
 def adapter_rows(sagemaker: Any, endpoint: str, base: str) -> list[ModelRow]:

@@ -246,7 +246,7 @@ def removable_data(own: Iterable[str], others: Mapping[str, str]) -> tuple[list[
         bucket, _, key = uri.removeprefix("s3://").partition("/")
         user = next((who for it, who in others.items() if overlaps(uri, it)), None)
         if not uri.startswith("s3://") or not key.strip("/"):
-            kept.append(f"data {uri} stays: it is no folder of a bucket" if bucket else uri)
+            kept.append(f"data {uri} stays: it is not a folder in a bucket" if bucket else uri)
         elif user is not None:
             kept.append(f"data {uri} stays: {user} uses it")
         elif not any(overlaps(it, uri) and it != uri and uri.startswith(it) for it in removed):

@@ -100,8 +100,8 @@ def found_names(sagemaker: Any, names: Sequence[str]) -> tuple[list[NamedModel],
             continue
         if found.adapter is not None:
             raise TerminalError(
-                f"{found.adapter} is no component; inside the archive of {found.component} it goes "
-                "with that alone"
+                f"{found.adapter} is not a component: it is in the archive of {found.component}, "
+                "and is removed with that component alone"
             )
         named.append(found)
     return named, unknown
@@ -115,7 +115,7 @@ def confirm_removal(removal: Removal, *, yes: bool, quiet: bool) -> None:
     if yes or not any(True for _ in removal.kinds()):
         return
     if not sys.stdin.isatty():
-        raise TerminalError("nothing is removed: standard input is no terminal, so give --yes")
+        raise TerminalError("nothing is removed: standard input is not a terminal, so give --yes")
     typer.confirm("Remove?", abort=True, err=True)
 
 

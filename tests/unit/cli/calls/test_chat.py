@@ -131,7 +131,7 @@ def test_reasoning_is_shown_apart_and_not_sent_again(
     [
         pytest.param(b"", "there is no question", id="an empty pipe"),
         pytest.param(b" \n", "there is no question", id="spaces"),
-        pytest.param(b"\xff", "is no UTF-8 text", id="bytes"),
+        pytest.param(b"\xff", "is not UTF-8 text", id="bytes"),
         pytest.param(b"x" * 101, "has more than the 100 bytes", id="too much"),
     ],
 )

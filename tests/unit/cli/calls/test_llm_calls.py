@@ -90,10 +90,10 @@ def test_reasoning_is_marked() -> None:
         pytest.param(b'data: {"error": {"message": "out of\\n memory"}}\n', "out of", id="error"),
         pytest.param(b'{"error_msg": "broken"}\n', "broken", id="an LLM server's error"),
         pytest.param(b"", "empty", id="no answer"),
-        pytest.param(b"hello \x1b[31m\n", "none of an LLM; it begins: hello [31m", id="a text"),
+        pytest.param(b"hello \x1b[31m\n", "not an LLM's; it begins: hello [31m", id="a text"),
         pytest.param(b'{"a": 1}\n', "no `choices`", id="another model's JSON"),
-        pytest.param(b"[" * 100_000 + b"\n", "none of an LLM", id="deep nesting"),
-        pytest.param(b"\xff\xfe\n", "none of an LLM", id="no text"),
+        pytest.param(b"[" * 100_000 + b"\n", "not an LLM's", id="deep nesting"),
+        pytest.param(b"\xff\xfe\n", "not an LLM's", id="no text"),
     ],
 )
 def test_an_answer_that_is_none_is_refused(stream: bytes, text: str) -> None:

@@ -183,14 +183,16 @@ def test_short_forms_become_the_fields_of_requests(text: str, name: str, params:
         ),
         pytest.param(
             "models: {m: {Image: i}}\nmodels: {n: {Image: i}}",
-            "1.yaml:2: it is no YAML: the key models is given twice",
+            "1.yaml:2: it is not valid YAML: the key models is given twice",
             id="a key that is given twice",
         ),
-        pytest.param("models: {m: ", "1.yaml:1: it is no YAML:", id="a text that is no YAML"),
+        pytest.param(
+            "models: {m: ", "1.yaml:1: it is not valid YAML:", id="a text that is no YAML"
+        ),
         pytest.param("- a", '1.yaml:1: ["a"] is a list; a mapping is expected', id="a list"),
         pytest.param(
             "models: {a: &x {Image: i}, b: *x}",
-            "1.yaml:1: it is no YAML: anchors and aliases are refused",
+            "1.yaml:1: it is not valid YAML: anchors and aliases are refused",
             id="anchors, of which a few lines are gigabytes",
         ),
         pytest.param(

@@ -231,8 +231,8 @@ def test_copies_and_bounds(
         pytest.param({"min_copies": 3, "max_copies": 2}, "--min is 3 and --max 2", id="min > max"),
         pytest.param({"min_copies": -1}, "--min is -1", id="a negative number"),
         pytest.param({"copies": 5, "max_copies": 2}, "--copies is 5, outside of", id="outside"),
-        pytest.param({"name": "a_b"}, r"--name 'a_b' is no name: .* for example a-b", id="a name"),
-        pytest.param({"name": "a" * 64}, "is no name: up to 63", id="a name of 64 letters"),
+        pytest.param({"name": "a_b"}, r"not a valid name: .* for example a-b", id="a name"),
+        pytest.param({"name": "a" * 64}, "not a valid name: up to 63", id="a name of 64 letters"),
         pytest.param({"instance_type": "ml.t2.medium"}, "there is not enough room: a copy needs 4 "
                      "CPUs and 1152 MB, and ml.t2.medium has", id="an instance type too small"),
     ],

@@ -195,7 +195,7 @@ def test_a_source_is_recognised(
         pytest.param(found("pytorch_model.bin", texts={"config.json": LLAMA}), None,
                      "from safetensors only", id="a Hugging Face folder without safetensors"),
         pytest.param(found("m.safetensors", texts={"config.json": "[1]"}), None,
-                     "config.json of ./m is no JSON object", id="a config.json that is a list"),
+                     "config.json of ./m is not a JSON object", id="a config.json that is a list"),
         pytest.param(found("m.safetensors", texts={"config.json": "{}"}), None,
                      "neither architectures nor model_type", id="a config.json that says nothing"),
         pytest.param(found("m.bin"), "onnx", "--as is 'onnx'; it must be one of llm", id="--as"),

@@ -54,10 +54,10 @@ def test_a_path_that_is_there(text: str, is_folder: bool, place: Origin) -> None
         pytest.param("./smollm2", "is not there: no such file or folder", id="a missing path"),
         pytest.param("models/a/b", "is not there", id="a missing path without a dot"),
         pytest.param("model.joblib", "is not there", id="a missing file"),
-        pytest.param("s3://Bucket", "is no S3 address", id="no bucket and prefix"),
+        pytest.param("s3://Bucket", "is not an S3 address", id="no bucket and prefix"),
         pytest.param("https://x/y", "sources are paths, s3://", id="another scheme"),
-        pytest.param("smollm", r"no path here, .*REGISTRY/NAME:TAG", id="a bare word"),
-        pytest.param("hf://a/b/c", "is no model of the hub", id="three parts are no id"),
+        pytest.param("smollm", r"not a path here, .*REGISTRY/NAME:TAG", id="a bare word"),
+        pytest.param("hf://a/b/c", "is not a model of the hub", id="three parts are no id"),
     ],
 )
 def test_a_text_that_names_nothing(text: str, error: str) -> None:
@@ -170,5 +170,5 @@ def test_an_archive_is_looked_into(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"no archive", b"\x1f\x8b\x08torn"])
 def test_a_file_that_is_no_archive_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "m.tar.gz").write_bytes(content)
-    with pytest.raises(TerminalError, match=r"is no .tar.gz that can be read"):
+    with pytest.raises(TerminalError, match=r"is not a readable .tar.gz"):
         look_at_archive(tmp_path / "m.tar.gz", "m.tar.gz")

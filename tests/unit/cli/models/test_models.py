@@ -105,11 +105,11 @@ def test_other_weights_are_another_archive(tmp_path: Path) -> None:
         pytest.param({}, "has no adapter_model.safetensors nor", id="no weights"),
         pytest.param({"adapter_config__json": b"{"}, "has no adapter_model", id="weights first"),
         pytest.param(
-            {"adapter_config__json": b"{", "adapter_model__bin": b""}, "is no JSON", id="no JSON"
+            {"adapter_config__json": b"{", "adapter_model__bin": b""}, "is not JSON", id="no JSON"
         ),
         pytest.param(
             {"adapter_config__json": b"[" * 100_000, "adapter_model__bin": b""},
-            "is no JSON",
+            "is not JSON",
             id="deep nesting",
         ),
         pytest.param(
@@ -135,8 +135,8 @@ def test_what_is_no_adapter_is_refused(files: dict[str, bytes], text: str, tmp_p
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        pytest.param(b"hello", "is no archive that can be read", id="no archive"),
-        pytest.param(b"", "is no archive that can be read", id="an empty file"),
+        pytest.param(b"hello", "is not a readable archive", id="no archive"),
+        pytest.param(b"", "is not a readable archive", id="an empty file"),
         pytest.param(None, "it has no adapter_config.json", id="an archive of something else"),
     ],
 )
