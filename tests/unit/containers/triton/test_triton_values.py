@@ -1,12 +1,16 @@
-"""Triton's settings, content types, errors, requests of zeros, and metrics: pure values."""
+"""Triton: values of its protocol, its settings, its configuration, its program and its folders."""
 
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hostelry.base.errors import TerminalError
 from hostelry.containers.triton.__main__ import merge_pages
+from hostelry.containers.triton.program import find_program
 from hostelry.containers.triton.settings import list_without_effect, resolve
+from hostelry.containers.triton.text_format import TextFormatError, parse_message
 from hostelry.containers.triton.triton_models import (
     BINARY,
     ContentTypeError,
@@ -14,7 +18,17 @@ from hostelry.containers.triton.triton_models import (
     to_content_type,
     to_triton_headers,
 )
-from hostelry.containers.triton.triton_process import build_zero_request
+from hostelry.containers.triton.triton_process import (
+    build_zero_request,
+    list_environments,
+    list_used,
+    remove_environments,
+)
+from hostelry.domain.model import Container
+from hostelry.fleet.agent.orders import rule_of
+
+IMAGE = "nvcr.io/nvidia/tritonserver:24.10-py3"
+TRUSTED = {"HOSTELRY_CUSTOM_CODE": "trusted"}
 
 
 @pytest.mark.parametrize(
@@ -169,3 +183,111 @@ def test_metrics_of_several_servers_are_one_page() -> None:
     ]
     assert 'nv_count{model="m",version="1"} 2\n' in merge_pages({"": PAGE})
     assert merge_pages({}) == ""
+
+
+def test_empty_ones_and_used_ones_are_removed_and_no_others(tmp_path: Path) -> None:
+    names = [f"python_env_{it}aaaaa" for it in "abcd"]
+    for name in (*names, "python_env_toolong", "other"):
+        (tmp_path / name).mkdir()
+    for name in names[1:3]:
+        (tmp_path / name / "0").mkdir()
+    (tmp_path / "python_env_linked").symlink_to(tmp_path / "other")
+    assert list_environments(tmp_path) == set(names)
+    remove_environments([*names[:3], "other", "../x"], names[1:2], tmp_path)
+    assert list_environments(tmp_path) == set(names[2:])
+    assert (tmp_path / "other").is_dir()
+
+
+def test_a_process_without_one_uses_none() -> None:
+    assert list_used([os.getpid(), 1 << 30]) == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        pytest.param('name: "a"', {"name": ["a"]}, id="a string"),
+        pytest.param("name: 'a' # b\n", {"name": ["a"]}, id="single quotes, a comment"),
+        pytest.param('name: "a" "b"', {"name": ["ab"]}, id="strings beside each other are one"),
+        pytest.param(r'name: "a\"b\\"', {"name": ['a"b\\']}, id="escapes"),
+        pytest.param("max_batch_size: 8", {"max_batch_size": ["8"]}, id="a number"),
+        pytest.param("dims: [ -1, 2 ]", {"dims": ["-1", "2"]}, id="a list"),
+        pytest.param("dims: -1 dims: 2", {"dims": ["-1", "2"]}, id="a field that is repeated"),
+        pytest.param('a { b: "c" }', {"a": [{"b": ["c"]}]}, id="a message without a colon"),
+        pytest.param('a: { b: "c"; d: 1, }', {"a": [{"b": ["c"], "d": ["1"]}]}, id="with one"),
+        pytest.param("a < b: 1 >", {"a": [{"b": ["1"]}]}, id="angle brackets"),
+        pytest.param("a [ { b: 1 }, { b: 2 } ]", {"a": [{"b": ["1"]}, {"b": ["2"]}]},
+                     id="a list of messages without a colon"),
+        pytest.param("", {}, id="nothing"),
+        pytest.param("kind: KIND_CPU", {"kind": ["KIND_CPU"]}, id="a name"),
+    ],
+)  # fmt: skip
+def test_text(text: str, found: dict[str, Any]) -> None:
+    assert parse_message(text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        pytest.param("a {\n b: 1", "line 2: the end where a field's name", id="no end"),
+        pytest.param('name: "a\n"', "line 1: '\"' is not expected", id="a string over two lines"),
+        pytest.param("name\n: }", "line 2: } where a value", id="no value"),
+        pytest.param('name "a"', 'line 1: "a" where a value', id="a scalar without a colon"),
+        pytest.param("a: [1", "line 1: the end where a value", id="no end of a list"),
+        pytest.param("}", "line 1: } where a field's name", id="an end without a beginning"),
+        pytest.param("a {" * 40, "more than 32 messages deep", id="deep"),
+        pytest.param("a: $", "line 1: '[$]' is not expected", id="another sign"),
+    ],
+)
+def test_no_message(text: str, reason: str) -> None:
+    with pytest.raises(TextFormatError, match=reason):
+        parse_message(text)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Path:
+    """A tritonserver of the operator's."""
+    program = tmp_path / "bin" / "tritonserver"
+    for name in ("python", "onnxruntime", "empty", "vllm"):
+        (tmp_path / "backends" / name).mkdir(parents=True)
+    for file in ("python/libtriton_python.so", "onnxruntime/libtriton_onnxruntime.so",
+                 "vllm/model.py"):  # fmt: skip
+        (tmp_path / "backends" / file).touch()
+    program.parent.mkdir()
+    program.touch(0o755)
+    return program
+
+
+def test_the_operators_server_comes_first_with_its_backends(server: Path, tmp_path: Path) -> None:
+    env = {"PATH": f"/none:{server.parent}", "LD_LIBRARY_PATH": "/opt/lib", "PYTHONPATH": "/x"}
+    found = find_program(env, tmp_path)
+    assert found.path == server
+    assert found.backend_names == {"python", "onnxruntime", "vllm"}
+    assert found.variables["LD_LIBRARY_PATH"] == "/opt/lib"
+    assert "PYTHONPATH" not in found.variables
+
+
+def test_without_any_the_failure_names_the_command_that_installs_one(tmp_path: Path) -> None:
+    env = {"PATH": "/none", "HOSTELRY_RUNTIMES_DIR": str(tmp_path)}
+    with pytest.raises(TerminalError, match="hostelry runtimes install triton"):
+        find_program(env, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("has_server", "runtime"),
+    [
+        pytest.param(False, "triton", id="the runtime is installed"),
+        pytest.param(True, None, id="nothing is installed beside the operator's"),
+    ],
+)
+def test_a_copy_needs_the_runtime_only_without_a_server(
+    has_server: bool, runtime: str | None, server: Path, tmp_path: Path
+) -> None:
+    operator = {**TRUSTED, "PATH": str(server.parent) if has_server else "/none"}
+    rule = rule_of(Container(image=IMAGE), tmp_path / "none.toml", operator, no_own_user="none")
+    assert (rule.kind, rule.runtime) == ("triton", runtime)
+
+
+def test_models_are_code_and_need_a_user_or_the_operators_word(tmp_path: Path) -> None:
+    with pytest.raises(TerminalError, match="HOSTELRY_CUSTOM_CODE=trusted"):
+        rule_of(Container(image=IMAGE), tmp_path / "none.toml", {}, no_own_user="none")
+    assert rule_of(Container(image=IMAGE), tmp_path / "none.toml", {}, no_own_user=None)
