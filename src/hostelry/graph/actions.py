@@ -158,7 +158,7 @@ class ActionReader:
 
 
 def check_count(field: str, count: int) -> None:
-    """Raise FieldFaultError if there are no branches or too many."""
+    """Raise FieldFaultError without branches, or with too many."""
     if not 0 < count <= MAX_BRANCHES:
         raise FieldFaultError(field, f"there are {count}; 1 to {MAX_BRANCHES}")
 

@@ -1,1 +1,1 @@
-"""A model author's code in processes of its own, confined by the kernel; of every model server."""
+"""A model author's code, in separate processes that the kernel confines. For all model servers."""

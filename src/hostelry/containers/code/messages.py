@@ -63,7 +63,7 @@ class NextItem(msgspec.Struct, frozen=True, tag=True):
 
 
 class Cancel(msgspec.Struct, frozen=True, tag=True):
-    """End a call or its stream. There is no answer."""
+    """End a call or its stream, without an answer."""
 
     id: int
 
