@@ -186,7 +186,7 @@ class AnswerReader:
         pieces = self._take(self._rest)
         self._rest = b""
         if not self._is_answer:
-            raise ModelAnswerError("the answer is empty, or none of an LLM: it has no `choices`")
+            raise ModelAnswerError("the answer is empty, or not an LLM's: it has no `choices`")
         return pieces
 
     def _take(self, line: bytes) -> list[AnswerPiece]:
