@@ -57,7 +57,7 @@ Notes = Mapping[str, Mapping[str, str]]
 
 
 @cache
-def notes_of(service: str) -> Notes:
+def get_notes(service: str) -> Notes:
     """Reasons by fate and by ``SHAPE.MEMBER``; see fields.toml."""
     text = files("hostelry.api").joinpath("fields.toml").read_text(encoding="utf-8")
     found: Notes = tomllib.loads(text).get(service, {})
@@ -72,7 +72,7 @@ def page() -> str:
 
 
 def operations_table() -> str:
-    """One row a service: operations that are served, and others."""
+    """One row per service: operations that are served, and others."""
     rows = [service_row(service, sorted(service_operations(service))) for service in SERVICES]
     return "\n".join(["| service | served | not served |", "| --- | --- | --- |", *rows, ""])
 
@@ -108,7 +108,7 @@ def served(service: str) -> set[str]:
 
 def fields_section(service: str) -> str:
     """A table of the service's noted fields, or an empty text. Each reason has one row."""
-    notes = notes_of(service)
+    notes = get_notes(service)
     rows = []
     for fate in FATES:
         by_reason: dict[str, list[str]] = {}

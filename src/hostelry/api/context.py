@@ -31,17 +31,17 @@ def no_keys(_: Session) -> TemporaryKeys:
 class CallContext:
     """The caller, the state and the instant of one call.
 
-    `scope` owns the resources that the call names. `shape_of` returns an instance type's declared
-    shape. `role_arn` and `role_name` are the execution role, in which the platform's own key acts;
-    `session` is the caller's where it shows temporary keys, which `issue_keys` makes. `metrics` is
-    the store of metrics; `pace` divides AWS's waits of minutes. `instance_types` are those with a
-    declared shape. `root_key` seals key material. `log_store` is None where a call cannot concern
-    logs. With `checks_roles` models need a role that is there. `messaging` serves topics and
-    queues; where `may_wait`, a long poll may raise NotYetError. `calls` keeps what events ask for;
-    `chain_length` is that of the event that asks for this call. `foreign_s3` is the address of an
-    object store that is not the platform's own; empty for its own. `verdict_of` has the verdict on
-    an endpoint's update in words. `is_late` once no client waits for the answer; `worked_s` is how
-    long the call has computed so far.
+    `scope` owns the resources that the call names. `shape_of` returns the declared shape of an
+    instance type, and `instance_types` are the types with a declared shape. The platform's own key
+    acts in the execution role, `role_arn` and `role_name`. `session` is set for a caller with
+    temporary keys, which `issue_keys` makes. `pace` divides AWS's waits of minutes. `root_key`
+    seals key material. `log_store` may be None for calls that cannot concern logs. With
+    `checks_roles` models need an existing role. `messaging` serves topics and queues. With
+    `may_wait` a long poll may raise NotYetError. `calls` stores the calls of events, and
+    `chain_length` is the chain length of the event that caused this call. `foreign_s3` is the
+    address of another object store than the platform's own, else empty. `verdict_of` describes the
+    verdict on an endpoint's update. `is_late` returns whether no client waits for the answer
+    any more. `worked_s` is the time that the call has computed so far.
     """
 
     scope: Scope
@@ -70,8 +70,8 @@ class CallContext:
     def check_time(self) -> None:
         """Raise ServiceError once the call is late or has computed for `MAX_WORK_S`.
 
-        For steps of operations whose work a client's values decide: callers share control's
-        threads, and its interpreter.
+        Operations whose work depends on a client's values call this at each step, since callers
+        share control's threads and its interpreter.
         """
         if self.worked_s() > MAX_WORK_S:
             raise ServiceError(
@@ -88,30 +88,30 @@ class CallContext:
 
     @property
     def logs(self) -> LogStore:
-        """The store of log events; raises LogsUnavailable without one."""
+        """The store of log events. Raises LogsUnavailable without one."""
         if self.log_store is None:
             raise LogsUnavailable("this process keeps no log events")
         return self.log_store
 
     @property
     def messages(self) -> Messaging:
-        """`messaging`; raises ServiceError 503 where this process has none."""
+        """Topics and queues. Raises ServiceError 503 in a process without them."""
         if self.messaging is None:
             raise ServiceError("ServiceUnavailable", "Messages are not served here.", 503)
         return self.messaging
 
     @property
     def event_calls(self) -> CallRows:
-        """`calls`; raises ServiceError 503 where this process has none."""
+        """The calls of events. Raises ServiceError 503 in a process without them."""
         if self.calls is None:
             raise ServiceError("ServiceUnavailable", "Events are not served here.", 503)
         return self.calls
 
 
 class NotYetError(HostelryError):
-    """There is no message yet: to be asked again when one comes, within `wait_s`.
+    """The queue is empty. Repeat the call when a message comes, within `wait_s`.
 
-    `next_at` is when a message that is there already can be received; None where there is none.
+    `next_at` is when a delayed message becomes visible, or None.
     """
 
     def __init__(self, queue_arn: str, wait_s: float, next_at: float | None) -> None:

@@ -3,12 +3,12 @@
 | deleted | with it |
 | --- | --- |
 | a target-tracking policy | the alarms that it made |
-| a step policy | its ARN among the actions of alarms; the alarms stay |
+| a step policy | its ARN among the actions of alarms, which stay |
 | a scalable target | its policies, its scheduled actions, its tags |
 | an endpoint, a component | its scalable targets |
 
 Sources: DeleteScalingPolicy and DeregisterScalableTarget in the Application Auto Scaling API
-reference; "Delete endpoints configured for auto scaling" in the SageMaker developer guide.
+reference, and "Delete endpoints configured for auto scaling" in the SageMaker developer guide.
 """
 
 from collections.abc import Callable, Iterable
@@ -111,14 +111,14 @@ def _drop_alarm_actions(context: CallContext, policy_arn: str) -> None:
         alarm, actions = found.value, found.value.actions
         kept = replace(
             actions,
-            alarm=_without(actions.alarm, policy_arn),
-            ok=_without(actions.ok, policy_arn),
-            insufficient_data=_without(actions.insufficient_data, policy_arn),
+            alarm=_remove_action(actions.alarm, policy_arn),
+            ok=_remove_action(actions.ok, policy_arn),
+            insufficient_data=_remove_action(actions.insufficient_data, policy_arn),
         )
         if kept == actions:
             continue
         given = {
-            member: _without(value, policy_arn) if member.endswith("Actions") else value
+            member: _remove_action(value, policy_arn) if member.endswith("Actions") else value
             for member, value in alarm.given.items()
         }
         after = replace(alarm, actions=kept, given=given, configured_at=context.now)
@@ -127,5 +127,5 @@ def _drop_alarm_actions(context: CallContext, policy_arn: str) -> None:
         append_history(context.state, context.scope, [updated])
 
 
-def _without(actions: Iterable[str], policy_arn: str) -> tuple[str, ...]:
+def _remove_action(actions: Iterable[str], policy_arn: str) -> tuple[str, ...]:
     return tuple(it for it in actions if it != policy_arn)

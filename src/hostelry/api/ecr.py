@@ -1,6 +1,6 @@
 """ECR: repositories as names under which programs build and look up images.
 
-There is no registry behind them. Model servers run images that Podman or Docker on this machine
+No registry stands behind them. Model servers run images that Podman or Docker on this machine
 has, so every repository is without images and nothing can be pushed.
 """
 
@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from hostelry.api.context import CallContext, Params, Result
-from hostelry.api.page import PageTokens, named, page_of
+from hostelry.api.page import PageTokens, get_page, order_by_name
 from hostelry.api.record_kind import RecordKind
 from hostelry.api.refusals import refuse_fields
-from hostelry.api.tags import TagOperations, tags_of, write_tags
+from hostelry.api.tags import TagOperations, parse_tags, write_tags
 from hostelry.base.errors import ServiceError
 from hostelry.domain.repository import Repository
 
@@ -44,7 +44,7 @@ def create_repository(context: CallContext, params: Params) -> Result:
             f"The repository with name '{name}' already exists in the registry with id"
             f" '{context.scope.account}'",
         )
-    tags = tags_of(params.get("tags"))
+    tags = parse_tags(params.get("tags"))
     scanning = params.get("imageScanningConfiguration") or {}
     repository = Repository(
         scope=context.scope,
@@ -64,10 +64,10 @@ def describe_repositories(context: CallContext, params: Params) -> Result:
     if names:
         found = [REPOSITORIES.find(context, name).value for name in names]
         return {"repositories": [_describe(it) for it in found]}
-    rows = named((it.name, _describe(it)) for it in REPOSITORIES.values(context))
+    rows = order_by_name((it.name, _describe(it)) for it in REPOSITORIES.values(context))
     given = {"NextToken": params.get("nextToken")}
     tokens = PageTokens(context, "DescribeRepositories", given, "InvalidParameterException")
-    page, following = page_of(tokens, rows, params.get("maxResults") or MAX_PAGE_SIZE)
+    page, following = get_page(tokens, rows, params.get("maxResults") or MAX_PAGE_SIZE)
     further = {"nextToken": following["NextToken"]} if following else {}
     return {"repositories": page, **further}
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.iam.execution_role import can_assume
-from hostelry.api.page import ListPaging, named
+from hostelry.api.page import ListPaging, order_by_name
 from hostelry.api.record_kind import RecordKind
-from hostelry.api.tags import TagOperations, tags_of, write_tags
+from hostelry.api.tags import TagOperations, parse_tags, write_tags
 from hostelry.base.errors import ServiceError
 from hostelry.domain.event_rule import (
     DEFAULT_BUS,
@@ -92,7 +92,7 @@ def put_rule(context: CallContext, params: Params) -> Result:
     )
     RULES.put(context, rule, stored)
     if stored is None:
-        write_tags(context, rule.arn, tags_of(params.get("Tags")))
+        write_tags(context, rule.arn, parse_tags(params.get("Tags")))
     return {"RuleArn": rule.arn}
 
 
@@ -107,7 +107,7 @@ def list_rules(context: CallContext, params: Params) -> Result:
     _check_bus(context, params.get("EventBusName"))
     prefix = params.get("NamePrefix", "")
     rules = [it for it in RULES.values(context) if it.name.startswith(prefix)]
-    rows = named((it.name, _summarize(it)) for it in rules)
+    rows = order_by_name((it.name, _summarize(it)) for it in rules)
     return LISTS.answer(context, "ListRules", params, "Rules", rows)
 
 
@@ -182,7 +182,7 @@ def remove_targets(context: CallContext, params: Params) -> Result:
 def list_targets_by_rule(context: CallContext, params: Params) -> Result:
     """ListTargetsByRule, by id."""
     rule = _find_rule(context, params, "Rule").value
-    rows = named((it.id, dict(it.given)) for it in rule.targets)
+    rows = order_by_name((it.id, dict(it.given)) for it in rule.targets)
     return LISTS.answer(context, "ListTargetsByRule", params, "Targets", rows)
 
 
@@ -191,7 +191,7 @@ def list_rule_names_by_target(context: CallContext, params: Params) -> Result:
     _check_bus(context, params.get("EventBusName"))
     arn = params["TargetArn"]
     rules = [it for it in RULES.values(context) if arn in {target.arn for target in it.targets}]
-    rows = named((it.name, it.name) for it in rules)
+    rows = order_by_name((it.name, it.name) for it in rules)
     return LISTS.answer(context, "ListRuleNamesByTarget", params, "RuleNames", rows)
 
 

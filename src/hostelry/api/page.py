@@ -61,7 +61,7 @@ class PageTokens:
         self._error_code = error_code
         scope = context.scope
         filters = sorted((name, str(it)) for name, it in params.items() if name not in PAGING)
-        self._digest = digest_of([operation, scope.account, scope.region, filters])
+        self._digest = get_digest([operation, scope.account, scope.region, filters])
 
     def last_position(self) -> Position | None:
         """The position of the last row on the previous page, or None on the first page.
@@ -75,17 +75,17 @@ class PageTokens:
             key, name, check = json.loads(content)
         except (ValueError, TypeError, RecursionError):
             key = name = check = None
-        if check is None or check != digest_of([self._digest, key, name]):
+        if check is None or check != get_digest([self._digest, key, name]):
             raise ServiceError(self._error_code, INVALID_TOKEN)
         return key, name
 
     def next_members(self, position: Position) -> Result:
         """The member of the answer that leads to the rows behind `position`."""
-        content = json.dumps([*position, digest_of([self._digest, *position])])
+        content = json.dumps([*position, get_digest([self._digest, *position])])
         return {"NextToken": base64.urlsafe_b64encode(content.encode()).decode()}
 
 
-def page_of(
+def get_page(
     tokens: PageTokens,
     rows: Iterable[tuple[Position, T]],
     size: int,
@@ -140,11 +140,11 @@ class ListPaging:
         """The page of `rows` that a request asks for, as `member`, and the token to the next."""
         tokens = PageTokens(context, operation, params, self.error_code)
         size = params.get(self.size_member) or self.page_size
-        page, following = page_of(tokens, rows, size, descending=descending)
+        page, following = get_page(tokens, rows, size, descending=descending)
         return {member: page, **following}
 
 
-def named(rows: Iterable[tuple[str, T]]) -> list[tuple[Position, T]]:
+def order_by_name(rows: Iterable[tuple[str, T]]) -> list[tuple[Position, T]]:
     """Rows (name, entry) in the order of their names, which are unique."""
     return [((name, name), entry) for name, entry in rows]
 
@@ -212,6 +212,6 @@ def passes(record: Any, params: Params) -> bool:
     return str(params.get("NameContains") or "") in record.name
 
 
-def digest_of(content: Any) -> str:
+def get_digest(content: Any) -> str:
     """A short digest of JSON content. It protects against mistakes, not against forgery."""
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:24]

@@ -31,7 +31,7 @@ def refuse_isolation(params: Mapping[str, Any]) -> None:
         )
 
 
-def echoed(given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+def echo_members(given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """The members of a request that have one of `names` and a value."""
     return {name: given[name] for name in names if given.get(name) is not None}
 

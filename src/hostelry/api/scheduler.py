@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.iam.execution_role import can_assume
-from hostelry.api.page import ListPaging, named
+from hostelry.api.page import ListPaging, order_by_name
 from hostelry.api.record_kind import RecordKind
-from hostelry.api.tags import TagOperations, tags_of, write_tags
+from hostelry.api.tags import TagOperations, parse_tags, write_tags
 from hostelry.base.errors import ServiceError
 from hostelry.domain.event_schedule import (
     DEFAULT_GROUP,
@@ -140,7 +140,7 @@ def delete_schedule(context: CallContext, params: Params) -> Result:
 def create_schedule_group(context: CallContext, params: Params) -> Result:
     """CreateScheduleGroup. The same call again, with its ClientToken, gets the same answer."""
     name, token = params["Name"], params.get("ClientToken")
-    tags = tags_of(params.get("Tags"))
+    tags = parse_tags(params.get("Tags"))
     stored = GROUPS.get(context, name)
     if stored is not None and token is not None and token == stored.value.client_token:
         return {"ScheduleGroupArn": stored.value.arn}
@@ -163,7 +163,8 @@ def list_schedule_groups(context: CallContext, params: Params) -> Result:
     """ListScheduleGroups, by name."""
     groups = [_default_group(context.scope), *GROUPS.values(context)]
     prefix = params.get("NamePrefix", "")
-    rows = named((it.name, _describe_group(it)) for it in groups if it.name.startswith(prefix))
+    shown = [it for it in groups if it.name.startswith(prefix)]
+    rows = order_by_name((it.name, _describe_group(it)) for it in shown)
     return LISTS.answer(context, "ListScheduleGroups", params, "ScheduleGroups", rows)
 
 

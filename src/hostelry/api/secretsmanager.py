@@ -13,7 +13,7 @@ from hostelry.api.kms import material
 from hostelry.api.page import ListPaging
 from hostelry.api.record_kind import RecordKind
 from hostelry.api.refusals import refuse_fields, unsupported
-from hostelry.api.tags import TagOperations, read_tags, tag_list, tags_of, write_tags
+from hostelry.api.tags import TagOperations, parse_tags, read_tags, tag_list, write_tags
 from hostelry.base.errors import ServiceError
 from hostelry.base.ids import new_uuid
 from hostelry.domain.secret import CURRENT, PREVIOUS, SecretVersion, StoredSecret
@@ -98,7 +98,7 @@ def create_secret(context: CallContext, params: Params) -> Result:
         raise _already_exists(before)
     if params.get("KmsKeyId"):
         kms.find_key(context, params["KmsKeyId"])
-    tags = tags_of(params.get("Tags"))
+    tags = parse_tags(params.get("Tags"))
     secret = StoredSecret(
         scope=scope,
         name=name,

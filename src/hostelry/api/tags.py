@@ -10,7 +10,7 @@ from hostelry.scaling.decide.responsive.options import OFF, RESPONSIVE_TAG, opti
 
 
 def read_tags(context: CallContext, arn: str) -> Mapping[str, str]:
-    """The resource's tags; empty where it has none."""
+    """The resource's tags."""
     stored = context.state.tags.get(context.scope, arn)
     return stored.value.tags if stored else {}
 
@@ -33,7 +33,7 @@ def tag_list(tags: Mapping[str, str]) -> list[Result]:
     return [{"Key": key, "Value": value} for key, value in tags.items()]
 
 
-def tags_of(given: Sequence[Mapping[str, str]] | None) -> dict[str, str]:
+def parse_tags(given: Sequence[Mapping[str, str]] | None) -> dict[str, str]:
     """The tags of a request, checked."""
     tags: dict[str, str] = {}
     for tag in given or ():
@@ -73,7 +73,7 @@ class TagOperations:
 
     def tag_resource(self, context: CallContext, params: Params) -> Result:
         """TagResource: adds or overwrites."""
-        add_tags(context, self.find_arn(context, params), tags_of(params[self.tags]))
+        add_tags(context, self.find_arn(context, params), parse_tags(params[self.tags]))
         return {}
 
     def untag_resource(self, context: CallContext, params: Params) -> Result:
@@ -87,7 +87,7 @@ class TagOperations:
 
 
 def tags_without(context: CallContext, arn: str, keys: Collection[str]) -> Mapping[str, str]:
-    """The tags that a resource has, without those of these keys."""
+    """The resource's tags without the tags with these keys."""
     return {key: value for key, value in read_tags(context, arn).items() if key not in keys}
 
 

@@ -1,1 +1,1 @@
-"""AWS protocols: parsing and serializing by botocore's models; SigV4; event streams."""
+"""AWS protocols by botocore's models, SigV4 and event streams."""

@@ -1,6 +1,6 @@
 """Control-plane calls: requests to `ApiCall`s, results and errors to responses.
 
-Knows botocore's models and the protocols they name; knows nothing of what an operation does.
+Knows botocore's models and their protocols, and nothing about the effect of an operation.
 """
 
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ class ApiCall:
     Args:
         service: boto3 name, for example ``application-autoscaling``.
         operation: AWS name, for example ``CreateEndpoint``.
-        params: members by AWS name, as the model types them; timestamps in epoch seconds.
+        params: members by AWS name, as the model types them, with timestamps in epoch seconds.
         protocol: botocore's name of the protocol it came in and is answered in.
         request_id: goes into the answer.
     """
@@ -98,7 +98,7 @@ def _read_params(
 
 
 def serialize_result(call: ApiCall, result: Mapping[str, Any]) -> HttpResponse:
-    """The answer to `call`; members of `result` that are None count as absent.
+    """The answer to `call`. Members of `result` with the value None count as absent.
 
     Raises TypeError or ValueError where `result` breaks the operation's output shape.
     """

@@ -18,7 +18,7 @@ _MORE_ACTIVE_TAGS = (100, 256, 258, 260, 261, 1004, 43000, 55799)
 
 
 def decode_json(body: bytes) -> Any:
-    """The tree of a JSON body; an empty body is an empty structure."""
+    """The tree of a JSON body. An empty body is an empty structure."""
     if not body:
         return {}
     try:

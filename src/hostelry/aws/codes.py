@@ -1,4 +1,4 @@
-"""Error codes of query services for those of JSON services."""
+"""Error codes of query services by the codes of JSON services."""
 
 from collections.abc import Mapping
 

@@ -35,7 +35,7 @@ _NUMBERS = frozenset({"integer", "long", "float", "double"})
 
 @lru_cache(maxsize=1024)
 def compiled(pattern: str) -> re.Pattern[str]:
-    """`pattern` for `fullmatch`; like Java's, its classes are ASCII unless they name Unicode."""
+    """`pattern` for `fullmatch`. As in Java, classes are ASCII unless they name Unicode."""
     pattern = pattern.replace(r"\w-_", r"\w\-_")  # Java takes this hyphen for itself
     joined = _SURROGATE_PAIR.sub(_code_point, _LINEAR.get(pattern, pattern)).replace("${", "(?:$){")
     in_class = False
@@ -77,7 +77,7 @@ def _category_ranges(category: str) -> str:
 def _runs() -> tuple[tuple[str, int, int], ...]:
     """Category, first and last of each run of code points of one category, where any is assigned.
 
-    Planes 4 to 13 are empty; 15 and 16 hold private characters only, which no pattern asks for.
+    Planes 4 to 13 are empty. Planes 15 and 16 hold private characters, which no pattern names.
     """
     points = (*range(0x40000), *range(0xE0000, 0xE1000))
     runs = (
@@ -102,7 +102,7 @@ def violations_error(broken: Sequence[str], code: str) -> ServiceError:
 
 
 def violation(shape: Shape, value: object, path: str, demand: str) -> str:
-    """One violation in AWS's words; a sensitive value is left out."""
+    """One violation in AWS's words, without sensitive values."""
     shown = "" if shape.metadata.get("sensitive") else f" '{_shown(value)}'"
     return f"Value{shown} at '{path}' failed to satisfy constraint: {demand}"
 
@@ -140,7 +140,7 @@ def _violations(shape: Shape, value: Any, path: str) -> Iterator[str]:
 
 
 def _inside(shape: Shape, value: Any, path: str) -> Iterator[str]:
-    """Violations of the parts of `value`; the caller lists its own."""
+    """Violations of the parts of `value`. The caller lists the violations of `value` itself."""
     if isinstance(shape, StructureShape):
         yield from _structure(shape, value, f"{path}.")
     elif isinstance(shape, ListShape):

@@ -1,4 +1,4 @@
-"""Frames of InvokeEndpointWithResponseStream; knows bytes, not models or endpoints.
+"""Frames of InvokeEndpointWithResponseStream, as bytes without models or endpoints.
 
 A frame, big-endian: total length u32, headers length u32, CRC-32 of those eight bytes, headers,
 payload, CRC-32 of everything before it. A header: name length u8, name, type 7 (a string), value
@@ -39,7 +39,7 @@ _PAYLOAD_PART = b"".join(
 
 
 def payload_part(data: bytes) -> bytes:
-    """One frame carrying `data`; several where it is over `MAX_PAYLOAD_BYTES`."""
+    """One frame with `data`, or several above `MAX_PAYLOAD_BYTES`."""
     if len(data) <= MAX_PAYLOAD_BYTES:
         return _frame(_PAYLOAD_PART, data)
     pieces = range(0, len(data), MAX_PAYLOAD_BYTES)
@@ -51,7 +51,7 @@ def stream_exception(
     message: str,
     error_code: str | None = None,
 ) -> bytes:
-    """The frame that ends a stream with an error; `error_code` is a member of ModelStreamError."""
+    """The frame that ends a stream with an error. ModelStreamError has the member `error_code`."""
     headers = b"".join(
         (
             _header(":message-type", "exception"),

@@ -26,7 +26,7 @@ def error_shapes(service: str) -> Mapping[str, StructureShape]:
 
 
 def error_status(error: ServiceError, shape: StructureShape | None) -> int:
-    """HTTP status of `error`: the model's where it states one."""
+    """The HTTP status of `error`, which the model may state."""
     modelled = shape.metadata.get("error", {}).get("httpStatusCode") if shape else None
     return int(modelled or error.http_status)
 
@@ -47,7 +47,7 @@ def error_members(error: ServiceError, shape: StructureShape | None) -> dict[str
 def serialize_failure(
     error: ServiceError, service: str | None, protocol: str, request_id: str
 ) -> HttpResponse:
-    """The error answer in `protocol`; `service` is None where the request names none."""
+    """The error answer in `protocol`. `service` may be None for a request without a service."""
     shape = error_shapes(service).get(error.code) if service else None
     status = error_status(error, shape)
     headers = {"x-amzn-RequestId": request_id}
@@ -75,7 +75,7 @@ def serialize_failure(
 def tree_response(
     status: int, tree: Any, service: str | None, protocol: str, headers: Mapping[str, str]
 ) -> HttpResponse:
-    """A JSON or CBOR answer; `tree` None is an empty body."""
+    """A JSON or CBOR answer. The tree None is an empty body."""
     is_rest = protocol == REST
     if protocol == CBOR:
         kind = {"Content-Type": "application/cbor", "smithy-protocol": "rpc-v2-cbor"}

@@ -1,4 +1,4 @@
-"""botocore's service models, loaded at first use; the only source of shapes."""
+"""botocore's service models, loaded at first use. They are the only source of shapes."""
 
 import gzip
 import re

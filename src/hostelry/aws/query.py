@@ -1,4 +1,4 @@
-"""The query protocols: form bodies to values, values to XML; knows no services and no headers.
+"""The query protocols: form bodies to values, values to XML. Knows no services and no headers.
 
 A form names every leaf by its path: ``Dimensions.member.1.Name=x``, ``Map.entry.1.key=k``. The
 models that speak `QUERY` flatten no list and give own names only to keys and values of maps; a test
@@ -67,7 +67,7 @@ Node = dict[str, Any]
 
 
 def decode_form(body: bytes) -> dict[str, str]:
-    """The fields of a form body; the last of several equal names wins."""
+    """The fields of a form body. The last of several equal names wins."""
     try:
         pairs = parse_qsl(
             body.decode("utf-8"),
@@ -83,7 +83,7 @@ def decode_form(body: bytes) -> dict[str, str]:
 def read_form(
     shape: StructureShape, fields: Mapping[str, str], dialect: Dialect = QUERY
 ) -> dict[str, Any]:
-    """The values that `fields` give to the members of `shape`; other fields are ignored."""
+    """The values of `shape`'s members in `fields`. Other fields are ignored."""
     root: Node = {}
     for name, text in fields.items():
         parts = name.split(".")
@@ -126,13 +126,13 @@ def _read(shape: Shape, node: Node, path: str, dialect: Dialect) -> Any:
 
 
 def _entry_names(shape: MapShape) -> tuple[str, str]:
-    """The names of a map entry's key and value; sns has its own."""
+    """The names of a map entry's key and value, which differ in sns."""
     key, value = (it.serialization.get("name") for it in (shape.key, shape.value))
     return key or "key", value or "value"
 
 
 def _numbered(node: Node, path: str) -> list[tuple[int, Node]]:
-    """Children in the order of their numbers; gaps are closed, as AWS does."""
+    """Children in the order of their numbers. Gaps are closed, as on AWS."""
     numbers = [name for name in node if name != _LEAF]
     odd = [name for name in numbers if not (name.isascii() and name.isdigit() and len(name) < 10)]
     if odd:
@@ -160,7 +160,7 @@ def _truth(text: str) -> bool:
 
 
 def _instant(text: str) -> float:
-    """Epoch seconds of an ISO 8601 instant (UTC where it names no zone) or of a plain number."""
+    """Epoch seconds of an ISO 8601 instant (UTC without a zone) or of a plain number."""
     if _DECIMAL.fullmatch(text):
         return _number(text)
     try:
@@ -185,7 +185,7 @@ FORM_READERS: Mapping[str, Reader] = {
 def result_xml(
     operation: str, namespace: str, shape: StructureShape | None, value: Any, request_id: str
 ) -> bytes:
-    """The XML answer; raises TypeError or ValueError where `value` breaks `shape`."""
+    """The XML answer. Raises TypeError or ValueError if `value` does not fit `shape`."""
     wrapper = f"{operation}Result"
     inner = "" if shape is None else f"<{wrapper}>{_write(shape, value, wrapper)}</{wrapper}>"
     metadata = f"<ResponseMetadata><RequestId>{_text(request_id)}</RequestId></ResponseMetadata>"
@@ -197,7 +197,7 @@ def result_xml(
 def ec2_result_xml(
     operation: str, namespace: str, shape: StructureShape | None, value: Any, request_id: str
 ) -> bytes:
-    """The XML answer of ec2's protocol; raises as `result_xml` does."""
+    """The XML answer of ec2's protocol. Raises as `result_xml` does."""
     inner = "" if shape is None else _write(shape, value, operation, EC2)
     return (
         f'<{operation}Response xmlns="{namespace}"><requestId>{_text(request_id)}</requestId>'
@@ -206,7 +206,7 @@ def ec2_result_xml(
 
 
 def ec2_error_xml(fault: Mapping[str, str], request_id: str) -> bytes:
-    """The XML error answer of ec2's protocol; of `fault`, it has Code and Message."""
+    """The XML error answer of ec2's protocol, with Code and Message of `fault`."""
     inner = "".join(f"<{name}>{_text(fault[name])}</{name}>" for name in ("Code", "Message"))
     return (
         f"<Response><Errors><Error>{inner}</Error></Errors>"
@@ -215,7 +215,7 @@ def ec2_error_xml(fault: Mapping[str, str], request_id: str) -> bytes:
 
 
 def error_xml(fault: Mapping[str, str], namespace: str, request_id: str) -> bytes:
-    """The XML error answer; `fault` holds Type, Code, Message and further members."""
+    """The XML error answer. `fault` has Type, Code, Message and further members."""
     inner = "".join(f"<{name}>{_text(text)}</{name}>" for name, text in fault.items())
     attribute = f' xmlns="{namespace}"' if namespace else ""
     return (
@@ -260,10 +260,10 @@ def _scalar(type_name: str, value: Any) -> str:
 
 
 def iso8601(epoch_s: float) -> str:
-    """An instant as AWS prints it, for example ``2026-11-21T08:30:00Z``; microseconds if any."""
+    """An instant as AWS prints it, such as ``2026-11-21T08:30:00Z``, with microseconds if any."""
     return datetime.fromtimestamp(epoch_s, UTC).isoformat().replace("+00:00", "Z")
 
 
 def _text(text: str) -> str:
-    """`text` escaped; what XML 1.0 cannot carry becomes the replacement character."""
+    """`text` escaped. Characters outside of XML 1.0 become the replacement character."""
     return escape(_NOT_XML.sub("\ufffd", text), {"\r": "&#13;"})

@@ -25,12 +25,12 @@ class _RestRoute:
 
 
 def rest_service(path: str) -> str | None:
-    """The service whose operations have paths like `path`; None for any other path."""
+    """The service whose operations have paths like `path`, or None."""
     return REST_ROOTS.get(path.split("/", 2)[1]) if path.startswith("/") else None
 
 
 def rest_operation(service: str, method: str, path: str) -> tuple[str, Mapping[str, str]] | None:
-    """The operation of `service` at a path, and the path's members by name; None where none is."""
+    """The operation of `service` at a path with the path's members by name, or None."""
     for route in _routes(service):
         found = route.path.fullmatch(path) if route.method == method else None
         if found is not None:
@@ -41,7 +41,7 @@ def rest_operation(service: str, method: str, path: str) -> tuple[str, Mapping[s
 def read_rest(
     shape: StructureShape, tree: Any, path_members: Mapping[str, str], query: str
 ) -> dict[str, Any]:
-    """The members of a request: those of its JSON body, its path and its query.
+    """The members of a request, from its JSON body, its path and its query.
 
     Raises ServiceError SerializationException for a member that is not of its type.
     """

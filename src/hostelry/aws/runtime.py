@@ -123,7 +123,7 @@ def is_runtime_path(path: str) -> bool:
 
 
 def parse_invocation(request: HttpRequest) -> InvokeRequest:
-    """The invocation that `request` is; its body is not read.
+    """The invocation of a request. Its body is not read.
 
     Raises ServiceError ValidationError (400) for a header or name that breaks the model, and for a
     path or method that is no invocation.
@@ -178,7 +178,7 @@ def invocation_response_headers(
     closed_session_id: str | None = None,
     stream: bool = False,
 ) -> dict[str, str]:
-    """Headers of a 200 answer; `content_type` is what the container said of its body.
+    """Headers of a 200 answer. `content_type` is the container's type of its body.
 
     Source: SageMaker runtime API reference, InvokeEndpoint and InvokeEndpointWithResponseStream.
     """
@@ -200,7 +200,7 @@ def invocation_response_headers(
 
 
 def runtime_error(error: ServiceError, request_id: str) -> HttpResponse:
-    """The rest-json error answer; texts are cut to the lengths that the model allows."""
+    """The rest-json error answer. Texts are cut to the lengths in the model."""
     shape = error_shapes(SERVICE).get(error.code)
     members = error_members(error, shape)
     if shape is not None:

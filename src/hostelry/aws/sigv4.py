@@ -59,7 +59,7 @@ class Secret:
 class Identity:
     """The signer, and the region and service (signing name, as ``monitoring``) signed for.
 
-    `session` is that of temporary keys.
+    `session` is the session of temporary keys.
     """
 
     access_key_id: str
@@ -95,7 +95,7 @@ class _Claims:
 
 
 class _Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A request's claims, not verified yet; `text` is where they were read."""
+    """A request's claims before verification. `text` is their place in the request."""
 
     text: str
     claims: _Claims
@@ -107,7 +107,7 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Signer:
-    """Verified claims, with what is needed to verify the next signature.
+    """Verified claims, and the data to verify the next signature.
 
     `keyed` is copied for each signature: that takes less time than its key.
     """
@@ -156,7 +156,7 @@ class Verifier:
         return len(self._signers)
 
     def verify(self, request: HttpRequest, now: float) -> Identity:
-        """Who signed `request`, at `now` in epoch seconds; raises ServiceError (403) otherwise."""
+        """The signer of `request` at `now` in epoch seconds. Raises ServiceError (403)."""
         asked = self._asked(request, now)
         stated = _stated_hash(request, asked.claims)
         if stated is None:
@@ -211,7 +211,7 @@ class Verifier:
         )
 
     def _temporary_secret(self, claims: _Claims, token: str | None, now: float) -> Secret:
-        """The secret of temporary keys; raises if they are not ours, expired or last too long."""
+        """The secret of temporary keys. Raises for foreign, expired and too long sessions."""
         secret = self._temporary.get(token or "")
         if secret is None:
             opened = self._seal.opened(token) if self._seal and token else None
@@ -450,7 +450,7 @@ def _folded(value: str) -> str:
 
 
 def _stated_hash(request: HttpRequest, claims: _Claims) -> str | None:
-    """What the head says of the body (a hash, or that none was signed); None where nothing."""
+    """The head's statement on the body: a hash, or unsigned. None without a statement."""
     stated = request.headers.get("x-amz-content-sha256")
     if stated is not None and stated != UNSIGNED_PAYLOAD and not _HASH.fullmatch(stated):
         _mismatch(

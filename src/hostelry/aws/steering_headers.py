@@ -1,4 +1,4 @@
-"""Headers that change what a request does, so that its signature has to cover them. Pure."""
+"""Headers that change the effect of a request, so that its signature has to cover them. Pure."""
 
 from collections.abc import Collection, Iterable
 
@@ -21,7 +21,7 @@ def unsigned_headers(
     return [
         name
         for name in names
-        if name[:2] == "x-"  # of each request, and quicker than what follows
+        if name[:2] == "x-"  # runs for each request, and is quicker than the other checks
         and name.startswith(STEERING)
         and name not in signed
         and name not in ADDED_ON_THE_WAY

@@ -59,7 +59,7 @@ def find_target(request: HttpRequest) -> OperationTarget:
 
 
 def head_service(request: HttpRequest) -> tuple[str | None, str]:
-    """Service, where the head names it, and protocol; the head need not be valid.
+    """The service, if the head names it, and the protocol. The head may be invalid.
 
     Of a form only its protocol is known: the service is named in the body.
     """
@@ -82,7 +82,7 @@ def is_form(request: HttpRequest) -> bool:
 
 
 def form_fields(request: HttpRequest) -> dict[str, str]:
-    """The form that `request` carries; raises ServiceError SerializationException."""
+    """The form of a request. Raises ServiceError SerializationException."""
     body = request.query.encode() if request.method == "GET" else plain_body(request)
     return decode_form(body)
 
@@ -133,7 +133,7 @@ def _known(
 
 
 def plain_body(request: HttpRequest) -> bytes:
-    """The body without its content encoding; at most `MAX_UNZIPPED_BYTES` where it was zipped."""
+    """The body without its content encoding. A zipped body has at most `MAX_UNZIPPED_BYTES`."""
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding in ("identity", ""):
         return request.body

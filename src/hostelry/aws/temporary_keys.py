@@ -79,7 +79,7 @@ class AgentSeal:
         self._key = _agents_sealing_key(key)
 
     def issue(self, session: Session) -> TemporaryKeys:
-        """The keys of `session`; no verifier believes them unless it is an agent's."""
+        """The keys of `session`, which verifiers accept only for an agent's session."""
         return _issued(self._key, session)
 
 
@@ -100,7 +100,7 @@ class TokenSeal:
         return _issued(self._key, session)
 
     def open(self, token: str) -> Session | None:
-        """The session of a token, expired or not; None where it was not sealed here."""
+        """The session of a token, which may be expired. None for foreign tokens."""
         opened = self.opened(token)
         return None if opened is None else opened[0]
 

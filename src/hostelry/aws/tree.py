@@ -1,4 +1,4 @@
-"""JSON and CBOR trees <-> values, walked along a shape; knows no constraints and no HTTP.
+"""JSON and CBOR trees <-> values, walked along a shape, without constraints and HTTP.
 
 Values are what operations work with: dicts by member name, lists, str, int, float, bool, bytes, and
 timestamps as float epoch seconds. A tree is what a JSON or CBOR library decodes to or encodes.
@@ -121,7 +121,7 @@ def integer_reader(type_name: str, parse: Callable[[Any], int] = _whole) -> Read
 
 
 def finite(node: Any) -> float:
-    """A number as a float; raises ValueError for NaN, infinities and all that is no number."""
+    """A number as a float. Raises ValueError for NaN, infinities and other types."""
     if isinstance(node, bool) or not isinstance(node, int | float):
         raise _refused(node, "a Number")
     value = float(node)

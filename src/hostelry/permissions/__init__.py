@@ -1,1 +1,1 @@
-"""IAM policies: documents parsed and checked, and what they decide. Pure."""
+"""IAM policies: documents parsed and checked, and their decisions. Pure."""

@@ -99,7 +99,7 @@ class PolicyCondition:
 
 
 def condition_of(operator: str, key: str, wanted: Sequence[str]) -> PolicyCondition | None:
-    """The condition as it is written in a policy; None for an operator that there is not."""
+    """The condition of a policy, or None for an unknown operator."""
     quantifier, colon, name = operator.rpartition(":")
     if colon and quantifier not in QUANTIFIERS:
         return None
@@ -113,7 +113,7 @@ def condition_of(operator: str, key: str, wanted: Sequence[str]) -> PolicyCondit
 
 
 def holds(condition: PolicyCondition, context: Context, missing: set[str], work: MatchWork) -> bool:
-    """Whether the condition holds; keys that the context lacks are added to `missing`.
+    """Whether the condition holds. Keys that the context lacks are added to `missing`.
 
     key absent: Null, ...IfExists, ForAllValues and negated operators hold, all others do not.
     """

@@ -1,4 +1,4 @@
-"""Policy documents: JSON text -> statements, or what is wrong with it in AWS's words."""
+"""Policy documents: JSON text -> statements, or the error in AWS's words."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class DocumentKind(Enum):
 
 
 class MalformedDocument(ValueError):  # noqa: N818 - AWS's own word
-    """The document is not valid; the text says why."""
+    """The document is invalid. The text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class PolicyStatement:
 
 
 def statements_of(text: str, kind: DocumentKind) -> tuple[PolicyStatement, ...]:
-    """The statements of a document; raises MalformedDocument."""
+    """The statements of a document. Raises MalformedDocument."""
     invalid = SYNTAX if kind is DocumentKind.IDENTITY else "This policy contains invalid Json"
     try:
         document = msgspec.json.decode(text)

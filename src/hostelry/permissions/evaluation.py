@@ -28,7 +28,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessRequest:
-    """An action on a resource; `context` holds its keys in lower case."""
+    """An action on a resource. The keys of `context` are in lower case."""
 
     action: str
     resource: str
@@ -133,7 +133,7 @@ def _is_resource(
     wanted = statement.resources or statement.not_resources
     patterns = [expanded(it, request.context, missing, work) for it in wanted]
     if None in patterns and not statement.resources:
-        return False  # what is excluded is not known
+        return False  # the excluded principals are not known
     found = any(it is not None and matches(it, request.resource, work) for it in patterns)
     return found == bool(statement.resources)
 

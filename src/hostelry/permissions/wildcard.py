@@ -24,7 +24,7 @@ class MatchWork:
         self._left = limit
 
     def spend(self, num_characters: int, num_steps: int = 1) -> None:
-        """Account for characters about to be compared; raises TooMuchMatching above the limit."""
+        """Count characters before they are compared. Raises TooMuchMatching above the limit."""
         self._left -= num_characters + STEP_CHARACTERS * num_steps
         if self._left < 0:
             raise TooMuchMatching
@@ -92,7 +92,7 @@ def _is_at(piece: str, text: str, at: int) -> bool:
 
 
 def _place_of(piece: str, text: str, start: int, end: int, work: MatchWork) -> int:
-    """The first place between `start` and `end` where `piece` fits; -1 if there is none."""
+    """The first place between `start` and `end` at which `piece` fits, or -1."""
     if ONE not in piece:
         return text.find(piece, start, end)
     longest = max(piece.split(ONE), key=len)

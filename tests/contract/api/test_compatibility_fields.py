@@ -10,7 +10,7 @@ import pytest
 from botocore.model import StructureShape
 from tests.contract.wire.conftest import AnyValue
 
-from hostelry.api.compatibility import SERVICES, notes_of
+from hostelry.api.compatibility import SERVICES, get_notes
 from hostelry.aws.models import service_model
 from hostelry.base.errors import ServiceError
 
@@ -210,7 +210,7 @@ BASES: dict[tuple[str, str], Base] = {
 REFUSED = [
     pytest.param(service, *key.partition("=")[::2], id=f"{service} {key}")
     for service in SERVICES
-    for key in notes_of(service)["refused"]
+    for key in get_notes(service)["refused"]
     if service != "application-autoscaling"  # test_scaling_policies.py has its one
 ]
 

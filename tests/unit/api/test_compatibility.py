@@ -13,8 +13,8 @@ from hostelry.api.compatibility import (
     RUNTIME_OPERATIONS,
     SERVICES,
     fields_section,
+    get_notes,
     main,
-    notes_of,
     operations_table,
     page,
 )
@@ -72,7 +72,7 @@ def test_the_table_lists_what_is_served_and_what_is_not() -> None:
 @pytest.mark.parametrize("service", CONTROL_SERVICES)
 def test_a_note_names_a_member_of_a_shape_that_an_operation_reads(service: str) -> None:
     known = {f"{shape}.{member}" for shape, member, _ in fields_of(service)}
-    notes = notes_of(service)
+    notes = get_notes(service)
     assert [
         key for fate in FATES for key in notes[fate] if key.partition("=")[0] not in known
     ] == []
@@ -81,7 +81,7 @@ def test_a_note_names_a_member_of_a_shape_that_an_operation_reads(service: str) 
 @pytest.mark.parametrize("service", CONTROL_SERVICES)
 def test_no_field_is_ignored_without_a_note(service: str) -> None:
     """A field that no literal of the source names, and no note, is dropped in silence."""
-    notes = notes_of(service)
+    notes = get_notes(service)
     noted = {key for fate in FATES for key in notes[fate]}
     named = literals()
     silent = {

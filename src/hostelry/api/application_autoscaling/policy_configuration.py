@@ -29,7 +29,7 @@ Given = Mapping[str, Any]
 
 
 def tracking_of(given: Given, dimension: Dimension) -> TargetTracking:
-    """The target-tracking policy that a configuration describes; raises ValidationException."""
+    """The target-tracking policy of a configuration. Raises ValidationException."""
     predefined = given.get("PredefinedMetricSpecification")
     customized = given.get("CustomizedMetricSpecification")
     if (predefined is None) == (customized is None):
@@ -42,15 +42,15 @@ def tracking_of(given: Given, dimension: Dimension) -> TargetTracking:
         raise validation_error(f"TargetValue is {target:g}; it must be greater than 0.")
     return TargetTracking(
         target_value=target,
-        scale_out_cooldown_s=cooldown_of(given, "ScaleOutCooldown"),
-        scale_in_cooldown_s=cooldown_of(given, "ScaleInCooldown"),
+        scale_out_cooldown_s=_parse_cooldown(given, "ScaleOutCooldown"),
+        scale_in_cooldown_s=_parse_cooldown(given, "ScaleInCooldown"),
         disable_scale_in=bool(given.get("DisableScaleIn")),
-        predefined=None if predefined is None else predefined_of(predefined, dimension),
-        queries=() if customized is None else queries_of(customized),
+        predefined=None if predefined is None else _parse_predefined(predefined, dimension),
+        queries=() if customized is None else _build_queries(customized),
     )
 
 
-def predefined_of(given: Given, dimension: Dimension) -> str:
+def _parse_predefined(given: Given, dimension: Dimension) -> str:
     """The predefined metric type, which must be one of the dimension's."""
     name: str = given["PredefinedMetricType"]
     if given.get("ResourceLabel") is not None:
@@ -66,20 +66,20 @@ def predefined_of(given: Given, dimension: Dimension) -> str:
     return name
 
 
-def queries_of(given: Given) -> tuple[MetricQuery, ...]:
+def _build_queries(given: Given) -> tuple[MetricQuery, ...]:
     """The queries of a customized metric: one for a single metric."""
     metrics: Sequence[Given] = given.get("Metrics") or ()
     beside = [name for name in SINGLE if given.get(name) is not None]
     if metrics and beside:
         raise validation_error(f"{beside[0]} cannot be given together with Metrics.")
     if not metrics:
-        return (single_query(given),)
-    queries = tuple(query_of(one, f"Metrics.{at}") for at, one in enumerate(metrics, start=1))
+        return (_build_single_query(given),)
+    queries = tuple(_build_query(one, f"Metrics.{at}") for at, one in enumerate(metrics, start=1))
     check_set(queries)
     return queries
 
 
-def single_query(given: Given) -> MetricQuery:
+def _build_single_query(given: Given) -> MetricQuery:
     """The query of one metric."""
     for name in ("MetricName", "Namespace", "Statistic"):
         if given.get(name) is None:
@@ -95,8 +95,7 @@ def single_query(given: Given) -> MetricQuery:
     return MetricQuery(id="m1", stat=stat)
 
 
-def query_of(given: Given, path: str) -> MetricQuery:
-    """One TargetTrackingMetricDataQuery."""
+def _build_query(given: Given, path: str) -> MetricQuery:
     stat, expression = given.get("MetricStat"), given.get("Expression")
     if (stat is None) == (expression is None):
         raise validation_error(
@@ -104,7 +103,7 @@ def query_of(given: Given, path: str) -> MetricQuery:
         )
     return MetricQuery(
         id=given["Id"],
-        stat=None if stat is None else stat_of(stat, f"{path}.MetricStat"),
+        stat=None if stat is None else _build_stat(stat, f"{path}.MetricStat"),
         expression=expression,
         label=given.get("Label"),
         return_data=given.get("ReturnData") is not False,
@@ -112,8 +111,7 @@ def query_of(given: Given, path: str) -> MetricQuery:
     )
 
 
-def stat_of(given: Given, path: str) -> MetricStat:
-    """A TargetTrackingMetricStat."""
+def _build_stat(given: Given, path: str) -> MetricStat:
     metric = given["Metric"]
     for name in ("MetricName", "Namespace"):
         if metric.get(name) is None:
@@ -141,8 +139,8 @@ def check_set(queries: Sequence[MetricQuery]) -> None:
         raise validation_error("Metrics: SEARCH is not supported on Metric Alarms.")
 
 
-def cooldown_of(given: Given, name: str) -> float:
-    """A cooldown in seconds; 300 where none is given, as for every target of SageMaker."""
+def _parse_cooldown(given: Given, name: str) -> float:
+    """A cooldown in seconds. The default is 300, as for every target of SageMaker."""
     cooldown_s = given.get(name)
     if cooldown_s is None:
         return float(DEFAULT_COOLDOWN_S)
@@ -152,7 +150,7 @@ def cooldown_of(given: Given, name: str) -> float:
 
 
 def stepping_of(given: Given) -> StepScaling:
-    """The step policy that a configuration describes; raises ValidationException."""
+    """The step policy of a configuration. Raises ValidationException."""
     if given.get("AdjustmentType") is None:
         raise validation_error("StepScalingPolicyConfiguration.AdjustmentType is required.")
     adjustment = Adjustment(given["AdjustmentType"])
@@ -169,13 +167,13 @@ def stepping_of(given: Given) -> StepScaling:
     return StepScaling(
         adjustment=adjustment,
         steps=steps,
-        cooldown_s=cooldown_of(given, "Cooldown"),
-        min_magnitude=magnitude_of(given, adjustment),
+        cooldown_s=_parse_cooldown(given, "Cooldown"),
+        min_magnitude=_parse_magnitude(given, adjustment),
         aggregation=given.get("MetricAggregationType") or "Average",
     )
 
 
-def magnitude_of(given: Given, adjustment: Adjustment) -> int | None:
+def _parse_magnitude(given: Given, adjustment: Adjustment) -> int | None:
     """MinAdjustmentMagnitude, which only percentages have."""
     magnitude = given.get("MinAdjustmentMagnitude")
     if magnitude is None:
@@ -201,7 +199,7 @@ def check_adjustments(steps: Sequence[StepAdjustment], adjustment: Adjustment) -
 
 
 def check_steps(steps: Sequence[StepAdjustment]) -> None:
-    """Refuse intervals that overlap, leave gaps, or end where they must not."""
+    """Refuse intervals that overlap, leave gaps or have invalid ends."""
     if not steps:
         raise validation_error("StepAdjustments is required, with at least one step adjustment.")
     if len(steps) > MAX_STEPS:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from hostelry.api.context import CallContext, Params, Result
-from hostelry.api.page import PageTokens, Position, page_of
+from hostelry.api.page import PageTokens, Position, get_page
 from hostelry.api.sagemaker.endpoint import find_endpoint
 from hostelry.api.sagemaker.kinds import COMPONENTS
 from hostelry.base.errors import ServiceError, validation_error
@@ -222,7 +222,7 @@ def build_page(
     a token of another list.
     """
     tokens = PageTokens(context, operation, params, "InvalidNextTokenException")
-    return page_of(tokens, rows, min(size, _get_page_size(params)), descending=descending)
+    return get_page(tokens, rows, min(size, _get_page_size(params)), descending=descending)
 
 
 def _get_page_size(params: Params) -> int:

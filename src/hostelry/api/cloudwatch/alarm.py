@@ -4,7 +4,7 @@ from typing import TypeVar
 
 from hostelry.api.cloudwatch.alarm_rule import build_actions, build_rule
 from hostelry.api.context import CallContext, Params, Result
-from hostelry.api.tags import tags_of, write_tags
+from hostelry.api.tags import parse_tags, write_tags
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.alarm import (
     AlarmStatus,
@@ -87,7 +87,7 @@ def put_alarm(
     """Write the alarm, the tags of a new alarm, and an item of its history."""
     if found is None:
         check_number(len(records.list(context.scope)))
-        tags = tags_of(params.get("Tags"))
+        tags = parse_tags(params.get("Tags"))
         if len(tags) > MAX_TAGS:
             raise validation_error(f"{len(tags)} tags; an alarm has at most {MAX_TAGS}.")
         write_tags(context, alarm.arn, tags)

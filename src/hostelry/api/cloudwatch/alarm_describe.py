@@ -6,7 +6,7 @@ from typing import Any
 from hostelry.api.cloudwatch.alarm_rule import build_metric
 from hostelry.api.cloudwatch.metric_data import TOKEN_ERROR
 from hostelry.api.context import CallContext, Params, Result
-from hostelry.api.page import PageTokens, page_of
+from hostelry.api.page import PageTokens, get_page
 from hostelry.api.refusals import refuse_fields
 from hostelry.base.errors import validation_error
 from hostelry.domain.alarm import (
@@ -128,7 +128,7 @@ def _answer_page(
     """One page of alarms, in the two lists of the answer."""
     tokens = PageTokens(context, "DescribeAlarms", params, TOKEN_ERROR)
     rows = [((it.name, it.name), it) for it in alarms]  # names are unique
-    page, following = page_of(tokens, rows, params.get("MaxRecords") or PAGE_SIZE)
+    page, following = get_page(tokens, rows, params.get("MaxRecords") or PAGE_SIZE)
     return {
         "MetricAlarms": [show(it) for it in page if isinstance(it, MetricAlarm)],
         "CompositeAlarms": [show(it) for it in page if isinstance(it, CompositeAlarm)],
@@ -257,7 +257,7 @@ def describe_alarm_history(context: CallContext, params: Params) -> Result:
     ]
     tokens = PageTokens(context, "DescribeAlarmHistory", params, TOKEN_ERROR)
     size = params.get("MaxRecords") or HISTORY_PAGE_SIZE
-    page, following = page_of(tokens, found, size, descending=descending)
+    page, following = get_page(tokens, found, size, descending=descending)
     return {"AlarmHistoryItems": [_describe_item(it) for it in page], **following}
 
 

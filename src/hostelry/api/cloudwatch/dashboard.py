@@ -17,7 +17,7 @@ from typing import Any
 from hostelry.api.cloudwatch.metric_data import invalid_value
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.page import ListPaging
-from hostelry.api.tags import tags_of, write_tags
+from hostelry.api.tags import parse_tags, write_tags
 from hostelry.base.errors import ServiceError
 from hostelry.base.json import nests_deeper
 from hostelry.domain.metric import Dashboard, dashboard_arn, everywhere
@@ -81,7 +81,7 @@ def put_dashboard(context: CallContext, params: Params) -> Result:
     if found is None:
         if len(records.list(scope)) >= MAX_DASHBOARDS:
             raise _invalid_input(f"There are {MAX_DASHBOARDS} dashboards; more are not possible.")
-        tags = tags_of(params.get("Tags"))
+        tags = parse_tags(params.get("Tags"))
         if tags:
             write_tags(context, dashboard_arn(scope, name), tags)
     value = Dashboard(scope=scope, name=name, body=text, modified_at=context.now)

@@ -18,7 +18,7 @@ from hostelry.api.cloudwatch.metric_data import (
     parse_dimensions,
 )
 from hostelry.api.context import CallContext, Params, Result
-from hostelry.api.page import PageTokens, Position, page_of
+from hostelry.api.page import PageTokens, Position, get_page
 from hostelry.api.refusals import refuse_fields
 from hostelry.base.errors import validation_error
 from hostelry.domain.metric import Datapoint, Metric, MetricQuery, MetricStat
@@ -290,7 +290,7 @@ def list_metrics(context: CallContext, params: Params) -> Result:
     )
     rows = [((0.0, _sort_key(it)), it) for it in context.metrics.find(context.scope, wanted)]
     tokens = PageTokens(context, "ListMetrics", params, TOKEN_ERROR)
-    page, following = page_of(tokens, rows, PAGE_SIZE)
+    page, following = get_page(tokens, rows, PAGE_SIZE)
     if params.get("IncludeLinkedAccounts"):
         following["OwningAccounts"] = [context.scope.account] * len(page)
     return {"Metrics": [describe_metric(it) for it in page], **following}

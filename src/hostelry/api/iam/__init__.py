@@ -1,1 +1,1 @@
-"""IAM: roles, policies and instance profiles are kept and simulated; calls are not held to them."""
+"""IAM: roles, policies and instance profiles, stored and simulated but not enforced."""

@@ -1,7 +1,7 @@
 """AWS's own managed policies, as far as examples of model hosting attach them.
 
-The documents are written here, from what AWS documents each policy to allow; the rights within a
-service are as wide as AWS's or wider. A role's policies decide nothing but simulations.
+The documents follow AWS's documentation of each policy. The rights within a service are as wide as
+AWS's or wider. A role's policies decide only simulations.
 """
 
 import json

@@ -84,7 +84,7 @@ def _decrypt_blob(
     blob: bytes = params.get("CiphertextBlob", b"")
     if not blob:
         raise validation_error("CiphertextBlob is required.")
-    key_id = material.key_id_of(blob)
+    key_id = material.get_key_id(blob)
     given = params.get(key_member)
     if given and lookup.find_key(context, given).value.key_id != key_id:
         raise ServiceError(

@@ -8,8 +8,8 @@ from typing import Any
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.kms import lookup
 from hostelry.api.kms.material import new_material
-from hostelry.api.page import PageTokens, named, page_of
-from hostelry.api.tags import add_tags, read_tags, remove_tags, tags_of, write_tags
+from hostelry.api.page import PageTokens, get_page, order_by_name
+from hostelry.api.tags import add_tags, parse_tags, read_tags, remove_tags, write_tags
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.base.ids import new_uuid
 from hostelry.domain.kms import KmsAlias, KmsKey, alias_arn
@@ -277,7 +277,7 @@ def _find_target(context: CallContext, params: Params) -> str:
 
 
 def _parse_tags(given: Sequence[Mapping[str, str]] | None) -> dict[str, str]:
-    return tags_of([{"Key": it["TagKey"], "Value": it["TagValue"]} for it in given or ()])
+    return parse_tags([{"Key": it["TagKey"], "Value": it["TagValue"]} for it in given or ()])
 
 
 def tag_resource(context: CallContext, params: Params) -> Result:
@@ -313,6 +313,6 @@ def _answer_page(
     asked["NextToken"] = params.get("Marker")
     tokens = PageTokens(context, operation, asked, "InvalidMarkerException")
     size = params.get("Limit") or DEFAULT_PAGE_SIZE
-    page, following = page_of(tokens, named(rows), size)
+    page, following = get_page(tokens, order_by_name(rows), size)
     answer: Result = {member: page, "Truncated": bool(following)}
     return {**answer, "NextMarker": following["NextToken"]} if following else answer

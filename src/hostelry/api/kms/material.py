@@ -46,7 +46,7 @@ def decrypt(
         raise invalid_ciphertext() from None
 
 
-def key_id_of(blob: bytes) -> str:
+def get_key_id(blob: bytes) -> str:
     """The id of the key that made a CiphertextBlob. Raises InvalidCiphertextException."""
     if not blob.startswith(VERSION) or len(blob) < len(VERSION) + ID_BYTES:
         raise invalid_ciphertext()

@@ -1,6 +1,6 @@
 """Log groups and their streams: found, made, listed and deleted. Retention, tags, tokens of pages.
 
-Source: CloudWatch Logs API reference; texts as AWS's own SDK tests and Terraform's match them.
+Source: CloudWatch Logs API reference. Texts as AWS's own SDK tests and Terraform's match them.
 """
 
 import base64
@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from hostelry.api.context import CallContext, Params, Result
-from hostelry.api.page import digest_of
+from hostelry.api.page import get_digest
 from hostelry.api.tags import read_tags, remove_tags, write_tags
 from hostelry.base.errors import ServiceError
 from hostelry.domain.scope import MAX_TAGS
@@ -145,7 +145,7 @@ def _is_position(position: Any) -> bool:
 def _digest(context: CallContext, params: Params) -> str:
     scope = context.scope
     filters = sorted((name, str(it)) for name, it in params.items() if name not in PAGING)
-    return digest_of([scope.account, scope.region, filters])
+    return get_digest([scope.account, scope.region, filters])
 
 
 def create_log_group(context: CallContext, params: Params) -> Result:

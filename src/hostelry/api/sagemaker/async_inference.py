@@ -6,7 +6,7 @@ from typing import Any
 
 from hostelry.api.context import CallContext, Params
 from hostelry.api.refusals import unsupported
-from hostelry.api.sagemaker.container import parse_s3_uri
+from hostelry.api.sagemaker.model import parse_s3_uri
 from hostelry.base.errors import validation_error
 from hostelry.domain.async_request import DEFAULT_CONCURRENT, AsyncInference
 from hostelry.domain.endpoint_config import EndpointConfig, Variant
@@ -22,8 +22,8 @@ TEST_NOTIFICATION = json.dumps(
 )
 
 
-def async_inference_of(params: Params, variants: Sequence[Variant]) -> AsyncInference | None:
-    """The AsyncInferenceConfig of a request, checked; None where requests are not queued."""
+def build_async_inference(params: Params, variants: Sequence[Variant]) -> AsyncInference | None:
+    """The AsyncInferenceConfig of a request, or None if requests are not queued."""
     given = params.get(FIELD)
     if given is None:
         return None
@@ -36,8 +36,8 @@ def async_inference_of(params: Params, variants: Sequence[Variant]) -> AsyncInfe
             f"{OUTPUT}.S3OutputPath is required: without it there is no place for the answers."
         )
     found = AsyncInference(
-        output_uri=prefix_of(output["S3OutputPath"], f"{OUTPUT}.S3OutputPath"),
-        failure_uri=prefix_of(output["S3FailurePath"], f"{OUTPUT}.S3FailurePath")
+        output_uri=_parse_prefix(output["S3OutputPath"], f"{OUTPUT}.S3OutputPath"),
+        failure_uri=_parse_prefix(output["S3FailurePath"], f"{OUTPUT}.S3FailurePath")
         if output.get("S3FailurePath")
         else None,
         max_concurrent_per_instance=client.get(
@@ -48,16 +48,16 @@ def async_inference_of(params: Params, variants: Sequence[Variant]) -> AsyncInfe
         include_response_in=tuple(notified.get("IncludeInferenceResponseIn") or ()),
         kms_key_id=output.get("KmsKeyId") or None,
     )
-    check_included(found)
+    _check_included(found)
     return found
 
 
-def prefix_of(uri: str, path: str) -> str:
+def _parse_prefix(uri: str, path: str) -> str:
     """The ``s3://bucket/prefix`` that `uri` means, without a slash at its end."""
     return parse_s3_uri(uri, path, is_prefix=True).rstrip("/")
 
 
-def check_included(settings: AsyncInference) -> None:
+def _check_included(settings: AsyncInference) -> None:
     """Refuse answers in messages to a topic that is not given."""
     path = f"{OUTPUT}.NotificationConfig"
     topics = ((SUCCESS, "SuccessTopic"), (ERROR, "ErrorTopic"))
@@ -95,7 +95,7 @@ def check_async_model(model: Model) -> None:
 
 
 def notify_topics(context: CallContext, config: EndpointConfig) -> None:
-    """Send the test message to the configuration's topics; raises where one is missing.
+    """Send the test message to the configuration's topics. Raises for a missing topic.
 
     Source: "Check prediction results" in the SageMaker developer guide: CreateEndpoint,
     UpdateEndpoint and UpdateEndpointWeightsAndCapacities send it.
@@ -110,23 +110,22 @@ def notify_topics(context: CallContext, config: EndpointConfig) -> None:
     publisher = context.messages.topics
     for arn in topics:
         if publisher.topic(arn) is None:
-            raise missing_topic(config, arn)
+            raise _missing_topic(config, arn)
     for arn in topics:
         try:
             publisher.publish(arn, None, TEST_NOTIFICATION)
         except TopicMissingError:  # deleted since
-            raise missing_topic(config, arn) from None
+            raise _missing_topic(config, arn) from None
 
 
-def missing_topic(config: EndpointConfig, arn: str) -> Exception:
-    """The refusal of an endpoint with a topic that is missing."""
+def _missing_topic(config: EndpointConfig, arn: str) -> Exception:
     return validation_error(
         f'{OUTPUT}.NotificationConfig of endpoint configuration "{config.arn}" names topic'
         f" {arn}, which does not exist. Create the topic first, or a configuration without it."
     )
 
 
-def queued(config: EndpointConfig) -> Mapping[str, Any]:
+def describe_async_config(config: EndpointConfig) -> Mapping[str, Any]:
     """AsyncInferenceConfig as DescribeEndpoint shows it."""
     given = config.given.get(FIELD)
     return {} if given is None else {FIELD: given}

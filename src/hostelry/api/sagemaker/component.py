@@ -19,7 +19,7 @@ from hostelry.api.sagemaker.component_summary import component_summary
 from hostelry.api.sagemaker.endpoint import find_endpoint
 from hostelry.api.sagemaker.kinds import COMPONENTS, check_new
 from hostelry.api.sagemaker.tag import check_verdict_tag, get_at_zero, is_pinned
-from hostelry.api.tags import tags_of, write_tags
+from hostelry.api.tags import parse_tags, write_tags
 from hostelry.base.errors import validation_error
 from hostelry.domain.component import (
     AdapterSpec,
@@ -46,7 +46,7 @@ HOSTING = {
 def create_inference_component(context: CallContext, params: Params) -> Result:
     """CreateInferenceComponent: a base, or with BaseInferenceComponentName an adapter of one."""
     scope, name = context.scope, params["InferenceComponentName"]
-    tags = tags_of(params.get("Tags"))
+    tags = parse_tags(params.get("Tags"))
     check_verdict_tag(tags, KIND)
     check_new(context, KIND, name)
     endpoint = find_endpoint(context, params["EndpointName"]).value

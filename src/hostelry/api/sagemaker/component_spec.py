@@ -5,8 +5,8 @@ from typing import Any
 
 from hostelry.api.context import CallContext, Params
 from hostelry.api.refusals import refuse_fields, unsupported
-from hostelry.api.sagemaker.container import build_archive_source, check_one_container
 from hostelry.api.sagemaker.kinds import MODELS
+from hostelry.api.sagemaker.model import build_archive_source, check_one_container
 from hostelry.base.errors import validation_error
 from hostelry.domain.component import (
     AdapterSpec,

@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 from hostelry.api.context import CallContext, Result
-from hostelry.api.refusals import echoed, short_reason
+from hostelry.api.refusals import echo_members, short_reason
 from hostelry.api.sagemaker.component_spec import Given, get_given_in_force
 from hostelry.api.sagemaker.endpoint_summary import deployed_image
 from hostelry.domain.component import ComponentStatus, InferenceComponent
@@ -47,12 +47,12 @@ def component_summary(context: CallContext, component: InferenceComponent) -> Re
 
 
 def placement_note(component: InferenceComponent) -> str | None:
-    """Why desired copies have no place yet; AWS reports that only once it gives up."""
+    """Why desired copies have no place yet. AWS reports the reason only once it gives up."""
     return component.placement_note if component.status in PLACING else None
 
 
 def specification_summaries(context: CallContext, component: InferenceComponent) -> Result:
-    """Specification or Specifications, as it was given; an adapter's has its base's requirements.
+    """Specification or Specifications as given. An adapter's has its base's requirements.
 
     Source: Terraform's aws_sagemaker_inference_component, whose schema says so of the API.
     """
@@ -67,7 +67,7 @@ def specification_summaries(context: CallContext, component: InferenceComponent)
 
 
 def inherited_requirements(context: CallContext, base_name: str) -> Given | None:
-    """What an adapter's base reserves, in its first specification; None once it is gone."""
+    """The requirements in the first specification of an adapter's base. None for a missing base."""
     base = context.state.components.get(context.scope, base_name)
     if base is None:
         return None
@@ -78,7 +78,7 @@ def inherited_requirements(context: CallContext, base_name: str) -> Given | None
 
 def specification_summary(component: InferenceComponent, given: Given) -> Result:
     """The given fields, and the image that they resolve to."""
-    summary = echoed(given, ECHOED)
+    summary = echo_members(given, ECHOED)
     container = container_summary(component, given)
     return {**summary, "Container": container} if container else summary
 
@@ -86,15 +86,15 @@ def specification_summary(component: InferenceComponent, given: Given) -> Result
 def container_summary(component: InferenceComponent, given: Given) -> dict[str, Any]:
     """The container's given fields, and for a base its image."""
     container = given.get("Container") or {}
-    summary = echoed(container, ECHOED_OF_CONTAINER)
-    image = container.get("Image") or image_of(component, given.get("InstanceType"))
+    summary = echo_members(container, ECHOED_OF_CONTAINER)
+    image = container.get("Image") or _get_image(component, given.get("InstanceType"))
     if image:
         summary["DeployedImage"] = deployed_image(image, component.created_at)
     return summary
 
 
-def image_of(component: InferenceComponent, instance_type: str | None) -> str | None:
-    """The image of a base on instances of that type; None: on any type."""
+def _get_image(component: InferenceComponent, instance_type: str | None) -> str | None:
+    """The image of a base on instances of a type, or on any type."""
     if component.spec is None:
         return None
     typed = component.spec.on(instance_type) if instance_type else None
@@ -151,7 +151,7 @@ def counts_for(copy: Copy, component: InferenceComponent) -> bool:
 
 
 def desired_copies(context: CallContext, component: InferenceComponent) -> int:
-    """The desired copies; an adapter is desired on every copy of its base."""
+    """The desired copies. An adapter is desired on every copy of its base."""
     if component.adapter is None:
         return component.desired_copies
     base = context.state.components.get(context.scope, component.adapter.base_name)

@@ -5,7 +5,7 @@ from typing import Any
 
 from hostelry.api.context import Params
 from hostelry.api.refusals import unsupported
-from hostelry.api.sagemaker.container import parse_s3_uri
+from hostelry.api.sagemaker.model import parse_s3_uri
 from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint import Deployment, EndpointStatus
 from hostelry.domain.endpoint_config import EndpointConfig
@@ -16,8 +16,8 @@ BOTH = "InputAndOutput"
 SERVING = (EndpointStatus.IN_SERVICE, EndpointStatus.UPDATING)
 
 
-def data_capture_of(params: Params) -> DataCapture | None:
-    """The capture that a request describes; None where it has no DataCaptureConfig."""
+def build_data_capture(params: Params) -> DataCapture | None:
+    """The capture of a request, or None without a DataCaptureConfig."""
     given = params.get(FIELD)
     if given is None:
         return None
@@ -37,7 +37,7 @@ def data_capture_of(params: Params) -> DataCapture | None:
 
 
 def check_captured_config(capture: DataCapture | None, config: EndpointConfig) -> None:
-    """Refuse a capture for endpoints that have none; serverless ones are refused before.
+    """Refuse a capture of an endpoint for inference components.
 
     Source: "Data capture" and "Model deployment options" in the SageMaker developer guide.
     """
@@ -75,11 +75,8 @@ def check_captured_deployment(deployment: Deployment) -> None:
             check_captured_model(model)
 
 
-def shown_capture(deployment: Deployment, status: EndpointStatus) -> Mapping[str, Any]:
-    """DataCaptureConfig as DescribeEndpoint shows it; nothing where there is none.
-
-    AWS's shape requires KmsKeyId, hence the empty one.
-    """
+def describe_capture(deployment: Deployment, status: EndpointStatus) -> Mapping[str, Any]:
+    """DataCaptureConfig in DescribeEndpoint. AWS's shape requires KmsKeyId, so it may be empty."""
     capture = deployment.capture
     if capture is None:
         return {}

@@ -5,8 +5,8 @@ from typing import Any
 
 from hostelry.api.context import CallContext, new_generation
 from hostelry.api.refusals import unsupported
-from hostelry.api.sagemaker.container import check_same_containers
 from hostelry.api.sagemaker.kinds import MODELS
+from hostelry.api.sagemaker.model import check_same_containers
 from hostelry.api.sagemaker.serverless import check_serverless_model
 from hostelry.api.sagemaker.variant import check_shadow_model
 from hostelry.base.errors import validation_error
@@ -29,12 +29,12 @@ from hostelry.domain.traffic import (
 ALARMS = "DeploymentConfig.AutoRollbackConfiguration.Alarms"
 
 
-def deployment_of(context: CallContext, config: EndpointConfig) -> Deployment:
+def build_deployment(context: CallContext, config: EndpointConfig) -> Deployment:
     """`config` with copies of its models, as a new generation."""
     deployment = Deployment(
         generation=new_generation(context),
         config=config,
-        variants=tuple(endpoint_variant_of(context, variant) for variant in config.variants),
+        variants=tuple(_build_endpoint_variant(context, variant) for variant in config.variants),
         started_at=context.now,
         capture=config.capture,
     )
@@ -44,8 +44,8 @@ def deployment_of(context: CallContext, config: EndpointConfig) -> Deployment:
     return deployment
 
 
-def endpoint_variant_of(context: CallContext, variant: Variant) -> EndpointVariant:
-    """The variant with a copy of its model; raises ValidationException where that is gone."""
+def _build_endpoint_variant(context: CallContext, variant: Variant) -> EndpointVariant:
+    """The variant with a copy of its model. Raises ValidationException for a missing model."""
     name, serverless = variant.model_name, variant.serverless
     model = None if name is None else MODELS.find(context, name).value
     if model is not None and serverless is not None:
@@ -93,7 +93,7 @@ def check_deployment_config(given: Mapping[str, Any] | None, wanted: Deployment)
 
 
 def check_rolling(given: Mapping[str, Any], wanted: Deployment) -> None:
-    """Refuse a RollingUpdatePolicy of a deployment that has no instances of its own to replace.
+    """Refuse a RollingUpdatePolicy of a deployment without instances to replace.
 
     Source: "Exclusions" of deployment guardrails in the SageMaker developer guide.
     """
@@ -116,7 +116,7 @@ def check_rolling(given: Mapping[str, Any], wanted: Deployment) -> None:
 
 
 def traffic_policy(config: Mapping[str, Any]) -> TrafficPolicy:
-    """The policy of a DeploymentConfig; raises ValidationException.
+    """The policy of a DeploymentConfig. Raises ValidationException.
 
     A size belongs to its own type, and must be there.
     """
@@ -148,12 +148,12 @@ def traffic_policy(config: Mapping[str, Any]) -> TrafficPolicy:
 
 
 def fleet_size(given: Mapping[str, Any]) -> FleetSize:
-    """A CapacitySize."""
+    """The size of a CapacitySize."""
     return FleetSize(unit=FleetUnit(given["Type"]), value=given["Value"])
 
 
 def time_limit_s(config: Mapping[str, Any]) -> float | None:
-    """MaximumExecutionTimeoutInSeconds of a DeploymentConfig; None without one."""
+    """MaximumExecutionTimeoutInSeconds of a DeploymentConfig, or None."""
     policy = config.get("RollingUpdatePolicy") or config.get("BlueGreenUpdatePolicy") or {}
     limit_s = policy.get("MaximumExecutionTimeoutInSeconds")
     return None if limit_s is None else float(limit_s)
@@ -173,7 +173,7 @@ def update_guard(context: CallContext, given: Mapping[str, Any] | None) -> Updat
 
 
 def rollback_alarms(context: CallContext, given: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names in AutoRollbackConfiguration; raises ValidationException where one is no alarm."""
+    """The names in AutoRollbackConfiguration. Raises ValidationException for a missing alarm."""
     alarms = (given.get("AutoRollbackConfiguration") or {}).get("Alarms") or ()
     names = tuple(dict.fromkeys(it["AlarmName"] for it in alarms if it.get("AlarmName")))
     state, scope = context.state, context.scope

@@ -6,9 +6,9 @@ from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.deregistration import deregister_endpoint
 from hostelry.api.page import list_answer, passes
 from hostelry.api.refusals import short_reason
-from hostelry.api.sagemaker.async_inference import notify_topics, queued
-from hostelry.api.sagemaker.data_capture import check_captured_deployment, shown_capture
-from hostelry.api.sagemaker.deployment import check_deployment_config, deployment_of
+from hostelry.api.sagemaker.async_inference import describe_async_config, notify_topics
+from hostelry.api.sagemaker.data_capture import check_captured_deployment, describe_capture
+from hostelry.api.sagemaker.deployment import build_deployment, check_deployment_config
 from hostelry.api.sagemaker.endpoint_summary import (
     EndpointFleet,
     pending_summary,
@@ -17,7 +17,7 @@ from hostelry.api.sagemaker.endpoint_summary import (
 from hostelry.api.sagemaker.kinds import ENDPOINT_CONFIGS, ENDPOINTS, check_new, not_found
 from hostelry.api.sagemaker.serverless import check_quotas
 from hostelry.api.sagemaker.tag import check_verdict_tag, get_at_zero
-from hostelry.api.tags import tags_of, write_tags
+from hostelry.api.tags import parse_tags, write_tags
 from hostelry.base.errors import validation_error
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
@@ -35,11 +35,11 @@ def create_endpoint(context: CallContext, params: Params) -> Result:
     Scalable targets of a predecessor, which earlier versions kept, do not act on it.
     """
     scope, name = context.scope, params["EndpointName"]
-    tags = tags_of(params.get("Tags"))
+    tags = parse_tags(params.get("Tags"))
     check_new(context, KIND, name)
     config = ENDPOINT_CONFIGS.find(context, params["EndpointConfigName"]).value
     check_verdict_tag(tags, KIND, takes_components=config.takes_components)
-    active = deployment_of(context, config)
+    active = build_deployment(context, config)
     check_deployment_config(params.get("DeploymentConfig"), active)
     check_captured_deployment(active)
     check_quotas(context, name, active)
@@ -84,8 +84,8 @@ def describe_endpoint(context: CallContext, params: Params) -> Result:
         result["LastDeploymentConfig"] = endpoint.given["DeploymentConfig"]
     if coming is not None:
         result["PendingDeploymentSummary"] = pending_summary(context, endpoint, coming, fleet)
-    result.update(queued(before.config))
-    result.update(shown_capture(before, endpoint.status))
+    result.update(describe_async_config(before.config))
+    result.update(describe_capture(before, endpoint.status))
     if before.config.given.get("MetricsConfig"):
         result["MetricsConfig"] = before.config.given["MetricsConfig"]
     return result
@@ -109,7 +109,7 @@ def _summarize(endpoint: Endpoint) -> Result:
 
 
 def delete_endpoint(context: CallContext, params: Params) -> Result:
-    """DeleteEndpoint: from every status, and again while it is being deleted.
+    """DeleteEndpoint, from every status. May be repeated.
 
     Its variants are deregistered as scalable targets. AWS refuses while the endpoint is being
     created or updated; here a delete cancels that. The record is deleted once every instance is

@@ -3,18 +3,18 @@
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.iam.execution_role import check_execution_role
 from hostelry.api.page import list_answer, passes
-from hostelry.api.refusals import echoed, refuse_fields, refuse_isolation
-from hostelry.api.sagemaker.async_inference import async_inference_of, check_async_model
+from hostelry.api.refusals import echo_members, refuse_fields, refuse_isolation
+from hostelry.api.sagemaker.async_inference import build_async_inference, check_async_model
 from hostelry.api.sagemaker.data_capture import (
+    build_data_capture,
     check_captured_config,
     check_captured_model,
-    data_capture_of,
 )
 from hostelry.api.sagemaker.kinds import ENDPOINT_CONFIGS, MODELS, check_new
 from hostelry.api.sagemaker.serverless import check_serverless_model, check_serverless_variants
 from hostelry.api.sagemaker.tag import check_verdict_tag
 from hostelry.api.sagemaker.variant import build_shadow_variants, build_variant, check_shadow_model
-from hostelry.api.tags import tags_of, write_tags
+from hostelry.api.tags import parse_tags, write_tags
 from hostelry.domain.endpoint_config import EndpointConfig
 from hostelry.domain.metric import metrics_config_of
 from hostelry.domain.validation import check_metrics, check_variants
@@ -40,7 +40,7 @@ ECHOED = (
 def create_endpoint_config(context: CallContext, params: Params) -> Result:
     """CreateEndpointConfig."""
     name = params["EndpointConfigName"]
-    tags = tags_of(params.get("Tags"))
+    tags = parse_tags(params.get("Tags"))
     check_verdict_tag(tags, KIND)
     config = _build_config(context, params)
     for variant in config.variants:
@@ -68,7 +68,7 @@ def describe_endpoint_config(context: CallContext, params: Params) -> Result:
     return {
         **_summarize(config),
         "EnableNetworkIsolation": False,
-        **echoed(config.given, ECHOED),
+        **echo_members(config.given, ECHOED),
     }
 
 
@@ -113,8 +113,8 @@ def _build_config(context: CallContext, params: Params) -> EndpointConfig:
         arn=context.scope.arn(KIND, name),
         created_at=context.now,
         variants=variants,
-        async_inference=async_inference_of(params, variants),
-        capture=data_capture_of(params),
+        async_inference=build_async_inference(params, variants),
+        capture=build_data_capture(params),
         given=dict(params),
     )
     check_captured_config(config.capture, config)

@@ -7,7 +7,7 @@ from typing import Any
 
 from hostelry.api.context import CallContext, Result
 from hostelry.api.refusals import short_reason
-from hostelry.api.sagemaker.serverless import shown
+from hostelry.api.sagemaker.serverless import describe_serverless
 from hostelry.domain.container_copies import complete_sets
 from hostelry.domain.copy import Copy, Instance, InstanceState
 from hostelry.domain.endpoint import (
@@ -27,7 +27,7 @@ VARIANT_STATUS: Mapping[EndpointStatus, str] = {
     EndpointStatus.UPDATING: "Updating",
     EndpointStatus.DELETING: "Deleting",
 }
-# What the new configuration's variants have instead of Baking, by the stage of a batch.
+# The status of the new configuration's variants instead of Baking, by the stage of a batch.
 STAGE_STATUS = {ShiftStage.LEAVING: "Updating", ShiftStage.COMING: "Creating"}
 
 
@@ -50,8 +50,8 @@ class EndpointFleet:
     def serving(self, wanted: EndpointVariant, generation: int) -> list[Instance]:
         """The variant's serving instances in the `generation` of a deployment.
 
-        On an endpoint for components those are the running ones; an instance of a model serves once
-        the model servers of all its containers are ready.
+        On an endpoint for components these are the running instances. An instance of a model serves
+        once the model servers of all its containers are ready.
         """
         of_variant = [it for it in self.instances if it.variant_name == wanted.variant.name]
         if wanted.model is None:
@@ -74,7 +74,7 @@ class EndpointFleet:
     def leaving(self, endpoint: Endpoint, variant_name: str) -> list[Instance]:
         """The variant's instances that an update terminates.
 
-        Those of no deployment of the endpoint any more, and old ones that a batch has replaced.
+        These belong to no deployment of the endpoint any more, or a batch has replaced them.
         """
         staying = {it.generation for it in endpoint.deployments}
         if endpoint.shift is not None and endpoint.shift.stage is ShiftStage.LEAVING:
@@ -99,7 +99,7 @@ def variant_summaries(endpoint: Endpoint, deployment: Deployment, fleet: Endpoin
 
 
 def by_kind(deployment: Deployment, summary: Callable[[EndpointVariant], Result]) -> Result:
-    """ProductionVariants, and ShadowProductionVariants where there is one."""
+    """ProductionVariants, and ShadowProductionVariants if there is a shadow."""
     found: Result = {"ProductionVariants": [summary(it) for it in deployment.production]}
     if deployment.shadow is not None:
         found["ShadowProductionVariants"] = [summary(deployment.shadow)]
@@ -115,7 +115,7 @@ def variant_summary(
         "VariantName": wanted.variant.name,
         "CurrentWeight": wanted.desired_weight,
         "DesiredWeight": wanted.desired_weight,
-        **counts_of(wanted, len(serving)),
+        **_describe_capacity(wanted, len(serving)),
         "RoutingConfig": {"RoutingStrategy": wanted.variant.routing.value},
     }
     scaling = given_variant(deployment, wanted.variant.name).get("ManagedInstanceScaling")
@@ -136,8 +136,8 @@ def variant_summary(
     return summary
 
 
-def counts_of(wanted: EndpointVariant, num_serving: int) -> Result:
-    """The instances of a variant; of a serverless one its configuration instead.
+def _describe_capacity(wanted: EndpointVariant, num_serving: int) -> Result:
+    """The instances of a variant, or the configuration of a serverless variant.
 
     DesiredServerlessConfig is shown while an update in place is under way.
     """
@@ -149,8 +149,11 @@ def counts_of(wanted: EndpointVariant, num_serving: int) -> Result:
         }
     before = wanted.serverless_before
     if before is None:
-        return {"CurrentServerlessConfig": shown(config)}
-    return {"CurrentServerlessConfig": shown(before), "DesiredServerlessConfig": shown(config)}
+        return {"CurrentServerlessConfig": describe_serverless(config)}
+    return {
+        "CurrentServerlessConfig": describe_serverless(before),
+        "DesiredServerlessConfig": describe_serverless(config),
+    }
 
 
 def variant_status(endpoint: Endpoint, leaving: Collection[Instance]) -> Result:
@@ -232,5 +235,5 @@ def given_variant(deployment: Deployment, name: str) -> Mapping[str, Any]:
 
 
 def deployed_image(image: str, resolved_at: float) -> Result:
-    """DeployedImage; image names are not resolved here, so that both are the given one."""
+    """DeployedImage. Image names are not resolved, so both are the given name."""
     return {"SpecifiedImage": image, "ResolvedImage": image, "ResolutionTime": resolved_at}

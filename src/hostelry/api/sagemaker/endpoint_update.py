@@ -8,7 +8,11 @@ from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.sagemaker.async_inference import notify_topics
 from hostelry.api.sagemaker.component_fit import check_components_fit, check_room_for_copies
 from hostelry.api.sagemaker.data_capture import check_captured_deployment
-from hostelry.api.sagemaker.deployment import check_deployment_config, deployment_of, update_guard
+from hostelry.api.sagemaker.deployment import (
+    build_deployment,
+    check_deployment_config,
+    update_guard,
+)
 from hostelry.api.sagemaker.endpoint import KIND, find_endpoint
 from hostelry.api.sagemaker.kinds import ENDPOINT_CONFIGS, in_progress
 from hostelry.api.sagemaker.serverless import changed_config, check_quotas, check_serverless_update
@@ -24,10 +28,10 @@ from hostelry.domain.validation import check_instance_count, possible_instance_c
 
 
 def update_endpoint(context: CallContext, params: Params) -> Result:
-    """UpdateEndpoint: a new deployment beside the one that serves, which keeps serving."""
+    """UpdateEndpoint: starts a new deployment while the old one keeps serving."""
     found = find_endpoint(context, params["EndpointName"])
     endpoint = found.value
-    check_updatable(endpoint)
+    _check_updatable(endpoint)
     config = ENDPOINT_CONFIGS.find(context, params["EndpointConfigName"]).value
     active = endpoint.active.config
     if (config.arn, config.created_at) == (active.arn, active.created_at):
@@ -36,7 +40,7 @@ def update_endpoint(context: CallContext, params: Params) -> Result:
             f' "{endpoint.arn}"; create a new endpoint configuration to update it.'
         )
     shown = deployment_config(endpoint, params)
-    pending = retained(deployment_of(context, config), endpoint.active, params)
+    pending = _keep_retained(build_deployment(context, config), endpoint.active, params)
     check_deployment_config(shown["DeploymentConfig"], pending)
     pending = replace(pending, guard=update_guard(context, shown["DeploymentConfig"]))
     pending = replace(pending, guard=get_guard(context, endpoint, pending))
@@ -48,7 +52,7 @@ def update_endpoint(context: CallContext, params: Params) -> Result:
     check_quotas(context, endpoint.name, pending)
     check_keeps_scaled_variants(context, endpoint, pending)
     updated = replace(
-        updating(context, endpoint, pending),
+        _start_update(context, endpoint, pending),
         pending=pending,
         given={**endpoint.given, **shown},
     )
@@ -58,13 +62,13 @@ def update_endpoint(context: CallContext, params: Params) -> Result:
 
 
 def update_endpoint_weights_and_capacities(context: CallContext, params: Params) -> Result:
-    """UpdateEndpointWeightsAndCapacities: of any number of variants at once."""
+    """UpdateEndpointWeightsAndCapacities, of any number of variants."""
     found = find_endpoint(context, params["EndpointName"])
     endpoint = found.value
     changes = changes_by_variant(endpoint, params)
-    check_updatable(endpoint)
+    _check_updatable(endpoint)
     variants = tuple(
-        resized(wanted, changes.get(wanted.variant.name, {})) for wanted in endpoint.active.variants
+        _resize(wanted, changes.get(wanted.variant.name, {})) for wanted in endpoint.active.variants
     )
     active = replace(endpoint.active, variants=variants)
     check_quotas(context, endpoint.name, active)
@@ -75,7 +79,7 @@ def update_endpoint_weights_and_capacities(context: CallContext, params: Params)
     return {"EndpointArn": endpoint.arn}
 
 
-def updating(context: CallContext, endpoint: Endpoint, wanted: Deployment) -> Endpoint:
+def _start_update(context: CallContext, endpoint: Endpoint, wanted: Deployment) -> Endpoint:
     """The endpoint on its way to `wanted`."""
     return replace(
         endpoint,
@@ -86,8 +90,7 @@ def updating(context: CallContext, endpoint: Endpoint, wanted: Deployment) -> En
     )
 
 
-def check_updatable(endpoint: Endpoint) -> None:
-    """Refuse an update in a status that allows none."""
+def _check_updatable(endpoint: Endpoint) -> None:
     if can(endpoint.status, Event.UPDATE):
         return
     if not is_final(endpoint.status):
@@ -98,15 +101,17 @@ def check_updatable(endpoint: Endpoint) -> None:
     )
 
 
-def retained(pending: Deployment, active: Deployment, params: Params) -> Deployment:
-    """`pending` with what the request retains: the capture; counts and weights, by variant name."""
+def _keep_retained(pending: Deployment, active: Deployment, params: Params) -> Deployment:
+    """`pending` with the capture, counts and weights that the request retains, by variant name."""
     if not params.get("RetainAllVariantProperties"):
         return pending
     given = params.get("ExcludeRetainedVariantProperties") or ()
     excluded = {it["VariantPropertyType"] for it in given}
     live = {it.variant.name: it for it in active.variants}
     variants = tuple(
-        with_retained(wanted, live[wanted.variant.name], excluded, pending.config.least_instances)
+        _keep_properties(
+            wanted, live[wanted.variant.name], excluded, pending.config.least_instances
+        )
         if wanted.variant.name in live
         else wanted
         for wanted in pending.variants
@@ -115,7 +120,7 @@ def retained(pending: Deployment, active: Deployment, params: Params) -> Deploym
     return replace(pending, variants=variants, capture=capture)
 
 
-def with_retained(
+def _keep_properties(
     wanted: EndpointVariant, live: EndpointVariant, excluded: set[str], least: int
 ) -> EndpointVariant:
     """`wanted` with what `live` has of the properties that are not `excluded`.
@@ -154,7 +159,7 @@ def check_same_requests(endpoint: Endpoint, pending: Deployment) -> None:
     """Refuse steps of traffic to a fleet that takes other requests than the present one."""
     if pending.guard is None or not pending.guard.traffic.is_gradual:
         return
-    old, new = kinds_of_requests(endpoint.active), kinds_of_requests(pending)
+    old, new = _get_request_kinds(endpoint.active), _get_request_kinds(pending)
     changed = [name for name in old.keys() & new.keys() if old[name] != new[name]]
     if changed:
         raise validation_error(
@@ -187,7 +192,7 @@ def check_same_variants(endpoint: Endpoint, pending: Deployment) -> None:
         )
 
 
-def kinds_of_requests(deployment: Deployment) -> Mapping[str, str]:
+def _get_request_kinds(deployment: Deployment) -> Mapping[str, str]:
     """The kind of requests that each variant takes."""
     queued = "asynchronous " if deployment.config.async_inference is not None else ""
     kinds = {}
@@ -236,7 +241,7 @@ def check_change(change: Mapping[str, Any], live: EndpointVariant, path: str, le
         check_instance_count(live.variant, count, least)
 
 
-def resized(wanted: EndpointVariant, change: Mapping[str, Any]) -> EndpointVariant:
+def _resize(wanted: EndpointVariant, change: Mapping[str, Any]) -> EndpointVariant:
     """`wanted` with the weight, and the count or the concurrency, that `change` gives."""
     config = changed_config(wanted, change, "")
     return replace(
@@ -271,7 +276,7 @@ def check_keeps_scaled_variants(
 
 
 def why_unscalable(variant: Variant | None, dimension: Dimension) -> str | None:
-    """What a configuration has instead of a variant that can be scaled so; None if it has one."""
+    """Why a variant cannot be scaled in this dimension, or None."""
     if variant is None:
         return "has no such variant"
     if dimension is Dimension.PROVISIONED_CONCURRENCY:

@@ -7,10 +7,10 @@ from typing import Any
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.page import list_answer, passes
-from hostelry.api.refusals import echoed, short_reason
+from hostelry.api.refusals import echo_members, short_reason
 from hostelry.api.sagemaker.experiment_spec import KIND, experiment_of
 from hostelry.api.sagemaker.kinds import EXPERIMENTS, has_name
-from hostelry.api.tags import tags_of, write_tags
+from hostelry.api.tags import parse_tags, write_tags
 from hostelry.base.errors import ServiceError
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
 from hostelry.domain.experiment_life import begun
@@ -29,7 +29,7 @@ ECHOED = ("Description", "RoleArn", "DataStorageConfig", "ShadowModeConfig", "Km
 def create_inference_experiment(context: CallContext, params: Params) -> Result:
     """CreateInferenceExperiment: the experiment takes its own copies of the models."""
     scope, name = context.scope, params["Name"]
-    tags = tags_of(params.get("Tags"))
+    tags = parse_tags(params.get("Tags"))
     if has_name(context, KIND, name):
         raise ServiceError(
             "ResourceInUse",
@@ -38,7 +38,7 @@ def create_inference_experiment(context: CallContext, params: Params) -> Result:
     experiment = experiment_of(context, params)
     EXPERIMENTS.put(context, experiment)
     write_tags(context, experiment.arn, tags)
-    return arn_of(experiment)
+    return build_answer(experiment)
 
 
 def start_inference_experiment(context: CallContext, params: Params) -> Result:
@@ -46,7 +46,7 @@ def start_inference_experiment(context: CallContext, params: Params) -> Result:
     found = EXPERIMENTS.find(context, params["Name"])
     check_event(found.value, Event.START, "started")
     EXPERIMENTS.put(context, begun(found.value, context.now), found)
-    return arn_of(found.value)
+    return build_answer(found.value)
 
 
 def describe_inference_experiment(context: CallContext, params: Params) -> Result:
@@ -56,8 +56,8 @@ def describe_inference_experiment(context: CallContext, params: Params) -> Resul
     endpoint = None if found is None else found.value
     return {
         "Arn": experiment.arn,
-        **summary_of(experiment),
-        **echoed(experiment.given, ECHOED),
+        **_summarize(experiment),
+        **echo_members(experiment.given, ECHOED),
         "EndpointMetadata": endpoint_metadata(experiment, endpoint),
         "ModelVariants": [
             {**shown_variant(one), "Status": variant_status(experiment, one.name, endpoint)}
@@ -67,30 +67,30 @@ def describe_inference_experiment(context: CallContext, params: Params) -> Resul
 
 
 def list_inference_experiments(context: CallContext, params: Params) -> Result:
-    """ListInferenceExperiments; all are of the one Type."""
+    """ListInferenceExperiments, which all have the same Type."""
     experiments = [it for it in EXPERIMENTS.values(context) if passes(it, params)]
     operation, member = "ListInferenceExperiments", "InferenceExperiments"
-    return list_answer(context, operation, params, member, experiments, summary_of)
+    return list_answer(context, operation, params, member, experiments, _summarize)
 
 
 def delete_inference_experiment(context: CallContext, params: Params) -> Result:
-    """DeleteInferenceExperiment: once it is over; its endpoint and configurations stay."""
+    """DeleteInferenceExperiment, once it is over. Its endpoint and configurations stay."""
     found = EXPERIMENTS.find(context, params["Name"])
     experiment = found.value
     if not experiment.is_over:
         raise wrong_status(experiment, "deleted")
     EXPERIMENTS.delete(context, found)
     write_tags(context, experiment.arn, {})
-    return arn_of(experiment)
+    return build_answer(experiment)
 
 
-def arn_of(experiment: InferenceExperiment) -> Result:
+def build_answer(experiment: InferenceExperiment) -> Result:
     """The answer of every operation that changes an experiment."""
     return {"InferenceExperimentArn": experiment.arn}
 
 
 def check_event(experiment: InferenceExperiment, event: Event, done: str) -> None:
-    """Refuse what a client asks for in the wrong status."""
+    """Refuse a call that the experiment's status does not allow."""
     if not can(experiment.status, event):
         raise wrong_status(experiment, done)
 
@@ -108,7 +108,7 @@ def conflict(message: str) -> ServiceError:
     return ServiceError("ConflictException", message)
 
 
-def summary_of(experiment: InferenceExperiment) -> Result:
+def _summarize(experiment: InferenceExperiment) -> Result:
     """The experiment's entry in a list."""
     result: Result = {
         "Name": experiment.name,
@@ -120,7 +120,7 @@ def summary_of(experiment: InferenceExperiment) -> Result:
         "Status": experiment.status.value,
         "CreationTime": experiment.created_at,
         "LastModifiedTime": experiment.modified_at,
-        **echoed(experiment.given, ("Description", "RoleArn")),
+        **echo_members(experiment.given, ("Description", "RoleArn")),
     }
     if experiment.status_reason:
         result["StatusReason"] = short_reason(experiment.status_reason)
@@ -130,7 +130,7 @@ def summary_of(experiment: InferenceExperiment) -> Result:
 
 
 def endpoint_metadata(experiment: InferenceExperiment, endpoint: Endpoint | None) -> Result:
-    """The endpoint as it is now; its name alone where it is not there."""
+    """The endpoint as it is now, or only its name if it is missing."""
     result: Result = {"EndpointName": experiment.endpoint_name}
     if endpoint is None:
         return result

@@ -6,7 +6,7 @@ from typing import Any
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.sagemaker.endpoint_update import check_keeps_scaled_variants
-from hostelry.api.sagemaker.experiment import arn_of, check_event, conflict, wrong_status
+from hostelry.api.sagemaker.experiment import build_answer, check_event, conflict, wrong_status
 from hostelry.api.sagemaker.experiment_spec import (
     capture_of,
     check_end,
@@ -27,7 +27,7 @@ from hostelry.domain.inference_experiment import (
 )
 from hostelry.domain.status import EXPERIMENT_CHANGE_S, Event, next_status
 
-# What may become of the production variant and the shadow: one production variant is left.
+# The possible actions on the production variant and the shadow: one variant stays.
 POSSIBLE = frozenset(
     {
         (VariantAction.RETAIN, VariantAction.REMOVE),
@@ -39,11 +39,11 @@ STOPPABLE = (ExperimentStatus.CREATED, ExperimentStatus.STARTING, ExperimentStat
 
 
 def update_inference_experiment(context: CallContext, params: Params) -> Result:
-    """UpdateInferenceExperiment: of one that is Created or Running."""
+    """UpdateInferenceExperiment, in status Created or Running."""
     found = EXPERIMENTS.find(context, params["Name"])
     experiment = found.value
     check_event(experiment, Event.UPDATE, "updated")
-    change = while_created if experiment.started_at is None else while_running
+    change = _change_created if experiment.started_at is None else _change_running
     changed = replace(
         change(context, experiment, params),
         status=next_status(experiment.status, Event.UPDATE),
@@ -51,25 +51,25 @@ def update_inference_experiment(context: CallContext, params: Params) -> Result:
         deadline_at=context.now + EXPERIMENT_CHANGE_S,
     )
     EXPERIMENTS.put(context, changed, found)
-    return arn_of(experiment)
+    return build_answer(experiment)
 
 
-def while_created(
+def _change_created(
     context: CallContext, experiment: InferenceExperiment, params: Params
 ) -> InferenceExperiment:
     """The experiment with everything that the request gives, before it has started."""
     given = {**experiment.given, **params}
     if params.get("Schedule") is not None:
         given["Schedule"] = {**(experiment.given.get("Schedule") or {}), **params["Schedule"]}
-    given["ModelVariants"] = merged_variants(experiment, given, params.get("ModelVariants") or ())
+    given["ModelVariants"] = _merge_variants(experiment, given, params.get("ModelVariants") or ())
     changed = experiment_of(context, given, is_new=False)
     return replace(changed, created_at=experiment.created_at)
 
 
-def merged_variants(
+def _merge_variants(
     experiment: InferenceExperiment, given: Params, changes: Sequence[Mapping[str, Any]]
 ) -> list[Mapping[str, Any]]:
-    """The variants given, and those from before that are still used."""
+    """The given variants, and the former variants that are still used."""
     mode = given["ShadowModeConfig"]
     shadows = [it["ShadowModelVariantName"] for it in mode["ShadowModelVariants"]]
     named = {it["VariantName"] for it in changes}
@@ -78,7 +78,7 @@ def merged_variants(
     return [*(it for it in before if it["VariantName"] in used), *changes]
 
 
-def while_running(
+def _change_running(
     context: CallContext, experiment: InferenceExperiment, params: Params
 ) -> InferenceExperiment:
     """The experiment with another description, percentage or end: all that may change by then.
@@ -109,7 +109,7 @@ def while_running(
 
 
 def is_changed(experiment: InferenceExperiment, field: str, given: Any) -> bool:
-    """Whether a field of a running experiment would become another."""
+    """Whether `given` would change a field of a running experiment."""
     if field == "DataStorageConfig":
         return capture_of(given) != experiment.capture
     known = {it.name: it for it in experiment.variants}
@@ -125,12 +125,12 @@ def cannot_change(experiment: InferenceExperiment, field: str) -> ServiceError:
 
 
 def stop_inference_experiment(context: CallContext, params: Params) -> Result:
-    """StopInferenceExperiment: of one that is scheduled, starts, or runs."""
+    """StopInferenceExperiment, while it is scheduled, starts or runs."""
     found = EXPERIMENTS.find(context, params["Name"])
     experiment = found.value
     if experiment.status not in STOPPABLE:
         raise wrong_status(experiment, "stopped")
-    stop = stop_of(experiment, params, context.now)
+    stop = _build_stop(experiment, params, context.now)
     if experiment.status is not ExperimentStatus.RUNNING and (stop.promotes or stop.desired):
         raise conflict(
             f'Inference experiment "{experiment.arn}" is {experiment.status.value}: no shadow'
@@ -138,34 +138,34 @@ def stop_inference_experiment(context: CallContext, params: Params) -> Result:
         )
     if experiment.status is ExperimentStatus.CREATED:
         EXPERIMENTS.put(context, stopped(experiment, stop, context.now), found)
-        return arn_of(experiment)
+        return build_answer(experiment)
     after = stopping(experiment, stop, context.now)
     check_scaled_variants(context, after)
     EXPERIMENTS.put(context, after, found)
-    return arn_of(experiment)
+    return build_answer(experiment)
 
 
-def stop_of(experiment: InferenceExperiment, params: Params, now: float) -> ExperimentStop:
-    """The stop that a request describes; without a DesiredState it cancels the experiment.
+def _build_stop(experiment: InferenceExperiment, params: Params, now: float) -> ExperimentStop:
+    """The stop of a request. Without a DesiredState it cancels the experiment.
 
     Source: StopInferenceExperiment, and Cancelled of InferenceExperimentStatus, in the SageMaker
     API reference.
     """
-    production, shadow = actions_of(experiment, params["ModelVariantActions"])
+    production, shadow = _parse_actions(experiment, params["ModelVariantActions"])
     return ExperimentStop(
         production=production,
         shadow=shadow,
-        desired=desired_of(experiment, params.get("DesiredModelVariants") or (), shadow),
+        desired=_parse_desired(experiment, params.get("DesiredModelVariants") or (), shadow),
         is_completed=params.get("DesiredState") == "Completed",
         reason=params.get("Reason") or None,
         at=now,
     )
 
 
-def actions_of(
+def _parse_actions(
     experiment: InferenceExperiment, given: Mapping[str, str]
 ) -> tuple[VariantAction, VariantAction]:
-    """What becomes of both variants, where one of them may be left out."""
+    """The actions on both variants. One of them may be omitted."""
     names = (experiment.production_name, experiment.shadow_name)
     unknown = sorted(set(given) - set(names))
     if unknown:
@@ -185,10 +185,10 @@ def actions_of(
     return production, shadow
 
 
-def desired_of(
+def _parse_desired(
     experiment: InferenceExperiment, given: Sequence[Mapping[str, Any]], shadow: VariantAction
 ) -> tuple[ExperimentVariant, ...]:
-    """The variants to be deployed after the stop, where the request gives them."""
+    """The variants to deploy after the stop, if the request gives them."""
     found = variants_of(given, "DesiredModelVariants")
     if not found:
         return ()

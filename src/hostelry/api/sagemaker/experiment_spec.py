@@ -5,7 +5,7 @@ from typing import Any
 
 from hostelry.api.context import CallContext, Params
 from hostelry.api.iam.execution_role import check_execution_role
-from hostelry.api.sagemaker.data_capture import data_capture_of
+from hostelry.api.sagemaker.data_capture import build_data_capture
 from hostelry.api.sagemaker.kinds import MODELS
 from hostelry.api.sagemaker.variant import check_shadow_model
 from hostelry.base.errors import ServiceError, validation_error
@@ -23,14 +23,14 @@ from hostelry.domain.status import EXPERIMENT_CHANGE_S
 from hostelry.domain.validation import MAX_INSTANCES, check_limit
 
 KIND = "inference-experiment"
-PAST_S = 300.0  # what a client's clock may be behind
+PAST_S = 300.0  # a client's clock may be late by this
 DAY_S = 86_400.0
 
 
 def experiment_of(
     context: CallContext, params: Params, *, is_new: bool = True
 ) -> InferenceExperiment:
-    """The experiment that a request describes; a new one needs its endpoint in service."""
+    """The experiment of a request. A new experiment needs its endpoint in service."""
     scope, name, now = context.scope, params["Name"], context.now
     variants = variants_of(params["ModelVariants"], "ModelVariants")
     production_name, shadow_name, percent = shadow_mode_of(params["ShadowModeConfig"], variants)
@@ -45,7 +45,7 @@ def experiment_of(
         status=ExperimentStatus.CREATING,
         endpoint_name=params["EndpointName"],
         variants=variants,
-        models={it.name: model_of(context, it) for it in variants},
+        models={it.name: _find_model(context, it) for it in variants},
         production_name=production_name,
         shadow_name=shadow_name,
         percent=percent,
@@ -119,7 +119,7 @@ def shadow_mode_of(
 
 
 def schedule_of(given: Mapping[str, Any], now: float) -> tuple[float, float]:
-    """The start and the end; without a schedule it begins now and lasts 7 days.
+    """The start and the end. By default it begins now and lasts 7 days.
 
     Source: Schedule of CreateInferenceExperiment in the SageMaker API reference.
     """
@@ -146,11 +146,13 @@ def check_end(start_at: float, end_at: float, now: float) -> None:
 def capture_of(storage: Mapping[str, Any] | None) -> DataCapture | None:
     """The data capture that a DataStorageConfig describes."""
     return (
-        None if storage is None else data_capture_of({"DataCaptureConfig": given_capture(storage)})
+        None
+        if storage is None
+        else build_data_capture({"DataCaptureConfig": given_capture(storage)})
     )
 
 
-def model_of(context: CallContext, variant: ExperimentVariant) -> Model:
+def _find_model(context: CallContext, variant: ExperimentVariant) -> Model:
     """The variant's model, one that can be a shadow."""
     model = MODELS.find(context, variant.model_name).value
     check_shadow_model(model)

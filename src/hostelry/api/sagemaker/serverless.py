@@ -1,4 +1,4 @@
-"""ServerlessConfig and ServerlessUpdateConfig of requests: what they ask for, checked.
+"""ServerlessConfig and ServerlessUpdateConfig of requests, checked.
 
 Source: "Deploy models with Amazon SageMaker Serverless Inference" in the developer guide, for what
 is excluded; "Amazon SageMaker AI endpoints and quotas" in the AWS General Reference, for limits.
@@ -21,18 +21,20 @@ ACCELERATED_TAG = re.compile(r":.*(^|[-:])(gpu|cu\d{2,3}|neuronx?)($|[-.])")
 
 
 def check_serverless_variants(params: Params) -> None:
-    """Refuse a ServerlessConfig that has a fault, or stands beside what it excludes."""
+    """Refuse an invalid ServerlessConfig, and members that it excludes."""
     variants = params["ProductionVariants"]
     for number, given in enumerate(variants, start=1):
         if given.get("ServerlessConfig") is None:
             continue
         path = f"ProductionVariants.{number}"
-        check_combination(path, _named(given), _named(_switched_on(params)), len(variants))
-        check_serverless(serverless_of(given["ServerlessConfig"]), f"{path}.ServerlessConfig")
+        check_combination(
+            path, _name_models(given), _name_models(_switched_on(params)), len(variants)
+        )
+        check_serverless(build_serverless(given["ServerlessConfig"]), f"{path}.ServerlessConfig")
 
 
-def serverless_of(given: Mapping[str, Any]) -> ServerlessConfig:
-    """The configuration that `given` describes; not checked."""
+def build_serverless(given: Mapping[str, Any]) -> ServerlessConfig:
+    """The configuration that `given` describes, without checks."""
     return ServerlessConfig(
         memory_mb=given["MemorySizeInMB"],
         max_concurrency=given["MaxConcurrency"],
@@ -40,7 +42,7 @@ def serverless_of(given: Mapping[str, Any]) -> ServerlessConfig:
     )
 
 
-def shown(config: ServerlessConfig) -> dict[str, int]:
+def describe_serverless(config: ServerlessConfig) -> dict[str, int]:
     """ServerlessConfig as Describe shows it."""
     provisioned = config.provisioned_concurrency
     return {
@@ -53,7 +55,7 @@ def shown(config: ServerlessConfig) -> dict[str, int]:
 def changed_config(
     live: EndpointVariant, change: Mapping[str, Any], path: str
 ) -> ServerlessConfig | None:
-    """The configuration of `live` after ServerlessUpdateConfig; None where that is not given.
+    """The configuration of `live` after ServerlessUpdateConfig, or None without one.
 
     `path` names the change in messages.
     """
@@ -112,12 +114,12 @@ def check_serverless_model(model: Model) -> None:
 
 
 def check_quotas(context: CallContext, endpoint_name: str, wanted: Deployment) -> None:
-    """Refuse serverless endpoints, and concurrency, beyond what an account has in a region."""
-    asked = concurrency_of((wanted,))
+    """Refuse serverless endpoints and concurrency beyond the quotas of an account in a region."""
+    asked = _max_concurrency((wanted,))
     if not asked:
         return
     endpoints = (it.value for it in context.state.endpoints.list(context.scope))
-    others = [concurrency_of(_deployments(it)) for it in endpoints if it.name != endpoint_name]
+    others = [_max_concurrency(_deployments(it)) for it in endpoints if it.name != endpoint_name]
     _check_quota(
         "Maximum number of serverless endpoints",
         "Serverless endpoints",
@@ -134,8 +136,8 @@ def check_quotas(context: CallContext, endpoint_name: str, wanted: Deployment) -
     )
 
 
-def concurrency_of(deployments: Iterable[Deployment]) -> int:
-    """The highest MaxConcurrency of the deployments; 0 where none is serverless."""
+def _max_concurrency(deployments: Iterable[Deployment]) -> int:
+    """The highest MaxConcurrency of the deployments, or 0 without serverless variants."""
     configs = (it.serverless for deployment in deployments for it in deployment.variants)
     return max((it.max_concurrency for it in configs if it is not None), default=0)
 
@@ -146,7 +148,7 @@ def check_serverless_update(endpoint: Endpoint, pending: Deployment) -> None:
     Source: "Deployment guardrails" in the developer guide: they are for asynchronous and real-time
     endpoints.
     """
-    was, will_be = bool(concurrency_of((endpoint.active,))), bool(concurrency_of((pending,)))
+    was, will_be = bool(_max_concurrency((endpoint.active,))), bool(_max_concurrency((pending,)))
     if will_be and not was:
         raise validation_error(
             f'Endpoint "{endpoint.arn}" has instances; an update cannot make it serverless. Create'
@@ -187,5 +189,5 @@ def _switched_on(params: Params) -> Mapping[str, Any]:
     return {name: it for name, it in params.items() if not off.get(name)}
 
 
-def _named(given: Mapping[str, Any]) -> frozenset[str]:
+def _name_models(given: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(name for name, it in given.items() if it is not None)

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.sagemaker.kinds import KIND_WORDS, KINDS, has_name
-from hostelry.api.tags import read_tags, tag_list, tags_of, tags_without, write_tags
+from hostelry.api.tags import parse_tags, read_tags, tag_list, tags_without, write_tags
 from hostelry.base.errors import validation_error
 from hostelry.domain.allowance import Allowance, allowance_of
 from hostelry.domain.at_zero import AtZero
@@ -143,7 +143,7 @@ def get_guard(context: CallContext, endpoint: Endpoint, pending: Deployment) -> 
 def add_tags(context: CallContext, params: Params) -> Result:
     """AddTags: adds or overwrites. The answer has every tag of the resource."""
     arn = _find_tagged(context, params["ResourceArn"])
-    tags = {**read_tags(context, arn), **tags_of(params["Tags"])}
+    tags = {**read_tags(context, arn), **parse_tags(params["Tags"])}
     _retag(context, arn, tags)
     return {"Tags": tag_list(tags)}
 

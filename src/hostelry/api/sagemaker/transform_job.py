@@ -9,10 +9,10 @@ from typing import Any
 
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.page import list_answer, passes
-from hostelry.api.refusals import echoed, short_reason, unsupported
-from hostelry.api.sagemaker.container import parse_s3_uri, select_job_model
+from hostelry.api.refusals import echo_members, short_reason, unsupported
 from hostelry.api.sagemaker.kinds import MODELS, TRANSFORM_JOBS, has_name
-from hostelry.api.tags import tags_of, write_tags
+from hostelry.api.sagemaker.model import parse_s3_uri, select_job_model
+from hostelry.api.tags import parse_tags, write_tags
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.model import Model
 from hostelry.domain.scope import Scope
@@ -54,7 +54,7 @@ UNSUPPORTED_KINDS: Mapping[str, str] = {
 def create_transform_job(context: CallContext, params: Params) -> Result:
     """CreateTransformJob: the job takes its own copy of the model."""
     scope, name = context.scope, params["TransformJobName"]
-    tags = tags_of(params.get("Tags"))
+    tags = parse_tags(params.get("Tags"))
     model = select_job_model(MODELS.find(context, params["ModelName"]).value, tags)
     job = _build_job(scope, model, params, context.now)
     if has_name(context, KIND, name):
@@ -78,7 +78,7 @@ def describe_transform_job(context: CallContext, params: Params) -> Result:
         "TransformJobStatus": job.status.value,
         "ModelName": job.model.name,
         "CreationTime": job.created_at,
-        **echoed(job.given, ECHOED),
+        **echo_members(job.given, ECHOED),
         **_describe_with_defaults(job),
     }
     if job.failure_reason:

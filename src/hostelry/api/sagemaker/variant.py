@@ -10,8 +10,8 @@ from typing import Any
 
 from hostelry.api.context import Params
 from hostelry.api.refusals import refuse_fields, unsupported
-from hostelry.api.sagemaker.container import check_one_container
-from hostelry.api.sagemaker.serverless import serverless_of
+from hostelry.api.sagemaker.model import check_one_container
+from hostelry.api.sagemaker.serverless import build_serverless
 from hostelry.base.errors import validation_error
 from hostelry.domain.endpoint_config import (
     InstancePool,
@@ -65,7 +65,7 @@ def build_variant(given: Mapping[str, Any], path: str) -> Variant:
 
 def _build_serverless_variant(given: Mapping[str, Any], path: str) -> Variant:
     """The serverless variant that `given` describes, on the platform's own type of instance."""
-    config = serverless_of(given["ServerlessConfig"])
+    config = build_serverless(given["ServerlessConfig"])
     return Variant(
         name=given["VariantName"],
         model_name=given["ModelName"],

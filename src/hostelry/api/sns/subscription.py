@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from hostelry.api.context import CallContext, Params, Result
-from hostelry.api.page import named
+from hostelry.api.page import order_by_name
 from hostelry.api.sns.topic import (
     LISTS,
     PENDING,
@@ -142,7 +142,7 @@ def list_subscriptions_by_topic(context: CallContext, params: Params) -> Result:
 def _list(
     context: CallContext, operation: str, params: Params, stored: Iterable[Versioned[Subscription]]
 ) -> Result:
-    rows = named((it.value.arn, _summarize(it.value)) for it in stored)
+    rows = order_by_name((it.value.arn, _summarize(it.value)) for it in stored)
     return LISTS.answer(context, operation, params, "Subscriptions", rows)
 
 

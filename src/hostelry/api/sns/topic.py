@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from hostelry.api.context import CallContext, Params, Result
-from hostelry.api.page import ListPaging, named
+from hostelry.api.page import ListPaging, order_by_name
 from hostelry.api.record_kind import RecordKind
-from hostelry.api.tags import TagOperations, read_tags, tags_of, write_tags
+from hostelry.api.tags import TagOperations, parse_tags, read_tags, write_tags
 from hostelry.base.errors import ServiceError
 from hostelry.domain.topic import Subscription, Topic
 from hostelry.messaging.retry_schedule import DeliveryPolicyError, effective_retries, topic_retries
@@ -107,7 +107,7 @@ def create_topic(context: CallContext, params: Params) -> Result:
     if params.get("DataProtectionPolicy"):
         raise unsupported("DataProtectionPolicy", "")
     attributes = dict(filter(None, (_check_attribute(key, value) for key, value in given.items())))
-    tags = tags_of(params.get("Tags"))
+    tags = parse_tags(params.get("Tags"))
     stored = TOPICS.get(context, name)
     if stored is not None:
         _check_same(context, stored.value, attributes, tags)
@@ -136,7 +136,7 @@ def delete_topic(context: CallContext, params: Params) -> Result:
 
 def list_topics(context: CallContext, params: Params) -> Result:
     """ListTopics, 100 per page."""
-    rows = named((it.name, {"TopicArn": it.arn}) for it in TOPICS.values(context))
+    rows = order_by_name((it.name, {"TopicArn": it.arn}) for it in TOPICS.values(context))
     return LISTS.answer(context, "ListTopics", params, "Topics", rows)
 
 

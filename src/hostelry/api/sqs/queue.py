@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from hostelry.api.context import CallContext, Params, Result
-from hostelry.api.page import ListPaging, named
+from hostelry.api.page import ListPaging, order_by_name
 from hostelry.api.record_kind import RecordKind
-from hostelry.api.tags import add_tags, read_tags, remove_tags, tags_of, write_tags
+from hostelry.api.tags import add_tags, parse_tags, read_tags, remove_tags, write_tags
 from hostelry.base.errors import ServiceError
 from hostelry.domain.queue import DEFAULTS, DeadLetterRule, Queue
 from hostelry.messaging.failed_delivery import queue_at
@@ -184,7 +184,7 @@ def _page(
     size = params.get("MaxResults") or MAX_RESULTS
     if not 1 <= size <= MAX_RESULTS:
         raise invalid_value("MaxResults", size, f"Must be from 1 to {MAX_RESULTS}.")
-    rows = named((it.name, _build_url(context, it)) for it in queues)
+    rows = order_by_name((it.name, _build_url(context, it)) for it in queues)
     answer = LISTS.answer(context, operation, params, member, rows)
     if params.get("MaxResults") is None:
         answer = {member: answer[member]}
@@ -194,7 +194,7 @@ def _page(
 
 
 def _parse_tags(tags: dict[str, str]) -> dict[str, str]:
-    return tags_of([{"Key": key, "Value": value} for key, value in tags.items()])
+    return parse_tags([{"Key": key, "Value": value} for key, value in tags.items()])
 
 
 def _check_same(context: CallContext, queue: Queue, attributes: dict[str, str]) -> None:
