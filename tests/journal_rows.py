@@ -25,7 +25,7 @@ class MemoryRows:
     num_writes: int = 0
     place: str = "memory"
 
-    def found(self) -> Sequence[PartsOf]:
+    def list_parts(self) -> Sequence[PartsOf]:
         self._check()
         numbers = sorted({(number, kind) for kind, number, _ in self.parts})
         return [self._parts_of(kind, number) for number, kind in numbers]

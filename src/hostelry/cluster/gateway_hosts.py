@@ -1,7 +1,7 @@
-"""The hosts with gateways: what each reports to control, and control's list of them.
+"""The hosts with gateways: the report of each host, and control's list of them.
 
-The list is in memory. Each host reports itself every second, so a new leader knows all of them
-after that; a host keeps those that it knew for `KNOWN_S`, so that no gap shows.
+The list is in memory. Each host reports itself every second, so a new leader soon knows all hosts.
+A host remembers the other hosts for `KNOWN_S`, so a change of the leader leaves no gap.
 """
 
 import logging
@@ -16,13 +16,13 @@ from starlette.routing import Route
 
 from hostelry import __version__
 from hostelry.base.json import decode
-from hostelry.base.json_response import JsonResponse
+from hostelry.base.json_response import JsonResponse, refuse_invalid
 from hostelry.base.version_skew import skew_refusal
 
 LOG = logging.getLogger(__name__)
 REPORT_S = 1.0
 KNOWN_S = 5.0
-SHOWN_S = 3600.0  # a host that is silent, by `hostelry status`
+SHOWN_S = 3600.0  # for so long `hostelry status` lists a silent host
 MAX_HOSTS = 1024
 
 
@@ -48,7 +48,7 @@ class KnownHosts:
     _hosts: dict[str, tuple[GatewayHost, float]] = field(default_factory=dict)
 
     def add(self, hosts: tuple[GatewayHost, ...]) -> None:
-        """These hosts were named now; above `MAX_HOSTS` others are not added."""
+        """Note that these hosts were named now. Above `MAX_HOSTS` no new host is added."""
         now = self.now_s()
         is_full = len(self._hosts) + len(hosts) > MAX_HOSTS
         self._forget(now - (KNOWN_S if is_full else SHOWN_S))
@@ -57,11 +57,11 @@ class KnownHosts:
                 self._hosts[host.host_id] = (host, now)
 
     def hosts(self) -> Mapping[str, str]:
-        """Their addresses by id."""
+        """The addresses of the hosts by id."""
         return {it.host_id: it.address for it in self.all()}
 
     def all(self) -> tuple[GatewayHost, ...]:
-        """All of them, by id."""
+        """All known hosts, sorted by id."""
         since = self.now_s() - KNOWN_S
         return tuple(host for _, (host, at) in sorted(self._hosts.items()) if at >= since)
 
@@ -75,7 +75,7 @@ class KnownHosts:
         ]
 
     def version_of(self, host_id: str) -> str | None:
-        """The version that a host had when it was last named; None: it never was."""
+        """The version that a host had when it was last named, or None if it never was."""
         known = self._hosts.get(host_id)
         return None if known is None else known[0].version
 
@@ -84,7 +84,7 @@ class KnownHosts:
 
 
 class GatewayHostRoutes:
-    """POST /internal/gateway-hosts: a host reports itself, and gets the list of all."""
+    """POST /internal/gateway-hosts: a host reports itself, and gets the list of all hosts."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._known = KnownHosts(now_s)
@@ -96,16 +96,14 @@ class GatewayHostRoutes:
         return (Route("/internal/gateway-hosts", self.report, methods=["POST"]),)
 
     def live(self) -> Collection[str] | None:
-        """The ids of the hosts that run; None until each has had the time to report itself."""
+        """The ids of the running hosts, or None until each has had the time to report itself."""
         is_new = self._known.now_s() - self._since < KNOWN_S
         return None if is_new else self._known.hosts().keys()
 
     async def report(self, request: Request) -> Response:
-        """The list, the reporting host included; 400 for a body that names none."""
-        try:
+        """Add the reporting host, and return all hosts. 400 if the body is invalid."""
+        with refuse_invalid("host"):
             host = decode(await request.body(), GatewayHost)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            return Response(f"no host: {error}", 400)
         before = self._known.version_of(host.host_id)
         self._known.add((host,))
         if host.version != before:

@@ -1,13 +1,13 @@
-"""POST /internal/acts/...: restart copies, drain instances. Audited, then recorded.
+"""POST /internal/acts/...: restart copies and drain instances. Acts are audited, then recorded.
 
-request                                  answer
---------------------------------------   -----------------------------------------------------------
-that the present state allows            200: what happens; with `dry_run` what would, and no change
-... and that was asked for already       200, `already`: nothing is recorded again
-that it does not allow                   409, with the reason
-of a name that nothing has               404
-that cannot be read                      400
-while the disk or the store fails        507 or 503: nothing was recorded
+| request | answer |
+| --- | --- |
+| allowed by the present state | 200 with the act's steps; with `dry_run` nothing is changed |
+| ... and asked for before | 200 with `already`; nothing is recorded again |
+| not allowed | 409 with the reason |
+| with an unknown name | 404 |
+| with an invalid body | 400 |
+| while the disk or the store fails | 507 or 503; nothing was recorded |
 """
 
 import asyncio
@@ -43,7 +43,7 @@ OptionalName = Annotated[str, msgspec.Meta(max_length=MAX_CHARS)]
 
 
 class RestartRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A restart of one `copy`, of a `component`'s copies, or of all of an `endpoint`."""
+    """A restart of one `copy`, of a `component`'s copies, or of all copies of an `endpoint`."""
 
     account: Name
     region: Name
@@ -66,7 +66,7 @@ class DrainRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActDeps:
-    """Dependencies of the routes; `facts` are those that the reconciler has now."""
+    """Dependencies of the routes. `facts` returns the reconciler's present facts."""
 
     state: State
     facts: Callable[[], Mapping[str, InstanceFacts]]
@@ -77,7 +77,7 @@ class ActDeps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedAct:
-    """An act as a person asked for it: on which endpoint, and how it is decided."""
+    """An act as a person asked for it. `key` finds its endpoint, `decide` plans it."""
 
     act: str
     who: str
@@ -103,15 +103,15 @@ class OperatorActRoutes:
         )
 
     async def restart(self, request: Request) -> Response:
-        """Have copies replaced by new ones, one of a component or variant after the other."""
+        """Replace copies by new ones, one after the other within a component or variant."""
         return await self._answer(request, self._restart)
 
     async def drain(self, request: Request) -> Response:
-        """Have an instance end, once its copies are replaced elsewhere."""
+        """End an instance once its copies are replaced on other instances."""
         return await self._answer(request, self._drain)
 
     async def undrain(self, request: Request) -> Response:
-        """Cancel a drain, before its instance ends."""
+        """Cancel a drain before its instance ends."""
         return await self._answer(request, self._undrain)
 
     async def _answer(self, request: Request, parse: Callable[[bytes], AskedAct]) -> Response:
@@ -120,7 +120,7 @@ class OperatorActRoutes:
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             return JsonResponse({"error": f"no act: {error}"}, 400)
         try:
-            shown = await asyncio.to_thread(self._done, asked)
+            shown = await asyncio.to_thread(self._perform, asked)
         except ServiceError as error:
             return JsonResponse({"error": error.message}, error.http_status)
         except RetryableError as error:
@@ -138,7 +138,7 @@ class OperatorActRoutes:
             raise msgspec.ValidationError("name one copy, one component or one endpoint")
 
         def key() -> GroupKey:
-            name = self._endpoint_of(scope, asked)
+            name = self._find_endpoint(scope, asked)
             if asked.endpoint not in ("", name):
                 raise report_unknown(f"It is on endpoint {name}, not on {asked.endpoint}.")
             return GroupKey(scope, name)
@@ -193,7 +193,7 @@ class OperatorActRoutes:
             dry_run=asked.dry_run,
         )
 
-    def _endpoint_of(self, scope: Scope, asked: RestartRequest) -> str:
+    def _find_endpoint(self, scope: Scope, asked: RestartRequest) -> str:
         state = self._deps.state
         if asked.copy:
             copy = state.copies.get(scope, asked.copy)
@@ -218,8 +218,8 @@ class OperatorActRoutes:
             shape_of=deps.shape_of,
         )
 
-    def _done(self, asked: AskedAct) -> dict[str, Any]:
-        """Decide, audit and record the act; runs in a thread."""
+    def _perform(self, asked: AskedAct) -> dict[str, Any]:
+        """Decide, audit and record the act. Runs in a thread."""
         endpoint = ""
         try:
             with self._deps.state.writing:
@@ -228,7 +228,7 @@ class OperatorActRoutes:
                 loaded = load(self._deps.state, key, self._deps.facts())
                 act = asked.decide(loaded)
                 if not asked.dry_run:
-                    # On disk first: no act is carried out that the log does not have.
+                    # The log's entry comes first, so that every act is in the log.
                     self._audit(asked, endpoint, "accepted")
                     self._record(loaded, act)
         except (ServiceError, RetryableError) as error:
@@ -236,7 +236,15 @@ class OperatorActRoutes:
                 what = "refused" if isinstance(error, ServiceError) else "failed"
                 self._audit(asked, endpoint, f"{what}: {error}")
             raise
-        return _document(act, dry_run=asked.dry_run)
+        return {
+            "act": act.act,
+            "target": act.target,
+            "endpoint": act.endpoint,
+            "summary": act.summary,
+            "steps": msgspec.to_builtins(act.steps),  # for each copy
+            "already": act.record is None,
+            "dry_run": asked.dry_run,
+        }
 
     def _record(self, loaded: LoadedEndpoint, act: PlannedAct) -> None:
         state, scope, record = self._deps.state, loaded.key.scope, act.record
@@ -260,16 +268,3 @@ class OperatorActRoutes:
                 region=asked.scope.region,
             )
         )
-
-
-def _document(act: PlannedAct, *, dry_run: bool) -> dict[str, Any]:
-    """The answer: what happens, or would, to each copy."""
-    return {
-        "act": act.act,
-        "target": act.target,
-        "endpoint": act.endpoint,
-        "summary": act.summary,
-        "steps": msgspec.to_builtins(act.steps),
-        "already": act.record is None,
-        "dry_run": dry_run,
-    }

@@ -1,4 +1,4 @@
-"""Control's HTTP: AWS calls that the gateway forwards, and routes of the other processes.
+"""Control's HTTP application: AWS calls from the gateway, and internal routes for other processes.
 
 docs/architecture.md section 5 lists the routes. Every request needs the internal key.
 """
@@ -37,7 +37,7 @@ from hostelry.base.key_guard import INTERNAL_KEY_HEADER, KeyGuard
 from hostelry.base.logging import about_request
 from hostelry.base.rebinding import OwnHostsOnly
 from hostelry.base.root_key import RootKey
-from hostelry.control.call_threads import CallThreads, answered
+from hostelry.control.call_threads import CallThreads, answer_call
 from hostelry.control.gateway_routes import LoadRoutes, RouteRoutes, WakeRoutes
 from hostelry.control.jobs_routes import TransformRoutes
 from hostelry.control.reports import PlacementReports
@@ -66,13 +66,15 @@ MAX_CALL_S = 50.0  # the gateway waits for 55 s
 class ControlDeps:
     """Dependencies of control's application.
 
-    `on_keys_issued` sees temporary keys before their caller does.
+    `on_keys_issued` is called with temporary keys before the caller gets them. `wake` is called in
+    a thread for each name without a copy that requests wait for. `board` aggregates the load that
+    gateway workers report. These functions give `hostelry status` its data:
 
-    `wake` is called, in a thread, for each name without a copy that requests wait for. `board`
-    aggregates the load that gateway workers report; `last_used` returns when each environment was
-    last used, `captured` the sums of an endpoint's data capture, `verdict_of` the verdict on an
-    endpoint's update, `leader` which of several controls leads, `gateway_hosts` who has gateways.
-    Operations get `metrics`, `pace`, `root_key`, `logs`, `messaging`, `calls` and `foreign_s3`.
+    - `last_used`: the time at which each environment was last used
+    - `captured`: the sums of an endpoint's data capture
+    - `verdict_of`: the verdict on an endpoint's update
+    - `leader`: which of several controls leads
+    - `gateway_hosts`: the hosts with gateways
     """
 
     state: State
@@ -102,7 +104,7 @@ class ControlDeps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedCaller:
-    """Who calls, as the gateway verified it; `signed_for` is the service of the signature."""
+    """The caller as the gateway verified it. `signed_for` is the service of the signature."""
 
     scope: Owner
     signed_for: str
@@ -110,13 +112,13 @@ class VerifiedCaller:
 
     @property
     def sharer(self) -> str:
-        """Who shares control's threads: the account, or a role of it, whatever its sessions."""
+        """The caller that takes turns at control's threads: the account, or one of its roles."""
         role_name = self.session.role_name if self.session is not None else ""
         return f"{self.scope.account}/{role_name}"
 
 
-def control_app(deps: ControlDeps) -> ASGIApp:
-    """The ASGI application; it refuses every request without the internal key."""
+def build_app(deps: ControlDeps) -> ASGIApp:
+    """Build the ASGI application, which refuses every request without the internal key."""
     routes = InternalApi(deps)
     wakes = WakeRoutes(deps.state, deps.wake)
     loads = LoadRoutes(deps.board, deps.clock)
@@ -129,25 +131,25 @@ def control_app(deps: ControlDeps) -> ASGIApp:
             Route("/internal/placement", routes.placement, methods=["GET"]),
             Route("/internal/health", routes.health, methods=["GET"]),
             Route("/internal/load", loads.take, methods=["POST"]),
-            Route("/internal/load", loads.recent, methods=["GET"]),
+            Route("/internal/load", loads.show_recent, methods=["GET"]),
             Route("/internal/wake", wakes.wake, methods=["POST"]),
-            Route("/internal/wanted", wakes.wanted, methods=["GET"]),
-            Route("/internal/transform-jobs", transforms.jobs, methods=["GET"]),
-            Route("/internal/transform-jobs/progress", transforms.progress, methods=["POST"]),
+            Route("/internal/wanted", wakes.is_wanted, methods=["GET"]),
+            Route("/internal/transform-jobs", transforms.get_newer, methods=["GET"]),
+            Route("/internal/transform-jobs/progress", transforms.note_progress, methods=["POST"]),
             Route("/internal/transform-jobs/finish", transforms.finish, methods=["POST"]),
             *deps.more_routes,
-            # Every other request is an AWS call: `aws` finds its operation, or refuses it.
+            # Every other request is an AWS call. `find_target` finds its operation or refuses it.
             Route("/{path:path}", routes.call, methods=["GET", "POST", "PUT", "DELETE", "PATCH"]),
         ],
-        exception_handlers={RetryableError: _unavailable},
+        exception_handlers={RetryableError: _ask_to_retry},
     )
     refusal = Response("The internal key is missing or wrong.", 403)
     key = deps.credentials.internal_key
     return OwnHostsOnly(KeyGuard(app, INTERNAL_KEY_HEADER, key, refusal))
 
 
-async def _unavailable(_: Request, error: Exception) -> Response:
-    """503 for an internal route whose store is away, or busy, for a time."""
+async def _ask_to_retry(_: Request, error: Exception) -> Response:
+    """Answer 503 while the store of an internal route is away or busy."""
     return Response(f"Try again: {error}", 503)
 
 
@@ -163,15 +165,15 @@ class InternalApi:
         )
 
     async def call(self, request: Request) -> Response:
-        """An AWS control call, in the name of the caller that the gateway has verified."""
+        """Perform an AWS control call for the caller that the gateway has verified."""
         request_id = request.headers.get("x-hostelry-request-id") or new_request_id()
         about_request(request_id)  # the task is this request's own
         plain = HttpRequest("POST", "/", "", {}, b"")
         try:
-            plain = await _plain(request, self._deps.max_body_bytes)
-            caller = _caller(request)
+            plain = await _read_request(request, self._deps.max_body_bytes)
+            caller = _read_caller(request)
             ask = partial(self._answer, plain, caller, request_id, monotonic_s() + MAX_CALL_S)
-            answer = await answered(
+            answer = await answer_call(
                 ask,
                 request,
                 self._deps.messaging,
@@ -181,10 +183,10 @@ class InternalApi:
             )
         except ServiceError as error:
             answer = serialize_error(error, None, request_id, plain)
-        return _response(answer)
+        return Response(answer.body, answer.status, dict(answer.headers))
 
     async def state(self, request: Request) -> Response:
-        """The data of `hostelry status`: endpoints, jobs, experiments, the routes' version."""
+        """The data of `hostelry status`: endpoints, jobs, experiments and the routes' version."""
         states = await asyncio.to_thread(load_all, self._deps.state)
         stored = await asyncio.to_thread(self._deps.state.transform_jobs.list)
         experiments = await asyncio.to_thread(self._deps.state.inference_experiments.list)
@@ -215,23 +217,23 @@ class InternalApi:
         return JsonResponse(shown)
 
     async def names(self, request: Request) -> Response:
-        """What there is by name and id, without its state: for completion in shells."""
-        return JsonResponse(await asyncio.to_thread(self._names))
+        """The names and ids of all resources, for completion in shells."""
+        return JsonResponse(await asyncio.to_thread(self._list_names))
 
     async def placement(self, request: Request) -> Response:
-        """The data of `hostelry explain`: the endpoints of `state`, each with its `placement`."""
+        """The data of `hostelry explain`: the endpoints of `state`, each with `placement`."""
         shown = {"endpoints": await asyncio.to_thread(self._reports.endpoints)}
         return JsonResponse(shown)
 
     async def health(self, request: Request) -> Response:
-        """200 while the process answers and its store does; `ready` once routes are published."""
+        """Answer 200 while the store answers. `ready` is true once routes are published."""
         revision = await asyncio.to_thread(self._deps.state.store.revision)
         is_ready = self._deps.reconciler.routes.snapshot is not None
         return JsonResponse(
             {"status": "ok", "ready": is_ready, "revision": revision, "version": __version__}
         )
 
-    def _names(self) -> dict[str, list[str]]:
+    def _list_names(self) -> dict[str, list[str]]:
         states = filter_visible(load_all(self._deps.state))
         endpoints = [it for it in states if it.endpoint is not None]
         return {
@@ -251,18 +253,18 @@ class InternalApi:
         until_s: float,
         may_wait: bool,
     ) -> HttpResponse:
-        """The answer to one call, errors included; runs in a thread. Late after `until_s`.
+        """Answer one call, errors included. Runs in a thread. The call is late after `until_s`.
 
-        Raises NotYetError for a long poll without a message, where it `may_wait`.
+        Raises NotYetError for a long poll without a message if it `may_wait`.
         """
         call: ApiCall | None = None
         try:
             target = find_target(request)
             check_service(caller.signed_for, signing_name(target.service))
-            # Before the parameters: a client cannot mend a call that is not served at all.
+            # Checked before the parameters: no parameter can mend a call that is not served.
             implementation(target.service, target.operation)
             call = parse_call(request, request_id)
-            context = self._context(caller, may_wait, until_s)
+            context = self._build_context(caller, may_wait, until_s)
             result = perform(context, call.service, call.operation, call.params)
             return serialize_result(call, result)
         except NotYetError:
@@ -284,7 +286,7 @@ class InternalApi:
         self._deps.on_keys_issued(keys)
         return keys
 
-    def _context(self, caller: VerifiedCaller, may_wait: bool, until_s: float) -> CallContext:
+    def _build_context(self, caller: VerifiedCaller, may_wait: bool, until_s: float) -> CallContext:
         deps, began_s = self._deps, worked_s()
         return CallContext(
             scope=caller.scope,
@@ -311,8 +313,8 @@ class InternalApi:
         )
 
 
-async def _plain(request: Request, max_body_bytes: int) -> HttpRequest:
-    """The request as the gateway received it; raises ServiceError when its body is too large."""
+async def _read_request(request: Request, max_body_bytes: int) -> HttpRequest:
+    """Read the request as the gateway received it. ServiceError if its body is too large."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
@@ -332,8 +334,8 @@ async def _plain(request: Request, max_body_bytes: int) -> HttpRequest:
     )
 
 
-def _caller(request: Request) -> VerifiedCaller:
-    """The identity that the gateway verified; raises ServiceError where the headers lack it."""
+def _read_caller(request: Request) -> VerifiedCaller:
+    """Read the identity that the gateway verified. ServiceError if the headers lack it."""
     account = request.headers.get("x-hostelry-account")
     region = request.headers.get("x-hostelry-region")
     if not account or not region:
@@ -345,7 +347,3 @@ def _caller(request: Request) -> VerifiedCaller:
         signed_for=request.headers.get("x-hostelry-service", ""),
         session=session_of_header(session) if session else None,
     )
-
-
-def _response(answer: HttpResponse) -> Response:
-    return Response(answer.body, answer.status, dict(answer.headers))

@@ -1,7 +1,7 @@
-"""The audit log: who asked for which act, when, and its outcome, in a file or in a database.
+"""The audit log, in a file or in a database: who asked for which act, when, and its outcome.
 
-The file ``audit.jsonl`` has one JSON object per line. A full file becomes ``audit.1.jsonl`` and
-replaces the file before it, so the log is bounded. Unreadable lines, as after a power cut, are
+The file ``audit.jsonl`` has one JSON object per line. A full file is renamed to ``audit.1.jsonl``,
+which replaces the older one, so the log is bounded. Unreadable lines, as after a power cut, are
 skipped.
 """
 
@@ -38,8 +38,8 @@ MAX_CHARS = 512  # of each text of an entry
 class AuditEntry:
     """An act of a person; `at` is in seconds since the epoch.
 
-    `who` is a user of the command line or a session of the console, `endpoint` the endpoint that
-    the act is about, if any, `outcome` "accepted", or why it was not carried out.
+    `who` is a user of the command line or a session of the console. `endpoint` is empty if the act
+    is not about an endpoint. `outcome` is "accepted" or the reason why the act was not carried out.
     """
 
     at: float
@@ -53,7 +53,7 @@ class AuditEntry:
 
 
 class AuditLog:
-    """The log at `path`; entries survive a kill once `append` has returned."""
+    """The log at `path`. Entries survive a kill once `append` has returned."""
 
     def __init__(self, path: Path, max_file_bytes: int = MAX_FILE_BYTES) -> None:
         self._path = path
@@ -62,13 +62,13 @@ class AuditLog:
         self._lock = threading.Lock()
 
     def append(self, entry: AuditEntry) -> None:
-        """Add `entry` at the end; raises OSError where the disk refuses it."""
+        """Add `entry` at the end. Raises OSError if the disk refuses it."""
         line = msgspec.json.encode(entry) + b"\n"
         with self._lock:
             self._make_room(len(line))
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             with os.fdopen(os.open(self._path, flags, 0o600), "ab") as file:
-                # A kill within a write leaves half a line: the next one must not continue it.
+                # A kill during a write leaves half a line, which the next line must not continue.
                 file.write(line if _ends_whole(self._path) else b"\n" + line)
                 file.flush()
                 os.fsync(file.fileno())
@@ -86,8 +86,8 @@ class AuditLog:
         return found
 
     def replace(self, newest: Sequence[AuditEntry]) -> None:
-        """Have these entries, the newest first, in place of all, as far as they fit."""
-        files: list[list[bytes]] = [[], []]  # the present one, and the one before
+        """Replace all entries by these, the newest first, as far as they fit."""
+        files: list[list[bytes]] = [[], []]  # the present file, and the file before
         left_bytes, present = self._max_file_bytes, 0
         for entry in newest:
             line = msgspec.json.encode(entry) + b"\n"
@@ -149,12 +149,12 @@ AUDIT = sa.Table(
     sa.Column("entry", sa.LargeBinary, nullable=False),
     sa.Index("audit_entry_endpoint", "endpoint", "number"),
 )
-KEPT = 2 * MAX_FILE_BYTES // 256  # entries, of about so many bytes each
-TRIM_AT = 1000  # entries beyond that, removed at once
+KEPT = 2 * MAX_FILE_BYTES // 256  # entries of about 256 bytes
+TRIM_AT = 1000  # entries beyond `KEPT`, removed at once
 
 
 class AuditRows:
-    """The log in `database`; entries survive this host once `append` has returned."""
+    """The log in `database`. Entries survive this host once `append` has returned."""
 
     def __init__(self, database: Database, kept: int = KEPT, trim_at: int = TRIM_AT) -> None:
         self._database = database
@@ -162,7 +162,7 @@ class AuditRows:
         database.create(METADATA)
 
     def append(self, entry: AuditEntry) -> None:
-        """Add `entry` at the end; raises OSError where the database does not take it."""
+        """Add `entry` at the end. Raises OSError if the database does not take it."""
         row = {"endpoint": entry.endpoint, "entry": msgspec.json.encode(entry)}
         number = AUDIT.c.number
         try:
@@ -189,7 +189,7 @@ OptionalText = Annotated[str, msgspec.Meta(max_length=MAX_CHARS)]
 
 
 class NewAuditEntry(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """An entry as another process reports it; control adds the time."""
+    """An entry as another process reports it. Control adds the time."""
 
     who: Text
     act: Text
@@ -201,7 +201,7 @@ class NewAuditEntry(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class AuditRoutes:
-    """Handlers over the home's one `AuditLog`."""
+    """Handlers that add to the audit log and read it."""
 
     def __init__(self, log: AuditLog | AuditRows, clock: Clock) -> None:
         self._log = log
@@ -215,7 +215,7 @@ class AuditRoutes:
         )
 
     async def add(self, request: Request) -> Response:
-        """204 once the entry is on disk; 400 for a body that is none, 507 for a full disk."""
+        """Answer 204 once the entry is on disk, 400 if the body is invalid, 507 for a full disk."""
         try:
             new = decode(await request.body(), NewAuditEntry)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -229,7 +229,7 @@ class AuditRoutes:
         return Response(status_code=204)
 
     async def newest(self, request: Request) -> Response:
-        """`entries`, the newest first: at most `limit`, of the one named by `endpoint`, or all."""
+        """`entries`, the newest first, at most `limit`, of one `endpoint` or of all."""
         asked = request.query_params.get("limit", str(DEFAULT_ENTRIES))
         limit = whole_number(asked, 1, MAX_ENTRIES)
         if limit is None:

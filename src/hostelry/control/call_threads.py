@@ -1,4 +1,17 @@
-"""Threads for AWS calls, whose callers take turns, and long polls that wait without a thread."""
+"""Threads for AWS calls, whose callers take turns, and long polls that wait without a thread.
+
+Every caller has a queue. A free thread takes the oldest call of the caller with the fewest running
+calls. Among several such callers, the one whose last turn was the longest ago has the turn.
+
+| the caller has | decision on one more call |
+| --- | --- |
+| fewer than `running` calls on threads, and fewer than `running_in_all` threads are in use | runs |
+| `running` calls, or no thread is free, and fewer than `waiting` calls wait | waits |
+| `waiting` calls that wait | CallsFull |
+| a call that waits, and `waiting_in_all` calls of all callers wait | CallsFull |
+
+Internal routes use the event loop's own threads, so callers of AWS calls cannot delay them.
+"""
 
 import asyncio
 import contextlib
@@ -18,28 +31,18 @@ from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpResponse
 from hostelry.messaging.services import Messaging
 
-# Turns of AWS calls at control's threads: which caller's call runs next. Pure.
-#
-# Every caller has a queue. A thread that is free takes the oldest call of a caller that has the
-# fewest calls running; of several such callers, of the one whose last turn was the longest ago.
-#
-# | the caller has | decision on one more call |
-# | --- | --- |
-# | fewer than `running` calls on threads, and fewer than `running_in_all` are in use | it runs |
-# | as many, or no thread is free, and fewer than `waiting` calls wait | it waits |
-# | `waiting` calls that wait | CallsFull: it is refused |
-# | a call that waits, and `waiting_in_all` of all callers wait | CallsFull: it is refused |
-
-
 T = TypeVar("T")
+Answer = TypeVar("Answer")
+Turn = asyncio.Future[None]
+SHORTEST_WAIT_S = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnLimits:
-    """How many calls run and wait, of one caller and of all.
+    """Limits of the calls that run and wait, per caller and of all callers.
 
-    Threads that compute take turns at one interpreter with the event loop: the more there are, the
-    longer the loop waits each time.
+    Threads take turns at one interpreter with the event loop. More threads mean longer waits of
+    the loop.
     """
 
     running: int = 8
@@ -49,27 +52,27 @@ class TurnLimits:
 
 
 class CallsFull(Exception):  # noqa: N818 - reads as what it says
-    """No more calls may wait; the text says which limit is reached."""
+    """No more calls may wait. The text names the limit."""
 
 
 class CallTurns(Generic[T]):
-    """The calls that run and wait at present."""
+    """The calls that run and wait at present, and whose call runs next. Does no I/O."""
 
     def __init__(self, limits: TurnLimits) -> None:
         self._limits = limits
         self._running: Counter[str] = Counter()
-        # In the order of turns: a caller that had one goes to the end.
+        # In the order of turns: a caller that had a turn goes to the end.
         self._waiting: dict[str, deque[T]] = {}
 
     def add(self, caller: str, call: T, *, is_promised: bool = False) -> None:
-        """Let a call wait for its turn; raises CallsFull unless its place `is_promised`."""
+        """Let a call wait for its turn. Raises CallsFull unless its place `is_promised`."""
         waiting = self._waiting.get(caller, ())
         if not is_promised:
             self._check(len(waiting))
         self._waiting.setdefault(caller, deque()).append(call)
 
     def take(self) -> tuple[str, T] | None:
-        """The call whose turn it is, and its caller, counted as running; None if none can run."""
+        """Take the next call and its caller, and count it as running. None if no call can run."""
         may = [it for it in self._waiting if self._running[it] < self._limits.running]
         if not may or self._running.total() >= self._limits.running_in_all:
             return None
@@ -82,7 +85,7 @@ class CallTurns(Generic[T]):
         return caller, call
 
     def end(self, caller: str) -> None:
-        """A running call of the caller has ended."""
+        """Note that a running call of the caller has ended."""
         self._running[caller] -= 1
         if not self._running[caller]:
             del self._running[caller]
@@ -98,18 +101,8 @@ class CallTurns(Generic[T]):
             raise CallsFull(f"{limits.waiting_in_all} calls of all callers wait already")
 
 
-# Threads for AWS calls, which callers share.
-#
-# Routes of the other processes use the event loop's own threads: whatever callers ask for, those
-# and the heartbeats are answered meanwhile.
-
-
-Answer = TypeVar("Answer")
-Turn = asyncio.Future[None]
-
-
 class CallThreads:
-    """Runs the calls of each caller, in an event loop's process, in threads of their own."""
+    """Runs AWS calls in threads of their own, in the order of `CallTurns`."""
 
     def __init__(self, limits: TurnLimits | None = None) -> None:
         limits = limits or TurnLimits()
@@ -119,9 +112,9 @@ class CallThreads:
     async def run(
         self, caller: str, call: Callable[[], Answer], *, is_promised: bool = False
     ) -> Answer:
-        """The result of `call`, run in a thread at the caller's turn.
+        """Run `call` in a thread at the caller's turn, and return its result.
 
-        Raises ServiceError where too many calls wait, unless this one's place `is_promised`.
+        Raises ServiceError if too many calls wait, unless the place of this call `is_promised`.
         """
         loop = asyncio.get_running_loop()
         turn: Turn = loop.create_future()
@@ -158,10 +151,7 @@ class CallThreads:
         self._give_turns()
 
 
-SHORTEST_WAIT_S = 0.02
-
-
-async def answered(
+async def answer_call(
     ask: Callable[[bool], HttpResponse],
     request: Request,
     messaging: Messaging | None,
@@ -169,10 +159,10 @@ async def answered(
     threads: CallThreads,
     caller: str,
 ) -> HttpResponse:
-    """The answer of `ask(may_wait)`, called in a thread again when a message came.
+    """Call `ask(may_wait)` in a thread, again after each new message, until it has an answer.
 
-    Raises ServiceError where the caller has too many calls, though not for one that waited for a
-    message, and for a client that is gone, which gets no message.
+    Raises ServiceError if the caller has too many calls. A call that waited for a message keeps its
+    place. Raises ServiceError, too, if the client has gone, so that it takes no message.
     """
     may_wait = messaging is not None and not messaging.arrivals.is_full
     try:

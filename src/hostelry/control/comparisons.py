@@ -1,7 +1,7 @@
 """GET /internal/comparison: whether a variant or component of an endpoint is worse than another.
 
-Requests are counted for a pair of names from the minute before it was first asked about, as long
-as it is asked about: what no client compares costs nothing.
+The requests of a pair of names are counted from the minute before the first question, as long as
+clients ask. Pairs that no client compares cost nothing.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ Pair = tuple[LoadKey, LoadKey]
 
 @dataclass(slots=True, kw_only=True)
 class _Counted:
-    """The evidence on a pair from the second `since` on; through `seeded` it was looked up."""
+    """The evidence on a pair from the second `since` on, looked up for seconds through `seeded`."""
 
     since: int
     seeded: int
@@ -53,11 +53,7 @@ class _Counted:
 class Comparisons:
     """Evidence on pairs of names, and the route. Thread-safe.
 
-    Args:
-        scope: owns the endpoints.
-        state: has them.
-        board: passes each second's loads.
-        clock: forgets pairs that were not asked about for `FORGET_S`.
+    `board` passes the loads of each second. A pair is forgotten `FORGET_S` after the last question.
     """
 
     def __init__(self, scope: Scope, state: State, board: LoadAggregator, clock: Clock) -> None:
@@ -74,7 +70,7 @@ class Comparisons:
         return (Route("/internal/comparison", self.compare, methods=["GET"]),)
 
     async def compare(self, request: Request) -> Response:
-        """The verdict on `new` against `old`; 400 for wrong numbers, 404 for unknown names."""
+        """The verdict on `new` against `old`. 400 for invalid numbers, 404 for unknown names."""
         try:
             asked = request.query_params
             allowance = allowance_of({it: asked[it] for it in MOST if it in asked})
@@ -84,7 +80,7 @@ class Comparisons:
 
     def _answer(self, asked: QueryParams, allowance: Allowance) -> Response:
         endpoint, names = asked.get("endpoint", ""), [asked.get("old", ""), asked.get("new", "")]
-        known = self._names(endpoint)
+        known = self._list_keys(endpoint)
         unknown = [it for it in names if it not in known]
         if unknown:
             there = ", ".join(sorted(known)) or "none: there is no such endpoint"
@@ -95,20 +91,20 @@ class Comparisons:
                 f" {endpoint!r}; {names[0]!r} and {names[1]!r} answer different requests.",
                 400,
             )
-        counted = self._counted((known[names[0]], known[names[1]]))
+        counted = self._count((known[names[0]], known[names[1]]))
         verdict = compared(counted.old, counted.new, allowance, counted.answers)
         return JsonResponse(
             {
                 "outcome": verdict.outcome.value,
                 "since": counted.since,
                 "requests": {"old": counted.old.finished, "new": counted.new.finished},
-                "measures": [_shown(it) for it in verdict.findings],
-                "divergence": verdict.divergence and _shown_divergence(verdict.divergence),
+                "measures": [_show(it) for it in verdict.findings],
+                "divergence": verdict.divergence and _show_divergence(verdict.divergence),
             }
         )
 
-    def _names(self, endpoint_name: str) -> dict[str, LoadKey]:
-        """What requests to the endpoint are counted under, by variant or component."""
+    def _list_keys(self, endpoint_name: str) -> dict[str, LoadKey]:
+        """The load keys of the endpoint by variant name, or by component name if it has any."""
         found = self._state.endpoints.get(self._scope, endpoint_name)
         if found is None:
             return {}
@@ -132,13 +128,13 @@ class Comparisons:
         }
 
     def _is_mirrored(self, endpoint_name: str, names: Sequence[str]) -> bool:
-        """Whether one of both names is the shadow of the other."""
+        """Whether exactly one of the names is the endpoint's shadow variant."""
         found = self._state.endpoints.get(self._scope, endpoint_name)
         shadow = None if found is None else found.value.active.shadow
         return shadow is not None and names.count(shadow.variant.name) == 1
 
-    def _counted(self, pair: Pair) -> _Counted:
-        """What is known of a pair; from now on it is counted."""
+    def _count(self, pair: Pair) -> _Counted:
+        """The evidence on a pair, which is counted from now on."""
         now = self._clock.now()
         with self._lock:
             for other in [it for it, known in self._pairs.items() if _is_idle(known, now)]:
@@ -180,7 +176,7 @@ def _add(counted: _Counted, pair: Pair, loads: Sequence[SecondLoad]) -> None:
             counted.new = counted.new.plus(load)
 
 
-def _shown(finding: Finding) -> dict[str, Any]:
+def _show(finding: Finding) -> dict[str, Any]:
     return {
         "measure": finding.measure,
         "outcome": finding.outcome.value,
@@ -189,7 +185,7 @@ def _shown(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _shown_divergence(finding: DivergenceFinding) -> dict[str, Any]:
+def _show_divergence(finding: DivergenceFinding) -> dict[str, Any]:
     """The share of answers that differ, and the median distance, from 0 to 1."""
     bounds = finding.median_bounds
     median = Bounds(low=bounds.low / MILLION, high=bounds.high / MILLION)
@@ -203,6 +199,6 @@ def _shown_divergence(finding: DivergenceFinding) -> dict[str, Any]:
 
 
 def _side(seen: float, bounds: Bounds) -> dict[str, float | None]:
-    """What was seen, and its bounds; None where there is no upper one."""
+    """The measured value and its bounds. `high` is None if there is no upper bound."""
     high = bounds.high if math.isfinite(bounds.high) else None
     return {"seen": seen, "low": bounds.low, "high": high}

@@ -1,4 +1,8 @@
-"""Internal routes that ask the agents of ready copies: kept models and adapters, and metrics."""
+"""Internal routes that ask the agents of ready copies: kept models and adapters, and metrics.
+
+Agents are asked only while a client asks control. An LLM's copy gives its adapters and its page
+pool, a copy of a multi-model endpoint its models.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -21,24 +25,28 @@ from hostelry.reconcile.plan.endpoint_state import EndpointState
 from hostelry.reconcile.record import filter_visible, load_all
 from hostelry.store.records import State
 
-# GET /internal/copy-caches: what the ready copies of LLMs and multi-model endpoints keep, where.
-#
-# Each is asked through its agent: an LLM's copy for its adapters and its page pool, a multi-model
-# copy for its models. For those who look; nothing is asked otherwise.
-
-
 MAX_COPIES = 64
 MAX_ADAPTERS = 1000
 AT_ONCE = 16
 CACHES_TIMEOUT_S = 4.0
-
+MAX_BYTES = 32 * 1024 * 1024
+AGENT_TIMEOUT_S = 5.0
+METRICS_TIMEOUT_S = 5.5
+TURN_S = 2.0  # a scrape waits for so long while the page is built for another scrape
+PARAMETER = "endpoint"
+NAME = "hostelry_copy_metrics"
+HEADS = (
+    (f"{NAME}_up", "1 where the copy gave its page in this scrape."),
+    (f"{NAME}_seconds", "Time that the copy took for its page."),
+    (f"{NAME}_dropped", "Lines of the copy's page that are left out here, by reason."),
+)
 Ask = Callable[[str, str, str, str], Awaitable[dict[str, Any]]]
-"""Address of an agent, what, copy, query: what the copy says."""
+"""(agent's address, "cache" or "models", copy's id, query) -> the copy's answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheTarget:
-    """A ready copy that can be asked; `what` is cache or models."""
+    """A ready copy that can be asked. `what` is cache or models."""
 
     copy_id: str
     what: str
@@ -52,7 +60,7 @@ class CacheTarget:
 
 
 class CopyCacheRoutes:
-    """The handler; `is_llm` says whether an image is that of a built-in LLM server."""
+    """GET /internal/copy-caches. `is_llm` says whether an image is a built-in LLM server."""
 
     def __init__(self, state: State, ask: Ask, is_llm: Callable[[str], bool]) -> None:
         self._state = state
@@ -64,10 +72,10 @@ class CopyCacheRoutes:
         return (Route("/internal/copy-caches", self.caches, methods=["GET"]),)
 
     async def caches(self, request: Request) -> Response:
-        """What each copy keeps, by its id: of `component`, of `endpoint`, or of all.
+        """The cache of each copy by its id: of a `component`, of an `endpoint`, or of all.
 
-        At most MAX_COPIES are asked; `limit` bounds the adapters that each of them names. Beside
-        them the endpoint's name, where one is asked for, and the declared adapters by their base.
+        At most MAX_COPIES copies are asked. `limit` bounds the adapters that each copy names. The
+        answer also has the endpoint's name, if the client asked for one, and the declared adapters.
         """
         asked = request.query_params
         limit = asked.get("limit", "0")
@@ -75,21 +83,21 @@ class CopyCacheRoutes:
             return PlainTextResponse(f"limit is {limit:.20}; 0 to {MAX_ADAPTERS}\n", 400)
         states = filter_visible(await asyncio.to_thread(load_all, self._state))
         endpoint, component = asked.get("endpoint"), asked.get("component")
-        every = cache_targets(states, self._is_llm, endpoint, component)
+        every = list_cache_targets(states, self._is_llm, endpoint, component)
         targets = every[:MAX_COPIES]
-        found = await self._answers(targets, f"?limit={limit}")
+        found = await self._ask_copies(targets, f"?limit={limit}")
         silent = {"fault": "it did not answer in time"}
-        copies = {it.copy_id: {**_shown(it), **found.get(it.copy_id, silent)} for it in targets}
+        copies = {it.copy_id: {**_show(it), **found.get(it.copy_id, silent)} for it in targets}
         return JsonResponse(
             {
                 "copies": copies,
                 "left_out": len(every) - len(targets),
-                "endpoint": endpoint_of(states, endpoint, component),
-                "declared": declared_adapters(states, component),
+                "endpoint": find_endpoint_name(states, endpoint, component),
+                "declared": count_declared_adapters(states, component),
             }
         )
 
-    async def _answers(self, targets: Iterable[CacheTarget], query: str) -> dict[str, Any]:
+    async def _ask_copies(self, targets: Iterable[CacheTarget], query: str) -> dict[str, Any]:
         found: dict[str, Any] = {}
 
         async def ask(target: CacheTarget) -> None:
@@ -106,17 +114,17 @@ class CopyCacheRoutes:
             async with asyncio.timeout(CACHES_TIMEOUT_S):
                 await for_each(targets, ask, AT_ONCE)
         except TimeoutError:
-            pass  # those that answered are shown
+            pass  # the answers so far are shown
         return found
 
 
-def cache_targets(
+def list_cache_targets(
     states: Iterable[EndpointState],
     is_llm: Callable[[str], bool],
     endpoint: str | None = None,
     component: str | None = None,
 ) -> list[CacheTarget]:
-    """The ready copies that keep adapters or models, of one endpoint or component or of all."""
+    """The ready copies that keep adapters or models, of one endpoint or component, or all."""
     found = [
         CacheTarget(
             copy_id=copy.spec.id,
@@ -140,10 +148,10 @@ def cache_targets(
     return sorted(found, key=lambda it: (it.endpoint, it.component or "", it.copy_id))
 
 
-def endpoint_of(
+def find_endpoint_name(
     states: Iterable[EndpointState], endpoint: str | None, component: str | None
 ) -> str | None:
-    """The name of the endpoint that is asked for, or of the component's; None for none."""
+    """The name of the given endpoint, or of the component's endpoint. None if unknown."""
     for state in states:
         name = None if state.endpoint is None else state.endpoint.name
         if name is not None and (name == endpoint or component in state.components):
@@ -151,10 +159,10 @@ def endpoint_of(
     return None
 
 
-def declared_adapters(states: Iterable[EndpointState], base: str | None) -> dict[str, Any]:
-    """Adapters that are components of their own, by their base; their names for one `base` alone.
+def count_declared_adapters(states: Iterable[EndpointState], base: str | None) -> dict[str, Any]:
+    """The adapters that are inference components, by their base. With `base`, also their names.
 
-    `not_ready` are those that are not InService, with their status and its reason.
+    `not_ready` has the adapters that are not InService, with status and reason.
     """
     found: dict[str, Any] = {}
     for state in states:
@@ -176,28 +184,15 @@ def declared_adapters(states: Iterable[EndpointState], base: str | None) -> dict
     return found
 
 
-def _shown(target: CacheTarget) -> dict[str, Any]:
+def _show(target: CacheTarget) -> dict[str, Any]:
     shown = asdict(target)
     del shown["copy_id"], shown["agent_address"]
     return shown
 
 
-MAX_BYTES = 32 * 1024 * 1024
-AGENT_TIMEOUT_S = 5.0
-METRICS_TIMEOUT_S = 5.5
-TURN_S = 2.0  # for the page that is being put together for another scrape
-PARAMETER = "endpoint"
-NAME = "hostelry_copy_metrics"
-HEADS = (
-    (f"{NAME}_up", "1 where the copy gave its page in this scrape."),
-    (f"{NAME}_seconds", "Time that the copy took for its page."),
-    (f"{NAME}_dropped", "Lines of the copy's page that are left out here, by reason."),
-)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsTarget:
-    """A ready copy: the agent that can ask it, and the labels of its samples."""
+    """A ready copy, its agent's address, and the labels of its samples."""
 
     copy_id: str
     agent_address: str | None
@@ -205,7 +200,7 @@ class MetricsTarget:
 
 
 class CopyMetricsRoutes:
-    """The handler; `ask` gives the pages of an agent's copies, by its address."""
+    """GET /internal/copy-metrics. `ask` returns the pages of the copies of the agent's address."""
 
     def __init__(self, state: State, ask: Callable[[str], Awaitable[Sequence[CopyPage]]]) -> None:
         self._state = state
@@ -217,37 +212,37 @@ class CopyMetricsRoutes:
         return (Route("/internal/copy-metrics", self.page, methods=["GET"]),)
 
     async def page(self, request: Request) -> Response:
-        """The page of every copy, or of those of the endpoints named by `endpoint`."""
+        """The joined metrics of every copy, or of the copies of the named endpoints."""
         unknown = sorted({*request.query_params} - {PARAMETER})
         if unknown:
-            return _refusal(400, f"{', '.join(unknown)}: the only parameter is {PARAMETER}.")
+            return _refuse(400, f"{', '.join(unknown)}: the only parameter is {PARAMETER}.")
         names = request.query_params.getlist(PARAMETER)
         states = filter_visible(await asyncio.to_thread(load_all, self._state))
         missing = {*names} - {it.endpoint.name for it in states if it.endpoint is not None}
         if missing:
-            return _refusal(404, f"There is no endpoint {', '.join(sorted(missing))}.")
+            return _refuse(404, f"There is no endpoint {', '.join(sorted(missing))}.")
         try:
             async with asyncio.timeout(TURN_S):
                 await self._turn.acquire()
         except TimeoutError:
-            return _refusal(503, "This page is being put together for others; ask less often.")
+            return _refuse(503, "This page is being put together for others; ask less often.")
         try:
-            targets = metrics_targets(states, names)
-            pages = await self._pages({it.agent_address for it in targets})
-            text = await asyncio.to_thread(joined_page, targets, pages)
+            targets = list_metrics_targets(states, names)
+            pages = await self._ask_agents({it.agent_address for it in targets})
+            text = await asyncio.to_thread(join_pages, targets, pages)
         finally:
             self._turn.release()
         return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
-    async def _pages(self, addresses: Iterable[str | None]) -> dict[str, CopyPage]:
-        """The pages of those agents that answer in time, by copy."""
+    async def _ask_agents(self, addresses: Iterable[str | None]) -> dict[str, CopyPage]:
+        """The pages of the agents that answer in time, by copy."""
         found: dict[str, CopyPage] = {}
 
         async def ask(address: str) -> None:
             try:
                 found.update({it.copy_id: it for it in await self._ask(address)})
             except (RetryableError, TerminalError):
-                return  # its copies are down
+                return  # the agent's copies count as down
 
         try:
             async with asyncio.timeout(METRICS_TIMEOUT_S):
@@ -257,10 +252,10 @@ class CopyMetricsRoutes:
         return found
 
 
-def metrics_targets(
+def list_metrics_targets(
     states: Iterable[EndpointState], endpoints: Sequence[str] = ()
 ) -> list[MetricsTarget]:
-    """The ready copies, of the named endpoints or of all."""
+    """The ready copies of the named endpoints, or of all."""
     found = []
     for state in states:
         if state.endpoint is None or (endpoints and state.endpoint.name not in endpoints):
@@ -284,10 +279,10 @@ def metrics_targets(
     return sorted(found, key=lambda it: (*it.labels.values(),))
 
 
-def joined_page(
+def join_pages(
     targets: Iterable[MetricsTarget], pages: Mapping[str, CopyPage], max_bytes: int = MAX_BYTES
 ) -> str:
-    """The pages of `targets` as one. Built-in servers come first: their families' types count."""
+    """Join the pages of `targets`. Built-in servers come first, so that their types win."""
     join = PageJoin(max_bytes)
     rows: dict[str, list[str]] = {name: [] for name, _ in HEADS}
     found = [(it, pages.get(it.copy_id, CopyPage(copy_id="", answer="down"))) for it in targets]
@@ -296,7 +291,8 @@ def joined_page(
             continue
         added = join.add(target.labels, copy.page)
         is_up = copy.answer == "up" and added is not None
-        dropped = {"limit": _num_samples(copy), **copy.page.dropped} if added is None else added
+        num_samples = sum(len(it.samples) for it in copy.page.families)
+        dropped = {"limit": num_samples, **copy.page.dropped} if added is None else added
         labels = relabelled(target.labels, ())
         rows[f"{NAME}_up"].append(sample_line(f"{NAME}_up", labels, str(int(is_up))))
         if target.copy_id in pages:
@@ -313,9 +309,5 @@ def joined_page(
     return f"{''.join(own)}{join.text()}"
 
 
-def _num_samples(copy: CopyPage) -> int:
-    return sum(len(it.samples) for it in copy.page.families)
-
-
-def _refusal(status: int, message: str) -> Response:
+def _refuse(status: int, message: str) -> Response:
     return PlainTextResponse(f"{message}\n", status)

@@ -1,4 +1,7 @@
-"""Data of control: in files of its home, or all of it in the store's database."""
+"""Control's data, in files of its home or in the store's database, and the collection of logs.
+
+docs/cluster.md, "The data of a home", lists every file of a home.
+"""
 
 import asyncio
 import contextlib
@@ -31,6 +34,9 @@ from hostelry.store.sqlite import SqliteFile
 from hostelry.store.tables import OPAQUE_TEXT
 
 LOG = logging.getLogger(__name__)
+RECEIPTS = "load-reports"
+LOOK_EVERY_S = 1.0
+SWEEP_EVERY_S = 5.0
 METADATA = sa.MetaData()
 PARTS = sa.Table(
     "metric_part",
@@ -56,7 +62,7 @@ class MetricRows:
         self.place = database.place
         database.create(METADATA)
 
-    def found(self) -> Sequence[PartsOf]:
+    def list_parts(self) -> Sequence[PartsOf]:
         """Every segment and snapshot, in ascending order of their numbers."""
         kind, number = PARTS.c.kind, PARTS.c.number
         size = sa.cast(sa.func.sum(sa.func.length(PARTS.c.body)), sa.BigInteger)
@@ -69,7 +75,7 @@ class MetricRows:
         ]
 
     def read(self, kind: PartKind, number: int, first: int, most: int) -> Sequence[bytes]:
-        """The bytes of up to `most` parts from `first` on, in their order."""
+        """The bytes of up to `most` parts, in order, starting with part `first`."""
         query = sa.select(PARTS.c.body).where(*_is(kind, number), PARTS.c.part >= first)
         query = query.order_by(PARTS.c.part).limit(most)
         with self._database.read() as connection:
@@ -78,7 +84,7 @@ class MetricRows:
     def write(
         self, kind: PartKind, number: int, part: int, body: bytes, marks: Mapping[str, bytes]
     ) -> None:
-        """Keep a part, in place of one of that number, and `marks`, each in place of its last."""
+        """Write a part and `marks`. They replace the part of this number and the same marks."""
         row = {"kind": kind, "number": number, "part": part, "body": body}
         with self._database.write() as connection:
             connection.execute(sa.delete(PARTS).where(*_is(kind, number), PARTS.c.part == part))
@@ -94,14 +100,14 @@ class MetricRows:
             return {row.name: bytes(row.value) for row in connection.execute(sa.select(MARKS))}
 
     def finish_snapshot(self, number: int) -> None:
-        """Make the unfinished snapshot one that is read, and remove whatever is older."""
+        """Finish the unfinished snapshot, so that it is read, and remove all older parts."""
         finished = sa.update(PARTS).where(*_is(PartKind.UNFINISHED, number))
         with self._database.write() as connection:
             connection.execute(sa.delete(PARTS).where(PARTS.c.number < number))
             connection.execute(finished.values(kind=PartKind.SNAPSHOT))
 
     def remove_unfinished(self) -> None:
-        """Remove the parts of snapshots that were not finished."""
+        """Remove the parts of unfinished snapshots."""
         with self._database.write() as connection:
             connection.execute(sa.delete(PARTS).where(PARTS.c.kind == PartKind.UNFINISHED))
 
@@ -110,17 +116,9 @@ def _is(kind: PartKind, number: int) -> tuple[sa.ColumnElement[bool], ...]:
     return PARTS.c.kind == kind, PARTS.c.number == number
 
 
-# Data of control: in files of its home, or all of it in the store's database.
-#
-# docs/cluster.md, "The data of a home", has every file of a home.
-
-
-RECEIPTS = "load-reports"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlData:
-    """The store's records, and what is kept beside them; `close` ends all but the store."""
+    """The store's records and control's other data. `close` closes all but the store."""
 
     state: State
     messages: MessageTables
@@ -131,10 +129,10 @@ class ControlData:
     keep_receipts: Callable[[Mapping[str, LoadReceipt]], None] | None = None
 
 
-def control_data(
+def open_data(
     home: Home, config: UpConfig, state: State, database: Database, clock: Clock
 ) -> ControlData:
-    """Everything that control keeps; `database` is the store's."""
+    """Open control's data. `database` is the store's."""
     metrics: DurableMetrics | SharedMetrics
     if config.store_url is not None:
         metrics = shared = SharedMetrics(
@@ -146,7 +144,7 @@ def control_data(
             metrics=metrics,
             audit=AuditRows(database),
             close=metrics.close,
-            receipts=kept_receipts(shared),
+            receipts=load_receipts(shared),
             keep_receipts=lambda it: shared.mark(RECEIPTS, msgspec.json.encode(it)),
         )
     metrics = DurableMetrics(home.metrics, clock, max_bytes=config.metrics_bytes)
@@ -165,8 +163,8 @@ def control_data(
     )
 
 
-def kept_receipts(metrics: SharedMetrics) -> Mapping[str, LoadReceipt]:
-    """The receipts that a control before this one kept; none where they cannot be read."""
+def load_receipts(metrics: SharedMetrics) -> Mapping[str, LoadReceipt]:
+    """The receipts that an earlier control kept, or none if they cannot be read."""
     try:
         kept = metrics.marks().get(RECEIPTS)
         return {} if kept is None else decode(kept, dict[str, LoadReceipt])
@@ -175,17 +173,12 @@ def kept_receipts(metrics: SharedMetrics) -> Mapping[str, LoadReceipt]:
         return {}
 
 
-# Log events in control: the store, and the tasks that collect and remove events.
-#
-# A failure of either is logged, and never ends control: the output of copies waits in their files.
-
-
-LOOK_EVERY_S = 1.0
-SWEEP_EVERY_S = 5.0
-
-
 class LogCollection:
-    """The store of log events, and what is done to it; `run` until cancelled, then `close`."""
+    """The store of log events, and the tasks that collect and remove events.
+
+    A failure is logged and never ends control. The output of copies waits in their files. Call
+    `run`, cancel it, then `close`.
+    """
 
     def __init__(self, home: Home, config: UpConfig, clock: Clock) -> None:
         self._clock = clock
@@ -216,8 +209,8 @@ class LogCollection:
 
 
 @contextlib.asynccontextmanager
-async def collecting(logs: LogCollection) -> AsyncIterator[LogCollection]:
-    """Run `logs` for the block, and close it."""
+async def collect_logs(logs: LogCollection) -> AsyncIterator[LogCollection]:
+    """Run `logs` for the block, then close it."""
     task = asyncio.create_task(logs.run())
     try:
         yield logs

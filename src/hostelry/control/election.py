@@ -1,4 +1,9 @@
-"""Election of the leader among several controls: the loop in a thread, the term, the route."""
+"""Election of the leader among several controls: the loop in a thread, the term, the route.
+
+The loop reads the lease and does what `lease.decide` says. It runs in a thread of its own, so that
+a long plan on the event loop does not cost the lease. If the event loop hangs, the supervisor kills
+the process, which ends its session with the database.
+"""
 
 import asyncio
 import logging
@@ -14,7 +19,6 @@ from starlette.routing import Route
 from hostelry.base.epoch_header import LeaderEpoch
 from hostelry.base.errors import HostelryError
 from hostelry.base.json_response import JsonResponse
-from hostelry.home.home import UpConfig
 from hostelry.store.database import Database
 from hostelry.store.leaders import Leadership, read_leadership
 from hostelry.store.lease import (
@@ -31,15 +35,16 @@ from hostelry.store.lease import (
 from hostelry.store.records import State
 
 LOG = logging.getLogger(__name__)
+JOIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
     """The records of a control, and its right to change them.
 
-    `epoch` is None for a control without others. Writes to `database`, and so to `state`, raise
-    Fenced once the term is over; so does `check`, which blocks, for an act that no write precedes.
-    `leader` is the body of GET /internal/leader.
+    `epoch` is None for a single control. Writes to `database`, and so to `state`, raise Fenced once
+    the term is over. `check` blocks and raises Fenced, too. It is for acts without a write before
+    them. `leader` returns the body of GET /internal/leader.
     """
 
     state: State
@@ -49,35 +54,26 @@ class Term:
     check: Callable[[], None] = lambda: None
 
 
-# The election of this process: looks at the lease and does what `lease.decide` says, in a thread.
-#
-# The thread is no part of the event loop: a long plan does not cost the lease. A process whose loop
-# hangs is killed by its supervisor, which ends its session with the database.
-
-
-JOIN_S = 5.0
-
-
 class LeaseTable(Protocol):
-    """The lease of the database; see `store.lease_rows.LeaseRows`."""
+    """The lease in the database (`store.lease_rows.LeaseRows`)."""
 
     def look(self) -> LeaseLook:
-        """The lease, and whether its holder has a session."""
+        """Read the lease, and whether its holder has a session."""
         ...
 
     def acquire(self, seen: LeaderLease | None, reason: str, floor: int = 0) -> int | None:
-        """The next epoch, durably mine; None where the lease is not as it was `seen` any more.
+        """Take the lease durably, and return the next epoch, which is above `floor`.
 
-        It is above `floor`, too.
+        None if the lease has changed since it was `seen`.
         """
         ...
 
     def renew(self, epoch: int) -> bool:
-        """Renew; False where it is not mine any more."""
+        """Renew the lease. False if this control does not hold it any more."""
         ...
 
     def release(self, epoch: int) -> None:
-        """Let a standby have it at once."""
+        """Give up the lease, so that a standby can take it at once."""
         ...
 
     def register(self) -> None:
@@ -93,11 +89,11 @@ class LeaderElection:
     """The election of the control `me`.
 
     Args:
-        table: the lease; used by this alone.
-        me: names this process, never another.
-        steady_s: a clock that only goes forward.
-        elected: called once, with the epoch that this process leads with, and why.
-        superseded: called with the reason why that is over; it ends the process.
+        table: the lease. Only this election uses the object.
+        me: a name that no other process ever has.
+        steady_s: seconds of a clock that never goes back.
+        elected: called once with the epoch with which this process leads, and the reason.
+        superseded: called with the reason when the term is over. It ends the process.
     """
 
     def __init__(
@@ -122,29 +118,30 @@ class LeaderElection:
         self._thread = threading.Thread(target=self._run, name="election", daemon=True)
 
     def start(self) -> None:
-        """Take part from now on."""
+        """Start the thread of the election."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Take part no more and release the lease; blocks, for no more than a few seconds."""
+        """Stop the thread and release the lease. Blocks for a few seconds at most."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(JOIN_S)
 
-    def refused(self, newest: int) -> None:
-        """An agent obeys the epoch `newest`; from any thread.
+    def raise_floor(self, newest: int) -> None:
+        """Note that an agent obeys the epoch `newest`. Thread-safe.
 
-        Where the lease is mine nevertheless, the database is an earlier or another one, as of a
-        backup: the epoch is raised above it, which ends this term and lets the next one act.
+        If this control still holds the lease, its database is an older or another one, as after a
+        restore. The election then raises the epoch above `newest`. That ends this term, and agents
+        obey the next term.
         """
         self._floor = max(self._floor, newest)
 
     def turn(self) -> float:
-        """Look, act, and the seconds until the next turn."""
+        """Read the lease and act on it. Returns the seconds until the next turn."""
         try:
             self._take_turn()
         except HostelryError as error:
-            self._seen = None  # of the time until the next look nothing is known
+            self._seen = None  # the lease may change unseen until the next look
             if not self._has_trouble:
                 LOG.warning("the lease cannot be read or renewed: %s; will be tried again", error)
             self._has_trouble = True
@@ -170,7 +167,7 @@ class LeaderElection:
             self._table.register()
             self._registered_at = now
         look = self._table.look()
-        decision = decide(self._me, self._epoch, look, self._unchanged_s(look))
+        decision = decide(self._me, self._epoch, look, self._measure_unchanged_s(look))
         match decision:
             case Acquire(reason):
                 epoch = self._table.acquire(look.lease, reason)
@@ -187,7 +184,7 @@ class LeaderElection:
             case StandBy():
                 pass
 
-    def _unchanged_s(self, look: LeaseLook) -> float:
+    def _measure_unchanged_s(self, look: LeaseLook) -> float:
         now = self._steady_s()  # after the look, which may have taken long
         if self._seen is None or self._seen[0] != look.lease:
             self._seen = (look.lease, now)
@@ -199,9 +196,9 @@ class LeaderElection:
 
 
 class LeaderRoutes:
-    """The route, over a function that reads who leads, once for all that ask meanwhile.
+    """GET /internal/leader. Concurrent requests share one call of `document`.
 
-    They ask often where a database hangs, and would take every thread.
+    Clients ask often while a database hangs, and one thread per request would take all threads.
     """
 
     def __init__(self, document: Callable[[], dict[str, Any]]) -> None:
@@ -219,22 +216,19 @@ class LeaderRoutes:
         return JsonResponse(await asyncio.shield(self._reading))
 
 
-def alone(config: UpConfig) -> dict[str, Any]:
-    """The document of a control that has no others."""
-    address = own_address(config)
-    return {"leader": address, "epoch": 0, "controls": [address]}
-
-
 def read_document(database: Database, me: str) -> dict[str, Any]:
-    """The document of the control `me` of several; no leader while the database does not answer."""
+    """Who leads, as the control `me` knows it. No leader while the database does not answer."""
     try:
-        return leader_document(read_leadership(database), me)
+        return build_document(read_leadership(database), me)
     except HostelryError as error:
-        return leader_document(Leadership(), me) | {"trouble": str(error)}
+        return build_document(Leadership(), me) | {"trouble": str(error)}
 
 
-def leader_document(found: Leadership, me: str) -> dict[str, Any]:
-    """The body: addresses for programs; `members` and `changes` (newest first) for people."""
+def build_document(found: Leadership, me: str) -> dict[str, Any]:
+    """The body of GET /internal/leader.
+
+    Addresses are for programs, `members` and `changes` (newest first) for people.
+    """
     leader = found.leader
     return {
         "leader": None if leader is None else leader.address,
@@ -245,8 +239,3 @@ def leader_document(found: Leadership, me: str) -> dict[str, Any]:
         "me": me,
         "trouble": None,
     }
-
-
-def own_address(config: UpConfig) -> str:
-    """Where this host's control is reached from others."""
-    return config.control_address

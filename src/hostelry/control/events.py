@@ -1,4 +1,4 @@
-"""EventBridge and its Scheduler in control: events and schedules taken, their calls made."""
+"""EventBridge and its Scheduler in control: take events, follow schedules, make their calls."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -20,7 +19,7 @@ from hostelry.aws.tree import JSON_READERS, read_tree
 from hostelry.base.clock import Clock
 from hostelry.base.errors import RetryableError, ServiceError
 from hostelry.base.json import decode
-from hostelry.base.json_response import JsonResponse
+from hostelry.base.json_response import JsonResponse, refuse_invalid
 from hostelry.control.data import ControlData
 from hostelry.domain.event_rule import EventCall
 from hostelry.domain.event_schedule import EventSchedule
@@ -44,14 +43,14 @@ SCHEDULER = "AWS/Scheduler"
 ContextOf = Callable[[Scope], CallContext]
 
 
-def schedule_runner(
+def build_schedule_runner(
     state: State,
     clock: Clock,
     metrics: MetricWriter,
     messaging: Messaging,
     context_of: ContextOf,
 ) -> ScheduleRunner:
-    """The runner over the schedules of `state`; its calls are performed in control."""
+    """Build the runner over the schedules of `state`. Control performs its calls."""
 
     def invoke(schedule: EventSchedule, call: TargetCall) -> None:
         perform_call(context_of(schedule.scope), call)
@@ -79,7 +78,7 @@ def schedule_runner(
 
 
 def perform_call(context: CallContext, call: TargetCall) -> None:
-    """Perform `call` as a client's: checked against the service's model first."""
+    """Check `call` against the service's model, as a client's call, and perform it."""
     shape = operation_model(call.service, call.operation).input_shape
     params = read_tree(shape, dict(call.params), "", JSON_READERS)
     check_params(shape, params)
@@ -89,7 +88,7 @@ def perform_call(context: CallContext, call: TargetCall) -> None:
 def send_dead_letter(
     state: State, messaging: Messaging, schedule: EventSchedule, error: ServiceError, now: float
 ) -> bool:
-    """Send the input of a given-up event to its dead-letter queue; whether it has one."""
+    """Send the input of a given-up event to its dead-letter queue. False if it has no queue."""
     arn = schedule.target.dead_letter_arn
     if arn is None:
         return False
@@ -133,7 +132,9 @@ class EventServer:
         self._woken = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.rows = CallRows(data.messages, self._wake)
-        self.runner = call_runner(self.rows, state, clock, data.metrics, messaging, context_of)
+        self.runner = build_call_runner(
+            self.rows, state, clock, data.metrics, messaging, context_of
+        )
 
     def routes(self) -> tuple[Route, ...]:
         """Control's routes for the S3 port."""
@@ -143,12 +144,12 @@ class EventServer:
         )
 
     async def take(self, request: Request) -> Response:
-        """204 once the events are durable, also where they were before; 400 for none, else 503."""
-        try:
+        """Store events and answer 204, also if they were stored before.
+
+        400 if the body is invalid, 503 if the store is away or has too many calls.
+        """
+        with refuse_invalid("events"):
             events = decode(await request.body(), list[ObjectEvent])
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            LOG.warning("events of the S3 port were refused: %s", error)
-            return Response(f"no events: {error}", 400)
         try:
             await asyncio.to_thread(self._take, events)
         except (RetryableError, TooManyCallsError) as error:
@@ -156,13 +157,13 @@ class EventServer:
         return Response(status_code=204)
 
     async def check(self, request: Request) -> Response:
-        """The topics and queues that are not there; where none is missing, each gets a message."""
+        """List the missing topics and queues. If none is missing, each gets a test message."""
         asked = decode(await request.body(), TargetCheck)
-        missing = await asyncio.to_thread(self._missing, asked)
+        missing = await asyncio.to_thread(self._try_targets, asked)
         return JsonResponse({"missing": missing})
 
     async def run(self) -> None:
-        """Make calls as they are due, until cancelled."""
+        """Make calls when they are due, until cancelled."""
         self._loop = asyncio.get_running_loop()
         swept_at = 0.0
         while True:
@@ -183,8 +184,8 @@ class EventServer:
             now = self._clock.now()
             self.rows.accept(event.id, calls_of_object(event, rules, now), now)
 
-    def _missing(self, asked: TargetCheck) -> list[str]:
-        missing = [arn for arn in asked.arns if not is_there(self._state, asked.scope, arn)]
+    def _try_targets(self, asked: TargetCheck) -> list[str]:
+        missing = [arn for arn in asked.arns if not has_target(self._state, asked.scope, arn)]
         now, trial = self._clock.now(), str(uuid.uuid4())
         calls = [
             EventCall(
@@ -206,7 +207,7 @@ class EventServer:
             self._loop.call_soon_threadsafe(self._woken.set)
 
 
-def call_runner(
+def build_call_runner(
     rows: CallRows,
     state: State,
     clock: Clock,
@@ -214,10 +215,10 @@ def call_runner(
     messaging: Messaging,
     context_of: ContextOf,
 ) -> CallRunner:
-    """The runner over the calls of `rows`; they are performed in control, as a client's."""
+    """Build the runner over the calls of `rows`. Control performs them, as a client's calls."""
 
     def invoke(call: EventCall, target: TargetCall) -> None:
-        # A job that an object's event starts is one more in the row that led to the object.
+        # A job that an object's event starts is one step longer than the chain to the object.
         context = replace(context_of(call.scope), chain_length=call.chain_length + 1)
         perform_call(context, target)
 
@@ -232,17 +233,17 @@ def call_runner(
             clock=clock,
             gateway_url=messaging.gateway_url,
             invoke=invoke,
-            letters_of=lambda call, error: dead_letters_of(state, call, error, clock.now()),
+            letters_of=lambda call, error: build_dead_letters(state, call, error, clock.now()),
             announce=messaging.arrivals.announce,
             count=count,
         )
     )
 
 
-def dead_letters_of(
+def build_dead_letters(
     state: State, call: EventCall, error: ServiceError, now: float
 ) -> Sequence[NewMessage]:
-    """The input of a call that is given up, for its dead-letter queue; empty without one."""
+    """The input of a given-up call as a message for its dead-letter queue. Empty without one."""
     arn = call.dead_letter_arn
     if arn is None:
         return ()
@@ -271,12 +272,12 @@ def dead_letters_of(
     )
 
 
-def is_there(state: State, scope: Scope, arn: str) -> bool:
-    """Whether an ARN is that of a topic or queue of `scope` that is there."""
+def has_target(state: State, scope: Scope, arn: str) -> bool:
+    """Whether an ARN names an existing topic or queue of `scope`."""
     if arn.count(":") != 5 or not arn.startswith(("arn:aws:sqs:", "arn:aws:sns:")):
         return False
-    of, name = place_of(arn)
-    if of != scope:
+    owner, name = place_of(arn)
+    if owner != scope:
         return False
     records = state.queues if arn.startswith("arn:aws:sqs:") else state.topics
     return records.get(scope, name) is not None

@@ -1,4 +1,12 @@
-"""Every measurement as Prometheus metrics, and their export to an OpenTelemetry collector."""
+"""Every measurement as Prometheus metrics, and their export to an OpenTelemetry collector.
+
+The export needs the extra ``otel``. The exporter reads its own settings:
+OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_METRICS_ENDPOINT, ..._HEADERS and ..._TIMEOUT.
+OTEL_METRIC_EXPORT_INTERVAL is in milliseconds.
+
+Sources: Prometheus documentation, Exposition formats and Metric and label naming. OpenTelemetry
+specification, OTLP Exporter Configuration and Metrics Data Model.
+"""
 
 import asyncio
 import logging
@@ -31,11 +39,6 @@ from hostelry.metrics.sagemaker.totals import BOUNDS_S, Histogram, Total, Totals
 from hostelry.store.records import State
 
 LOG = logging.getLogger(__name__)
-# Every measurement as Prometheus metrics; `otel` exports the same ones.
-#
-# Source: Prometheus documentation, Exposition formats; Metric and label naming.
-
-
 LABELS = ("account", "region", "endpoint", "variant", "component")
 COUNTERS = (
     ("hostelry_requests", "Requests that came.", "arrivals"),
@@ -63,15 +66,9 @@ HISTOGRAMS = (
 
 
 class Exposition(Collector):
-    """Collector of what control knows at each scrape.
+    """Collector that reads control's present values at each scrape.
 
-    Args:
-        totals: counts of requests.
-        board: whether gateways report.
-        census: everything in service now.
-        state: the alarms.
-        clock: seconds since the epoch.
-        metrics: the store of metrics, for its own use of memory and disk.
+    `metrics` is the metric store, whose use of memory and disk is shown, too.
     """
 
     def __init__(
@@ -93,7 +90,7 @@ class Exposition(Collector):
         self._registry.register(self)
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing: names are not reserved."""
+        """No metric, as no names are reserved."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
@@ -115,7 +112,7 @@ class Exposition(Collector):
         return generate_latest(self._registry)
 
     def serve(self, request: Request) -> Response:
-        """GET /internal/metrics; runs in a thread, as it reads records."""
+        """GET /internal/metrics. Runs in a thread, because it reads records."""
         return Response(self.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     def _alarms(self) -> Metric:
@@ -213,14 +210,6 @@ def _labels(key: LoadKey) -> tuple[str, ...]:
     )
 
 
-# Periodic export of the Prometheus metrics to an OpenTelemetry collector.
-#
-# Needs the extra ``otel``. The exporter reads its own settings: OTEL_EXPORTER_OTLP_ENDPOINT,
-# OTEL_EXPORTER_OTLP_METRICS_ENDPOINT, ..._HEADERS, ..._TIMEOUT. OTEL_METRIC_EXPORT_INTERVAL is
-# in milliseconds.
-# Source: OpenTelemetry specification, OTLP Exporter Configuration; Metrics Data Model.
-
-
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 INTERVAL = "OTEL_METRIC_EXPORT_INTERVAL"
 DEFAULT_INTERVAL_MS = 60_000.0
@@ -233,9 +222,9 @@ MISSING = (
 
 
 class OtelExport:
-    """Exporter of the metrics that `collect` gives, at each interval.
+    """Exporter of the metrics of `collect` at each interval.
 
-    Raises TerminalError where the packages are missing or the interval is no number.
+    Raises TerminalError if the packages are missing or the interval is invalid.
     """
 
     def __init__(
@@ -272,7 +261,7 @@ class OtelExport:
             await asyncio.to_thread(self.export)
 
     def export(self) -> bool:
-        """Send the present values; False where the collector did not accept them."""
+        """Send the present values. False if the collector did not accept them."""
         result = self._exporter.export(self._metrics_data(), timeout_millis=10_000)
         is_taken = result is self._export.MetricExportResult.SUCCESS
         if is_taken is self._failed:
@@ -351,7 +340,7 @@ def is_wanted(environment: Mapping[str, str]) -> bool:
 
 
 def interval_s(environment: Mapping[str, str]) -> float:
-    """Seconds between two exports; raises TerminalError for an interval that is invalid."""
+    """Seconds between two exports. Raises TerminalError if the interval is invalid."""
     text = environment.get(INTERVAL) or str(DEFAULT_INTERVAL_MS)
     try:
         interval_ms = float(text)

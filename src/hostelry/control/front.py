@@ -1,4 +1,4 @@
-"""Control's port from its first moment to its last, whatever it answers with meanwhile."""
+"""The server of control's port, which runs while the application on it changes."""
 
 import asyncio
 import signal
@@ -15,10 +15,10 @@ STARTING = PlainTextResponse("control is starting", status_code=503)
 
 
 class ControlFront:
-    """The server of control's port: `show` exchanges its application, and starts it at first.
+    """The server of control's port. `show` exchanges its application. The first call starts it.
 
-    From then on heartbeats are answered, and SIGTERM or SIGINT end it: `ended` is done. `release`
-    is called first; it ends the long polls of other processes, which would delay that.
+    It then answers heartbeats, too. SIGTERM or SIGINT end it, and then `ended` is done. It calls
+    `release` first, which ends the long polls of other processes, so that they do not delay it.
     """
 
     def __init__(self, listener: socket.socket) -> None:
@@ -52,7 +52,7 @@ class ControlFront:
         )
 
     def stop(self) -> None:
-        """End, in good order."""
+        """End the server after the requests in flight."""
         self._server.end()
         self.release()
 

@@ -1,7 +1,15 @@
-"""Internal routes for gateway workers: routes of copies, reports of load, wakes."""
+"""Internal routes for gateway workers: routes of copies, reports of load, wakes.
+
+``GET /internal/routes?have=VERSION`` answers once the routes differ from the caller's:
+
+| the caller | answer |
+| --- | --- |
+| has the newest routes for 20 s | 304 |
+| has a version that control knows, and sends `delta=1` | the changes (`X-Hostelry-Routes`) |
+| has another version, or sends no `delta=1` (before 2026.12) | all routes |
+"""
 
 import asyncio
-import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -13,7 +21,7 @@ from starlette.routing import Route
 
 from hostelry.base.clock import Clock
 from hostelry.base.json import decode
-from hostelry.base.json_response import JsonResponse
+from hostelry.base.json_response import JsonResponse, refuse_invalid
 from hostelry.comparison.confidence import quantile_of
 from hostelry.domain.load import Distribution, LoadKey, LoadReport, SecondLoad, Wake
 from hostelry.domain.route_delta import DELTA, ROUTES_HEADER, encoded
@@ -24,46 +32,43 @@ from hostelry.reconcile.record import has_desired_copies
 from hostelry.reconcile.route_board import RouteBoard
 from hostelry.store.records import State
 
-LOG = logging.getLogger(__name__)
-# ``GET /internal/routes``: the routes once they differ from the caller's, whole or what changed.
-#
-# a caller with version `have`                                   answer
-# ------------------------------------------------------------   ----------------------------------
-# that is the newest, for 20 s                                   304
-# that control knows, asks for `delta=1`                         the changes (`X-Hostelry-Routes`)
-# another, or does not ask for changes, as before 2026.12        the whole
-
-
 ROUTES_WAIT_S = 20.0
 JSON = "application/json"
+BUCKET_S = 5  # of the load of one name by time
+RATE_S = 10  # rates and requests in flight are means of this time
+LATENCY_S = 60  # percentiles are of this time
+US_PER_MS = 1000.0
+PERCENTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
+COUNTS = ("arrivals", "errors_4xx", "errors_5xx", "no_capacity", "throttled", "delayed")
+Seconds = Sequence[tuple[int, Sequence[SecondLoad]]]
 
 
 class RouteRoutes:
-    """Handler of the gateways' polls for routes. Workers that have the same get the same bytes."""
+    """Handler of the gateways' polls for routes. One encoded delta serves all workers alike."""
 
     def __init__(self, board: RouteBoard) -> None:
         self._board = board
-        self._versions: tuple[str, str] | None = None  # of the last delta
+        self._versions: tuple[str, str] | None = None  # that the last delta leads from and to
         self._delta = b""
 
     def routes(self) -> tuple[Route, ...]:
         """The route."""
-        return (Route("/internal/routes", self.newer, methods=["GET"]),)
+        return (Route("/internal/routes", self.get_newer, methods=["GET"]),)
 
-    async def newer(self, request: Request) -> Response:
-        """The routes once they differ from those that the caller has; 304 after 20 seconds."""
+    async def get_newer(self, request: Request) -> Response:
+        """Return the routes once they differ from the caller's, or 304 after 20 seconds."""
         have = request.query_params.get("have")
         snapshot = await self._board.newer_than(have, ROUTES_WAIT_S)
         if snapshot is None:
             return Response(status_code=304)
         if have is not None and request.query_params.get("delta") == "1":
-            changes = self._changes(have, snapshot)
+            changes = self._encode_changes(have, snapshot)
             if changes:
                 return Response(changes, media_type=JSON, headers={ROUTES_HEADER: DELTA})
         return Response(await asyncio.to_thread(encoded, snapshot), media_type=JSON)
 
-    def _changes(self, have: str, snapshot: RouteSnapshot) -> bytes:
-        """The changes since `have` as JSON; empty where they are not known."""
+    def _encode_changes(self, have: str, snapshot: RouteSnapshot) -> bytes:
+        """The changes since `have` as JSON, empty if the version is unknown."""
         if self._versions != (have, snapshot.version):
             delta = self._board.delta_since(have)
             self._delta = b"" if delta is None else msgspec.json.encode(delta)
@@ -71,38 +76,32 @@ class RouteRoutes:
         return self._delta
 
 
-BUCKET_S = 5  # of a name by time
-
-
 class LoadRoutes:
-    """Handlers that pass reports to `board`, and show what it has."""
+    """Handlers that pass reports of load to `board`, and show its loads."""
 
     def __init__(self, board: LoadAggregator, clock: Clock) -> None:
         self._board = board
         self._clock = clock
 
     async def take(self, request: Request) -> Response:
-        """204 once the report is counted, also where it was counted before; 400 for no report."""
+        """Count a report and answer 204, also if it was counted before. 400 if it is invalid."""
         body = await request.body()
-        try:
+        with refuse_invalid("report", ReportError):
             await asyncio.to_thread(self._take, body)
-        except (msgspec.MsgspecError, UnicodeDecodeError, ReportError) as error:
-            LOG.warning("a load report was refused: %s", error)
-            return Response(f"no report: {error}", 400)
         return Response(status_code=204)
 
-    async def recent(self, request: Request) -> Response:
-        """The load of each name in the last minute; of `endpoint` alone, where that is given.
+    async def show_recent(self, request: Request) -> Response:
+        """The load of each name in the last minute, or of the names of one `endpoint`.
 
-        With `component`, or `variant`, also the last 15 minutes of that one by 5 seconds.
+        With `component` or `variant`, also the last 15 minutes of this name in steps of 5 seconds.
         """
         query = request.query_params
         shown = await asyncio.to_thread(
-            self._recent, query.get("endpoint"), query.get("variant"), query.get("component")
+            self._summarize, query.get("endpoint"), query.get("variant"), query.get("component")
         )
         return JsonResponse(shown)
 
-    def _recent(
+    def _summarize(
         self, endpoint: str | None, variant: str | None, component: str | None
     ) -> dict[str, Any]:
         through = self._board.closed_through
@@ -118,26 +117,18 @@ class LoadRoutes:
             "now": self._clock.now(),
             "through": through,
             "is_reporting": self._board.is_reporting(self._clock.now()),
-            "names": load_of_names(self._board.seconds(through - LATENCY_S), endpoint),
-            "series": load_by_time(loads, BUCKET_S),
+            "names": summarize_names(self._board.seconds(through - LATENCY_S), endpoint),
+            "series": summarize_buckets(loads, BUCKET_S),
         }
 
     def _take(self, body: bytes) -> None:
         self._board.take(decode(body, LoadReport), self._clock.now())
 
 
-RATE_S = 10  # that rates and requests in flight are the means of
-LATENCY_S = 60  # that percentiles are of
-US_PER_MS = 1000.0
-PERCENTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
-COUNTS = ("arrivals", "errors_4xx", "errors_5xx", "no_capacity", "throttled", "delayed")
-Seconds = Sequence[tuple[int, Sequence[SecondLoad]]]
+def summarize_names(seconds: Seconds, endpoint: str | None) -> list[dict[str, Any]]:
+    """The load of each name in the last `LATENCY_S` seconds, or of the names of `endpoint`.
 
-
-def load_of_names(seconds: Seconds, endpoint: str | None) -> list[dict[str, Any]]:
-    """What each name had in the last `LATENCY_S` seconds; `endpoint`: only the names of that one.
-
-    `seconds` are closed ones, oldest first. Rates are a second's, times in milliseconds.
+    `seconds` are closed seconds, oldest first. Rates are per second, times in milliseconds.
     """
     if not seconds:
         return []
@@ -163,10 +154,10 @@ def load_of_names(seconds: Seconds, endpoint: str | None) -> list[dict[str, Any]
     ]
 
 
-def load_by_time(loads: Sequence[SecondLoad], bucket_s: int) -> list[dict[str, Any]]:
+def summarize_buckets(loads: Sequence[SecondLoad], bucket_s: int) -> list[dict[str, Any]]:
     """The rates of one name in each `bucket_s` seconds, oldest first.
 
-    The newest bucket may be short: its rates are of the seconds that it has.
+    The newest bucket may have fewer seconds. Its rates are means of these.
     """
     buckets: dict[int, list[SecondLoad]] = {}
     for load in loads:
@@ -184,10 +175,10 @@ def _rates(loads: Sequence[SecondLoad], num_s: int) -> dict[str, float]:
 
 
 def _percentiles(given: Iterable[Distribution]) -> dict[str, float] | None:
-    """Percentiles in milliseconds; None without a sample."""
+    """Percentiles in milliseconds, or None without a sample."""
     counts: dict[float, int] = {}
-    for one in given:
-        for value, count in zip(one.values, one.counts, strict=True):
+    for distribution in given:
+        for value, count in zip(distribution.values, distribution.counts, strict=True):
             counts[value] = counts.get(value, 0) + count
     if not counts:
         return None
@@ -197,26 +188,23 @@ def _percentiles(given: Iterable[Distribution]) -> dict[str, float] | None:
 
 
 class WakeRoutes:
-    """Handlers that pass wakes to `wake`, in a thread, and look desired names up in `state`."""
+    """Handlers that call `wake` in a thread, and look desired names up in `state`."""
 
     def __init__(self, state: State, wake: Callable[[Wake], None]) -> None:
         self._state = state
         self._wake = wake
 
     async def wake(self, request: Request) -> Response:
-        """204 once the wake is decided on; 400 for a body that is no wake."""
-        try:
+        """Decide on a wake and answer 204, or 400 if the body is invalid."""
+        with refuse_invalid("wake"):
             wake = decode(await request.body(), Wake)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            LOG.warning("a wake was refused: %s", error)
-            return Response(f"no wake: {error}", 400)
         if max(wake.held, wake.concurrency) < 1 or not math.isfinite(wake.at):
             return Response(f"no wake: {wake.held} requests wait since {wake.at}", 400)
         await asyncio.to_thread(self._wake, wake)
         return Response(status_code=204)
 
-    async def wanted(self, request: Request) -> Response:
-        """Whether a name that a worker's routes lack is desired, so that its copies are coming."""
+    async def is_wanted(self, request: Request) -> Response:
+        """Whether a name is desired, so that a worker whose routes lack it waits for its copies."""
         asked = request.query_params
         key = LoadKey(
             scope=Scope(asked.get("account", ""), asked.get("region", "")),

@@ -13,8 +13,8 @@ LOG = logging.getLogger(__name__)
 class ImageFile:
     """The rules of one images.toml, read again at the first use after a change.
 
-    An error of the file is logged once per change; until it is mended the last good rules hold, or
-    the built-in ones where there were none.
+    An error of the file is logged once per change. Until the file is valid, the last valid rules
+    hold, or the built-in rules.
     """
 
     def __init__(self, path: Path) -> None:
@@ -32,11 +32,8 @@ class ImageFile:
         seen = stamp_of(self._path)
         if seen != self._seen:
             self._seen = seen
-            self._read()
+            try:
+                self._rules = ImageRules.load(self._path)
+            except (TerminalError, OSError) as error:
+                LOG.warning("the image rules stay as they were: %s", error)
         return self._rules
-
-    def _read(self) -> None:
-        try:
-            self._rules = ImageRules.load(self._path)
-        except (TerminalError, OSError) as error:
-            LOG.warning("the image rules stay as they were: %s", error)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from hostelry.base.clock import Clock
 from hostelry.base.json import decode
-from hostelry.base.json_response import JsonResponse
+from hostelry.base.json_response import JsonResponse, refuse_invalid
 from hostelry.domain.async_request import AsyncMetricsReport
 from hostelry.domain.data_capture import CaptureCounts, CaptureReport
 from hostelry.domain.endpoint import EndpointStatus
@@ -33,55 +33,45 @@ from hostelry.store.records import State
 
 LOG = logging.getLogger(__name__)
 WAIT_S = 20.0
+MAX_MESSAGE_CHARACTERS = 256 * 1024
+# Limits of what is remembered: hosts and reporters with their newest report, copies, variants.
+MAX_HOSTS = 1_000
+MAX_SOURCES = 10_000
+MAX_VARIANTS = 10_000
+MAX_REPORTERS = 4096
 
 
 class TransformRoutes:
-    """Handlers of ``/internal/transform-jobs`` and what is below it."""
+    """Handlers of ``/internal/transform-jobs`` and of the paths below it."""
 
     def __init__(self, transforms: TransformJobs) -> None:
         self._transforms = transforms
 
-    async def jobs(self, request: Request) -> Response:
-        """The jobs to be run, once they differ from those that the caller has; 304 after 20 s."""
+    async def get_newer(self, request: Request) -> Response:
+        """Return the jobs to run once they differ from the caller's, or 304 after 20 seconds."""
         snapshot = await self._transforms.newer_than(request.query_params.get("have"), WAIT_S)
         return Response(status_code=304) if snapshot is None else JsonResponse(snapshot)
 
-    async def progress(self, request: Request) -> Response:
-        """204 once the progress is known; 400 for none."""
-        try:
+    async def note_progress(self, request: Request) -> Response:
+        """Note the progress of a job and answer 204, or 400 if the report is invalid."""
+        with refuse_invalid("report on a transform job"):
             self._transforms.note(decode(await request.body(), TransformProgressReport))
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            return _no_report(error)
         return Response(status_code=204)
 
     async def finish(self, request: Request) -> Response:
-        """204 once the end is durable, also where it was before; 400 for none, 404 for no job."""
-        try:
+        """Store the end of a job and answer 204, also if it was stored before.
+
+        400 if the report is invalid, 404 if the job does not exist.
+        """
+        with refuse_invalid("report on a transform job"):
             end = decode(await request.body(), TransformEnd)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            return _no_report(error)
         if not await asyncio.to_thread(self._transforms.finish, end):
             return Response(f"there is no transform job {end.name}", 404)
         return Response(status_code=204)
 
 
-def _no_report(error: Exception) -> Response:
-    LOG.warning("a report on a transform job was refused: %s", error)
-    return Response(f"no report on a transform job: {error}", 400)
-
-
-MAX_MESSAGE_CHARACTERS = 256 * 1024
-MAX_HOSTS = 1_000  # of which the newest report is known
-
-
 class AsyncRoutes:
-    """Handlers of /internal/publish, /internal/async-metrics and /internal/async-endpoint.
-
-    Args:
-        state: has the endpoints.
-        topics: publishes messages.
-        metrics: takes samples.
-    """
+    """Handlers of /internal/publish, /internal/async-metrics and /internal/async-endpoint."""
 
     def __init__(self, state: State, topics: TopicPublisher, metrics: MetricWriter) -> None:
         self._state = state
@@ -95,19 +85,25 @@ class AsyncRoutes:
         return (
             Route("/internal/publish", self.publish, methods=["POST"]),
             Route("/internal/async-metrics", self.take, methods=["POST"]),
-            Route("/internal/async-endpoint", self.known, methods=["GET"]),
+            Route("/internal/async-endpoint", self.has_endpoint, methods=["GET"]),
         )
 
     async def publish(self, request: Request) -> Response:
-        """204 once the message is durable; 404 without such a topic, 400 for no message."""
-        return await _done(self._publish, await request.body(), "message")
+        """Answer 204 once the message is durable, 404 without such a topic, 400 if invalid."""
+        body = await request.body()
+        with refuse_invalid("message", ValueError):
+            status = await asyncio.to_thread(self._publish, body)
+        return Response(status_code=status)
 
     async def take(self, request: Request) -> Response:
-        """204 once the samples are published, also where they were before; 400 for no report."""
-        return await _done(self._take, await request.body(), "report")
+        """Publish samples and answer 204, also if they were published before. 400 if invalid."""
+        body = await request.body()
+        with refuse_invalid("report", ValueError):
+            await asyncio.to_thread(self._take, body)
+        return Response(status_code=204)
 
-    async def known(self, request: Request) -> Response:
-        """Whether there is such an endpoint that is not being deleted."""
+    async def has_endpoint(self, request: Request) -> Response:
+        """Whether the endpoint exists and is not being deleted."""
         asked = request.query_params
         scope = Scope(asked.get("account", ""), asked.get("region", ""))
         found = await asyncio.to_thread(self._state.endpoints.get, scope, asked.get("endpoint", ""))
@@ -127,7 +123,7 @@ class AsyncRoutes:
             return 404
         return 204
 
-    def _take(self, body: bytes) -> int:
+    def _take(self, body: bytes) -> None:
         report = decode(body, AsyncMetricsReport)
         by_scope: dict[Scope, list[Sample]] = {}
         for scoped in report.samples:
@@ -143,35 +139,16 @@ class AsyncRoutes:
                     self._reported.pop(oldest)
                 for scope, samples in by_scope.items():
                     self._metrics.emit(scope, samples)
-        return 204
 
 
 def check_sample(sample: Sample) -> None:
-    """Raise ValueError for what is no sample of an asynchronous endpoint."""
+    """Raise ValueError if a sample cannot be from an asynchronous endpoint."""
     if sample.metric.namespace != MODEL_NAMESPACE or len(sample.values) != len(sample.counts):
         raise ValueError(f"{sample.metric} has another namespace, or no count for each value")
 
 
-async def _done(act: Callable[[bytes], int], body: bytes, what: str) -> Response:
-    try:
-        status = await asyncio.to_thread(act, body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
-        LOG.warning("a %s of the jobs process was refused: %s", what, error)
-        return Response(f"no {what}: {error}", 400)
-    return Response(status_code=status)
-
-
-MAX_SOURCES = 10_000
-
-
 class DataLogRoutes:
-    """The handler of POST /internal/data-log.
-
-    Args:
-        state: has the copies, which name the streams.
-        logs: takes the lines.
-        clock: is when.
-    """
+    """The handler of POST /internal/data-log; the copies in `state` name the streams."""
 
     def __init__(self, state: State, logs: LogStore, clock: Clock) -> None:
         self._state = state
@@ -186,12 +163,12 @@ class DataLogRoutes:
         return (Route("/internal/data-log", self.take, methods=["POST"]),)
 
     async def take(self, request: Request) -> Response:
-        """204 once the lines are stored, or were before; 400 for no report, 503 for a full disk."""
-        try:
+        """Store lines and answer 204, also if they were stored before.
+
+        400 if the report is invalid, 503 if the disk is full.
+        """
+        with refuse_invalid("data log"):
             report = decode(await request.body(), DataLogReport)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            LOG.warning("a data log of the jobs process was refused: %s", error)
-            return Response(f"no data log: {error}", 400)
         try:
             await asyncio.to_thread(self._take, report)
         except LogsUnavailable as error:
@@ -205,7 +182,7 @@ class DataLogRoutes:
                 return
             events: dict[tuple[Scope, str, str], list[NewEvent]] = {}
             for line in report.lines:
-                stream = (line.scope, *stream_of(line, self._source(line)))
+                stream = (line.scope, *stream_of(line, self._find_source(line)))
                 event = NewEvent(at_ms=int(line.at * 1000), message=line.text)
                 events.setdefault(stream, []).append(event)
             now_ms = int(self._clock.now() * 1000)
@@ -213,8 +190,8 @@ class DataLogRoutes:
                 self._logs.put(scope, group, stream_name, found, now_ms)
             self._taken = number
 
-    def _source(self, line: DataLine) -> LogSource | None:
-        """The copy of a line; one whose record is gone is remembered from earlier lines."""
+    def _find_source(self, line: DataLine) -> LogSource | None:
+        """The copy of a line. A copy whose record is gone is remembered from earlier lines."""
         if line.copy_id is None:
             return None
         known = self._sources.get(line.copy_id)
@@ -228,16 +205,8 @@ class DataLogRoutes:
         return known
 
 
-MAX_VARIANTS = 10_000
-MAX_REPORTERS = 4096
-
-
 class CaptureBoard:
-    """Sums of data capture by variant, since control started; for threads.
-
-    Args:
-        metrics: takes the samples of each report.
-    """
+    """Sums of data capture by variant since control started. Thread-safe."""
 
     def __init__(self, metrics: MetricWriter) -> None:
         self._metrics = metrics
@@ -246,7 +215,7 @@ class CaptureBoard:
         self._lock = threading.Lock()
 
     def take(self, report: CaptureReport) -> None:
-        """Count a report, once."""
+        """Count a report, unless it was counted before."""
         with self._lock:
             number = (report.started_at, report.sequence)
             if number <= self._reported.get(report.reporter, (0.0, 0)):
@@ -264,8 +233,8 @@ class CaptureBoard:
             samples = list(capture_samples(variant.key, variant.counts, report.at))
             self._metrics.emit(variant.key.scope, samples)
 
-    def of_endpoint(self, scope: Scope, name: str) -> list[Mapping[str, Any]]:
-        """The sums of each variant of an endpoint as plain JSON values, by name."""
+    def list_variants(self, scope: Scope, name: str) -> list[Mapping[str, Any]]:
+        """The sums of each variant of an endpoint as plain JSON values, sorted by name."""
         with self._lock:
             found = [
                 {"variant": key.variant_name, **msgspec.to_builtins(sums)}
@@ -279,11 +248,8 @@ class CaptureBoard:
         return (Route("/internal/capture", self._post, methods=["POST"]),)
 
     async def _post(self, request: Request) -> Response:
-        """204 once the report is counted, also where it was before; 400 for none."""
-        try:
+        """Count a report and answer 204, also if it was counted before. 400 if it is invalid."""
+        with refuse_invalid("report on data capture"):
             report = decode(await request.body(), CaptureReport)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            LOG.warning("a report on data capture was refused: %s", error)
-            return Response(f"no report on data capture: {error}", 400)
         await asyncio.to_thread(self.take, report)
         return Response(status_code=204)

@@ -1,7 +1,7 @@
 """Control's process: ``python -m hostelry.control.main --home DIR``.
 
-Wires store, AWS operations, reconcilers and HTTP. May be killed at any moment: what it
-acknowledged is in the store, and the next control process adopts the agents that still run.
+Wires the store, AWS operations, reconcilers and HTTP. It may be killed at any moment. Acknowledged
+writes are in the store, and the next control process adopts the running agents.
 """
 
 import argparse
@@ -28,18 +28,18 @@ from hostelry.base.logging import configure_logging
 from hostelry.base.root_key import RootKey
 from hostelry.cluster.gateway_hosts import GatewayHostRoutes
 from hostelry.control.act_routes import ActDeps, OperatorActRoutes
-from hostelry.control.app import ControlDeps, control_app
+from hostelry.control.app import ControlDeps, build_app
 from hostelry.control.audit import AuditRoutes
 from hostelry.control.comparisons import Comparisons
 from hostelry.control.copy_routes import AGENT_TIMEOUT_S, CopyCacheRoutes, CopyMetricsRoutes
-from hostelry.control.data import ControlData, LogCollection, collecting, control_data
-from hostelry.control.election import LeaderRoutes, Term, alone
+from hostelry.control.data import ControlData, LogCollection, collect_logs, open_data
+from hostelry.control.election import LeaderRoutes, Term
 from hostelry.control.front import ControlFront
 from hostelry.control.image_file import ImageFile
 from hostelry.control.jobs_routes import AsyncRoutes, CaptureBoard, DataLogRoutes
 from hostelry.control.reports import CensusTaker
-from hostelry.control.rollout_verdicts import deciding
-from hostelry.control.scaling import Scaling, running
+from hostelry.control.rollout_verdicts import report_verdicts
+from hostelry.control.scaling import Scaling, run_scaling
 from hostelry.control.usage_routes import ArtifactUseRoutes, UsageRoutes
 from hostelry.domain.scope import Scope
 from hostelry.fleet.fenced import FencedFleet
@@ -60,7 +60,7 @@ from hostelry.store.protocol import Store
 from hostelry.store.records import open_state
 
 MAX_THREADS = 32
-# Threads that compute let the event loop run after this time; after 5 ms by default.
+# Threads that compute let the event loop run after this time. Python's default is 5 ms.
 SWITCH_S = 0.001
 DRAIN_SLACK_S = 10.0  # beyond the longest request, before its copy is ended
 
@@ -74,7 +74,7 @@ async def serve(home: Home) -> None:
     with listening(config.control_port) as listener:
         front = ControlFront(listener)
         try:
-            async with _term(front, home, config, credentials) as term:
+            async with _await_term(front, home, config, credentials) as term:
                 if term is not None:
                     await _lead(home, config, credentials, term, front)
         finally:
@@ -82,21 +82,23 @@ async def serve(home: Home) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _term(
+async def _await_term(
     front: ControlFront, home: Home, config: UpConfig, credentials: Credentials
 ) -> AsyncIterator[Term | None]:
-    """The term of this control, once it leads; None where it is to end before."""
+    """Wait until this control leads. Yields its term, or None if it is to end before that."""
     if config.store_url is not None:
         # Imported late: the driver of the database is an extra.
-        from hostelry.control.standby import elected
+        from hostelry.control.standby import stand_by
 
-        async with elected(front, home, config, credentials) as term:
+        async with stand_by(front, home, config, credentials) as term:
             yield term
         return
     database = platform_database(home, config)
     try:
         state = open_state(claimed_store(database, home, config, credentials))
-        yield Term(state=state, database=database, leader=lambda: alone(config))
+        address = config.control_address
+        document = {"leader": address, "epoch": 0, "controls": [address]}
+        yield Term(state=state, database=database, leader=lambda: document)
     finally:
         database.close()
 
@@ -110,14 +112,14 @@ async def _lead(
     ensure_execution_role(state, owner, credentials.role_name, made_at)
     clock = SystemClock()
     census = CensusTaker(state, lambda: reconciler.instances.facts, home.root, monotonic_s)
-    data = control_data(home, config, state, term.database, clock)
+    data = open_data(home, config, state, term.database, clock)
     scaling = Scaling(home, config, credentials, data, clock, shape_of, census.take)
     deps = _reconciler_deps(home, config, credentials, clock, term)
-    reconciler = Reconciler(state, replace(deps, verdict_of=scaling.verdicts.verdict_of))
+    reconciler = Reconciler(state, replace(deps, verdict_of=scaling.verdicts.decide))
     async with (
-        collecting(LogCollection(home, config, clock)) as logs,
-        running(scaling),
-        deciding(scaling.verdicts, reconciler.queue.add),
+        collect_logs(LogCollection(home, config, clock)) as logs,
+        run_scaling(scaling),
+        report_verdicts(scaling.verdicts, reconciler.queue.add),
     ):
         asynchronous = AsyncRoutes(state, scaling.messages.services.topics, scaling.metrics)
         usage = UsageRoutes(owner, scaling.metrics, clock)
@@ -135,7 +137,7 @@ async def _lead(
             state, lambda it, *asked: agent(it).copy_account(*asked), deps.is_llm
         )
         data_logs = DataLogRoutes(state, logs.store, clock)
-        app = control_app(
+        app = build_app(
             ControlDeps(
                 state=state,
                 reconciler=reconciler,
@@ -169,8 +171,8 @@ async def _lead(
                     *_join_routes(home, state.store, owner, config, gateway_hosts, term),
                 ),
                 last_used=scaling.environments.idle_since,
-                captured=captured.of_endpoint,
-                verdict_of=scaling.verdicts.text_of,
+                captured=captured.list_variants,
+                verdict_of=scaling.verdicts.describe,
                 leader=None if term.epoch is None else term.leader,
                 gateway_hosts=gateway_hosts.shown,
             )
@@ -183,7 +185,7 @@ def _join_routes(
 ) -> tuple[Route, ...]:
     if config.cluster_host is None:
         return ()
-    # Imported where a cluster is used: a platform of one machine needs none of it.
+    # Imported late: a platform of one machine does not need it.
     from hostelry.cluster.join_routes import JoinRoutes
     from hostelry.cluster.join_token import live_hosts
 
@@ -213,7 +215,7 @@ def _reconciler_deps(
 ) -> ReconcilerDeps:
     fleet, connect = fleet_of(home, config, credentials, term.epoch)
     images = ImageFile(home.images)
-    images.rules()  # an error of the file is logged at the start, not at the first component
+    images.rules()  # so that an error of the file is logged at the start
     return ReconcilerDeps(
         fleet=fleet if term.epoch is None else FencedFleet(fleet, term.check),
         connect=connect,
@@ -227,7 +229,7 @@ def _reconciler_deps(
 
 
 async def _run(front: ControlFront, app: ASGIApp, reconciler: Reconciler) -> None:
-    """Serve and reconcile until a signal; raises TerminalError when reconciling ends first."""
+    """Serve and reconcile until a signal. Raises TerminalError if reconciling ends first."""
     reconciling = asyncio.create_task(reconciler.run())
     front.release = reconciler.release
     front.show(app)
@@ -242,18 +244,18 @@ async def _run(front: ControlFront, app: ASGIApp, reconciler: Reconciler) -> Non
 
 
 def main() -> None:
-    """Parse the arguments and run; exit code 1 and a line on standard error when it cannot."""
+    """Parse the arguments and run. On an error, print a line and exit with code 1."""
     parser = argparse.ArgumentParser(prog="python -m hostelry.control.main", description=__doc__)
     parser.add_argument("--home", type=Path, required=True, help="the home folder")
     home = Home(parser.parse_args().home)
     configure_logging("control", log_format=log_format(home))
-    gc.freeze()  # what is imported: each look at it stopped the loop for 50 ms
+    gc.freeze()  # each collection over the imported modules stopped the loop for 50 ms
     try:
         uvloop.run(serve(home))
     except (HostelryError, OSError) as error:
         sys.exit(f"control cannot run: {error}")
     finally:
-        gc.freeze()  # else the exit looks at all of it again
+        gc.freeze()  # else the exit collects over all objects once more
 
 
 if __name__ == "__main__":

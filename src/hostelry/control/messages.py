@@ -1,4 +1,4 @@
-"""Topics and queues of control: wired, delivered, swept."""
+"""Topics and queues of control: their wiring, delivery and sweeps."""
 
 import asyncio
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ PORT_FILES = ("run/*.json", "instances/*/agent.json", "instances/*/copies/*/copy
 
 
 class MessageServer:
-    """Topics and queues of one control process: `deliver` and `sweep` until cancelled."""
+    """Topics and queues of one control process. `deliver` and `sweep` run until cancelled."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class MessageServer:
         counts = TopicMetrics(data.metrics, clock)
         self._poster = GuardedPoster(
             lambda address: addresses.present().refusal(address),
-            lambda: own_ports(home, config),
+            lambda: list_own_ports(home, config),
         )
         self._loop = DeliveryLoop(
             DeliveryDeps(
@@ -71,7 +71,7 @@ class MessageServer:
         )
 
     def publish_alarm(self, topic_arn: str, subject: str, message: str, message_id: str) -> bool:
-        """Publish an alarm's message; whether the topic exists."""
+        """Publish an alarm's message. False if the topic does not exist."""
         try:
             self.services.topics.publish(topic_arn, subject, message, message_id=message_id)
         except TopicMissingError:
@@ -86,7 +86,7 @@ class MessageServer:
             await self._poster.close()
 
     async def sweep(self) -> None:
-        """Remove what is past its time, again and again, until cancelled."""
+        """Remove expired messages and deliveries again and again, until cancelled."""
         while True:
             await asyncio.to_thread(
                 lambda: sweep(
@@ -96,26 +96,26 @@ class MessageServer:
             await self._clock.sleep(SWEEP_S)
 
 
-def own_ports(home: Home, config: UpConfig) -> frozenset[int]:
+def list_own_ports(home: Home, config: UpConfig) -> frozenset[int]:
     """Every port that a process of this platform listens on now."""
     configured = {config.gateway_port, config.s3_port, config.control_port, config.jobs_port}
     files = (path for pattern in PORT_FILES for path in home.root.glob(pattern))
-    return frozenset(configured | {port for path in files for port in _ports_in(path)})
+    return frozenset(configured | {port for path in files for port in _read_ports(path)})
 
 
-def _ports_in(path: Path) -> Iterator[int]:
+def _read_ports(path: Path) -> Iterator[int]:
     try:
         content = msgspec.json.decode(path.read_bytes())
     except (OSError, msgspec.DecodeError):
         return
-    yield from _ports(content)
+    yield from _find_ports(content)
 
 
-def _ports(value: Any) -> Iterator[int]:
+def _find_ports(value: Any) -> Iterator[int]:
     if not isinstance(value, dict):
         return
-    for name, it in value.items():
-        if name == "port" and isinstance(it, int):
-            yield it
+    for name, member in value.items():
+        if name == "port" and isinstance(member, int):
+            yield member
         else:
-            yield from _ports(it)
+            yield from _find_ports(member)

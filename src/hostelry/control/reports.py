@@ -1,4 +1,4 @@
-"""Reports on placement and a census, cached until records change or some seconds have passed."""
+"""Reports on placement, and the census of all that is in service, both cached for seconds."""
 
 import shutil
 from collections.abc import Callable, Mapping
@@ -15,11 +15,15 @@ from hostelry.reconcile.plan.endpoint_state import InstanceFacts
 from hostelry.reconcile.record import filter_visible, load_all
 from hostelry.store.records import State
 
-PLACEMENT_AGE_S = 10.0  # what agents report changes a reservation without a change of records
+PLACEMENT_AGE_S = 10.0  # agents' reports change reservations without a change of records
+CENSUS_AGE_S = 5.0  # copies' use of their instances changes without a change of records
+SHARE = 20.0  # the census may be as old as `SHARE` times the processor time that it took
 
 
 class PlacementReports:
-    """Cached reports: placing 1,000 copies that fit nowhere takes 0.2 s, all else a tenth of it.
+    """Placement reports, cached until records change or PLACEMENT_AGE_S have passed.
+
+    To explain 1,000 copies that fit nowhere takes 0.2 s.
 
     Args:
         state: the records.
@@ -39,7 +43,7 @@ class PlacementReports:
         self._made: tuple[int, float, dict[tuple[Scope, str], dict[str, Any]]] = (-1, 0.0, {})
 
     def endpoints(self) -> list[dict[str, Any]]:
-        """The endpoints as they are, each with a report that is never older than the records."""
+        """The endpoints, each with a report that is never older than the records."""
         revision, now_s = self._state.store.revision(), self._now_s()
         states, facts = filter_visible(load_all(self._state)), self._facts()
         known_revision, made_s, reports = self._made
@@ -55,17 +59,8 @@ class PlacementReports:
         return explained_endpoints(states, facts, reports)
 
 
-# The census of what is in service, cached until records change or 5 seconds have passed.
-#
-# While records keep changing it is as old as `SHARE` times the processor time that it took.
-
-
-CENSUS_AGE_S = 5.0  # copies' use of their instances changes without a change of records
-SHARE = 20.0
-
-
 class CensusTaker:
-    """Cached census.
+    """The census, cached until records change or CENSUS_AGE_S have passed.
 
     Args:
         state: the records.
@@ -90,7 +85,7 @@ class CensusTaker:
         self._taken = (-1, 0.0, NOTHING_IN_SERVICE)
 
     def take(self) -> Census:
-        """The census, at most 5 seconds old; no older than the records where that costs little."""
+        """The census, at most 5 seconds old, and no older than the records if it is cheap."""
         revision, now_s = self._state.store.revision(), self._now_s()
         known_revision, taken_s, census = self._taken
         age_s = now_s - taken_s

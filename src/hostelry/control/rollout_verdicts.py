@@ -1,11 +1,12 @@
-"""Verdicts on updates under way, by the requests that each fleet has served; control keeps them.
+"""Verdicts on updates under way, by the requests that each fleet has served.
 
-an update's requests                          result
--------------------------------------------   ----------------------------------------------
-of seconds before control started             none: the verdict takes longer, and on trial,
-without an old fleet's requests, never comes
-of a second since then                        counted once, for the fleet of the copy
-not asked about for FORGET_S                  forgotten: the update is over
+| an update's requests | result |
+| --- | --- |
+| in seconds before control started | not counted, so the verdict takes longer |
+| in a later second | counted once, for the fleet of the copy |
+| of an update that nothing asks about for FORGET_S | forgotten, because the update is over |
+
+An update on trial never gets a verdict without requests to the old fleet.
 """
 
 import asyncio
@@ -32,14 +33,14 @@ from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.reconcile.plan.endpoint_state import GroupKey
 from hostelry.reconcile.plan.guards import find_watched_update
 
-FORGET_S = 120.0  # every endpoint is planned more often
+FORGET_S = 120.0  # longer than the time between two plans of an endpoint
 LOOK_EVERY_S = 1.0
 NO_EVIDENCE = FleetEvidence()
 
 
 @dataclass(slots=True, kw_only=True)
 class _Watched:
-    """An update and the evidence by variant, of every second through `through`."""
+    """An update and its evidence by variant, of all seconds through `through`."""
 
     update: WatchedUpdate
     through: int
@@ -50,7 +51,7 @@ class _Watched:
 class RolloutVerdicts:
     """The evidence on each update under way. Thread-safe.
 
-    `board` passes each second's loads; `clock` forgets updates that nothing asks about.
+    `board` passes the loads of each second. `clock` times when an update is forgotten.
     """
 
     def __init__(self, board: LoadAggregator, clock: Clock) -> None:
@@ -60,15 +61,15 @@ class RolloutVerdicts:
         self._watched: dict[GroupKey, _Watched] = {}
         board.subscribe(self._take)
 
-    def verdict_of(self, update: WatchedUpdate) -> StepVerdict:
-        """The verdict on the update's present step; from now on its requests are counted."""
+    def decide(self, update: WatchedUpdate) -> StepVerdict:
+        """The verdict on the update's present step. From now on its requests are counted."""
         with self._lock:
             self._forget()
-            evidence = dict(self._counted(update).evidence)
+            evidence = dict(self._watch(update).evidence)
         return step_verdict(update, evidence)
 
-    def text_of(self, endpoint: Endpoint) -> str | None:
-        """The verdict on the endpoint's update in words; None where none is asked for."""
+    def describe(self, endpoint: Endpoint) -> str | None:
+        """The verdict on the endpoint's update in words, or None without a watched update."""
         update = find_watched_update(endpoint)
         if update is None:
             return None
@@ -79,8 +80,8 @@ class RolloutVerdicts:
             evidence = dict(watched.evidence)
         return step_verdict(update, evidence).text
 
-    def decided(self) -> list[GroupKey]:
-        """The endpoints whose update is known to be worse, or no worse, in its present step."""
+    def list_decided(self) -> list[GroupKey]:
+        """The endpoints whose update has a verdict on its present step, worse or no worse."""
         with self._lock:
             known = [(key, it.update, dict(it.evidence)) for key, it in self._watched.items()]
         return [
@@ -89,18 +90,18 @@ class RolloutVerdicts:
             if step_verdict(update, evidence).outcome is not VersionOutcome.UNDECIDED
         ]
 
-    async def look(self, decided: Callable[[GroupKey], None]) -> None:
-        """Call `decided` with each endpoint of `decided`."""
-        for key in await asyncio.to_thread(self.decided) if self._watched else ():
-            decided(key)
+    async def report_decided(self, plan: Callable[[GroupKey], None]) -> None:
+        """Call `plan` with each endpoint of `list_decided`."""
+        for key in await asyncio.to_thread(self.list_decided) if self._watched else ():
+            plan(key)
 
     def _forget(self) -> None:
-        now = self._clock.now()
-        for key in [it for it, one in self._watched.items() if now - one.asked_at > FORGET_S]:
+        since = self._clock.now() - FORGET_S
+        for key in [key for key, known in self._watched.items() if known.asked_at < since]:
             del self._watched[key]
 
-    def _counted(self, update: WatchedUpdate) -> _Watched:
-        """What is known of the update in its present step."""
+    def _watch(self, update: WatchedUpdate) -> _Watched:
+        """The evidence on the update's present step, counted from now on."""
         now, key, closed_through = self._clock.now(), _key(update), self._board.closed_through
         watched = self._watched.get(key)
         if watched is None or watched.update.generation != update.generation:
@@ -119,7 +120,7 @@ class RolloutVerdicts:
         return watched
 
     def _seed(self, watched: _Watched, since: int, *, of_update: bool) -> None:
-        """Count the seconds from `since` on that had been passed before."""
+        """Count the seconds from `since` on that the board has passed already."""
         for name in watched.update.variants:
             for load in self._board.recent(_load_key(watched.update, name), since):
                 if load.second <= watched.through:
@@ -141,7 +142,7 @@ class RolloutVerdicts:
 
 
 def _add(watched: _Watched, name: str, load: SecondLoad, *, of_update: bool) -> None:
-    """Count a second of a variant; of the present step alone unless `of_update`."""
+    """Count a second of a variant, with `of_update` also for the update as a whole."""
     update, evidence = watched.update, watched.evidence.get(name, NO_EVIDENCE)
     if of_update:
         evidence = with_old(evidence, update, load.by_config)
@@ -159,12 +160,14 @@ def _load_key(update: WatchedUpdate, variant_name: str) -> LoadKey:
 
 
 @contextlib.asynccontextmanager
-async def deciding(
-    verdicts: RolloutVerdicts, decided: Callable[[GroupKey], None]
+async def report_verdicts(
+    verdicts: RolloutVerdicts, plan: Callable[[GroupKey], None]
 ) -> AsyncIterator[None]:
-    """Look at the verdicts for the block, again and again; `decided` gets the endpoints to plan."""
-    look = run_periodically("looking at verdicts", lambda: verdicts.look(decided), LOOK_EVERY_S)
-    task = asyncio.create_task(look)
+    """Call `plan` every second of the block with the endpoints whose update is decided."""
+    step = run_periodically(
+        "looking at verdicts", lambda: verdicts.report_decided(plan), LOOK_EVERY_S
+    )
+    task = asyncio.create_task(step)
     try:
         yield
     finally:

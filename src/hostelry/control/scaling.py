@@ -1,6 +1,6 @@
-"""Metrics, alarms and scaling of control: wired, started and kept running.
+"""Metrics, alarms and scaling of control, wired and run.
 
-Each task runs by itself: one that fails is logged and started again, and none ends control.
+Each task runs by itself. A failed task is logged and started again. No task ends control.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from hostelry.base.clock import Clock, MonotonicClock, until_next_s
 from hostelry.base.concurrency import Step, run_again, run_guarded, run_until_done
 from hostelry.base.errors import RetryableError, ServiceError, TerminalError
 from hostelry.control.data import ControlData
-from hostelry.control.events import EventServer, schedule_runner
+from hostelry.control.events import EventServer, build_schedule_runner
 from hostelry.control.exposition import Exposition, OtelExport, is_wanted
 from hostelry.control.messages import MessageServer
 from hostelry.control.rollout_verdicts import RolloutVerdicts
@@ -46,7 +46,7 @@ RETRY_S = 1.0
 
 
 class Scaling:
-    """Metrics, alarms and scaling of one control process: `run` until cancelled, then `close`."""
+    """Metrics, alarms and scaling of one control process. Call `run`, cancel it, then `close`."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Scaling:
         state = self._state = data.state
         self._clock = clock
         self.metrics = data.metrics
-        self._context_of = self._contexts(credentials, shape_of, config)
+        self._context_of = self._bind_contexts(credentials, shape_of, config)
         self.board = LoadAggregator(clock.now())
         self.board.restore(data.receipts)
         self.scaler = TargetScaler(
@@ -71,7 +71,7 @@ class Scaling:
                 loads=self.board,
                 clock=clock,
                 steady=MonotonicClock(),
-                refuse_fewer=self._refusal,
+                refuse_fewer=self._explain_refusal,
                 pace=config.pace,
             )
         )
@@ -86,7 +86,7 @@ class Scaling:
         self.history = History(state, self.metrics, self.board, self.scaler.capacities)
         self.verdicts = RolloutVerdicts(self.board, clock)
         self.routes = ScalingRoutes(
-            state, self.scaler, self.history, clock, config.pace, self.verdicts.text_of
+            state, self.scaler, self.history, clock, config.pace, self.verdicts.describe
         ).routes()
         self._poster = WebPoster()
         addresses = AddressFile(home.actions)
@@ -118,7 +118,7 @@ class Scaling:
         self._responsive.listen(self.board)
         self._rescheduled = asyncio.Event()
         self._scheduled_actions = ScheduleWatch(state, clock, self.scaler.record_bounds)
-        self._schedules = schedule_runner(
+        self._schedules = build_schedule_runner(
             state, clock, self.metrics, self.messages.services, self._context_of
         )
         self.events = EventServer(data, clock, self.messages.services, self._context_of)
@@ -135,7 +135,7 @@ class Scaling:
     def wake(self, wake: Wake) -> None:
         """Start the first copy of a component, or environments of a serverless variant.
 
-        Gateways repeat a wake that cannot be met now.
+        If that is impossible now, gateways repeat the wake.
         """
         wake_up = self.scaler.wake if wake.key.component_name else self.environments.wake
         try:
@@ -144,12 +144,12 @@ class Scaling:
             LOG.warning("no copy is started for %s now: %s", wake.key, error)
 
     def close(self) -> None:
-        """Close what control keeps beside the store, and end the waits of its threads."""
+        """Close control's data apart from the store, and end the waits of its threads."""
         self._responsive.end_wait()
         self._data.close()
 
     def _tasks(self) -> dict[str, Step]:
-        """Each task by its name in the log."""
+        """The tasks by their names in the log."""
         return {
             "following scalable targets": self._follow,
             "following acts of scaling, environments and the history of targets": self._each_second,
@@ -164,7 +164,7 @@ class Scaling:
         }
 
     def _exports(self) -> dict[str, Step]:
-        """The export of metrics; empty where it is not configured, or cannot run."""
+        """The export of metrics, or nothing if it is not configured or cannot run."""
         if not is_wanted(os.environ):
             return {}
         try:
@@ -183,10 +183,10 @@ class Scaling:
     async def _follow(self) -> None:
         loop = asyncio.get_running_loop()
 
-        def rescheduled() -> None:
+        def reschedule() -> None:
             loop.call_soon_threadsafe(self._rescheduled.set)
 
-        watch = TargetWatch(self._state, self.scaler, rescheduled)
+        watch = TargetWatch(self._state, self.scaler, reschedule)
         await asyncio.to_thread(self.scaler.settle_all)
         while True:
             await asyncio.to_thread(watch.follow, WATCH_S)
@@ -197,12 +197,13 @@ class Scaling:
             await self._clock.sleep(until_next_s(self._clock.now(), TICK_S))
 
     def _pass_second(self) -> None:
-        """Do what is due each second; one failure is raised once all was done."""
+        """Do the work of each second, all of it, and then raise a failure if there was one."""
         with contextlib.ExitStack() as each:
+            # Called in reverse, so the board comes first.
             each.callback(self.scaler.tick)
             each.callback(self.environments.tick)
             each.callback(self.history.write, self._clock.now())
-            each.callback(self.board.tick, self._clock.now())  # the first of them
+            each.callback(self.board.tick, self._clock.now())
 
     async def _respond(self) -> None:
         while True:
@@ -228,23 +229,23 @@ class Scaling:
                     await self._rescheduled.wait()
 
     def _fire_due(self) -> float:
-        """Fire what is due; when to look again."""
+        """Fire due actions and schedules. Returns the time of the next one."""
         self._scheduled_actions.fire()
         self._schedules.run_due()
         return min(self._scheduled_actions.next_at(), self._schedules.next_at())
 
-    def _refusal(self, endpoint: Endpoint, wanted: Deployment) -> str | None:
-        """Why UpdateEndpointWeightsAndCapacities would refuse `wanted`; None where it would not."""
+    def _explain_refusal(self, endpoint: Endpoint, wanted: Deployment) -> str | None:
+        """Why UpdateEndpointWeightsAndCapacities would refuse `wanted`, or None if it would not."""
         try:
             check_room_for_copies(self._context_of(endpoint.scope), endpoint, wanted)
         except ServiceError as error:
             return error.message
         return None
 
-    def _contexts(
+    def _bind_contexts(
         self, credentials: Credentials, shape_of: Callable[[str], Shape], config: UpConfig
     ) -> Callable[[Scope], CallContext]:
-        """The context of operations that control performs itself, by their scope."""
+        """A function that builds the context of control's own operations in a scope."""
         return lambda scope: CallContext(
             scope=scope,
             state=self._state,
@@ -260,8 +261,8 @@ class Scaling:
 
 
 @contextlib.asynccontextmanager
-async def running(scaling: Scaling) -> AsyncIterator[Scaling]:
-    """Run `scaling` for the block, and close it."""
+async def run_scaling(scaling: Scaling) -> AsyncIterator[Scaling]:
+    """Run `scaling` for the block, then close it."""
     task = asyncio.create_task(scaling.run())
     try:
         yield scaling

@@ -1,4 +1,4 @@
-"""Routes of `hostelry scaling`: scalable targets, and their timelines."""
+"""Routes of `hostelry scaling`: scalable targets and their timelines."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -89,63 +89,64 @@ class ScalingRoutes:
         for stored in self._state.scalable_targets.list():
             target = stored.value
             place = (target.scope, target.resource_id, target.dimension)
-            targets.append({**self._target(target), "responsive": responsive.get(place)})
+            targets.append({**self._show_target(target), "responsive": responsive.get(place)})
         refused = [{"arn": arn, "why": why} for arn, why in sorted(chosen.refused.items())]
         return {"now": self._clock.now(), "targets": targets, "not_responsive": refused}
 
     def timelines(self, endpoint: str, component: str | None, since_s: float) -> dict[str, Any]:
-        """The answer of `timeline`: one of each target of the endpoint, or of the component.
+        """The answer of `timeline`: a timeline per target of the endpoint, or of the component.
 
-        Beside them the endpoint's own updates, as far as they reach into this time.
+        Without a component, also the endpoint's updates that were under way in this time.
         """
         now = self._clock.now()
         found = []
         for stored in self._state.scalable_targets.list():
-            place = self._place(stored.value)
+            place = self._name_place(stored.value)
             if place["endpoint"] == endpoint and component in (None, place["component"]):
-                found.append(self._timeline(stored.value, place, now, now - since_s))
-        updates = [] if component is not None else self._updates(endpoint, now - since_s)
+                found.append(self._build_timeline(stored.value, place, now, now - since_s))
+        updates = [] if component is not None else self._list_updates(endpoint, now - since_s)
         return {"now": now, "since": now - since_s, "timelines": found, "updates": updates}
 
-    def _updates(self, endpoint: str, since: float) -> list[dict[str, Any]]:
-        """The updates, of the endpoints of that name, that were under way after `since`."""
+    def _list_updates(self, endpoint: str, since: float) -> list[dict[str, Any]]:
+        """The updates of the endpoints of this name that were under way after `since`."""
         named = (it.value for it in self._state.endpoints.list() if it.value.name == endpoint)
         every = (update for it in named for update in known_updates(it))
         shown = [it for it in every if it.ended_at is None or it.ended_at >= since]
         found: list[dict[str, Any]] = msgspec.to_builtins(shown)
         return found
 
-    def _timeline(
+    def _build_timeline(
         self, target: ScalableTarget, place: Mapping[str, Any], now: float, since: float
     ) -> dict[str, Any]:
-        activities = self._activities(target)
+        activities = self._list_activities(target)
         shown = [
             activity
             for activity in activities
-            if not activity.not_scaled and max(activity.started_at, _answered_at(activity)) >= since
+            if not activity.not_scaled
+            and max(activity.started_at, _find_answer_time(activity)) >= since
         ]
         return {
             **place,
-            "update": self._update(target.scope, place["endpoint"], now),
+            "update": self._describe_update(target.scope, place["endpoint"], now),
             "min": target.min_capacity,
             "max": target.max_capacity,
-            "acts": [activity_document(it) for it in reversed(shown)],
+            "acts": [show_activity(it) for it in reversed(shown)],
             "series": {it: self._history.points(target, it, since, now) for it in NAMES},
         }
 
-    def _update(self, scope: Scope, endpoint: str, now: float) -> str | None:
-        """The progress of the endpoint's update whose new fleet serves; None without one."""
+    def _describe_update(self, scope: Scope, endpoint: str, now: float) -> str | None:
+        """The progress of the endpoint's update whose new fleet serves, or None without one."""
         stored = self._state.endpoints.get(scope, endpoint)
         if stored is None:
             return None
         verdict = self._verdict_of(stored.value)
         return update_progress(stored.value, now, self._pace, verdict)
 
-    def _target(self, target: ScalableTarget) -> dict[str, Any]:
+    def _show_target(self, target: ScalableTarget) -> dict[str, Any]:
         found = self._scaler.capacities.find(target.scope, target.resource_id, target.dimension)
         last = self._scaler.last_decision(target)
         return {
-            **self._place(target),
+            **self._name_place(target),
             "account": target.scope.account,
             "region": target.scope.region,
             "min": target.min_capacity,
@@ -156,13 +157,13 @@ class ScalingRoutes:
             "status": None if found is None else found.status,
             "problem": None if found is None else found.problem,
             "last_decision": None if last is None else {"at": last.at, "text": last.text},
-            "policies": [self._policy(it) for it in self._policies(target)],
-            "schedules": [self._schedule(it) for it in self._schedules(target)],
-            "activities": [*map(activity_document, self._activities(target)[:SHOWN_ACTIVITIES])],
+            "policies": [self._show_policy(it) for it in self._list_policies(target)],
+            "schedules": [self._show_schedule(it) for it in self._list_schedules(target)],
+            "activities": [*map(show_activity, self._list_activities(target)[:SHOWN_ACTIVITIES])],
         }
 
-    def _place(self, target: ScalableTarget) -> dict[str, Any]:
-        """The names of the endpoint, variant and component that a target is of."""
+    def _name_place(self, target: ScalableTarget) -> dict[str, Any]:
+        """The names of a target's endpoint, variant and component."""
         names = names_in(target.resource_id)
         endpoint: str | None = names[0]
         component = None
@@ -178,18 +179,18 @@ class ScalingRoutes:
             "variant": names[1] if len(names) > 1 else None,
         }
 
-    def _policies(self, target: ScalableTarget) -> list[ScalingPolicy]:
+    def _list_policies(self, target: ScalableTarget) -> list[ScalingPolicy]:
         every = (it.value for it in self._state.scaling_policies.list(target.scope))
-        return [it for it in every if _is_of(it, target)]
+        return [it for it in every if _belongs_to(it, target)]
 
-    def _schedules(self, target: ScalableTarget) -> list[ScheduledAction]:
+    def _list_schedules(self, target: ScalableTarget) -> list[ScheduledAction]:
         every = (it.value for it in self._state.scheduled_actions.list(target.scope))
-        return [it for it in every if _is_of(it, target)]
+        return [it for it in every if _belongs_to(it, target)]
 
-    def _activities(self, target: ScalableTarget) -> list[ScalingActivity]:
+    def _list_activities(self, target: ScalableTarget) -> list[ScalingActivity]:
         return self._scaler.book.of(target.scope, target.resource_id, target.dimension)
 
-    def _policy(self, policy: ScalingPolicy) -> dict[str, Any]:
+    def _show_policy(self, policy: ScalingPolicy) -> dict[str, Any]:
         alarms = []
         for name in policy.alarm_names:
             stored = self._state.metric_alarms.get(policy.scope, name)
@@ -203,7 +204,7 @@ class ScalingRoutes:
             "alarms": alarms,
         }
 
-    def _schedule(self, action: ScheduledAction) -> dict[str, Any]:
+    def _show_schedule(self, action: ScheduledAction) -> dict[str, Any]:
         try:
             following = next_due(action, self._clock.now())
         except ValueError:
@@ -218,17 +219,17 @@ class ScalingRoutes:
         }
 
 
-def _is_of(owned: ScalingPolicy | ScheduledAction, target: ScalableTarget) -> bool:
+def _belongs_to(owned: ScalingPolicy | ScheduledAction, target: ScalableTarget) -> bool:
     return (owned.resource_id, owned.dimension) == (target.resource_id, target.dimension)
 
 
-def _answered_at(activity: ScalingActivity) -> float:
+def _find_answer_time(activity: ScalingActivity) -> float:
     receipt = activity.receipt
     return 0.0 if receipt is None or receipt.answered_at is None else receipt.answered_at
 
 
-def activity_document(activity: ScalingActivity) -> dict[str, Any]:
-    """An activity with its receipt."""
+def show_activity(activity: ScalingActivity) -> dict[str, Any]:
+    """An activity with its receipt, as plain JSON values."""
     return {
         "id": activity.id,
         "from": activity.from_capacity,

@@ -1,7 +1,7 @@
 """A control among several: on standby until it is elected, then the leader until it ends.
 
-On standby it has everything imported, its connections open and the records read, so that a leader's
-end costs little more than the lease.
+A standby has imported all modules, opened its connections and read the records. So a takeover takes
+little longer than the lease.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from hostelry.cluster.join_token import control_id
 from hostelry.cluster.known_controls import keeping_controls
 from hostelry.cluster.leader_proxy import LeaderProxy
 from hostelry.cluster.leader_view import AskedControls
-from hostelry.control.election import LeaderElection, LeaderRoutes, Term, own_address, read_document
+from hostelry.control.election import LeaderElection, LeaderRoutes, Term, read_document
 from hostelry.control.front import ControlFront
 from hostelry.dataplane.http.upstream import UpstreamPool
 from hostelry.home.home import Credentials, Home, UpConfig
@@ -45,11 +45,11 @@ from hostelry.store.records import State, open_state
 T = TypeVar("T")
 LOG = logging.getLogger(__name__)
 RETRY_S = 0.5
-IDLE_S = 30.0  # an idle connection to the leader is kept so long
+IDLE_S = 30.0  # for so long an idle connection to the leader is kept
 BODY_SLACK_BYTES = 1024 * 1024  # of reports and forms around the largest body of a client
 WARM_S = 2.0  # from one reading of the records to the next
 STEPPED_DOWN = 3  # the exit code
-# A call that is refused so was not carried out: the forwarder may send it to the next leader.
+# A call with this answer was not carried out, so the forwarder may send it to the next leader.
 REFUSED = PlainTextResponse(
     "this control does not lead",
     status_code=503,
@@ -58,36 +58,38 @@ REFUSED = PlainTextResponse(
 
 
 @contextlib.asynccontextmanager
-async def elected(
+async def stand_by(
     front: ControlFront, home: Home, config: UpConfig, credentials: Credentials
 ) -> AsyncIterator[Term | None]:
-    """Stand by until this control leads; None where the process is to end before that.
+    """Stand by until this control leads. Yields its term, or None if it is to end before that.
 
-    The lease is released after the block. A term that is over ends the process at once
-    (`step_down`). Raises StoreRefused where the database cannot be used at all.
+    The lease is released after the block. The process ends at once when its term is over
+    (`step_down`). Raises StoreRefused if the database cannot be used at all.
     """
     host_id = config.host_id if config.host_name else ""
     me = control_id(config.host_name or socket.gethostname(), host_id, os.getpid())
     fence = Fence(step_down)
-    asked = platform_database(home, config)  # answers who leads, whatever the records' does
+    # Separate from the records' database, so that it answers who leads while the other one hangs.
+    asked = platform_database(home, config)
     document = partial(read_document, asked, me)
     epoch, records = None, None
     try:
         async with (
             keeping_controls(home, config, document),
-            forwarding(config, credentials) as (forward, following),
+            forward_to_leader(config, credentials) as (forward, following),
         ):
-            front.show(standby_app(credentials, document, forward))
-            opened = partial(open_records, home, config, credentials, fence)
-            records = await until(front, prepared(opened))
+            front.show(build_standby_app(credentials, document, forward))
+            open_term = partial(open_records, home, config, credentials, fence)
+            records = await run_until_end(front, retry_in_thread(open_term))
             if records is not None:
-                rows = LeaseRows(config.store_url or "", me, own_address(config), __version__)
+                address = config.control_address
+                rows = LeaseRows(config.store_url or "", me, address, __version__)
                 async with campaign(rows, me, fence) as (won, election):
-                    epoch = await until(front, while_warm(records.state, won))
+                    epoch = await run_until_end(front, keep_warm(records.state, won))
                     if epoch is not None:
                         following.cancel()
-                        front.show(standby_app(credentials, document, REFUSED))
-                        own = LeaderEpoch(epoch, election.refused)
+                        front.show(build_standby_app(credentials, document, REFUSED))
+                        own = LeaderEpoch(epoch, election.raise_floor)
                         yield replace(records, epoch=own, leader=document)
         if epoch is None:
             yield None
@@ -98,13 +100,17 @@ async def elected(
 
 
 @contextlib.asynccontextmanager
-async def forwarding(
+async def forward_to_leader(
     config: UpConfig, credentials: Credentials
 ) -> AsyncIterator[tuple[ASGIApp, asyncio.Task[None]]]:
-    """What answers this host's processes by the leader, and the task that follows who leads."""
+    """Yield the application that forwards to the leader, and the task that follows who leads."""
+
+    async def forget(_controls: tuple[str, ...]) -> None:
+        """The addresses of other controls are in the database already."""
+
     pool = UpstreamPool(IDLE_S)
-    own = (config.control_url,)  # it reads the leader's address from the database
-    controls = AskedControls(pool, credentials.internal_key, own, SystemClock(), forgotten)
+    own = (config.control_url,)  # this control reads the leader's address from the database
+    controls = AskedControls(pool, credentials.internal_key, own, SystemClock(), forget)
     following = asyncio.create_task(controls.follow())
     try:
         yield LeaderProxy(controls, pool, config.max_body_bytes + BODY_SLACK_BYTES), following
@@ -113,14 +119,10 @@ async def forwarding(
         pool.close()
 
 
-async def forgotten(_controls: tuple[str, ...]) -> None:
-    """The addresses of other controls are in the database."""
-
-
-def standby_app(
+def build_standby_app(
     credentials: Credentials, document: Callable[[], dict[str, Any]], forward: ASGIApp
 ) -> ASGIApp:
-    """The application of a control that does not lead: its health, who leads, and `forward`."""
+    """Build the application of a control that does not lead. `forward` answers all else."""
     app = Starlette(
         routes=[
             Route("/internal/health", health, methods=["GET"]),
@@ -133,17 +135,17 @@ def standby_app(
 
 
 async def health(_request: Request) -> Response:
-    """200 while the process answers; it is `ready` for nothing but to take over."""
+    """Answer 200 while the process answers. A standby is never `ready`."""
     shown = {"status": "ok", "ready": False, "role": "standby", "version": __version__}
     return JsonResponse(shown)
 
 
-async def prepared(opened: Callable[[], T]) -> T:
-    """What `opened` returns, called in a thread until the database does it."""
+async def retry_in_thread(act: Callable[[], T]) -> T:
+    """Call `act` in a thread until it raises no RetryableError, and return its result."""
     is_reported = False
     while True:
         try:
-            return await asyncio.to_thread(opened)
+            return await asyncio.to_thread(act)
         except RetryableError as error:
             if not is_reported:
                 LOG.warning("%s; will be tried again", error)
@@ -152,12 +154,12 @@ async def prepared(opened: Callable[[], T]) -> T:
 
 
 def open_records(home: Home, config: UpConfig, credentials: Credentials, fence: Fence) -> Term:
-    """The records behind `fence`, which is closed, and their tables up to date; blocks."""
+    """Open the records behind the closed `fence`, and migrate their tables. Blocks."""
     database = FencedDatabase(platform_database(home, config), fence)
     try:
         state = open_state(claimed_store(database, home, config, credentials))
         database.create(METADATA)
-    except HostelryError:  # tried again, with connections of its own
+    except HostelryError:  # the next try opens new connections
         database.close()
         raise
     fence.stand_by()
@@ -168,7 +170,7 @@ def open_records(home: Home, config: UpConfig, credentials: Credentials, fence: 
 async def campaign(
     rows: LeaseRows, me: str, fence: Fence
 ) -> AsyncIterator[tuple["asyncio.Future[int]", LeaderElection]]:
-    """Take part in the election for the block: done with the epoch that this process leads with."""
+    """Take part in the election for the block. The future gets the epoch of a won election."""
     loop = asyncio.get_running_loop()
     won: asyncio.Future[int] = loop.create_future()
 
@@ -185,8 +187,8 @@ async def campaign(
         await asyncio.to_thread(election.stop)
 
 
-async def while_warm(state: State, won: "asyncio.Future[int]") -> int:
-    """What `won` is done with; until then the records are read again and again."""
+async def keep_warm(state: State, won: "asyncio.Future[int]") -> int:
+    """Read the records again and again until `won` is done, and return its epoch."""
     while not won.done():
         with contextlib.suppress(RetryableError):  # the election reports it
             await asyncio.to_thread(read_records, state)
@@ -195,13 +197,13 @@ async def while_warm(state: State, won: "asyncio.Future[int]") -> int:
 
 
 def read_records(state: State) -> None:
-    """Read what a leader reads first, as far as it has changed; blocks."""
+    """Read the changes of the records that a leader reads first. Blocks."""
     for records in (state.endpoints, state.components, state.instances, state.copies):
         records.list()
 
 
-async def until(front: ControlFront, awaited: Coroutine[Any, Any, T]) -> T | None:
-    """The result of `awaited`; None, and it is cancelled, where the process is to end first."""
+async def run_until_end(front: ControlFront, awaited: Coroutine[Any, Any, T]) -> T | None:
+    """The result of `awaited`. If the process is to end first, cancel it and return None."""
     task = asyncio.ensure_future(awaited)
     try:
         await asyncio.wait({task, front.ended}, return_when=asyncio.FIRST_COMPLETED)
@@ -211,9 +213,9 @@ async def until(front: ControlFront, awaited: Coroutine[Any, Any, T]) -> T | Non
 
 
 def step_down(reason: str) -> None:
-    """End this process at once: another control leads, and this one acts no more.
+    """End this process at once, because another control leads.
 
-    Its supervisor starts it again, as a standby.
+    The supervisor starts it again as a standby.
     """
     LOG.error("this control steps down: %s", reason)
     sys.stderr.flush()

@@ -1,4 +1,8 @@
-"""`hostelry store copy`: everything durable of a platform, from one store to another."""
+"""`hostelry store copy`: copy all durable data of a platform from one store to another.
+
+The files of a home are read into tables of a scratch database, so that only tables are copied.
+They are written from tables if the target is a home.
+"""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -46,13 +50,13 @@ from hostelry.store.tables import METADATA as RECORDS
 
 @dataclass(frozen=True, slots=True)
 class DurableTables:
-    """Tables, and the file that has them in a home."""
+    """Tables, and their file in a home."""
 
     metadata: MetaData
     file_of: Callable[[Home], Path]
 
 
-# The store's own come first: a copy commits them last, and its target is in use by then only.
+# The store's own tables come first. A copy commits them last, and only then the target is in use.
 DURABLE = (
     DurableTables(RECORDS, lambda home: home.state),
     DurableTables(MESSAGES, lambda home: home.messages),
@@ -61,27 +65,25 @@ DURABLE = (
 )
 
 
-# Files of a home as tables of a database. `hostelry store copy` reads the files of both sides into
-# a scratch database, copies tables, and writes files for the target.
-
-
 HISTORIES = sa.MetaData()
 for _metadata in (data.METADATA, audit.METADATA, batch_tables.SHARED):
     for _table in _metadata.sorted_tables:
         _table.to_metadata(HISTORIES)
 FORMS = ((SEGMENT, PartKind.SEGMENT), (SNAPSHOT, PartKind.SNAPSHOT))
 ALL_ENTRIES = 2**31
+ALL_TABLES = (*(it.metadata for it in DURABLE), HISTORIES)
+TIMEOUT_S = 600.0  # of one statement: one statement reads or empties a large table
 
 
 @contextmanager
-def histories_of(home: Home) -> Iterator[Database]:
-    """A scratch database with the home's histories and the bytes of its files, for the block.
+def load_histories(home: Home) -> Iterator[Database]:
+    """Read the home's histories and files into a scratch database, for the block.
 
-    Raises TerminalError where they cannot be read.
+    Raises TerminalError if they cannot be read.
     """
     folder = home.root / "store-copy"
     with ExitStack() as stack:
-        with _explained(home):
+        with _explain_errors(home):
             shutil.rmtree(folder, ignore_errors=True)  # of a copy that was killed
             folder.mkdir(mode=0o700)
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -95,14 +97,14 @@ def histories_of(home: Home) -> Iterator[Database]:
 
 
 def save_histories(database: Database, home: Home) -> None:
-    """Make `database`'s histories and files the home's own, in place of what it had.
+    """Replace the home's histories and files by those in `database`.
 
-    The metrics' folder is written beside the old one. Then the home is marked: from now on it is
-    no more what it was, and its databases are to be committed before it is unmarked. Raises
-    TerminalError.
+    The metrics' folder is written next to the old folder. Then the home is marked as cut off,
+    because its files change. The caller commits the home's databases before it removes the mark.
+    Raises TerminalError.
     """
     folder = home.metrics.with_name("metrics.copied")
-    with _explained(home):
+    with _explain_errors(home):
         shutil.rmtree(folder, ignore_errors=True)
         _write_metrics(MetricRows(database), folder)
         mark(home)
@@ -115,7 +117,7 @@ def save_histories(database: Database, home: Home) -> None:
 
 
 @contextmanager
-def _explained(home: Home) -> Iterator[None]:
+def _explain_errors(home: Home) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -141,7 +143,7 @@ def _read_metrics(folder: Path, rows: MetricRows) -> None:
 def _write_metrics(rows: MetricRows, folder: Path) -> None:
     folder.mkdir(mode=0o700)
     forms = {kind: form for form, kind in FORMS}
-    for parts in rows.found():
+    for parts in rows.list_parts():
         if parts.kind in forms:
             file = FrameFile(folder / forms[parts.kind].format(parts.number))
             try:
@@ -161,33 +163,32 @@ def _read_audit(path: Path, database: Database) -> None:
             connection.execute(sa.insert(audit.AUDIT), found)
 
 
-ALL_TABLES = (*(it.metadata for it in DURABLE), HISTORIES)
-TIMEOUT_S = 600.0  # of one statement: a large table is read, or emptied, by one
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSide:
-    """One side of a copy: its databases by what they hold, and the cluster that they belong to."""
+    """One side of a copy: its databases by their tables, and their cluster.
+
+    `home` is the home with the databases' files. Its histories are the last of `databases`.
+    """
 
     name: str
     databases: tuple[tuple[MetaData, Database], ...]
     cluster_id: str | None
-    home: Home | None = None  # whose files the databases are, of the last one its histories
-    is_cut_off: bool = False  # an earlier copy to it has replaced a part
+    home: Home | None = None
+    is_cut_off: bool = False  # an earlier copy to this side was cut off
 
 
 def copy_store(
     source_place: str, target_place: str, *, replace: bool, report: Report
 ) -> list[CopiedTable]:
-    """Copy every table; the target has all of it or, after any failure or kill, what it had.
+    """Copy every table. After a failure or kill the target is as before, or marked as cut off.
 
-    A home whose files were being replaced meanwhile is marked (`cut_off_copy`): it is used by no
-    one until it was copied to again, for which `replace` is not needed.
+    A home is marked (`cut_off_copy`) while its files are replaced. A marked home cannot start until
+    another copy to it succeeds. That copy does not need `replace`.
 
-    Raises TerminalError where either is in use, where they are the same or another cluster's, and
-    where the target has rows already and `replace` is false.
+    Raises TerminalError if a side is in use, if the sides are the same or of different clusters,
+    and if the target has rows and `replace` is false.
     """
-    with store_side(source_place) as source, store_side(target_place) as target:
+    with open_side(source_place) as source, open_side(target_place) as target:
         if source.home is not None:
             refuse_marked(source.home)
         if source.name == target.name:
@@ -204,8 +205,8 @@ def copy_store(
 
 
 @contextmanager
-def store_side(place: str) -> Iterator[StoreSide]:
-    """A URL's database or a home's files, for the block, in which no platform starts on a home."""
+def open_side(place: str) -> Iterator[StoreSide]:
+    """Open a URL's database or a home's files. No platform starts on the home in the block."""
     with ExitStack() as stack:
         if "://" in place:
             database = open_database(place, timeout_s=TIMEOUT_S)
@@ -235,7 +236,7 @@ def store_side(place: str) -> Iterator[StoreSide]:
                 opened[path] = open_database(path)
                 stack.callback(opened[path].close)
             databases.append((tables.metadata, opened[path]))
-        histories = stack.enter_context(histories_of(home))
+        histories = stack.enter_context(load_histories(home))
         databases.append((HISTORIES, histories))
         with databases[0][1].write() as connection:
             migrate(connection)
@@ -253,9 +254,9 @@ def _copy(
 ) -> list[CopiedTable]:
     copied: list[CopiedTable] = []
     with ExitStack() as stack:
-        # Left in reverse: the store's own tables are committed last.
-        reading = _transactions(stack, source, write=False)
-        writing = _transactions(stack, target, write=True)
+        # The stack commits in reverse, so the store's own tables are committed last.
+        reading = _begin_transactions(stack, source, write=False)
+        writing = _begin_transactions(stack, target, write=True)
         sides = zip(source.databases, target.databases, strict=True)
         pairs = [
             (metadata, reading[id(theirs)], writing[id(ours)])
@@ -272,12 +273,12 @@ def _copy(
     return copied
 
 
-def _transactions(stack: ExitStack, side: StoreSide, *, write: bool) -> dict[int, Connection]:
-    """One transaction a database, none of which a running platform uses."""
+def _begin_transactions(stack: ExitStack, side: StoreSide, *, write: bool) -> dict[int, Connection]:
+    """Begin a transaction per database. Raises TerminalError if a platform uses the store."""
     found: dict[int, Connection] = {}
     for _, database in side.databases:
         if write and side.home is not None and database is side.databases[-1][1]:
-            stack.enter_context(_then(partial(save_histories, database, side.home)))
+            stack.enter_context(_act_after(partial(save_histories, database, side.home)))
         if id(database) not in found:
             begun = database.write() if write else database.read()
             found[id(database)] = stack.enter_context(begun)
@@ -286,7 +287,7 @@ def _transactions(stack: ExitStack, side: StoreSide, *, write: bool) -> dict[int
 
 
 @contextmanager
-def _then(act: Callable[[], None]) -> Iterator[None]:
-    """Act at the end of the block, unless that raises."""
+def _act_after(act: Callable[[], None]) -> Iterator[None]:
+    """Call `act` at the end of the block, unless the block raises."""
     yield
     act()

@@ -1,4 +1,8 @@
-"""Internal routes on use: serverless endpoints by hour, and the artifacts that records name."""
+"""Internal routes on use: serverless endpoints by hour, and the artifacts that records name.
+
+Every text of every record counts as a use of the artifacts that it names. Running copies, an
+update under way or a rollback may need them.
+"""
 
 import asyncio
 import math
@@ -22,11 +26,14 @@ from hostelry.store.protocol import Record
 from hostelry.store.records import Records, State
 
 HOUR_S = 3600
-KEPT_S = 455 * 86_400  # for so long the metric store keeps an hour's sum
+KEPT_S = 455 * 86_400  # the metric store keeps hourly sums for this time
+S3 = "s3://"
+WEB = "https://"
+ENDS = frozenset(" \t\r\n\"'`,;|<>\\{}[]()")
 
 
 class UsageRoutes:
-    """The handler; `scope` owns the endpoints, `metrics` has their usage."""
+    """GET /internal/usage: the usage of the serverless endpoints of `scope`."""
 
     def __init__(self, scope: Scope, metrics: MetricReader, clock: Clock) -> None:
         self._scope = scope
@@ -38,12 +45,12 @@ class UsageRoutes:
         return (Route("/internal/usage", self.usage, methods=["GET"]),)
 
     async def usage(self, request: Request) -> Response:
-        """`endpoints`, each with `total` and `hours`; of the one named by `endpoint`, or all."""
+        """`endpoints`, each with `total` and `hours`: the named `endpoint`, or all."""
         name = request.query_params.get("endpoint")
-        found = await asyncio.to_thread(self._usage, name)
+        found = await asyncio.to_thread(self._sum_usage, name)
         return JsonResponse({"endpoints": found})
 
-    def _usage(self, name: str | None) -> list[dict[str, Any]]:
+    def _sum_usage(self, name: str | None) -> list[dict[str, Any]]:
         hours: dict[str, dict[float, dict[str, float]]] = {}
         chosen = MetricFilter(namespace=OWN_NAMESPACE)
         for metric in self._metrics.find(self._scope, chosen):
@@ -73,19 +80,8 @@ def _sum(parts: list[dict[str, float]]) -> dict[str, int]:
     return {what: round(sum(it.get(what, 0.0) for it in parts)) for what in USAGE.values()}
 
 
-# GET /internal/artifact-uses: the objects and models that records name, and which records do.
-#
-# Every text of every record counts, whatever its member: an object that is named anywhere may be
-# needed by what runs, by an update under way, or by a rollback.
-
-
-S3 = "s3://"
-WEB = "https://"
-ENDS = frozenset(" \t\r\n\"'`,;|<>\\{}[]()")
-
-
 class ArtifactUseRoutes:
-    """The handler; `state` has the records."""
+    """GET /internal/artifact-uses: the objects and models that the records of `state` name."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -96,9 +92,9 @@ class ArtifactUseRoutes:
 
     async def uses(self, request: Request) -> Response:
         """`addresses` and `models`: each with the records that name it, as "KIND NAME"."""
-        return JsonResponse(await asyncio.to_thread(self._uses))
+        return JsonResponse(await asyncio.to_thread(self._find_uses))
 
-    def _uses(self) -> dict[str, dict[str, list[str]]]:
+    def _find_uses(self) -> dict[str, dict[str, list[str]]]:
         kinds = [getattr(self._state, it.name) for it in fields(self._state)]
         records = [
             record
@@ -107,40 +103,41 @@ class ArtifactUseRoutes:
             for record in self._state.store.list(kind.kind)
         ]
         models = {it.value.name for it in self._state.models.list()}
-        return {"addresses": address_uses(records), "models": model_uses(records, models)}
+        addresses = find_address_uses(records)
+        return {"addresses": addresses, "models": find_model_uses(records, models)}
 
 
-def address_uses(records: Iterable[Record]) -> dict[str, list[str]]:
-    """The addresses that records name, each with those records."""
-    return _uses_of(
+def find_address_uses(records: Iterable[Record]) -> dict[str, list[str]]:
+    """The addresses that records name, each with these records."""
+    return _group_uses(
         (uri, record)
         for record in records
         if S3.encode() in record.body or WEB.encode() in record.body
         for text in _texts(record)
-        for uri in addresses_in(text)
+        for uri in find_addresses(text)
     )
 
 
-def model_uses(records: Iterable[Record], models: Set[str]) -> dict[str, list[str]]:
-    """The models that other records than their own name, each with those records."""
-    return _uses_of(
+def find_model_uses(records: Iterable[Record], models: Set[str]) -> dict[str, list[str]]:
+    """The models that other records name, each with these records."""
+    return _group_uses(
         (name, record)
         for record in records
         if record.key.kind != "model"
         for text in _texts(record)
-        for part in text.split('"')  # the JSON that a schedule sends is one text
+        for part in text.split('"')  # a schedule's JSON input is one text
         if (name := part.rstrip("\\")) in models
     )
 
 
-def _uses_of(found: Iterable[tuple[str, Record]]) -> dict[str, list[str]]:
+def _group_uses(found: Iterable[tuple[str, Record]]) -> dict[str, list[str]]:
     uses: dict[str, dict[str, None]] = {}
     for what, record in found:
         uses.setdefault(what, {})[f"{record.key.kind} {record.key.name}"] = None
     return {what: list(names) for what, names in sorted(uses.items())}
 
 
-def addresses_in(text: str) -> Iterator[str]:
+def find_addresses(text: str) -> Iterator[str]:
     """The addresses of objects in a text, as s3://BUCKET/KEY."""
     for start in (S3, WEB):
         at = text.find(start)

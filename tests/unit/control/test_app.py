@@ -12,7 +12,7 @@ from hostelry import __version__
 from hostelry.aws.temporary_keys import Session
 from hostelry.base.clock import ManualClock
 from hostelry.control import app as control_app_module
-from hostelry.control.app import ControlDeps, VerifiedCaller, control_app
+from hostelry.control.app import ControlDeps, VerifiedCaller, build_app
 from hostelry.domain.routes import RouteSnapshot
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
@@ -75,7 +75,7 @@ class App:
         )
         state = open_state(self.store)
         self.reconciler = Reconciler(state, around)
-        app = control_app(
+        app = build_app(
             ControlDeps(
                 state=state,
                 reconciler=self.reconciler,

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.control.usage_routes import address_uses, addresses_in, model_uses
+from hostelry.control.usage_routes import find_address_uses, find_addresses, find_model_uses
 from hostelry.domain.scope import Scope
 from hostelry.home.home import Home
 from hostelry.home.upload_lock import removing, uploading
@@ -39,7 +39,7 @@ def record(kind: str, name: str, value: object) -> Record:
     ],
 )  # fmt: skip
 def test_addresses_are_found_in_any_text(text: str, found: list[str]) -> None:
-    assert list(addresses_in(text)) == found
+    assert list(find_addresses(text)) == found
 
 
 def test_a_record_names_what_is_anywhere_in_it() -> None:
@@ -50,7 +50,7 @@ def test_a_record_names_what_is_anywhere_in_it() -> None:
         record("tags", "t", {"s3://b/key": "no address"}),
         record("copy", "x", {}),
     ]
-    assert address_uses(records) == {
+    assert find_address_uses(records) == {
         "s3://b/key": ["tags t"],
         "s3://b/old": ["endpoint e", "component c"],
     }
@@ -65,7 +65,7 @@ def test_a_model_is_used_by_what_names_it_other_than_itself() -> None:
         record("schedule", "t", {"input": r'{"body": "{\"ModelName\": \"n\"}"}'}),
     ]
     uses = {"m": ["component c"], "n": ["schedule s", "schedule t"]}
-    assert model_uses(records, {"m", "n", "o"}) == uses
+    assert find_model_uses(records, {"m", "n", "o"}) == uses
 
 
 def test_nothing_is_removed_while_something_is_uploaded(tmp_path: Path) -> None:

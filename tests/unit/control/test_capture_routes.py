@@ -40,7 +40,7 @@ class Posted:
         return [it.status_code for it in found]
 
     def sums(self) -> tuple[int, int]:
-        (found,) = self.board.of_endpoint(KEY.scope, "e")
+        (found,) = self.board.list_variants(KEY.scope, "e")
         return found["captured"], found["dropped"]
 
     def total(self, name: str) -> float | None:
@@ -93,11 +93,11 @@ def test_the_status_has_the_last_cause_until_uploads_succeed() -> None:
     done = body("jobs", 2, objects=1, upload_cause="", uploaded_at=AT + 5.0)
     dropped = body("gateway-1", 1, dropped=1, drop_cause="the disk is full")
     found = Posted(dropped, failed)
-    (shown,) = found.board.of_endpoint(KEY.scope, "e")
+    (shown,) = found.board.list_variants(KEY.scope, "e")
     assert (shown["upload_cause"], shown["drop_cause"]) == ("no bucket", "the disk is full")
-    (shown,) = Posted(dropped, failed, done).board.of_endpoint(KEY.scope, "e")
+    (shown,) = Posted(dropped, failed, done).board.list_variants(KEY.scope, "e")
     assert (shown["upload_cause"], shown["uploaded_at"]) == ("", AT + 5.0)
-    assert found.board.of_endpoint(KEY.scope, "other") == []
+    assert found.board.list_variants(KEY.scope, "other") == []
 
 
 @pytest.mark.parametrize(

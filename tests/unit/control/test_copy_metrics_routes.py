@@ -10,7 +10,7 @@ from tests.unit.reconcile.samples import Town, component, deployment, endpoint, 
 
 from hostelry.base.errors import RetryableError
 from hostelry.base.metrics_page import parsed_page
-from hostelry.control.copy_routes import CopyMetricsRoutes, MetricsTarget, joined_page
+from hostelry.control.copy_routes import CopyMetricsRoutes, MetricsTarget, join_pages
 from hostelry.fleet.protocol import CopyPage
 from hostelry.store.memory import MemoryStore
 from hostelry.store.records import State, open_state
@@ -32,7 +32,7 @@ def test_the_page_has_each_copy_once() -> None:
         "b": page("b", b"# TYPE n counter\nn 2\n", is_built_in=True),
         "d": CopyPage(copy_id="d", answer="none"),
     }
-    assert joined_page([target(it) for it in "abcd"], pages).splitlines() == [
+    assert join_pages([target(it) for it in "abcd"], pages).splitlines() == [
         "# HELP hostelry_copy_metrics_up 1 where the copy gave its page in this scrape.",
         "# TYPE hostelry_copy_metrics_up gauge",
         'hostelry_copy_metrics_up{endpoint="e",copy="b"} 1',
@@ -52,7 +52,7 @@ def test_the_page_has_each_copy_once() -> None:
 
 
 def test_a_copy_beyond_the_pages_bound_is_down() -> None:
-    text = joined_page([target("a")], {"a": page("a", b"n 1\n")}, max_bytes=5)
+    text = join_pages([target("a")], {"a": page("a", b"n 1\n")}, max_bytes=5)
     assert 'hostelry_copy_metrics_up{endpoint="e",copy="a"} 0' in text
     assert 'hostelry_copy_metrics_dropped{endpoint="e",copy="a",reason="limit"} 1' in text
     assert "\nn{" not in text

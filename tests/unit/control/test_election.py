@@ -165,7 +165,7 @@ def test_a_leader_that_stops_releases_the_lease(rig: Rig) -> None:
 
 def test_a_database_that_forgot_epochs_is_put_above_those_that_agents_obey(rig: Rig) -> None:
     rig.turn()
-    rig.election.refused(7)
+    rig.election.raise_floor(7)
     rig.turn(RENEW_S)
     rig.turn(RENEW_S)
     assert rig.table.done[-1].startswith("acquire 8: an agent obeys epoch 7, ")

@@ -60,7 +60,7 @@ def test_the_load_of_one_name_is_shown_by_time() -> None:
 
     async def main() -> list[httpx.Response]:
         routes = LoadRoutes(board, ManualClock(T0 + 60.0))
-        app = Starlette(routes=[Route("/internal/load", routes.recent, methods=["GET"])])
+        app = Starlette(routes=[Route("/internal/load", routes.show_recent, methods=["GET"])])
         transport = httpx.ASGITransport(app=app)
         async with httpx.AsyncClient(transport=transport, base_url="http://control") as client:
             own = {"endpoint": CHAT.endpoint_name, "component": CHAT.component_name or ""}

@@ -7,7 +7,7 @@ from typing import Any, cast
 from hostelry.api.context import NotYetError
 from hostelry.base.clock import ManualClock
 from hostelry.base.http import HttpResponse
-from hostelry.control.call_threads import CallThreads, TurnLimits, answered
+from hostelry.control.call_threads import CallThreads, TurnLimits, answer_call
 from hostelry.messaging.arrivals import Arrivals
 
 QUEUE = "arn:aws:sqs:us-west-2:111122223333:q"
@@ -36,7 +36,7 @@ def test_more_polls_than_may_queue_are_all_answered_when_messages_come() -> None
 
         polls = []
         for _ in range(NUM_POLLS):
-            polling = answered(ask, cast(Any, Connected()), messaging, clock, threads, "a")
+            polling = answer_call(ask, cast(Any, Connected()), messaging, clock, threads, "a")
             polls.append(asyncio.create_task(polling))
             for _ in range(2):  # once as it came, and once when it is to wait
                 await asked.acquire()

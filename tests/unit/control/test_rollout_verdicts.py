@@ -77,11 +77,11 @@ class Rig:
     def verdict(self) -> StepVerdict:
         update = find_watched_update(self.endpoint)
         assert update is not None
-        return self.verdicts.verdict_of(update)
+        return self.verdicts.decide(update)
 
     def decided(self) -> list[GroupKey]:
         found: list[GroupKey] = []
-        asyncio.run(self.verdicts.look(found.append))
+        asyncio.run(self.verdicts.report_decided(found.append))
         return found
 
 
@@ -115,7 +115,7 @@ def test_each_step_is_decided_by_its_own_requests_and_the_trial_by_the_old_ones_
     assert rig.verdict().text == "undecided after 0 requests, errors 0 % against 0 %"
     rig.seconds(20, new=100)
     assert rig.verdict().text.startswith("no worse after 2000 requests")
-    assert rig.verdicts.text_of(rig.endpoint) == rig.verdict().text
+    assert rig.verdicts.describe(rig.endpoint) == rig.verdict().text
 
 
 def test_without_its_evidence_control_cannot_decide_a_trial() -> None:
@@ -125,7 +125,7 @@ def test_without_its_evidence_control_cannot_decide_a_trial() -> None:
     rig.bake()
     rig.verdict()
     rig.restart()
-    assert rig.verdicts.text_of(rig.endpoint) is None
+    assert rig.verdicts.describe(rig.endpoint) is None
     rig.seconds(30, new=100, errors=100)
     expected = "undecided after 3000 requests, none of the old fleet was counted"
     assert rig.verdict().text == expected, "the minute before the first look is looked up"
@@ -145,9 +145,9 @@ def test_another_update_has_its_own_evidence_and_what_is_over_is_forgotten() -> 
     assert rig.decided() == []
     rig.become(status=EndpointStatus.IN_SERVICE)
     assert find_watched_update(rig.endpoint) is None
-    assert rig.verdicts.text_of(rig.endpoint) is None
+    assert rig.verdicts.describe(rig.endpoint) is None
     rig.become(status=EndpointStatus.UPDATING, shift=Shift(step=1, since=rig.clock.now()))
     rig.clock.advance(FORGET_S + 1)
     rig.become(name="another")
     rig.verdict()
-    assert rig.verdicts.text_of(rig.become(name="ep")) is None
+    assert rig.verdicts.describe(rig.become(name="ep")) is None

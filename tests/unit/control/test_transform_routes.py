@@ -37,8 +37,8 @@ def ask(place: TransformTown, scenario: Callable[[httpx.AsyncClient], Awaitable[
         routes = TransformRoutes(place.jobs)
         app = Starlette(
             routes=[
-                Route(PATH, routes.jobs, methods=["GET"]),
-                Route(f"{PATH}/progress", routes.progress, methods=["POST"]),
+                Route(PATH, routes.get_newer, methods=["GET"]),
+                Route(f"{PATH}/progress", routes.note_progress, methods=["POST"]),
                 Route(f"{PATH}/finish", routes.finish, methods=["POST"]),
             ]
         )

@@ -31,7 +31,7 @@ def answers(
         app = Starlette(
             routes=[
                 Route("/wake", routes.wake, methods=["POST"]),
-                Route("/wanted", routes.wanted, methods=["GET"]),
+                Route("/wanted", routes.is_wanted, methods=["GET"]),
             ]
         )
         transport = httpx.ASGITransport(app=app)

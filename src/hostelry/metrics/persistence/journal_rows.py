@@ -39,7 +39,7 @@ class JournalRows(Protocol):
         """Where they are, for messages."""
         ...
 
-    def found(self) -> Sequence[PartsOf]:
+    def list_parts(self) -> Sequence[PartsOf]:
         """Every segment and snapshot, in ascending order of their numbers."""
         ...
 

@@ -411,7 +411,7 @@ class SharedMetrics:
 
     def _read(self, memory: MemoryMetrics) -> Recovered:
         """Recover into an empty store; raises HostelryError."""
-        found = self._rows.found()
+        found = self._rows.list_parts()
         snapshots, segments = (
             {it.number: journal_part(self._rows, it) for it in found if it.kind is kind}
             for kind in (PartKind.SNAPSHOT, PartKind.SEGMENT)

@@ -12,7 +12,7 @@ from hostelry.api.context import CallContext
 from hostelry.api.events import check_pattern, parse_pattern
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
-from hostelry.control.events import call_runner
+from hostelry.control.events import build_call_runner
 from hostelry.domain.object_event import ObjectEvent
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
@@ -66,7 +66,7 @@ def runner(state: State, clock: ManualClock, messages: MessageRig, rows: CallRow
             messaging=messages.services,
         )
 
-    return call_runner(rows, state, clock, messages.metrics, messages.services, context_of)
+    return build_call_runner(rows, state, clock, messages.metrics, messages.services, context_of)
 
 
 @pytest.fixture

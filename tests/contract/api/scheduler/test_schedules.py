@@ -14,7 +14,7 @@ from hostelry.api.context import CallContext
 from hostelry.api.operations import OPERATIONS
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import RetryableError, ServiceError
-from hostelry.control.events import perform_call, schedule_runner
+from hostelry.control.events import build_schedule_runner, perform_call
 from hostelry.domain.event_schedule import EventSchedule
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
@@ -62,7 +62,9 @@ def run_due(state: State, clock: ManualClock, messages: MessageRig) -> Callable[
             messaging=messages.services,
         )
 
-    return schedule_runner(state, clock, messages.metrics, messages.services, context_of).run_due
+    return build_schedule_runner(
+        state, clock, messages.metrics, messages.services, context_of
+    ).run_due
 
 
 def code_of(error: Any) -> str:
