@@ -7,6 +7,7 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -149,8 +150,12 @@ def test_requests_in_a_container_that_is_killed_name_it(platform: Platform) -> N
     logs, group = platform.boto3("logs"), "/aws/sagemaker/Endpoints/chain"
 
     def there() -> bool:
-        found = logs.filter_log_events(logGroupName=group, filterPattern="doomed")["events"]
-        return [it["logStreamName"].rpartition("/")[2] for it in found].count("container-3") == 4
+        with suppress(logs.exceptions.ResourceNotFoundException):  # before the first line
+            found = logs.filter_log_events(logGroupName=group, filterPattern="doomed")["events"]
+            return [it["logStreamName"].rpartition("/")[2] for it in found].count(
+                "container-3"
+            ) == 4
+        return False
 
     with ThreadPoolExecutor(4) as clients:
         body = {"mark": "doomed", "faults": {"three": "hang"}}
