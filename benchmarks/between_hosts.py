@@ -31,7 +31,7 @@ from benchmarks.stack import (
 )
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.files import write_whole
-from hostelry.base.peer_name import PeerRole
+from hostelry.base.peers import PeerRole
 from hostelry.base.ports import free_port
 from hostelry.base.tls import TlsFolder
 from hostelry.cluster.host_files import HostFiles

@@ -45,7 +45,7 @@ from benchmarks.platform_cpu import (
 )
 from benchmarks.record import print_table, write_result
 from hostelry.base.clock import monotonic_s
-from hostelry.base.copy_key import HEADER
+from hostelry.base.guards import COPY_KEY_HEADER
 from hostelry.base.runtimes import runtimes_folder
 from hostelry.cli.load.requests import message
 
@@ -336,7 +336,7 @@ def copy_load(served: Served, setting: Setting) -> Measured:
         for variant in endpoint["variants"]
         for copy in variant["copies"]
     ]
-    given = {"Host": "localhost", "Content-Type": "text/csv", HEADER: copy["key"] or ""}
+    given = {"Host": "localhost", "Content-Type": "text/csv", COPY_KEY_HEADER: copy["key"] or ""}
     request = message("/invocations", given, LINE)
     port = int(copy["address"].rpartition(":")[2])
     return run_load(

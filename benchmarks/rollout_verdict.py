@@ -31,9 +31,9 @@ from hostelry.comparison.fleet_verdict import (
     with_second,
 )
 from hostelry.comparison.verdict import VersionEvidence, VersionOutcome, compared
-from hostelry.domain.allowance import Allowance
 from hostelry.domain.load import ConfigLoad, Distribution, LoadKey, SecondLoad
 from hostelry.domain.scope import Scope
+from hostelry.domain.traffic import Allowance
 from hostelry.reconcile.plan.guards import LEAST_STEP_S
 
 SEED = 20261125

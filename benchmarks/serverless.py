@@ -29,7 +29,7 @@ from typing import Any
 
 from benchmarks.models import model_folder
 from benchmarks.record import print_table, write_result
-from hostelry.base.key_guard import INTERNAL_KEY_HEADER
+from hostelry.base.guards import INTERNAL_KEY_HEADER
 from hostelry.cli.load.measures import percentile
 
 SEED = 20261124

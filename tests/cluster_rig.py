@@ -10,7 +10,7 @@ from pathlib import Path
 from hostelry.base import tls
 from hostelry.base.certificates import Pair, issue, new_authority, new_key, signing_request
 from hostelry.base.clock import SystemClock
-from hostelry.base.peer_name import PeerName, PeerRole
+from hostelry.base.peers import PeerName, PeerRole
 from hostelry.base.tls import ClusterTls, TlsFolder
 from hostelry.cluster.proxy import Front, NodeProxy, ProxyLimits, proxy_listener
 

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hostelry.base.clock import ManualClock
+from hostelry.domain.messaging import Subscription, SubscriptionProtocol, Topic
 from hostelry.domain.scope import Scope
-from hostelry.domain.topic import Subscription, SubscriptionProtocol, Topic
-from hostelry.messaging.arrivals import Arrivals
 from hostelry.messaging.deliveries import Deliveries
 from hostelry.messaging.delivery_loop import DeliveryDeps, DeliveryLoop
 from hostelry.messaging.failed_delivery import TopicMetrics
-from hostelry.messaging.queue_messages import QueueMessages
+from hostelry.messaging.queue_messages import Arrivals, QueueMessages
 from hostelry.messaging.services import Messaging
 from hostelry.messaging.tables import MessageTables
 from hostelry.messaging.topic_publisher import TopicPublisher

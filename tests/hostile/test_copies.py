@@ -42,7 +42,7 @@ from tests.integration.lmi_rig import Server, byte_model, serving
 from tests.integration.platform import command_line
 from tests.integration.test_agent_copy_user import python_of_all, refused_here, started
 
-from hostelry.base.copy_key import HEADER, VARIABLE
+from hostelry.base.guards import COPY_KEY_HEADER, COPY_KEY_VARIABLE
 from hostelry.domain.copy import CopyPhase, CopyStatus
 from hostelry.domain.routes import CopyRoute
 from hostelry.fleet.local.client import HttpAgent
@@ -67,7 +67,7 @@ body = "{{}}"
 def llm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The LLM server as an agent starts it, with two adapters of its archive."""
     root = tmp_path_factory.mktemp("llm")
-    variables = {"OPTION_ENABLE_LORA": "true", VARIABLE: KEY}
+    variables = {"OPTION_ENABLE_LORA": "true", COPY_KEY_VARIABLE: KEY}
     with serving(byte_model(root), root / "log", **variables) as server:
         yield server
 
@@ -104,12 +104,12 @@ ATTACKS = [
     "shown",
     [
         pytest.param([], id="no key"),
-        pytest.param([(HEADER, KEY[:-1])], id="a part of it"),
-        pytest.param([(HEADER, "")], id="an empty one"),
-        pytest.param([(HEADER, "a"), (HEADER, KEY)], id="one of two"),
-        pytest.param([(HEADER, KEY), (HEADER, KEY)], id="it, twice"),
-        pytest.param([(HEADER, KEY.upper())], id="other letters"),
-        pytest.param([(HEADER, "\xe9" * len(KEY))], id="no ASCII"),
+        pytest.param([(COPY_KEY_HEADER, KEY[:-1])], id="a part of it"),
+        pytest.param([(COPY_KEY_HEADER, "")], id="an empty one"),
+        pytest.param([(COPY_KEY_HEADER, "a"), (COPY_KEY_HEADER, KEY)], id="one of two"),
+        pytest.param([(COPY_KEY_HEADER, KEY), (COPY_KEY_HEADER, KEY)], id="it, twice"),
+        pytest.param([(COPY_KEY_HEADER, KEY.upper())], id="other letters"),
+        pytest.param([(COPY_KEY_HEADER, "\xe9" * len(KEY))], id="no ASCII"),
         pytest.param([("X-Hostelry-Key", KEY)], id="under another name"),
     ],
 )
@@ -146,8 +146,8 @@ def test_a_body_is_not_waited_for(llm: Server) -> None:
     "headers",
     [
         pytest.param({}, id="an ordinary caller"),
-        pytest.param({HEADER: "a guess"}, id="a caller who sends a key"),
-        pytest.param({HEADER.lower(): KEY}, id="a caller who knows the key"),
+        pytest.param({COPY_KEY_HEADER: "a guess"}, id="a caller who sends a key"),
+        pytest.param({COPY_KEY_HEADER.lower(): KEY}, id="a caller who knows the key"),
         pytest.param({"X-Hostelry-Model": "other", "X-Hostelry-Key": "x"}, id="others of ours"),
     ],
 )
@@ -195,7 +195,11 @@ def test_each_start_has_a_key_of_its_own_that_a_successor_knows(tmp_path: Path) 
         assert len(set(keys)) == 2
         assert all(len(key) == 64 for key in keys)
         assert [one.key, two.key] == keys
-        for shown, status in (({}, 403), ({HEADER: keys[1]}, 403), ({HEADER: keys[0]}, 200)):
+        for shown, status in (
+            ({}, 403),
+            ({COPY_KEY_HEADER: keys[1]}, 403),
+            ({COPY_KEY_HEADER: keys[0]}, 200),
+        ):
             assert tried(one, shown) == status
         assert there.folder().copy("c-1").record.stat().st_mode & 0o777 == 0o600
         seen = command_line(one.pid or 0) + await agent.log_tail("c-1")
@@ -211,7 +215,7 @@ def test_each_start_has_a_key_of_its_own_that_a_successor_knows(tmp_path: Path) 
         await until(successor, lambda it: it["c-1"].restarts == 1)
         again = await until_ready(successor, "c-1")
         assert again.key not in (None, *keys)
-        assert tried(again, {HEADER: keys[0]}) == 403
+        assert tried(again, {COPY_KEY_HEADER: keys[0]}) == 403
 
     with rig(tmp_path) as there:
         there.home.images.write_text(DRILL)
@@ -360,7 +364,7 @@ def test_no_other_user_reaches_a_copy_but_by_its_port(folder: Path) -> None:
         assert again["c-1"].restarts == 0
         status = await until_ready(agent, "c-2")
         assert (user_of(status.pid), len({*keys, status.key})) == (users[1], 3)
-        assert [tried(status, {HEADER: key}) for key in keys] == [403, 403]
+        assert [tried(status, {COPY_KEY_HEADER: key}) for key in keys] == [403, 403]
 
     with rig(folder) as there:
         if not refused_here(there):

@@ -15,8 +15,8 @@ from tempfile import TemporaryDirectory
 import httpx
 from tests.integration.agent_rig import Rig, echo, rig, run, until_failed
 
-from hostelry.base.copy_key import HEADER
 from hostelry.base.errors import TerminalError
+from hostelry.base.guards import COPY_KEY_HEADER
 from hostelry.domain.copy import CopyStatus
 from hostelry.fleet.launch.container_arguments import INSTANCE_LABEL, EngineFacts
 from hostelry.fleet.launch.container_engine import find_engine
@@ -95,7 +95,7 @@ def where_containers_run(test: Callable[[Path], None]) -> Callable[[Path], None]
 
 async def invoke(status: CopyStatus, body: str) -> httpx.Response:
     """What the box's server does for `body`."""
-    shown = {} if status.key is None else {HEADER: status.key}
+    shown = {} if status.key is None else {COPY_KEY_HEADER: status.key}
     async with httpx.AsyncClient(trust_env=False, verify=False, timeout=20, headers=shown) as http:
         return await http.post(f"{status.address}/invocations", content=body.encode())
 

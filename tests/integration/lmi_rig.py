@@ -14,7 +14,7 @@ from tests.models import random_adapter, tiny_llama
 from tests.unit.containers.lmi.tiny import write_tokenizer
 
 from hostelry.base.clock import monotonic_s
-from hostelry.base.copy_key import HEADER, VARIABLE
+from hostelry.base.guards import COPY_KEY_HEADER, COPY_KEY_VARIABLE
 from hostelry.base.ports import free_port
 
 START_S = 90.0
@@ -84,7 +84,7 @@ def start(folder: Path, log: Path, *flags: str, **env: str) -> tuple[subprocess.
 def serving(folder: Path, log: Path, *flags: str, **env: str) -> Iterator[Server]:
     """A server that is ready; killed afterwards with its engine."""
     process, port = start(folder, log, *flags, **env)
-    shown = {HEADER: env[VARIABLE]} if VARIABLE in env else {}
+    shown = {COPY_KEY_HEADER: env[COPY_KEY_VARIABLE]} if COPY_KEY_VARIABLE in env else {}
     server = Server(process, f"http://127.0.0.1:{port}", log, shown)
     try:
         eventually(lambda: server.status() == 200 or process.poll() is not None, "ready", START_S)

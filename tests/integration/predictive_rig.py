@@ -12,7 +12,7 @@ from tests.integration.lmi_rig import END_S, Server, eventually
 from tests.integration.platform import clean_environment
 from tests.integration.virtual_environments import virtual_environment
 
-from hostelry.base.copy_key import HEADER, VARIABLE
+from hostelry.base.guards import COPY_KEY_HEADER, COPY_KEY_VARIABLE
 from hostelry.base.ports import free_port
 
 KEY = "a-key-of-this-copy"
@@ -82,9 +82,9 @@ def launched(
     ]  # fmt: skip
     with log.open("wb") as sink:
         process = subprocess.Popen(
-            command, env={**environment, VARIABLE: KEY}, stdout=sink, stderr=sink
+            command, env={**environment, COPY_KEY_VARIABLE: KEY}, stdout=sink, stderr=sink
         )
-    server = PredictiveServer(process, f"http://127.0.0.1:{port}", log, {HEADER: KEY})
+    server = PredictiveServer(process, f"http://127.0.0.1:{port}", log, {COPY_KEY_HEADER: KEY})
     try:
         yield server
     finally:

@@ -28,8 +28,8 @@ from tests.integration.agent_rig import (
 )
 from tests.integration.test_agent_warm import left_clean, proc, warm
 
-from hostelry.base.copy_key import HEADER
 from hostelry.base.errors import TerminalError
+from hostelry.base.guards import COPY_KEY_HEADER
 from hostelry.base.proc import effective_capabilities
 from hostelry.domain.copy import CopySpec
 from hostelry.fleet.launch.launcher import ProcessLauncher
@@ -47,8 +47,8 @@ DRILL = "hostelry/containers/drill/__main__.py"
 IT_IMPORTS = (
     "hostelry/__init__.py",
     "hostelry/base/__init__.py",
-    "hostelry/base/copy_key.py",
-    "hostelry/base/key_guard.py",
+    "hostelry/base/guards.py",
+    "hostelry/base/guards.py",
 )
 # Run as a copy: reads and signals what it is given, and prints the outcome.
 TRIES = """
@@ -163,7 +163,7 @@ def test_a_copy_of_another_user_serves_with_no_right_of_its_agent(folder: Path) 
         agent, (pid, other) = await started(there, folder, "c-1", "c-2")
         async with httpx.AsyncClient(trust_env=False, verify=False) as http:
             reported = await until_ready(agent, "c-1")
-            shown = {HEADER: reported.key or ""}
+            shown = {COPY_KEY_HEADER: reported.key or ""}
             answer = await http.post(f"{reported.address}/invocations", json={}, headers=shown)
         assert "c-1" in answer.text
         status = proc(pid, "status")

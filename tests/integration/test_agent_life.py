@@ -22,7 +22,7 @@ from tests.integration.agent_rig import (
 )
 
 from hostelry.base.errors import InstanceLostError, RetryableError, TerminalError
-from hostelry.base.key_guard import INTERNAL_KEY_HEADER as HEADER
+from hostelry.base.guards import INTERNAL_KEY_HEADER as HEADER
 from hostelry.domain.copy import CopyPhase
 from hostelry.fleet.local.client import HttpAgent
 from hostelry.fleet.ray.fleet import RayFleet

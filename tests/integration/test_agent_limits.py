@@ -24,7 +24,7 @@ from tests.integration.agent_rig import (
 )
 from tests.integration.echo_image import ECHO
 
-from hostelry.base.copy_key import HEADER
+from hostelry.base.guards import COPY_KEY_HEADER
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
 from hostelry.domain.shape import Requirements, Shape
 from hostelry.fleet.agent.agent import InstanceAgent
@@ -155,7 +155,7 @@ def test_only_the_copy_over_its_disk_budget_dies_and_the_cause_names_it(tmp_path
             full, other = await until_ready(agent, "full"), await until_ready(agent, "b")
             folder = there.folder().copy("full").root
             assert full.key is not None
-            shown, url = {HEADER: full.key}, f"{full.address}/invocations"
+            shown, url = {COPY_KEY_HEADER: full.key}, f"{full.address}/invocations"
             await http.post(url, content=b'{"write_bytes": 4000000}', headers=shown)
             assert written(folder) == ["drill-ballast"]
             await http.post(url, content=b'{"write_bytes": 8000000}', headers=shown)

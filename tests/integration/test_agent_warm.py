@@ -27,7 +27,7 @@ from tests.integration.agent_rig import (
 )
 from tests.integration.lmi_rig import byte_model
 
-from hostelry.base.copy_key import HEADER
+from hostelry.base.guards import COPY_KEY_HEADER
 from hostelry.domain.copy import CopySpec, CopyStatus
 from hostelry.domain.model import ArtifactSource, Container
 from hostelry.domain.shape import Requirements
@@ -370,7 +370,7 @@ async def generated(status: CopyStatus) -> str:
     body = {"inputs": "Hello", "parameters": {"max_new_tokens": 4}}
     async with httpx.AsyncClient(trust_env=False, verify=False, timeout=30) as http:
         answer = await http.post(
-            f"{status.address}/invocations", json=body, headers={HEADER: status.key or ""}
+            f"{status.address}/invocations", json=body, headers={COPY_KEY_HEADER: status.key or ""}
         )
     assert answer.status_code == 200, answer.text
     return answer.text

@@ -16,7 +16,7 @@ from hostelry.home.home import Home
 from hostelry.jobs.dispatch.async_work import AsyncWork
 from hostelry.jobs.queue.memory import MemoryQueue
 from hostelry.jobs.queue.protocol import RequestCompleted, RequestExpired, RequestFailed, Write
-from hostelry.store.errors import StoreUnavailable
+from hostelry.store.protocol import StoreUnavailable
 
 pytestmark = pytest.mark.integration
 LARGE = os.urandom(1024 * 1024) * 20 + b"end"

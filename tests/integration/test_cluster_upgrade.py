@@ -28,7 +28,7 @@ from tests.integration.test_supervisor_death import agents, next_version, servic
 from tests.postgres_rig import postgres_database, postgres_server
 
 import hostelry
-from hostelry.base.key_guard import INTERNAL_KEY_HEADER
+from hostelry.base.guards import INTERNAL_KEY_HEADER
 from hostelry.base.ports import free_port
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]

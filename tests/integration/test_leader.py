@@ -26,8 +26,8 @@ from tests.integration.leader_rig import Controls, controls
 from tests.integration.platform import CLI, Platform, clean_environment, until
 from tests.postgres_rig import postgres_database, postgres_server
 
-from hostelry.base.epoch_header import LeaderEpoch
 from hostelry.base.errors import Fenced
+from hostelry.base.peers import LeaderEpoch
 from hostelry.base.ports import free_ports
 from hostelry.control.standby import STEPPED_DOWN
 from hostelry.fleet.local.client import HttpAgent

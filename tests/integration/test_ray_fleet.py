@@ -25,7 +25,7 @@ from tests.ray_rig import RayCluster, ray_cluster
 
 from hostelry.base.address import Address
 from hostelry.base.clock import monotonic_s
-from hostelry.base.key_guard import INTERNAL_KEY_HEADER
+from hostelry.base.guards import INTERNAL_KEY_HEADER
 from hostelry.base.ports import free_port
 from hostelry.home.aws_client import aws_client
 from hostelry.home.home import Home, load_config

@@ -14,7 +14,7 @@ from tests.postgres_rig import postgres_database, postgres_server
 from hostelry.jobs.queue.durable_queue import DurableQueue
 from hostelry.jobs.queue.request_rows import RequestRows, RowFilter
 from hostelry.store.database import open_database
-from hostelry.store.errors import StoreUnavailable
+from hostelry.store.protocol import StoreUnavailable
 
 pytestmark = pytest.mark.integration
 # Claims, ends and prints requests until none waits: one that cannot be ended is claimed again.
@@ -23,7 +23,7 @@ import sys, time
 from tests.contract.jobs.test_request_queue import DONE, HERE
 from hostelry.jobs.queue.durable_queue import DurableQueue
 from hostelry.store.database import open_database
-from hostelry.store.errors import StoreUnavailable
+from hostelry.store.protocol import StoreUnavailable
 
 owner, queue = sys.argv[2] + "/jobs", None
 while True:

@@ -14,11 +14,11 @@ from typing import Any
 from tests.integration.lmi_rig import END_S, Server, eventually
 from tests.integration.platform import clean_environment
 
-from hostelry.base.copy_key import HEADER, VARIABLE
+from hostelry.base.files import REGIONS, region_prefix
+from hostelry.base.guards import COPY_KEY_HEADER, COPY_KEY_VARIABLE
 from hostelry.base.json import decode
 from hostelry.base.ports import free_port
 from hostelry.base.runtimes import VARIABLE as RUNTIMES
-from hostelry.base.shared_memory import REGIONS, region_prefix
 from hostelry.containers.triton.triton_process import LEFT, PLACE, LeftEnvironments
 
 KEY = "a-key-of-this-copy"
@@ -173,7 +173,7 @@ def launched(
         **clean_environment(),
         "PYTHONPATH": os.pathsep.join(sys.path),
         RUNTIMES: str(runtimes),
-        VARIABLE: KEY,
+        COPY_KEY_VARIABLE: KEY,
         "HOSTELRY_COPY_FOLDER": str(copy),
         "HOSTELRY_MODEL_DIR": str(model_dir),
         "SAGEMAKER_BIND_TO_PORT": str(port),
@@ -183,7 +183,7 @@ def launched(
     log = root / "log"
     with log.open("ab") as sink:
         process = subprocess.Popen(command, env=environment, cwd=copy, stdout=sink, stderr=sink)
-    server = TritonServer(process, f"http://127.0.0.1:{port}", log, {HEADER: KEY})
+    server = TritonServer(process, f"http://127.0.0.1:{port}", log, {COPY_KEY_HEADER: KEY})
     try:
         yield server
     finally:

@@ -25,7 +25,7 @@ from hostelry.containers.predictive.worker.bodies import decode_json_lines
 from hostelry.containers.predictive.worker.default_huggingface import from_csv
 from hostelry.containers.predictive.worker.default_tensorflow import to_predict_body
 from hostelry.containers.predictive.worker.defaults import read_csv
-from hostelry.domain.failure_cause import cause_of, server_lines
+from hostelry.domain.trouble import find_cause, server_lines
 from hostelry.fleet.launch.container_arguments import last_lines as engine_s_last_lines
 from hostelry.fleet.launch.copy_log import CopyLog
 from hostelry.graph.content import read_body
@@ -112,7 +112,7 @@ def in_file(read: Callable[[Path], Any], path: Path) -> Any:
             id="a failure's cause has the lines of the server",
         ),
         pytest.param(
-            lambda _: cause_of(f"It ended. Last log lines: first\n{ODD}"), f"It ended.\n{ODD}",
+            lambda _: find_cause(f"It ended. Last log lines: first\n{ODD}"), f"It ended.\n{ODD}",
             id="a failure's cause has the whole last line that its reason quotes",
         ),
         pytest.param(

@@ -18,8 +18,8 @@ from hostelry.base.pip_settings import is_plain
 from hostelry.containers.lmi.tools.families import SEPARATOR, TOOL_FAMILIES
 from hostelry.containers.lmi.tools.json_calls import JsonCalls
 from hostelry.containers.triton.model_folder import may_have_end
-from hostelry.domain.failure_cause import cause_of
 from hostelry.domain.transform_rules import JSON_PATH
+from hostelry.domain.trouble import find_cause
 from hostelry.logs.patterns.conditions import comparison
 from hostelry.logs.patterns.pattern import fields_of
 from hostelry.metrics.series.statistic import statistic
@@ -55,7 +55,7 @@ LISTED = {
     "containers/predictive/worker/default_tensorflow.py:ATTRIBUTE": "the service model allows the"
     " header 1,024 characters",
     "containers/lmi/http/server.py:without_host_paths": "fixed texts, without repeats",
-    "domain/failure_cause.py:cause_of": "a fixed text, and digits that nothing else takes",
+    "domain/trouble.py:find_cause": "a fixed text, and digits that nothing else takes",
     "engine/lora/patterns.py:compiled": "nothing is matched with it: RE2 matches",
     "fleet/rules/frameworks.py:TAG": "an image has 255 characters at most",
     "graph/strict_yaml.py:": "a number or truth value of which each part takes other characters",
@@ -167,7 +167,7 @@ READINGS: dict[str, tuple[Callable[[str], object], str, str, str]] = {
     "quotes of a log line": (fields_of, "", '"" ', '"'),
     "digits in a condition on log lines": (partial(comparison, "="), "", "1", "x"),
     "spaces after a requirement's name": (is_plain, "a", " ", "!"),
-    "letters of a cause of failure": (cause_of, "", "a", ""),
+    "letters of a cause of failure": (find_cause, "", "a", ""),
     "spaces of a path into JSON": (JSON_PATH.fullmatch, "$[", " ", "!"),
     "spaces of a statistic": (partial(refused, statistic), "TM(", " ", "!"),
     "spaces after a tool's name": (call_head("mistral"), "a", " ", "!"),

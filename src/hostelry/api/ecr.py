@@ -13,7 +13,7 @@ from hostelry.api.record_kind import RecordKind
 from hostelry.api.refusals import refuse_fields
 from hostelry.api.tags import TagOperations, parse_tags, write_tags
 from hostelry.base.errors import ServiceError
-from hostelry.domain.repository import Repository
+from hostelry.domain.model import Repository
 
 MAX_PAGE_SIZE = 100
 UNSUPPORTED = ("imageTagMutabilityExclusionFilters", "encryptionConfiguration")

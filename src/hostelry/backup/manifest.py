@@ -12,7 +12,7 @@ import msgspec
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
-from hostelry.base.version_skew import is_newer
+from hostelry.base.peers import is_newer
 
 FORMAT = 1
 MANIFEST = "manifest.json"

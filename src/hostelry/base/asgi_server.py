@@ -3,14 +3,14 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
 from hostelry.base.errors import TerminalError
-from hostelry.base.server_end import EndsWithServer
 
 HOST = "127.0.0.1"
 
@@ -93,3 +93,46 @@ def server_config(app: ASGIApp) -> uvicorn.Config:
 def warm_up() -> None:
     """Import the protocols that a server imports when it starts, for the forks of this process."""
     server_config(Starlette()).load()
+
+
+_Scope = MutableMapping[str, Any]
+_Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+_Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+_App = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
+
+ENDING = b"this server is ending; ask its successor"
+
+
+class EndsWithServer:
+    """ASGI: answers 503 if a stopping server cancels a request before its answer began.
+
+    The cancellation is not logged as an error. An answer that has begun is cut off.
+    """
+
+    def __init__(self, app: _App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
+        """Pass the request on."""
+        has_begun = False
+
+        async def noted(message: MutableMapping[str, Any]) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        except asyncio.CancelledError:
+            if not has_begun:
+                await _refuse(send)
+
+
+async def _refuse(send: _Send) -> None:
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", str(len(ENDING)).encode()),
+        (b"connection", b"close"),
+    ]
+    await send({"type": "http.response.start", "status": 503, "headers": headers})
+    await send({"type": "http.response.body", "body": ENDING})

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from hostelry.base.errors import TerminalError
-from hostelry.base.peer_name import PeerName
+from hostelry.base.peers import PeerName
 
 VALID_FOR = timedelta(days=36500)
 CLOCK_SKEW = timedelta(hours=1)
@@ -201,7 +201,7 @@ def check_pair(pair: Pair, trusted: bytes, now: float) -> PeerName:
         names = "; ".join(it.subject.rfc4514_string() for it in authorities)
         raise TerminalError(f"the certificate is signed by {read.issuer}, none of {names}")
     try:
-        return PeerName.of_uris(read.uris)
+        return PeerName.find_in(read.uris)
     except ValueError as error:
         raise TerminalError(str(error)) from None
 

@@ -1,7 +1,10 @@
 """Files: written whole and private, stamped to see changes, and untrusted trees held to limits."""
 
+import hashlib
 import os
 import unicodedata
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -125,3 +128,60 @@ def check_lengths(parts: list[str], name: str) -> None:
 def shown(name: str) -> str:
     """The name as a message has it: quoted, and no longer than a line."""
     return repr(name) if len(name) <= SHOWN_CHARACTERS else f"{name[:SHOWN_CHARACTERS]!r}..."
+
+
+# Shared memory outlives the processes that use it. The prefix identifies a copy's regions, so that
+# they can be removed after its server was killed.
+REGIONS = Path("/dev/shm")
+
+
+def region_prefix(folder: Path) -> str:
+    """Return the prefix of the names of the shared memory of a copy's folder."""
+    return f"hostelry-{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}-"
+
+
+def remove_regions(prefix: str, regions: Path = REGIONS) -> int:
+    """Remove the regions whose names begin with `prefix`, and return their number."""
+    found = list(_regions(prefix, regions))
+    for file in found:
+        with suppress(OSError):
+            file.unlink(missing_ok=True)
+    return len(found)
+
+
+def close_regions(prefix: str, regions: Path = REGIONS) -> None:
+    """Make the regions whose names begin with `prefix` accessible to their owner only."""
+    for file in _regions(prefix, regions):
+        with suppress(OSError):
+            file.chmod(0o600)
+
+
+def _regions(prefix: str, regions: Path) -> Iterator[Path]:
+    with suppress(OSError):
+        for file in regions.iterdir():
+            if file.name.startswith(prefix):
+                yield file
+
+
+def user_folder(below: str, instead: str) -> Path:
+    """Return the folder `~/below`. `instead` is the advice for a user without a home folder.
+
+    Raises TerminalError if the user has no home folder.
+    """
+    try:
+        return Path.home() / below
+    except RuntimeError:
+        raise TerminalError(
+            f"~/{below} cannot be found: user {os.getuid()} has no home folder. Set HOME, or "
+            f"{instead}"
+        ) from None
+
+
+def expand_user(path: str | Path) -> Path:
+    """Replace `~` and `~user` in `path`. Raises TerminalError if that user has no home folder."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise TerminalError(
+            f"{path} cannot be found: that user has no home folder here. Name the whole path"
+        ) from None

@@ -15,7 +15,7 @@ TAG_BYTES = 16
 
 
 class NotAuthenticError(ValueError):
-    """The sealed bytes, their key or their context are not those of the sealing."""
+    """The sealed bytes are not authentic for this key and context."""
 
 
 def seal(key: bytes, plaintext: bytes, context: bytes) -> bytes:

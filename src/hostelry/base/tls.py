@@ -28,7 +28,7 @@ from typing import Any
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.files import Stamp, stamp_of
-from hostelry.base.peer_name import PeerName, PeerRole
+from hostelry.base.peers import PeerName, PeerRole
 
 PEER_PROTOCOL, LINK_PROTOCOL = "hostelry/1", "hostelry-link/1"  # by ALPN
 HTTP = "http/1.1"
@@ -172,7 +172,7 @@ def peer_of(given: ssl.SSLObject | ssl.SSLSocket) -> PeerName:
     """The name in the peer's certificate; raises ValueError."""
     shown: dict[str, Any] = given.getpeercert() or {}
     names = shown.get("subjectAltName", ())
-    return PeerName.of_uris([value for kind, value in names if kind == "URI"])
+    return PeerName.find_in([value for kind, value in names if kind == "URI"])
 
 
 def _check_server(peer: PeerName, asked: str) -> None:
@@ -188,7 +188,7 @@ def _contexts(folder: TlsFolder) -> _Made:
     from hostelry.base.certificates import facts
 
     try:
-        own = PeerName.of_uris(facts(folder.identity.read_bytes()).uris)
+        own = PeerName.find_in(facts(folder.identity.read_bytes()).uris)
         client = _context(ssl.PROTOCOL_TLS_CLIENT, folder, own)
         http_client = _context(ssl.PROTOCOL_TLS_CLIENT, folder, own)
         link_client = _context(ssl.PROTOCOL_TLS_CLIENT, folder, own)

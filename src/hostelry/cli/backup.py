@@ -11,7 +11,7 @@ from hostelry.backup.read import readable_by_others, restore, verify
 from hostelry.backup.write import Report, back_up
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import UsageError
-from hostelry.base.user import expanded
+from hostelry.base.files import expand_user
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json
 from hostelry.cli.trace import bytes_text
 from hostelry.cli.wait_display import WaitDisplay, waiting
@@ -88,7 +88,7 @@ def restore_here(source: Path, root: Path) -> None:
 
 def folder_at(given: str) -> Path:
     """The folder as an absolute path. A link is not followed, so that it can be refused."""
-    return expanded(given).absolute()
+    return expand_user(given).absolute()
 
 
 def progress_in(display: WaitDisplay, verb: str) -> Report:

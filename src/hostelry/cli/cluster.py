@@ -9,7 +9,7 @@ import typer
 from hostelry.base.certificates import facts, split
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError, UsageError
-from hostelry.base.peer_name import PeerRole
+from hostelry.base.peers import PeerRole
 from hostelry.base.tls import TlsFolder
 from hostelry.cli.control_requests import document, send
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home, print_json

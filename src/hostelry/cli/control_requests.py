@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 from hostelry.base.errors import RetryableError
-from hostelry.base.key_guard import INTERNAL_KEY_HEADER
+from hostelry.base.guards import INTERNAL_KEY_HEADER
 from hostelry.home.signed_call import call
 
 TIMEOUT_S = 30.0

@@ -16,8 +16,8 @@ import typer
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
+from hostelry.base.files import user_folder
 from hostelry.base.ports import free_ports
-from hostelry.base.user import user_folder
 from hostelry.cli.home_option import home_flag
 from hostelry.home.home import UpConfig
 

@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from hostelry.base.errors import TerminalError
-from hostelry.base.user import expanded
+from hostelry.base.files import expand_user
 from hostelry.home.home import (
     ENVIRONMENT_VARIABLE,
     Credentials,
@@ -34,7 +34,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for program
 def home_at(option: Path | None) -> Home:
     """The home named by --home or the environment, as an absolute path."""
     root = Home.default().root if option is None else option
-    return Home(Path(os.path.abspath(expanded(root))))
+    return Home(Path(os.path.abspath(expand_user(root))))
 
 
 def home_flag(home: Path) -> str:

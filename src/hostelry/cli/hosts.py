@@ -9,7 +9,7 @@ import typer
 from hostelry.base.errors import UsageError
 from hostelry.base.logging import TEXT
 from hostelry.base.operator_secrets import hide_argument
-from hostelry.base.peer_name import PeerRole
+from hostelry.base.peers import PeerRole
 from hostelry.cli import up_flags as flags
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at
 from hostelry.cli.up import build_options, log_to, up_detached, up_here

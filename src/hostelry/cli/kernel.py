@@ -13,9 +13,8 @@ import msgspec
 import typer
 
 from hostelry.base.errors import TerminalError, UsageError
-from hostelry.base.files import write_whole
+from hostelry.base.files import expand_user, user_folder, write_whole
 from hostelry.base.json import decode
-from hostelry.base.user import expanded, user_folder
 from hostelry.cli.home_option import HomeOption, home_at, load_home
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
@@ -101,7 +100,7 @@ def kernel_folder(name: str, prefix: Path | None, environment: Mapping[str, str]
     if not NAME.fullmatch(name):
         raise UsageError(f"--name {name:.100}: expected small letters, digits, '-', '.' and '_'")
     if prefix is not None:
-        return expanded(prefix).absolute() / "share" / "jupyter" / "kernels" / name
+        return expand_user(prefix).absolute() / "share" / "jupyter" / "kernels" / name
     return user_data(environment) / "kernels" / name
 
 

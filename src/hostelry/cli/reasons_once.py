@@ -6,7 +6,7 @@ For text only. Programs get every reason. Reasons are compared by their causes.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hostelry.domain.failure_cause import cause_of
+from hostelry.domain.trouble import find_cause
 
 
 def reasons_once(endpoints: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -41,7 +41,7 @@ def _component(component: Mapping[str, Any], endpoint: str, seen: _Seen) -> dict
     who = f"component {component['name']}"
     for key in ("failure_reason", "placement_note"):
         if reason := component.get(key):
-            cause = cause_of(reason, (component["name"], component.get("base") or "", endpoint))
+            cause = find_cause(reason, (component["name"], component.get("base") or "", endpoint))
             first = seen.first("component", cause, who)
             shown[key] = reason if first is None else _same(first)
     return shown
@@ -52,7 +52,7 @@ def _copy(copy: Mapping[str, Any], endpoint: str, seen: _Seen) -> dict[str, Any]
     names = _names(copy, endpoint)
     shown["adapters"] = [_adapter(it, names, seen) for it in copy.get("adapters", ())]
     if reason := copy.get("reason"):
-        cause = cause_of(reason, names, copy.get("log_tail", ""))
+        cause = find_cause(reason, names, copy.get("log_tail", ""))
         first = seen.first("copy", cause, f"copy {copy['id']}")
         if first is not None:
             shown |= {"reason": _same(first), "log_tail": ""}
@@ -69,7 +69,7 @@ def _adapter(adapter: Mapping[str, Any], names: Sequence[str], seen: _Seen) -> d
     reason, alias = adapter.get("reason"), adapter["id"].partition("@")[0]
     if not reason:
         return dict(adapter)
-    cause = cause_of(reason, (adapter["id"], alias, *names))
+    cause = find_cause(reason, (adapter["id"], alias, *names))
     first = seen.first("component", cause, f"adapter {adapter['id']}")
     return {**adapter, "reason": reason if first is None else _same(first)}
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hostelry.base.version_skew import skew_refusal
+from hostelry.base.peers import skew_refusal
 from hostelry.cli.printable import terminal_lines
 from hostelry.home.platform_processes import PlatformProcess
 

@@ -10,7 +10,7 @@ none (it joins)                    join
 Control, jobs and agents ask for the internal key besides, copies for their own.
 """
 
-from hostelry.base.peer_name import PeerName, PeerRole
+from hostelry.base.peers import PeerName, PeerRole
 from hostelry.base.tls import CERTIFICATES, JOIN
 
 CONTROL, JOBS, GATEWAY_PEER, GATEWAY, S3 = "control", "jobs", "gateway-peer", "gateway", "s3"

@@ -23,7 +23,7 @@ from hostelry.base.certificates import (
 )
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
-from hostelry.base.peer_name import PeerName, PeerRole
+from hostelry.base.peers import PeerName, PeerRole
 
 SIGNS_AFTER_S = 1800.0  # six times as long as a peer's pause
 

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from hostelry import __version__
 from hostelry.base.json import decode
 from hostelry.base.json_response import JsonResponse, refuse_invalid
-from hostelry.base.version_skew import skew_refusal
+from hostelry.base.peers import skew_refusal
 
 LOG = logging.getLogger(__name__)
 REPORT_S = 1.0

@@ -8,7 +8,7 @@ from pathlib import Path
 from hostelry.base.certificates import Pair, check_pair, facts
 from hostelry.base.errors import TerminalError
 from hostelry.base.files import write_whole
-from hostelry.base.peer_name import PeerName, PeerRole
+from hostelry.base.peers import PeerName, PeerRole
 from hostelry.base.tls import TlsFolder
 from hostelry.cluster.authority import Authority
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import httpx
 
 from hostelry.base.clock import monotonic_s
-from hostelry.base.key_guard import INTERNAL_KEY_HEADER
+from hostelry.base.guards import INTERNAL_KEY_HEADER
 from hostelry.base.peer_http import peer_client
-from hostelry.base.peer_name import PeerName
+from hostelry.base.peers import PeerName
 from hostelry.base.tls import TlsFolder
 from hostelry.cluster.proxy import Front
 

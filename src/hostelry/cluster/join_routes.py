@@ -30,9 +30,8 @@ from hostelry.base.clock import Clock
 from hostelry.base.errors import Conflict, RetryableError, TerminalError
 from hostelry.base.json import decode
 from hostelry.base.json_response import JsonResponse
-from hostelry.base.peer_name import PeerName, PeerRole
+from hostelry.base.peers import PeerName, PeerRole, skew_refusal
 from hostelry.base.tls import TlsFolder
-from hostelry.base.version_skew import skew_refusal
 from hostelry.cluster.authority import Authority
 from hostelry.cluster.further_control import machine, why_not
 from hostelry.cluster.join_token import KIND as HOST_KIND

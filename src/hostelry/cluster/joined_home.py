@@ -20,7 +20,7 @@ import msgspec
 from hostelry.base.certificates import facts
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
-from hostelry.base.peer_name import PeerName, PeerRole
+from hostelry.base.peers import PeerName, PeerRole
 from hostelry.base.tls import TlsFolder
 from hostelry.cluster.host_files import HostFiles
 from hostelry.cluster.join_token import JoinToken, digest_of
@@ -103,7 +103,7 @@ def read_home(home: Home, now: float) -> HomeBefore:
         ) from None
     record = home.root / token_file(home)
     try:
-        name = PeerName.of_uris(facts(folder.identity.read_bytes()).uris)
+        name = PeerName.find_in(facts(folder.identity.read_bytes()).uris)
     except (OSError, ValueError):
         name = None
     return HomeBefore(

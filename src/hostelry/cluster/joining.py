@@ -30,7 +30,7 @@ from hostelry.base.clock import SystemClock
 from hostelry.base.errors import RetryableError, TerminalError, UsageError
 from hostelry.base.files import sync_folder, write_whole
 from hostelry.base.json import decode
-from hostelry.base.peer_name import PeerName, PeerRole
+from hostelry.base.peers import PeerName, PeerRole
 from hostelry.base.tls import JOIN, TlsFolder, peer_of
 from hostelry.cluster.further_control import machine
 from hostelry.cluster.host_files import safe_name

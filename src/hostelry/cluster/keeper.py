@@ -20,7 +20,7 @@ from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError, RetryableError, TerminalError
 from hostelry.base.json import decode
 from hostelry.base.peer_http import peer_client
-from hostelry.base.peer_name import PeerName, PeerRole
+from hostelry.base.peers import PeerName, PeerRole
 from hostelry.base.tls import CERTIFICATES
 from hostelry.cluster.authority import Authority
 from hostelry.cluster.host_files import HostFiles, OperatorFiles
@@ -145,7 +145,7 @@ class CertificateKeeper:
             raise RetryableError(f"{control}: {error or type(error).__name__}") from error
 
     def _own(self) -> PeerName:
-        return PeerName.of_uris(facts(self._files.folder.identity.read_bytes()).uris)
+        return PeerName.find_in(facts(self._files.folder.identity.read_bytes()).uris)
 
 
 class CertificateDesk:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from hostelry.base.errors import TerminalError
-from hostelry.base.peer_name import PeerName
+from hostelry.base.peers import PeerName
 from hostelry.base.splice import SpliceEnd
 from hostelry.base.tls import (
     CONNECTED,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from hostelry.base.errors import TerminalError, UsageError
-from hostelry.base.peer_name import PeerRole
+from hostelry.base.peers import PeerRole
 from hostelry.base.tls import TlsFolder
 from hostelry.cluster.access import CONTROL, GATEWAY, GATEWAY_PEER, JOBS, S3
 from hostelry.home.fleet_option import RAY

@@ -26,9 +26,9 @@ from hostelry.comparison.verdict import (
     VersionVerdict,
     compared,
 )
-from hostelry.domain.allowance import Allowance
 from hostelry.domain.load import LoadByConfig
 from hostelry.domain.scope import Scope
+from hostelry.domain.traffic import Allowance
 
 WARM_UP_S = 5  # of a step, in which new copies fill their caches: latencies do not count
 US_PER_MS = 1000.0

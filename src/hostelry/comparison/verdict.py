@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from enum import Enum
 
 from hostelry.comparison.confidence import Bounds, proportion_bounds, quantile_bounds, quantile_of
-from hostelry.domain.allowance import Allowance
 from hostelry.domain.load import (
     EMPTY,
     NO_DIVERGENCE,
@@ -29,6 +28,7 @@ from hostelry.domain.load import (
     SecondLoad,
     joined,
 )
+from hostelry.domain.traffic import Allowance
 
 QUANTILES = (0.5, 0.95)
 MEASURES = ("errors", *(f"latency p{q * 100:g}" for q in QUANTILES))

@@ -22,7 +22,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from hostelry.base.clock import Clock
-from hostelry.base.key_guard import INTERNAL_KEY_HEADER, KeyGuard
+from hostelry.base.guards import INTERNAL_KEY_HEADER, KeyGuard
 from hostelry.console.live import LiveTopics
 from hostelry.console.platform import PlatformError, PlatformPort
 from hostelry.console.playground_calls import PlaygroundCalls

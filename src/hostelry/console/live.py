@@ -27,6 +27,7 @@ from hostelry.console.platform import (
 from hostelry.console.view_table import ConsoleView
 
 LOG = logging.getLogger(__name__)
+
 EVERY_S = 1.0
 MAX_PAUSE_S = 15.0
 # Of its time, a topic asks and computes for this share at most: a large fleet is shown less often.

@@ -30,12 +30,11 @@ from hostelry.aws.models import signing_name
 from hostelry.aws.temporary_keys import Session, TemporaryKeys, TokenSeal, session_of_header
 from hostelry.base.clock import Clock, monotonic_s, worked_s
 from hostelry.base.errors import RetryableError, ServiceError
+from hostelry.base.guards import INTERNAL_KEY_HEADER, KeyGuard, OwnHostsOnly
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.ids import new_request_id
 from hostelry.base.json_response import JsonResponse
-from hostelry.base.key_guard import INTERNAL_KEY_HEADER, KeyGuard
 from hostelry.base.logging import about_request
-from hostelry.base.rebinding import OwnHostsOnly
 from hostelry.base.root_key import RootKey
 from hostelry.control.call_threads import CallThreads, answer_call
 from hostelry.control.gateway_routes import LoadRoutes, RouteRoutes, WakeRoutes

@@ -22,11 +22,11 @@ from starlette.routing import Route
 
 from hostelry.base.clock import Clock
 from hostelry.base.files import write_whole
+from hostelry.base.http import whole_number
 from hostelry.base.json import decode
 from hostelry.base.json_response import JsonResponse
-from hostelry.base.whole_number import whole_number
 from hostelry.store.database import Database
-from hostelry.store.errors import StoreUnavailable
+from hostelry.store.protocol import StoreUnavailable
 from hostelry.store.tables import OPAQUE_TEXT
 
 LOG = logging.getLogger(__name__)

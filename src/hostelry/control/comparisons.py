@@ -26,9 +26,9 @@ from hostelry.comparison.verdict import (
     VersionEvidence,
     compared,
 )
-from hostelry.domain.allowance import MOST, Allowance, allowance_of
 from hostelry.domain.load import NO_DIVERGENCE, Divergence, LoadKey, SecondLoad
 from hostelry.domain.scope import Scope
+from hostelry.domain.traffic import MOST, Allowance, allowance_of
 from hostelry.metrics.sagemaker.load_aggregator import DETAILS_S, LoadAggregator
 from hostelry.store.records import State
 

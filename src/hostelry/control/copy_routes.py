@@ -15,9 +15,9 @@ from starlette.routing import Route
 
 from hostelry.base.concurrency import for_each
 from hostelry.base.errors import RetryableError, TerminalError
+from hostelry.base.http import whole_number
 from hostelry.base.json_response import JsonResponse
 from hostelry.base.metrics_page import CONTENT_TYPE, PageJoin, relabelled, sample_line
-from hostelry.base.whole_number import whole_number
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.copy import CopyPhase
 from hostelry.fleet.protocol import CopyPage

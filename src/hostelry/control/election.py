@@ -16,9 +16,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from hostelry.base.epoch_header import LeaderEpoch
 from hostelry.base.errors import HostelryError
 from hostelry.base.json_response import JsonResponse
+from hostelry.base.peers import LeaderEpoch
 from hostelry.store.database import Database
 from hostelry.store.leaders import Leadership, read_leadership
 from hostelry.store.lease import (

@@ -23,9 +23,9 @@ from hostelry.base.json_response import JsonResponse, refuse_invalid
 from hostelry.control.data import ControlData
 from hostelry.domain.event_rule import EventCall
 from hostelry.domain.event_schedule import EventSchedule
+from hostelry.domain.messaging import AttributeValue
 from hostelry.domain.metric import Metric, Sample
 from hostelry.domain.object_event import ObjectEvent, TargetCheck
-from hostelry.domain.queue import AttributeValue
 from hostelry.domain.scope import Scope
 from hostelry.events.call_rows import CallRows, TooManyCallsError
 from hostelry.events.calls import calls_of_object

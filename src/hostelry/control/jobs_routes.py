@@ -19,8 +19,8 @@ from hostelry.domain.data_capture import CaptureCounts, CaptureReport
 from hostelry.domain.endpoint import EndpointStatus
 from hostelry.domain.load import LoadKey
 from hostelry.domain.log_source import DataLine, DataLogReport, LogSource, source_of_copy, stream_of
+from hostelry.domain.messaging import PublicationRequest
 from hostelry.domain.metric import MODEL_NAMESPACE, Sample
-from hostelry.domain.publication_request import PublicationRequest
 from hostelry.domain.scope import Scope
 from hostelry.domain.transform_job import TransformEnd, TransformProgressReport
 from hostelry.logs.events import LogsUnavailable, NewEvent

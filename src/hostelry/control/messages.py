@@ -10,14 +10,12 @@ import msgspec
 from hostelry.base.clock import Clock
 from hostelry.control.data import ControlData
 from hostelry.home.home import Home, UpConfig
-from hostelry.messaging.arrivals import Arrivals
 from hostelry.messaging.deliveries import Deliveries
 from hostelry.messaging.delivery_loop import DeliveryDeps, DeliveryLoop
 from hostelry.messaging.failed_delivery import TopicMetrics
 from hostelry.messaging.line_files import LineFiles
-from hostelry.messaging.queue_messages import QueueMessages
-from hostelry.messaging.services import Messaging
-from hostelry.messaging.sweep import sweep
+from hostelry.messaging.queue_messages import Arrivals, QueueMessages
+from hostelry.messaging.services import Messaging, sweep
 from hostelry.messaging.topic_publisher import TopicMissingError, TopicPublisher
 from hostelry.messaging.web_delivery import GuardedPoster
 from hostelry.scaling.loop.alarm_actions import AddressFile

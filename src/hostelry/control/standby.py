@@ -23,11 +23,10 @@ from starlette.types import ASGIApp
 
 from hostelry import __version__
 from hostelry.base.clock import SystemClock, monotonic_s
-from hostelry.base.epoch_header import LeaderEpoch
 from hostelry.base.errors import HostelryError, RetryableError
+from hostelry.base.guards import INTERNAL_KEY_HEADER, KeyGuard, OwnHostsOnly
 from hostelry.base.json_response import JsonResponse
-from hostelry.base.key_guard import INTERNAL_KEY_HEADER, KeyGuard
-from hostelry.base.rebinding import OwnHostsOnly
+from hostelry.base.peers import LeaderEpoch
 from hostelry.cluster.join_token import control_id
 from hostelry.cluster.known_controls import keeping_controls
 from hostelry.cluster.leader_proxy import LeaderProxy

@@ -16,8 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, MetaData
 
 from hostelry.base.errors import TerminalError, UsageError
-from hostelry.base.files import sync_folder
-from hostelry.base.user import expanded
+from hostelry.base.files import expand_user, sync_folder
 from hostelry.control import audit, data
 from hostelry.control.audit import AuditLog, AuditRows
 from hostelry.control.data import MetricRows
@@ -42,8 +41,7 @@ from hostelry.metrics.persistence.shared import PART_BYTES, journal_part
 from hostelry.store.claim import claim_of
 from hostelry.store.copying import CopiedTable, Report, copy_tables, has_rows
 from hostelry.store.database import Database, open_database
-from hostelry.store.in_use import refuse_if_used
-from hostelry.store.schema import migrate
+from hostelry.store.schema import migrate, refuse_if_used
 from hostelry.store.tables import COUNTER
 from hostelry.store.tables import METADATA as RECORDS
 
@@ -220,7 +218,7 @@ def open_side(place: str) -> Iterator[StoreSide]:
                 cluster_id=found.cluster_id if found else None,
             )
             return
-        home = Home(expanded(place).absolute())
+        home = Home(expand_user(place).absolute())
         if not home.credentials.exists():
             raise TerminalError(f"there is no hostelry in {home.root} yet: run `hostelry up` once")
         stack.enter_context(only_one(home))

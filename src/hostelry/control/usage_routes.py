@@ -17,8 +17,8 @@ from starlette.routing import Route
 
 from hostelry.base.clock import Clock
 from hostelry.base.json_response import JsonResponse
+from hostelry.domain.async_request import from_web_address
 from hostelry.domain.metric import OWN_NAMESPACE, Metric, MetricStat
-from hostelry.domain.s3_address import from_web_address
 from hostelry.domain.scope import Scope
 from hostelry.metrics.protocol import MetricFilter, MetricReader
 from hostelry.metrics.sagemaker.serverless import USAGE

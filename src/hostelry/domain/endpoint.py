@@ -5,14 +5,13 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from hostelry.domain.allowance import Allowance
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint_config import EndpointConfig, Variant
 from hostelry.domain.model import Model
 from hostelry.domain.scope import Scope
 from hostelry.domain.serverless import ServerlessConfig
-from hostelry.domain.traffic import ALL_AT_ONCE, TrafficPolicy
+from hostelry.domain.traffic import ALL_AT_ONCE, Allowance, TrafficPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

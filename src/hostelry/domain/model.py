@@ -98,3 +98,24 @@ def is_target(target: str) -> bool:
         and target.isprintable()
         and not any(part in ("", ".", "..") for part in parts)
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repository:
+    """One repository; `mutability` and `scan_on_push` are echoed only."""
+
+    scope: Scope
+    name: str
+    created_at: float
+    mutability: str = "MUTABLE"
+    scan_on_push: bool = False
+
+    @property
+    def arn(self) -> str:
+        """Its ARN."""
+        return f"arn:aws:ecr:{self.scope.region}:{self.scope.account}:repository/{self.name}"
+
+    @property
+    def uri(self) -> str:
+        """The name, without a tag, of its images in models and in `docker build --tag`."""
+        return f"{self.scope.account}.dkr.ecr.{self.scope.region}.amazonaws.com/{self.name}"

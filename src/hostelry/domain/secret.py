@@ -1,8 +1,66 @@
-"""Secrets and their versions."""
+"""KMS keys, and secrets with their versions."""
 
 from dataclasses import dataclass
 
 from hostelry.domain.scope import Scope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KmsKey:
+    """A symmetric key; named by its id. `material` is sealed by the home's root key (base64).
+
+    `deletion_at` is the instant from which the key is gone. `aws_service` names the service whose
+    AWS managed key it is; empty for a key of the customer's.
+    """
+
+    scope: Scope
+    key_id: str
+    material: str
+    created_at: float
+    description: str = ""
+    policy: str = ""
+    is_enabled: bool = True
+    deletion_at: float | None = None
+    aws_service: str = ""
+
+    @property
+    def arn(self) -> str:
+        """The key's ARN."""
+        return key_arn(self.scope, self.key_id)
+
+    @property
+    def state(self) -> str:
+        """AWS's word for whether the key can be used."""
+        if self.deletion_at is not None:
+            return "PendingDeletion"
+        return "Enabled" if self.is_enabled else "Disabled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KmsAlias:
+    """Another name of a key, `alias/...`, by which the record is named."""
+
+    scope: Scope
+    name: str
+    key_id: str
+    created_at: float
+    updated_at: float
+
+    @property
+    def arn(self) -> str:
+        """The alias's ARN."""
+        return alias_arn(self.scope, self.name)
+
+
+def key_arn(scope: Scope, key_id: str) -> str:
+    """The ARN of the key with that id."""
+    return f"arn:aws:kms:{scope.region}:{scope.account}:key/{key_id}"
+
+
+def alias_arn(scope: Scope, name: str) -> str:
+    """The ARN of the alias `name`, which starts with ``alias/``."""
+    return f"arn:aws:kms:{scope.region}:{scope.account}:{name}"
+
 
 CURRENT, PREVIOUS = "AWSCURRENT", "AWSPREVIOUS"
 

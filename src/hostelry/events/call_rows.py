@@ -10,7 +10,7 @@ from hostelry.base.json import decode
 from hostelry.domain.event_rule import EventCall
 from hostelry.messaging.queue_messages import NewMessage, insert
 from hostelry.messaging.tables import EVENT_CALLS, EVENTS_SEEN, MessageTables
-from hostelry.store.statements import insert_once
+from hostelry.store.tables import insert_once
 
 SEEN_S = 86_400.0  # an event that is reported again within this is known
 MAX_WAITING = 1_000_000

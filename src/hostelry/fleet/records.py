@@ -13,10 +13,9 @@ from typing import TypeVar
 import msgspec
 
 from hostelry.base.errors import TerminalError
-from hostelry.base.files import write_whole
+from hostelry.base.files import region_prefix, remove_regions, write_whole
 from hostelry.base.json import decode
 from hostelry.base.proc import ProcessIdentity
-from hostelry.base.shared_memory import region_prefix, remove_regions
 from hostelry.domain.copy import CopySpec, LastEnd
 from hostelry.domain.log_source import LogSource
 from hostelry.fleet.rules.images import ImageRule

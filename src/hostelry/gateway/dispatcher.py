@@ -10,10 +10,10 @@ import msgspec
 from hostelry import __version__
 from hostelry.aws.runtime import is_async_path
 from hostelry.base.errors import ServiceError
+from hostelry.base.guards import find_foreign_page
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.ids import new_request_id
 from hostelry.base.logging import about_request, no_request
-from hostelry.base.rebinding import foreign_page
 from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.reader import HttpRefusedError
 from hostelry.dataplane.tracing.call_ring import CallRing
@@ -138,7 +138,7 @@ class Dispatcher:
     @staticmethod
     def _check_page(request: HttpRequest, own_names: frozenset[str]) -> None:
         headers = request.headers
-        reason = foreign_page(headers.get("host", ""), headers.get("origin"), own_names)
+        reason = find_foreign_page(headers.get("host", ""), headers.get("origin"), own_names)
         if reason is not None:
             raise ServiceError("AccessDeniedException", reason, 403)
 

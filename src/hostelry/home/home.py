@@ -15,10 +15,9 @@ import msgspec
 
 from hostelry.aws.temporary_keys import agents_key
 from hostelry.base.errors import TerminalError
-from hostelry.base.files import write_whole
+from hostelry.base.files import expand_user, user_folder, write_whole
 from hostelry.base.json import convert, decode
 from hostelry.base.logging import TEXT
-from hostelry.base.user import expanded, user_folder
 from hostelry.domain.at_zero import AtZero
 from hostelry.fleet.rules.copy_user import CopyUser
 from hostelry.home.ports import url_host
@@ -232,7 +231,7 @@ class Home:
     def default(cls) -> "Home":
         """``$HOSTELRY_HOME``, or ``~/.hostelry``; raises TerminalError if there is no ``~``."""
         given = os.environ.get(ENVIRONMENT_VARIABLE)
-        return cls(expanded(given) if given else user_folder(".hostelry", NAME_HOME))
+        return cls(expand_user(given) if given else user_folder(".hostelry", NAME_HOME))
 
     @property
     def credentials(self) -> Path:

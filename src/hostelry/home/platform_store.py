@@ -6,14 +6,13 @@ from pathlib import Path
 from hostelry import __version__
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import HostelryError, TerminalError
+from hostelry.base.peers import skew_refusal
 from hostelry.base.root_key import RootKey
-from hostelry.base.version_skew import skew_refusal
 from hostelry.home.home import Credentials, Home, UpConfig
 from hostelry.store.claim import StoreClaim, claim
 from hostelry.store.database import Database, open_database
-from hostelry.store.errors import StoreUnavailable
 from hostelry.store.leaders import running_controls
-from hostelry.store.protocol import Store
+from hostelry.store.protocol import Store, StoreUnavailable
 from hostelry.store.sql import SqlStore
 
 

@@ -4,7 +4,7 @@ from urllib.parse import urlsplit
 
 from hostelry.base.errors import UsageError
 from hostelry.home.home import Home, UpConfig
-from hostelry.store.place import SCHEMES
+from hostelry.store.protocol import SCHEMES
 
 VARIABLE = "HOSTELRY_STORE"
 OWN_FILE = "sqlite"  # back to the home's own file

@@ -23,9 +23,8 @@ import msgspec
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError, RetryableError, ServiceError
-from hostelry.base.http import HttpRequest, HttpResponse
-from hostelry.base.key_guard import INTERNAL_KEY_HEADER, is_shown
-from hostelry.base.whole_number import whole_number
+from hostelry.base.guards import INTERNAL_KEY_HEADER, has_key
+from hostelry.base.http import HttpRequest, HttpResponse, whole_number
 from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.reader import HttpRefusedError
 from hostelry.domain.async_request import AsyncRequest
@@ -86,14 +85,14 @@ class JobsApi:
 
     def admit(self, request: HttpRequest) -> bool:
         """True: the head proves who sends it; raises HttpRefusedError where it does not."""
-        if not is_shown(self.internal_key, _given(request)):
+        if not has_key(self.internal_key, _given(request)):
             raise HttpRefusedError(403, "The internal key is missing or wrong.", request)
         return True
 
     async def handle(self, exchange: Exchange) -> None:
         """Answer one request."""
         request = exchange.request
-        if not is_shown(self.internal_key, _given(request)):
+        if not has_key(self.internal_key, _given(request)):
             exchange.respond(_text(403, "The internal key is missing or wrong."))
             return
         exchange.verified()

@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from hostelry.messaging.queue_messages import NewMessage, insert
 from hostelry.messaging.tables import DELIVERIES, PUBLISHED, MessageTables
-from hostelry.store.statements import insert_once
+from hostelry.store.tables import insert_once
 
 MAX_WAITING = 10_000  # of one subscription
 PUBLISHED_S = 86_400.0  # for which a publication is known, as long as its sender repeats it

@@ -21,8 +21,7 @@ import httpx
 
 from hostelry.base.clock import Clock
 from hostelry.base.concurrency import for_each, run_guarded
-from hostelry.domain.topic import Subscription, SubscriptionProtocol
-from hostelry.messaging.arrivals import Arrivals
+from hostelry.domain.messaging import Subscription, SubscriptionProtocol
 from hostelry.messaging.deliveries import Deliveries, WaitingDelivery
 from hostelry.messaging.failed_delivery import (
     DELIVERED,
@@ -31,6 +30,7 @@ from hostelry.messaging.failed_delivery import (
     dead_letters_of,
     place_of,
 )
+from hostelry.messaging.queue_messages import Arrivals
 from hostelry.messaging.retry_schedule import effective_retries
 from hostelry.messaging.web_delivery import AddressRefusedError
 from hostelry.store.records import State

@@ -6,10 +6,9 @@ import uuid
 from collections.abc import Sequence
 
 from hostelry.base.clock import Clock
+from hostelry.domain.messaging import AttributeValue, Queue, Subscription
 from hostelry.domain.metric import Metric, Sample
-from hostelry.domain.queue import AttributeValue, Queue
 from hostelry.domain.scope import Scope
-from hostelry.domain.topic import Subscription
 from hostelry.messaging.queue_messages import NewMessage
 from hostelry.metrics.protocol import MetricWriter
 from hostelry.store.records import State

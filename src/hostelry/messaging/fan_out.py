@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
-from hostelry.domain.queue import AttributeValue
-from hostelry.domain.topic import Subscription, SubscriptionProtocol
+from hostelry.domain.messaging import AttributeValue, Subscription, SubscriptionProtocol
 from hostelry.messaging.filter_policy import ATTRIBUTE_SCOPE, passes_filter, read_policy
 
 # Messages as subscribers receive them: SNS's JSON and headers. PURE.

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from hostelry.domain.queue import AttributeValue
+from hostelry.domain.messaging import AttributeValue
 
 NAME = re.compile(r"(?!\.)(?!.*\.\.)[A-Za-z0-9_.-]{1,256}(?<!\.)")
 KIND = re.compile(r"(String|Number|Binary)(\.[^\x00-\x1f]{1,249})?")

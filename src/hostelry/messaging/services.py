@@ -1,11 +1,15 @@
-"""Topics and queues as operations use them."""
+"""Topics and queues as operations use them, and the removal of old records."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
-from hostelry.messaging.arrivals import Arrivals
-from hostelry.messaging.queue_messages import QueueMessages
+from hostelry.base.errors import Conflict
+from hostelry.messaging.deliveries import Deliveries
+from hostelry.messaging.failed_delivery import place_of, queue_at
+from hostelry.messaging.queue_messages import Arrivals, QueueMessages
 from hostelry.messaging.topic_publisher import TopicPublisher
+from hostelry.store.records import State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,3 +26,21 @@ class Messaging:
     gateway_url: str
     address_refusal: Callable[[str], str | None] = lambda _: None
     is_trusted: Callable[[str], bool] = lambda _: False
+
+
+ORPHANED_S = 60.0  # a queue that is being made may have no record yet
+
+
+def sweep(state: State, queues: QueueMessages, deliveries: Deliveries, now: float) -> None:
+    """Remove messages that were kept for their time, and subscriptions not confirmed in time."""
+    deliveries.forget_publications(now)
+    for arn in queues.queues():
+        queue = queue_at(state, arn)
+        kept_s = ORPHANED_S if queue is None else queue.number("MessageRetentionPeriod")
+        queues.drop(arn, now - kept_s)
+    for stored in state.subscriptions.list():
+        waiting = stored.value
+        if not waiting.is_confirmed and now >= waiting.token_until:
+            scope, name = place_of(waiting.arn)
+            with suppress(Conflict):
+                state.subscriptions.delete(scope, name, expect=stored.version)

@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from hostelry.base.clock import monotonic_s
 from hostelry.store.database import Database
-from hostelry.store.errors import StoreUnavailable
+from hostelry.store.protocol import StoreUnavailable
 from hostelry.store.tables import OPAQUE_TEXT
 
 # Tables of messages, and of calls that events ask for; statements on them are portable SQL.

@@ -10,9 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError
-from hostelry.domain.queue import AttributeValue
-from hostelry.domain.topic import Subscription, SubscriptionProtocol, Topic
-from hostelry.messaging.arrivals import Arrivals
+from hostelry.domain.messaging import AttributeValue, Subscription, SubscriptionProtocol, Topic
 from hostelry.messaging.deliveries import (
     Deliveries,
     NewDelivery,
@@ -37,7 +35,7 @@ from hostelry.messaging.fan_out import (
     fan_out,
     headers_of,
 )
-from hostelry.messaging.queue_messages import NewMessage
+from hostelry.messaging.queue_messages import Arrivals, NewMessage
 from hostelry.store.records import State
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
-from hostelry.base.key_guard import INTERNAL_KEY_HEADER
-from hostelry.base.peer_name import PeerRole
+from hostelry.base.guards import INTERNAL_KEY_HEADER
+from hostelry.base.peers import PeerRole
 from hostelry.base.tls import TlsFolder
 from hostelry.cluster.further_control import NO_STORE, ON_FIRST_HOST
 from hostelry.cluster.start import check_cluster, in_cluster, prepare_certificates

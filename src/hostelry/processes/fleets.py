@@ -10,9 +10,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hostelry.base.epoch_header import LeaderEpoch
 from hostelry.base.errors import HostelryError
-from hostelry.base.key_guard import INTERNAL_KEY_HEADER
+from hostelry.base.guards import INTERNAL_KEY_HEADER
+from hostelry.base.peers import LeaderEpoch
 from hostelry.fleet.rules.devices import real_devices
 from hostelry.home.fleet_option import RAY
 from hostelry.home.home import Credentials, Home, UpConfig, load_config, load_credentials

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
-from hostelry.base.peer_name import PeerRole
+from hostelry.base.peers import PeerRole
 from hostelry.cluster.start import in_cluster, prepare_certificates
 from hostelry.home.home import Home, UpConfig, save_config
 from hostelry.home.https_option import with_https

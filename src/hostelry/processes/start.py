@@ -10,7 +10,7 @@ import msgspec
 
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import HostelryError, TerminalError
-from hostelry.base.peer_name import PeerRole
+from hostelry.base.peers import PeerRole
 from hostelry.base.ports import free_port, reserve_port
 from hostelry.cluster.start import in_cluster, prepare_certificates
 from hostelry.home.copy_user_option import decided_copy_user, open_home

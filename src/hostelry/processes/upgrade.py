@@ -22,8 +22,8 @@ import msgspec
 from hostelry import __version__
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
+from hostelry.base.guards import INTERNAL_KEY_HEADER
 from hostelry.base.json import decode
-from hostelry.base.key_guard import INTERNAL_KEY_HEADER
 from hostelry.base.proc import ProcessIdentity, arguments, environment_value
 from hostelry.fleet.host.processes import is_alive, send
 from hostelry.fleet.records import InstanceFolder, instance_folders

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from hostelry.base.parts import changed_names, changed_pairs
 from hostelry.domain.component import ComponentSpec, InferenceComponent
-from hostelry.domain.container_copies import complete_sets
-from hostelry.domain.copy import Copy, CopyStatus, Instance, InstanceState
+from hostelry.domain.copy import Copy, CopyStatus, Instance, InstanceState, complete_sets
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointVariant
 from hostelry.domain.load import LoadKey
 from hostelry.domain.scope import Scope

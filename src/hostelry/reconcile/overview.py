@@ -10,9 +10,9 @@ from hostelry.domain.copy import Copy, Instance, LastEnd
 from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint import Bake, Endpoint, EndpointVariant
 from hostelry.domain.inference_experiment import InferenceExperiment
-from hostelry.domain.serving import ServedPart, serving_of
 from hostelry.domain.shape import Requirements
 from hostelry.domain.transform_job import TransformJob, TransformProgress
+from hostelry.domain.trouble import ServedPart, summarize_serving
 from hostelry.domain.update_history import known_updates, update_progress
 from hostelry.placement.explain import HostUse, list_uses
 from hostelry.reconcile.acts.progress import drain_progress, restart_progress
@@ -64,7 +64,7 @@ def _endpoint(
         "created_at": endpoint.created_at,
         "modified_at": endpoint.modified_at,
         "takes_components": endpoint.takes_components,
-        "serving": serving_of(endpoint.status.value, served),
+        "serving": summarize_serving(endpoint.status.value, served),
         "config": endpoint.active.config.name,
         "pending_config": endpoint.pending.config.name if endpoint.pending else None,
         "shift": None if endpoint.shift is None else msgspec.to_builtins(endpoint.shift),

@@ -52,7 +52,7 @@ from hostelry.reconcile.record import (
 from hostelry.reconcile.route_board import RouteBoard
 from hostelry.reconcile.route_planner import RoutePlanner
 from hostelry.reconcile.transform_jobs import TransformJobs
-from hostelry.store.errors import RevisionTooOld
+from hostelry.store.protocol import RevisionTooOld
 from hostelry.store.records import State
 
 T = TypeVar("T")

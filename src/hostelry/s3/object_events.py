@@ -14,9 +14,9 @@ import httpx
 import msgspec
 
 from hostelry.base.clock import Clock
-from hostelry.base.key_guard import INTERNAL_KEY_HEADER
+from hostelry.base.guards import INTERNAL_KEY_HEADER
+from hostelry.base.http import whole_number
 from hostelry.base.peer_http import loopback_client
-from hostelry.base.whole_number import whole_number
 from hostelry.domain.object_event import CHAIN_HEADER, CREATED, ObjectEvent
 from hostelry.domain.scope import Scope
 from hostelry.home.home import Credentials, UpConfig

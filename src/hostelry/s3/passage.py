@@ -11,7 +11,7 @@ from hostelry.aws.sigv4 import NeedsBody, Proven, Secret, Verifier
 from hostelry.aws.temporary_keys import TokenSeal
 from hostelry.base.clock import Clock
 from hostelry.base.errors import ServiceError
-from hostelry.base.key_guard import INTERNAL_KEY_HEADER
+from hostelry.base.guards import INTERNAL_KEY_HEADER
 from hostelry.base.peer_http import loopback_client
 from hostelry.home.home import Credentials, UpConfig
 from hostelry.s3.admission import (

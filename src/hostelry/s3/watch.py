@@ -9,8 +9,8 @@ import httpx
 import msgspec
 
 from hostelry.base.clock import Clock
+from hostelry.base.guards import INTERNAL_KEY_HEADER
 from hostelry.base.ids import new_request_id
-from hostelry.base.key_guard import INTERNAL_KEY_HEADER
 from hostelry.base.peer_http import loopback_client
 from hostelry.domain.object_event import BucketNotification, TargetCheck
 from hostelry.domain.scope import Scope

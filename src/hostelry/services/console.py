@@ -26,7 +26,7 @@ from hostelry.base.asgi_server import asgi_server, listening
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.concurrency import stop_event
 from hostelry.base.errors import TerminalError
-from hostelry.base.key_guard import INTERNAL_KEY_HEADER
+from hostelry.base.guards import INTERNAL_KEY_HEADER
 from hostelry.base.logging import configure_logging
 from hostelry.cluster.control_access import control_mounts
 from hostelry.console.app import ConsoleDeps, console_app

@@ -24,9 +24,8 @@ from hostelry.base.clock import SystemClock
 from hostelry.base.concurrency import stop_event
 from hostelry.base.errors import TerminalError
 from hostelry.base.files import write_whole
-from hostelry.base.key_guard import INTERNAL_KEY_HEADER, KeyGuard
+from hostelry.base.guards import INTERNAL_KEY_HEADER, KeyGuard, OwnHostsOnly
 from hostelry.base.logging import configure_logging
-from hostelry.base.rebinding import OwnHostsOnly
 from hostelry.cluster.known_controls import known_controls
 from hostelry.cluster.leader_proxy import LeaderProxy
 from hostelry.cluster.leader_view import AskedControls

@@ -29,10 +29,9 @@ from hostelry.base.asgi_server import asgi_server, listening
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.concurrency import run_periodically, stop_event
 from hostelry.base.errors import TerminalError
+from hostelry.base.guards import INTERNAL_KEY_HEADER, KeyGuard, OwnHostsOnly
 from hostelry.base.json import decode
-from hostelry.base.key_guard import INTERNAL_KEY_HEADER, KeyGuard
 from hostelry.base.logging import configure_logging
-from hostelry.base.rebinding import OwnHostsOnly
 from hostelry.cluster.control_access import control_access
 from hostelry.cluster.gateway_hosts import REPORT_S, GatewayHost, GatewayHostList, KnownHosts
 from hostelry.dataplane.balancing.sessions import SessionDict, SessionTable

@@ -20,7 +20,7 @@ from hostelry.base.clock import SystemClock
 from hostelry.base.errors import HostelryError, RetryableError, TerminalError
 from hostelry.base.json import decode
 from hostelry.base.logging import configure_logging
-from hostelry.base.peer_name import PeerRole
+from hostelry.base.peers import PeerRole
 from hostelry.base.tls import TlsFolder
 from hostelry.cluster.access import GATEWAY, S3
 from hostelry.cluster.host_files import HostFiles

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from sqlalchemy import Column, Float, Integer, MetaData, Table, delete, insert, inspect, select
 
 from hostelry.store.database import Database
-from hostelry.store.errors import StoreRefused
-from hostelry.store.in_use import refuse_if_used
-from hostelry.store.schema import lock_schema
+from hostelry.store.protocol import StoreRefused
+from hostelry.store.schema import lock_schema, refuse_if_used
 from hostelry.store.tables import OPAQUE_TEXT
 
 METADATA = MetaData()

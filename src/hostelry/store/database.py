@@ -10,8 +10,7 @@ from typing import Any, Protocol
 
 from sqlalchemy import Connection, Executable, MetaData, Row
 
-from hostelry.store.errors import StoreRefused
-from hostelry.store.place import SCHEMES
+from hostelry.store.protocol import SCHEMES, StoreRefused
 from hostelry.store.sqlite import SqliteFile
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import psycopg
 
-from hostelry.store.errors import StoreUnavailable
 from hostelry.store.leaders import epoch_key
 from hostelry.store.lease import NAME, TTL_S, LeaderLease, LeaseLook
 from hostelry.store.postgres_connection import (
@@ -21,6 +20,7 @@ from hostelry.store.postgres_connection import (
     connection_parameters,
     place_of,
 )
+from hostelry.store.protocol import StoreUnavailable
 
 TIMEOUT_S = 2.0  # of a statement, and of a wait for a lock
 KEPT_CHANGES = 100

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 from hostelry.base.errors import Conflict
 from hostelry.domain.scope import Scope
-from hostelry.store.errors import RevisionTooOld
-from hostelry.store.protocol import Change, Key, Record, RecordWrite
+from hostelry.store.protocol import Change, Key, Record, RecordWrite, RevisionTooOld
 
 TOMBSTONES_KEPT = 10_000
 

@@ -13,9 +13,8 @@ from typing import Any
 
 from hostelry.base.parts import parts_with_changes, with_changes
 from hostelry.domain.scope import Scope
-from hostelry.store.errors import RevisionTooOld
 from hostelry.store.memory import by_name
-from hostelry.store.protocol import Change, Key, Record, Store
+from hostelry.store.protocol import Change, Key, Record, RevisionTooOld, Store
 
 
 class MirroredRecord:

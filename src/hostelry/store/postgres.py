@@ -10,7 +10,6 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from hostelry.base.errors import HostelryError
 from hostelry.store.announcements import Announcements
-from hostelry.store.errors import StoreRefused, StoreUnavailable
 from hostelry.store.postgres_connection import (
     CHANNEL,
     PostgresListener,
@@ -19,6 +18,7 @@ from hostelry.store.postgres_connection import (
     is_readable,
     place_of,
 )
+from hostelry.store.protocol import StoreRefused, StoreUnavailable
 from hostelry.store.schema import lock_schema
 
 TIMEOUT_S = 10.0  # of a statement, of a wait for a lock or for one of our connections

@@ -13,8 +13,8 @@ from psycopg.conninfo import conninfo_to_dict
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import HostelryError
 from hostelry.store.announcements import Announcements
-from hostelry.store.errors import StoreRefused
-from hostelry.store.in_use import HOLD_STATEMENT
+from hostelry.store.protocol import StoreRefused
+from hostelry.store.schema import HOLD_STATEMENT
 
 URL_FORM = "postgresql://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=verify-full"
 HOSTS = re.compile(r"[\w.:%\[\],/-]*")

@@ -1,10 +1,26 @@
-"""The Store seam: versioned records, kept until deleted, safe against every crash."""
+"""The Store seam: versioned records that survive every crash, and the errors of stores."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from hostelry.base.errors import RetryableError, TerminalError
 from hostelry.domain.scope import Scope
+
+
+class StoreUnavailable(RetryableError):  # noqa: N818 - reads as what it says
+    """The write or read did not happen now: disk full, locked, I/O error. Nothing was changed."""
+
+
+class StoreRefused(TerminalError):  # noqa: N818 - reads as what it says
+    """The store cannot be used at all: not writable, not a database, or of a newer version."""
+
+
+class RevisionTooOld(RetryableError):  # noqa: N818 - reads as what it says
+    """Deletes after that revision are forgotten already: list everything, then watch from now."""
+
+
+SCHEMES = ("postgresql://", "postgres://")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

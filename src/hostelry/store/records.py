@@ -16,21 +16,17 @@ from hostelry.domain.endpoint_config import EndpointConfig
 from hostelry.domain.event_rule import EventRule
 from hostelry.domain.event_schedule import EventSchedule, ScheduleGroup
 from hostelry.domain.inference_experiment import InferenceExperiment
-from hostelry.domain.kms import KmsAlias, KmsKey
+from hostelry.domain.messaging import Queue, Subscription, Topic
 from hostelry.domain.metric import Dashboard
-from hostelry.domain.model import Model
-from hostelry.domain.queue import Queue
-from hostelry.domain.repository import Repository
+from hostelry.domain.model import Model, Repository
 from hostelry.domain.role import InstanceProfile, ManagedPolicy, Role
 from hostelry.domain.scaling import ScalableTarget, ScalingActivity, ScalingPolicy, ScheduledAction
 from hostelry.domain.scope import Scope, TagSet
-from hostelry.domain.secret import StoredSecret
-from hostelry.domain.topic import Subscription, Topic
+from hostelry.domain.secret import KmsAlias, KmsKey, StoredSecret
 from hostelry.domain.transform_job import TransformJob
-from hostelry.store.errors import StoreRefused
 from hostelry.store.first_created import FirstCreated
 from hostelry.store.mirror import GroupedKind, Mirror, RecordGroup
-from hostelry.store.protocol import Key, Record, RecordWrite, Store
+from hostelry.store.protocol import Key, Record, RecordWrite, Store, StoreRefused
 
 T = TypeVar("T")
 

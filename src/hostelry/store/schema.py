@@ -32,7 +32,8 @@ from sqlalchemy import (
 )
 
 from hostelry import __version__
-from hostelry.store.errors import StoreRefused
+from hostelry.base.errors import TerminalError
+from hostelry.store.protocol import StoreRefused
 from hostelry.store.tables import COUNTER, METADATA
 
 SCHEMA_REVISION = "0001"  # revisions are in the order of their names
@@ -121,3 +122,19 @@ def floor_of(connection: Connection) -> Row[Any] | None:
     if not inspect(connection).has_table(FLOORS.name):
         return None
     return connection.execute(select(FLOORS)).one_or_none()
+
+
+USE_LOCK = 0x686F7374656C7278  # an advisory lock, shared by all that use the database
+HOLD_STATEMENT = f"SELECT pg_advisory_lock_shared({USE_LOCK})"  # until the session ends
+
+
+def refuse_if_used(connection: Connection, name: str) -> None:
+    """Keep platforms from starting on the database until the transaction ends.
+
+    Raises TerminalError where one runs. Files of SQLite have their home's lock for this.
+    """
+    if connection.dialect.name != "postgresql":
+        return
+    lock_schema(connection)
+    if not connection.execute(select(func.pg_try_advisory_xact_lock(USE_LOCK))).scalar_one():
+        raise TerminalError(f"a platform runs on the store {name}: `hostelry down` ends it")

@@ -9,9 +9,8 @@ from sqlalchemy import Connection, Row
 from hostelry.base.errors import HostelryError
 from hostelry.domain.scope import Scope
 from hostelry.store.database import Database
-from hostelry.store.errors import StoreUnavailable
 from hostelry.store.memory import TOMBSTONES_KEPT, by_name, check_version, check_watchable
-from hostelry.store.protocol import Change, Key, Record, RecordWrite
+from hostelry.store.protocol import Change, Key, Record, RecordWrite, StoreUnavailable
 from hostelry.store.schema import migrate
 from hostelry.store.tables import COUNTER, RECORDS
 

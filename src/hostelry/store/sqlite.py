@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, Executable, MetaData, Row
 
 from hostelry.base.errors import HostelryError, TerminalError
 from hostelry.store.announcements import Announcements
-from hostelry.store.errors import StoreRefused, StoreUnavailable
+from hostelry.store.protocol import StoreRefused, StoreUnavailable
 
 BUSY_TIMEOUT_S = 10.0
 POLL_S = 0.25  # within which a wait notices a write of another process

@@ -1,7 +1,9 @@
 """The store's two tables, and the column types that compare values alike on every database."""
 
+from functools import cache
 from typing import Any
 
+import sqlalchemy as sa
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -13,6 +15,7 @@ from sqlalchemy import (
     Table,
     Text,
 )
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.types import TypeDecorator
 
 # PostgreSQL's text has no NUL. Pairs that begin with U+0001 keep the order of what they stand for.
@@ -80,3 +83,21 @@ COUNTER = Table(
     Column("revision", BigInteger, nullable=False),
     Column("forgotten", BigInteger, nullable=False),
 )
+
+
+def insert_once(table: sa.Table, connection: sa.Connection) -> sa.Insert:
+    """An insert of a row, unless it is there; `rowcount` of the result is 0 then."""
+    return _insert_once(table, connection.dialect.name)
+
+
+@cache  # to build a statement takes longer than to carry it out
+def _insert_once(table: sa.Table, dialect: str) -> sa.Insert:
+    made: sa.Insert
+    if dialect == "postgresql":
+        # Imported late: a platform on SQLite starts sooner without it.
+        from sqlalchemy.dialects import postgresql
+
+        made = postgresql.insert(table).on_conflict_do_nothing()
+    else:
+        made = sqlite.insert(table).on_conflict_do_nothing()
+    return made.execution_options(preserve_rowcount=True)

@@ -24,7 +24,7 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
-from hostelry.base.peer_name import PeerRole
+from hostelry.base.peers import PeerRole
 from hostelry.base.ports import free_ports
 from hostelry.base.proc import PROC, ProcessIdentity, processes
 from hostelry.cluster.joining import join

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 
 from hostelry.base.clock import monotonic_s
+from hostelry.base.guards import INTERNAL_KEY_HEADER
 from hostelry.base.json import decode
-from hostelry.base.key_guard import INTERNAL_KEY_HEADER
 from hostelry_lab.observer import PlatformObserver
 from hostelry_lab.threads import running_threads
 

@@ -26,7 +26,7 @@ from hostelry.base import tls
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import CapacityError, HostelryError, InstanceLostError, RetryableError
 from hostelry.base.json import decode
-from hostelry.base.peer_name import PeerRole
+from hostelry.base.peers import PeerRole
 from hostelry.base.proc import ProcessIdentity
 from hostelry.base.tls import TlsFolder
 from hostelry.cluster.host_files import HostFiles

@@ -15,7 +15,7 @@ from hostelry.base.address import Address
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import RetryableError
 from hostelry.base.json import decode
-from hostelry.base.peer_name import PeerRole
+from hostelry.base.peers import PeerRole
 from hostelry.base.proc import ProcessIdentity
 from hostelry.base.tls import TlsFolder
 from hostelry.cluster.host_files import HostFiles

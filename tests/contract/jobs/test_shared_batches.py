@@ -29,7 +29,7 @@ from hostelry.jobs.batches.shared_files import (
 from hostelry.jobs.batches.tables import CHUNKS, CLAIMS, UNLISTED
 from hostelry.jobs.records.batch_results import answer_line, result_id
 from hostelry.store.database import Database, open_database
-from hostelry.store.errors import StoreUnavailable
+from hostelry.store.protocol import StoreUnavailable
 
 CONTENT = os.urandom(2 * COMMIT_BYTES + CHUNK_BYTES + 1)
 WAIT_S = 60

@@ -11,7 +11,7 @@ import pytest
 from tests.postgres_rig import postgres_database
 
 from hostelry.domain.event_rule import EventCall
-from hostelry.domain.queue import AttributeValue, DeadLetterRule, QueuedMessage
+from hostelry.domain.messaging import AttributeValue, DeadLetterRule, QueuedMessage
 from hostelry.domain.scope import Scope
 from hostelry.events.call_rows import SEEN_S, CallRows
 from hostelry.messaging import deliveries as deliveries_module
@@ -31,7 +31,7 @@ from hostelry.messaging.queue_messages import (
 )
 from hostelry.messaging.tables import MessageTables
 from hostelry.store.database import open_database
-from hostelry.store.errors import StoreUnavailable
+from hostelry.store.protocol import StoreUnavailable
 
 NOW = 1_700_000_000.0
 ARN, LETTERS, HOOK = "arn:aws:sqs:r:1:q", "arn:aws:sqs:r:1:dead", "arn:aws:sns:r:1:t:hook"

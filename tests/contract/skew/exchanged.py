@@ -31,8 +31,8 @@ from hostelry.domain.data_capture import CaptureReport
 from hostelry.domain.llm_batch import LlmBatch, StoredFile
 from hostelry.domain.load import LoadReceipt, LoadReport, Wake
 from hostelry.domain.log_source import DataLogReport
+from hostelry.domain.messaging import PublicationRequest
 from hostelry.domain.object_event import ObjectEvent, TargetCheck
-from hostelry.domain.publication_request import PublicationRequest
 from hostelry.domain.route_delta import RouteDelta
 from hostelry.domain.routes import RouteSnapshot
 from hostelry.domain.transform_job import TransformEnd, TransformProgressReport, TransformSnapshot

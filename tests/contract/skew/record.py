@@ -12,7 +12,7 @@ from typing import Any
 from tests.contract.skew.exchanged import FIXED, GROWING, SAMPLES, tables_now, types_now
 
 from hostelry import __version__
-from hostelry.base.version_skew import are_neighbours
+from hostelry.base.peers import are_neighbours
 from hostelry.store.schema import SCHEMA_REVISION
 
 FOLDER = Path(__file__).parent / "recorded"

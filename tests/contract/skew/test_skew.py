@@ -19,7 +19,7 @@ from tests.contract.skew.exchanged import (
 from tests.contract.skew.record import FOLDER
 
 from hostelry import __version__
-from hostelry.base.version_skew import are_neighbours
+from hostelry.base.peers import are_neighbours
 from hostelry.dataplane.shared.host_counts import decode_host_counts
 from hostelry.dataplane.shared.session_exchange import decode_session
 from hostelry.store.schema import SCHEMA_REVISION

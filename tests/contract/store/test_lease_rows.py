@@ -11,13 +11,12 @@ from hostelry.base.errors import Conflict, Fenced
 from hostelry.domain.scope import Scope
 from hostelry.store import lease_rows
 from hostelry.store.database import Database, open_database
-from hostelry.store.errors import StoreUnavailable
 from hostelry.store.fence import Fence, FencedDatabase
 from hostelry.store.leaders import METADATA, read_leadership
 from hostelry.store.lease import TTL_S, Acquire, StandBy, decide
 from hostelry.store.lease_rows import KEPT_CHANGES, LeaseRows
 from hostelry.store.postgres_connection import TimedConnection, connect
-from hostelry.store.protocol import Key
+from hostelry.store.protocol import Key, StoreUnavailable
 from hostelry.store.sql import SqlStore
 
 KEY = Key(kind="endpoint", scope=Scope("123456789012", "us-west-2"), name="chat")

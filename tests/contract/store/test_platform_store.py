@@ -20,11 +20,10 @@ from hostelry.home.up_options import UpOptions
 from hostelry.processes.background import command_line
 from hostelry.processes.services import service_environment
 from hostelry.store.database import open_database
-from hostelry.store.errors import StoreRefused, StoreUnavailable
 from hostelry.store.leaders import CONTROLS
 from hostelry.store.leaders import METADATA as LEASE_TABLES
 from hostelry.store.lease_rows import LeaseRows
-from hostelry.store.protocol import Key
+from hostelry.store.protocol import Key, StoreRefused, StoreUnavailable
 from hostelry.store.sql import SqlStore
 
 CREDENTIALS = new_credentials("123456789012", "us-west-2")

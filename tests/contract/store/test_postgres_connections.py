@@ -12,10 +12,9 @@ from tests.postgres_rig import postgres_database, postgres_server
 
 from hostelry.domain.scope import Scope
 from hostelry.store import postgres
-from hostelry.store.errors import StoreUnavailable
 from hostelry.store.postgres import PostgresDatabase
 from hostelry.store.postgres_connection import TimedConnection, connect, is_readable
-from hostelry.store.protocol import Key
+from hostelry.store.protocol import Key, StoreUnavailable
 from hostelry.store.sql import SqlStore
 
 

@@ -18,9 +18,8 @@ from hostelry.base.errors import Conflict, HostelryError
 from hostelry.domain.scope import Scope
 from hostelry.store import postgres_connection as postgres_listener
 from hostelry.store.database import open_database
-from hostelry.store.errors import StoreRefused, StoreUnavailable
 from hostelry.store.postgres import PostgresDatabase
-from hostelry.store.protocol import Key
+from hostelry.store.protocol import Key, StoreRefused, StoreUnavailable
 from hostelry.store.sql import SqlStore, insert_row, next_revision
 from hostelry.store.tables import RECORDS
 

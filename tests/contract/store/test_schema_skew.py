@@ -10,7 +10,7 @@ from tests.contract.store.test_store_contract import key, place_of
 
 from hostelry import __version__
 from hostelry.store.database import Database, open_database
-from hostelry.store.errors import StoreRefused
+from hostelry.store.protocol import StoreRefused
 from hostelry.store.schema import FLOORS, REVISIONS, SCHEMA_REVISION
 from hostelry.store.sql import SqlStore
 from hostelry.store.upgrade import floors

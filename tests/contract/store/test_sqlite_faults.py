@@ -13,8 +13,7 @@ import pytest
 
 from hostelry.base.errors import Conflict, HostelryError, RetryableError, TerminalError
 from hostelry.domain.scope import Scope
-from hostelry.store.errors import StoreRefused, StoreUnavailable
-from hostelry.store.protocol import Key
+from hostelry.store.protocol import Key, StoreRefused, StoreUnavailable
 from hostelry.store.sql import SqlStore
 from hostelry.store.sqlite import SqliteFile
 

@@ -11,9 +11,8 @@ from tests.postgres_rig import postgres_database
 from hostelry.base.errors import Conflict
 from hostelry.domain.scope import Scope
 from hostelry.store.database import open_database
-from hostelry.store.errors import RevisionTooOld
 from hostelry.store.memory import MemoryStore
-from hostelry.store.protocol import Key, RecordWrite
+from hostelry.store.protocol import Key, RecordWrite, RevisionTooOld
 from hostelry.store.sql import SqlStore
 
 HERE = Scope("123456789012", "us-west-2")

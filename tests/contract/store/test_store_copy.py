@@ -37,9 +37,8 @@ from hostelry.metrics.persistence.shared import SharedMetrics
 from hostelry.store.claim import StoreClaim, claim
 from hostelry.store.copying import copy_tables
 from hostelry.store.database import Database, open_database
-from hostelry.store.errors import StoreRefused
-from hostelry.store.in_use import HOLD_STATEMENT
-from hostelry.store.protocol import Change, Key
+from hostelry.store.protocol import Change, Key, StoreRefused
+from hostelry.store.schema import HOLD_STATEMENT
 from hostelry.store.sql import SqlStore
 
 SCOPE = Scope("123456789012", "us-west-2")

@@ -18,7 +18,7 @@ from hostelry.base.certificates import (
     still_valid,
 )
 from hostelry.base.errors import TerminalError
-from hostelry.base.peer_name import PeerName, PeerRole
+from hostelry.base.peers import PeerName, PeerRole
 
 NOW = 1_700_000_000.0
 AGENT = PeerName("one", PeerRole.AGENT, "i-1")
@@ -117,8 +117,8 @@ def test_a_request_must_be_signed_by_its_own_key() -> None:
 )
 def test_names_that_are_none(uris: list[str]) -> None:
     with pytest.raises(ValueError, match="certificate"):
-        PeerName.of_uris(uris)
+        PeerName.find_in(uris)
 
 
 def test_a_name_is_read_back() -> None:
-    assert PeerName.of_uris(["https://elsewhere", AGENT.uri]) == AGENT
+    assert PeerName.find_in(["https://elsewhere", AGENT.uri]) == AGENT

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from hostelry.base.key_guard import KeyGuard, is_shown
+from hostelry.base.guards import KeyGuard, has_key
 
 KEY = "3f9a"
 
@@ -23,7 +23,7 @@ KEY = "3f9a"
     ],
 )
 def test_the_key_is_shown_by_one_equal_value(given: list[str], shown: bool) -> None:
-    assert is_shown(KEY, given) is shown
+    assert has_key(KEY, given) is shown
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from hostelry.base.rebinding import OwnHostsOnly, foreign_page
+from hostelry.base.guards import OwnHostsOnly, find_foreign_page
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ from hostelry.base.rebinding import OwnHostsOnly, foreign_page
     ],
 )
 def test_what_a_foreign_page_may_have_sent(host: str, origin: str | None, foreign: bool) -> None:
-    assert (foreign_page(host, origin, {"door.example"}) is not None) is foreign
+    assert (find_foreign_page(host, origin, {"door.example"}) is not None) is foreign
 
 
 @pytest.mark.parametrize(("host", "status"), [(b"127.0.0.1:1", 200), (b"evil.example", 403)])

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hostelry.base.server_end import ENDING, EndsWithServer
+from hostelry.base.asgi_server import ENDING, EndsWithServer
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import pytest
 
-from hostelry.base.version_skew import are_neighbours, skew_refusal
+from hostelry.base.peers import are_neighbours, skew_refusal
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import pytest
 
-from hostelry.base.whole_number import whole_number
+from hostelry.base.http import whole_number
 
 
 @pytest.mark.parametrize(

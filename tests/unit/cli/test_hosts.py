@@ -6,7 +6,7 @@ import pytest
 from tests.cluster_rig import identity
 
 from hostelry.base.errors import TerminalError
-from hostelry.base.peer_name import PeerRole
+from hostelry.base.peers import PeerRole
 from hostelry.cli.hosts import join_platform
 from hostelry.home.home import Home, UpConfig, save_config
 from hostelry.home.run_file import only_one

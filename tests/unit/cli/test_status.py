@@ -6,7 +6,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.cli.reasons_once import reasons_once
 from hostelry.cli.status import only_endpoint, state_lines
 from hostelry.cli.status_text import endpoint_lines, leader_lines, version_lines
-from hostelry.domain.failure_cause import cause_of
+from hostelry.domain.trouble import find_cause
 
 ENDPOINTS = [{"name": it, "status": "InService"} for it in ("chat", "embed")]
 LED_AT = 10_000.0
@@ -173,17 +173,17 @@ def test_status_shows_versions_where_they_differ(found: dict[str, Any], lines: l
     ],
 )
 def test_what_is_the_same_cause(one: str, other: str, alike: bool) -> None:
-    assert (cause_of(one, ("a",)) == cause_of(other, ("b",))) is alike
+    assert (find_cause(one, ("a",)) == find_cause(other, ("b",))) is alike
 
 
 def test_a_name_within_a_word_is_no_name() -> None:
-    assert cause_of("a-b cannot a", ("a",)) == "a-b cannot #"
+    assert find_cause("a-b cannot a", ("a",)) == "a-b cannot #"
 
 
 def test_of_a_copy_the_model_servers_own_last_line_decides() -> None:
     tails = ["no such file\n[agent] port 71", "other lines\nno such file\n[agent] port 72"]
-    assert len({cause_of("It ended.", (), it) for it in tails}) == 1
-    assert cause_of("It ended.", (), "no such file") != cause_of("It ended.", (), "no memory")
+    assert len({find_cause("It ended.", (), it) for it in tails}) == 1
+    assert find_cause("It ended.", (), "no such file") != find_cause("It ended.", (), "no memory")
 
 
 def failing(name: str, reason: str, tail: str = "") -> dict[str, Any]:

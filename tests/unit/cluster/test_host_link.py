@@ -12,7 +12,7 @@ import uvloop
 from tests.cluster_rig import identity, proxied
 
 from hostelry.base import tls
-from hostelry.base.peer_name import PeerRole
+from hostelry.base.peers import PeerRole
 from hostelry.base.tls import ClusterTls
 from hostelry.cluster.host_link import HostLink, LinkLimits, refusal
 

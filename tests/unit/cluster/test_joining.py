@@ -17,7 +17,7 @@ from tests.cluster_rig import NOW, identity
 from hostelry.base.certificates import Pair, check_pair
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import HostelryError, RetryableError, TerminalError
-from hostelry.base.peer_name import PeerName, PeerRole
+from hostelry.base.peers import PeerName, PeerRole
 from hostelry.base.tls import JOIN, ClusterTls, TlsFolder
 from hostelry.cluster import http_front as join_desk
 from hostelry.cluster import joining

@@ -10,7 +10,7 @@ from hostelry.base import tls
 from hostelry.base.certificates import LEAF_S, Pair, check_pair, facts, split
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import RetryableError, TerminalError
-from hostelry.base.peer_name import PeerName, PeerRole
+from hostelry.base.peers import PeerName, PeerRole
 from hostelry.base.tls import TlsFolder
 from hostelry.cluster import keeper
 from hostelry.cluster.authority import SIGNS_AFTER_S

@@ -11,7 +11,7 @@ from tests.cluster_rig import AUTHORITY, NOW, ProxyRig, as_process, identity, pr
 from hostelry.base import tls
 from hostelry.base.certificates import bundle, new_authority
 from hostelry.base.peer_http import peer_client
-from hostelry.base.peer_name import PeerName, PeerRole
+from hostelry.base.peers import PeerName, PeerRole
 from hostelry.base.tls import JOIN, ClusterTls, TlsFolder
 from hostelry.cluster.proxy import ProxyLimits
 from hostelry.dataplane.http.reply import BrokenError, ConnectError

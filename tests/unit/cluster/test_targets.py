@@ -3,7 +3,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hostelry.base.peer_name import PeerName, PeerRole
+from hostelry.base.peers import PeerName, PeerRole
 from hostelry.base.proc import ProcessIdentity
 from hostelry.cluster.access import may_reach
 from hostelry.cluster.targets import ProxyTargets

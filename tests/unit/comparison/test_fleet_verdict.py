@@ -15,9 +15,9 @@ from hostelry.comparison.fleet_verdict import (
     with_second,
 )
 from hostelry.comparison.verdict import VersionEvidence, VersionOutcome
-from hostelry.domain.allowance import Allowance, allowance_of
 from hostelry.domain.load import ConfigLoad, Distribution
 from hostelry.domain.scope import Scope
+from hostelry.domain.traffic import Allowance, allowance_of
 
 UPDATE = WatchedUpdate(
     scope=Scope("123456789012", "us-west-2"),

@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from hostelry.comparison.verdict import VersionEvidence, VersionOutcome, compared
-from hostelry.domain.allowance import Allowance
 from hostelry.domain.load import EMPTY, Distribution, Divergence, LoadKey, SecondLoad
 from hostelry.domain.scope import Scope
+from hostelry.domain.traffic import Allowance
 
 KEY = LoadKey(scope=Scope("123456789012", "us-west-2"), endpoint_name="e", variant_name="v")
 

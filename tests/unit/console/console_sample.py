@@ -7,10 +7,10 @@ from typing import Any
 
 import httpx
 import msgspec
+from tests.unit.console.fake_platform import FakePlatform
 
 from hostelry.base.clock import ManualClock
 from hostelry.console.app import ConsoleDeps, console_app
-from hostelry.console.fake import FakePlatform
 from hostelry.console.live import LiveTopics
 from hostelry.console.session_file import SessionFile
 from hostelry.console.view_table import VIEWS

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 from tests.unit.console.console_sample import SampleConsole
+from tests.unit.console.fake_platform import FakePlatform
 
 from hostelry.base.clock import ManualClock
 from hostelry.console import routes as live_routes
 from hostelry.console.delta import patched
-from hostelry.console.fake import FakePlatform
 from hostelry.console.live import (
     KEPT_PATCHES,
     MAX_PAUSE_S,

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.unit.console.fake_platform import FakePlatform
 
 from hostelry.console import playground_calls
-from hostelry.console.fake import FakePlatform
 from hostelry.console.platform import ModelAnswer, NoModelAnswerError, PlatformError
 from hostelry.console.playground_calls import PlaygroundCalls
 from hostelry.console.views.playground import PlaygroundRefusedError

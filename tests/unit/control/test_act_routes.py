@@ -20,9 +20,8 @@ from tests.unit.reconcile.samples import (
 from hostelry.control.act_routes import ActDeps, OperatorActRoutes
 from hostelry.control.audit import AuditEntry, AuditLog
 from hostelry.domain.endpoint import EndpointStatus
-from hostelry.store.errors import StoreUnavailable
 from hostelry.store.memory import MemoryStore
-from hostelry.store.protocol import Key, Record
+from hostelry.store.protocol import Key, Record, StoreUnavailable
 
 HERE = {"account": SCOPE.account, "region": SCOPE.region, "who": "user ada"}
 

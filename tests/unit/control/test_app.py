@@ -20,9 +20,8 @@ from hostelry.fleet.fake import FakeFleet
 from hostelry.home.home import Credentials
 from hostelry.metrics.series.store import MemoryMetrics
 from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
-from hostelry.store.errors import StoreUnavailable
 from hostelry.store.memory import MemoryStore
-from hostelry.store.protocol import Key, Record
+from hostelry.store.protocol import Key, Record, StoreUnavailable
 from hostelry.store.records import open_state
 
 CREDENTIALS = Credentials(

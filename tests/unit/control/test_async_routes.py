@@ -12,8 +12,8 @@ from tests.message_rig import HERE, MessageRig
 
 from hostelry.control.jobs_routes import AsyncRoutes
 from hostelry.domain.async_request import AsyncMetricsReport, ScopedMetric
+from hostelry.domain.messaging import PublicationRequest
 from hostelry.domain.metric import MetricStat, Sample
-from hostelry.domain.publication_request import PublicationRequest
 from hostelry.jobs.rules.async_metrics import backlog_samples
 from hostelry.messaging import deliveries
 from hostelry.messaging.deliveries import PUBLISHED_S

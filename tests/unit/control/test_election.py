@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from hostelry.control.election import LeaderElection
-from hostelry.store.errors import StoreUnavailable
 from hostelry.store.lease import POLL_S, RENEW_S, TTL_S, LeaderLease, LeaseLook
+from hostelry.store.protocol import StoreUnavailable
 
 
 @dataclass

@@ -8,7 +8,7 @@ from hostelry.api.context import NotYetError
 from hostelry.base.clock import ManualClock
 from hostelry.base.http import HttpResponse
 from hostelry.control.call_threads import CallThreads, TurnLimits, answer_call
-from hostelry.messaging.arrivals import Arrivals
+from hostelry.messaging.queue_messages import Arrivals
 
 QUEUE = "arn:aws:sqs:us-west-2:111122223333:q"
 LIMITS = TurnLimits(running=1, running_in_all=1, waiting=2, waiting_in_all=4)

@@ -9,9 +9,9 @@ from hostelry.base.clock import ManualClock
 from hostelry.comparison.fleet_verdict import StepVerdict
 from hostelry.comparison.verdict import VersionOutcome
 from hostelry.control.rollout_verdicts import FORGET_S, RolloutVerdicts
-from hostelry.domain.allowance import Allowance
 from hostelry.domain.endpoint import Bake, Endpoint, EndpointStatus, Shift, UpdateGuard
 from hostelry.domain.load import ConfigLoad, Distribution, LoadKey, LoadReport, SecondLoad
+from hostelry.domain.traffic import Allowance
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.reconcile.plan.endpoint_state import GroupKey
 from hostelry.reconcile.plan.guards import find_watched_update

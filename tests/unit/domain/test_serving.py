@@ -2,7 +2,7 @@
 
 import pytest
 
-from hostelry.domain.serving import ServedPart, serving_of
+from hostelry.domain.trouble import ServedPart, summarize_serving
 
 
 def part(ready: int, desired: int | None, status: str = "InService") -> ServedPart:
@@ -52,5 +52,5 @@ FAILED_ADAPTER = part(0, None, "Failed")
 def test_trouble(
     status: str, parts: list[ServedPart], tone: str | None, trouble: str | None
 ) -> None:
-    found = serving_of(status, parts)
+    found = summarize_serving(status, parts)
     assert (found["tone"], found["trouble"]) == (tone, trouble)

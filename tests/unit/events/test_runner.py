@@ -16,7 +16,7 @@ from hostelry.events.runner import CallDeps, CallRunner
 from hostelry.messaging.queue_messages import NewMessage
 from hostelry.messaging.tables import MessageTables
 from hostelry.schedules.targets import TargetCall
-from hostelry.store.errors import StoreUnavailable
+from hostelry.store.protocol import StoreUnavailable
 from hostelry.store.sqlite import SqliteFile
 
 CREATE_JOB = "arn:aws:scheduler:::aws-sdk:sagemaker:createTransformJob"

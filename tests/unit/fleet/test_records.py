@@ -4,9 +4,8 @@ from pathlib import Path
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.base.files import write_whole
+from hostelry.base.files import REGIONS, region_prefix, write_whole
 from hostelry.base.proc import ProcessIdentity
-from hostelry.base.shared_memory import REGIONS, region_prefix
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import Container
 from hostelry.fleet.agent.agent import worth_reporting

@@ -14,11 +14,11 @@ import pytest
 from tests.message_rig import HERE, MessageRig
 
 from hostelry.base.errors import RetryableError
-from hostelry.domain.queue import Queue
+from hostelry.domain.messaging import Queue
 from hostelry.messaging import deliveries as deliveries_module
 from hostelry.messaging.deliveries import Deliveries
 from hostelry.messaging.tables import MessageTables
-from hostelry.store.errors import StoreUnavailable
+from hostelry.store.protocol import StoreUnavailable
 
 HOOK = "http://hook.example/a"
 RETRIES = json.dumps({"healthyRetryPolicy": {"numRetries": 2, "minDelayTarget": 5}})

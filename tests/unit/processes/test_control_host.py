@@ -10,7 +10,7 @@ import pytest
 from tests.cluster_rig import NOW
 
 from hostelry.base.errors import TerminalError
-from hostelry.base.peer_name import PeerRole
+from hostelry.base.peers import PeerRole
 from hostelry.base.tls import TlsFolder
 from hostelry.cluster.host_files import HostFiles
 from hostelry.cluster.start import service_addresses

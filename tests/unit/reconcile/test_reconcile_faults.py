@@ -31,9 +31,8 @@ from hostelry.domain.component import (
 )
 from hostelry.domain.copy import CopyPhase
 from hostelry.domain.endpoint import EndpointStatus
-from hostelry.store.errors import StoreUnavailable
 from hostelry.store.memory import MemoryStore
-from hostelry.store.protocol import Key, Record
+from hostelry.store.protocol import Key, Record, StoreUnavailable
 
 FINAL = {EndpointStatus.IN_SERVICE, EndpointStatus.FAILED, None}
 FINAL_COMPONENT = {ComponentStatus.IN_SERVICE, ComponentStatus.FAILED, None}

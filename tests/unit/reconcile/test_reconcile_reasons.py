@@ -1,6 +1,6 @@
 import pytest
 
-from hostelry.domain.failure_cause import SEE_LOG
+from hostelry.domain.trouble import SEE_LOG
 from hostelry.reconcile.plan.reasons import (
     MAX_REASON_CHARS,
     build_failure_reason,

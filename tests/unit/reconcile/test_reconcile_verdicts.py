@@ -12,9 +12,8 @@ from tests.unit.reconcile.test_reconcile_shifts import config, is_back, reason, 
 from hostelry.comparison.fleet_verdict import StepVerdict, WatchedUpdate
 from hostelry.comparison.verdict import VersionOutcome
 from hostelry.domain.alarm import AlarmActions, AlarmState, CompositeAlarm, alarm_arn
-from hostelry.domain.allowance import Allowance
 from hostelry.domain.endpoint import EndpointStatus, UpdateGuard
-from hostelry.domain.traffic import FleetSize, FleetUnit, TrafficPolicy, TrafficType
+from hostelry.domain.traffic import Allowance, FleetSize, FleetUnit, TrafficPolicy, TrafficType
 from hostelry.reconcile.plan.guards import LEAST_STEP_S, find_watched_update
 from hostelry.reconcile.record import EVALUATION_S, get_alarm_view_s
 from hostelry.scaling.decide.alarm_events import new_status

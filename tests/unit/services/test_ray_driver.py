@@ -11,7 +11,7 @@ from hostelry.aws.temporary_keys import TokenSeal
 from hostelry.base.certificates import facts
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
-from hostelry.base.peer_name import PeerRole
+from hostelry.base.peers import PeerRole
 from hostelry.base.tls import TlsFolder
 from hostelry.cluster.host_files import HostFiles
 from hostelry.cluster.known_controls import known_controls

@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hostelry.domain.scope import Scope
-from hostelry.store.errors import StoreUnavailable
 from hostelry.store.memory import MemoryStore
 from hostelry.store.mirror import GroupedKind, Mirror, RecordGroup
-from hostelry.store.protocol import Change, Key, Record
+from hostelry.store.protocol import Change, Key, Record, StoreUnavailable
 from hostelry.store.sql import SqlStore
 from hostelry.store.sqlite import SqliteFile
 

@@ -15,9 +15,8 @@ from hostelry.domain.endpoint import Endpoint
 from hostelry.domain.endpoint_config import EndpointConfig
 from hostelry.domain.model import Container, Model
 from hostelry.domain.scope import Scope, TagSet
-from hostelry.store.errors import StoreRefused
 from hostelry.store.memory import MemoryStore
-from hostelry.store.protocol import Key
+from hostelry.store.protocol import Key, StoreRefused
 from hostelry.store.records import Records, State, open_state
 
 HERE = Scope("123456789012", "us-west-2")

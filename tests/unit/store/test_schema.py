@@ -11,7 +11,7 @@ from alembic.script import ScriptDirectory
 
 from hostelry import __version__
 from hostelry.base.errors import HostelryError
-from hostelry.store.errors import StoreRefused, StoreUnavailable
+from hostelry.store.protocol import StoreRefused, StoreUnavailable
 from hostelry.store.schema import FLOORS, SCHEMA_FLOOR, SCHEMA_REVISION, migrate, revision_of
 from hostelry.store.sql import SqlStore
 from hostelry.store.sqlite import SqliteFile, sqlite_engine, store_error

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from hostelry.store.errors import StoreUnavailable
+from hostelry.store.protocol import StoreUnavailable
 from hostelry.store.sqlite import SqliteFile
 
 ROWS = sa.Table("row", sa.MetaData(), sa.Column("body", sa.LargeBinary))

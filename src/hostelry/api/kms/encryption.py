@@ -8,7 +8,7 @@ from hostelry.api.kms import lookup, material
 from hostelry.api.kms.key import ALGORITHM
 from hostelry.api.refusals import unsupported
 from hostelry.base.errors import ServiceError, validation_error
-from hostelry.domain.kms import KmsKey, key_arn
+from hostelry.domain.secret import KmsKey, key_arn
 
 SPEC_BYTES: Mapping[str, int] = {"AES_256": 32, "AES_128": 16}
 UNSUPPORTED = ("DryRun", "DryRunModifiers", "Recipient", "GrantTokens")

@@ -12,7 +12,7 @@ from hostelry.api.page import PageTokens, get_page, order_by_name
 from hostelry.api.tags import add_tags, parse_tags, read_tags, remove_tags, write_tags
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.base.ids import new_uuid
-from hostelry.domain.kms import KmsAlias, KmsKey, alias_arn
+from hostelry.domain.secret import KmsAlias, KmsKey, alias_arn
 
 ALGORITHM = "SYMMETRIC_DEFAULT"
 # The only supported values of these members.

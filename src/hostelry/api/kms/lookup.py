@@ -13,7 +13,7 @@ from hostelry.api.kms.material import new_material
 from hostelry.api.record_kind import RecordKind
 from hostelry.api.tags import write_tags
 from hostelry.base.errors import Conflict, ServiceError
-from hostelry.domain.kms import KmsAlias, KmsKey, alias_arn, key_arn
+from hostelry.domain.secret import KmsAlias, KmsKey, alias_arn, key_arn
 from hostelry.store.records import Versioned
 
 # AWS makes these keys at the first use of a service. Here they exist from the start.

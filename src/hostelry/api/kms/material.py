@@ -13,7 +13,7 @@ from uuid import UUID
 from hostelry.api.context import CallContext
 from hostelry.base.errors import ServiceError, TerminalError
 from hostelry.base.root_key import KEY_BYTES, NotAuthenticError, seal, unseal
-from hostelry.domain.kms import KmsKey, key_arn
+from hostelry.domain.secret import KmsKey, key_arn
 
 VERSION = b"\x01"
 ID_BYTES = 16

@@ -8,8 +8,7 @@ from typing import Any
 from hostelry.api.context import CallContext, Result
 from hostelry.api.refusals import short_reason
 from hostelry.api.sagemaker.serverless import describe_serverless
-from hostelry.domain.container_copies import complete_sets
-from hostelry.domain.copy import Copy, Instance, InstanceState
+from hostelry.domain.copy import Copy, Instance, InstanceState, complete_sets
 from hostelry.domain.endpoint import (
     Deployment,
     Endpoint,

@@ -17,7 +17,7 @@ from hostelry.api.refusals import echo_members, refuse_fields, refuse_isolation,
 from hostelry.api.sagemaker.kinds import MODELS, check_new
 from hostelry.api.tags import parse_tags, write_tags
 from hostelry.base.errors import validation_error
-from hostelry.domain import s3_address
+from hostelry.domain import async_request
 from hostelry.domain.model import (
     ArtifactSource,
     Container,
@@ -314,7 +314,7 @@ def parse_s3_uri(uri: str, path: str, *, is_prefix: bool = False) -> str:
 
 def _parse_web_address(uri: str, path: str) -> str:
     """The ``s3://bucket/key`` of an https address of S3, path-style or with the bucket as host."""
-    found = s3_address.from_web_address(uri)
+    found = async_request.from_web_address(uri)
     if found is None:
         raise unsupported(
             f'{path} "{uri}"',

@@ -14,9 +14,9 @@ from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.sagemaker.kinds import KIND_WORDS, KINDS, has_name
 from hostelry.api.tags import parse_tags, read_tags, tag_list, tags_without, write_tags
 from hostelry.base.errors import validation_error
-from hostelry.domain.allowance import Allowance, allowance_of
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.endpoint import Deployment, Endpoint, UpdateGuard
+from hostelry.domain.traffic import Allowance, allowance_of
 from hostelry.domain.transform_job import is_hidden
 
 AT_ZERO_TAG = "hostelry:zero"

@@ -9,7 +9,7 @@ from typing import Any
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.api.sns.topic import find_topic, invalid, topic_not_found, unsupported
 from hostelry.base.errors import RetryableError, ServiceError
-from hostelry.domain.queue import AttributeValue
+from hostelry.domain.messaging import AttributeValue
 from hostelry.messaging.fan_out import DEFAULT_BODY
 from hostelry.messaging.message_attributes import (
     MessageAttributeError,

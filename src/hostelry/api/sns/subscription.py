@@ -21,7 +21,7 @@ from hostelry.api.sns.topic import (
     unsupported,
 )
 from hostelry.base.errors import ServiceError
-from hostelry.domain.topic import Subscription, SubscriptionProtocol
+from hostelry.domain.messaging import Subscription, SubscriptionProtocol
 from hostelry.messaging.failed_delivery import queue_at
 from hostelry.messaging.filter_policy import (
     ATTRIBUTE_SCOPE,

@@ -11,7 +11,7 @@ from hostelry.api.page import ListPaging, order_by_name
 from hostelry.api.record_kind import RecordKind
 from hostelry.api.tags import TagOperations, parse_tags, read_tags, write_tags
 from hostelry.base.errors import ServiceError
-from hostelry.domain.topic import Subscription, Topic
+from hostelry.domain.messaging import Subscription, Topic
 from hostelry.messaging.retry_schedule import DeliveryPolicyError, effective_retries, topic_retries
 from hostelry.store.records import Versioned
 

@@ -10,7 +10,7 @@ from hostelry.api.context import CallContext, NotYetError, Params, Result
 from hostelry.api.sqs.queue import find_queue, get_dead_letter_rule, invalid_value
 from hostelry.aws.codes import query_code
 from hostelry.base.errors import ServiceError
-from hostelry.domain.queue import AttributeValue, Queue, QueuedMessage
+from hostelry.domain.messaging import AttributeValue, Queue, QueuedMessage
 from hostelry.messaging.message_attributes import (
     MessageAttributeError,
     digest_of_attributes,

@@ -10,7 +10,7 @@ from hostelry.api.page import ListPaging, order_by_name
 from hostelry.api.record_kind import RecordKind
 from hostelry.api.tags import add_tags, parse_tags, read_tags, remove_tags, write_tags
 from hostelry.base.errors import ServiceError
-from hostelry.domain.queue import DEFAULTS, DeadLetterRule, Queue
+from hostelry.domain.messaging import DEFAULTS, DeadLetterRule, Queue
 from hostelry.messaging.failed_delivery import queue_at
 from hostelry.store.records import Versioned
 

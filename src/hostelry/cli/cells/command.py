@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from hostelry.base.errors import TerminalError
+from hostelry.base.files import expand_user
 from hostelry.base.logging import configure_logging
-from hostelry.base.user import expanded
 from hostelry.cells.assignment_file import (
     AssignmentDocument,
     check_document,
@@ -131,4 +131,4 @@ def move(
     Example: hostelry cells move shop --to green --from-home /srv/blue --to-home /srv/green
     """
     order = MoveOrder(endpoint=endpoint, cell=to, file=file, keep=keep)
-    move_endpoint(order, Home(expanded(from_home)), Home(expanded(to_home)))
+    move_endpoint(order, Home(expand_user(from_home)), Home(expand_user(to_home)))

@@ -9,7 +9,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from hostelry.base.errors import TerminalError
-from hostelry.base.user import expanded
+from hostelry.base.files import expand_user
 from hostelry.cli.artifacts.files import ObjectOrder, digest_files, file_at, files_in, hash_file
 from hostelry.cli.declared.resource import UploadedFile
 
@@ -67,7 +67,7 @@ def _marked_member(name: str, value: Any, folder: FilePath, upload: UploadedAs) 
     is_model = name in MODEL_VARIABLES and value.startswith(("./", "../"))
     if not (is_url or is_model):
         return value
-    path = FilePath(os.path.abspath(folder / expanded(value)))
+    path = FilePath(os.path.abspath(folder / expand_user(value)))
     return LocalPath(path, UploadedAs.PREFIX if is_model else upload).mark
 
 

@@ -12,11 +12,10 @@ import msgspec
 import typer
 
 from hostelry.base.errors import TerminalError, UsageError
-from hostelry.base.files import write_whole
+from hostelry.base.files import expand_user, write_whole
 from hostelry.base.json import decode
 from hostelry.base.proc import PROC
 from hostelry.base.runtimes import installed, runtimes_folder
-from hostelry.base.user import expanded
 from hostelry.cli.artifacts.files import FoundFile, digest_files
 from hostelry.cli.control_requests import control_answer
 from hostelry.cli.deploy.calls import DeployCalls, carry_out
@@ -190,7 +189,7 @@ def checked_options(options: DeployOptions) -> DeployOptions:
 
 def look(text: str, kind: str | None, s3: Any) -> Found:
     """What is at a source. Raises TerminalError."""
-    path = expanded(text)
+    path = expand_user(text)
     source = read_source(
         text, exists=path.exists(), is_folder=path.is_dir(), as_image=kind == "image"
     )

@@ -25,9 +25,9 @@ import msgspec
 from hostelry import __version__
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
+from hostelry.base.files import expand_user
 from hostelry.base.json import decode
 from hostelry.base.runtimes import runtimes_folder
-from hostelry.base.user import expanded
 from hostelry.cli.doctor.machine_facts import (
     EngineModules,
     HomeFacts,
@@ -199,8 +199,8 @@ def _hub(environment: Mapping[str, str]) -> HubFacts:
 
 def _cached_models(environment: Mapping[str, str]) -> int:
     try:
-        home = expanded(environment.get("HF_HOME") or "~/.cache/huggingface")
-        folder = expanded(environment.get("HF_HUB_CACHE") or home / "hub")
+        home = expand_user(environment.get("HF_HOME") or "~/.cache/huggingface")
+        folder = expand_user(environment.get("HF_HUB_CACHE") or home / "hub")
         return sum(1 for it in folder.iterdir() if it.name.startswith("models--"))
     except (OSError, TerminalError):
         return 0

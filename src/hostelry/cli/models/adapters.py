@@ -14,7 +14,7 @@ import typer
 
 from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
-from hostelry.base.user import expanded
+from hostelry.base.files import expand_user
 from hostelry.cli import completion as names
 from hostelry.cli.artifacts.files import (
     ARCHIVE_SUFFIXES,
@@ -199,7 +199,7 @@ def upload_adapter(
 
 def local_path(source: str) -> Path:
     """The folder or archive of a source, for a hub id in the hub's cache. Raises TerminalError."""
-    path = expanded(source)
+    path = expand_user(source)
     if path.is_dir() or (path.is_file() and path.name.endswith(ARCHIVE_SUFFIXES)):
         return path
     if path.is_file():

@@ -17,8 +17,7 @@ from hostelry.cli.home_option import HomeOption, JsonOption, home_at, load_home,
 from hostelry.cli.named import NameKind, describe, find_named, list_rows
 from hostelry.cli.printable import one_line
 from hostelry.cli.status_text import columns, duration
-from hostelry.domain.failure_cause import in_a_line
-from hostelry.domain.serving import ServedPart, serving_of
+from hostelry.domain.trouble import ServedPart, summarize_serving, to_one_line
 from hostelry.home.json_client import JsonClient
 
 MAX_LOOKED_AT = 200  # components of one endpoint, a call each
@@ -227,7 +226,7 @@ def add_serving(rows: Sequence[ModelRow]) -> list[ModelRow]:
             part = ServedPart(status=row.status, ready=row.ready or 0, desired=desired)
             parts.setdefault(row.endpoint, []).append(part)
     return [
-        replace(row, serving=serving_of(row.status, parts.get(row.name, ()))["trouble"])
+        replace(row, serving=summarize_serving(row.status, parts.get(row.name, ()))["trouble"])
         if row.kind == "endpoint"
         else row
         for row in rows
@@ -267,7 +266,7 @@ def row_lines(rows: Sequence[ModelRow], now: float, *, fold: bool = False) -> li
     reasons: dict[int, list[str]] = {}
     for row, others in _fold_rows(rows, fold=fold):
         table.append(_cells(row, others, now))
-        causes = [one_line(in_a_line(it)) for it in (row.serving, row.reason) if it]
+        causes = [one_line(to_one_line(it)) for it in (row.serving, row.reason) if it]
         reasons[len(table) - 1] = [f"{_indent(row)}  ! {it}" for it in causes]
     lines = []
     for number, line in enumerate(columns(table)):

@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 from hostelry.console.platform import ApiQuery, ProcessQuery, Query
 from hostelry.console.views.endpoint import alarms_shown, has_no_place, tail
-from hostelry.domain.failure_cause import LAST_LINES, cause_of
+from hostelry.domain.trouble import LAST_LINES, find_cause
 
 PARAMS = frozenset({"minutes"})
 JsonObject = Mapping[str, Any]
@@ -216,7 +216,7 @@ def endpoint_failures(endpoint: JsonObject) -> Iterator[FoundFailure]:
     if going_back:
         yield FoundFailure(
             kind="endpoint",
-            cause=cause_of(going_back, (name,)),
+            cause=find_cause(going_back, (name,)),
             name=name,
             text=f"Its update goes back: {going_back}",
             at=endpoint["modified_at"],
@@ -227,7 +227,7 @@ def endpoint_failures(endpoint: JsonObject) -> Iterator[FoundFailure]:
         text, log = parted(reason)
         yield FoundFailure(
             kind="endpoint",
-            cause=cause_of(reason, (name,)),
+            cause=find_cause(reason, (name,)),
             name=name,
             text=text,
             log=log,
@@ -255,7 +255,7 @@ def rollbacks(endpoint: JsonObject, since: float) -> Iterator[FoundFailure]:
             cause = update["cause"] or "no cause was noted"
             yield FoundFailure(
                 kind="rollback",
-                cause=cause_of(cause, (name, *update["alarm_names"])),
+                cause=find_cause(cause, (name, *update["alarm_names"])),
                 name=name,
                 text=f"The update from {change} was rolled back: {cause}",
                 when=LATELY,
@@ -274,7 +274,7 @@ def component_failures(endpoint: str, component: JsonObject) -> Iterator[FoundFa
         text, log = parted(component["failure_reason"])
         yield FoundFailure(
             kind="component",
-            cause=cause_of(component["failure_reason"], names),
+            cause=find_cause(component["failure_reason"], names),
             name=name,
             text=text,
             log=log,
@@ -288,7 +288,7 @@ def component_failures(endpoint: str, component: JsonObject) -> Iterator[FoundFa
         unplaced = has_no_place(component)
         yield FoundFailure(
             kind="component",
-            cause=cause_of(note, names),
+            cause=find_cause(note, names),
             name=name,
             text=text,
             log=log,
@@ -309,7 +309,7 @@ def instance_failures(endpoint: str, instance: JsonObject) -> Iterator[FoundFail
     if problem:
         yield FoundFailure(
             kind="instance",
-            cause=cause_of(problem, (instance["id"], endpoint)),
+            cause=find_cause(problem, (instance["id"], endpoint)),
             name=instance["id"],
             text=f"Instance of {endpoint} ({instance['type']}): {problem}",
             at=lost_at,
@@ -333,7 +333,7 @@ def copy_failures(endpoint: str, copy: JsonObject, since: float) -> Iterator[Fou
         log = copy["log_tail"] or ""
         yield FoundFailure(
             kind="copy",
-            cause=cause_of(copy["reason"], names, log),
+            cause=find_cause(copy["reason"], names, log),
             name=owner,
             text=f"Copy {copy['id']} is {copy['phase']}: {copy['reason']}",
             log=tail(log),
@@ -345,7 +345,7 @@ def copy_failures(endpoint: str, copy: JsonObject, since: float) -> Iterator[Fou
     elif end is not None and end["at"] >= since:
         yield FoundFailure(
             kind="copy",
-            cause=cause_of(end["cause"], names, end["log_tail"] or ""),
+            cause=find_cause(end["cause"], names, end["log_tail"] or ""),
             name=owner,
             text=f"Copy {copy['id']} ended and was started again: {end['cause']}",
             log=tail(end["log_tail"]),
@@ -360,7 +360,7 @@ def copy_failures(endpoint: str, copy: JsonObject, since: float) -> Iterator[Fou
             alias = adapter["id"].partition("@")[0]
             yield FoundFailure(
                 kind="adapter",
-                cause=cause_of(adapter["reason"], (adapter["id"], alias, *names)),
+                cause=find_cause(adapter["reason"], (adapter["id"], alias, *names)),
                 name=alias,
                 text=adapter["reason"],
                 advice="Mend the adapter's archive, then update its component.",
@@ -394,7 +394,7 @@ def call_failures(answer: JsonObject) -> Iterator[FoundFailure]:
         names = (call["request_id"], call["endpoint"], target or "", *call["copies"])
         yield FoundFailure(
             kind="call",
-            cause=f"{call['status']} {call['code']} {call['endpoint']} {cause_of(error, names)}",
+            cause=f"{call['status']} {call['code']} {call['endpoint']} {find_cause(error, names)}",
             name=where,
             text=f"{call['status']} {call['code']}: {AWS_CONSOLE.sub('', error)}",
             when=LATELY,

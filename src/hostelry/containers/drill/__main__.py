@@ -31,8 +31,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from hostelry.base.copy_key import HEADER, NOT_SHOWN, take_key
-from hostelry.base.key_guard import is_shown
+from hostelry.base.guards import COPY_KEY_HEADER, MISSING_COPY_KEY, has_key, take_key
 
 LAST_WORDS = 30
 TAKEN_AT_ONCE_BYTES = 4 * 1024 * 1024
@@ -53,10 +52,10 @@ class DrillHandler(BaseHTTPRequestHandler):
         """Read the head; 403 for a request without the copy's key."""
         if not super().parse_request():
             return False
-        if self.key is None or is_shown(self.key, self.headers.get_all(HEADER, [])):
+        if self.key is None or has_key(self.key, self.headers.get_all(COPY_KEY_HEADER, [])):
             return True
         self.close_connection = True
-        self.send_error(403, explain=NOT_SHOWN)
+        self.send_error(403, explain=MISSING_COPY_KEY)
         return False
 
     def do_GET(self) -> None:

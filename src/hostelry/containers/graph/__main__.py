@@ -14,8 +14,8 @@ from pathlib import Path
 import uvloop
 
 from hostelry.base.clock import MonotonicClock, SystemClock
-from hostelry.base.copy_key import take_key
 from hostelry.base.errors import TerminalError
+from hostelry.base.guards import take_key
 from hostelry.base.logging import configure_logging
 from hostelry.containers.graph.app import GraphApp
 from hostelry.containers.graph.call import AnswerCache, GraphDeps

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from hostelry.base.errors import TerminalError
-from hostelry.base.rebinding import OwnHostsOnly
+from hostelry.base.guards import OwnHostsOnly
 
 MAX_HEAD_BYTES = 64 * 1024
 TOO_LONG = (

@@ -20,9 +20,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hostelry.base.clock import Clock
 from hostelry.base.concurrency import stop_event
-from hostelry.base.copy_key import HEADER, NOT_SHOWN
 from hostelry.base.errors import HostelryError, TerminalError
-from hostelry.base.key_guard import KeyGuard
+from hostelry.base.guards import COPY_KEY_HEADER, MISSING_COPY_KEY, KeyGuard
 from hostelry.containers.http.listening import http_server, listen, served_on
 from hostelry.containers.variables import whole
 
@@ -84,7 +83,7 @@ class ServingApp(ABC):
         ]
         handlers = {HostelryError: lambda _request, error: refuse(error)}
         app = Starlette(routes=[*common, *self.routes()], exception_handlers=handlers)
-        return app if key is None else KeyGuard(app, HEADER, key, refuse_without_key)
+        return app if key is None else KeyGuard(app, COPY_KEY_HEADER, key, refuse_without_key)
 
     async def drain(self) -> None:
         """Fail /ping, and return once no request is in flight, after at most DRAIN_S."""
@@ -162,7 +161,7 @@ def text_response(text: str, status: int) -> Response:
 
 async def refuse_without_key(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer 403 without reading the rest of the body."""
-    refusal = PlainTextResponse(NOT_SHOWN, 403, headers={"Connection": "close"})
+    refusal = PlainTextResponse(MISSING_COPY_KEY, 403, headers={"Connection": "close"})
     await refusal(scope, receive, send)
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import uvloop
 
 from hostelry.base.clock import SystemClock
-from hostelry.base.copy_key import take_key
 from hostelry.base.errors import TerminalError
+from hostelry.base.guards import take_key
 from hostelry.base.logging import configure_logging
 from hostelry.containers.http.listening import listen
 from hostelry.containers.lmi.engine.child import EngineSide, ForkedEngine, fork_engine

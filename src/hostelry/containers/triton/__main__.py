@@ -18,10 +18,10 @@ from pathlib import Path
 import uvloop
 
 from hostelry.base.clock import Clock, MonotonicClock
-from hostelry.base.copy_key import take_key
+from hostelry.base.files import region_prefix, remove_regions
+from hostelry.base.guards import take_key
 from hostelry.base.logging import configure_logging
 from hostelry.base.metrics_page import PageJoin, parsed_page
-from hostelry.base.shared_memory import region_prefix, remove_regions
 from hostelry.containers.http.serving_app import (
     ServingApp,
     listen_by_variables,

@@ -12,7 +12,7 @@ import msgspec
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError, TerminalError
-from hostelry.base.shared_memory import REGIONS
+from hostelry.base.files import REGIONS
 from hostelry.containers.http.serving_app import RefusedRequestError
 from hostelry.containers.predictive.worker_pool import PoolBusyError
 from hostelry.containers.predictive.worker_process import (

@@ -25,9 +25,9 @@ import msgspec
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError
+from hostelry.base.files import close_regions, remove_regions
 from hostelry.base.json import decode
 from hostelry.base.proc import PROC, first_environment, process_stat, processes
-from hostelry.base.shared_memory import close_regions, remove_regions
 from hostelry.containers.http.server_connection import ServerLostError, ServerPool
 from hostelry.containers.predictive.worker_process import ModelLoadError
 from hostelry.containers.triton.program import STUB, TritonProgram

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from hostelry.base.copy_key import HEADER
+from hostelry.base.guards import COPY_KEY_HEADER
 from hostelry.dataplane.balancing.adapter_places import AdapterPlaces
 from hostelry.dataplane.balancing.outstanding import InFlightCounts
 from hostelry.dataplane.http.reply import (
@@ -322,4 +322,4 @@ def uncounted() -> None:
 @lru_cache(MAX_KNOWN_KEYS)
 def head_end(key: str | None) -> bytes:
     """The end of a request's head for a copy with this key."""
-    return b"\r\n" if key is None else f"{HEADER}: {key}\r\n\r\n".encode("latin-1")
+    return b"\r\n" if key is None else f"{COPY_KEY_HEADER}: {key}\r\n\r\n".encode("latin-1")

@@ -11,7 +11,7 @@ import httpx
 import msgspec
 
 from hostelry.base.clock import Clock
-from hostelry.base.copy_key import HEADER
+from hostelry.base.guards import COPY_KEY_HEADER
 from hostelry.base.http_status import AskStatus, http_status
 from hostelry.base.json import decode
 from hostelry.domain.copy import AdapterPlacement
@@ -117,7 +117,7 @@ class ModelServer:
         self._address = address
         self._http = http
         self._ask = ask
-        self._key_header = {} if key is None else {HEADER: key}
+        self._key_header = {} if key is None else {COPY_KEY_HEADER: key}
 
     async def ping(self, timeout_s: float) -> bool:
         """Whether /ping answers 200 in time."""

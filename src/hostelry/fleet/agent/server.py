@@ -13,13 +13,12 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from hostelry.base.asgi_server import EndsWithServer
 from hostelry.base.clock import monotonic_s
-from hostelry.base.epoch_header import EPOCH_HEADER, epoch_of
 from hostelry.base.errors import TerminalError
+from hostelry.base.guards import INTERNAL_KEY_HEADER, KeyGuard, OwnHostsOnly
 from hostelry.base.json import decode
-from hostelry.base.key_guard import INTERNAL_KEY_HEADER, KeyGuard
-from hostelry.base.rebinding import OwnHostsOnly
-from hostelry.base.server_end import EndsWithServer
+from hostelry.base.peers import EPOCH_HEADER, parse_epoch
 from hostelry.domain.copy import CopySpec
 from hostelry.fleet.agent.agent import InstanceAgent
 from hostelry.fleet.agent.metrics_pages import MetricsPages
@@ -50,7 +49,7 @@ class EpochGuard:
         given = request.headers.get(EPOCH_HEADER)
         if given is None:
             return None
-        epoch = epoch_of(given)
+        epoch = parse_epoch(given)
         if epoch is None:
             return PlainTextResponse(f"{EPOCH_HEADER}: {given[:40]!r} is none", status_code=400)
         if epoch > self._highest:

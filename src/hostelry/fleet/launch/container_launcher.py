@@ -19,9 +19,9 @@ from pathlib import Path
 import msgspec
 
 from hostelry.base.concurrency import run_guarded
-from hostelry.base.copy_key import VARIABLE as KEY_VARIABLE
 from hostelry.base.errors import TerminalError
 from hostelry.base.files import write_whole
+from hostelry.base.guards import COPY_KEY_VARIABLE as KEY_VARIABLE
 from hostelry.base.json import decode
 from hostelry.base.proc import ProcessIdentity, boot_id, oom_kills
 from hostelry.fleet.host.processes import (

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hostelry.base.copy_key import VARIABLE as KEY_VARIABLE
+from hostelry.base.guards import COPY_KEY_VARIABLE as KEY_VARIABLE
 from hostelry.domain.copy import CopySpec
 from hostelry.fleet.host.processes import MARKER_VARIABLE
 from hostelry.fleet.launch.environment import (

@@ -19,8 +19,7 @@ import sys
 import httptools
 import uvloop
 
-from hostelry.base.copy_key import HEADER, NOT_SHOWN, take_key
-from hostelry.base.key_guard import is_shown
+from hostelry.base.guards import COPY_KEY_HEADER, MISSING_COPY_KEY, has_key, take_key
 from hostelry.base.proc import PROC
 from hostelry.base.splice import SpliceEnd
 
@@ -29,7 +28,7 @@ from hostelry.base.splice import SpliceEnd
 # Bytes in, bytes out. Accepts the platform's own requests: HTTP/1.1 with bodies of known length.
 
 
-NAME = HEADER.lower().encode()
+NAME = COPY_KEY_HEADER.lower().encode()
 MAX_HEAD_BYTES = 64 * 1024
 
 
@@ -85,8 +84,8 @@ class KeyedRequests:
         """Check the key and forward the head without it; otherwise refuse the request."""
         self._in_head = False
         given = [value.decode("latin-1") for name, value in self._headers if name.lower() == NAME]
-        if not is_shown(self._key, given):
-            self._refuse("403 Forbidden", NOT_SHOWN)
+        if not has_key(self._key, given):
+            self._refuse("403 Forbidden", MISSING_COPY_KEY)
         if any(name.lower() == b"transfer-encoding" for name, _ in self._headers):
             self._refuse("411 Length Required", "send the body's length in Content-Length")
         version = self._parser.get_http_version().encode()

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from hostelry.domain.failure_cause import NOTE
+from hostelry.domain.trouble import NOTE
 
 MAX_LOG_BYTES = 64 * 1024 * 1024
 KEPT_BYTES = 1024 * 1024

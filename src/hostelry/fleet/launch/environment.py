@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from hostelry.base.copy_key import VARIABLE as KEY_VARIABLE
+from hostelry.base.guards import COPY_KEY_VARIABLE as KEY_VARIABLE
 from hostelry.base.operator_secrets import HUB_VARIABLES, SecretPurpose, shown_variables
 from hostelry.base.runtimes import VARIABLE as RUNTIMES_VARIABLE
 from hostelry.base.runtimes import runtimes_folder

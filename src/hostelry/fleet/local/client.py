@@ -6,11 +6,11 @@ from typing import Any
 import httpx
 import msgspec
 
-from hostelry.base.epoch_header import EPOCH_HEADER, LeaderEpoch, epoch_of
 from hostelry.base.errors import Fenced, RetryableError, TerminalError
+from hostelry.base.guards import INTERNAL_KEY_HEADER
 from hostelry.base.json import decode
-from hostelry.base.key_guard import INTERNAL_KEY_HEADER
 from hostelry.base.peer_http import peer_client
+from hostelry.base.peers import EPOCH_HEADER, LeaderEpoch, parse_epoch
 from hostelry.domain.copy import CopySpec
 from hostelry.fleet.protocol import CopyPage, Observation
 
@@ -102,7 +102,7 @@ class HttpAgent:
         if answer.status_code in (400, 413):
             raise TerminalError(fault)
         if answer.status_code == 409:
-            newest = epoch_of(answer.headers.get(EPOCH_HEADER, ""))
+            newest = parse_epoch(answer.headers.get(EPOCH_HEADER, ""))
             if self._epoch is not None and newest is not None:
                 self._epoch.refused(newest)
             raise Fenced(fault)

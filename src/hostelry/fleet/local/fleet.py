@@ -13,9 +13,9 @@ from typing import Protocol
 import msgspec
 
 from hostelry.base.clock import monotonic_s
-from hostelry.base.epoch_header import LeaderEpoch
 from hostelry.base.errors import Fenced, RetryableError, TerminalError
 from hostelry.base.files import write_whole
+from hostelry.base.peers import LeaderEpoch
 from hostelry.base.proc import ProcessIdentity
 from hostelry.domain.copy import Instance
 from hostelry.fleet.host.processes import WatchedProcess, is_alive, send

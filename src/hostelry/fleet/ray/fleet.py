@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from hostelry.base.clock import monotonic_s
-from hostelry.base.epoch_header import LeaderEpoch
 from hostelry.base.errors import CapacityError, Fenced, InstanceLostError, RetryableError
 from hostelry.base.json import decode
+from hostelry.base.peers import LeaderEpoch
 from hostelry.domain.copy import CopySpec, Instance
 from hostelry.fleet.local.client import AgentKeyError, HttpAgent
 from hostelry.fleet.protocol import Observation, RunningInstance

@@ -21,7 +21,7 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.concurrency import run_guarded
 from hostelry.base.errors import HostelryError, RetryableError
 from hostelry.base.json import decode
-from hostelry.base.version_skew import are_neighbours
+from hostelry.base.peers import are_neighbours
 from hostelry.fleet.host.processes import is_alive, own_identity
 from hostelry.fleet.local.fleet import AgentStart, LocalFleet
 from hostelry.fleet.protocol import RunningInstance

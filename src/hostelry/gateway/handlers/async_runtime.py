@@ -20,10 +20,9 @@ from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.reply import UpstreamError
 from hostelry.dataplane.http.upstream import Timeouts, Upstream
 from hostelry.dataplane.routes import RouteSource
-from hostelry.domain.async_request import AsyncInference, AsyncRequest
+from hostelry.domain.async_request import AsyncInference, AsyncRequest, object_uri
 from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import EndpointRoute
-from hostelry.domain.s3_address import object_uri
 from hostelry.domain.scope import Scope
 from hostelry.gateway.handlers.callers import Callers, check_service, principal_of
 

@@ -8,8 +8,8 @@ import msgspec
 from hostelry.aws.sigv4 import Identity, NeedsBody, Proven, Verifier
 from hostelry.aws.temporary_keys import Session
 from hostelry.base.errors import ServiceError
+from hostelry.base.guards import has_key
 from hostelry.base.http import HttpRequest
-from hostelry.base.key_guard import is_shown
 from hostelry.dataplane.invocation_head import PRINCIPAL, ROLE, TENANT, terms_of_principal
 from hostelry.domain.scope import Scope
 
@@ -92,7 +92,7 @@ class Callers:
         if self._allow_unsigned and "authorization" not in request.headers:
             return True
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
-        return is_shown(self._openai_key, [key.strip()]) and scheme.lower() == "bearer"
+        return has_key(self._openai_key, [key.strip()]) and scheme.lower() == "bearer"
 
 
 def principal_of(session: Session | None) -> str:

@@ -6,8 +6,8 @@ Its streams of events have no end of their own: each ends with its browser, or w
 from dataclasses import dataclass
 
 from hostelry.base.errors import ServiceError
+from hostelry.base.guards import INTERNAL_KEY_HEADER
 from hostelry.base.http import HttpRequest, HttpResponse
-from hostelry.base.key_guard import INTERNAL_KEY_HEADER
 from hostelry.dataplane.http.exchange import Exchange, header_lines
 from hostelry.dataplane.http.reply import Reply, UpstreamError
 from hostelry.dataplane.http.upstream import Timeouts, UpstreamPool

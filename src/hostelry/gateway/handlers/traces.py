@@ -19,8 +19,8 @@ from urllib.parse import parse_qs, unquote
 import msgspec
 
 from hostelry.base.errors import ServiceError
+from hostelry.base.guards import INTERNAL_KEY_HEADER, has_key
 from hostelry.base.http import HttpRequest, HttpResponse
-from hostelry.base.key_guard import INTERNAL_KEY_HEADER, is_shown
 from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.tracing.call_document import with_calls
 from hostelry.dataplane.tracing.question import MAX_LISTED, TraceQuestion, WorkerCalls
@@ -85,7 +85,7 @@ class TracesHandler:
     async def _account(self, request: HttpRequest) -> str | None:
         """The account whose calls are shown; None: of all. Raises ServiceError 403."""
         given = request.headers.get(INTERNAL_KEY)
-        if given is not None and is_shown(self._internal_key, [given]):
+        if given is not None and has_key(self._internal_key, [given]):
             return None
         if self._callers.holds_openai_key(request):
             return self._callers.owner.account

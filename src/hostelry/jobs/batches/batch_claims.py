@@ -16,7 +16,7 @@ from hostelry.base.errors import RetryableError
 from hostelry.domain.llm_batch import LlmBatch
 from hostelry.jobs.batches.tables import BATCHES, CLAIMS, METADATA, SHARED
 from hostelry.store.database import Database
-from hostelry.store.statements import insert_once
+from hostelry.store.tables import insert_once
 
 LEASE_S = 30.0
 _BATCH = msgspec.msgpack.Decoder(LlmBatch)

@@ -23,8 +23,7 @@ import msgspec
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import RetryableError, ServiceError
-from hostelry.base.http import HttpRequest, HttpResponse
-from hostelry.base.whole_number import whole_number
+from hostelry.base.http import HttpRequest, HttpResponse, whole_number
 from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.request_body import BodyLostError, RequestBody
 from hostelry.dataplane.openai import error_response

@@ -40,8 +40,8 @@ from hostelry.jobs.batches.rows import BatchRows, bytes_of
 from hostelry.jobs.batches.tables import CHUNKS, METADATA, SHARED, UNLISTED
 from hostelry.jobs.records.batch_results import known_result
 from hostelry.store.database import Database
-from hostelry.store.errors import StoreUnavailable
-from hostelry.store.statements import insert_once
+from hostelry.store.protocol import StoreUnavailable
+from hostelry.store.tables import insert_once
 
 log = logging.getLogger(__name__)
 REMOVED = 0.0  # `expires_at` of what is removed, or will be at the next sweep

@@ -12,7 +12,7 @@ from hostelry.dataplane.http.reply import UpstreamError
 from hostelry.dataplane.http.upstream import Timeouts, Upstream
 from hostelry.domain.async_request import AsyncMetricsReport
 from hostelry.domain.log_source import DataLogReport
-from hostelry.domain.publication_request import PublicationRequest
+from hostelry.domain.messaging import PublicationRequest
 from hostelry.domain.scope import Scope
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ import logging
 from hostelry.base.clock import Clock
 from hostelry.base.concurrency import for_each
 from hostelry.dataplane.routes import RouteSource
-from hostelry.domain.publication_request import PublicationRequest
+from hostelry.domain.messaging import PublicationRequest
 from hostelry.jobs.dispatch.control_line import ControlDownError, ControlLine, ControlRefusedError
 from hostelry.jobs.dispatch.metric_reports import NOTIFICATION_FAILURES, AsyncMeasurements
 from hostelry.jobs.queue.commits import QueueCommits

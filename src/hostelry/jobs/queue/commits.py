@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from hostelry.base.concurrency import GroupedCalls
 from hostelry.jobs.queue.protocol import QueueWrites, RequestQueue, Write
-from hostelry.store.errors import StoreUnavailable
+from hostelry.store.protocol import StoreUnavailable
 
 log = logging.getLogger(__name__)
 MAX_IN_COMMIT = 512

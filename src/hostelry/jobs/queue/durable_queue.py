@@ -43,7 +43,7 @@ from hostelry.jobs.queue.tables import (
     WAITING,
 )
 from hostelry.store.database import Database
-from hostelry.store.errors import StoreUnavailable
+from hostelry.store.protocol import StoreUnavailable
 
 MAX_UNFINISHED = 1_000_000
 MAX_BYTES = 8 * 1024**3

@@ -20,8 +20,8 @@ import sqlalchemy as sa
 from hostelry.base.clock import Clock
 from hostelry.jobs.queue.tables import METADATA, WORK
 from hostelry.store.database import Database
-from hostelry.store.errors import StoreUnavailable
-from hostelry.store.statements import insert_once
+from hostelry.store.protocol import StoreUnavailable
+from hostelry.store.tables import insert_once
 
 log = logging.getLogger(__name__)
 LEASE_S = 30.0

@@ -51,7 +51,7 @@ from hostelry.jobs.transform.object_rows import (
     row_key,
 )
 from hostelry.jobs.transform.object_work import ObjectDeps, ObjectWork
-from hostelry.store.errors import StoreUnavailable
+from hostelry.store.protocol import StoreUnavailable
 
 log = logging.getLogger(__name__)
 CALL_TIMEOUTS = Timeouts(total_s=10.0, connect_s=1.0)

@@ -20,8 +20,7 @@ all its copies have served: one that restarts counts, so that it does not prolon
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from hostelry.domain.container_copies import complete_sets
-from hostelry.domain.copy import Instance, InstanceState
+from hostelry.domain.copy import Instance, InstanceState, complete_sets
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointVariant, Shift, ShiftStage
 from hostelry.domain.traffic import TrafficPolicy
 from hostelry.reconcile.plan.endpoint_state import EndpointState, is_routable

@@ -3,8 +3,14 @@
 from collections.abc import Sequence
 
 from hostelry.domain.component import ComponentStatus, InferenceComponent
-from hostelry.domain.container_copies import complete_sets, num_containers
-from hostelry.domain.copy import Copy, CopyPhase, Instance, InstanceState
+from hostelry.domain.copy import (
+    Copy,
+    CopyPhase,
+    Instance,
+    InstanceState,
+    complete_sets,
+    num_containers,
+)
 from hostelry.domain.endpoint import Deployment, EndpointVariant
 from hostelry.reconcile.plan.adapters import build_adapter_id, get_routed_adapter
 from hostelry.reconcile.plan.endpoint_state import (

@@ -21,8 +21,7 @@ up; retired once that serves in its place, or its own copies drain
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from hostelry.domain.container_copies import complete_sets
-from hostelry.domain.copy import Instance, InstanceState
+from hostelry.domain.copy import Instance, InstanceState, complete_sets
 from hostelry.domain.endpoint import Deployment, EndpointStatus, EndpointVariant, PassedOver
 from hostelry.reconcile.plan.batches import get_present_fleet
 from hostelry.reconcile.plan.endpoint_state import (

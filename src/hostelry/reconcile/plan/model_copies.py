@@ -21,7 +21,6 @@ missing                                  started
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from hostelry.domain.container_copies import containers_on
 from hostelry.domain.copy import (
     AdapterPlacement,
     Copy,
@@ -29,6 +28,7 @@ from hostelry.domain.copy import (
     CopySpec,
     CopyStatus,
     Instance,
+    containers_on,
 )
 from hostelry.domain.endpoint import Deployment, EndpointVariant
 from hostelry.domain.model import Container

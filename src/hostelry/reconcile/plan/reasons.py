@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from hostelry.domain.copy import Copy, CopyPhase
-from hostelry.domain.failure_cause import LAST_LINES, server_lines
 from hostelry.domain.log_source import source_of_copy
+from hostelry.domain.trouble import LAST_LINES, server_lines
 
 MAX_REASON_CHARS = 1024
 MAX_CAUSE_CHARS = 700

@@ -18,8 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from hostelry.domain.component import ComponentStatus
-from hostelry.domain.container_copies import complete_sets
-from hostelry.domain.copy import Copy, CopyPhase, Instance, InstanceState
+from hostelry.domain.copy import Copy, CopyPhase, Instance, InstanceState, complete_sets
 from hostelry.domain.endpoint import CopyRestart, Deployment, EndpointVariant
 from hostelry.domain.resize import copies_deadline
 from hostelry.domain.status import start_deadline

@@ -23,8 +23,7 @@ A shadow variant is not among them: it has a route of its own, of the active dep
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from hostelry.domain.container_copies import complete_sets, num_containers
-from hostelry.domain.copy import Copy
+from hostelry.domain.copy import Copy, complete_sets, num_containers
 from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointVariant, Shift
 from hostelry.domain.log_source import source_of_copy

@@ -9,7 +9,7 @@ from hostelry.base.errors import Conflict
 from hostelry.domain.scaling import ScalableTarget, ScheduledAction, policy_key, target_name
 from hostelry.scaling.decide.schedule import Once, due, next_due, parse_schedule, with_bounds
 from hostelry.scaling.loop.scaler import TargetScaler
-from hostelry.store.errors import RevisionTooOld
+from hostelry.store.protocol import RevisionTooOld
 from hostelry.store.records import State, Versioned
 
 LOG = logging.getLogger(__name__)

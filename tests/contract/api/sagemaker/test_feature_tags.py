@@ -7,10 +7,10 @@ import pytest
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
-from hostelry.domain.allowance import Allowance
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.component import InferenceComponent
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
+from hostelry.domain.traffic import Allowance
 
 Call = Callable[..., dict[str, Any]]
 Refused = Callable[..., str]

@@ -20,7 +20,7 @@ from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
 from hostelry.schedules.runner import ScheduleDeps, ScheduleRunner
 from hostelry.schedules.targets import CALLABLE, TargetCall
-from hostelry.store.errors import StoreUnavailable
+from hostelry.store.protocol import StoreUnavailable
 from hostelry.store.records import Records, State, Versioned
 
 Client = Callable[[str], Any]

@@ -9,8 +9,8 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from hostelry.base.epoch_header import EPOCH_HEADER
-from hostelry.base.key_guard import INTERNAL_KEY_HEADER
+from hostelry.base.guards import INTERNAL_KEY_HEADER
+from hostelry.base.peers import EPOCH_HEADER
 from hostelry.domain.copy import CopySpec
 from hostelry.fleet.agent.agent import InstanceAgent
 from hostelry.fleet.agent.server import AgentRoutes, EpochGuard

@@ -10,7 +10,7 @@ import httpx
 import msgspec
 import pytest
 
-from hostelry.base.key_guard import INTERNAL_KEY_HEADER
+from hostelry.base.guards import INTERNAL_KEY_HEADER
 from hostelry.base.proc import ProcessIdentity
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
 from hostelry.domain.model import Container

@@ -16,7 +16,7 @@ from hostelry.domain.async_request import (
     ScopedMetric,
 )
 from hostelry.domain.endpoint_config import RoutingStrategy
-from hostelry.domain.publication_request import PublicationRequest
+from hostelry.domain.messaging import PublicationRequest
 from hostelry.domain.routes import EndpointRoute, RouteSnapshot, VariantRoute
 from hostelry.domain.scope import Scope
 from hostelry.jobs.dispatch.control_line import ControlDownError, ControlRefusedError
@@ -34,7 +34,7 @@ from hostelry.jobs.queue.protocol import Notification, RequestCompleted
 from hostelry.jobs.queue.work_claims import SharedWork, WorkClaims
 from hostelry.jobs.rules.async_metrics import backlog_samples
 from hostelry.store.database import open_database
-from hostelry.store.errors import StoreUnavailable
+from hostelry.store.protocol import StoreUnavailable
 
 SCOPE = Scope("111122223333", "us-west-2")
 PLACE = (SCOPE, "queued", "AllTraffic")

@@ -11,7 +11,7 @@ from tests.contract.jobs.test_request_queue import DONE, LEASE_S, NOW, asked, cl
 from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.durable_queue import DurableQueue
 from hostelry.jobs.queue.protocol import Write
-from hostelry.store.errors import StoreUnavailable
+from hostelry.store.protocol import StoreUnavailable
 from hostelry.store.sqlite import SqliteFile
 
 

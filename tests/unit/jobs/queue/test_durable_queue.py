@@ -21,7 +21,7 @@ from hostelry.jobs.queue.request_rows import (
     RowFilter,
 )
 from hostelry.jobs.queue.tables import METADATA
-from hostelry.store.errors import StoreRefused, StoreUnavailable
+from hostelry.store.protocol import StoreRefused, StoreUnavailable
 from hostelry.store.sqlite import SqliteFile
 
 

@@ -7,9 +7,8 @@ from tests.unit.reconcile.samples import NOW, SCOPE
 from tests.unit.scaling.loop.scaling_town import ScalingTown
 
 from hostelry.domain.scaling import ActivityStatus
-from hostelry.store.errors import StoreUnavailable
 from hostelry.store.memory import MemoryStore
-from hostelry.store.protocol import Key, Record
+from hostelry.store.protocol import Key, Record, StoreUnavailable
 
 
 class Killed(BaseException):

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from hostelry.base.whole_number import whole_number
+from hostelry.base.http import whole_number
 from hostelry.containers.lmi.artifact_path import path_inside
 from hostelry.containers.lmi.engine.backend import AdapterView
 from hostelry.containers.lmi.http.adapter_registry import AdapterRecord, AdapterRegistry

@@ -13,9 +13,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hostelry.base.copy_key import HEADER, NOT_SHOWN
+from hostelry.base.guards import COPY_KEY_HEADER, MISSING_COPY_KEY, KeyGuard
 from hostelry.base.ids import new_request_id
-from hostelry.base.key_guard import KeyGuard
 from hostelry.containers.lmi.http.adapter_routes import adapter_paths, lora_paths
 from hostelry.containers.lmi.http.bodies import json_response
 from hostelry.containers.lmi.http.cache_routes import cache_paths
@@ -89,12 +88,12 @@ def show_request_ids(root: logging.Logger) -> None:
 
 def guard_with_key(app: ASGIApp, key: str | None) -> ASGIApp:
     """`app` for requests with `key`, and 403 for others. Without a key, `app` itself."""
-    return app if key is None else KeyGuard(app, HEADER, key, _refuse)
+    return app if key is None else KeyGuard(app, COPY_KEY_HEADER, key, _refuse)
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
     form = openai_error if scope["path"].startswith("/v1/") else front_end_error
-    refusal = json_response(form(403, NOT_SHOWN), 403)
+    refusal = json_response(form(403, MISSING_COPY_KEY), 403)
     refusal.headers["Connection"] = "close"  # the rest of the body is not read
     await refusal(scope, receive, send)
 

@@ -18,8 +18,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from hostelry.base.clock import Clock, MonotonicClock
-from hostelry.base.copy_key import HEADER
 from hostelry.base.errors import TerminalError
+from hostelry.base.guards import COPY_KEY_HEADER
 from hostelry.base.json import decode
 from hostelry.domain.copy import CopySpec, CopyStatus
 from hostelry.domain.shape import Shape
@@ -322,9 +322,11 @@ class LeaseRoutes:
         if found is None:
             return None, refusal(404, "no multi-model copy of that id is here")
         models, key = found
-        given = request.headers.get(HEADER, "")
+        given = request.headers.get(COPY_KEY_HEADER, "")
         if key is not None and not hmac.compare_digest(given.encode(), key.encode()):
-            return None, PlainTextResponse(f"{HEADER} is missing or wrong", status_code=403)
+            return None, PlainTextResponse(
+                f"{COPY_KEY_HEADER} is missing or wrong", status_code=403
+            )
         body = bytearray()
         async for piece in request.stream():
             body += piece

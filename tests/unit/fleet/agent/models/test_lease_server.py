@@ -11,7 +11,7 @@ import pytest
 from tests.unit.fleet.agent.models.multi_model_fakes import LIMITS, FakeFiles
 
 from hostelry.base.clock import ManualClock
-from hostelry.base.copy_key import HEADER
+from hostelry.base.guards import COPY_KEY_HEADER
 from hostelry.cli.explain import model_lines
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import ArtifactSource, Container, ModelCacheSetting, SourceKind
@@ -97,7 +97,9 @@ def played(
         async with (
             httpx.AsyncClient(transport=httpx.MockTransport(server)) as to_container,
             httpx.AsyncClient(
-                transport=httpx.ASGITransport(app), base_url="http://agent", headers={HEADER: KEY}
+                transport=httpx.ASGITransport(app),
+                base_url="http://agent",
+                headers={COPY_KEY_HEADER: KEY},
             ) as client,
         ):
             await models.served_by(ModelServer("http://copy", to_container), None, adopted=adopted)
@@ -302,8 +304,8 @@ def test_a_server_that_reports_no_memory_is_measured(
     [
         pytest.param("/target-models/c-2/acquire", {"target": "a"}, {}, 404, "no multi-model copy",
                      id="another copy"),
-        pytest.param(f"{ADDRESS}/acquire", {"target": "a"}, {"headers": {HEADER: "guess"}}, 403,
-                     "missing or wrong", id="a wrong key"),
+        pytest.param(f"{ADDRESS}/acquire", {"target": "a"}, {"headers": {COPY_KEY_HEADER: "guess"}},
+                     403, "missing or wrong", id="a wrong key"),
         pytest.param(f"{ADDRESS}/acquire", {"target": "../a"}, {}, 400, "no path below",
                      id="a path that leads out"),
         pytest.param(f"{ADDRESS}/acquire", {"target": 7}, {}, 400, "target", id="a number"),

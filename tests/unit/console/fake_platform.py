@@ -1,4 +1,4 @@
-"""A platform of given answers, for tests."""
+"""A platform with given answers."""
 
 import asyncio
 from collections.abc import Mapping

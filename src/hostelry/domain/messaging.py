@@ -1,0 +1,136 @@
+"""SNS topics with their subscriptions, SQS queues, and requests to publish."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from hostelry.domain.scope import Scope
+
+
+class SubscriptionProtocol(Enum):
+    """How a subscription's messages are delivered; the values are SNS's names, and `file`."""
+
+    HTTP = "http"
+    HTTPS = "https"
+    SQS = "sqs"
+    FILE = "file"
+
+    @property
+    def is_web(self) -> bool:
+        """Whether messages are posted to a web address."""
+        return self in (SubscriptionProtocol.HTTP, SubscriptionProtocol.HTTPS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """One topic; `attributes` are those that a caller has set, by SNS's names."""
+
+    scope: Scope
+    name: str
+    created_at: float
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def arn(self) -> str:
+        """Its ARN."""
+        return f"arn:aws:sns:{self.scope.region}:{self.scope.account}:{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """One subscription, named by its ARN; `token` confirms it, before `token_until`.
+
+    `attributes` are those that a caller has set, by SNS's names.
+    """
+
+    scope: Scope
+    arn: str
+    topic_arn: str
+    protocol: SubscriptionProtocol
+    endpoint: str
+    created_at: float
+    is_confirmed: bool
+    token: str = ""
+    token_until: float = 0.0
+    is_authenticated: bool = False
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether messages come without SNS's envelope."""
+        return self.attributes.get("RawMessageDelivery") == "true"
+
+
+DEFAULTS: Mapping[str, str] = {
+    "DelaySeconds": "0",
+    "MaximumMessageSize": "1048576",
+    "MessageRetentionPeriod": "345600",
+    "ReceiveMessageWaitTimeSeconds": "0",
+    "VisibilityTimeout": "30",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """One queue; `attributes` are those that a caller has set, by SQS's names."""
+
+    scope: Scope
+    name: str
+    created_at: float
+    modified_at: float
+    purged_at: float = 0.0
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def arn(self) -> str:
+        """Its ARN."""
+        return f"arn:aws:sqs:{self.scope.region}:{self.scope.account}:{self.name}"
+
+    def number(self, name: str) -> int:
+        """The value of a numeric attribute, its default where none was set."""
+        return int(self.attributes.get(name, DEFAULTS[name]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterRule:
+    """A queue's RedrivePolicy: where messages go that were received `most_receives` times."""
+
+    queue_arn: str
+    most_receives: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttributeValue:
+    """The value of a message attribute: `kind` is its DataType; binary values are base64."""
+
+    kind: str
+    value: str
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether the value is bytes."""
+        return self.kind.partition(".")[0] == "Binary"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedMessage:
+    """A message of a queue, as a receiver gets it."""
+
+    id: str
+    body: str
+    attributes: Mapping[str, AttributeValue]
+    sent_at: float
+    receives: int
+    first_received_at: float
+    handle: str
+    sender: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicationRequest:
+    """A message for a topic; `message_id` is the same whenever it is sent again."""
+
+    topic_arn: str
+    subject: str | None = None
+    message: str
+    message_id: str
