@@ -192,6 +192,6 @@ def test_only_a_create_sets_a_status_without_the_tables() -> None:
         ("component.py", "ComponentStatus.CREATING"),
         ("endpoint.py", "EndpointStatus.CREATING"),
         ("experiment_spec.py", "ExperimentStatus.CREATING"),
-        ("transform_spec.py", "TransformJobStatus.IN_PROGRESS"),
+        ("transform_job.py", "TransformJobStatus.IN_PROGRESS"),
         ("transform.py", "EndpointStatus.CREATING"),
     ]
