@@ -30,10 +30,10 @@ from hostelry.domain.route_delta import (
     EndpointDelta,
     RouteDelta,
     after,
-    head_of,
+    build_head,
+    get_total,
+    get_version,
     total_change,
-    total_of,
-    version_of,
 )
 
 NUM_COMPONENTS = 10_000
@@ -84,9 +84,9 @@ class ChangingRoutes:
         components = self._endpoint.components
         old = components[self._number % len(components)]
         new = replace(old, desired_copies=3 - old.desired_copies)
-        change = EndpointDelta(head=head_of(self._endpoint), components=(new,))
-        total = total_of(self._version) + total_change(self._endpoint, change)
-        delta = RouteDelta(since=self._version, version=version_of(total), changed=(change,))
+        change = EndpointDelta(head=build_head(self._endpoint), components=(new,))
+        total = get_total(self._version) + total_change(self._endpoint, change)
+        delta = RouteDelta(since=self._version, version=get_version(total), changed=(change,))
         self._endpoint, self._version = after(self._endpoint, change), delta.version
         return msgspec.json.encode(delta)
 

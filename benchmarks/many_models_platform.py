@@ -18,7 +18,7 @@ from tests.integration.predictive_rig import PredictiveServer, launched
 
 from benchmarks.live_component import settled
 from benchmarks.peers.model_shelf import BODY, JSON, Answered, Connections, timed_answer
-from hostelry.base.runtimes import VARIABLE, installed, runtime_python
+from hostelry.base.runtimes import VARIABLE, find_installed, runtime_python
 from hostelry.cli.environment import client_variables
 from hostelry.containers.predictive.model_table import measure_memory
 
@@ -39,7 +39,7 @@ def target_of(number: int) -> str:
 
 def runtime_in(folder: Path) -> Path:
     """The interpreter of the scikit-learn runtime in `folder`, which is installed if need be."""
-    if installed(folder, RUNTIME) is None:
+    if find_installed(folder, RUNTIME) is None:
         subprocess.run(
             [*CLI, "runtimes", "install", ASKED_RUNTIME],
             env={**clean_environment(), VARIABLE: str(folder)},

@@ -17,7 +17,7 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.files import write_whole
 from hostelry.base.ports import free_port
 from hostelry.domain.endpoint_config import RoutingStrategy
-from hostelry.domain.route_delta import snapshot_of
+from hostelry.domain.route_delta import build_snapshot
 from hostelry.domain.routes import (
     ComponentRoute,
     CopyRoute,
@@ -102,7 +102,7 @@ def running_stack(
         routes = routes_of(credentials, copies, shadows or {})
         if num_components:
             many = components_endpoint(credentials, copies[0].address, num_components)
-            routes = snapshot_of((*routes.endpoints, many))
+            routes = build_snapshot((*routes.endpoints, many))
         write_whole(home.routes, msgspec.json.encode(routes))
         mirror = stack.enter_context(running_mirror(home)) if has_mirror else None
         workers = stack.enter_context(running_workers(home, config))

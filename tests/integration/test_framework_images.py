@@ -31,7 +31,7 @@ from tests.integration.triton_rig import packed as packed_models
 from tests.integration.virtual_environments import virtual_environment
 from tests.selection import chosen, first_alone
 
-from hostelry.base.runtimes import VARIABLE, installed, runtime_python
+from hostelry.base.runtimes import VARIABLE, find_installed, runtime_python
 from hostelry.fleet.rules.frameworks import REPOSITORIES, why_no_runtime
 from hostelry.fleet.rules.images import ImageRules
 from hostelry.runtimes.recipes import folder_name
@@ -152,7 +152,7 @@ SCALES = "def predict_fn(data, model): return model.transform(data)\n"
 
 def is_here(name: str) -> bool:
     """Whether the runtime is installed by these tests, or was."""
-    return name in INSTALLED or installed(runtimes_of_tests(), folder_name(name)) is not None
+    return name in INSTALLED or find_installed(runtimes_of_tests(), folder_name(name)) is not None
 
 
 class Bench(Deployer):

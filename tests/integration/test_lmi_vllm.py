@@ -12,13 +12,13 @@ from tests.integration.lmi_rig import Server, eventually, is_idle, serving
 from tests.models import random_adapter, tiny_llama
 from tests.unit.containers.lmi.tiny import write_tokenizer
 
-from hostelry.base.runtimes import VARIABLE, installed, runtimes_folder
+from hostelry.base.runtimes import VARIABLE, find_installed, runtimes_folder
 
 FOLDER = runtimes_folder(os.environ)
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(
-        installed(FOLDER, "vllm") is None,
+        find_installed(FOLDER, "vllm") is None,
         reason=f"vLLM is not installed in {FOLDER}: hostelry runtimes install vllm",
     ),
 ]

@@ -22,13 +22,13 @@ from tests.models import tiny_llava
 from tests.unit.containers.lmi.tiny import SPECIAL, byte_tokenizer
 from tokenizers import AddedToken, Tokenizer
 
-from hostelry.base.runtimes import VARIABLE, installed, runtimes_folder
+from hostelry.base.runtimes import VARIABLE, find_installed, runtimes_folder
 
 FOLDER = runtimes_folder(os.environ)
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(
-        installed(FOLDER, "vllm") is None,
+        find_installed(FOLDER, "vllm") is None,
         reason=f"vLLM is not installed in {FOLDER}: hostelry runtimes install vllm",
     ),
 ]

@@ -13,13 +13,13 @@ from tests.integration.lmi_rig import serving, start
 from tests.models import tiny_llama
 from tests.unit.containers.lmi.tiny import write_tokenizer
 
-from hostelry.base.runtimes import VARIABLE, installed, runtimes_folder
+from hostelry.base.runtimes import VARIABLE, find_installed, runtimes_folder
 
 FOLDER = runtimes_folder(os.environ)
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(
-        installed(FOLDER, "vllm") is None,
+        find_installed(FOLDER, "vllm") is None,
         reason=f"vLLM is not installed in {FOLDER}: hostelry runtimes install vllm",
     ),
 ]
@@ -116,7 +116,7 @@ def write(folder: Path, form: str) -> tuple[Path, Path]:
     return small, plain
 
 
-DEVICE = getattr(installed(FOLDER, "vllm"), "device", "cpu")
+DEVICE = getattr(find_installed(FOLDER, "vllm"), "device", "cpu")
 READ = [it for it in FORMS if it != "fp8" or DEVICE == "cuda"]
 
 

@@ -18,7 +18,7 @@ from tests.integration.platform import Platform, command_line, until
 from tests.models import random_adapter, tiny_llama
 from tests.unit.containers.lmi.tiny import write_tokenizer
 
-from hostelry.base.runtimes import VARIABLE, installed, runtimes_folder
+from hostelry.base.runtimes import VARIABLE, find_installed, runtimes_folder
 
 FOLDER = runtimes_folder(os.environ)
 START_S = 400.0
@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.timeout(1500),
     pytest.mark.skipif(
-        installed(FOLDER, "vllm") is None,
+        find_installed(FOLDER, "vllm") is None,
         reason=f"vLLM is not installed in {FOLDER}: hostelry runtimes install vllm",
     ),
 ]

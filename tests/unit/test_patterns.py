@@ -21,7 +21,7 @@ from hostelry.containers.triton.model_folder import may_have_end
 from hostelry.domain.transform_rules import JSON_PATH
 from hostelry.domain.trouble import find_cause
 from hostelry.logs.patterns.conditions import comparison
-from hostelry.logs.patterns.pattern import fields_of
+from hostelry.logs.patterns.pattern import split_fields
 from hostelry.metrics.series.statistic import statistic
 
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "hostelry"
@@ -162,9 +162,9 @@ def python_model(text: str) -> bool:
 
 
 READINGS: dict[str, tuple[Callable[[str], object], str, str, str]] = {
-    "brackets of a log line that nothing closes": (fields_of, "", "[ ", ""),
-    "closed brackets of a log line without spaces": (fields_of, "", "[]", ""),
-    "quotes of a log line": (fields_of, "", '"" ', '"'),
+    "brackets of a log line that nothing closes": (split_fields, "", "[ ", ""),
+    "closed brackets of a log line without spaces": (split_fields, "", "[]", ""),
+    "quotes of a log line": (split_fields, "", '"" ', '"'),
     "digits in a condition on log lines": (partial(comparison, "="), "", "1", "x"),
     "spaces after a requirement's name": (is_plain, "a", " ", "!"),
     "letters of a cause of failure": (find_cause, "", "a", ""),

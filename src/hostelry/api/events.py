@@ -22,7 +22,7 @@ from hostelry.domain.event_rule import (
     rule_arn,
 )
 from hostelry.events.call_rows import TooManyCallsError
-from hostelry.events.calls import calls_of_bus
+from hostelry.events.calls import build_bus_calls
 from hostelry.events.input_text import InputError, check_input
 from hostelry.events.object_message import SOURCE
 from hostelry.events.pattern import PatternError, matches_event, names_source, read_pattern
@@ -208,7 +208,7 @@ def put_events(context: CallContext, params: Params) -> Result:
         try:
             event = _build_event(context, entry)
             at = float(entry.get("Time", context.now))
-            calls = calls_of_bus(event, at, rules, context.now, check=context.check_time)
+            calls = build_bus_calls(event, at, rules, context.now, check=context.check_time)
             context.event_calls.accept(event["id"], calls, context.now)
             results.append({"EventId": event["id"]})
         except ServiceError as error:

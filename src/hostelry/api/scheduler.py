@@ -21,7 +21,7 @@ from hostelry.domain.event_schedule import (
 from hostelry.domain.scope import Scope
 from hostelry.messaging.failed_delivery import queue_at
 from hostelry.schedules.firing import expression_problem
-from hostelry.schedules.targets import TargetError, call_of
+from hostelry.schedules.targets import TargetError, build_call
 from hostelry.store.records import Versioned
 
 PRINCIPAL = "scheduler.amazonaws.com"
@@ -247,7 +247,7 @@ def _build_target(context: CallContext, given: Params) -> ScheduleTarget:
             raise _invalid(f"Target.{name} is not supported here: leave it out.")
     _check_role(context, given["RoleArn"])
     try:
-        call_of(given["Arn"], given.get("Input"), "")
+        build_call(given["Arn"], given.get("Input"), "")
     except TargetError as error:
         raise _invalid(str(error)) from None
     dead_letters = (given.get("DeadLetterConfig") or {}).get("Arn")

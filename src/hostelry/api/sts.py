@@ -8,7 +8,7 @@ from hostelry.api.iam.execution_role import ROLE_ID
 from hostelry.aws.temporary_keys import Session
 from hostelry.base.errors import ServiceError
 from hostelry.base.ids import new_temporary_key_id
-from hostelry.domain.role import Role, assumed_role_arn, role_name_of
+from hostelry.domain.role import Role, assumed_role_arn, parse_role_name
 from hostelry.permissions.document import DocumentKind, statements_of
 from hostelry.permissions.evaluation import trusts
 
@@ -96,7 +96,7 @@ def _issue(context: CallContext, session: Session) -> Result:
 def _find_assumable_role(context: CallContext, params: Params) -> Role:
     """The role of the request. Raises AccessDenied unless it trusts the caller."""
     arn = params["RoleArn"]
-    stored = context.state.roles.get(context.scope.account_wide, role_name_of(arn).lower())
+    stored = context.state.roles.get(context.scope.account_wide, parse_role_name(arn).lower())
     caller = str(get_caller_identity(context, {})["Arn"])
     if (
         stored is None

@@ -21,7 +21,7 @@ from hostelry.base.files import (
     FileTree,
     UnsafeFilesError,
     check_lengths,
-    shown,
+    quote,
 )
 
 MIB = 1024 * 1024
@@ -93,7 +93,7 @@ def unpack(
     """
     target.mkdir()
     try:
-        with _reported(archive), _plain_tar(archive, limits, check_cancelled) as stream:
+        with _translate_errors(archive), _plain_tar(archive, limits, check_cancelled) as stream:
             _unpack_members(stream, target, limits, takes)
             stream.drain()
     except BaseException:
@@ -116,7 +116,7 @@ class _StrictInfo(tarfile.TarInfo):
         except tarfile.HeaderError as error:
             raise UnsafeFilesError(f"the archive is cut off or corrupt: {error}") from error
         if info.size < 0:
-            raise UnsafeFilesError(f"member {shown(info.name)} has a size of {info.size} bytes")
+            raise UnsafeFilesError(f"member {quote(info.name)} has a size of {info.size} bytes")
         if info.type in EXTENDED_HEADERS and info.size > MAX_HEADER_BYTES:
             raise UnsafeFilesError(
                 f"an extended header of {info.size} bytes; at most {MAX_HEADER_BYTES} are read"
@@ -239,29 +239,29 @@ def _check_member(member: tarfile.TarInfo, contents: Contents, limits: ArchiveLi
     if parts:
         contents.tree.enter(parts, is_folder=member.isdir())
     elif not member.isdir():
-        raise UnsafeFilesError(f"member {shown(member.name)} is a file without a name")
+        raise UnsafeFilesError(f"member {quote(member.name)} is a file without a name")
     return "/".join(parts)
 
 
 def _check_kind(member: tarfile.TarInfo) -> None:
     if member.issparse():
         raise UnsafeFilesError(
-            f"member {shown(member.name)} is a sparse file; only plain files are taken"
+            f"member {quote(member.name)} is a sparse file; only plain files are taken"
         )
     if member.isdir() or member.type in (tarfile.REGTYPE, tarfile.AREGTYPE):
         return
     kind = KINDS.get(member.type, f"of unknown type {member.type!r}")
-    raise UnsafeFilesError(f"member {shown(member.name)} is {kind}; only plain files are taken")
+    raise UnsafeFilesError(f"member {quote(member.name)} is {kind}; only plain files are taken")
 
 
 def _clean_parts(name: str) -> list[str]:
     if name.startswith("/"):
-        raise UnsafeFilesError(f"member {shown(name)} has an absolute path")
+        raise UnsafeFilesError(f"member {quote(name)} has an absolute path")
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise UnsafeFilesError(f"member {shown(name)} leaves the archive's folder")
+        raise UnsafeFilesError(f"member {quote(name)} leaves the archive's folder")
     if "\0" in name:
-        raise UnsafeFilesError(f"member {shown(name)} has a NUL in its name")
+        raise UnsafeFilesError(f"member {quote(name)} has a NUL in its name")
     check_lengths(parts, name)
     return parts
 
@@ -269,14 +269,14 @@ def _clean_parts(name: str) -> list[str]:
 def _check_size(member: tarfile.TarInfo, contents: Contents, limits: ArchiveLimits) -> None:
     if not 0 <= member.size <= limits.max_member_bytes:
         raise UnsafeFilesError(
-            f"member {shown(member.name)} has {member.size} bytes; {limits.max_member_bytes} are "
+            f"member {quote(member.name)} has {member.size} bytes; {limits.max_member_bytes} are "
             "allowed"
         )
     contents.total_bytes += member.size
     if contents.total_bytes > limits.max_total_bytes:
         raise UnsafeFilesError(
             f"it unpacks to more than {limits.max_total_bytes} bytes{limits.total_bound}, at "
-            f"member {shown(member.name)}"
+            f"member {quote(member.name)}"
         )
 
 
@@ -294,13 +294,13 @@ def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
     written = path.stat().st_size
     if written != member.size:
         raise UnsafeFilesError(
-            f"the archive is cut off: member {shown(member.name)} has {written} of {member.size} "
+            f"the archive is cut off: member {quote(member.name)} has {written} of {member.size} "
             "bytes"
         )
 
 
 @contextmanager
-def _reported(archive: Path) -> Iterator[None]:
+def _translate_errors(archive: Path) -> Iterator[None]:
     """Let every fault of the archive surface as UnsafeFilesError."""
     try:
         yield

@@ -153,7 +153,7 @@ def issue(
     return certificate.public_bytes(PEM)
 
 
-def facts(certificate: bytes) -> CertificateFacts:
+def read_facts(certificate: bytes) -> CertificateFacts:
     """What the first certificate of a PEM says; raises ValueError where there is none."""
     try:
         found = x509.load_pem_x509_certificate(certificate)
@@ -174,9 +174,9 @@ def facts(certificate: bytes) -> CertificateFacts:
     )
 
 
-def cluster_of(authority: bytes) -> str:
+def get_cluster(authority: bytes) -> str:
     """The cluster that an authority (PEM) of `new_authority` is of; empty for another's."""
-    found = CLUSTER.fullmatch(facts(authority).subject)
+    found = CLUSTER.fullmatch(read_facts(authority).subject)
     return found[1] if found else ""
 
 
@@ -189,10 +189,10 @@ def check_pair(pair: Pair, trusted: bytes, now: float) -> PeerName:
     try:
         chain = x509.load_pem_x509_certificates(pair.certificate)
         authorities = x509.load_pem_x509_certificates(trusted)
-        read = facts(pair.certificate)
+        read = read_facts(pair.certificate)
     except ValueError as error:
         raise TerminalError(f"a certificate cannot be read: {error}") from None
-    if _public_of(pair.key) != _public_bytes(chain[0]):
+    if _read_public(pair.key) != _public_bytes(chain[0]):
         raise TerminalError("the key is not the certificate's: they are not of one pair")
     if not read.not_before <= now < read.not_after:
         valid = f"from {_date(read.not_before)} to {_date(read.not_after)}"
@@ -219,7 +219,7 @@ def split(trusted: bytes) -> list[bytes]:
 
 def still_valid(trusted: bytes, now: float) -> bytes:
     """The certificates of a PEM that have not ended."""
-    return b"".join(it for it in split(trusted) if facts(it).not_after > now)
+    return b"".join(it for it in split(trusted) if read_facts(it).not_after > now)
 
 
 def _leads_to(chain: Sequence[x509.Certificate], authorities: Sequence[x509.Certificate]) -> bool:
@@ -244,7 +244,7 @@ def _signed_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
     return True
 
 
-def _public_of(key: bytes) -> bytes:
+def _read_public(key: bytes) -> bytes:
     try:
         private: PrivateKeyTypes = load_pem_private_key(key, password=None)
     except (ValueError, TypeError) as error:

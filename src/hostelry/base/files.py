@@ -47,7 +47,7 @@ def sync_folder(folder: Path) -> None:
 Stamp = tuple[int, int, int] | str
 
 
-def stamp_of(path: Path) -> Stamp | None:
+def get_stamp(path: Path) -> Stamp | None:
     """Modification time (ns), size and inode, which differ once the content does.
 
     None where there is no file; the error's text where it cannot be read.
@@ -89,7 +89,7 @@ class FileTree:
     def enter(self, parts: list[str], *, is_folder: bool) -> None:
         """Add a path; a folder may come again. Raises UnsafeFilesError naming path and limit."""
         name = unicodedata.normalize("NFC", "/".join(parts))
-        quoted = shown(name)
+        quoted = quote(name)
         if len(parts) > self.max_depth:
             raise UnsafeFilesError(
                 f"{quoted} lies {len(parts)} folders deep; {self.max_depth} are allowed"
@@ -99,7 +99,7 @@ class FileTree:
         if name in self.files or (name in self.folders and not is_folder):
             raise UnsafeFilesError(f"{quoted} comes twice")
         if blocked := above & self.files:
-            raise UnsafeFilesError(f"{quoted} lies below the file {shown(min(blocked))}")
+            raise UnsafeFilesError(f"{quoted} lies below the file {quote(min(blocked))}")
         self.folders |= above
         (self.folders if is_folder else self.files).add(name)
         if len(self.folders) > self.max_folders:
@@ -117,15 +117,15 @@ def check_lengths(parts: list[str], name: str) -> None:
     try:
         sizes = [len(part.encode("utf-8")) for part in parts]
     except UnicodeEncodeError as error:
-        raise UnsafeFilesError(f"{shown(name)} is not UTF-8") from error
+        raise UnsafeFilesError(f"{quote(name)} is not UTF-8") from error
     if max(sizes, default=0) > MAX_NAME_BYTES or sum(sizes) + len(sizes) > MAX_PATH_BYTES:
         raise UnsafeFilesError(
-            f"{shown(name)} is too long a name: {MAX_NAME_BYTES} bytes a part and "
+            f"{quote(name)} is too long a name: {MAX_NAME_BYTES} bytes a part and "
             f"{MAX_PATH_BYTES} in all are allowed"
         )
 
 
-def shown(name: str) -> str:
+def quote(name: str) -> str:
     """The name as a message has it: quoted, and no longer than a line."""
     return repr(name) if len(name) <= SHOWN_CHARACTERS else f"{name[:SHOWN_CHARACTERS]!r}..."
 

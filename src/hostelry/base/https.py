@@ -19,7 +19,7 @@ from pathlib import Path
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
-from hostelry.base.files import Stamp, stamp_of
+from hostelry.base.files import Stamp, get_stamp
 
 log = logging.getLogger(__name__)
 HANDSHAKE = b"\x16"  # the first byte of a TLS record of a handshake, RFC 8446 section 5.1
@@ -48,7 +48,7 @@ class ServerCertificate:
         if self._context is not None and now - self._looked_at < LOOK_EVERY_S:
             return self._context
         self._looked_at = now
-        stamps = tuple(stamp_of(it) for it in self._files)
+        stamps = tuple(get_stamp(it) for it in self._files)
         if self._context is not None and stamps == self._stamps:
             return self._context
         try:
@@ -84,12 +84,12 @@ def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
     return context
 
 
-async def context_of(accepted: socket.socket, held: ServerCertificate) -> ssl.SSLContext | None:
+async def choose_context(accepted: socket.socket, held: ServerCertificate) -> ssl.SSLContext | None:
     """What to serve a new connection by; None: it is plain HTTP of this machine.
 
     Raises OSError, TimeoutError where a client sends nothing, and TerminalError.
     """
-    if not is_of_this_machine(accepted):
+    if not is_from_this_machine(accepted):
         return held.context()
     loop = asyncio.get_running_loop()
     came: asyncio.Future[None] = loop.create_future()
@@ -107,7 +107,7 @@ async def context_of(accepted: socket.socket, held: ServerCertificate) -> ssl.SS
     return held.context() if accepted.recv(1, socket.MSG_PEEK) == HANDSHAKE else None
 
 
-def is_of_this_machine(accepted: socket.socket) -> bool:
+def is_from_this_machine(accepted: socket.socket) -> bool:
     """Whether the connection's bytes are on no network; raises OSError once it is gone."""
     return is_local(accepted.getpeername()[0], accepted.getsockname()[0])
 

@@ -14,7 +14,7 @@ _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
 _COMPILING = threading.Lock()
 
 
-def decoder_of(type: type[T]) -> msgspec.json.Decoder[T]:
+def get_decoder(type: type[T]) -> msgspec.json.Decoder[T]:
     """The one decoder of a type."""
     decoder = _DECODERS.get(type)
     if decoder is None:
@@ -26,7 +26,7 @@ def decoder_of(type: type[T]) -> msgspec.json.Decoder[T]:
 
 def decode(body: bytes | bytearray | str, type: type[T]) -> T:
     """The value in `body`; raises as `msgspec.json.decode` does."""
-    return decoder_of(type).decode(body)
+    return get_decoder(type).decode(body)
 
 
 def nests_deeper(value: Any, most: int) -> bool:
@@ -46,5 +46,5 @@ def nests_deeper(value: Any, most: int) -> bool:
 
 def convert(value: Any, type: type[T]) -> T:
     """`value`, of plain dictionaries and lists, as a `type`; raises as `msgspec.convert` does."""
-    decoder_of(type)
+    get_decoder(type)
     return msgspec.convert(value, type)

@@ -30,7 +30,7 @@ def no_request(token: Token[str]) -> None:
 def configure_logging(process_name: str, level: str = "INFO", log_format: str = TEXT) -> None:
     """Send this process's log to standard error, each line naming `process_name`."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(formatter_of(process_name, log_format))
+    handler.setFormatter(build_formatter(process_name, log_format))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
@@ -50,7 +50,7 @@ def is_more_than_a_lost_connection(record: logging.LogRecord) -> bool:
     return not (is_lost and str(record.msg).startswith("Fatal error on SSL protocol"))
 
 
-def formatter_of(process_name: str, log_format: str) -> logging.Formatter:
+def build_formatter(process_name: str, log_format: str) -> logging.Formatter:
     """The formatter of a process's lines, in one of `FORMATS`."""
     return JsonLines(process_name) if log_format == JSON else TextLines(process_name)
 

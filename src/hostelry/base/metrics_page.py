@@ -65,7 +65,7 @@ class MetricsPage:
     dropped: Mapping[str, int] = field(default_factory=dict)
 
 
-def parsed_page(
+def parse_page(
     page: bytes, reserved: tuple[str, ...] = (), max_series: int = MAX_SERIES
 ) -> MetricsPage:
     """The valid samples of a page, but for those whose names begin with one of `reserved`."""
@@ -83,7 +83,7 @@ def parsed_page(
             _note_head(line, kinds, helps, samples)
         elif line.strip(" \t"):
             sample = _sample(line)
-            family = "" if sample is None else _family_of(sample, kinds)
+            family = "" if sample is None else _find_family(sample, kinds)
             if sample is None or not family:
                 dropped["invalid"] += 1
             elif sample.name.startswith(reserved):
@@ -149,7 +149,7 @@ def _labels(text: str) -> Labels | None:
     return tuple(found.items())
 
 
-def _family_of(sample: PageSample, kinds: Mapping[str, str]) -> str:
+def _find_family(sample: PageSample, kinds: Mapping[str, str]) -> str:
     """The family of a sample; empty where its family's type has no such sample."""
     for suffix in ("_bucket", "_sum", "_count"):
         stem = sample.name.removesuffix(suffix)
@@ -160,22 +160,22 @@ def _family_of(sample: PageSample, kinds: Mapping[str, str]) -> str:
     return sample.name if "" in PARTS.get(kind, ("",)) else ""
 
 
-def escaped(value: str) -> str:
+def escape_label(value: str) -> str:
     """`value` as a page has it between a label's quotes."""
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def relabelled(ours: Mapping[str, str], own: Labels) -> Labels:
+def merge_labels(ours: Mapping[str, str], own: Labels) -> Labels:
     """Our labels, then the page's own: one with a name of ours is `exported_NAME`.
 
     It is left out where it says the same as ours. Ours are plain text; an empty one is not written,
     and its name is ours all the same.
     """
-    named = {name: escaped(value) for name, value in ours.items() if value}
+    named = {name: escape_label(value) for name, value in ours.items() if value}
     taken = {*ours, *(name for name, _ in own)}
     for name, value in own:
         if name in ours:
-            if value == escaped(ours[name]):
+            if value == escape_label(ours[name]):
                 continue
             while name in taken:
                 name = f"exported_{name}"
@@ -226,7 +226,7 @@ class PageJoin:
                 continue
             owners.update(dict.fromkeys(names, owner))
             for sample in family.samples:
-                labels = relabelled(ours, sample.labels)
+                labels = merge_labels(ours, sample.labels)
                 series = (sample.name, frozenset(labels))
                 if series in seen:
                     dropped["repeated"] += 1

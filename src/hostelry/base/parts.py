@@ -13,7 +13,7 @@ V = TypeVar("V")
 K = TypeVar("K", bound=Hashable)
 
 
-def with_changes(known: Mapping[str, T], changed: Mapping[str, T | None]) -> dict[str, T]:
+def apply_changes(known: Mapping[str, T], changed: Mapping[str, T | None]) -> dict[str, T]:
     """`known` with these values; None: without one of that name."""
     after = dict(known)
     has_more = False
@@ -29,12 +29,12 @@ def with_changes(known: Mapping[str, T], changed: Mapping[str, T | None]) -> dic
     return dict(zip(names, map(after.__getitem__, names), strict=True))
 
 
-def parts_of(values: Mapping[str, T], part_of: Callable[[T], K]) -> dict[K, Mapping[str, T]]:
+def divide(values: Mapping[str, T], part_of: Callable[[T], K]) -> dict[K, Mapping[str, T]]:
     """The values by the part that each belongs to."""
-    return parts_with_changes({}, {}, values, part_of)
+    return apply_to_parts({}, {}, values, part_of)
 
 
-def parts_with_changes(
+def apply_to_parts(
     parts: Mapping[K, Mapping[str, T]],
     before: Mapping[str, T],
     changed: Mapping[str, T | None],
@@ -50,7 +50,7 @@ def parts_with_changes(
             touched.setdefault(part_of(value), {})[name] = value
     after = dict(parts)
     for part, values in touched.items():
-        left = with_changes(after.get(part, {}), values)
+        left = apply_changes(after.get(part, {}), values)
         if left:
             after[part] = left
         else:

@@ -78,7 +78,7 @@ def why_closed(folder: Path, name: str) -> str | None:
     )
 
 
-def installed(folder: Path, name: str) -> Runtime | None:
+def find_installed(folder: Path, name: str) -> Runtime | None:
     """The runtime `name`; None where it is not installed, unreadable, or its record damaged."""
     try:
         record = decode((folder / name / RECORD).read_bytes(), Runtime)

@@ -27,7 +27,7 @@ from typing import Any
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
-from hostelry.base.files import Stamp, stamp_of
+from hostelry.base.files import Stamp, get_stamp
 from hostelry.base.peers import PeerName, PeerRole
 
 PEER_PROTOCOL, LINK_PROTOCOL = "hostelry/1", "hostelry-link/1"  # by ALPN
@@ -114,7 +114,7 @@ class ClusterTls:
         if self._made is not None and now - self._looked_at < LOOK_EVERY_S:
             return self._made
         self._looked_at = now
-        stamps = tuple(stamp_of(it) for it in (self.folder.identity, self.folder.trusted))
+        stamps = tuple(get_stamp(it) for it in (self.folder.identity, self.folder.trusted))
         if self._made is not None and stamps == self._stamps:
             return self._made
         try:
@@ -153,7 +153,7 @@ def check_peer(given: ssl.SSLObject | ssl.SSLSocket, own: PeerName) -> None:
     if given.server_side and asked_name(given) == JOIN and not given.getpeercert():
         return
     try:
-        peer = peer_of(given)
+        peer = get_peer(given)
     except ValueError as error:
         raise ssl.SSLCertVerificationError(str(error)) from None
     if peer.cluster != own.cluster:
@@ -168,7 +168,7 @@ def asked_name(given: ssl.SSLObject | ssl.SSLSocket) -> str:
     return str(getattr(given, "asked_name", None) or "")
 
 
-def peer_of(given: ssl.SSLObject | ssl.SSLSocket) -> PeerName:
+def get_peer(given: ssl.SSLObject | ssl.SSLSocket) -> PeerName:
     """The name in the peer's certificate; raises ValueError."""
     shown: dict[str, Any] = given.getpeercert() or {}
     names = shown.get("subjectAltName", ())
@@ -185,10 +185,10 @@ def _check_server(peer: PeerName, asked: str) -> None:
 
 def _contexts(folder: TlsFolder) -> _Made:
     # Imported where a cluster is used: a platform of one machine needs none of it.
-    from hostelry.base.certificates import facts
+    from hostelry.base.certificates import read_facts
 
     try:
-        own = PeerName.find_in(facts(folder.identity.read_bytes()).uris)
+        own = PeerName.find_in(read_facts(folder.identity.read_bytes()).uris)
         client = _context(ssl.PROTOCOL_TLS_CLIENT, folder, own)
         http_client = _context(ssl.PROTOCOL_TLS_CLIENT, folder, own)
         link_client = _context(ssl.PROTOCOL_TLS_CLIENT, folder, own)

@@ -61,9 +61,9 @@ class Assignment:
     apart: Sequence[AssignedApart] = ()
     default: str | None = None
 
-    def cell_of(self, claims: RequestClaims) -> Cell:
+    def find_cell(self, claims: RequestClaims) -> Cell:
         """The cell of a request; raises ServiceError 403 where its keys are no account's."""
-        account = self.account_of(claims)
+        account = self.find_account(claims)
         if account is None:
             if self.default is not None:
                 return self.cells[self.default]
@@ -74,7 +74,7 @@ class Assignment:
                     return self.cells[entry.cell]
         return self.cells[account.cell]
 
-    def account_of(self, claims: RequestClaims) -> CellAccount | None:
+    def find_account(self, claims: RequestClaims) -> CellAccount | None:
         """The account that the request's keys stand for."""
         if claims.account_id is not None:
             return self._by_id.get(claims.account_id)

@@ -104,12 +104,12 @@ def read_document(path: Path) -> AssignmentDocument:
 
 def check_document(document: AssignmentDocument, path: Path) -> None:
     """Raise TerminalError that names each fault, the first 20 of them."""
-    faults = list(faults_of(document))
+    faults = list(find_faults(document))
     if faults:
         raise TerminalError(f"{path}: " + "; ".join(faults[:20]))
 
 
-def assignment_of(document: AssignmentDocument) -> Assignment:
+def build_assignment(document: AssignmentDocument) -> Assignment:
     """A checked document as what decides."""
     return Assignment(
         cells={
@@ -142,9 +142,9 @@ def write_document(path: Path, document: AssignmentDocument) -> None:
 
 def document_text(document: AssignmentDocument) -> str:
     """A document as TOML."""
-    lines = [] if document.default is None else [f"default = {quoted(document.default)}", ""]
+    lines = [] if document.default is None else [f"default = {quote_key(document.default)}", ""]
     for name, cell in document.cells.items():
-        lines += [f"[cells.{quoted(name)}]", f"url = {quoted(cell.url)}", ""]
+        lines += [f"[cells.{quote_key(name)}]", f"url = {quote_key(cell.url)}", ""]
     tables: tuple[tuple[str, tuple[AccountTable | ApartTable, ...]], ...] = (
         ("accounts", document.accounts),
         ("apart", document.apart),
@@ -160,15 +160,15 @@ def document_text(document: AssignmentDocument) -> str:
 
 def toml_value(value: str | list[str]) -> str:
     """A text, or a list of them, in TOML."""
-    return quoted(value) if isinstance(value, str) else f"[{', '.join(map(quoted, value))}]"
+    return quote_key(value) if isinstance(value, str) else f"[{', '.join(map(quote_key, value))}]"
 
 
-def quoted(text: str) -> str:
+def quote_key(text: str) -> str:
     """A text in TOML, whose basic strings JSON's are, too."""
     return msgspec.json.encode(text).decode()
 
 
-def faults_of(document: AssignmentDocument) -> Iterator[str]:
+def find_faults(document: AssignmentDocument) -> Iterator[str]:
     """What is wrong beyond the types of fields."""
     if not document.cells:
         yield "there is no [cells.NAME]"
@@ -209,10 +209,10 @@ def account_faults(document: AssignmentDocument) -> Iterator[str]:
         ("access key", (key for it in document.accounts for key in it.access_key_ids)),
         ("OpenAI key", (key for it in document.accounts for key in it.openai_key_sha256)),
     ):
-        yield from (f"the {what} {it} is there twice" for it in repeated(values))
+        yield from (f"the {what} {it} is there twice" for it in find_repeated(values))
 
 
-def repeated(values: Iterable[str]) -> list[str]:
+def find_repeated(values: Iterable[str]) -> list[str]:
     """Those that come more than once."""
     return [value for value, count in Counter(values).items() if count > 1]
 

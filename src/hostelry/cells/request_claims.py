@@ -76,7 +76,7 @@ class RequestClaims:
         return self.access_key_id is None and self.bearer_sha256 is None
 
 
-def claims_of(request: HttpRequest) -> RequestClaims:
+def read_claims(request: HttpRequest) -> RequestClaims:
     """What `request` says of itself."""
     headers = request.headers
     query = query_fields(request.query) if "X-Amz-" in request.query else {}
@@ -88,7 +88,7 @@ def claims_of(request: HttpRequest) -> RequestClaims:
         access_key_id=None if is_bearer else key_id(authorization, query),
         account_id=claimed_account(token) if token else None,
         bearer_sha256=hashlib.sha256(bearer.strip().encode()).hexdigest() if is_bearer else None,
-        names=tuple(names_of(request)),
+        names=tuple(find_names(request)),
     )
 
 
@@ -115,7 +115,7 @@ def first(query: dict[str, list[str]], name: str) -> str | None:
     return values[0] if values else None
 
 
-def names_of(request: HttpRequest) -> Iterator[NamedResource]:
+def find_names(request: HttpRequest) -> Iterator[NamedResource]:
     """The resources that a request names, those first that say where it goes."""
     parts = request.path.split("/", 3)
     if len(parts) > 2 and parts[1] == "endpoints":

@@ -15,7 +15,7 @@ from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.ids import new_request_id
 from hostelry.cells.assignment import Assignment, Cell
-from hostelry.cells.request_claims import claims_of
+from hostelry.cells.request_claims import read_claims
 from hostelry.dataplane.http.exchange import Exchange, header_lines
 from hostelry.dataplane.http.reader import HttpRefusedError
 from hostelry.dataplane.http.reply import ConnectError, Reply, UpstreamError
@@ -70,7 +70,7 @@ class CellRouter:
             exchange.respond(own_answer(request))
             return
         try:
-            cell = self._assignment().cell_of(claims_of(request))
+            cell = self._assignment().find_cell(read_claims(request))
             await self._pass_on(exchange, cell)
         except ServiceError as error:
             if not exchange.started:

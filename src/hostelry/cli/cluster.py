@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from hostelry.base.certificates import facts, split
+from hostelry.base.certificates import read_facts, split
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError, UsageError
 from hostelry.base.peers import PeerRole
@@ -76,8 +76,8 @@ def show(home: HomeOption = None, as_json: JsonOption = False) -> None:
     load_home(at)
     folder = TlsFolder(at.tls)
     try:
-        own = facts(folder.identity.read_bytes())
-        trusted = [facts(it) for it in split(folder.trusted.read_bytes())]
+        own = read_facts(folder.identity.read_bytes())
+        trusted = [read_facts(it) for it in split(folder.trusted.read_bytes())]
     except FileNotFoundError:
         raise TerminalError(
             f"{at.root} has no certificates: it is not a host of a cluster"

@@ -13,7 +13,7 @@ import typer
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import UsageError
-from hostelry.base.logging import TEXT, formatter_of
+from hostelry.base.logging import TEXT, build_formatter
 from hostelry.base.operator_secrets import hide_argument
 from hostelry.cli import up_flags as flags
 from hostelry.cli.home_option import (
@@ -179,7 +179,7 @@ def up_here(options: UpOptions, *, as_json: bool) -> None:
 def log_to(path: Path, log_format: str) -> None:
     """Write the messages of `up` into its log, too, as with --detach."""
     handler = logging.FileHandler(path, delay=True)
-    handler.setFormatter(formatter_of("up", log_format))
+    handler.setFormatter(build_formatter("up", log_format))
     log = logging.getLogger("hostelry.up")
     log.addHandler(handler)
     log.setLevel(logging.INFO)

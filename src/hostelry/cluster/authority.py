@@ -15,10 +15,10 @@ from hostelry.base.certificates import (
     LEAF_S,
     Pair,
     bundle,
-    facts,
     issue,
     new_authority,
     new_key,
+    read_facts,
     signing_request,
 )
 from hostelry.base.errors import TerminalError
@@ -125,7 +125,9 @@ class Authority(msgspec.Struct, frozen=True, kw_only=True):
 
     def has_signed(self, certificate: bytes) -> bool:
         """Whether the authority that signs now has signed it."""
-        return facts(certificate).issuer == facts(self.current.certificate.encode()).subject
+        return (
+            read_facts(certificate).issuer == read_facts(self.current.certificate.encode()).subject
+        )
 
     def files(self, role: PeerRole, name: str, now: float) -> dict[str, bytes]:
         """The files of a new host's `TlsFolder` by name, for one that is started from here."""

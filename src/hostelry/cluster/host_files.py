@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from hostelry.base.certificates import Pair, check_pair, facts
+from hostelry.base.certificates import Pair, check_pair, read_facts
 from hostelry.base.errors import TerminalError
 from hostelry.base.files import write_whole
 from hostelry.base.peers import PeerName, PeerRole
@@ -58,7 +58,7 @@ class HostFiles:
     def is_due(self, authority: Authority | None, now: float) -> bool:
         """Whether this host's certificate is to be renewed; raises OSError where there is none."""
         pem = self.folder.identity.read_bytes()
-        late = now >= facts(pem).renew_at()
+        late = now >= read_facts(pem).renew_at()
         return late or (authority is not None and not authority.has_signed(pem))
 
     def issue_own(self, authority: Authority, role: PeerRole, name: str, now: float) -> None:

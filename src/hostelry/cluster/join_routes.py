@@ -25,7 +25,7 @@ from starlette.routing import Route
 
 from hostelry import __version__
 from hostelry.base.address import Address
-from hostelry.base.certificates import facts
+from hostelry.base.certificates import read_facts
 from hostelry.base.clock import Clock
 from hostelry.base.errors import Conflict, RetryableError, TerminalError
 from hostelry.base.json import decode
@@ -286,7 +286,7 @@ def s3_url_on(config: UpConfig, control: str) -> str:
 
 def fingerprint_of(authority: Authority) -> str:
     """The fingerprint by which a joining host knows the cluster."""
-    return facts(authority.current.certificate.encode()).fingerprint
+    return read_facts(authority.current.certificate.encode()).fingerprint
 
 
 def proof_of(authority: Authority, body: bytes) -> str:

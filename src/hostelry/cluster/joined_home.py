@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from hostelry.base.certificates import facts
+from hostelry.base.certificates import read_facts
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import decode
 from hostelry.base.peers import PeerName, PeerRole
@@ -103,7 +103,7 @@ def read_home(home: Home, now: float) -> HomeBefore:
         ) from None
     record = home.root / token_file(home)
     try:
-        name = PeerName.find_in(facts(folder.identity.read_bytes()).uris)
+        name = PeerName.find_in(read_facts(folder.identity.read_bytes()).uris)
     except (OSError, ValueError):
         name = None
     return HomeBefore(

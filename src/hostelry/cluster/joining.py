@@ -25,13 +25,13 @@ from urllib.parse import urlsplit
 import msgspec
 
 from hostelry import __version__
-from hostelry.base.certificates import cluster_of, facts, new_key, signing_request, split
+from hostelry.base.certificates import get_cluster, new_key, read_facts, signing_request, split
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import RetryableError, TerminalError, UsageError
 from hostelry.base.files import sync_folder, write_whole
 from hostelry.base.json import decode
 from hostelry.base.peers import PeerName, PeerRole
-from hostelry.base.tls import JOIN, TlsFolder, peer_of
+from hostelry.base.tls import JOIN, TlsFolder, get_peer
 from hostelry.cluster.further_control import machine
 from hostelry.cluster.host_files import safe_name
 from hostelry.cluster.http_front import AUTHORITY_PATH, JOIN_PATH
@@ -96,7 +96,7 @@ def _asked(
     """Control's answer, and the key that it is for."""
     token, role, name = wanted
     authority = _authority(host, port, token)
-    before.check_cluster(cluster_of(authority))
+    before.check_cluster(get_cluster(authority))
     end_of_key = pem.index(b"-----BEGIN CERTIFICATE REQUEST")
     asked = JoinRequest(
         token=str(token),
@@ -141,7 +141,7 @@ def _authority(host: str, port: int, token: JoinToken) -> bytes:
     except ValueError:
         raise TerminalError(f"{host}:{port} is no host of a cluster") from None
     for certificate in shown:
-        if facts(certificate).fingerprint == token.fingerprint:
+        if read_facts(certificate).fingerprint == token.fingerprint:
             return certificate
     raise TerminalError(
         f"{host}:{port} is not of the cluster that printed the token: its authority has another "
@@ -164,7 +164,7 @@ def _call(
         with contextlib.closing(connection):
             connection.connect()
             connection.sock = secured = context.wrap_socket(connection.sock, server_hostname=JOIN)
-            if authority is not None and peer_of(secured).role is not PeerRole.CONTROL:
+            if authority is not None and get_peer(secured).role is not PeerRole.CONTROL:
                 raise TerminalError(f"{host}:{port} is no host of control")
             connection.request(method, path, body, {"Content-Type": "application/json"})
             answer = connection.getresponse()

@@ -15,7 +15,7 @@ import httpx
 import msgspec
 
 from hostelry.base.address import on_host
-from hostelry.base.certificates import facts, new_key, signing_request
+from hostelry.base.certificates import new_key, read_facts, signing_request
 from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError, RetryableError, TerminalError
 from hostelry.base.json import decode
@@ -120,7 +120,7 @@ class CertificateKeeper:
                 identity = key + answer.certificate.encode()
             self._files.save(identity, answer.trusted.encode())
             first = answer.trusted.encode()
-            if key is None and facts(identity).issuer != facts(first).subject:
+            if key is None and read_facts(identity).issuer != read_facts(first).subject:
                 await self._renew(control)
             return
         if faults and stored is None:
@@ -145,7 +145,7 @@ class CertificateKeeper:
             raise RetryableError(f"{control}: {error or type(error).__name__}") from error
 
     def _own(self) -> PeerName:
-        return PeerName.find_in(facts(self._files.folder.identity.read_bytes()).uris)
+        return PeerName.find_in(read_facts(self._files.folder.identity.read_bytes()).uris)
 
 
 class CertificateDesk:

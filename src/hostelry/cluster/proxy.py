@@ -18,7 +18,7 @@ from hostelry.base.tls import (
     UNREAD,
     ClusterTls,
     asked_name,
-    peer_of,
+    get_peer,
 )
 from hostelry.cluster.access import may_reach
 from hostelry.dataplane.http.upstream import acked_bytes, never_read
@@ -259,7 +259,7 @@ class NodeProxy:
         """Whether the server that the peer asks for is connected to `end` now."""
         secured: ssl.SSLObject = transport.get_extra_info("ssl_object")
         name = asked_name(secured)
-        peer = peer_of(secured) if secured.getpeercert() else None
+        peer = get_peer(secured) if secured.getpeercert() else None
         if not may_reach(peer, name):
             log.warning("%s may not reach %.64r", "no peer" if peer is None else peer.uri, name)
             return False

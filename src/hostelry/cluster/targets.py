@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hostelry.base.errors import TerminalError
-from hostelry.base.files import Stamp, stamp_of
+from hostelry.base.files import Stamp, get_stamp
 from hostelry.cluster.access import AGENT_OF_COPY, COPY, INSTANCE
 from hostelry.fleet.records import (
     AgentRecord,
@@ -68,14 +68,14 @@ class ProxyTargets:
         known = self._copies.get(copy_id)
         if known is not None:
             record = known.folder.copy(copy_id)
-            if (stamp := stamp_of(record.record)) == known.stamp:
+            if (stamp := get_stamp(record.record)) == known.stamp:
                 return known
             if stamp is not None:
                 return self._keep(copy_id, known.folder, stamp, record.load())
             del self._copies[copy_id]
         for folder in instance_folders(self._instances):
             copy = folder.copy(copy_id)
-            if (stamp := stamp_of(copy.record)) is not None:
+            if (stamp := get_stamp(copy.record)) is not None:
                 return self._keep(copy_id, folder, stamp, copy.load())
         return None
 

@@ -26,7 +26,7 @@ from hostelry.domain.load import (
     Distribution,
     Divergence,
     SecondLoad,
-    joined,
+    merge,
 )
 from hostelry.domain.traffic import Allowance
 
@@ -55,7 +55,7 @@ class VersionEvidence:
 
     def plus(self, load: SecondLoad | ConfigLoad, *, times: bool = True) -> "VersionEvidence":
         """This, and a second more; without its latencies unless `times`."""
-        latency_us = joined(self.latency_us, load.model_latency_us) if times else self.latency_us
+        latency_us = merge(self.latency_us, load.model_latency_us) if times else self.latency_us
         return VersionEvidence(
             finished=self.finished + load.finished,
             errors=self.errors + min(load.finished, load.errors_5xx + load.broken_streams),

@@ -46,7 +46,7 @@ def count(arguments: Arguments, name: str) -> int:
     return value
 
 
-def endpoint_of(arguments: Arguments) -> str:
+def get_endpoint(arguments: Arguments) -> str:
     """The endpoint of a component, where the page names it; for the audit log only."""
     value = arguments.get("endpoint", "")
     return value if isinstance(value, str) and len(value) <= MAX_NAME_CHARACTERS else ""
@@ -61,7 +61,7 @@ def scale_component(arguments: Arguments) -> ActPlan:
     }
     return ActPlan(
         act="scale",
-        endpoint=endpoint_of(arguments),
+        endpoint=get_endpoint(arguments),
         sentence=f"Set the copies of inference component {name} to {copies}.",
         warning="Without a copy, requests wait or fail until one is started." if not copies else "",
         calls=(
@@ -98,7 +98,7 @@ def delete_component(arguments: Arguments) -> ActPlan:
     name = text(arguments, "component")
     return ActPlan(
         act="delete",
-        endpoint=endpoint_of(arguments),
+        endpoint=get_endpoint(arguments),
         sentence=f"Delete inference component {name}, with all its copies.",
         warning="Its requests fail from then on. This cannot be undone.",
         calls=(
@@ -136,7 +136,7 @@ def restart(arguments: Arguments) -> ActPlan:
     noun = "copy" if kind == "copy" else "every copy of inference component"
     return ActPlan(
         act="restart",
-        endpoint=endpoint_of(arguments),
+        endpoint=get_endpoint(arguments),
         sentence=f"Replace {noun} {name} by a new one.",
         calls=(control_act("restart", arguments, {kind: name}),),
     )
@@ -147,7 +147,7 @@ def drain(arguments: Arguments) -> ActPlan:
     name = text(arguments, "instance")
     return ActPlan(
         act="drain",
-        endpoint=endpoint_of(arguments),
+        endpoint=get_endpoint(arguments),
         sentence=f"Drain instance {name}: another takes its place, then it ends.",
         calls=(control_act("drain", arguments, {"instance": name}),),
     )
@@ -158,7 +158,7 @@ def undrain(arguments: Arguments) -> ActPlan:
     name = text(arguments, "instance")
     return ActPlan(
         act="undrain",
-        endpoint=endpoint_of(arguments),
+        endpoint=get_endpoint(arguments),
         sentence=f"Have copies placed on instance {name} again.",
         calls=(control_act("undrain", arguments, {"instance": name}),),
     )

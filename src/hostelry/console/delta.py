@@ -16,7 +16,7 @@ def without_nulls(value: Any) -> Any:
     return value
 
 
-def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+def diff(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     """The merge patch that makes `after` of `before`; empty where they are equal."""
     patch: dict[str, Any] = dict.fromkeys(before.keys() - after.keys())
     for key, value in after.items():
@@ -25,14 +25,14 @@ def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
             continue
         old = before[key]
         if isinstance(old, dict) and isinstance(value, dict):
-            if inner := difference(old, value):
+            if inner := diff(old, value):
                 patch[key] = inner
         elif old != value or type(old) is not type(value):
             patch[key] = value
     return patch
 
 
-def patched(document: Any, patch: Any) -> Any:
+def apply_patch(document: Any, patch: Any) -> Any:
     """`document` after `patch`, as a browser applies it."""
     if not isinstance(patch, dict):
         return patch
@@ -41,5 +41,5 @@ def patched(document: Any, patch: Any) -> Any:
         if value is None:
             result.pop(key, None)
         else:
-            result[key] = patched(result.get(key), value)
+            result[key] = apply_patch(result.get(key), value)
     return result

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from hostelry.base.clock import Clock
-from hostelry.console.delta import difference, without_nulls
+from hostelry.console.delta import diff, without_nulls
 from hostelry.console.platform import (
     PlatformError,
     PlatformPort,
@@ -137,7 +137,7 @@ class TopicWatch:
 
     def publish(self, document: dict[str, Any]) -> None:
         """Have followers get `document`."""
-        patch = difference(self._document, document)
+        patch = diff(self._document, document)
         if not patch and self.version:
             return
         self._document = document

@@ -37,7 +37,7 @@ class SessionFile:
     def new_link(self, *, acts: bool) -> str:
         """The code of a new link."""
         code = secrets.token_urlsafe(SECRET_BYTES)
-        self._keep(sign_in.with_link(self._book, code, acts=acts, now=self._now()))
+        self._keep(sign_in.add_link(self._book, code, acts=acts, now=self._now()))
         return code
 
     def by_link(self, code: str) -> NewSession | None:
@@ -52,21 +52,21 @@ class SessionFile:
         now = self._now()
         session = ConsoleSession(
             id=secrets.token_hex(4),
-            cookie_digest=sign_in.digest_of(cookie),
-            token_digest=sign_in.digest_of(token),
+            cookie_digest=sign_in.get_digest(cookie),
+            token_digest=sign_in.get_digest(token),
             made_at=now,
             seen_at=now,
             acts=acts,
         )
-        self._keep(sign_in.with_session(self._book, session, now))
+        self._keep(sign_in.add_session(self._book, session, now))
         return NewSession(session=session, cookie=cookie, token=token)
 
     def session(self, cookie: str, token: str) -> ConsoleSession | None:
         """The session of these secrets, used now; None where there is none."""
         now = self._now()
-        found = sign_in.session_of(self._book, cookie, token, now)
+        found = sign_in.find_session(self._book, cookie, token, now)
         if found is not None:
-            self._keep(sign_in.used(self._book, found, now))
+            self._keep(sign_in.use_link(self._book, found, now))
         return found
 
     def is_open(self, session: ConsoleSession) -> bool:
@@ -84,7 +84,7 @@ class SessionFile:
 
     def key_refused(self) -> None:
         """A wrong key was shown."""
-        self._keep(sign_in.with_failure(self._book, self._now()))
+        self._keep(sign_in.add_failure(self._book, self._now()))
 
     def _keep(self, book: SignInBook) -> None:
         if book is self._book:

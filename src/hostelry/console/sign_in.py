@@ -64,21 +64,21 @@ class SignInBook:
     failures: tuple[float, ...] = ()
 
 
-def digest_of(secret: str) -> str:
+def get_digest(secret: str) -> str:
     """What is kept of a secret of 32 random bytes."""
     return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 
-def with_link(book: SignInBook, code: str, *, acts: bool, now: float) -> SignInBook:
+def add_link(book: SignInBook, code: str, *, acts: bool, now: float) -> SignInBook:
     """`book` with a link more; the oldest ones make room."""
-    link = SignInLink(digest=digest_of(code), made_at=now, acts=acts)
+    link = SignInLink(digest=get_digest(code), made_at=now, acts=acts)
     links = [it for it in book.links if now - it.made_at < LINK_S]
     return replace(book, links=(*links, link)[-MAX_LINKS:])
 
 
 def take_link(book: SignInBook, code: str, now: float) -> tuple[SignInBook, SignInLink | None]:
     """The link of `code`, which is used up by it; None where there is none, or it is too old."""
-    wanted = digest_of(code)
+    wanted = get_digest(code)
     found = next((it for it in book.links if it.digest == wanted), None)
     if found is None:
         return book, None  # the same object: a wrong code is not written to disk
@@ -86,22 +86,22 @@ def take_link(book: SignInBook, code: str, now: float) -> tuple[SignInBook, Sign
     return replace(book, links=kept), None if now - found.made_at >= LINK_S else found
 
 
-def with_session(book: SignInBook, session: ConsoleSession, now: float) -> SignInBook:
+def add_session(book: SignInBook, session: ConsoleSession, now: float) -> SignInBook:
     """`book` with a session more; those used longest ago make room."""
     living = sorted((it for it in book.sessions if not it.is_over(now)), key=lambda it: it.seen_at)
     return replace(book, sessions=(*living, session)[-MAX_SESSIONS:])
 
 
-def session_of(book: SignInBook, cookie: str, token: str, now: float) -> ConsoleSession | None:
+def find_session(book: SignInBook, cookie: str, token: str, now: float) -> ConsoleSession | None:
     """The session whose cookie and token are both shown; None where none is, or it is over."""
-    wanted = digest_of(cookie), digest_of(token)
+    wanted = get_digest(cookie), get_digest(token)
     found = next(
         (it for it in book.sessions if (it.cookie_digest, it.token_digest) == wanted), None
     )
     return None if found is None or found.is_over(now) else found
 
 
-def used(book: SignInBook, session: ConsoleSession, now: float) -> SignInBook:
+def use_link(book: SignInBook, session: ConsoleSession, now: float) -> SignInBook:
     """`book` with the last use of `session`; the same object where that is known already."""
     if now - session.seen_at < SEEN_EVERY_S:
         return book
@@ -120,7 +120,7 @@ def wait_s(book: SignInBook, now: float) -> float:
     return 0.0 if len(recent) < MAX_FAILURES else FAILURES_S - (now - recent[0])
 
 
-def with_failure(book: SignInBook, now: float) -> SignInBook:
+def add_failure(book: SignInBook, now: float) -> SignInBook:
     """`book` with a refused key more."""
     recent = [it for it in book.failures if now - it < FAILURES_S]
     return replace(book, failures=(*recent, now)[-MAX_FAILURES:])

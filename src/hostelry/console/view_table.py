@@ -26,7 +26,7 @@ async def look_at_call(port: PlatformPort, params: Mapping[str, str], now: float
         port.ask("control", "/internal/state"), *asked, return_exceptions=True
     )
     pages = [it for it in found if not isinstance(it, BaseException)]
-    instances = {} if isinstance(state, BaseException) else call.instances_of(state)
+    instances = {} if isinstance(state, BaseException) else call.get_instances(state)
     logs = call.log_streams(found_call, instances, pages)
     return call.document(found_call, logs, answer.get("silent", ()))
 

@@ -28,7 +28,7 @@ from hostelry.comparison.verdict import (
 )
 from hostelry.domain.load import NO_DIVERGENCE, Divergence, LoadKey, SecondLoad
 from hostelry.domain.scope import Scope
-from hostelry.domain.traffic import MOST, Allowance, allowance_of
+from hostelry.domain.traffic import MOST, Allowance, build_allowance
 from hostelry.metrics.sagemaker.load_aggregator import DETAILS_S, LoadAggregator
 from hostelry.store.records import State
 
@@ -73,7 +73,7 @@ class Comparisons:
         """The verdict on `new` against `old`. 400 for invalid numbers, 404 for unknown names."""
         try:
             asked = request.query_params
-            allowance = allowance_of({it: asked[it] for it in MOST if it in asked})
+            allowance = build_allowance({it: asked[it] for it in MOST if it in asked})
         except ValueError as error:
             return Response(f"{error}.", 400)
         return await asyncio.to_thread(self._answer, request.query_params, allowance)

@@ -17,7 +17,7 @@ from hostelry.base.concurrency import for_each
 from hostelry.base.errors import RetryableError, TerminalError
 from hostelry.base.http import whole_number
 from hostelry.base.json_response import JsonResponse
-from hostelry.base.metrics_page import CONTENT_TYPE, PageJoin, relabelled, sample_line
+from hostelry.base.metrics_page import CONTENT_TYPE, PageJoin, merge_labels, sample_line
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.copy import CopyPhase
 from hostelry.fleet.protocol import CopyPage
@@ -293,7 +293,7 @@ def join_pages(
         is_up = copy.answer == "up" and added is not None
         num_samples = sum(len(it.samples) for it in copy.page.families)
         dropped = {"limit": num_samples, **copy.page.dropped} if added is None else added
-        labels = relabelled(target.labels, ())
+        labels = merge_labels(target.labels, ())
         rows[f"{NAME}_up"].append(sample_line(f"{NAME}_up", labels, str(int(is_up))))
         if target.copy_id in pages:
             seconds = f"{copy.seconds:.6f}"

@@ -28,9 +28,9 @@ from hostelry.domain.metric import Metric, Sample
 from hostelry.domain.object_event import ObjectEvent, TargetCheck
 from hostelry.domain.scope import Scope
 from hostelry.events.call_rows import CallRows, TooManyCallsError
-from hostelry.events.calls import calls_of_object
+from hostelry.events.calls import build_object_calls
 from hostelry.events.runner import CallDeps, CallRunner
-from hostelry.messaging.failed_delivery import place_of, queue_at
+from hostelry.messaging.failed_delivery import parse_arn, queue_at
 from hostelry.messaging.queue_messages import NewMessage
 from hostelry.messaging.services import Messaging
 from hostelry.metrics.protocol import MetricWriter
@@ -182,7 +182,7 @@ class EventServer:
         rules = [it.value for it in self._state.event_rules.list()]
         for event in events:
             now = self._clock.now()
-            self.rows.accept(event.id, calls_of_object(event, rules, now), now)
+            self.rows.accept(event.id, build_object_calls(event, rules, now), now)
 
     def _try_targets(self, asked: TargetCheck) -> list[str]:
         missing = [arn for arn in asked.arns if not has_target(self._state, asked.scope, arn)]
@@ -276,7 +276,7 @@ def has_target(state: State, scope: Scope, arn: str) -> bool:
     """Whether an ARN names an existing topic or queue of `scope`."""
     if arn.count(":") != 5 or not arn.startswith(("arn:aws:sqs:", "arn:aws:sns:")):
         return False
-    owner, name = place_of(arn)
+    owner, name = parse_arn(arn)
     if owner != scope:
         return False
     records = state.queues if arn.startswith("arn:aws:sqs:") else state.topics

@@ -24,7 +24,7 @@ from hostelry.base.json import decode
 from hostelry.base.json_response import JsonResponse, refuse_invalid
 from hostelry.comparison.confidence import quantile_of
 from hostelry.domain.load import Distribution, LoadKey, LoadReport, SecondLoad, Wake
-from hostelry.domain.route_delta import DELTA, ROUTES_HEADER, encoded
+from hostelry.domain.route_delta import DELTA, ROUTES_HEADER, encode_routes
 from hostelry.domain.routes import RouteSnapshot
 from hostelry.domain.scope import Scope
 from hostelry.metrics.sagemaker.load_aggregator import HISTORY_S, LoadAggregator, ReportError
@@ -65,7 +65,7 @@ class RouteRoutes:
             changes = self._encode_changes(have, snapshot)
             if changes:
                 return Response(changes, media_type=JSON, headers={ROUTES_HEADER: DELTA})
-        return Response(await asyncio.to_thread(encoded, snapshot), media_type=JSON)
+        return Response(await asyncio.to_thread(encode_routes, snapshot), media_type=JSON)
 
     def _encode_changes(self, have: str, snapshot: RouteSnapshot) -> bytes:
         """The changes since `have` as JSON, empty if the version is unknown."""

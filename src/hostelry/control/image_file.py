@@ -4,7 +4,7 @@ import logging
 from pathlib import Path
 
 from hostelry.base.errors import TerminalError
-from hostelry.base.files import Stamp, stamp_of
+from hostelry.base.files import Stamp, get_stamp
 from hostelry.fleet.rules.images import ImageRules
 
 LOG = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class ImageFile:
 
     def rules(self) -> ImageRules:
         """The rules in force."""
-        seen = stamp_of(self._path)
+        seen = get_stamp(self._path)
         if seen != self._seen:
             self._seen = seen
             try:

@@ -18,7 +18,13 @@ from hostelry.domain.async_request import AsyncMetricsReport
 from hostelry.domain.data_capture import CaptureCounts, CaptureReport
 from hostelry.domain.endpoint import EndpointStatus
 from hostelry.domain.load import LoadKey
-from hostelry.domain.log_source import DataLine, DataLogReport, LogSource, source_of_copy, stream_of
+from hostelry.domain.log_source import (
+    DataLine,
+    DataLogReport,
+    LogSource,
+    get_copy_source,
+    get_stream,
+)
 from hostelry.domain.messaging import PublicationRequest
 from hostelry.domain.metric import MODEL_NAMESPACE, Sample
 from hostelry.domain.scope import Scope
@@ -182,7 +188,7 @@ class DataLogRoutes:
                 return
             events: dict[tuple[Scope, str, str], list[NewEvent]] = {}
             for line in report.lines:
-                stream = (line.scope, *stream_of(line, self._find_source(line)))
+                stream = (line.scope, *get_stream(line, self._find_source(line)))
                 event = NewEvent(at_ms=int(line.at * 1000), message=line.text)
                 events.setdefault(stream, []).append(event)
             now_ms = int(self._clock.now() * 1000)
@@ -201,7 +207,7 @@ class DataLogRoutes:
                 return None
             if len(self._sources) >= MAX_SOURCES:
                 self._sources.clear()
-            known = self._sources[line.copy_id] = source_of_copy(found.value)
+            known = self._sources[line.copy_id] = get_copy_source(found.value)
         return known
 
 

@@ -38,7 +38,7 @@ from hostelry.metrics.persistence.journal import (
 )
 from hostelry.metrics.persistence.journal_rows import PartKind
 from hostelry.metrics.persistence.shared import PART_BYTES, journal_part
-from hostelry.store.claim import claim_of
+from hostelry.store.claim import get_claim
 from hostelry.store.copying import CopiedTable, Report, copy_tables, has_rows
 from hostelry.store.database import Database, open_database
 from hostelry.store.schema import migrate, refuse_if_used
@@ -211,7 +211,7 @@ def open_side(place: str) -> Iterator[StoreSide]:
             stack.callback(database.close)
             with database.write() as connection:
                 migrate(connection)
-            found = claim_of(database)
+            found = get_claim(database)
             yield StoreSide(
                 name=database.place,
                 databases=tuple((it, database) for it in ALL_TABLES),

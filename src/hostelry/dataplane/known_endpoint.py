@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
-from hostelry.domain.route_delta import EndpointDelta, P, endpoint_id, head_of, part_hash
+from hostelry.domain.route_delta import EndpointDelta, P, build_head, endpoint_id, part_hash
 from hostelry.domain.routes import ComponentRoute, EndpointRoute, FailedComponent
 
 NAME = attrgetter("name")
@@ -17,7 +17,7 @@ class KnownEndpoint:
     __slots__ = ("components", "failed", "head")
 
     def __init__(self, route: EndpointRoute) -> None:
-        self.head = head_of(route)
+        self.head = build_head(route)
         self.components: list[ComponentRoute] = list(route.components)
         self.failed: list[FailedComponent] = list(route.failed)
 

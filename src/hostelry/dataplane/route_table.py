@@ -15,9 +15,9 @@ from hostelry.domain.route_delta import (
     RouteDelta,
     endpoint_id,
     endpoint_total,
+    get_total,
+    get_version,
     total_change,
-    total_of,
-    version_of,
 )
 from hostelry.domain.routes import (
     ComponentRoute,
@@ -243,7 +243,7 @@ class RouteTable:
         changed = {endpoint_id(it.head): it for it in delta.changed}
         if len(changed) < len(delta.changed) or changed.keys() & set(delta.removed):
             raise ValueError(f"the changes since {delta.since!r} name an endpoint twice")
-        total = total_of(self.version)
+        total = get_total(self.version)
         for address in set(delta.removed) & self._endpoints.keys():
             total -= endpoint_total(self._endpoints[address].route())
         for address, change in changed.items():
@@ -252,9 +252,9 @@ class RouteTable:
                 total += total_change(None if known is None else known.route(), change)
             else:
                 total += known.total_change(change)
-        if version_of(total) != delta.version:
+        if get_version(total) != delta.version:
             raise ValueError(
-                f"the changes since {delta.since!r} lead to {version_of(total)!r}, not to"
+                f"the changes since {delta.since!r} lead to {get_version(total)!r}, not to"
                 f" {delta.version!r}"
             )
 

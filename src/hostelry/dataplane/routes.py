@@ -21,7 +21,7 @@ from hostelry.base.json import decode
 from hostelry.dataplane.http.reply import UpstreamError
 from hostelry.dataplane.http.upstream import Timeouts, Upstream
 from hostelry.dataplane.route_table import EMPTY_SNAPSHOT, RouteTable
-from hostelry.domain.route_delta import DELTA, ROUTES_HEADER, RouteDelta, encoded
+from hostelry.domain.route_delta import DELTA, ROUTES_HEADER, RouteDelta, encode_routes
 from hostelry.domain.routes import RouteSnapshot
 from hostelry.routing.remote_copies import Published, through_proxy
 
@@ -300,7 +300,7 @@ class RouteFile:
 
     def save(self, snapshot: RouteSnapshot) -> None:
         """Keep `snapshot` for the next start."""
-        self._write(self._path, encoded(snapshot))
+        self._write(self._path, encode_routes(snapshot))
 
 
 class SnapshotError(HostelryError):

@@ -36,7 +36,7 @@ class DataCapture:
         """Whether any request can be captured."""
         return self.is_enabled and self.percent > 0
 
-    def encoding_of(self, content_type: str | None) -> CaptureEncoding:
+    def get_encoding(self, content_type: str | None) -> CaptureEncoding:
         """The encoding of bodies of that content type, whose parameters do not count."""
         bare = (content_type or "").partition(";")[0].strip().lower()
         if bare in self.csv_types:

@@ -11,7 +11,7 @@ from hostelry.domain.metric import (
     DEFAULT_PERIOD_S,
     PERIODS_S,
     MetricsConfig,
-    metrics_config_of,
+    get_metrics_config,
 )
 from hostelry.domain.scope import Scope
 from hostelry.domain.serverless import ServerlessConfig
@@ -137,5 +137,5 @@ class EndpointConfig:
     @property
     def metrics(self) -> MetricsConfig:
         """MetricsConfig of its endpoints, with the default for an invalid period."""
-        found = metrics_config_of(self.given)  # an old record's was never checked
+        found = get_metrics_config(self.given)  # an old record's was never checked
         return found if found.period_s in PERIODS_S else replace(found, period_s=DEFAULT_PERIOD_S)

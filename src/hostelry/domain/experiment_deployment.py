@@ -25,7 +25,7 @@ from hostelry.domain.inference_experiment import (
     VariantAction,
 )
 from hostelry.domain.model import Model
-from hostelry.domain.resize import deployment_deadline, with_active
+from hostelry.domain.resize import deployment_deadline, replace_active
 from hostelry.domain.status import Event, next_status
 
 MAX_PREFIX_CHARS = 40
@@ -106,7 +106,7 @@ def run_deployment(
         generation=generation,
         config=replace(
             config,
-            given=_given(experiment, config, given, captures=True),
+            given=_build_request(experiment, config, given, captures=True),
             capture=experiment.capture or (None if live is None else live.capture),
         ),
         variants=variants,
@@ -135,7 +135,7 @@ def after_deployment(
         name = _config_name(experiment, "after")
         config = _config(experiment, name, key[1], variants)
         given = {} if before is None else before.config.given
-        given = _given(experiment, config, given, captures=False)
+        given = _build_request(experiment, config, given, captures=False)
         config = replace(config, given=given, capture=capture)
     return Deployment(
         generation=generation,
@@ -161,17 +161,17 @@ def given_capture(storage: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
-def with_share(endpoint: Endpoint, share: float, now: float) -> Endpoint:
+def set_share(endpoint: Endpoint, share: float, now: float) -> Endpoint:
     """The endpoint, which serves, mirroring another share of its requests."""
     active = endpoint.active
     variants = tuple(
         replace(one, desired_weight=share if one.variant.is_shadow else 1.0)
         for one in active.variants
     )
-    return with_active(endpoint, replace(active, variants=variants), now)
+    return replace_active(endpoint, replace(active, variants=variants), now)
 
 
-def deployed(
+def build_deployment(
     endpoint: Endpoint, wanted: Deployment, now: float, *, shadow_serves: bool = False
 ) -> Endpoint:
     """The endpoint on its way to `wanted`; `shadow_serves` on all its instances, or not.
@@ -188,7 +188,7 @@ def deployed(
         )
         if endpoint.status is EndpointStatus.CREATING:
             return replace(endpoint, active=active, modified_at=now)
-        return with_active(endpoint, active, now)
+        return replace_active(endpoint, active, now)
     return replace(
         endpoint,
         status=next_status(endpoint.status, Event.UPDATE),
@@ -200,7 +200,7 @@ def deployed(
 
 
 def can_deploy(endpoint: Endpoint, wanted: Deployment, *, shadow_serves: bool = False) -> bool:
-    """Whether the endpoint's status lets it take `wanted`, as `deployed` does."""
+    """Whether the endpoint's status lets it take `wanted`, as `build_deployment` does."""
     if endpoint.pending is not None or endpoint.bake is not None:
         return False
     if endpoint.status is EndpointStatus.IN_SERVICE:
@@ -264,7 +264,7 @@ def _config(
     )
 
 
-def _given(
+def _build_request(
     experiment: InferenceExperiment,
     config: EndpointConfig,
     before: Mapping[str, Any],
@@ -311,7 +311,7 @@ def _new_production(experiment: InferenceExperiment) -> EndpointVariant:
         instance_type=asked.instance_type,
         initial_instance_count=asked.instance_count,
     )
-    return _of_model(variant, experiment.models[asked.name])
+    return _serves_model(variant, experiment.models[asked.name])
 
 
 def _kept_production(experiment: InferenceExperiment, live: EndpointVariant) -> EndpointVariant:
@@ -343,10 +343,10 @@ def _shadow(experiment: InferenceExperiment, production: Variant) -> EndpointVar
         pools=(),
         is_shadow=True,
     )
-    return _of_model(variant, experiment.models[asked.name])
+    return _serves_model(variant, experiment.models[asked.name])
 
 
-def _of_model(variant: Variant, model: Model) -> EndpointVariant:
+def _serves_model(variant: Variant, model: Model) -> EndpointVariant:
     return EndpointVariant(
         variant=variant,
         model=model,

@@ -10,7 +10,7 @@ MAX_DURATION_S = 30 * 86_400.0
 MAX_REASON_CHARS = 1024
 
 
-def begun(experiment: InferenceExperiment, now: float) -> InferenceExperiment:
+def start_experiment(experiment: InferenceExperiment, now: float) -> InferenceExperiment:
     """The experiment Starting; it may then last as long as any other."""
     return replace(
         experiment,
@@ -23,7 +23,7 @@ def begun(experiment: InferenceExperiment, now: float) -> InferenceExperiment:
     )
 
 
-def stopping(
+def begin_stop(
     experiment: InferenceExperiment, stop: ExperimentStop, now: float
 ) -> InferenceExperiment:
     """The experiment Stopping as `stop` says."""
@@ -36,15 +36,15 @@ def stopping(
     )
 
 
-def stopped(
+def end_stop(
     experiment: InferenceExperiment, stop: ExperimentStop, now: float
 ) -> InferenceExperiment:
     """The experiment over, as `stop` says."""
     event = Event.COMPLETE if stop.is_completed else Event.STOPPED
-    return over(replace(experiment, stop=stop), event, stop.reason, now)
+    return end_experiment(replace(experiment, stop=stop), event, stop.reason, now)
 
 
-def over(
+def end_experiment(
     experiment: InferenceExperiment, event: Event, reason: str | None, now: float
 ) -> InferenceExperiment:
     """The experiment over by `event`; the reason is on one line, as AWS's shape demands."""

@@ -20,7 +20,7 @@ class Distribution:
 EMPTY = Distribution()
 
 
-def joined(one: Distribution, other: Distribution) -> Distribution:
+def merge(one: Distribution, other: Distribution) -> Distribution:
     """Both distributions as one, smallest value first."""
     if not other.values or not one.values:
         return one if one.values else other
@@ -57,7 +57,7 @@ class Divergence:
             pairs=self.pairs + other.pairs,
             exact=self.exact + other.exact,
             close=self.close + other.close,
-            distance_millionths=joined(self.distance_millionths, other.distance_millionths),
+            distance_millionths=merge(self.distance_millionths, other.distance_millionths),
         )
 
 
@@ -90,26 +90,26 @@ LoadByConfig = Mapping[str, ConfigLoad]
 NO_CONFIGS: LoadByConfig = {}
 
 
-def configs_of_both(one: LoadByConfig, other: LoadByConfig) -> LoadByConfig:
+def add_configs(one: LoadByConfig, other: LoadByConfig) -> LoadByConfig:
     """The loads of both, added up by configuration."""
     if not one or not other:
         return one or other
     found = dict(one)
     for config, load in other.items():
-        found[config] = _added(found[config], load) if config in found else load
+        found[config] = _add_load(found[config], load) if config in found else load
     return found
 
 
-def rest_of(whole: object, parts: LoadByConfig) -> ConfigLoad:
+def subtract(whole: object, parts: LoadByConfig) -> ConfigLoad:
     """The part of `whole`, a SecondLoad, that is in none of `parts`: such as began before them."""
     rest: dict[str, Any] = {}
     for name in NAMES:
         here, there = getattr(whole, name), [getattr(it, name) for it in parts.values()]
-        rest[name] = max(0, here - sum(there)) if name in COUNTS else _without(here, there)
+        rest[name] = max(0, here - sum(there)) if name in COUNTS else _subtract(here, there)
     return ConfigLoad(**rest)
 
 
-def _without(whole: Distribution, parts: Iterable[Distribution]) -> Distribution:
+def _subtract(whole: Distribution, parts: Iterable[Distribution]) -> Distribution:
     left = Counter(dict(zip(whole.values, whole.counts, strict=True)))
     for part in parts:
         left.subtract(dict(zip(part.values, part.counts, strict=True)))
@@ -117,11 +117,11 @@ def _without(whole: Distribution, parts: Iterable[Distribution]) -> Distribution
     return Distribution(values=tuple(left), counts=tuple(left.values()))
 
 
-def _added(one: ConfigLoad, other: ConfigLoad) -> ConfigLoad:
+def _add_load(one: ConfigLoad, other: ConfigLoad) -> ConfigLoad:
     sums: dict[str, Any] = {}
     for name in NAMES:
         here, there = getattr(one, name), getattr(other, name)
-        sums[name] = here + there if name in COUNTS else joined(here, there)
+        sums[name] = here + there if name in COUNTS else merge(here, there)
     return ConfigLoad(**sums)
 
 
@@ -154,7 +154,7 @@ class CopyOutcomes:
 OutcomesByCopy = Mapping[str, CopyOutcomes]
 
 
-def outcomes_of_both(one: OutcomesByCopy, other: OutcomesByCopy) -> OutcomesByCopy:
+def add_outcomes(one: OutcomesByCopy, other: OutcomesByCopy) -> OutcomesByCopy:
     """The outcomes of both, added up by copy."""
     if not one or not other:
         return one or other
@@ -171,12 +171,12 @@ def _added_outcomes(one: CopyOutcomes, other: CopyOutcomes) -> CopyOutcomes:
         errors_5xx=one.errors_5xx + other.errors_5xx,
         model_errors=one.model_errors + other.model_errors,
         broken_streams=one.broken_streams + other.broken_streams,
-        model_latency_us=_joined(one.model_latency_us, other.model_latency_us),
-        overhead_latency_us=_joined(one.overhead_latency_us, other.overhead_latency_us),
+        model_latency_us=_add_statistics(one.model_latency_us, other.model_latency_us),
+        overhead_latency_us=_add_statistics(one.overhead_latency_us, other.overhead_latency_us),
     )
 
 
-def _joined(one: StatisticSet | None, other: StatisticSet | None) -> StatisticSet | None:
+def _add_statistics(one: StatisticSet | None, other: StatisticSet | None) -> StatisticSet | None:
     if one is None or other is None:
         return one or other
     return StatisticSet(
@@ -205,17 +205,17 @@ class ModelLoads:
 NO_MODEL_LOADS = ModelLoads()
 
 
-def loads_of_both(one: ModelLoads, other: ModelLoads) -> ModelLoads:
+def add_model_loads(one: ModelLoads, other: ModelLoads) -> ModelLoads:
     """Both as one."""
     if not other.lookups or not one.lookups:
         return one if one.lookups else other
     return ModelLoads(
         lookups=one.lookups + other.lookups,
         hits=one.hits + other.hits,
-        waiting_us=joined(one.waiting_us, other.waiting_us),
-        downloading_us=joined(one.downloading_us, other.downloading_us),
-        loading_us=joined(one.loading_us, other.loading_us),
-        unloading_us=joined(one.unloading_us, other.unloading_us),
+        waiting_us=merge(one.waiting_us, other.waiting_us),
+        downloading_us=merge(one.downloading_us, other.downloading_us),
+        loading_us=merge(one.loading_us, other.loading_us),
+        unloading_us=merge(one.unloading_us, other.unloading_us),
     )
 
 

@@ -10,10 +10,10 @@ from hostelry.domain.load import (
     NO_MODEL_LOADS,
     OutcomesByCopy,
     SecondLoad,
-    configs_of_both,
-    joined,
-    loads_of_both,
-    outcomes_of_both,
+    add_configs,
+    add_model_loads,
+    add_outcomes,
+    merge,
 )
 
 NO_COPIES: Mapping[str, int] = {}
@@ -27,7 +27,7 @@ def side_by_side(one: SecondLoad, other: SecondLoad) -> SecondLoad:
     as the workers' extremes may occur at different instants.
     """
     return replace(
-        _counts_of_both(one, other),
+        _add_counts(one, other),
         in_flight_mean=one.in_flight_mean + other.in_flight_mean,
         in_flight_min=one.in_flight_min + other.in_flight_min,
         in_flight_max=one.in_flight_max + other.in_flight_max,
@@ -48,7 +48,7 @@ def one_after_the_other(first: SecondLoad, later: SecondLoad) -> SecondLoad:
     No count is lost. The mean is that of both, exact for two seconds.
     """
     return replace(
-        _counts_of_both(first, later),
+        _add_counts(first, later),
         in_flight_mean=(first.in_flight_mean + later.in_flight_mean) / 2,
         in_flight_min=min(first.in_flight_min, later.in_flight_min),
         in_flight_max=max(first.in_flight_max, later.in_flight_max),
@@ -103,7 +103,7 @@ def without_details(load: SecondLoad) -> SecondLoad:
     )
 
 
-def _counts_of_both(one: SecondLoad, other: SecondLoad) -> SecondLoad:
+def _add_counts(one: SecondLoad, other: SecondLoad) -> SecondLoad:
     return replace(
         one,
         arrivals=one.arrivals + other.arrivals,
@@ -121,20 +121,20 @@ def _counts_of_both(one: SecondLoad, other: SecondLoad) -> SecondLoad:
         spilled=one.spilled + other.spilled,
         dropped=one.dropped + other.dropped,
         broken_streams=one.broken_streams + other.broken_streams,
-        model_latency_us=joined(one.model_latency_us, other.model_latency_us),
-        overhead_latency_us=joined(one.overhead_latency_us, other.overhead_latency_us),
-        first_chunk_latency_us=joined(one.first_chunk_latency_us, other.first_chunk_latency_us),
-        first_chunk_model_latency_us=joined(
+        model_latency_us=merge(one.model_latency_us, other.model_latency_us),
+        overhead_latency_us=merge(one.overhead_latency_us, other.overhead_latency_us),
+        first_chunk_latency_us=merge(one.first_chunk_latency_us, other.first_chunk_latency_us),
+        first_chunk_model_latency_us=merge(
             one.first_chunk_model_latency_us, other.first_chunk_model_latency_us
         ),
-        first_chunk_overhead_latency_us=joined(
+        first_chunk_overhead_latency_us=merge(
             one.first_chunk_overhead_latency_us, other.first_chunk_overhead_latency_us
         ),
         arrivals_by_copy=_by_copy(one.arrivals_by_copy, other.arrivals_by_copy, sum),
-        outcomes_by_copy=outcomes_of_both(one.outcomes_by_copy, other.outcomes_by_copy),
-        by_config=configs_of_both(one.by_config, other.by_config),
-        by_container=configs_of_both(one.by_container, other.by_container),
-        model_loads=loads_of_both(one.model_loads, other.model_loads),
+        outcomes_by_copy=add_outcomes(one.outcomes_by_copy, other.outcomes_by_copy),
+        by_config=add_configs(one.by_config, other.by_config),
+        by_container=add_configs(one.by_container, other.by_container),
+        model_loads=add_model_loads(one.model_loads, other.model_loads),
         divergence=one.divergence.plus(other.divergence),
         first_answer_at_by_copy=_earliest(
             one.first_answer_at_by_copy, other.first_answer_at_by_copy

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hostelry.domain.copy import Copy, CopySpec, Instance
 from hostelry.domain.scope import Scope
-from hostelry.domain.transform_job import is_hidden, job_name_of
+from hostelry.domain.transform_job import get_job_name, is_hidden
 
 # Source of log events: a copy, and the log group and stream that its output goes to.
 #
@@ -45,7 +45,7 @@ class LogSource:
     def stream(self) -> str:
         """The log stream: that of the instance, of a container there, or of a component's copy."""
         if is_hidden(self.endpoint_name):
-            job_name = job_name_of(self.endpoint_name)
+            job_name = get_job_name(self.endpoint_name)
             of_instance = f"{job_name}/{self.instance_id}-{self.instance_made_at:.0f}"
         else:
             of_instance = f"{self.variant_name}/{self.instance_id}"
@@ -62,7 +62,7 @@ class LogFile:
     is_ended: bool = False
 
 
-def source_of(instance: Instance, spec: CopySpec) -> LogSource:
+def parse_source(instance: Instance, spec: CopySpec) -> LogSource:
     """The source that the copy of `spec` on `instance` is."""
     owner = spec.owner
     is_component = owner.startswith(COMPONENT_OWNER)
@@ -78,7 +78,7 @@ def source_of(instance: Instance, spec: CopySpec) -> LogSource:
     )
 
 
-def source_of_copy(copy: Copy) -> LogSource:
+def get_copy_source(copy: Copy) -> LogSource:
     """The source that a recorded copy is."""
     return LogSource(
         scope=copy.scope,
@@ -137,10 +137,10 @@ class DataLogReport:
     lines: tuple[DataLine, ...]
 
 
-def stream_of(line: DataLine, source: LogSource | None) -> tuple[str, str]:
+def get_stream(line: DataLine, source: LogSource | None) -> tuple[str, str]:
     """The group and the stream of a line; `source` is the line's copy, where that is known."""
     if source is not None:
         return source.group, source.stream + SUFFIX
     name = line.endpoint_name
-    first = job_name_of(name) if is_hidden(name) else line.variant_name
+    first = get_job_name(name) if is_hidden(name) else line.variant_name
     return endpoint_group(name), (first + SUFFIX).removeprefix("/")

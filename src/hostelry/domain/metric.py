@@ -107,7 +107,7 @@ class MetricsConfig:
         return min(self.period_s, DEFAULT_PERIOD_S) if self.is_enhanced else DEFAULT_PERIOD_S
 
 
-def metrics_config_of(given: Mapping[str, Any]) -> MetricsConfig:
+def get_metrics_config(given: Mapping[str, Any]) -> MetricsConfig:
     """The MetricsConfig of a request, with the defaults for missing fields."""
     asked = given.get("MetricsConfig") or {}
     period_s = asked.get("MetricPublishFrequencyInSeconds")

@@ -55,7 +55,7 @@ class BucketNotification:
         return tuple(it for it in self.targets if it.wants(event, key))
 
 
-def problem_of(notification: BucketNotification) -> str | None:
+def find_problem(notification: BucketNotification) -> str | None:
     """Why S3 refuses a configuration, in its words; None where it does not."""
     targets = notification.targets
     if len(targets) > MAX_TARGETS:

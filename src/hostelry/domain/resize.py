@@ -33,7 +33,7 @@ def deployment_deadline(deployment: Deployment, now: float) -> float:
     )
 
 
-def with_copies(
+def resize_component(
     component: InferenceComponent, copies: int, variant: Variant, now: float
 ) -> InferenceComponent:
     """The base component updated to `copies` copies.
@@ -63,7 +63,7 @@ def is_only_resizing(component: InferenceComponent) -> bool:
     )
 
 
-def with_active(endpoint: Endpoint, active: Deployment, now: float) -> Endpoint:
+def replace_active(endpoint: Endpoint, active: Deployment, now: float) -> Endpoint:
     """The endpoint updated to other counts or weights in its active deployment.
 
     Raises IllegalTransition where its status allows no update, unless that is a resize itself.
@@ -85,7 +85,7 @@ def is_only_resized(endpoint: Endpoint) -> bool:
     return endpoint.status is EndpointStatus.UPDATING and not is_new
 
 
-def with_instances(active: Deployment, variant_name: str, count: int) -> Deployment:
+def set_instances(active: Deployment, variant_name: str, count: int) -> Deployment:
     """The deployment with another number of instances of one variant."""
     variants = tuple(
         replace(desired, desired_instance_count=count)
@@ -96,7 +96,7 @@ def with_instances(active: Deployment, variant_name: str, count: int) -> Deploym
     return replace(active, variants=variants)
 
 
-def with_environments(
+def set_environments(
     variant: EndpointVariant, count: int, idle: tuple[str, ...] = ()
 ) -> EndpointVariant:
     """The serverless variant with `count` environments, as far as its configuration allows.
@@ -111,16 +111,16 @@ def with_environments(
     return replace(variant, environments=possible, idle=idle, desired_instance_count=instances)
 
 
-def with_serverless(variant: EndpointVariant, config: ServerlessConfig) -> EndpointVariant:
+def set_serverless(variant: EndpointVariant, config: ServerlessConfig) -> EndpointVariant:
     """The serverless variant on its way to `config`."""
     if config == variant.serverless:
         return variant
     before = variant.serverless_before or variant.serverless
     changed = replace(variant, serverless=config, serverless_before=before)
-    return with_environments(changed, variant.environments, variant.idle)
+    return set_environments(changed, variant.environments, variant.idle)
 
 
-def with_variant(deployment: Deployment, changed: EndpointVariant) -> Deployment:
+def replace_variant(deployment: Deployment, changed: EndpointVariant) -> Deployment:
     """The deployment with the variant of that name replaced."""
     name = changed.variant.name
     variants = tuple(changed if it.variant.name == name else it for it in deployment.variants)

@@ -38,7 +38,7 @@ class Role:
         return self.path.startswith(SERVICE_LINKED_PATH)
 
 
-def role_name_of(arn: str) -> str:
+def parse_role_name(arn: str) -> str:
     """The name in a role's ARN; empty where it is the ARN of something else."""
     resource = arn.split(":", 5)[-1]
     return resource.rpartition("/")[2] if resource.startswith("role/") else ""

@@ -95,30 +95,30 @@ def endpoint_id(endpoint: EndpointRoute) -> EndpointId:
     return endpoint.scope.account, endpoint.scope.region, endpoint.name
 
 
-def head_of(endpoint: EndpointRoute) -> EndpointRoute:
+def build_head(endpoint: EndpointRoute) -> EndpointRoute:
     """The endpoint without its components."""
     return replace(endpoint, components=(), failed=())
 
 
-def version_of(total: int) -> str:
+def get_version(total: int) -> str:
     """The version of routes whose parts' hashes have the sum `total`."""
     return f"{total % 2 ** (8 * HASH_BYTES):0{2 * HASH_BYTES}x}"
 
 
-def total_of(version: str) -> int:
+def get_total(version: str) -> int:
     """The sum that is in a version; raises ValueError where it is another kind of version."""
     if len(version) != 2 * HASH_BYTES:
         raise ValueError(f"{version!r} is no sum over the parts of routes")
     return int(version, 16)
 
 
-def snapshot_of(endpoints: Iterable[EndpointRoute]) -> RouteSnapshot:
+def build_snapshot(endpoints: Iterable[EndpointRoute]) -> RouteSnapshot:
     """The snapshot with these endpoints; equal content has an equal version."""
     ordered = tuple(sorted(endpoints, key=endpoint_id))
-    return RouteSnapshot(version=version_of(sum(map(endpoint_total, ordered))), endpoints=ordered)
+    return RouteSnapshot(version=get_version(sum(map(endpoint_total, ordered))), endpoints=ordered)
 
 
-def encoded(snapshot: RouteSnapshot) -> bytes:
+def encode_routes(snapshot: RouteSnapshot) -> bytes:
     """The snapshot as JSON, an endpoint at a time: other threads run in between."""
     endpoints = b",".join([msgspec.json.encode(it) for it in snapshot.endpoints])
     version = msgspec.json.encode(snapshot.version)
@@ -129,7 +129,7 @@ def endpoint_total(endpoint: EndpointRoute) -> int:
     """The sum of the hashes of all parts of an endpoint."""
     address = endpoint_id(endpoint)
     return (
-        part_hash(address, head_of(endpoint))
+        part_hash(address, build_head(endpoint))
         + sum(part_hash(address, it) for it in endpoint.components)
         + sum(part_hash(address, it) for it in endpoint.failed)
     )
@@ -162,9 +162,9 @@ def changed_parts(delta: EndpointDelta) -> ChangedParts:
     )
 
 
-def delta_of(endpoint: EndpointRoute, changed: ChangedParts) -> EndpointDelta:
+def build_delta(endpoint: EndpointRoute, changed: ChangedParts) -> EndpointDelta:
     """The present state of an endpoint's changed parts."""
-    head = head_of(endpoint)
+    head = build_head(endpoint)
     if changed.is_whole:
         return EndpointDelta(
             head=head, is_whole=True, components=endpoint.components, failed=endpoint.failed
@@ -187,8 +187,8 @@ def after(endpoint: EndpointRoute | None, delta: EndpointDelta) -> EndpointRoute
         return replace(delta.head, components=delta.components, failed=delta.failed)
     return replace(
         delta.head,
-        components=_merged(endpoint.components, delta.components, delta.gone),
-        failed=_merged(endpoint.failed, delta.failed, delta.recovered),
+        components=_merge_parts(endpoint.components, delta.components, delta.gone),
+        failed=_merge_parts(endpoint.failed, delta.failed, delta.recovered),
     )
 
 
@@ -202,7 +202,7 @@ def total_change(endpoint: EndpointRoute | None, delta: EndpointDelta) -> int:
     if delta.is_whole:
         return added - endpoint_total(endpoint)
     replaced = [
-        head_of(endpoint),
+        build_head(endpoint),
         *_present(endpoint.components, {*_names(delta.components), *delta.gone})[0],
         *_present(endpoint.failed, {*_names(delta.failed), *delta.recovered})[0],
     ]
@@ -240,7 +240,7 @@ def _present(parts: Sequence[P], names: Iterable[str]) -> tuple[tuple[P, ...], t
     return tuple(found), tuple(missing)
 
 
-def _merged(old: Sequence[P], changed: Sequence[P], gone: Sequence[str]) -> tuple[P, ...]:
+def _merge_parts(old: Sequence[P], changed: Sequence[P], gone: Sequence[str]) -> tuple[P, ...]:
     """`old`, in the order of names, with parts added or replaced, and without those of `gone`."""
     if MANY * (len(changed) + len(gone)) > len(old):
         known = {it.name: it for it in old}

@@ -244,7 +244,7 @@ class Allowance:
     divergence: float | None = None
 
 
-def allowance_of(given: Mapping[str, str], known: Collection[str] = tuple(MOST)) -> Allowance:
+def build_allowance(given: Mapping[str, str], known: Collection[str] = tuple(MOST)) -> Allowance:
     """The allowance with these numbers, by name, of those that are `known` there.
 
     Raises ValueError that says what is wrong.

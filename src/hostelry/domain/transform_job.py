@@ -216,6 +216,6 @@ def is_hidden(endpoint_name: str) -> bool:
     return endpoint_name.startswith(HIDDEN_PREFIX)
 
 
-def job_name_of(endpoint_name: str) -> str:
+def get_job_name(endpoint_name: str) -> str:
     """The name of the transform job that a hidden endpoint belongs to."""
     return endpoint_name.removeprefix(HIDDEN_PREFIX)

@@ -83,16 +83,16 @@ def find_cause(reason: str, names: Iterable[str] = (), log_tail: str = "") -> st
     for name in sorted(filter(None, names), key=len, reverse=True):
         text = re.sub(rf"(?<![\w-]){re.escape(name)}(@\d+)?(?![\w-])", MARK, text)
     text = _RESTART.sub("", text).strip()
-    return _WORD.sub(_marked, _KEPT_NUMBER.sub(_spelled, text))
+    return _WORD.sub(_mark_word, _KEPT_NUMBER.sub(_spell_number, text))
 
 
-def _spelled(found: re.Match[str]) -> str:
+def _spell_number(found: re.Match[str]) -> str:
     """Spell a number that distinguishes causes in letters, so that it is not marked."""
     letters = "".join(chr(ord("a") + int(it)) for it in found["number"])
     return f"{found['word']} {letters}"
 
 
-def _marked(found: re.Match[str]) -> str:
+def _mark_word(found: re.Match[str]) -> str:
     """Replace a word that has a digit by the mark. A full stop after the word stays."""
     if not any(map(str.isdecimal, found[0])):
         return found[0]

@@ -18,7 +18,7 @@ from hostelry.domain.endpoint import (
 ACTIVATING_S = 2.0  # within which every gateway has the routes of a new step
 
 
-def step_of(endpoint: Endpoint) -> tuple[int, float] | None:
+def get_step(endpoint: Endpoint) -> tuple[int, float] | None:
     """The present step of an update whose new fleet serves, and since when; None of any other."""
     if endpoint.shift is not None:
         return endpoint.shift.step, endpoint.shift.since
@@ -33,7 +33,7 @@ def step_title(deployment: Deployment, number: int) -> str:
     return f"{word} {number} of {deployment.num_steps}"
 
 
-def share_of(endpoint: Endpoint, deployment: Deployment, variant: EndpointVariant) -> float:
+def get_share(endpoint: Endpoint, deployment: Deployment, variant: EndpointVariant) -> float:
     """The share of a variant's traffic that its new fleet, of `deployment`, has.
 
     After a failure it has all of it; the batches of a rolling update that had baked have theirs,
@@ -62,12 +62,12 @@ def update_progress(
     if under_way is None or under_way.failure is not None or not is_updating:
         return None
     deployment = endpoint.pending or endpoint.active
-    shares = [share_of(endpoint, deployment, it) for it in deployment.production]
+    shares = [get_share(endpoint, deployment, it) for it in deployment.production]
     text = progress_text(endpoint, deployment, shares, now, pace)
-    return with_verdict(text, verdict)
+    return set_verdict(text, verdict)
 
 
-def with_verdict(progress: str | None, verdict: str | None) -> str | None:
+def set_verdict(progress: str | None, verdict: str | None) -> str | None:
     """The progress and the verdict as one text."""
     return progress if progress is None or verdict is None else f"{progress}; verdict: {verdict}"
 
@@ -79,7 +79,7 @@ def progress_text(
 
     None where its fleet does not serve yet. `pace` divides the waits.
     """
-    step = step_of(endpoint)
+    step = get_step(endpoint)
     if step is None:
         return None
     number, _ = step
@@ -124,7 +124,7 @@ MAX_UPDATES = 5
 MAX_STEPS = 24  # of one update: the steps of the smallest batches, coming up and returning
 
 
-def with_history(
+def append_history(
     old: Endpoint | None, new: Endpoint | None, now: float, verdict: str | None = None
 ) -> Endpoint | None:
     """`new` with the history that `old` has, and what has changed between them at `now`.
@@ -145,10 +145,10 @@ def with_history(
         update,
         steps=tuple(steps[-MAX_STEPS:]),
         steps_left_out=update.steps_left_out + max(0, len(steps) - MAX_STEPS),
-        cause=cause_of(new),
+        cause=get_cause(new),
     )
     if after is None:
-        update = replace(update, ended_at=now, outcome=outcome_of(old, new))
+        update = replace(update, ended_at=now, outcome=get_outcome(old, new))
     return replace(new, updates=(*earlier, update)[-MAX_UPDATES:])
 
 
@@ -183,12 +183,12 @@ def present_step(endpoint: Endpoint) -> PastStep | None:
     deployment = update_to(endpoint)
     if deployment is None:
         return None
-    found = step_of(endpoint)
+    found = get_step(endpoint)
     if found is None:
         return PastStep(name="coming up", began_at=deployment.started_at)
     number, since = found
-    shares = [share_of(endpoint, deployment, it) for it in deployment.production]
-    is_returning = cause_of(endpoint) is not None
+    shares = [get_share(endpoint, deployment, it) for it in deployment.production]
+    is_returning = get_cause(endpoint) is not None
     return PastStep(
         name=RETURNING if is_returning else step_title(deployment, number),
         began_at=since,
@@ -197,13 +197,13 @@ def present_step(endpoint: Endpoint) -> PastStep | None:
     )
 
 
-def cause_of(endpoint: Endpoint) -> str | None:
+def get_cause(endpoint: Endpoint) -> str | None:
     """Why the endpoint's update was, or is, rolled back; None where it was not."""
     under_way = endpoint.shift or endpoint.bake
     return endpoint.failure_reason if under_way is None else under_way.failure
 
 
-def outcome_of(old: Endpoint, new: Endpoint) -> UpdateOutcome:
+def get_outcome(old: Endpoint, new: Endpoint) -> UpdateOutcome:
     """What became of the update of `old`, which is over in `new`."""
     wanted = update_to(old)
     is_there = wanted is not None and new.active.config == wanted.config

@@ -16,12 +16,12 @@ from typing import Any
 
 from hostelry.domain.event_rule import EventCall, EventRule
 from hostelry.domain.object_event import ObjectEvent
-from hostelry.events.input_text import input_of
+from hostelry.events.input_text import build_input
 from hostelry.events.object_message import bucket_arn, bus_event, records_text
 from hostelry.events.pattern import PatternError, matches_event, read_pattern
 
 
-def calls_of_object(
+def build_object_calls(
     event: ObjectEvent, rules: Iterable[EventRule], now: float
 ) -> Sequence[EventCall]:
     """The calls that follow an object's event, at `now` (seconds since the epoch)."""
@@ -40,11 +40,11 @@ def calls_of_object(
     if not event.to_bus:
         return notified
     ruled = [it for it in rules if it.scope == event.scope]
-    found = calls_of_bus(bus_event(event), event.at, ruled, now, event.chain_length)
+    found = build_bus_calls(bus_event(event), event.at, ruled, now, event.chain_length)
     return [*notified, *found]
 
 
-def calls_of_bus(
+def build_bus_calls(
     event: Mapping[str, Any],
     event_at: float,
     rules: Iterable[EventRule],
@@ -62,7 +62,7 @@ def calls_of_bus(
             scope=rule.scope,
             source=rule.name,
             target_arn=target.arn,
-            text=input_of(rule, target, event, now),
+            text=build_input(rule, target, event, now),
             event_at=event_at,
             max_age_s=target.max_age_s,
             max_retries=target.max_retries,

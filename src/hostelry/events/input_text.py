@@ -48,7 +48,7 @@ def check_input(rule: EventRule, target: RuleTarget) -> None:
         _check_template(rule, target)
 
 
-def input_of(rule: EventRule, target: RuleTarget, event: Mapping[str, Any], now: float) -> str:
+def build_input(rule: EventRule, target: RuleTarget, event: Mapping[str, Any], now: float) -> str:
     """The input of `target` for `event`, which was taken in at `now` (seconds since the epoch)."""
     if target.input is not None:
         return target.input
@@ -58,10 +58,10 @@ def input_of(rule: EventRule, target: RuleTarget, event: Mapping[str, Any], now:
     if target.template is None:
         return _json(event)
     values = {name: value_at(event, path) for name, path in target.template_paths.items()}
-    return filled(target.template, {**values, **_predefined(rule, event, now)})
+    return fill_template(target.template, {**values, **_predefined(rule, event, now)})
 
 
-def filled(template: str, values: Mapping[str, Any]) -> str:
+def fill_template(template: str, values: Mapping[str, Any]) -> str:
     """`template` with a value for each <name> that has one."""
     parts, at, is_quoted = [], 0, False
     for token in TOKEN.finditer(template):
@@ -93,7 +93,7 @@ def _check_template(rule: EventRule, target: RuleTarget) -> None:
     if unknown:
         raise InputError(f"InputTemplate names <{unknown[0]}>, which InputPathsMap does not have.")
     try:
-        json.loads(filled(template, dict.fromkeys(known, NOTHING)))
+        json.loads(fill_template(template, dict.fromkeys(known, NOTHING)))
     except (ValueError, RecursionError) as error:
         raise InputError(f"InputTemplate is not JSON once it is filled: {error}.") from None
 

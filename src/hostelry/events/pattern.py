@@ -18,8 +18,8 @@ from hostelry.messaging.filter_policy import (
     PATTERN_SCOPE,
     FilterPolicyError,
     Policy,
-    branches_of,
     check_object,
+    list_branches,
     matches,
 )
 
@@ -38,7 +38,7 @@ def read_pattern(text: str) -> Policy:
         raise PatternError("Event pattern is not valid. Reason: it must be an object with a field")
     try:
         check_object(pattern, PATTERN_SCOPE)
-        branches_of(pattern)
+        list_branches(pattern)
     except FilterPolicyError as error:
         raise PatternError(f"Event pattern is not valid. Reason: {error}") from None
     return pattern
@@ -51,5 +51,5 @@ def matches_event(pattern: Policy, event: Any, check: Callable[[], None] = lambd
 
 def names_source(pattern: Policy, source: str) -> bool:
     """Whether the pattern asks for events of `source` by name."""
-    branches = branches_of(pattern)
+    branches = list_branches(pattern)
     return any(path == ("source",) and source in them for each in branches for path, them in each)

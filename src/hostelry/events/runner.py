@@ -15,7 +15,7 @@ from hostelry.domain.event_rule import EventCall
 from hostelry.domain.object_event import MAX_CHAIN_LENGTH
 from hostelry.events.call_rows import CallRows, WaitingCall
 from hostelry.messaging.queue_messages import NewMessage
-from hostelry.schedules.targets import TargetCall, TargetError, call_of
+from hostelry.schedules.targets import TargetCall, TargetError, build_call
 
 LOG = logging.getLogger(__name__)
 MOST_AT_ONCE = 100
@@ -68,7 +68,7 @@ class CallRunner:
         attempt = (waiting.call.id, waiting.attempts)
         if attempt not in self._unrecorded:
             self._deps.count(waiting.call, INVOCATIONS)
-            failure = self._failure_of(waiting)
+            failure = self._try_call(waiting)
             if failure is not None:
                 self._deps.count(waiting.call, FAILED)
             self._unrecorded[attempt] = failure
@@ -102,11 +102,11 @@ class CallRunner:
         for letter in letters:
             deps.announce(letter.queue_arn)
 
-    def _failure_of(self, waiting: WaitingCall) -> ServiceError | None:
+    def _try_call(self, waiting: WaitingCall) -> ServiceError | None:
         """Why the call failed; None where it was made, also before a kill."""
         call, deps = waiting.call, self._deps
         try:
-            target = call_of(call.target_arn, call.text, deps.gateway_url)
+            target = build_call(call.target_arn, call.text, deps.gateway_url)
             check_chain(call, target)
             if not waiting.is_begun:
                 deps.rows.begin(call)

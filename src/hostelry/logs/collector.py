@@ -11,7 +11,7 @@ from pathlib import Path
 from hostelry.domain.log_source import LogFile, LogSource
 from hostelry.fleet.launch.copy_log import MAX_HEADING_BYTES, heading_of
 from hostelry.fleet.records import ENDED_LOGS, CopyFolder, instance_folders
-from hostelry.logs.events import LogsUnavailable, NewEvent, messages_of
+from hostelry.logs.events import LogsUnavailable, NewEvent, get_messages
 from hostelry.logs.store import LogStore
 
 LOG = logging.getLogger(__name__)
@@ -127,7 +127,7 @@ class Collector:
     def _look(self, now: float) -> None:
         if self._positions is None:
             self._positions = self._store.positions()
-        files = {key: it for it in self._find() if (key := _key_of(it)) is not None}
+        files = {key: it for it in self._find() if (key := _get_key(it)) is not None}
         self._forget(set(self._positions) - set(files))
         keys = sorted(files)
         self._turn = (self._turn + 1) % max(1, len(keys))
@@ -196,7 +196,7 @@ def read_new(file: LogFile, known: int, budget: int, now: float) -> Reading | No
     except FileNotFoundError:
         return None
     at_end = offset + len(written) >= found.st_size
-    messages, used = messages_of(written, is_final=is_idle and at_end)
+    messages, used = get_messages(written, is_final=is_idle and at_end)
     at_ms = int(min(now, found.st_mtime) * 1000)
     return Reading(
         events=[NewEvent(at_ms=at_ms, message=it) for it in [*notes, *messages] if it],
@@ -213,7 +213,7 @@ def lost_note(lost_bytes: int) -> str:
     )
 
 
-def _key_of(file: LogFile) -> str | None:
+def _get_key(file: LogFile) -> str | None:
     """The identity of a file, the same before and after it is moved; None where it is gone."""
     try:
         return f"{file.source.copy_id}/{_inode(file.path)}"

@@ -62,7 +62,7 @@ class LogDatabase:
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """A transaction; raises LogsUnavailable with nothing written."""
-        with self._lock, _translated():
+        with self._lock, _translate_errors():
             db = self._open()
             db.execute("BEGIN IMMEDIATE")
             try:
@@ -76,7 +76,7 @@ class LogDatabase:
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """A connection that only reads; raises LogsUnavailable."""
-        with _translated():
+        with _translate_errors():
             if self._writer is None:
                 with self._lock:
                     self._open()
@@ -98,7 +98,7 @@ class LogDatabase:
 
     def shrink(self) -> None:
         """Give free pages back to the disk."""
-        with self._lock, _translated():
+        with self._lock, _translate_errors():
             self._open().execute("PRAGMA incremental_vacuum(4096)").fetchall()
 
     def close(self) -> None:
@@ -111,10 +111,10 @@ class LogDatabase:
         """The connection that writes; raises LogsUnavailable."""
         if self._writer is None:
             try:
-                self._writer = self._prepared()
+                self._writer = self._prepare()
             except sqlite3.DatabaseError as error:
                 self._move_aside(error)
-                self._writer = self._prepared()
+                self._writer = self._prepare()
         return self._writer
 
     def _move_aside(self, error: sqlite3.DatabaseError) -> None:
@@ -124,7 +124,7 @@ class LogDatabase:
             self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
         self._path.replace(aside)
 
-    def _prepared(self) -> sqlite3.Connection:
+    def _prepare(self) -> sqlite3.Connection:
         """A new connection to a file with the tables; raises LogsUnavailable, DatabaseError."""
         try:
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -161,7 +161,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 @contextlib.contextmanager
-def _translated() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:

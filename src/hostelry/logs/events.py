@@ -70,12 +70,12 @@ class NewEvent:
     message: str
 
 
-def size_of(message: str) -> int:
+def get_size(message: str) -> int:
     """The bytes that CloudWatch Logs counts for an event."""
     return len(message.encode("utf-8", "surrogatepass")) + EVENT_OVERHEAD_BYTES
 
 
-def messages_of(written: bytes, *, is_final: bool) -> tuple[list[str], int]:
+def get_messages(written: bytes, *, is_final: bool) -> tuple[list[str], int]:
     """The messages in `written`, and the number of bytes that they take.
 
     A last line without its end is left for later, unless `is_final` or too long for an event.

@@ -13,7 +13,7 @@ from typing import Any
 from hostelry.domain.log_source import TRANSFORM_GROUP, LogSource
 from hostelry.domain.scope import Scope
 from hostelry.logs.database import LogDatabase
-from hostelry.logs.events import LogEvent, LogGroup, LogStream, NewEvent, Position, size_of
+from hostelry.logs.events import LogEvent, LogGroup, LogStream, NewEvent, Position, get_size
 
 MAX_GROUPS = 10_000
 MAX_STREAMS = 100_000  # of a group
@@ -216,7 +216,7 @@ class LogStore:
                     return found, (at_ms, id + 1 if search.newest_first else id)
                 if stream_id in names and search.selects(message):
                     found.append(_event((id, names[stream_id], at_ms, ingested_ms, message)))
-                    found_bytes += size_of(message)
+                    found_bytes += get_size(message)
         return found, None
 
     def positions(self) -> dict[str, int]:
@@ -307,7 +307,7 @@ def insert_events(
     db: sqlite3.Connection, stream_id: int, events: Sequence[NewEvent], now_ms: int
 ) -> bool:
     """Store events in a transaction; False where the stream is gone."""
-    sizes = [size_of(it.message) for it in events]
+    sizes = [get_size(it.message) for it in events]
     last_ms = max((it.at_ms for it in events), default=0)
     if not events:
         return True

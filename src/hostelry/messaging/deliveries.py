@@ -97,7 +97,7 @@ class Deliveries:
                 if connection.execute(_COUNT, {"arn": arn}).scalar_one() >= MAX_WAITING:
                     refused.append(new)
                 else:
-                    connection.execute(_ADD, _row_of(new))
+                    connection.execute(_ADD, _to_row(new))
         return refused
 
     def forget_publications(self, now: float) -> None:
@@ -157,7 +157,7 @@ class Deliveries:
             connection.execute(_DROP, {"arn": subscription_arn})
 
 
-def _row_of(new: NewDelivery) -> dict[str, object]:
+def _to_row(new: NewDelivery) -> dict[str, object]:
     return {
         "subscription": new.subscription_arn,
         "message_id": new.message_id,

@@ -27,8 +27,8 @@ from hostelry.messaging.failed_delivery import (
     DELIVERED,
     REDRIVEN,
     TopicMetrics,
-    dead_letters_of,
-    place_of,
+    get_dead_letter_queue,
+    parse_arn,
 )
 from hostelry.messaging.queue_messages import Arrivals
 from hostelry.messaging.retry_schedule import effective_retries
@@ -217,12 +217,12 @@ class DeliveryLoop:
         return FailedAttempt(f"it answered {code}", is_final=400 <= code < 500 and code != 429)
 
     def _subscription(self, arn: str) -> Subscription | None:
-        scope, name = place_of(arn)
+        scope, name = parse_arn(arn)
         stored = self._deps.state.subscriptions.get(scope, name)
         return None if stored is None else stored.value
 
     def _delays_s(self, subscription: Subscription) -> list[float]:
-        scope, name = place_of(subscription.topic_arn)
+        scope, name = parse_arn(subscription.topic_arn)
         topic = self._deps.state.topics.get(scope, name)
         of_topic = None if topic is None else topic.value.attributes.get("DeliveryPolicy")
         own = subscription.attributes.get("DeliveryPolicy")
@@ -233,7 +233,7 @@ class DeliveryLoop:
     ) -> None:
         deps = self._deps
         letters = (
-            dead_letters_of(deps.state, subscription, delivery.body, problem, now)
+            get_dead_letter_queue(deps.state, subscription, delivery.body, problem, now)
             if subscription.is_confirmed
             else ()
         )

@@ -33,7 +33,7 @@ class TopicMetrics:
         """Add `number` to the topic's metric of that name."""
         if number == 0:
             return
-        scope, topic_name = place_of(topic_arn)
+        scope, topic_name = parse_arn(topic_arn)
         metric = Metric(namespace=NAMESPACE, name=name, dimensions=(("TopicName", topic_name),))
         sample = Sample(
             metric=metric,
@@ -56,7 +56,7 @@ class TopicMetrics:
         self.count(subscription.topic_arn, FAILED)
 
 
-def dead_letters_of(
+def get_dead_letter_queue(
     state: State, subscription: Subscription, body: str, problem: str, now: float
 ) -> Sequence[NewMessage]:
     """The message to the subscription's dead-letter queue; empty where it has none."""
@@ -83,12 +83,12 @@ def queue_at(state: State, arn: str) -> Queue | None:
     """The queue of that ARN."""
     if not arn.startswith("arn:aws:sqs:") or arn.count(":") != 5:
         return None
-    scope, name = place_of(arn)
+    scope, name = parse_arn(arn)
     stored = state.queues.get(scope, name)
     return None if stored is None else stored.value
 
 
-def place_of(arn: str) -> tuple[Scope, str]:
+def parse_arn(arn: str) -> tuple[Scope, str]:
     """Scope and name of a topic's or queue's ARN."""
     _, _, _, region, account, name = arn.split(":", 5)
     return Scope(account, region), name

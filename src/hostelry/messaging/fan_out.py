@@ -79,7 +79,7 @@ def confirmation_text(
     return json.dumps(content, indent=2)
 
 
-def headers_of(subscription: Subscription, kind: str, message_id: str) -> Mapping[str, str]:
+def build_headers(subscription: Subscription, kind: str, message_id: str) -> Mapping[str, str]:
     """The headers of a POST; `kind` is Notification or SubscriptionConfirmation."""
     is_notification = kind == "Notification"
     headers = {
@@ -175,7 +175,7 @@ def outgoing(message: TopicMessage, subscription: Subscription, gateway_url: str
             else notification_text(message, subscription, gateway_url)
         ),
         headers=(
-            headers_of(subscription, "Notification", message.id)
+            build_headers(subscription, "Notification", message.id)
             if subscription.protocol.is_web
             else {}
         ),

@@ -56,7 +56,7 @@ def read_policy(text: str, scope: str = ATTRIBUTE_SCOPE) -> Policy:
     if not isinstance(policy, dict):
         raise FilterPolicyError("Filter policy must be an object")
     check_object(policy, scope)
-    leaves = branches_of(policy)
+    leaves = list_branches(policy)
     if any(len(branch) > MAX_KEYS for branch in leaves):
         raise FilterPolicyError(f"Filter policy can not have more than {MAX_KEYS} keys")
     combinations = sum(
@@ -96,18 +96,18 @@ def matches(
     """Whether content, as JSON has it, passes; `check` is as for `passes_filter`."""
     return any(
         all(_passes(conditions, _values_at(content, path), check) for path, conditions in branch)
-        for branch in branches_of(policy)
+        for branch in list_branches(policy)
     )
 
 
-def branches_of(policy: Policy) -> Sequence[Sequence[Leaf]]:
+def list_branches(policy: Policy) -> Sequence[Sequence[Leaf]]:
     """Ways to pass `policy`, each a list of keys that must all pass: `$or` multiplies them."""
     factors: list[Sequence[Sequence[Leaf]]] = []
     for key, value in policy.items():
         if key == OR:
-            factors.append([branch for it in value for branch in branches_of(it)])
+            factors.append([branch for it in value for branch in list_branches(it)])
         elif isinstance(value, dict):
-            inner = branches_of(value)
+            inner = list_branches(value)
             factors.append([[((key, *path), them) for path, them in each] for each in inner])
         else:
             factors.append([[((key,), value)]])
@@ -166,7 +166,7 @@ def _check_operator(operator: str, operand: Any, scope: str) -> None:
         operator == "wildcard" and scope == PATTERN_SCOPE
     ):
         if scope == PATTERN_SCOPE and operator in ("prefix", "suffix"):
-            operand = _cased(operand)
+            operand = _fold_case(operand)
         if not isinstance(operand, str):
             raise FilterPolicyError(f"{operator} match pattern must be a string")
         if operator == "cidr" and _network(operand) is None:
@@ -220,7 +220,7 @@ def _check_number(value: Any, scope: str) -> None:
         raise FilterPolicyError(f"Value must be between -{text}.0E9 and {text}.0E9, inclusive")
 
 
-def _cased(operand: Any) -> Any:
+def _fold_case(operand: Any) -> Any:
     """The text of a prefix or suffix that is given as {"equals-ignore-case": text}."""
     return operand.get(ANY_CASE) if isinstance(operand, dict) and len(operand) == 1 else operand
 

@@ -35,7 +35,7 @@ class LineFiles:
             self._make_room(path)
             with os.fdopen(os.open(path, flags, 0o600), "a+b", buffering=0) as file:
                 # A kill between two pages of a line leaves a part, to which nothing may be joined.
-                _append(file, b"\n" * _is_cut_off(file.fileno()) + line_of(text))
+                _append(file, b"\n" * _is_cut_off(file.fileno()) + build_line(text))
 
     def _make_room(self, path: Path) -> None:
         try:
@@ -76,7 +76,7 @@ def is_file_name(name: str) -> bool:
     return NAME.fullmatch(name) is not None
 
 
-def line_of(text: str) -> bytes:
+def build_line(text: str) -> bytes:
     """`text` as one line: JSON as it is but compact, any other text as a JSON string."""
     try:
         content = json.loads(text)

@@ -28,24 +28,24 @@ def read_attributes(given: Mapping[str, Mapping[str, Any]] | None) -> dict[str, 
 def size_bytes(attributes: Mapping[str, AttributeValue]) -> int:
     """What attributes count towards a message's size: names, types and values."""
     return sum(
-        len(name.encode()) + len(it.kind.encode()) + len(content_of(it))
+        len(name.encode()) + len(it.kind.encode()) + len(get_content(it))
         for name, it in attributes.items()
     )
 
 
-def content_of(value: AttributeValue) -> bytes:
+def get_content(value: AttributeValue) -> bytes:
     """The bytes of a value."""
     return base64.b64decode(value.value) if value.is_binary else value.value.encode()
 
 
-def members_of(value: AttributeValue) -> dict[str, Any]:
+def get_members(value: AttributeValue) -> dict[str, Any]:
     """The value in AWS's form."""
     if value.is_binary:
-        return {"DataType": value.kind, "BinaryValue": content_of(value)}
+        return {"DataType": value.kind, "BinaryValue": get_content(value)}
     return {"DataType": value.kind, "StringValue": value.value}
 
 
-def digest_of_attributes(attributes: Mapping[str, AttributeValue]) -> str:
+def digest_attributes(attributes: Mapping[str, AttributeValue]) -> str:
     """The MD5 that SQS answers and clients compare.
 
     Source: Amazon SQS Developer Guide, "Calculating the MD5 message digest for message attributes".
@@ -54,7 +54,7 @@ def digest_of_attributes(attributes: Mapping[str, AttributeValue]) -> str:
     for name, it in sorted(attributes.items()):
         for part in (name.encode(), it.kind.encode()):
             encoded += struct.pack("!I", len(part)) + part
-        content = content_of(it)
+        content = get_content(it)
         encoded += (b"\x02" if it.is_binary else b"\x01") + struct.pack("!I", len(content))
         encoded += content
     return hashlib.md5(bytes(encoded), usedforsecurity=False).hexdigest()

@@ -145,13 +145,13 @@ class QueueMessages:
 
     def delete(self, queue_arn: str, handle: str) -> None:
         """Delete the message that was received with `handle`; none where it was received again."""
-        name, nonce = parts_of(handle)
+        name, nonce = parse_handle(handle)
         with self._tables.changing() as connection:
             connection.execute(_DELETE, {"name": name, "arn": queue_arn, "receipt": nonce})
 
     def change_visibility(self, queue_arn: str, handle: str, visible_at: float, now: float) -> None:
         """Show a received message again at `visible_at`; raises NotInFlightError."""
-        name, nonce = parts_of(handle)
+        name, nonce = parse_handle(handle)
         with self._tables.changing() as connection:
             receipt = {"name": name, "arn": queue_arn, "receipt": nonce}
             changed = connection.execute(_SHOW, {**receipt, "now": now, "shown_at": visible_at})
@@ -203,12 +203,12 @@ def insert(connection: Connection, messages: Sequence[NewMessage]) -> None:
         connection.execute(_ADD, rows)
 
 
-def handle_of(name: str, nonce: str) -> str:
+def build_handle(name: str, nonce: str) -> str:
     """The receipt handle of one receipt of a message."""
     return base64.urlsafe_b64encode(json.dumps([name, nonce]).encode()).decode()
 
 
-def parts_of(handle: str) -> tuple[str, str]:
+def parse_handle(handle: str) -> tuple[str, str]:
     """Message and nonce of a receipt handle; raises InvalidHandleError."""
     try:
         content = json.loads(base64.b64decode(handle, altchars=b"-_", validate=True))
@@ -237,7 +237,7 @@ def _received(
         sent_at=row.sent_at,
         receives=row.receives + 1,
         first_received_at=first,
-        handle=handle_of(row.id, nonce),
+        handle=build_handle(row.id, nonce),
         sender=row.sender,
     )
 

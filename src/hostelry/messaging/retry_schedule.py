@@ -74,7 +74,7 @@ def topic_retries(text: str | None) -> tuple[RetryPolicy | None, bool]:
     """
     if not text:
         return None, True
-    http = _object(_parsed(text, {"http"}).get("http", {}), "http")
+    http = _object(_parse(text, {"http"}).get("http", {}), "http")
     _check_names(http, {"defaultHealthyRetryPolicy", "disableSubscriptionOverrides"})
     disabled = http.get("disableSubscriptionOverrides", False)
     if not isinstance(disabled, bool):
@@ -87,7 +87,7 @@ def subscription_retries(text: str | None) -> RetryPolicy | None:
     """A subscription's own policy, None where it states none; raises DeliveryPolicyError."""
     if not text:
         return None
-    given = _parsed(text, {"healthyRetryPolicy"}).get("healthyRetryPolicy")
+    given = _parse(text, {"healthyRetryPolicy"}).get("healthyRetryPolicy")
     return None if given is None else _policy(given)
 
 
@@ -98,7 +98,7 @@ def effective_retries(topic: str | None, subscription: str | None) -> RetryPolic
     return own or of_topic or DEFAULT_POLICY
 
 
-def _parsed(text: str, names: set[str]) -> Mapping[str, Any]:
+def _parse(text: str, names: set[str]) -> Mapping[str, Any]:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError):

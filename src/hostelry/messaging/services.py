@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hostelry.base.errors import Conflict
 from hostelry.messaging.deliveries import Deliveries
-from hostelry.messaging.failed_delivery import place_of, queue_at
+from hostelry.messaging.failed_delivery import parse_arn, queue_at
 from hostelry.messaging.queue_messages import Arrivals, QueueMessages
 from hostelry.messaging.topic_publisher import TopicPublisher
 from hostelry.store.records import State
@@ -41,6 +41,6 @@ def sweep(state: State, queues: QueueMessages, deliveries: Deliveries, now: floa
     for stored in state.subscriptions.list():
         waiting = stored.value
         if not waiting.is_confirmed and now >= waiting.token_until:
-            scope, name = place_of(waiting.arn)
+            scope, name = parse_arn(waiting.arn)
             with suppress(Conflict):
                 state.subscriptions.delete(scope, name, expect=stored.version)

@@ -23,17 +23,17 @@ from hostelry.messaging.failed_delivery import (
     PUBLISHED,
     REDRIVEN,
     TopicMetrics,
-    dead_letters_of,
-    place_of,
+    get_dead_letter_queue,
+    parse_arn,
     queue_at,
 )
 from hostelry.messaging.fan_out import (
     DEFAULT_BODY,
     Outgoing,
     TopicMessage,
+    build_headers,
     confirmation_text,
     fan_out,
-    headers_of,
 )
 from hostelry.messaging.queue_messages import Arrivals, NewMessage
 from hostelry.store.records import State
@@ -130,7 +130,7 @@ class TopicPublisher:
             subscription_arn=subscription.arn,
             message_id=message_id,
             body=confirmation_text(subscription, message_id, now, self._gateway_url),
-            headers=headers_of(subscription, "SubscriptionConfirmation", message_id),
+            headers=build_headers(subscription, "SubscriptionConfirmation", message_id),
             accepted_at=now,
         )
         self._deliveries.accept([asked], [])
@@ -140,7 +140,7 @@ class TopicPublisher:
         """The topic of that ARN."""
         if not topic_arn.startswith("arn:aws:sns:") or topic_arn.count(":") != 5:
             return None
-        scope, name = place_of(topic_arn)
+        scope, name = parse_arn(topic_arn)
         stored = self._state.topics.get(scope, name)
         return None if stored is None else stored.value
 
@@ -164,7 +164,7 @@ class TopicPublisher:
                     queued.append(message)
                 else:
                     failed.append((sent, problem))
-                    letters += dead_letters_of(
+                    letters += get_dead_letter_queue(
                         self._state, sent.subscription, sent.body, problem, now
                     )
             else:

@@ -49,7 +49,7 @@ class GuardedPoster:
     ) -> None:
         self._refusal = refusal
         self._own_ports = own_ports
-        self._resolve = resolve or addresses_of
+        self._resolve = resolve or resolve_host
         self._timeout_s = timeout_s
         self._threads = ThreadPoolExecutor(MAX_LOOKUPS, "lookup")
         self._client: httpx.AsyncClient | None = None
@@ -139,7 +139,7 @@ def is_own_address(address: Address) -> bool:
     return True
 
 
-def addresses_of(host: str, port: int) -> list[str]:
+def resolve_host(host: str, port: int) -> list[str]:
     """The addresses of a host, the system's first choice first; raises OSError."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(it[4][0]) for it in found]

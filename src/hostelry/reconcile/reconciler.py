@@ -24,7 +24,7 @@ from hostelry.base.ids import new_copy_id, new_instance_id
 from hostelry.comparison.fleet_verdict import StepVerdict, WatchedUpdate
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.shape import Shape
-from hostelry.domain.update_history import with_history
+from hostelry.domain.update_history import append_history
 from hostelry.fleet.protocol import Fleet
 from hostelry.reconcile.inference_experiments import InferenceExperiments
 from hostelry.reconcile.instances import Connect, Instances
@@ -114,7 +114,7 @@ def reconcile_endpoint(
     after = plan(before, context)
     verdict = context.verdict
     text = None if verdict is None or verdict.since is None else verdict.text
-    updated = with_history(before.endpoint, after.endpoint, context.now, text)
+    updated = append_history(before.endpoint, after.endpoint, context.now, text)
     if updated is not None:
         after = after.replace_endpoint(updated)
     write(state, loaded, list_writes(before, after), own if verdict is None else None)

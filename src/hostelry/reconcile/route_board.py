@@ -11,7 +11,7 @@ from hostelry.domain.route_delta import (
     ChangedParts,
     EndpointId,
     RouteDelta,
-    delta_of,
+    build_delta,
     endpoint_id,
 )
 from hostelry.domain.routes import RouteSnapshot
@@ -123,7 +123,7 @@ class RouteBoard(SnapshotBoard[RouteSnapshot]):
             since=have,
             version=snapshot.version,
             changed=tuple(
-                delta_of(present[address], parts or ChangedParts(is_whole=True))
+                build_delta(present[address], parts or ChangedParts(is_whole=True))
                 for address, parts in sorted(changed.items(), key=lambda it: it[0])
                 if address in present
             ),

@@ -11,8 +11,8 @@ from hostelry.domain.route_delta import (
     EndpointId,
     changed_parts,
     endpoint_total,
+    get_version,
     total_change,
-    version_of,
 )
 from hostelry.domain.routes import RouteSnapshot
 from hostelry.reconcile.plan.endpoint_state import EndpointState
@@ -73,11 +73,11 @@ class RoutePlanner:
                 if known is None or afresh or not _is_same(known.state, state):
                     known = plan_endpoint_routes(state, rules, known, afresh=afresh)
                 planned[address] = known
-            since, changed = version_of(self._total), self._take(planned)
+            since, changed = get_version(self._total), self._take(planned)
             self._waking = waking
             routes = [planned[it].route for it in sorted(planned)]
             endpoints = tuple([it for it in routes if it is not None])
-            snapshot = RouteSnapshot(version=version_of(self._total), endpoints=endpoints)
+            snapshot = RouteSnapshot(version=get_version(self._total), endpoints=endpoints)
             return PlannedRoutes(since=since, snapshot=snapshot, changed=changed)
 
     def _waking_now(self) -> WakeRules:

@@ -25,8 +25,8 @@ from hostelry.domain.transform_job import (
     TransformProgress,
     TransformProgressReport,
     TransformSnapshot,
+    get_job_name,
     is_hidden,
-    job_name_of,
 )
 from hostelry.reconcile.plan.endpoint_state import is_routable
 from hostelry.reconcile.plan.reasons import describe_copy_failure
@@ -115,7 +115,7 @@ class TransformJobs:
 
     def _hidden_endpoints(self) -> set[JobKey]:
         endpoints = (it.value for it in self._state.endpoints.list())
-        return {(it.scope, job_name_of(it.name)) for it in endpoints if is_hidden(it.name)}
+        return {(it.scope, get_job_name(it.name)) for it in endpoints if is_hidden(it.name)}
 
     def _drive(self, stored: Versioned[TransformJob], now: float) -> TransformJob:
         state, job = self._state, stored.value

@@ -21,7 +21,7 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.operator_secrets import without_logins
 from hostelry.base.pip_settings import UV_ARGUMENTS, read_settings, uv_variables
-from hostelry.base.runtimes import RECORD, VARIABLE, Runtime, installed, runtime_python
+from hostelry.base.runtimes import RECORD, VARIABLE, Runtime, find_installed, runtime_python
 from hostelry.runtimes.framework_recipes import Recipe
 from hostelry.runtimes.interpreters import find_interpreter
 from hostelry.runtimes.recipes import find_recipe, folder_name
@@ -53,7 +53,7 @@ def _install_locked(folder: Path, name: str, device: str, say: Say, wait: bool) 
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     name = folder_name(title)
     with single_flight(folder, name, wait=wait):
-        there = installed(folder, name)
+        there = find_installed(folder, name)
         if there is not None and there.device == device:
             return there
         partial = folder / f".{name}.partial"
@@ -270,7 +270,7 @@ def parse_lock(text: str) -> dict[str, str]:
 def list_runtimes(folder: Path) -> list[Runtime]:
     """The complete runtimes in order of name."""
     names = sorted(it.name for it in folder.iterdir() if it.is_dir()) if folder.is_dir() else []
-    return [it for it in (installed(folder, name) for name in names) if it is not None]
+    return [it for it in (find_installed(folder, name) for name in names) if it is not None]
 
 
 def remove(folder: Path, name: str) -> bool:

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Awaitable, Callable
 
 from hostelry.base.errors import TerminalError
-from hostelry.base.https import HANDSHAKE_S, ServerCertificate, context_of
+from hostelry.base.https import HANDSHAKE_S, ServerCertificate, choose_context
 from hostelry.home.ports import bind
 from hostelry.s3.head import MAX_HEAD_BYTES
 
@@ -59,7 +59,7 @@ class SecuredListener:
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(MAX_HEAD_BYTES, loop)
         try:
-            context = await context_of(accepted, self._certificate)
+            context = await choose_context(accepted, self._certificate)
             await loop.connect_accepted_socket(
                 lambda: asyncio.StreamReaderProtocol(reader, self._served, loop),
                 accepted,

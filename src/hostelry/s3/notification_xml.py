@@ -7,7 +7,7 @@ from hostelry.domain.object_event import (
     EVENTS,
     BucketNotification,
     NotificationTarget,
-    problem_of,
+    find_problem,
 )
 from hostelry.s3.admission import S3Refusal
 
@@ -39,7 +39,7 @@ def read_notification(body: bytes) -> BucketNotification:
         else:
             raise _malformed(f"it has {name:.100}")
     notification = BucketNotification(targets=tuple(targets), to_bus=to_bus)
-    problem = problem_of(notification)
+    problem = find_problem(notification)
     if problem is not None:
         raise S3Refusal(400, "InvalidArgument", problem)
     return notification

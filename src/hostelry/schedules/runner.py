@@ -14,7 +14,7 @@ from hostelry.base.clock import Clock
 from hostelry.base.errors import Conflict, HostelryError, ServiceError
 from hostelry.domain.event_schedule import EventSchedule, ScheduledExecution, schedule_key
 from hostelry.schedules.firing import due_at, is_over, next_attempt_at, next_due_at
-from hostelry.schedules.targets import TargetCall, TargetError, call_of, filled
+from hostelry.schedules.targets import TargetCall, TargetError, build_call, fill_template
 from hostelry.store.records import State, Versioned
 
 LOG = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class ScheduleRunner:
         attempt = (execution.id, execution.attempt)
         if attempt not in self._unrecorded:
             self._deps.count(schedule, ATTEMPTS)
-            failure = self._failure_of(schedule, execution)
+            failure = self._try_call(schedule, execution)
             if failure is not None:
                 self._deps.count(schedule, ERRORS)
             self._unrecorded[attempt] = failure
@@ -108,16 +108,16 @@ class ScheduleRunner:
             self._settle(stored)
         else:
             tried = replace(execution, attempt=execution.attempt + 1)
-            self._failed(stored, tried, failure)
+            self._handle_failure(stored, tried, failure)
         del self._unrecorded[attempt]
 
-    def _failure_of(
+    def _try_call(
         self, schedule: EventSchedule, execution: ScheduledExecution
     ) -> ServiceError | None:
         """Call the target; why the call failed, None if it did not."""
-        deps, text = self._deps, filled(schedule, execution)
+        deps, text = self._deps, fill_template(schedule, execution)
         try:
-            deps.invoke(schedule, call_of(schedule.target.arn, text, deps.gateway_url))
+            deps.invoke(schedule, build_call(schedule.target.arn, text, deps.gateway_url))
         except TargetError as error:
             return ServiceError("ValidationException", str(error))
         except ServiceError as error:
@@ -126,7 +126,7 @@ class ScheduleRunner:
             return ServiceError("ServiceUnavailable", str(error), 503)
         return None
 
-    def _failed(
+    def _handle_failure(
         self, stored: Versioned[EventSchedule], execution: ScheduledExecution, error: ServiceError
     ) -> None:
         schedule, deps = stored.value, self._deps

@@ -83,7 +83,7 @@ def check_arn(arn: str) -> bool:
     return universal is not None
 
 
-def call_of(arn: str, text: str | None, gateway_url: str) -> TargetCall:
+def build_call(arn: str, text: str | None, gateway_url: str) -> TargetCall:
     """The call of a target with this input; raises TargetError."""
     universal, place = _UNIVERSAL.fullmatch(arn), _PLACE.fullmatch(arn)
     if universal is not None:
@@ -101,7 +101,7 @@ def call_of(arn: str, text: str | None, gateway_url: str) -> TargetCall:
     return TargetCall(service="sqs", operation="SendMessage", params=params)
 
 
-def filled(schedule: EventSchedule, execution: ScheduledExecution) -> str | None:
+def fill_template(schedule: EventSchedule, execution: ScheduledExecution) -> str | None:
     """The input of an execution, with the context attributes that it names."""
     text = schedule.target.input
     if text is None:

@@ -15,9 +15,9 @@ import uvloop
 from hostelry.base.clock import SystemClock
 from hostelry.base.concurrency import run_periodically, stop_event
 from hostelry.base.errors import TerminalError
-from hostelry.base.files import Stamp, stamp_of
+from hostelry.base.files import Stamp, get_stamp
 from hostelry.cells.assignment import Assignment
-from hostelry.cells.assignment_file import assignment_of, read_document
+from hostelry.cells.assignment_file import build_assignment, read_document
 from hostelry.cells.router import CellRouter
 from hostelry.dataplane.http.reader import HttpLimits
 from hostelry.dataplane.http.server import HttpServer
@@ -49,8 +49,8 @@ class AssignmentFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._stamp: Stamp | None = stamp_of(path)
-        self._assignment = assignment_of(read_document(path))
+        self._stamp: Stamp | None = get_stamp(path)
+        self._assignment = build_assignment(read_document(path))
 
     def current(self) -> Assignment:
         """The newest good assignment."""
@@ -58,12 +58,12 @@ class AssignmentFile:
 
     async def look(self) -> None:
         """Read the file again where it has changed."""
-        stamp = stamp_of(self._path)
+        stamp = get_stamp(self._path)
         if stamp == self._stamp:
             return
         self._stamp = stamp
         try:
-            self._assignment = assignment_of(await asyncio.to_thread(read_document, self._path))
+            self._assignment = build_assignment(await asyncio.to_thread(read_document, self._path))
         except TerminalError as error:
             log.warning("the last good assignment stays in use: %s", error)
             return

@@ -58,7 +58,7 @@ def claim(database: Database, wanted: StoreClaim) -> StoreClaim:
     return found
 
 
-def claim_of(database: Database) -> StoreClaim | None:
+def get_claim(database: Database) -> StoreClaim | None:
     """The claim on a database, if any."""
     with database.read() as connection:
         if not inspect(connection).has_table(CLAIMS.name):
@@ -74,7 +74,7 @@ def release(database: Database) -> StoreClaim | None:
 
     Raises TerminalError where a platform runs on the database.
     """
-    found = claim_of(database)
+    found = get_claim(database)
     if found is not None:
         with database.write() as connection:
             refuse_if_used(connection, database.place)

@@ -96,7 +96,7 @@ def decide(me: str, epoch: int | None, look: LeaseLook, unchanged_s: float) -> D
     """
     lease = look.lease
     if epoch is not None and (lease is None or (lease.holder, lease.epoch) != (me, epoch)):
-        return StepDown(superseded(epoch, lease))
+        return StepDown(describe_superseded(epoch, lease))
     if lease is None:
         return Acquire("no control led before")
     if lease.holder == me:
@@ -118,7 +118,7 @@ def why_free(lease: LeaderLease, look: LeaseLook, unchanged_s: float) -> str | N
     return None
 
 
-def superseded(epoch: int, lease: LeaderLease | None) -> str:
+def describe_superseded(epoch: int, lease: LeaderLease | None) -> str:
     """Why `epoch` is over, for the one who had it."""
     if lease is None:
         return f"epoch {epoch} is over: the database has no lease any more"

@@ -18,7 +18,7 @@ from hostelry.store.postgres_connection import (
     TimedConnection,
     connect,
     connection_parameters,
-    place_of,
+    get_place,
 )
 from hostelry.store.protocol import StoreUnavailable
 
@@ -113,12 +113,12 @@ class LeaseRows:
 
         It is above `floor`, too.
         """
-        with self._translated():
+        with self._translate_errors():
             return self._acquire(seen, reason, floor)
 
     def renew(self, epoch: int) -> bool:
         """Renew; False where it is not mine any more. A renewal need not survive a power cut."""
-        with self._translated():
+        with self._translate_errors():
             return self._renew(epoch)
 
     def release(self, epoch: int) -> None:
@@ -137,23 +137,23 @@ class LeaseRows:
             connection.close()
 
     def _acquire(self, seen: LeaderLease | None, reason: str, floor: int) -> int | None:
-        connection = self._connected()
+        connection = self._connect()
         with connection.transaction():
             connection.execute(DURABLY, (self._durable,))
-            epoch = self._taken(connection, seen, floor)
+            epoch = self._take(connection, seen, floor)
             if epoch is None:
                 return None
             self._hold(connection, epoch)
-            connection.execute(CHANGED.encode(), self._of(epoch, reason=reason))
-            connection.execute(FORGET_CHANGES, self._of(epoch, oldest=epoch - KEPT_CHANGES))
+            connection.execute(CHANGED.encode(), self._values_for(epoch, reason=reason))
+            connection.execute(FORGET_CHANGES, self._values_for(epoch, oldest=epoch - KEPT_CHANGES))
         return epoch
 
-    def _taken(
+    def _take(
         self, connection: TimedConnection, seen: LeaderLease | None, floor: int
     ) -> int | None:
         if seen is None:
             return connection.execute(FIRST.encode(), self._values).rowcount or None
-        before = self._of(seen.epoch, holder=seen.holder, renewals=seen.renewals)
+        before = self._values_for(seen.epoch, holder=seen.holder, renewals=seen.renewals)
         if connection.execute(AS_SEEN, before).fetchone() is None:
             return None
         connection.execute(END_SESSIONS.encode(), before)
@@ -163,24 +163,24 @@ class LeaseRows:
         return None if found is None else int(found[0])
 
     def _renew(self, epoch: int) -> bool:
-        connection = self._connected()
+        connection = self._connect()
         if self._held != epoch:  # a new session
             self._hold(connection, epoch)
-        return connection.execute(RENEW.encode(), self._of(epoch)).rowcount == 1
+        return connection.execute(RENEW.encode(), self._values_for(epoch)).rowcount == 1
 
     def _hold(self, connection: TimedConnection, epoch: int) -> None:
         connection.execute(LOCK_SHARED.encode(), {"epoch": epoch})
         self._held = epoch
 
-    def _of(self, epoch: int, **more: Any) -> dict[str, Any]:
+    def _values_for(self, epoch: int, **more: Any) -> dict[str, Any]:
         return {**self._values, "epoch": epoch, **more}
 
     def _run(self, statement: str, **more: Any) -> list[tuple[Any, ...]]:
-        with self._translated():
-            found = self._connected().execute(statement.encode(), {**self._values, **more})
+        with self._translate_errors():
+            found = self._connect().execute(statement.encode(), {**self._values, **more})
             return found.fetchall() if found.description else []
 
-    def _connected(self) -> TimedConnection:
+    def _connect(self) -> TimedConnection:
         if self._connection is None:
             # Known from here on: `close` ends it where the server fails in between.
             made = self._connection = connect(self._parameters, TIMEOUT_S, autocommit=True)
@@ -189,12 +189,12 @@ class LeaseRows:
         return self._connection
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except psycopg.Error as error:
             self.close()  # what its session holds is not known
             cause = " ".join(str(error).split())
             raise StoreUnavailable(
-                f"the store {place_of(self._parameters)} is unavailable: {cause}"
+                f"the store {get_place(self._parameters)} is unavailable: {cause}"
             ) from error

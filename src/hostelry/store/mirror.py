@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from hostelry.base.parts import parts_with_changes, with_changes
+from hostelry.base.parts import apply_changes, apply_to_parts
 from hostelry.domain.scope import Scope
 from hostelry.store.memory import by_name
 from hostelry.store.protocol import Change, Key, Record, RevisionTooOld, Store
@@ -210,7 +210,11 @@ class RecordGroups:
     ) -> None:
         known = self._groups.pop(group, NO_RECORDS)
         new = {name: it and it.value(kind.decode) for name, it in changed.items()}
-        values, versions, parts = with_changes(known.values, new), dict(known.versions), known.parts
+        values, versions, parts = (
+            apply_changes(known.values, new),
+            dict(known.versions),
+            known.parts,
+        )
         if not values:
             return
         for name, entry in changed.items():
@@ -219,5 +223,5 @@ class RecordGroups:
             else:
                 versions[name] = entry.record.version
         if kind.part_of is not None:
-            parts = parts_with_changes(parts, known.values, new, kind.part_of)
+            parts = apply_to_parts(parts, known.values, new, kind.part_of)
         self._groups[group] = RecordGroup(values=values, versions=versions, parts=parts)

@@ -15,8 +15,8 @@ from hostelry.store.postgres_connection import (
     PostgresListener,
     connect,
     connection_parameters,
+    get_place,
     is_readable,
-    place_of,
 )
 from hostelry.store.protocol import StoreRefused, StoreUnavailable
 from hostelry.store.schema import lock_schema
@@ -66,7 +66,7 @@ class PostgresDatabase:
     def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S) -> None:
         self.trouble: str | None = None
         self._parameters = connection_parameters(url)
-        self.place = place_of(self._parameters)
+        self.place = get_place(self._parameters)
         self._timeout_s = timeout_s
         self._is_closed = False
         self._engine = sa.create_engine(
@@ -95,14 +95,14 @@ class PostgresDatabase:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A transaction that sees one state of the database."""
-        with self._translated(), self._reading.connect() as connection:
+        with self._translate_errors(), self._reading.connect() as connection:
             yield connection
 
     def query(
         self, statement: sa.Executable, values: Mapping[str, Any] | None = None
     ) -> Sequence[sa.Row[Any]]:
         """The rows of one reading statement, which by itself sees one state of the database."""
-        with self._translated(), self._querying.connect() as connection:
+        with self._translate_errors(), self._querying.connect() as connection:
             return connection.execute(statement, values).all()
 
     @contextmanager
@@ -111,7 +111,7 @@ class PostgresDatabase:
 
         READ COMMITTED: a statement after one that locked a row sees what was committed before.
         """
-        with self._translated() as commit, self._engine.begin() as connection:
+        with self._translate_errors() as commit, self._engine.begin() as connection:
             yield connection
             if announce is not None:
                 connection.execute(sa.select(sa.func.pg_notify(CHANNEL, announce)))
@@ -157,7 +157,7 @@ class PostgresDatabase:
             record.close()
 
     @contextmanager
-    def _translated(self) -> Iterator["_Commit"]:
+    def _translate_errors(self) -> Iterator["_Commit"]:
         commit = _Commit()
         try:
             yield commit
@@ -201,7 +201,7 @@ def check_open(raw: Any, record: ConnectionPoolEntry, proxy: Any) -> None:
 
 def database_error(place: str, error: sa.exc.DBAPIError, *, unknown: bool = False) -> HostelryError:
     """The error to raise for the database's own: the cause and what to do."""
-    state, message = state_of(error), message_of(error)
+    state, message = get_sqlstate(error), get_message(error)
     if state in REFUSALS:
         return StoreRefused(f"the store {place} was refused: {REFUSALS[state]} ({message})")
     what = TROUBLES.get(state, "the database answered with an error")
@@ -212,7 +212,7 @@ def database_error(place: str, error: sa.exc.DBAPIError, *, unknown: bool = Fals
     return StoreUnavailable(f"the store {place} is unavailable: {what} ({message})")
 
 
-def state_of(error: sa.exc.DBAPIError) -> str:
+def get_sqlstate(error: sa.exc.DBAPIError) -> str:
     """The SQLSTATE; empty where no server answered."""
     state = getattr(error.orig, "sqlstate", None)
     if state:
@@ -230,14 +230,14 @@ def state_of(error: sa.exc.DBAPIError) -> str:
     return ""
 
 
-def message_of(error: sa.exc.DBAPIError) -> str:
+def get_message(error: sa.exc.DBAPIError) -> str:
     """What the database reported, on one line."""
     return " ".join(str(error.orig).split())
 
 
 def _is_trouble(error: sa.exc.DBAPIError) -> bool:
     """Whether the database, and not the statement, is the cause."""
-    state = state_of(error)
+    state = get_sqlstate(error)
     return state in TROUBLES or _is_unreachable(error, state)
 
 

@@ -81,7 +81,7 @@ def connection_parameters(url: str) -> dict[str, Any]:
     return {**NETWORK, **found}
 
 
-def place_of(parameters: dict[str, Any]) -> str:
+def get_place(parameters: dict[str, Any]) -> str:
     """The URL of a database without user and password."""
     host = quote(str(parameters.get("host", "")), safe=".:,[]%")
     port = f":{parameters['port']}" if parameters.get("port") else ""
@@ -115,7 +115,7 @@ def _check_encoding(connection: TimedConnection, parameters: dict[str, Any]) -> 
     encoding = connection.info.parameter_status("server_encoding")
     if encoding != "UTF8":
         raise StoreRefused(
-            f"the store {place_of(parameters)} was refused: its encoding is {encoding}; make the"
+            f"the store {get_place(parameters)} was refused: its encoding is {encoding}; make the"
             " database with: CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0"
         )
 

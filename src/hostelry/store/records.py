@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from hostelry.base.json import decoder_of
+from hostelry.base.json import get_decoder
 from hostelry.domain.alarm import AlarmHistory, CompositeAlarm, MetricAlarm
 from hostelry.domain.component import InferenceComponent, family_name
 from hostelry.domain.copy import Copy, Instance
@@ -57,7 +57,7 @@ class Records(Generic[T]):
         self.kind = kind
         self._store = store
         self.mirror = mirror or Mirror(store)
-        self._decoder = decoder_of(type)
+        self._decoder = get_decoder(type)
         self.grouped = GroupedKind(kind, self._value, group_of, part_of)
 
     def get(self, scope: Scope, name: str) -> Versioned[T] | None:
@@ -151,15 +151,15 @@ def all_groups(
     return dict(zip(kinds, cast("Any", mirror.groups(grouped)), strict=True))
 
 
-def _address_of(endpoint: Endpoint) -> tuple[Scope, str]:
+def _get_address(endpoint: Endpoint) -> tuple[Scope, str]:
     return endpoint_address(endpoint.scope, endpoint.name)
 
 
-def _component_of(copy: Copy) -> str | None:
+def _get_component(copy: Copy) -> str | None:
     return copy.component_name
 
 
-def _endpoint_of(value: InferenceComponent | Instance | Copy) -> tuple[Scope, str]:
+def _get_endpoint(value: InferenceComponent | Instance | Copy) -> tuple[Scope, str]:
     return endpoint_address(value.scope, value.endpoint_name)
 
 
@@ -219,12 +219,12 @@ def open_state(store: Store) -> State:
         store=store,
         models=Records(store, "model", Model, mirror),
         endpoint_configs=Records(store, "endpoint_config", EndpointConfig, mirror),
-        endpoints=Records(store, "endpoint", Endpoint, mirror, _address_of),
+        endpoints=Records(store, "endpoint", Endpoint, mirror, _get_address),
         components=Records(
-            store, "component", InferenceComponent, mirror, _endpoint_of, family_name
+            store, "component", InferenceComponent, mirror, _get_endpoint, family_name
         ),
-        instances=Records(store, "instance", Instance, mirror, _endpoint_of),
-        copies=Records(store, "copy", Copy, mirror, _endpoint_of, _component_of),
+        instances=Records(store, "instance", Instance, mirror, _get_endpoint),
+        copies=Records(store, "copy", Copy, mirror, _get_endpoint, _get_component),
         tags=Records(store, "tags", TagSet, mirror),
         metric_alarms=Records(store, "metric_alarm", MetricAlarm, mirror),
         composite_alarms=Records(store, "composite_alarm", CompositeAlarm, mirror),

@@ -65,7 +65,7 @@ def migrate(connection: Connection) -> None:
     lock_schema(connection)
     if is_settled(connection):  # another process may have been first
         return
-    if revision_of(connection) is None:
+    if get_revision(connection) is None:
         create(connection)
     else:
         # Imported late: Alembic loads the dialects of every database, which delays control's start.
@@ -87,12 +87,12 @@ def create(connection: Connection) -> None:
 
 def is_settled(connection: Connection) -> bool:
     """Whether the schema is used as it is; raises StoreRefused where it cannot be used."""
-    current = revision_of(connection)
+    current = get_revision(connection)
     if current is None or current < SCHEMA_REVISION:
         return False
     if current == SCHEMA_REVISION:
         return True
-    floor = floor_of(connection)
+    floor = get_floor(connection)
     if floor is None or floor.revision > SCHEMA_REVISION:
         by = "" if floor is None else f" ({floor.made_by}, of use from revision {floor.revision})"
         raise StoreRefused(
@@ -109,7 +109,7 @@ def lock_schema(connection: Connection) -> None:
         connection.execute(select(func.pg_advisory_xact_lock(SCHEMA_LOCK)))
 
 
-def revision_of(connection: Connection) -> str | None:
+def get_revision(connection: Connection) -> str | None:
     """The schema revision of a database; None where it has no schema yet."""
     if not inspect(connection).has_table(REVISIONS.name):
         return None
@@ -117,7 +117,7 @@ def revision_of(connection: Connection) -> str | None:
     return found
 
 
-def floor_of(connection: Connection) -> Row[Any] | None:
+def get_floor(connection: Connection) -> Row[Any] | None:
     """The row of the floor; None where nothing says which programs can use the schema."""
     if not inspect(connection).has_table(FLOORS.name):
         return None

@@ -42,8 +42,8 @@ class SqlStore:
 
     def get(self, key: Key) -> Record | None:
         """The record, or None."""
-        rows = self._database.query(NAMED, names_of(key))
-        return record_of(rows[0]) if rows and rows[0].body is not None else None
+        rows = self._database.query(NAMED, match_names(key))
+        return to_record(rows[0]) if rows and rows[0].body is not None else None
 
     def put(self, key: Key, body: bytes, *, expect: int | None) -> Record:
         """Write if the present version is `expect`; raises Conflict when it is not."""
@@ -75,7 +75,7 @@ class SqlStore:
             query = query.where(
                 RECORDS.c.account == scope.account, RECORDS.c.region == scope.region
             )
-        return sorted(map(record_of, self._database.query(query)), key=by_name)
+        return sorted(map(to_record, self._database.query(query)), key=by_name)
 
     def changes(self, since: int) -> Sequence[Change]:
         """Every key changed after revision `since`, once, with its present record."""
@@ -85,7 +85,7 @@ class SqlStore:
         # One statement, and so one state of both tables; the counter's row is there in any case.
         rows = self._database.query(CHANGED, {"since": since})
         check_watchable(since, rows[0].forgotten)
-        return [change_of(row) for row in rows if row.revision is not None]
+        return [to_change(row) for row in rows if row.revision is not None]
 
     def revision(self) -> int:
         """Revision of the newest write; 0 when there was none."""
@@ -157,12 +157,12 @@ def next_revision(connection: Connection, count: int = 1) -> int:
 def insert_row(connection: Connection, key: Key, body: bytes | None, revision: int) -> None:
     """Make a record that must not exist; raises Conflict where it does."""
     present = present_row(connection, key)
-    check_version(key, version_of(present), None)
+    check_version(key, select_version(present), None)
     values = {"revision": revision, "body": body}
     if present is None:
-        connection.execute(INSERTED, values | columns_of(key))
+        connection.execute(INSERTED, values | get_columns(key))
     else:  # a tombstone
-        connection.execute(sa.update(RECORDS).where(*IS_NAMED).values(values), names_of(key))
+        connection.execute(sa.update(RECORDS).where(*IS_NAMED).values(values), match_names(key))
 
 
 def replace_rows(connection: Connection, writes: Sequence[tuple[int, RecordWrite]]) -> None:
@@ -172,7 +172,7 @@ def replace_rows(connection: Connection, writes: Sequence[tuple[int, RecordWrite
     """
     values = [
         {
-            **names_of(write.key),
+            **match_names(write.key),
             "expected": write.expect,
             "new_revision": revision,
             "new_body": write.body,
@@ -184,16 +184,16 @@ def replace_rows(connection: Connection, writes: Sequence[tuple[int, RecordWrite
     for revision, write in writes:
         row = present_row(connection, write.key)
         if row is None or row.revision != revision:  # not written above
-            check_version(write.key, version_of(row), write.expect)
+            check_version(write.key, select_version(row), write.expect)
             raise StoreUnavailable(f"{write.key.kind} {write.key.name!r} was not written")
 
 
 def present_row(connection: Connection, key: Key) -> Row[Any] | None:
     """The record's row, which may be a tombstone's."""
-    return connection.execute(NAMED, names_of(key)).one_or_none()
+    return connection.execute(NAMED, match_names(key)).one_or_none()
 
 
-def version_of(row: Row[Any] | None) -> int | None:
+def select_version(row: Row[Any] | None) -> int | None:
     """The version of a record by its row; None: there is no record."""
     return None if row is None or row.body is None else int(row.revision)
 
@@ -212,7 +212,7 @@ def forget_oldest(connection: Connection, kept: int) -> None:
     connection.execute(sa.update(COUNTER).values(forgotten=newest_forgotten))
 
 
-def columns_of(key: Key) -> dict[str, str]:
+def get_columns(key: Key) -> dict[str, str]:
     """The key's columns."""
     return {
         "kind": key.kind,
@@ -222,22 +222,22 @@ def columns_of(key: Key) -> dict[str, str]:
     }
 
 
-def names_of(key: Key) -> dict[str, str]:
+def match_names(key: Key) -> dict[str, str]:
     """The values of `IS_NAMED` that only the key's row meets."""
-    return {f"its_{name}": it for name, it in columns_of(key).items()}
+    return {f"its_{name}": it for name, it in get_columns(key).items()}
 
 
-def key_of(row: Row[Any]) -> Key:
+def to_key(row: Row[Any]) -> Key:
     """The key of a row."""
     return Key(kind=row.kind, scope=Scope(row.account, row.region), name=row.name)
 
 
-def record_of(row: Row[Any]) -> Record:
+def to_record(row: Row[Any]) -> Record:
     """The record of a row that is not a tombstone."""
-    return Record(key=key_of(row), version=row.revision, body=row.body)
+    return Record(key=to_key(row), version=row.revision, body=row.body)
 
 
-def change_of(row: Row[Any]) -> Change:
+def to_change(row: Row[Any]) -> Change:
     """The change that a row represents."""
-    record = None if row.body is None else record_of(row)
-    return Change(revision=row.revision, key=key_of(row), record=record)
+    record = None if row.body is None else to_record(row)
+    return Change(revision=row.revision, key=to_key(row), record=record)

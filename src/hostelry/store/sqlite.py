@@ -67,7 +67,7 @@ class SqliteFile:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A transaction that sees one state of the file."""
-        with self._translated(), self._engine.connect() as connection:
+        with self._translate_errors(), self._engine.connect() as connection:
             yield connection
 
     def query(
@@ -80,7 +80,7 @@ class SqliteFile:
     @contextmanager
     def write(self, announce: str | None = None) -> Iterator[Connection]:
         """A transaction that is durable at the end of the block, and undone where that raises."""
-        with self._alone(), self._translated(), self._engine.connect() as plain:
+        with self._alone(), self._translate_errors(), self._engine.connect() as plain:
             connection = plain.execution_options(writes=True)
             before = _num_changes(connection)
             with connection.begin():
@@ -131,12 +131,12 @@ class SqliteFile:
             self._writing.release()
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except sa.exc.DBAPIError as error:
             found = store_error(self._path, error)
-            if _code_of(error) in TROUBLES:
+            if _get_code(error) in TROUBLES:
                 self.trouble = str(found)
             raise found from error
 
@@ -164,14 +164,14 @@ def begin_transaction(connection: Connection) -> None:
 
 def store_error(path: Path, error: sa.exc.DBAPIError) -> HostelryError:
     """The error to raise for the database's own: the cause and what to do."""
-    code = _code_of(error)
+    code = _get_code(error)
     if code in REFUSALS:
         return StoreRefused(f"the store {path} was refused: {REFUSALS[code]} ({error.orig})")
     what = TROUBLES.get(code, "the database answered with an error")
     return StoreUnavailable(f"the store {path} is unavailable: {what} ({error.orig})")
 
 
-def _code_of(error: sa.exc.DBAPIError) -> int:
+def _get_code(error: sa.exc.DBAPIError) -> int:
     """SQLite's primary result code."""
     return int(getattr(error.orig, "sqlite_errorcode", 0)) & 0xFF
 
@@ -193,7 +193,7 @@ class SqliteSnapshot:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        with self._explained():
+        with self._translate_errors():
             self._source = sqlite3.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_S)
             # The transaction begins with its first read, and a copy from a connection that has one
             # does not begin again when another process writes.
@@ -212,7 +212,7 @@ class SqliteSnapshot:
         def report(_: int, left: int, total: int) -> None:
             copied(self.num_bytes * (total - left) // max(total, 1))
 
-        with self._explained():
+        with self._translate_errors():
             copy = sqlite3.connect(target, isolation_level=None)
             try:
                 copy.execute("PRAGMA synchronous=OFF")  # the caller syncs the whole file
@@ -225,7 +225,7 @@ class SqliteSnapshot:
         self._source.close()
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:

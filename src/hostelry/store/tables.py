@@ -30,14 +30,14 @@ class EscapedText(TypeDecorator[str]):
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         """The text as it is stored."""
-        return None if value is None else escaped(value)
+        return None if value is None else escape_text(value)
 
     def process_result_value(self, value: Any | None, dialect: Dialect) -> str | None:
         """The text as it was given."""
-        return None if value is None else unescaped(value)
+        return None if value is None else unescape_text(value)
 
 
-def escaped(text: str) -> str:
+def escape_text(text: str) -> str:
     """A text without NUL that sorts as `text` does."""
     if "\x01" not in text and "\0" not in text:
         return text
@@ -46,8 +46,8 @@ def escaped(text: str) -> str:
     return text
 
 
-def unescaped(text: str) -> str:
-    """What `escaped` was given."""
+def unescape_text(text: str) -> str:
+    """What `escape_text` was given."""
     if "\x01" not in text:
         return text
     for character, pair in reversed(ESCAPES):

@@ -20,11 +20,11 @@ from tests.integration import lmi_rig
 from tests.models import random_adapter, tiny_llama
 from tests.unit.containers.lmi.tiny import write_tokenizer
 
-from hostelry.base.runtimes import VARIABLE, installed, runtimes_folder
+from hostelry.base.runtimes import VARIABLE, find_installed, runtimes_folder
 
 pytestmark = pytest.mark.integration
 FOLDER = runtimes_folder(os.environ)
-BACKENDS = (OURS, VLLM) if installed(FOLDER, VLLM) else (OURS,)
+BACKENDS = (OURS, VLLM) if find_installed(FOLDER, VLLM) else (OURS,)
 VLLM_START_S = 240.0
 TABLES: dict[str, tuple[Case, ...]] = {
     "async": (*async_cases.CASES, *adapter_cases.CASES),

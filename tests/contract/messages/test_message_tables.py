@@ -27,7 +27,7 @@ from hostelry.messaging.queue_messages import (
     NotInFlightError,
     QueueCounts,
     QueueMessages,
-    handle_of,
+    build_handle,
 )
 from hostelry.messaging.tables import MessageTables
 from hostelry.store.database import open_database
@@ -97,7 +97,7 @@ def test_a_received_message_is_hidden_until_it_is_deleted_or_shown(tables: Messa
     [again] = received(queues, NOW + 2)
     assert (again.id, again.receives, again.first_received_at) == ("a", 2, NOW)
     queues.delete(ARN, a.handle)  # it was received again since
-    queues.delete(ARN, handle_of("a", ODD))
+    queues.delete(ARN, build_handle("a", ODD))
     with pytest.raises(NotInFlightError):
         queues.change_visibility(ARN, a.handle, NOW, NOW + 2)
     queues.delete(ARN, again.handle)

@@ -9,10 +9,10 @@ from hostelry.base.certificates import (
     Pair,
     bundle,
     check_pair,
-    facts,
     issue,
     new_authority,
     new_key,
+    read_facts,
     signing_request,
     split,
     still_valid,
@@ -35,7 +35,7 @@ GIVEN = leaf()
 
 
 def test_a_certificate_has_its_holder_and_when_it_is_renewed() -> None:
-    read = facts(GIVEN.certificate)
+    read = read_facts(GIVEN.certificate)
     assert read.uris == ("spiffe://one/agent/i-1",)
     assert read.renew_at() == pytest.approx(NOW + LEAF_S * 2 / 3)
     assert check_pair(GIVEN, OLD.certificate, NOW) == AGENT
@@ -45,12 +45,12 @@ def test_while_an_authority_is_rotated_certificates_of_both_are_accepted() -> No
     both = bundle([NEW.certificate, OLD.certificate, OLD.certificate])
     assert len(split(both)) == 2
     assert check_pair(GIVEN, both, NOW) == check_pair(leaf(NEW), both, NOW) == AGENT
-    assert facts(NEW.certificate).subject != facts(OLD.certificate).subject
+    assert read_facts(NEW.certificate).subject != read_facts(OLD.certificate).subject
 
 
 def test_a_certificate_ends_with_its_authority() -> None:
     short = new_authority("one", NOW, valid_s=10.0)
-    assert facts(leaf(short).certificate).not_after == NOW + 10
+    assert read_facts(leaf(short).certificate).not_after == NOW + 10
     assert still_valid(bundle([short.certificate, OLD.certificate]), NOW + 11) == OLD.certificate
 
 

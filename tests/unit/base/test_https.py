@@ -10,7 +10,7 @@ import pytest
 from tests.https_rig import HostAuthority
 
 from hostelry.base.errors import TerminalError
-from hostelry.base.https import ServerCertificate, context_of, is_local, server_context
+from hostelry.base.https import ServerCertificate, choose_context, is_local, server_context
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_this_machines_own_programs_choose(
                     client.close()
                 else:
                     client.sendall(first)
-                assert (await context_of(accepted, held) is not None) is is_tls
+                assert (await choose_context(accepted, held) is not None) is is_tls
                 assert accepted.recv(100) == (first or b""), "nothing was taken from the server"
             client.close()
 
@@ -74,7 +74,7 @@ def test_this_machines_own_programs_choose(
 def test_other_hosts_have_no_choice(tmp_path: Path) -> None:
     held = ServerCertificate(*HostAuthority(tmp_path).pair("host", "localhost"))
     remote = cast(socket.socket, RemoteSocket())
-    assert asyncio.run(context_of(remote, held)) is held.context()
+    assert asyncio.run(choose_context(remote, held)) is held.context()
 
 
 def test_changed_files_are_read_again_and_bad_ones_left(tmp_path: Path) -> None:

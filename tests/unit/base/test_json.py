@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hostelry.base.json import decode, decoder_of
+from hostelry.base.json import decode, get_decoder
 
 COMPILES = re.compile(r"msgspec\S*decode\(.*type=|json\.Decoder\(|msgspec\.convert\(")
 SOURCE = Path(__file__).parents[3] / "src" / "hostelry"
@@ -42,7 +42,7 @@ def test_many_threads_may_meet_a_type_for_the_first_time_at_once() -> None:
 
 
 def test_a_type_has_one_decoder() -> None:
-    assert decoder_of(dict[str, int]) is decoder_of(dict[str, int])
+    assert get_decoder(dict[str, int]) is get_decoder(dict[str, int])
 
 
 def test_a_body_of_another_type_is_refused() -> None:

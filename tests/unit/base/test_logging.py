@@ -10,7 +10,7 @@ from hostelry.base.logging import (
     JSON,
     TEXT,
     about_request,
-    formatter_of,
+    build_formatter,
     is_more_than_a_lost_connection,
     no_request,
 )
@@ -27,7 +27,7 @@ def record(message: str, *, exc_info: bool = False) -> logging.LogRecord:
 
 def lines_in_a_task(log_format: str, *messages: str) -> list[str]:
     """The lines as they are during request r-1, in a thread that it starts, and after it."""
-    formatter = formatter_of("gateway-1", log_format)
+    formatter = build_formatter("gateway-1", log_format)
 
     async def task() -> list[str]:
         token = about_request("r-1")
@@ -66,7 +66,7 @@ def test_a_traceback_is_kept(log_format: str) -> None:
     try:
         raise ValueError("wrong")  # noqa: TRY301 - what is formatted
     except ValueError:
-        text = formatter_of("control", log_format).format(record("failed", exc_info=True))
+        text = build_formatter("control", log_format).format(record("failed", exc_info=True))
     assert "ValueError: wrong" in text
     assert (log_format == JSON) == ("\n" not in text)
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from hostelry.base.metrics_page import MetricsPage, PageJoin, parsed_page
+from hostelry.base.metrics_page import MetricsPage, PageJoin, parse_page
 
 OURS = {"endpoint": "e", "copy": "c1", "container": ""}
 
 
 def joined(page: bytes) -> str:
     join = PageJoin(10_000)
-    assert join.add(OURS, parsed_page(page, ("hostelry_",), max_series=3)) is not None
+    assert join.add(OURS, parse_page(page, ("hostelry_",), max_series=3)) is not None
     return join.text()
 
 
@@ -59,11 +59,11 @@ def test_a_page_under_our_labels(page: bytes, lines: list[str]) -> None:
     ],
 )  # fmt: skip
 def test_what_is_not_kept_is_counted(page: bytes, dropped: dict[str, int]) -> None:
-    assert parsed_page(page, ("hostelry_",)) == MetricsPage((), dropped)
+    assert parse_page(page, ("hostelry_",)) == MetricsPage((), dropped)
 
 
 def test_series_beyond_the_limit_are_counted() -> None:
-    page = parsed_page(b"".join(b"a%d 1\n" % it for it in range(5)), max_series=3)
+    page = parse_page(b"".join(b"a%d 1\n" % it for it in range(5)), max_series=3)
     assert [it.name for it in page.families] == ["a0", "a1", "a2"]
     assert page.dropped == {"limit": 2}
 
@@ -71,11 +71,11 @@ def test_series_beyond_the_limit_are_counted() -> None:
 def test_the_first_type_of_a_family_counts_and_a_page_without_room_leaves_nothing() -> None:
     join = PageJoin(100)
     first, other = b"# TYPE t summary\nt_sum 1\n", b"# TYPE t gauge\nt 1\n"
-    assert join.add({"copy": "1"}, parsed_page(first)) == {}
-    assert join.add({"copy": "2"}, parsed_page(other)) == {"type": 1}
-    assert join.add({"copy": "3"}, parsed_page(b"# TYPE t_sum gauge\nt_sum 1\n")) == {"type": 1}
-    assert join.add({"copy": "4" * 90}, parsed_page(b"b 1\n")) is None
-    assert join.add({"copy": "5"}, parsed_page(b"# TYPE b gauge\nb 1\n")) == {}
+    assert join.add({"copy": "1"}, parse_page(first)) == {}
+    assert join.add({"copy": "2"}, parse_page(other)) == {"type": 1}
+    assert join.add({"copy": "3"}, parse_page(b"# TYPE t_sum gauge\nt_sum 1\n")) == {"type": 1}
+    assert join.add({"copy": "4" * 90}, parse_page(b"b 1\n")) is None
+    assert join.add({"copy": "5"}, parse_page(b"# TYPE b gauge\nb 1\n")) == {}
     assert join.text().splitlines() == [
         "# TYPE t summary", 't_sum{copy="1"} 1', "# TYPE b gauge", 'b{copy="5"} 1',
     ]  # fmt: skip

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hostelry.base.runtimes import RECORD, SHARED_PLACE, Runtime, installed, runtimes_folder
+from hostelry.base.runtimes import RECORD, SHARED_PLACE, Runtime, find_installed, runtimes_folder
 
 RECORDED = Runtime(
     name="vllm", device="cpu", python="3.11", packages={"vllm": "1"},
@@ -32,12 +32,12 @@ def test_folder(env: dict[str, str], uid: int, folder: Path) -> None:
 
 def test_a_folder_with_a_record_and_an_interpreter_is_a_runtime(tmp_path: Path) -> None:
     there = tmp_path / "vllm"
-    assert installed(tmp_path, "vllm") is None
+    assert find_installed(tmp_path, "vllm") is None
     (there / "bin").mkdir(parents=True)
     (there / RECORD).write_bytes(msgspec.json.encode(RECORDED))
-    assert installed(tmp_path, "vllm") is None
+    assert find_installed(tmp_path, "vllm") is None
     (there / "bin" / "python").write_text("#!/bin/sh\n")
     (there / "bin" / "python").chmod(0o755)
-    assert installed(tmp_path, "vllm") == RECORDED
+    assert find_installed(tmp_path, "vllm") == RECORDED
     (there / RECORD).write_text("{")
-    assert installed(tmp_path, "vllm") is None
+    assert find_installed(tmp_path, "vllm") is None

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from hostelry.base.errors import ServiceError, TerminalError
-from hostelry.cells.assignment_file import assignment_of, read_document, write_document
+from hostelry.cells.assignment_file import build_assignment, read_document, write_document
 from hostelry.cells.request_claims import NamedKind, NamedResource, RequestClaims
 
 FILE = """
@@ -72,7 +72,7 @@ def file(tmp_path: Path) -> Path:
     ],
 )  # fmt: skip
 def test_a_request_goes_to(file: Path, asked: RequestClaims, cell: str) -> None:
-    found = assignment_of(read_document(file)).cell_of(asked)
+    found = build_assignment(read_document(file)).find_cell(asked)
     assert found.name == cell
     assert not found.url.endswith("/")
 
@@ -95,10 +95,10 @@ def test_a_request_of_no_account_is_refused_or_goes_to_the_default(
 ) -> None:
     document = read_document(file)
     with pytest.raises(ServiceError) as caught:
-        assignment_of(document).cell_of(asked)
+        build_assignment(document).find_cell(asked)
     assert (caught.value.code, caught.value.http_status) == (code, 403)
     by_default = msgspec.structs.replace(document, default="green")
-    assert assignment_of(by_default).cell_of(asked).name == "green"
+    assert build_assignment(by_default).find_cell(asked).name == "green"
 
 
 def test_what_is_written_is_read_back(file: Path) -> None:

@@ -12,7 +12,7 @@ from hostelry.cells.request_claims import (
     NamedKind,
     NamedResource,
     RequestClaims,
-    claims_of,
+    read_claims,
 )
 
 SIGNED = (
@@ -135,4 +135,4 @@ def token(account: str) -> str:
     ],
 )  # fmt: skip
 def test_claims_of_a_request(request_: HttpRequest, found: RequestClaims) -> None:
-    assert claims_of(request_) == found
+    assert read_claims(request_) == found

@@ -7,7 +7,7 @@ import pytest
 from tests.cluster_rig import NOW, identity
 
 from hostelry.base import tls
-from hostelry.base.certificates import LEAF_S, Pair, check_pair, facts, split
+from hostelry.base.certificates import LEAF_S, Pair, check_pair, read_facts, split
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import RetryableError, TerminalError
 from hostelry.base.peers import PeerName, PeerRole
@@ -80,7 +80,7 @@ def test_certificates_are_renewed_at_two_thirds_and_never_end(hosts: Hosts) -> N
     hosts.look()
     second = hosts.gateway.folder.identity.read_bytes()
     assert second != first
-    assert facts(second).uris == (GATEWAY.uri,)
+    assert read_facts(second).uris == (GATEWAY.uri,)
     for _ in range(80):
         hosts.clock.advance(DAY)
         hosts.look()

@@ -17,7 +17,7 @@ from hostelry.comparison.fleet_verdict import (
 from hostelry.comparison.verdict import VersionEvidence, VersionOutcome
 from hostelry.domain.load import ConfigLoad, Distribution
 from hostelry.domain.scope import Scope
-from hostelry.domain.traffic import Allowance, allowance_of
+from hostelry.domain.traffic import Allowance, build_allowance
 
 UPDATE = WatchedUpdate(
     scope=Scope("123456789012", "us-west-2"),
@@ -181,5 +181,5 @@ def test_seconds_count_for_the_fleet_of_the_copy_once_the_step_has_begun() -> No
 )
 def test_an_allowance_that_cannot_be_is_refused(given: dict[str, str], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        allowance_of(given)
-    assert allowance_of({"errors": "0.05"}) == Allowance(errors=0.05)
+        build_allowance(given)
+    assert build_allowance({"errors": "0.05"}) == Allowance(errors=0.05)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostelry.console.delta import difference, patched, without_nulls
+from hostelry.console.delta import apply_patch, diff, without_nulls
 
 leaves = st.none() | st.booleans() | st.integers(0, 3) | st.text("ab", max_size=2)
 values = st.recursive(
@@ -17,12 +17,12 @@ documents = st.dictionaries(st.sampled_from("abc"), values).map(without_nulls)
 
 @given(documents, documents)
 def test_a_patch_makes_the_later_document_of_the_earlier(before: Any, after: Any) -> None:
-    assert patched(before, difference(before, after)) == after
+    assert apply_patch(before, diff(before, after)) == after
 
 
 @given(documents)
 def test_equal_documents_have_an_empty_patch(document: Any) -> None:
-    assert difference(document, document) == {}
+    assert diff(document, document) == {}
 
 
 @pytest.mark.parametrize(
@@ -38,4 +38,4 @@ def test_equal_documents_have_an_empty_patch(document: Any) -> None:
     ],
 )
 def test_the_patch_of_a_change(before: Any, after: Any, patch: Any) -> None:
-    assert difference(before, after) == patch
+    assert diff(before, after) == patch

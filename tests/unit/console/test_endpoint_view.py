@@ -170,7 +170,7 @@ def test_percentiles_are_asked_of_the_metric_store(
 
 @pytest.mark.parametrize("minutes", ["0", "-5", "1e9", "x", ""])
 def test_no_other_time_is_asked_for_than_those_that_can_be_chosen(minutes: str) -> None:
-    assert endpoint.minutes_of({"minutes": minutes}) == 15
+    assert endpoint.parse_minutes({"minutes": minutes}) == 15
     assert "metrics" not in endpoint.sources({"name": "shop", "minutes": minutes}, NOW)
 
 

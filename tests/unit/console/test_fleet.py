@@ -17,7 +17,7 @@ from tests.unit.reconcile.samples import (
     variant,
 )
 
-from hostelry.console.delta import difference, without_nulls
+from hostelry.console.delta import diff, without_nulls
 from hostelry.console.views import fleet
 from hostelry.reconcile.placement_report import explained_endpoints
 from hostelry.reconcile.record import load_all
@@ -135,6 +135,6 @@ def test_the_patch_of_one_change_among_a_thousand_is_small(town: Town) -> None:
     before = shown(answer)
     many[500]["memory_bytes"] = 64 * MIB
     many[500]["phase"] = "unhealthy"
-    patch = difference(before, shown(answer))
+    patch = diff(before, shown(answer))
     assert list(patch["instances"]["i-001"]["copies"]) == ["copy-500"]
     assert len(msgspec.json.encode(patch)) < 250

@@ -15,7 +15,7 @@ from tests.unit.console.fake_platform import FakePlatform
 
 from hostelry.base.clock import ManualClock
 from hostelry.console import routes as live_routes
-from hostelry.console.delta import patched
+from hostelry.console.delta import apply_patch
 from hostelry.console.live import (
     KEPT_PATCHES,
     MAX_PAUSE_S,
@@ -92,7 +92,7 @@ def seen(events: bytes | None, before: Any = None) -> Any:
     for text in events.decode().strip().split("\n\n"):
         kind, data = text.split("\n")
         value = msgspec.json.decode(data.removeprefix("data: "))
-        before = value if kind == "event: snapshot" else patched(before, value)
+        before = value if kind == "event: snapshot" else apply_patch(before, value)
     return before
 
 

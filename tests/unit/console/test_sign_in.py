@@ -14,14 +14,14 @@ from hostelry.console.sign_in import (
     SESSION_S,
     ConsoleSession,
     SignInBook,
-    digest_of,
+    get_digest,
 )
 
 NOW = 1000.0
 SESSION = ConsoleSession(
     id="s",
-    cookie_digest=digest_of("cookie"),
-    token_digest=digest_of("token"),
+    cookie_digest=get_digest("cookie"),
+    token_digest=get_digest("token"),
     made_at=NOW,
     seen_at=NOW,
     acts=True,
@@ -40,7 +40,7 @@ BOOK = SignInBook(sessions=(SESSION,))
     ],
 )
 def test_a_link_opens_one_session(code: str, later_s: float, opens: bool) -> None:
-    book = sign_in.with_link(SignInBook(), "code", acts=True, now=NOW)
+    book = sign_in.add_link(SignInBook(), "code", acts=True, now=NOW)
     after, link = sign_in.take_link(book, code, NOW + later_s)
     assert (link is not None) is opens
     assert (after is book) is (code != "code")  # a wrong code is not written to disk
@@ -52,11 +52,11 @@ def test_a_link_opens_one_session(code: str, later_s: float, opens: bool) -> Non
 def test_links_that_pile_up_make_room() -> None:
     book = SignInBook()
     for number in range(MAX_LINKS + 1):
-        book = sign_in.with_link(book, str(number), acts=False, now=NOW)
+        book = sign_in.add_link(book, str(number), acts=False, now=NOW)
     assert len(book.links) == MAX_LINKS
     assert sign_in.take_link(book, "0", NOW)[1] is None
     assert sign_in.take_link(book, str(MAX_LINKS), NOW)[1] is not None
-    assert len(sign_in.with_link(book, "late", acts=False, now=NOW + LINK_S).links) == 1
+    assert len(sign_in.add_link(book, "late", acts=False, now=NOW + LINK_S).links) == 1
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_links_that_pile_up_make_room() -> None:
     ],
 )
 def test_who_a_session_is(cookie: str, token: str, later_s: float, known: bool) -> None:
-    found = sign_in.session_of(BOOK, cookie, token, NOW + later_s)
+    found = sign_in.find_session(BOOK, cookie, token, NOW + later_s)
     assert (found is not None) is known
 
 
@@ -80,10 +80,10 @@ def test_a_session_ends_though_it_is_used() -> None:
     used = BOOK
     for hour in range(1, int(SESSION_S / 3600) + 1):
         at = NOW + hour * 3600.0
-        found = sign_in.session_of(used, "cookie", "token", at)
+        found = sign_in.find_session(used, "cookie", "token", at)
         assert (found is None) is (hour * 3600.0 >= SESSION_S)
         if found is not None:
-            used = sign_in.used(used, found, at)
+            used = sign_in.use_link(used, found, at)
 
 
 def test_acts_end_before_the_session() -> None:
@@ -93,20 +93,20 @@ def test_acts_end_before_the_session() -> None:
 
 
 def test_what_was_used_just_now_is_not_written_again() -> None:
-    assert sign_in.used(BOOK, SESSION, NOW + 1) is BOOK
-    assert sign_in.used(BOOK, SESSION, NOW + 60).sessions[0].seen_at == NOW + 60
+    assert sign_in.use_link(BOOK, SESSION, NOW + 1) is BOOK
+    assert sign_in.use_link(BOOK, SESSION, NOW + 60).sessions[0].seen_at == NOW + 60
 
 
 def test_a_session_that_signed_out_is_unknown() -> None:
     book = sign_in.without_session(BOOK, SESSION)
-    assert sign_in.session_of(book, "cookie", "token", NOW) is None
+    assert sign_in.find_session(book, "cookie", "token", NOW) is None
 
 
 def test_the_session_used_longest_ago_makes_room() -> None:
     book = SignInBook()
     for number in range(MAX_SESSIONS + 1):
         session = replace(SESSION, id=str(number), seen_at=NOW + number)
-        book = sign_in.with_session(book, session, NOW + number)
+        book = sign_in.add_session(book, session, NOW + number)
     assert len(book.sessions) == MAX_SESSIONS
     assert "0" not in {it.id for it in book.sessions}
 
@@ -115,7 +115,7 @@ def test_keys_are_tried_so_often_and_no_more() -> None:
     book = SignInBook()
     for number in range(MAX_FAILURES):
         assert sign_in.wait_s(book, NOW + number) == 0
-        book = sign_in.with_failure(book, NOW + number)
+        book = sign_in.add_failure(book, NOW + number)
     after = NOW + MAX_FAILURES
     assert sign_in.wait_s(book, after) == FAILURES_S - MAX_FAILURES
     assert sign_in.wait_s(book, NOW + FAILURES_S) == 0

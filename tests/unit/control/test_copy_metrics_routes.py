@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from tests.unit.reconcile.samples import Town, component, deployment, endpoint, variant
 
 from hostelry.base.errors import RetryableError
-from hostelry.base.metrics_page import parsed_page
+from hostelry.base.metrics_page import parse_page
 from hostelry.control.copy_routes import CopyMetricsRoutes, MetricsTarget, join_pages
 from hostelry.fleet.protocol import CopyPage
 from hostelry.store.memory import MemoryStore
@@ -22,7 +22,7 @@ def target(copy_id: str) -> MetricsTarget:
 
 
 def page(copy_id: str, text: bytes, *, is_built_in: bool = False) -> CopyPage:
-    kept = parsed_page(text)
+    kept = parse_page(text)
     return CopyPage(copy_id=copy_id, answer="up", seconds=0.25, page=kept, is_built_in=is_built_in)
 
 

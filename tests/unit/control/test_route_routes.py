@@ -19,7 +19,7 @@ from hostelry.base.clock import SystemClock
 from hostelry.base.files import write_whole
 from hostelry.control.gateway_routes import RouteRoutes
 from hostelry.dataplane.routes import PublishedRoutes, RouteFile, decode_snapshot
-from hostelry.domain.route_delta import DELTA, ROUTES_HEADER, encoded, snapshot_of
+from hostelry.domain.route_delta import DELTA, ROUTES_HEADER, build_snapshot, encode_routes
 from hostelry.domain.routes import EndpointRoute, RouteSnapshot
 from hostelry.reconcile.route_board import RouteBoard
 
@@ -36,7 +36,7 @@ def publish(board: RouteBoard, count: int) -> RouteSnapshot:
     before = board.snapshot
     old = None if before is None else before.endpoints[0]
     parts = changed_between(old, route_of(count))
-    snapshot = snapshot_of([route_of(count)])
+    snapshot = build_snapshot([route_of(count)])
     since = "" if before is None else before.version
     board.publish_change(since, snapshot, {ADDRESS: parts} if parts else {})
     return snapshot
@@ -120,7 +120,7 @@ def test_a_gateway_gets_everything_once_and_then_what_changes(tmp_path: Path) ->
 def test_a_gateway_that_starts_again_goes_on_from_its_file(tmp_path: Path) -> None:
     board, path = RouteBoard(), tmp_path / "routes.json"
     app = Starlette(routes=[*RouteRoutes(board).routes()])
-    path.write_bytes(encoded(publish(board, 10)))
+    path.write_bytes(encode_routes(publish(board, 10)))
 
     async def scenario(routes: PublishedRoutes, pool: Pool) -> None:
         assert routes.table.component(HERE, "c09") is not None
@@ -136,7 +136,7 @@ def test_a_gateway_whose_routes_differ_asks_for_everything(
     app = Starlette(routes=[*RouteRoutes(board).routes()])
     first = publish(board, 10)
     wrong = replace(route_of(10), components=(*PARTS[:9], replace(PARTS[9], desired_copies=9)))
-    path.write_bytes(encoded(replace(first, endpoints=(wrong,))))
+    path.write_bytes(encode_routes(replace(first, endpoints=(wrong,))))
 
     async def scenario(routes: PublishedRoutes, pool: Pool) -> None:
         with caplog.at_level(logging.WARNING):
@@ -166,7 +166,7 @@ def test_an_older_gateway_gets_everything_and_an_older_control_is_followed(tmp_p
         await board.newer_than("never", 0.01)
         versions = [replace(first, version="v1"), replace(second, version="v2")]
         newer = versions[0] if have == "" else versions[1] if have == "v1" else None
-        return Response(status_code=304) if newer is None else Response(encoded(newer))
+        return Response(status_code=304) if newer is None else Response(encode_routes(newer))
 
     async def scenario(routes: PublishedRoutes, pool: Pool) -> None:
         await seen(routes, "v2")

@@ -7,9 +7,9 @@ from hostelry.domain.route_delta import (
     ChangedParts,
     EndpointDelta,
     EndpointParts,
+    build_head,
     changed_parts,
     difference,
-    head_of,
     is_empty,
 )
 from hostelry.domain.routes import (
@@ -124,7 +124,7 @@ SNAPSHOT = RouteSnapshot(
 
 def delta_between(old: EndpointRoute | None, new: EndpointRoute) -> EndpointDelta:
     """What leads from one route of an endpoint to another."""
-    head = head_of(new)
+    head = build_head(new)
     if old is None:
         return EndpointDelta(head=head, is_whole=True, components=new.components, failed=new.failed)
     return difference(head, [(parts_of(old), parts_of(new))])
@@ -140,6 +140,6 @@ def parts_of(endpoint: EndpointRoute) -> EndpointParts:
 def changed_between(old: EndpointRoute | None, new: EndpointRoute) -> ChangedParts | None:
     """The names of what differs; None where nothing does."""
     delta = delta_between(old, new)
-    if old is not None and is_empty(delta) and head_of(old) == delta.head:
+    if old is not None and is_empty(delta) and build_head(old) == delta.head:
         return None
     return changed_parts(delta)

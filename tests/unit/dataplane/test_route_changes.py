@@ -28,10 +28,10 @@ from hostelry.domain.route_delta import (
     EndpointId,
     RouteDelta,
     after,
-    encoded,
+    build_snapshot,
+    encode_routes,
     endpoint_id,
     endpoint_total,
-    snapshot_of,
     total_change,
 )
 from hostelry.domain.routes import (
@@ -118,7 +118,7 @@ def published(board: RouteBoard, endpoints: list[EndpointRoute]) -> RouteSnapsho
         it: parts for it, parts in differing.items() if parts is not None
     }
     changed |= dict.fromkeys(old.keys() - new.keys())
-    snapshot = snapshot_of(endpoints)
+    snapshot = build_snapshot(endpoints)
     board.publish_change("" if before is None else before.version, snapshot, changed)
     return snapshot
 
@@ -139,7 +139,7 @@ def test_changes_since_any_known_version_lead_to_the_newest_routes(seed: int) ->
     following = RouteTable(EMPTY_SNAPSHOT)
     for endpoints in histories(seed):
         snapshot = published(board, endpoints)
-        whole = RouteTable(decode_snapshot(encoded(snapshot)))
+        whole = RouteTable(decode_snapshot(encode_routes(snapshot)))
         assert whole.snapshot() == snapshot
         for table in (*map(RouteTable, earlier), following):
             delta = board.delta_since(table.version)
@@ -226,7 +226,7 @@ def test_what_is_not_known_or_mostly_new_is_answered_whole() -> None:
     assert [(it.components, it.gone) for it in delta.changed] == [((), ("c9",))]
     published(board, [replace(route, components=parts[:2])])
     assert board.delta_since(second.version) is None, "seven of nine went"
-    board.publish_change("of no one", snapshot_of([route]), {})
+    board.publish_change("of no one", build_snapshot([route]), {})
     assert board.delta_since(second.version) is None, "a step is missing"
 
 
@@ -255,7 +255,7 @@ def drift(**changes: Any) -> RouteDelta:
 def test_changes_that_do_not_lead_to_their_version_are_refused(delta: RouteDelta) -> None:
     parts = tuple(component(f"c{number}") for number in range(8))
     route = EndpointRoute(scope=HERE, name="e", takes_components=True, components=parts)
-    table = RouteTable(snapshot_of([route]))
+    table = RouteTable(build_snapshot([route]))
     before = dict(content(table))
     with pytest.raises(ValueError, match="changes since"):
         table.changed(delta)

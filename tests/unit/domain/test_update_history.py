@@ -17,7 +17,7 @@ from hostelry.domain.endpoint import (
     UpdateOutcome,
 )
 from hostelry.domain.traffic import FleetSize, FleetUnit, TrafficPolicy, TrafficType
-from hostelry.domain.update_history import MAX_STEPS, MAX_UPDATES, known_updates, with_history
+from hostelry.domain.update_history import MAX_STEPS, MAX_UPDATES, append_history, known_updates
 
 ONE = FleetSize(unit=FleetUnit.INSTANCE_COUNT, value=1)
 LINEAR = TrafficPolicy(type=TrafficType.LINEAR, size=ONE, wait_s=300.0)
@@ -46,7 +46,7 @@ def history(*walk: Endpoint) -> tuple[PastUpdate, ...]:
     now, found = NOW, walk[0]
     for following in walk[1:]:
         now += 10.0
-        changed = with_history(found, replace(following, updates=found.updates), now)
+        changed = append_history(found, replace(following, updates=found.updates), now)
         assert changed is not None
         found = changed
     return found.updates
@@ -183,8 +183,8 @@ def test_the_update_under_way_is_known_from_its_begin() -> None:
 
 
 def test_a_new_endpoint_and_one_that_is_gone_have_no_history() -> None:
-    assert with_history(None, COMING, NOW) is COMING
-    assert with_history(COMING, None, NOW) is None
+    assert append_history(None, COMING, NOW) is COMING
+    assert append_history(COMING, None, NOW) is None
 
 
 def test_the_newest_updates_and_steps_are_kept() -> None:
@@ -194,7 +194,7 @@ def test_the_newest_updates_and_steps_are_kept() -> None:
     many = tuple(PastStep(name=f"step {it}", began_at=NOW) for it in range(MAX_STEPS))
     long = replace(known_updates(SHIFTING)[0], steps=many)
     full = replace(SHIFTING, updates=(long,))
-    after = with_history(full, replace(ON_TRIAL, updates=full.updates), NOW)
+    after = append_history(full, replace(ON_TRIAL, updates=full.updates), NOW)
     assert after is not None
     (kept,) = after.updates
     assert (len(kept.steps), kept.steps_left_out) == (MAX_STEPS, 1)

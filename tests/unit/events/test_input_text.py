@@ -7,7 +7,7 @@ import pytest
 
 from hostelry.domain.event_rule import EventRule, RuleTarget
 from hostelry.domain.scope import Scope
-from hostelry.events.input_text import filled, input_of, value_at
+from hostelry.events.input_text import build_input, fill_template, value_at
 
 RULE = EventRule(scope=Scope("1", "r"), name="arrivals", pattern="{}")
 EVENT: dict[str, Any] = {"id": "7", "detail": {"key": 'a"b\\', "n": 5, "tags": ["x", "y"]}}
@@ -51,11 +51,11 @@ def target(**given: Any) -> RuleTarget:
     ],
 )
 def test_the_input_of_a_target(given: dict[str, Any], expected: Any) -> None:
-    assert json.loads(input_of(RULE, target(**given), EVENT, 9.5)) == expected
+    assert json.loads(build_input(RULE, target(**given), EVENT, 9.5)) == expected
 
 
 def test_a_quote_that_is_escaped_ends_no_text() -> None:
-    assert filled('"\\"<a>"', {"a": "b"}) == '"\\"b"'
+    assert fill_template('"\\"<a>"', {"a": "b"}) == '"\\"b"'
 
 
 def test_a_path_beyond_what_is_there_finds_nothing() -> None:
@@ -65,5 +65,5 @@ def test_a_path_beyond_what_is_there_finds_nothing() -> None:
 def test_half_a_surrogate_pair_stays_escaped() -> None:
     """As text it could be neither stored nor sent."""
     event = {"id": "7", "detail": json.loads('{"t": "\\ud800"}')}
-    text = input_of(RULE, target(input_path="$.detail"), event, 0.0)
+    text = build_input(RULE, target(input_path="$.detail"), event, 0.0)
     assert text.encode() == b'{"t":"\\ud800"}'

@@ -6,7 +6,7 @@ from tests.unit.dataplane.routes_sample import HERE, SNAPSHOT
 
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
-from hostelry.base.logging import TEXT, formatter_of
+from hostelry.base.logging import TEXT, build_formatter
 from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.reader import HttpRefusedError, Received
 from hostelry.dataplane.http.upstream import UpstreamPool
@@ -120,7 +120,7 @@ def test_lines_logged_meanwhile_name_the_request() -> None:
     class LoggingHandler(FailingHandler):
         async def serve(self, exchange: Exchange, request_id: str) -> None:
             line = logging.makeLogRecord({"msg": "a copy took no connection"})
-            seen.extend((request_id, formatter_of("gateway-1", TEXT).format(line)))
+            seen.extend((request_id, build_formatter("gateway-1", TEXT).format(line)))
             await super().serve(exchange, request_id)
 
     ask(LoggingHandler(ServiceError("ModelError", "it failed", 424)))

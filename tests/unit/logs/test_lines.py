@@ -1,6 +1,6 @@
 import pytest
 
-from hostelry.logs.events import MAX_EVENT_BYTES, messages_of
+from hostelry.logs.events import MAX_EVENT_BYTES, get_messages
 
 
 @pytest.mark.parametrize(
@@ -23,4 +23,4 @@ from hostelry.logs.events import MAX_EVENT_BYTES, messages_of
 def test_lines_become_messages(
     written: bytes, is_final: bool, expected: tuple[list[str], int]
 ) -> None:
-    assert messages_of(written, is_final=is_final) == expected
+    assert get_messages(written, is_final=is_final) == expected

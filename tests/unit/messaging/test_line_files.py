@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hostelry.messaging.line_files import OLD_FILES, LineFiles, is_file_name, line_of
+from hostelry.messaging.line_files import OLD_FILES, LineFiles, build_line, is_file_name
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_each_message_is_a_line(tmp_path: Path) -> None:
 
 
 def test_half_a_surrogate_pair_is_written_as_its_escape() -> None:
-    assert line_of('{"a": "\\ud800"}') == b'{"a":"\\ud800"}\n'
+    assert build_line('{"a": "\\ud800"}') == b'{"a":"\\ud800"}\n'
 
 
 def test_a_line_that_a_kill_cut_off_stays_alone(tmp_path: Path) -> None:
@@ -104,4 +104,4 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").symlink_to(tmp_path / "target")
     with pytest.raises(OSError, match="symbolic"):
         LineFiles(tmp_path).append("a.jsonl", "x")
-    assert line_of("[" * 100_000).startswith(b'"[[')
+    assert build_line("[" * 100_000).startswith(b'"[[')

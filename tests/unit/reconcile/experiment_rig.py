@@ -15,7 +15,7 @@ from tests.unit.reconcile.samples import (
 )
 
 from hostelry.domain.endpoint import Endpoint
-from hostelry.domain.experiment_life import stopped, stopping
+from hostelry.domain.experiment_life import begin_stop, end_stop
 from hostelry.domain.inference_experiment import (
     ExperimentStatus,
     ExperimentStop,
@@ -96,7 +96,7 @@ class ExperimentTown:
     def stop(self, **more: Any) -> None:
         """What StopInferenceExperiment does."""
         now = self.town.clock.now()
-        end = stopped if self.status() is ExperimentStatus.CREATED else stopping
+        end = end_stop if self.status() is ExperimentStatus.CREATED else begin_stop
         self.put(end(self.experiment(), ExperimentStop(at=now, **more), now))
 
     def promote(self, **more: Any) -> None:

@@ -11,8 +11,8 @@ from tests.unit.reconcile.experiment_rig import (
 from tests.unit.reconcile.samples import NOW, deployment, endpoint, variant
 
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
-from hostelry.domain.experiment_deployment import after_deployment, deployed, run_deployment
-from hostelry.domain.experiment_life import begun, stopping
+from hostelry.domain.experiment_deployment import after_deployment, build_deployment, run_deployment
+from hostelry.domain.experiment_life import begin_stop, start_experiment
 from hostelry.domain.inference_experiment import (
     ExperimentStatus,
     ExperimentStop,
@@ -28,10 +28,10 @@ COMPLETED, CANCELLED = ExperimentStatus.COMPLETED, ExperimentStatus.CANCELLED
 IN_SERVICE = EndpointStatus.IN_SERVICE
 FIRST = experiment()
 WAITS = replace(FIRST, status=CREATED, deadline_at=None, start_at=NOW + 60)
-BEGUN = begun(replace(WAITS, start_at=NOW), NOW)
+BEGUN = start_experiment(replace(WAITS, start_at=NOW), NOW)
 SERVES = endpoint(deployment(variant(model="m")), IN_SERVICE)
 KNOWN = replace(BEGUN, before=SERVES.active, expects_endpoint=True)
-RUN = deployed(SERVES, run_deployment(KNOWN, SERVES, 2, NOW), NOW)
+RUN = build_deployment(SERVES, run_deployment(KNOWN, SERVES, 2, NOW), NOW)
 SEEN = replace(KNOWN, is_deployed=True, deadline_at=NOW + 4000)
 RUNS = replace(SEEN, status=RUNNING, deadline_at=None)
 UP = ExperimentFleet(
@@ -43,7 +43,7 @@ LATE = NOW + 5000
 
 
 def stop_of(one: InferenceExperiment, now: float = NOW, **more: Any) -> InferenceExperiment:
-    return stopping(one, ExperimentStop(at=now, **more), now)
+    return begin_stop(one, ExperimentStop(at=now, **more), now)
 
 
 @pytest.mark.parametrize(

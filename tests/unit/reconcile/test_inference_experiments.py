@@ -26,7 +26,7 @@ from hostelry.domain.inference_experiment import (
     ExperimentVariant,
     VariantAction,
 )
-from hostelry.domain.resize import with_active, with_instances
+from hostelry.domain.resize import replace_active, set_instances
 from hostelry.reconcile.overview import experiment_overview
 
 CREATED, STARTING = ExperimentStatus.CREATED, ExperimentStatus.STARTING
@@ -412,8 +412,8 @@ def scale(place: ExperimentTown, dice: random.Random) -> None:
     found = place.town.endpoint
     if found is not None and found.status is IN_SERVICE:
         name = found.active.production[0].variant.name
-        active = with_instances(found.active, name, dice.randint(1, 3))
-        changed = with_active(found, active, place.town.clock.now())
+        active = set_instances(found.active, name, dice.randint(1, 3))
+        changed = replace_active(found, active, place.town.clock.now())
         place.town.change_endpoint(active=changed.active, status=changed.status)
 
 

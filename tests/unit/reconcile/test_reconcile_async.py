@@ -6,7 +6,7 @@ from tests.unit.reconcile.samples import Town, deployment, endpoint, variant
 
 from hostelry.domain.async_request import AsyncInference
 from hostelry.domain.endpoint import Deployment, EndpointStatus
-from hostelry.domain.resize import with_active, with_instances
+from hostelry.domain.resize import replace_active, set_instances
 
 SETTINGS = AsyncInference(output_uri="s3://out")
 
@@ -20,7 +20,7 @@ def resize(town: Town, count: int) -> None:
     found = town.endpoint
     assert found is not None
     name = found.active.variants[0].variant.name
-    after = with_active(found, with_instances(found.active, name, count), town.clock.now())
+    after = replace_active(found, set_instances(found.active, name, count), town.clock.now())
     town.change_endpoint(active=after.active, status=after.status, deadline_at=after.deadline_at)
 
 

@@ -9,10 +9,10 @@ from tests.unit.reconcile.samples import IMAGE, SCOPE, Town, deployment, endpoin
 from hostelry.domain.copy import Copy, CopyPhase
 from hostelry.domain.endpoint import Deployment, EndpointStatus, EndpointVariant
 from hostelry.domain.resize import (
-    with_active,
-    with_environments,
-    with_serverless,
-    with_variant,
+    replace_active,
+    replace_variant,
+    set_environments,
+    set_serverless,
 )
 from hostelry.domain.routes import VariantRoute
 from hostelry.domain.serverless import ServerlessConfig
@@ -29,7 +29,7 @@ def serverless(wanted: ServerlessConfig, generation: int = 1) -> Deployment:
     made = deployment(one, generation=generation)
     (of_it,) = made.variants
     started = replace(of_it, serverless=wanted, environments=max(1, wanted.provisioned_concurrency))
-    return with_variant(made, started)
+    return replace_variant(made, started)
 
 
 def only(town: Town) -> EndpointVariant:
@@ -43,15 +43,15 @@ def change(town: Town, after: EndpointVariant) -> None:
     """What a wake, or the end of an idle environment, writes."""
     found = town.endpoint
     assert found is not None
-    town.change_endpoint(active=with_variant(found.active, after))
+    town.change_endpoint(active=replace_variant(found.active, after))
 
 
 def update(town: Town, wanted: ServerlessConfig) -> None:
     """What UpdateEndpointWeightsAndCapacities writes."""
     found = town.endpoint
     assert found is not None
-    active = with_variant(found.active, with_serverless(only(town), wanted))
-    after = with_active(found, active, town.clock.now())
+    active = replace_variant(found.active, set_serverless(only(town), wanted))
+    after = replace_active(found, active, town.clock.now())
     town.change_endpoint(active=after.active, status=after.status, deadline_at=after.deadline_at)
 
 
@@ -109,7 +109,7 @@ def test_as_many_run_as_are_desired(
 ) -> None:
     town.add(endpoint(serverless(wanted)))
     town.settle()
-    change(town, with_environments(only(town), count))
+    change(town, set_environments(only(town), count))
     town.settle()
     assert (num_ready(town), len(environments(town))) == (expected, expected)
     assert len(town.instance_records()) == 1
@@ -123,7 +123,7 @@ def test_those_that_are_idle_end_and_no_other(town: Town) -> None:
     update(town, config())
     town.settle()
     first, second, third = sorted(it.spec.id for it in environments(town))
-    change(town, with_environments(only(town), 1, idle=(first, third)))
+    change(town, set_environments(only(town), 1, idle=(first, third)))
     town.settle()
     assert [it.id for it in route(town).copies] == [second]
 
@@ -131,11 +131,11 @@ def test_those_that_are_idle_end_and_no_other(town: Town) -> None:
 def test_without_an_environment_the_instance_goes_and_a_wake_brings_both_back(town: Town) -> None:
     town.add(endpoint(serverless(config())))
     town.settle()
-    change(town, replace(with_environments(only(town), 0), desired_instance_count=0))
+    change(town, replace(set_environments(only(town), 0), desired_instance_count=0))
     town.settle()
     assert (town.status(), num_ready(town)) == (EndpointStatus.IN_SERVICE, 0)
     assert (town.instance_records(), town.fleet.machines) == ([], {})
-    change(town, with_environments(only(town), 1))
+    change(town, set_environments(only(town), 1))
     town.settle()
     assert (town.status(), num_ready(town)) == (EndpointStatus.IN_SERVICE, 1)
 
@@ -192,7 +192,7 @@ def test_an_update_takes_over_once_it_is_ready(
 ) -> None:
     town.add(endpoint(serverless(config())))
     town.settle()
-    change(town, with_environments(only(town), running))
+    change(town, set_environments(only(town), running))
     town.settle()
     coming = pending()
     town.change_endpoint(pending=coming, status=EndpointStatus.UPDATING)
@@ -213,12 +213,12 @@ def test_an_update_takes_over_once_it_is_ready(
 def test_a_wake_during_an_update_starts_environments_of_what_serves(town: Town) -> None:
     town.add(endpoint(serverless(config())))
     town.settle()
-    change(town, with_environments(only(town), 0))
+    change(town, set_environments(only(town), 0))
     town.settle()
     town.switches.slow = True
     coming = serverless(config(memory_mb=4096), 2)
     town.change_endpoint(pending=coming, status=EndpointStatus.UPDATING)
-    change(town, with_environments(only(town), 2))
+    change(town, set_environments(only(town), 2))
     town.turn(3)
     made = [it for it in environments(town) if it.generation == 1]
     assert len(made) == 2
@@ -228,7 +228,7 @@ def test_an_environment_that_failed_is_tried_again(town: Town) -> None:
     town.add(endpoint(serverless(config())))
     town.settle()
     town.switches.broken_images[IMAGE] = "it does not start"
-    change(town, with_environments(only(town), 2))
+    change(town, set_environments(only(town), 2))
     town.settle()
     assert any(it.status.phase is CopyPhase.FAILED for it in environments(town))
     assert (town.status(), num_ready(town)) == (EndpointStatus.IN_SERVICE, 1)
@@ -251,7 +251,7 @@ def test_control_may_die_at_any_turn(town: Town) -> None:
     town.add(endpoint(serverless(config(ready=2))))
     for count in (4, 0, 3):
         town.settle()
-        change(town, with_environments(only(town), count))
+        change(town, set_environments(only(town), count))
         for _ in range(30):
             town.restart_control()
             town.turn()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hostelry.base.errors import TerminalError
-from hostelry.base.runtimes import installed
+from hostelry.base.runtimes import find_installed
 from hostelry.runtimes import install as installation
 from hostelry.runtimes.framework_recipes import Recipe
 from hostelry.runtimes.install import (
@@ -50,7 +50,7 @@ def test_a_failed_installation_leaves_nothing(
     monkeypatch.setattr(installation, "run_step", failing)
     with pytest.raises(TerminalError, match="no such package"):
         install(tmp_path, "vllm", "cpu", lambda _: None)
-    assert installed(tmp_path, "vllm") is None
+    assert find_installed(tmp_path, "vllm") is None
     assert [it.name for it in tmp_path.iterdir()] == [".vllm.lock"]
 
 

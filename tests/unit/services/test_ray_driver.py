@@ -8,7 +8,7 @@ import pytest
 from tests.integration.agent_rig import instance
 
 from hostelry.aws.temporary_keys import TokenSeal
-from hostelry.base.certificates import facts
+from hostelry.base.certificates import read_facts
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
 from hostelry.base.peers import PeerRole
@@ -95,7 +95,7 @@ def test_a_node_has_the_keys_of_an_agent(
 def test_a_certificate_is_of_the_one_instance(tmp_path: Path) -> None:
     sent = order(tmp_path, CLUSTER)
     assert set(sent.tls_files) == {"identity.pem", "ca.pem"}, "and no key of the authority"
-    (uri,) = facts(sent.tls_files["identity.pem"]).uris
+    (uri,) = read_facts(sent.tls_files["identity.pem"]).uris
     assert uri == f"spiffe://{CREDENTIALS.cluster_id}/agent/i-1"
 
 

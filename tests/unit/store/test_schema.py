@@ -12,7 +12,7 @@ from alembic.script import ScriptDirectory
 from hostelry import __version__
 from hostelry.base.errors import HostelryError
 from hostelry.store.protocol import StoreRefused, StoreUnavailable
-from hostelry.store.schema import FLOORS, SCHEMA_FLOOR, SCHEMA_REVISION, migrate, revision_of
+from hostelry.store.schema import FLOORS, SCHEMA_FLOOR, SCHEMA_REVISION, get_revision, migrate
 from hostelry.store.sql import SqlStore
 from hostelry.store.sqlite import SqliteFile, sqlite_engine, store_error
 from hostelry.store.tables import METADATA
@@ -99,7 +99,7 @@ def test_the_revisions_run_on_an_engine_that_is_not_sqlite_by_file() -> None:
         migrate(connection)
         migrate(connection)
         assert set(sa.inspect(connection).get_table_names()) >= set(METADATA.tables)
-        assert revision_of(connection) == SCHEMA_REVISION
+        assert get_revision(connection) == SCHEMA_REVISION
     engine.dispose()
 
 

@@ -8,7 +8,7 @@ import json
 
 from hostelry.api.context import CallContext, Params
 from hostelry.base.errors import validation_error
-from hostelry.domain.role import Role, role_name_of
+from hostelry.domain.role import Role, parse_role_name
 from hostelry.domain.scope import Scope
 from hostelry.permissions.document import DocumentKind, statements_of
 from hostelry.permissions.evaluation import trusts
@@ -45,7 +45,7 @@ def _build_trust_policy(account: str) -> str:
 
 def can_assume(context: CallContext, service: str, arn: str) -> bool:
     """Whether a service of the caller's account may assume the role with the ARN."""
-    stored = context.state.roles.get(context.scope.account_wide, role_name_of(arn).lower())
+    stored = context.state.roles.get(context.scope.account_wide, parse_role_name(arn).lower())
     return stored is not None and stored.value.arn == arn and _lets_service(stored.value, service)
 
 

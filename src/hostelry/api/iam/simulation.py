@@ -12,7 +12,7 @@ from hostelry.api.iam.answers import (
 )
 from hostelry.api.iam.policy import get_policy_at
 from hostelry.api.iam.role import find_role
-from hostelry.domain.role import ManagedPolicy, Role, role_name_of
+from hostelry.domain.role import ManagedPolicy, Role, parse_role_name
 from hostelry.permissions.document import DocumentKind
 from hostelry.permissions.evaluation import AccessDecision, AccessRequest, Policy, decide
 from hostelry.permissions.wildcard import (
@@ -41,7 +41,7 @@ UNSUPPORTED = (
 def simulate_principal_policy(context: CallContext, params: Params) -> Result:
     """SimulatePrincipalPolicy: the decisions of a role's policies."""
     arn = params["PolicySourceArn"]
-    name = role_name_of(arn)
+    name = parse_role_name(arn)
     if not name:
         raise invalid_input(
             f"Invalid Entity Arn: {arn} does not clearly define entity type and name."

@@ -18,7 +18,7 @@ from hostelry.api.logs.group import (
     now_ms,
     read_position,
 )
-from hostelry.logs.events import LogEvent, LogGroup, NewEvent, Position, size_of
+from hostelry.logs.events import LogEvent, LogGroup, NewEvent, Position, get_size
 from hostelry.logs.patterns.pattern import parse_pattern
 from hostelry.logs.retention import DAY_MS
 from hostelry.logs.store import EventSearch
@@ -53,7 +53,7 @@ def put_log_events(context: CallContext, params: Params) -> Result:
 
 
 def _check_batch(events: Sequence[Mapping[str, Any]]) -> None:
-    sizes = [size_of(it["message"]) for it in events]
+    sizes = [get_size(it["message"]) for it in events]
     if max(sizes) > MAX_EVENT_BYTES:
         raise invalid(f"Log event too large: {max(sizes)} bytes exceeds limit of {MAX_EVENT_BYTES}")
     if sum(sizes) > MAX_BATCH_BYTES:
@@ -136,7 +136,7 @@ def _fit_in_page(events: list[LogEvent]) -> list[LogEvent]:
     """The first of `events` that fit in a page. Minimum 1."""
     total = 0
     for number, event in enumerate(events):
-        total += size_of(event.message)
+        total += get_size(event.message)
         if total > MAX_PAGE_BYTES and number:
             return events[:number]
     return events

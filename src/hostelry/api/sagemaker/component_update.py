@@ -42,7 +42,7 @@ from hostelry.domain.component import (
 )
 from hostelry.domain.endpoint_config import Variant
 from hostelry.domain.model import Container
-from hostelry.domain.resize import with_copies
+from hostelry.domain.resize import resize_component
 from hostelry.domain.status import Event, can, is_final, next_status
 from hostelry.domain.validation import MAX_COPIES, check_limit
 from hostelry.store.records import Versioned
@@ -85,7 +85,7 @@ def update_inference_component_runtime_config(context: CallContext, params: Para
         refuse_runtime_config(params, "DesiredRuntimeConfig")
     copies = params["DesiredRuntimeConfig"]["CopyCount"]
     check_limit("DesiredRuntimeConfig.CopyCount", copies, MAX_COPIES)
-    changed = with_copies(component, copies, _get_variant(context, component), context.now)
+    changed = resize_component(component, copies, _get_variant(context, component), context.now)
     COMPONENTS.put(context, changed, found)
     return {"InferenceComponentArn": changed.arn}
 

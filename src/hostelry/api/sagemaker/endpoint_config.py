@@ -16,7 +16,7 @@ from hostelry.api.sagemaker.tag import check_verdict_tag
 from hostelry.api.sagemaker.variant import build_shadow_variants, build_variant, check_shadow_model
 from hostelry.api.tags import parse_tags, write_tags
 from hostelry.domain.endpoint_config import EndpointConfig
-from hostelry.domain.metric import metrics_config_of
+from hostelry.domain.metric import get_metrics_config
 from hostelry.domain.validation import check_metrics, check_variants
 
 KIND = "endpoint-config"
@@ -105,7 +105,7 @@ def _build_config(context: CallContext, params: Params) -> EndpointConfig:
     )
     variants += build_shadow_variants(params, variants)
     check_variants(variants, has_execution_role=bool(params.get("ExecutionRoleArn")))
-    check_metrics(metrics_config_of(params))
+    check_metrics(get_metrics_config(params))
     name = params["EndpointConfigName"]
     config = EndpointConfig(
         scope=context.scope,

@@ -17,7 +17,7 @@ from hostelry.domain.endpoint import (
     ShiftStage,
 )
 from hostelry.domain.endpoint_config import Variant
-from hostelry.domain.update_history import ACTIVATING_S, progress_text, share_of, with_verdict
+from hostelry.domain.update_history import ACTIVATING_S, get_share, progress_text, set_verdict
 from hostelry.store.records import on_endpoint
 
 # While an endpoint has one of these, each variant has it, too.
@@ -192,9 +192,9 @@ def pending_status(
     if under_way.failure is not None:
         message = short_reason(under_way.failure)
         return {"Status": "Updating", "StatusMessage": message, "StartTime": since}
-    shares = [share_of(endpoint, pending, variant)]
+    shares = [get_share(endpoint, pending, variant)]
     progress = progress_text(endpoint, pending, shares, now, context.pace)
-    message = with_verdict(progress, context.verdict_of(endpoint)) or ""
+    message = set_verdict(progress, context.verdict_of(endpoint)) or ""
     is_new = endpoint.shift is not None and now < since + ACTIVATING_S
     status = "ActivatingTraffic" if is_new else "Baking"
     if endpoint.shift is not None:

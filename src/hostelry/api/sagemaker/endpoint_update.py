@@ -20,7 +20,7 @@ from hostelry.api.sagemaker.tag import get_guard
 from hostelry.base.errors import validation_error
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointVariant
 from hostelry.domain.endpoint_config import Variant
-from hostelry.domain.resize import deployment_deadline, with_active, with_serverless
+from hostelry.domain.resize import deployment_deadline, replace_active, set_serverless
 from hostelry.domain.scaling import Dimension, target_name
 from hostelry.domain.status import Event, can, is_final, next_status
 from hostelry.domain.traffic import ROLLING_POLICY
@@ -73,7 +73,7 @@ def update_endpoint_weights_and_capacities(context: CallContext, params: Params)
     active = replace(endpoint.active, variants=variants)
     check_quotas(context, endpoint.name, active)
     check_room_for_copies(context, endpoint, active)
-    updated = with_active(endpoint, active, context.now)
+    updated = replace_active(endpoint, active, context.now)
     notify_topics(context, active.config)
     context.state.endpoints.put(context.scope, endpoint.name, updated, expect=found.version)
     return {"EndpointArn": endpoint.arn}
@@ -245,7 +245,7 @@ def _resize(wanted: EndpointVariant, change: Mapping[str, Any]) -> EndpointVaria
     """`wanted` with the weight, and the count or the concurrency, that `change` gives."""
     config = changed_config(wanted, change, "")
     return replace(
-        wanted if config is None else with_serverless(wanted, config),
+        wanted if config is None else set_serverless(wanted, config),
         desired_weight=float(change.get("DesiredWeight", wanted.desired_weight)),
         desired_instance_count=change.get("DesiredInstanceCount", wanted.desired_instance_count),
     )

@@ -13,7 +13,7 @@ from hostelry.api.sagemaker.kinds import EXPERIMENTS, has_name
 from hostelry.api.tags import parse_tags, write_tags
 from hostelry.base.errors import ServiceError
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
-from hostelry.domain.experiment_life import begun
+from hostelry.domain.experiment_life import start_experiment
 from hostelry.domain.inference_experiment import (
     ExperimentStatus,
     ExperimentVariant,
@@ -45,7 +45,7 @@ def start_inference_experiment(context: CallContext, params: Params) -> Result:
     """StartInferenceExperiment: before its StartTime."""
     found = EXPERIMENTS.find(context, params["Name"])
     check_event(found.value, Event.START, "started")
-    EXPERIMENTS.put(context, begun(found.value, context.now), found)
+    EXPERIMENTS.put(context, start_experiment(found.value, context.now), found)
     return build_answer(found.value)
 
 

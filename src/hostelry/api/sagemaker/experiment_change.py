@@ -17,7 +17,7 @@ from hostelry.api.sagemaker.experiment_spec import (
 from hostelry.api.sagemaker.kinds import EXPERIMENTS
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.experiment_deployment import after_deployment
-from hostelry.domain.experiment_life import stopped, stopping
+from hostelry.domain.experiment_life import begin_stop, end_stop
 from hostelry.domain.inference_experiment import (
     ExperimentStatus,
     ExperimentStop,
@@ -137,9 +137,9 @@ def stop_inference_experiment(context: CallContext, params: Params) -> Result:
             " serves yet, so none can be promoted, and no variant be given other instances."
         )
     if experiment.status is ExperimentStatus.CREATED:
-        EXPERIMENTS.put(context, stopped(experiment, stop, context.now), found)
+        EXPERIMENTS.put(context, end_stop(experiment, stop, context.now), found)
         return build_answer(experiment)
-    after = stopping(experiment, stop, context.now)
+    after = begin_stop(experiment, stop, context.now)
     check_scaled_variants(context, after)
     EXPERIMENTS.put(context, after, found)
     return build_answer(experiment)

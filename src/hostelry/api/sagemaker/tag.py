@@ -16,7 +16,7 @@ from hostelry.api.tags import parse_tags, read_tags, tag_list, tags_without, wri
 from hostelry.base.errors import validation_error
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.endpoint import Deployment, Endpoint, UpdateGuard
-from hostelry.domain.traffic import Allowance, allowance_of
+from hostelry.domain.traffic import Allowance, build_allowance
 from hostelry.domain.transform_job import is_hidden
 
 AT_ZERO_TAG = "hostelry:zero"
@@ -90,7 +90,7 @@ def parse_allowance(tags: Mapping[str, str]) -> Allowance | None:
     problem = "a setting is given twice" if len(given) < len(words) else "it is empty"
     if words and len(given) == len(words):
         try:
-            return allowance_of(given, SETTINGS)
+            return build_allowance(given, SETTINGS)
         except ValueError as error:
             problem = str(error)
     raise validation_error(

@@ -13,8 +13,8 @@ from hostelry.base.errors import ServiceError
 from hostelry.domain.messaging import AttributeValue, Queue, QueuedMessage
 from hostelry.messaging.message_attributes import (
     MessageAttributeError,
-    digest_of_attributes,
-    members_of,
+    digest_attributes,
+    get_members,
     read_attributes,
     size_bytes,
 )
@@ -181,7 +181,7 @@ def _parse_attributes(params: Params) -> Mapping[str, AttributeValue]:
 def _describe_sent(message: NewMessage) -> Result:
     members = {"MessageId": message.id, "MD5OfMessageBody": _md5(message.body)}
     if message.attributes:
-        members["MD5OfMessageAttributes"] = digest_of_attributes(message.attributes)
+        members["MD5OfMessageAttributes"] = digest_attributes(message.attributes)
     return members
 
 
@@ -211,8 +211,8 @@ def _describe_received(message: QueuedMessage, params: Params) -> Result:
         name: it for name, it in message.attributes.items() if _is_requested(name, patterns)
     }
     if attributes:
-        shown["MessageAttributes"] = {name: members_of(it) for name, it in attributes.items()}
-        shown["MD5OfMessageAttributes"] = digest_of_attributes(attributes)
+        shown["MessageAttributes"] = {name: get_members(it) for name, it in attributes.items()}
+        shown["MD5OfMessageAttributes"] = digest_attributes(attributes)
     return shown
 
 

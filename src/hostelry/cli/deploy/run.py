@@ -15,7 +15,7 @@ from hostelry.base.errors import TerminalError, UsageError
 from hostelry.base.files import expand_user, write_whole
 from hostelry.base.json import decode
 from hostelry.base.proc import PROC
-from hostelry.base.runtimes import installed, runtimes_folder
+from hostelry.base.runtimes import find_installed, runtimes_folder
 from hostelry.cli.artifacts.files import FoundFile, digest_files
 from hostelry.cli.control_requests import control_answer
 from hostelry.cli.deploy.calls import DeployCalls, carry_out
@@ -237,7 +237,7 @@ def runtime_names() -> list[str]:
     """The folders of the runtimes that are installed."""
     folder = runtimes_folder(os.environ)
     names = [it.name for it in folder.iterdir()] if folder.is_dir() else []
-    return [it for it in names if installed(folder, it) is not None]
+    return [it for it in names if find_installed(folder, it) is not None]
 
 
 def this_machine(home: Path) -> Machine:

@@ -53,7 +53,7 @@ def document(answers: Mapping[str, Any], params: Mapping[str, str], now: float) 
     }
 
 
-def path_of(copy: Json) -> str:
+def get_path(copy: Json) -> str:
     """The last part of a view's address: a component's name, or @ and an endpoint's."""
     return copy["component"] or f"@{copy['endpoint']}"
 
@@ -62,7 +62,7 @@ def _keepers(copies: Mapping[str, Json], declared: Mapping[str, Json]) -> dict[s
     """A row for each component or endpoint whose copies keep something."""
     by_path: dict[str, list[Json]] = {}
     for copy in copies.values():
-        by_path.setdefault(path_of(copy), []).append(copy)
+        by_path.setdefault(get_path(copy), []).append(copy)
     return {
         path: _keeper(found, declared.get(path, NONE_DECLARED)["count"])
         for path, found in by_path.items()

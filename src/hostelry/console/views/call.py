@@ -54,7 +54,7 @@ def log_group(call: JsonObject) -> str:
     return f"/aws/sagemaker/InferenceComponents/{component}"
 
 
-def instances_of(state: JsonObject) -> dict[str, str]:
+def get_instances(state: JsonObject) -> dict[str, str]:
     """The instance of each copy that there is."""
     every = (copy for endpoint in state.get("endpoints", ()) for copy in endpoint["copies"])
     return {it["id"]: it["instance"] for it in every}
@@ -98,7 +98,7 @@ def document(
     call: JsonObject, logs: Mapping[str, Sequence[str]], silent: Sequence[str] = ()
 ) -> dict[str, Any]:
     """The call with its rows in the order of a tree, each with its begin since the call's own."""
-    rows = list(rows_of(call, 0.0, 0))
+    rows = list(build_rows(call, 0.0, 0))
     return {
         "id": call["request_id"],
         "at": call["at"],
@@ -129,7 +129,7 @@ def document(
     }
 
 
-def rows_of(call: JsonObject, since_ms: float, depth: int) -> Iterator[dict[str, Any]]:
+def build_rows(call: JsonObject, since_ms: float, depth: int) -> Iterator[dict[str, Any]]:
     """The rows of a call's spans; `since_ms` is its arrival, of the call at the top."""
     yield from span_rows(call["spans"], call, since_ms, depth)
     for made in call.get("calls", ()):
@@ -159,7 +159,7 @@ def made_rows(
     outcome = f"{made['status']} {made['code']}" if made["error"] else None
     span = {**made, "name": label, "kind": "call of", "outcome": outcome, "detail": made["error"]}
     yield {**row(span, begin_ms, depth), "call": made["request_id"]}
-    yield from rows_of(made, begin_ms, depth + 1)
+    yield from build_rows(made, begin_ms, depth + 1)
 
 
 def row(span: JsonObject, at_ms: float, depth: int) -> dict[str, Any]:
@@ -214,7 +214,7 @@ def summary(call: JsonObject) -> str:
     whole_ms = call["ms"]
     parts: dict[str, float] = {}
     for span in call["spans"]:
-        for what, ms in parts_of(span):
+        for what, ms in build_parts(span):
             parts[what] = parts.get(what, 0.0) + ms
     if not parts or whole_ms <= 0:
         return "Nothing was noted of where its time went."
@@ -227,7 +227,7 @@ def summary(call: JsonObject) -> str:
     return f"{100 * share:.0f} % of the time went to {what}.{tries}"
 
 
-def parts_of(span: JsonObject) -> Iterator[tuple[str, float]]:
+def build_parts(span: JsonObject) -> Iterator[tuple[str, float]]:
     """What a span's time went to."""
     if span["name"] == "attempt":
         hops = [it for it in span.get("spans", ()) if "at_ms" in it]

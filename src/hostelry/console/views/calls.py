@@ -15,14 +15,14 @@ MAX_ERROR_CHARS = 300
 
 def sources(params: Mapping[str, str], now: float) -> Mapping[str, Query]:
     """The gateway's list of calls."""
-    order, minutes = chosen(params)
+    order, minutes = parse_params(params)
     query = {"order": order, "since_s": str(minutes * 60), "limit": str(LIMIT)}
     if params.get("endpoint"):
         query["endpoint"] = params["endpoint"]
     return {"calls": ProcessQuery(process="gateway", path="/traces", query=query)}
 
 
-def chosen(params: Mapping[str, str]) -> tuple[str, int]:
+def parse_params(params: Mapping[str, str]) -> tuple[str, int]:
     """The order, and the minutes to look at."""
     order, minutes = params.get("order", ORDERS[0]), params.get("minutes", MINUTES[1])
     return (
@@ -34,7 +34,7 @@ def chosen(params: Mapping[str, str]) -> tuple[str, int]:
 def document(sources: Mapping[str, Any], params: Mapping[str, str], now: float) -> dict[str, Any]:
     """The calls by id, and the workers that did not answer."""
     answer = sources.get("calls") or {}
-    order, minutes = chosen(params)
+    order, minutes = parse_params(params)
     return {
         "order": order,
         "minutes": minutes,

@@ -39,8 +39,8 @@ COUNTS = (
 
 def sources(params: Mapping[str, str], now: float) -> Mapping[str, Query]:
     """The state and load of the endpoint, its timeline, alarms, and its target's metrics."""
-    name, minutes = params.get("name", ""), minutes_of(params)
-    target = target_of(params)
+    name, minutes = params.get("name", ""), parse_minutes(params)
+    target = get_target(params)
     queries: dict[str, Query] = {
         "state": ProcessQuery(process="control", path="/internal/state"),
         "load": ProcessQuery(
@@ -66,13 +66,13 @@ def sources(params: Mapping[str, str], now: float) -> Mapping[str, Query]:
     return queries
 
 
-def minutes_of(params: Mapping[str, str]) -> int:
+def parse_minutes(params: Mapping[str, str]) -> int:
     """The minutes that charts show."""
     given = params.get("minutes", MINUTES[0])
     return int(given if given in MINUTES else MINUTES[0])
 
 
-def target_of(params: Mapping[str, str]) -> tuple[str, str] | None:
+def get_target(params: Mapping[str, str]) -> tuple[str, str] | None:
     """Kind and name of the charts' target; None where none is chosen."""
     kind, name = params.get("kind"), params.get("target")
     return (kind, name) if kind in (COMPONENT, VARIANT) and name else None
@@ -130,9 +130,9 @@ def document(sources: Mapping[str, Any], params: Mapping[str, str], now: float) 
     if found is None:
         names = [it["name"] for it in endpoints[:MAX_NAMES]]
         return {"name": name, "missing": True, "names": names, "now": now}
-    minutes, target = minutes_of(params), target_of(params)
+    minutes, target = parse_minutes(params), get_target(params)
     load = sources.get("load") or {}
-    targets = targets_of(found, load.get("names", ()))
+    targets = get_targets(found, load.get("names", ()))
     points = metric_points(sources.get("metrics") or {}, now, period_s(minutes))
     return {
         "name": name,
@@ -182,7 +182,7 @@ def variant(given: JsonObject) -> dict[str, Any]:
     }
 
 
-def targets_of(endpoint: JsonObject, loads: Iterable[JsonObject]) -> dict[str, dict[str, Any]]:
+def get_targets(endpoint: JsonObject, loads: Iterable[JsonObject]) -> dict[str, dict[str, Any]]:
     """Every variant that serves models, and every component, with its load and its copies."""
     by_target = {
         (
@@ -197,7 +197,7 @@ def targets_of(endpoint: JsonObject, loads: Iterable[JsonObject]) -> dict[str, d
     else:
         variants = endpoint["variants"]
         found = {f"{VARIANT}/{it['name']}": serving_variant(endpoint, it) for it in variants}
-    return {id: {**it, **load_of(by_target.get(id))} for id, it in found.items()}
+    return {id: {**it, **sum_loads(by_target.get(id))} for id, it in found.items()}
 
 
 def component(given: JsonObject) -> dict[str, Any]:
@@ -225,7 +225,7 @@ def serving_variant(endpoint: JsonObject, given: JsonObject) -> dict[str, Any]:
     }
 
 
-def load_of(load: JsonObject | None) -> dict[str, Any]:
+def sum_loads(load: JsonObject | None) -> dict[str, Any]:
     """What a target's row says of its load; nothing where it has none."""
     if load is None:
         return {}

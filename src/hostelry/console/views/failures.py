@@ -72,7 +72,11 @@ class FoundFailure:
 
 def sources(params: Mapping[str, str], now: float) -> Mapping[str, Query]:
     """The state, the alarms, the failed calls and the health of the jobs process."""
-    query = {"order": "failed", "since_s": str(minutes_of(params) * 60), "limit": str(CALLS_LIMIT)}
+    query = {
+        "order": "failed",
+        "since_s": str(parse_minutes(params) * 60),
+        "limit": str(CALLS_LIMIT),
+    }
     return {
         "control": ProcessQuery(process="control", path="/internal/state"),
         "gateway": ProcessQuery(process="gateway", path="/traces", query=query),
@@ -86,7 +90,7 @@ def sources(params: Mapping[str, str], now: float) -> Mapping[str, Query]:
     }
 
 
-def minutes_of(params: Mapping[str, str]) -> int:
+def parse_minutes(params: Mapping[str, str]) -> int:
     """The minutes that are looked back."""
     given = params.get("minutes", MINUTES[0])
     return int(given if given in MINUTES else MINUTES[0])
@@ -94,7 +98,7 @@ def minutes_of(params: Mapping[str, str]) -> int:
 
 def document(sources: Mapping[str, Any], params: Mapping[str, str], now: float) -> dict[str, Any]:
     """The groups by their id, those that fail now first."""
-    minutes = minutes_of(params)
+    minutes = parse_minutes(params)
     since = now - minutes * 60
     found = [
         *platform_failures(sources.get("jobs") or {}),
@@ -103,7 +107,7 @@ def document(sources: Mapping[str, Any], params: Mapping[str, str], now: float) 
         *alarm_failures(sources.get("alarms") or {}),
         *call_failures(sources.get("gateway") or {}),
     ]
-    groups = grouped(found)
+    groups = group_failures(found)
     return {
         "minutes": minutes,
         "groups": groups,
@@ -112,7 +116,7 @@ def document(sources: Mapping[str, Any], params: Mapping[str, str], now: float) 
     }
 
 
-def grouped(found: Sequence[FoundFailure]) -> dict[str, dict[str, Any]]:
+def group_failures(found: Sequence[FoundFailure]) -> dict[str, dict[str, Any]]:
     """Failures of one kind and cause as one group; the first MAX_GROUPS."""
     together: dict[tuple[str, str, str], list[FoundFailure]] = {}
     for one in found:

@@ -124,8 +124,8 @@ def _copy(copy: Mapping[str, Any]) -> dict[str, Any]:
         "maxMemory": reserved.get("max_memory_bytes"),
         "accelerators": reserved.get("accelerators") or None,
         "devices": copy["device_ids"] or None,
-        "used": _rounded(copy["memory_bytes"]),
-        "peak": _rounded(copy["peak_memory_bytes"]),
+        "used": _round(copy["memory_bytes"]),
+        "peak": _round(copy["peak_memory_bytes"]),
         "restart": copy["restart"],
         "reason": copy["reason"],
         "restarts": copy["restarts"] or None,
@@ -140,7 +140,7 @@ def _copy(copy: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _rounded(num_bytes: int | None) -> int | None:
+def _round(num_bytes: int | None) -> int | None:
     """Memory in steps, so that a copy which breathes does not change the document each second."""
     return None if num_bytes is None else -(-num_bytes // USED_STEP_BYTES) * USED_STEP_BYTES
 

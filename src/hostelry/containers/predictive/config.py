@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hostelry.base.errors import TerminalError
-from hostelry.base.runtimes import installed, runtime_python, runtimes_folder, why_closed
+from hostelry.base.runtimes import find_installed, runtime_python, runtimes_folder, why_closed
 from hostelry.containers.variables import MAX_PAYLOAD, MIB, OWN_MODEL_DIR, reserved_cpus, whole
 
 WORKERS = "SAGEMAKER_MODEL_SERVER_WORKERS"
@@ -140,7 +140,7 @@ def find_interpreter(env: Mapping[str, str], runtime: str | None, python: str | 
     if not runtime:
         raise TerminalError("name the runtime with --runtime, or an interpreter with --python")
     folder = runtimes_folder(env)
-    record = installed(folder, runtime)
+    record = find_installed(folder, runtime)
     if record is None:
         raise TerminalError(
             why_closed(folder, runtime)

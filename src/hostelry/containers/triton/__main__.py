@@ -21,7 +21,7 @@ from hostelry.base.clock import Clock, MonotonicClock
 from hostelry.base.files import region_prefix, remove_regions
 from hostelry.base.guards import take_key
 from hostelry.base.logging import configure_logging
-from hostelry.base.metrics_page import PageJoin, parsed_page
+from hostelry.base.metrics_page import PageJoin, parse_page
 from hostelry.containers.http.serving_app import (
     ServingApp,
     listen_by_variables,
@@ -186,7 +186,7 @@ def merge_pages(pages: Mapping[str, str]) -> str:
     """Merge Triton's pages for Prometheus by target, which is a label unless it is empty. Pure."""
     join = PageJoin(MAX_PAGE_BYTES)
     for target, page in pages.items():
-        join.add({TARGET: target} if target else {}, parsed_page(page.encode(), RESERVED))
+        join.add({TARGET: target} if target else {}, parse_page(page.encode(), RESERVED))
     return join.text(LEFT_OUT)
 
 

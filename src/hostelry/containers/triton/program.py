@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hostelry.base.errors import TerminalError
-from hostelry.base.runtimes import installed, runtime_python, runtimes_folder
+from hostelry.base.runtimes import find_installed, runtime_python, runtimes_folder
 
 RUNTIME = "triton"
 NAME = "tritonserver"
@@ -68,7 +68,7 @@ def find_program(env: Mapping[str, str], scratch: Path) -> TritonProgram:
             path=own, backends=own.parents[1] / "backends", variables=select_variables(env)
         )
     folder = runtimes_folder(env)
-    if installed(folder, RUNTIME) is None:
+    if find_installed(folder, RUNTIME) is None:
         raise TerminalError(
             f"there is no {NAME} in PATH, nor the runtime {RUNTIME} in {folder}: "
             f"hostelry runtimes install {RUNTIME}"

@@ -7,7 +7,7 @@ from email.utils import formatdate
 
 from hostelry.base.clock import Clock, monotonic_s, until_next_s
 from hostelry.base.errors import TerminalError
-from hostelry.base.https import HANDSHAKE_S, ServerCertificate, context_of
+from hostelry.base.https import HANDSHAKE_S, ServerCertificate, choose_context
 from hostelry.base.system import keep_freed_memory, return_freed_memory
 from hostelry.dataplane.http.acceptor import Acceptor, NoPeers, Peers
 from hostelry.dataplane.http.connection import (
@@ -101,7 +101,7 @@ class HttpServer:
     async def _open(self, accepted: socket.socket) -> None:
         loop, held = asyncio.get_running_loop(), self._certificate
         try:
-            context = None if held is None else await context_of(accepted, held)
+            context = None if held is None else await choose_context(accepted, held)
             await loop.connect_accepted_socket(
                 lambda: HttpConnection(self._state),
                 accepted,

@@ -14,7 +14,7 @@ from pathlib import Path
 from hostelry.base.clock import Clock, SystemClock, monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.pip_settings import read_settings, uv_variables
-from hostelry.base.runtimes import installed, runtime_python, runtimes_folder
+from hostelry.base.runtimes import find_installed, runtime_python, runtimes_folder
 from hostelry.containers.predictive.config import find_code_folder
 from hostelry.containers.predictive.requirements import POLICY, REFUSE, SHARED
 from hostelry.fleet.agent.package_install import PackageInstall, WantedPackages
@@ -118,7 +118,7 @@ class CodePackages:
         """What the file asks for. Raises NotSharedError."""
         requirements = shared_requirements(content)
         folder, settings = runtimes_folder(self._operator), read_settings()
-        record = installed(folder, runtime)
+        record = find_installed(folder, runtime)
         if record is None:
             raise NotSharedError(f"the runtime {runtime} is gone")
         places = [f"{name}={it}" for name, it in sorted(uv_variables(settings).items())]

@@ -13,7 +13,7 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.proc import ProcessIdentity, cpu_wait_s
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus, GpuUse
-from hostelry.domain.log_source import source_of
+from hostelry.domain.log_source import parse_source
 from hostelry.fleet.agent.adapters import CopyAdapters, mount_of
 from hostelry.fleet.agent.code_packages import CodePlace
 from hostelry.fleet.agent.copy_state import CopyState, shown_status, with_members
@@ -182,7 +182,7 @@ class HostedCopy:
     async def _run_processes(self) -> None:
         self._folder.root.mkdir(parents=True, exist_ok=True)
         if self._deps.instance is not None:
-            self._folder.save_source(source_of(self._deps.instance, self.spec))
+            self._folder.save_source(parse_source(self._deps.instance, self.spec))
         process = await self._adopt()
         if self._state.record.failure is not None:
             raise TerminalError(self._state.record.failure)

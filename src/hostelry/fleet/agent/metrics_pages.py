@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from hostelry.base.metrics_page import MetricsPage, parsed_page
+from hostelry.base.metrics_page import MetricsPage, parse_page
 from hostelry.base.proc import ProcessIdentity
 from hostelry.fleet.agent.model_server import MAX_ANSWER_BYTES, Answer, ModelServer
 from hostelry.fleet.protocol import CopyPage
@@ -90,7 +90,7 @@ def _page(body: bytes, is_built_in: bool) -> MetricsPage:
     whole = body
     if len(body) > MAX_ANSWER_BYTES:  # it was cut off
         whole = body[: body.rfind(b"\n", 0, MAX_ANSWER_BYTES) + 1]
-    page = parsed_page(whole, (OF_CONTROL if is_built_in else OURS,))
+    page = parse_page(whole, (OF_CONTROL if is_built_in else OURS,))
     if whole is body:
         return page
     return replace(page, dropped={**page.dropped, "limit": page.dropped.get("limit", 0) + 1})

@@ -15,7 +15,7 @@ from hostelry.base.clock import Clock, monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.operator_secrets import without_logins
 from hostelry.base.pip_settings import UV_ARGUMENTS, uv_variables
-from hostelry.base.runtimes import VARIABLE, installed, runtimes_folder
+from hostelry.base.runtimes import VARIABLE, find_installed, runtimes_folder
 from hostelry.fleet.agent.package_store import SITE, PackageStore, remove_tree, tree_bytes
 from hostelry.fleet.rules.code_packages import (
     FILE,
@@ -281,7 +281,7 @@ async def ensure_runtime(
     TerminalError where the operator refuses it, or with the last lines of what failed.
     """
     folder = runtimes_folder(operator)
-    if installed(folder, runtime) is not None:
+    if find_installed(folder, runtime) is not None:
         return
     name = runtime.replace("-", ":", 1)
     policy = operator.get(POLICY) or INSTALL

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hostelry.base.archive import ArchiveLimits, unpack
-from hostelry.base.files import FileTree, UnsafeFilesError, check_lengths, shown
+from hostelry.base.files import FileTree, UnsafeFilesError, check_lengths, quote
 from hostelry.domain.model import ArtifactSource, SourceKind
 from hostelry.fleet.artifacts.cache import ArtifactCache
 from hostelry.fleet.artifacts.hub import HubModels, is_hub
@@ -260,7 +260,7 @@ def _checked(path: str, facts: ObjectFacts) -> str:
     parts = path.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
         raise UnsafeFilesError(
-            f"{shown(facts.uri)}: the key cannot be a path below the model folder"
+            f"{quote(facts.uri)}: the key cannot be a path below the model folder"
         )
     check_lengths(parts, path)
     return path

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hostelry.base.clock import monotonic_s
-from hostelry.base.runtimes import installed, runtime_python
+from hostelry.base.runtimes import find_installed, runtime_python
 from hostelry.containers.predictive.config import MODULES, MULTI_MODEL_MODULES, TOOLKIT
 from hostelry.containers.predictive.zygote_process import (
     LENT_FD,
@@ -111,7 +111,7 @@ class WarmRuntimes:
             return zygote
         if monotonic_s() < self._not_before.get(runtime, 0.0):
             return None
-        if installed(self._runtimes, runtime) is None:
+        if find_installed(self._runtimes, runtime) is None:
             return None
         python = runtime_python(self._runtimes, runtime)
         zygote = ZygoteProcess(

@@ -34,7 +34,7 @@ def captured_line(record: CapturedRecord, capture: DataCapture, name: str) -> by
 
 def _side(mode: str, body: bytes, content_type: str | None, capture: DataCapture) -> dict[str, str]:
     """One body; text that is no UTF-8 is stored in base64 whatever its type."""
-    encoding, data = capture.encoding_of(content_type), ""
+    encoding, data = capture.get_encoding(content_type), ""
     if encoding is not CaptureEncoding.BASE64:
         try:
             data = body.decode()

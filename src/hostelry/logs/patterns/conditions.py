@@ -40,14 +40,14 @@ def parse_condition(
 
     It calls `check` before each test of an event's values, which may raise.
     """
-    parser = _Parser(tokens_of(text), selector_of, check)
+    parser = _Parser(tokenize(text), selector_of, check)
     condition = parser.condition(0)
     if parser.peek() is not None:
         raise ValueError(f"{parser.peek()!r} is not expected")
     return condition
 
 
-def tokens_of(text: str) -> list[str]:
+def tokenize(text: str) -> list[str]:
     """The tokens of a condition; raises ValueError for what is none."""
     tokens, at = [], 0
     while at < len(text):
@@ -140,11 +140,11 @@ def comparison(sign: str, operand: str) -> Test:
     compare = _COMPARISONS[sign]
     if _NUMBER.fullmatch(operand):
         number = float(operand)
-        return lambda value: (found := number_of(value)) is not None and compare(found, number)
+        return lambda value: (found := parse_number(value)) is not None and compare(found, number)
     if sign not in ("=", "!="):
         raise ValueError(f"{sign} compares numbers, and {operand!r} is none")
     is_quoted = operand.startswith('"')
-    matches = wildcard(unquoted(operand))
+    matches = wildcard(unquote(operand))
     equal = sign == "="
 
     def holds(value: Any) -> bool:
@@ -154,7 +154,7 @@ def comparison(sign: str, operand: str) -> Test:
     return holds
 
 
-def number_of(value: Any) -> float | None:
+def parse_number(value: Any) -> float | None:
     """A number, or a text that states one; None for anything else."""
     if isinstance(value, bool):
         return None
@@ -185,7 +185,7 @@ def wildcard(pattern: str) -> Callable[[str], bool]:
     return matches
 
 
-def unquoted(token: str) -> str:
+def unquote(token: str) -> str:
     """The text that a token stands for: without its quotes and backslashes."""
     if not token.startswith('"'):
         return token

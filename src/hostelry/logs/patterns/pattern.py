@@ -9,8 +9,8 @@ from hostelry.logs.patterns.conditions import (
     Condition,
     Select,
     parse_condition,
-    tokens_of,
-    unquoted,
+    tokenize,
+    unquote,
 )
 
 MAX_FIELDS = 256
@@ -28,26 +28,26 @@ def field_pattern(text: str) -> Condition:
 
     Raises ValueError where the pattern is invalid.
     """
-    parts = parts_of(text.strip()[1:-1])
+    parts = split_parts(text.strip()[1:-1])
     if len(parts) > MAX_FIELDS:
         raise ValueError(f"it has more than {MAX_FIELDS} fields")
     if parts.count(REST) > 1:
         raise ValueError(f"{REST} may stand once")
-    names = [_name_of(part) for part in parts]
+    names = [_parse_name(part) for part in parts]
     conditions = [
-        parse_condition(part, _selector_of)
+        parse_condition(part, _select_field)
         for part, name in zip(parts, names, strict=True)
         if part != REST and part != name
     ]
 
     def matches(message: str) -> bool:
-        values = values_of(names, fields_of(message))
+        values = get_values(names, split_fields(message))
         return values is not None and all(it(values) for it in conditions)
 
     return matches
 
 
-def parts_of(text: str) -> list[str]:
+def split_parts(text: str) -> list[str]:
     """The parts between commas that stand outside of quotes."""
     parts = [""]
     for piece in _SPLIT.findall(text):
@@ -58,7 +58,7 @@ def parts_of(text: str) -> list[str]:
     return [part.strip() for part in parts]
 
 
-def fields_of(message: str) -> list[str]:
+def split_fields(message: str) -> list[str]:
     """The fields of an event: words, and texts in quotes or brackets."""
     # A pattern would search the whole rest for the end of each bracket that is never closed.
     last = {opening: message.rfind(closing) for opening, closing in _CLOSING.items()}
@@ -74,7 +74,7 @@ def fields_of(message: str) -> list[str]:
     return fields
 
 
-def values_of(names: Sequence[str], fields: Sequence[str]) -> Values | None:
+def get_values(names: Sequence[str], fields: Sequence[str]) -> Values | None:
     """The event's fields by name; None where their number is another."""
     if REST not in names:
         if len(fields) != len(names):
@@ -91,17 +91,17 @@ def values_of(names: Sequence[str], fields: Sequence[str]) -> Values | None:
     }
 
 
-def _name_of(part: str) -> str:
+def _parse_name(part: str) -> str:
     """The name of the field that a part is about; empty where it has none."""
     if part in ("", REST):
         return part
-    name = next((it for it in tokens_of(part) if it != "("), "")
+    name = next((it for it in tokenize(part) if it != "("), "")
     if not _NAME.fullmatch(name):
         raise ValueError(f"{part!r} does not begin with a field's name")
     return name
 
 
-def _selector_of(name: str) -> Select:
+def _select_field(name: str) -> Select:
     def select(values: Values) -> Sequence[str]:
         return [values[name]] if name in values else []
 
@@ -115,7 +115,7 @@ _STEP = re.compile(r"\.([^.\[\]\s]+)|\[(\d{1,6}|\*)\]")
 
 def json_pattern(text: str, check: Callable[[], None] = lambda: None) -> Condition:
     """Whether an event is a JSON object that meets the pattern; raises ValueError for none."""
-    condition = parse_condition(text.strip()[1:-1], selector_of, check)
+    condition = parse_condition(text.strip()[1:-1], parse_selector, check)
 
     def matches(message: str) -> bool:
         if not message.lstrip().startswith("{"):
@@ -129,7 +129,7 @@ def json_pattern(text: str, check: Callable[[], None] = lambda: None) -> Conditi
     return matches
 
 
-def selector_of(token: str) -> Select:
+def parse_selector(token: str) -> Select:
     """The values at ``$.a.b[0]`` or ``$.a[*].b``; raises ValueError for no such path."""
     if not _SELECTOR.fullmatch(token):
         raise ValueError(f"{token!r} is no selector such as $.name or $.list[0]")
@@ -181,9 +181,9 @@ def parse_pattern(pattern: str, check: Callable[[], None] = lambda: None) -> Sel
     """
     text = pattern.strip()
     if text.startswith("{"):
-        return json_pattern(_closed(text, "}"), check)
+        return json_pattern(_check_closed(text, "}"), check)
     if text.startswith("["):
-        return field_pattern(_closed(text, "]"))
+        return field_pattern(_check_closed(text, "]"))
     return term_pattern(text)
 
 
@@ -200,7 +200,7 @@ def term_pattern(text: str) -> Selects:
             raise ValueError("a quotation mark is not closed")
         if match[2].startswith("%"):
             raise ValueError("regular expressions (%...%) are not supported by this version")
-        lists[match[1]].append(unquoted(match[2]))
+        lists[match[1]].append(unquote(match[2]))
         at = match.end()
     if not required and not excluded and optional:
         return lambda message: any(it in message for it in optional)
@@ -209,7 +209,7 @@ def term_pattern(text: str) -> Selects:
     )
 
 
-def _closed(text: str, bracket: str) -> str:
+def _check_closed(text: str, bracket: str) -> str:
     if not text.endswith(bracket) or len(text) < 2:
         raise ValueError(f"it does not end with {bracket}")
     return text

@@ -6,7 +6,7 @@ Source: SageMaker developer guide, "Monitor Amazon SageMaker AI with Amazon Clou
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hostelry.domain.load import ConfigLoad, LoadKey, SecondLoad, configs_of_both, rest_of
+from hostelry.domain.load import ConfigLoad, LoadKey, SecondLoad, add_configs, subtract
 from hostelry.domain.metric import (
     MODEL_NAMESPACE,
     OWN_NAMESPACE,
@@ -111,8 +111,8 @@ def _of_requests(load: SecondLoad, census: Census) -> Iterator[ScopedSample]:
     parts: list[tuple[Dimensions, SecondLoad | ConfigLoad]] = [(own, load)]
     if load.by_config:
         variant = census.variants.get(load.key)
-        rest = {} if variant is None else {variant.config_name: rest_of(load, load.by_config)}
-        named = configs_of_both(load.by_config, rest).items()
+        rest = {} if variant is None else {variant.config_name: subtract(load, load.by_config)}
+        named = add_configs(load.by_config, rest).items()
         parts += [((("EndpointConfigName", name), *own), part) for name, part in named]
     else:
         parts += [(dimensions, load) for dimensions in configs]

@@ -15,7 +15,7 @@ from hostelry.domain.metric import (
     Metric,
     Sample,
 )
-from hostelry.domain.transform_job import job_name_of
+from hostelry.domain.transform_job import get_job_name
 from hostelry.metrics.sagemaker.census import (
     Census,
     ComponentCensus,
@@ -72,7 +72,7 @@ def _of_transform(
     at: int, key: LoadKey, transform: VariantCensus, used: Used
 ) -> Iterator[ScopedSample]:
     """Utilization of each instance of a transform job."""
-    job_name = job_name_of(key.endpoint_name)
+    job_name = get_job_name(key.endpoint_name)
     for room in transform.instances:
         copies = [it for it in transform.copies if it.instance_id == room.id]
         host = {"Host": f"{job_name}/{room.id}"}

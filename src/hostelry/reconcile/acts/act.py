@@ -6,7 +6,7 @@ from enum import Enum
 from hostelry.base.errors import ServiceError
 from hostelry.domain.copy import Instance
 from hostelry.domain.endpoint import Endpoint
-from hostelry.domain.transform_job import is_hidden, job_name_of
+from hostelry.domain.transform_job import get_job_name, is_hidden
 from hostelry.reconcile.plan.endpoint_state import SERVING_ENDPOINT, EndpointState
 
 
@@ -48,7 +48,7 @@ def get_serving_endpoint(state: EndpointState) -> Endpoint:
     if endpoint is None:
         raise report_unknown("The endpoint does not exist any more.")
     if is_hidden(endpoint.name):
-        job = job_name_of(endpoint.name)
+        job = get_job_name(endpoint.name)
         raise refuse_act(
             f"It belongs to the transform job {job}, which is finished when its instances end: "
             "stop the job with StopTransformJob instead."

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
 
-from hostelry.base.parts import changed_names, parts_with_changes, with_changes
+from hostelry.base.parts import apply_changes, apply_to_parts, changed_names
 from hostelry.comparison.fleet_verdict import StepVerdict
 from hostelry.domain.alarm import AlarmState
 from hostelry.domain.component import ComponentStatus, InferenceComponent, family_name
@@ -116,8 +116,8 @@ class ComponentSet:
 
     def change(self, changes: Mapping[str, InferenceComponent | None]) -> "ComponentSet":
         """Return the set with components added or replaced by name, or removed (None)."""
-        families = parts_with_changes(self.families, self.by_name, changes, family_name)
-        return ComponentSet(with_changes(self.by_name, changes), families)
+        families = apply_to_parts(self.families, self.by_name, changes, family_name)
+        return ComponentSet(apply_changes(self.by_name, changes), families)
 
 
 @dataclass(frozen=True)
@@ -132,10 +132,10 @@ class CopySet:
 
     def change(self, changes: Mapping[str, Copy | None]) -> "CopySet":
         """Return the set with copies added or replaced by id, or removed (None)."""
-        by_component = parts_with_changes(
+        by_component = apply_to_parts(
             self.by_component, self.by_id, changes, operator.attrgetter("component_name")
         )
-        return CopySet(with_changes(self.by_id, changes), by_component)
+        return CopySet(apply_changes(self.by_id, changes), by_component)
 
     @cached_property
     def by_instance(self) -> Mapping[str, Mapping[str, Copy]]:
@@ -242,7 +242,7 @@ class EndpointState:
         changes = _only_changes(self.instances, {it.id: it for it in instances})
         if not changes:
             return self
-        after = InstanceSet(with_changes(self.instances, changes))
+        after = InstanceSet(apply_changes(self.instances, changes))
         return replace(self, instance_set=after, dirty=None)
 
     def remove_instances(self, instance_ids: Iterable[str]) -> "EndpointState":
@@ -253,7 +253,7 @@ class EndpointState:
         changes = _only_changes(self.instances, dict.fromkeys(instance_ids))
         if not changes:
             return self
-        after = InstanceSet(with_changes(self.instances, changes))
+        after = InstanceSet(apply_changes(self.instances, changes))
         return replace(self, instance_set=after, dirty=None)
 
     def _change_copies(self, changes: Mapping[str, Copy | None]) -> "EndpointState":

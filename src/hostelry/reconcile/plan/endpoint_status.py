@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from hostelry.domain.copy import InstanceState
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointStatus, EndpointVariant
-from hostelry.domain.resize import is_only_resized, with_environments
+from hostelry.domain.resize import is_only_resized, set_environments
 from hostelry.reconcile.plan.deadlines import end_failed, end_in_service, is_overdue
 from hostelry.reconcile.plan.deployed import (
     describe_missing_parts,
@@ -147,7 +147,7 @@ def _fit_to_present(
     """
     before = variant.serverless_before
     if before is not None:
-        variant = with_environments(replace(variant, serverless=before), variant.environments)
+        variant = set_environments(replace(variant, serverless=before), variant.environments)
         return replace(variant, serverless_before=None)
     if variant.serverless is not None:
         return variant

@@ -40,16 +40,16 @@ from hostelry.domain.experiment_deployment import (
     ConfigKey,
     after_deployment,
     after_key,
+    build_deployment,
     can_deploy,
     config_key,
-    deployed,
     new_endpoint,
     run_deployment,
     run_key,
+    set_share,
     why_unfit,
-    with_share,
 )
-from hostelry.domain.experiment_life import begun, over, stopped, stopping
+from hostelry.domain.experiment_life import begin_stop, end_experiment, end_stop, start_experiment
 from hostelry.domain.inference_experiment import (
     ExperimentStatus,
     ExperimentStop,
@@ -57,7 +57,7 @@ from hostelry.domain.inference_experiment import (
 )
 from hostelry.domain.resize import deployment_deadline
 from hostelry.domain.status import EXPERIMENT_CHANGE_S, EXPERIMENT_SLACK_S, Event, next_status
-from hostelry.domain.update_history import with_history
+from hostelry.domain.update_history import append_history
 
 TOO_LATE = "The experiment could not start before its EndTime: the platform was not running."
 NAME_TAKEN = "The endpoint could not be made: one has its name in another case of letters."
@@ -131,7 +131,7 @@ def _plan_created(
         return _cancel(experiment, TOO_LATE, now)
     if now < experiment.start_at:
         return ExperimentStep(experiment=experiment)
-    return ExperimentStep(experiment=begun(experiment, now))
+    return ExperimentStep(experiment=start_experiment(experiment, now))
 
 
 def _starting(
@@ -182,7 +182,7 @@ def _before_the_change(
     if before is None or config_key(before.config) != config_key(endpoint.active.config):
         return ExperimentStep(experiment=replace(experiment, before=endpoint.active))
     run = run_deployment(experiment, endpoint, fleet.generation, now)
-    changed = deployed(endpoint, run, now)
+    changed = build_deployment(endpoint, run, now)
     return ExperimentStep(experiment=experiment, endpoint=changed, config=run.config)
 
 
@@ -200,7 +200,7 @@ def _running(experiment: InferenceExperiment, fleet: ExperimentFleet, now: float
     if now < experiment.end_at:
         return ExperimentStep(experiment=experiment)
     stop = ExperimentStop(is_completed=True, at=now)
-    return ExperimentStep(experiment=stopping(experiment, stop, now))
+    return ExperimentStep(experiment=begin_stop(experiment, stop, now))
 
 
 def _updating(
@@ -219,7 +219,7 @@ def _updating(
         return _gives_up(experiment, "The endpoint did not take the update in time.", now)
     if not is_ready:
         return ExperimentStep(experiment=experiment)
-    changed = with_share(endpoint, experiment.share, now)
+    changed = set_share(endpoint, experiment.share, now)
     return ExperimentStep(experiment=experiment, endpoint=changed)
 
 
@@ -253,7 +253,7 @@ def _stopping(
     is_new = before is None or config_key(before.config) != after
     return ExperimentStep(
         experiment=experiment,
-        endpoint=deployed(endpoint, wanted, now, shadow_serves=serves),
+        endpoint=build_deployment(endpoint, wanted, now, shadow_serves=serves),
         config=wanted.config if is_new else None,
     )
 
@@ -294,7 +294,7 @@ def _once_more(
 def _gives_up(experiment: InferenceExperiment, reason: str, now: float) -> ExperimentStep:
     """The step that takes back what the experiment did; one that only made its endpoint ends it."""
     stop = ExperimentStop(reason=reason, at=now)
-    return ExperimentStep(experiment=stopping(experiment, stop, now))
+    return ExperimentStep(experiment=begin_stop(experiment, stop, now))
 
 
 def _withdrawn(endpoint: Endpoint, now: float) -> Endpoint | None:
@@ -306,15 +306,15 @@ def _withdrawn(endpoint: Endpoint, now: float) -> Endpoint | None:
         modified_at=now,
         deadline_at=None,
     )
-    return with_history(endpoint, after, now)
+    return append_history(endpoint, after, now)
 
 
 def _end(experiment: InferenceExperiment, stop: ExperimentStop, now: float) -> ExperimentStep:
-    return ExperimentStep(experiment=stopped(experiment, stop, now))
+    return ExperimentStep(experiment=end_stop(experiment, stop, now))
 
 
 def _cancel(experiment: InferenceExperiment, reason: str | None, now: float) -> ExperimentStep:
-    return ExperimentStep(experiment=over(experiment, Event.FAIL, reason, now))
+    return ExperimentStep(experiment=end_experiment(experiment, Event.FAIL, reason, now))
 
 
 def _to(experiment: InferenceExperiment, event: Event, now: float) -> ExperimentStep:

@@ -21,7 +21,7 @@ from hostelry.comparison.verdict import VersionOutcome
 from hostelry.domain.alarm import AlarmState
 from hostelry.domain.component import InferenceComponent
 from hostelry.domain.endpoint import Bake, Deployment, Endpoint, EndpointStatus, Shift, UpdateGuard
-from hostelry.domain.update_history import share_of
+from hostelry.domain.update_history import get_share
 from hostelry.reconcile.plan.endpoint_state import EndpointState, PlanContext
 
 FIRST_EVALUATION_S = 90.0  # alarms are evaluated once a minute, some seconds after its end
@@ -143,7 +143,7 @@ def find_watched_update(endpoint: Endpoint | None) -> WatchedUpdate | None:
         return None
     if under_way is not None and under_way.failure is not None:
         return None
-    has_all = all(share_of(endpoint, new, it) >= 1.0 for it in new.production)
+    has_all = all(get_share(endpoint, new, it) >= 1.0 for it in new.production)
     names = {it.variant.name for it in old.production}
     return WatchedUpdate(
         scope=endpoint.scope,

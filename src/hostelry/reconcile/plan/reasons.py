@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from hostelry.domain.copy import Copy, CopyPhase
-from hostelry.domain.log_source import source_of_copy
+from hostelry.domain.log_source import get_copy_source
 from hostelry.domain.trouble import LAST_LINES, server_lines
 
 MAX_REASON_CHARS = 1024
@@ -42,7 +42,7 @@ def describe_copy_failure(copy: Copy) -> str:
 
 def refer_to_log(copy: Copy) -> str:
     """A sentence that names the log stream with the copy's output; SEE_LOG matches it."""
-    source = source_of_copy(copy)
+    source = get_copy_source(copy)
     return f" See the log stream {source.stream} of group {source.group}."
 
 

@@ -24,10 +24,10 @@ from hostelry.domain.route_delta import (
     EndpointDelta,
     EndpointParts,
     after,
+    build_head,
+    build_snapshot,
     difference,
-    head_of,
     is_empty,
-    snapshot_of,
 )
 from hostelry.domain.routes import (
     ComponentRoute,
@@ -140,7 +140,7 @@ def plan_routes(
     """Plan the routes of every endpoint that serves. Equal content has an equal version."""
     rules = RouteRules(is_llm=is_llm, waking=waking or WakeRules())
     found = [plan_endpoint_routes(it, rules).route for it in states]
-    return snapshot_of(it for it in found if it is not None)
+    return build_snapshot(it for it in found if it is not None)
 
 
 def plan_endpoint_routes(
@@ -167,7 +167,7 @@ def plan_endpoint_routes(
     for name, family in changed.items():
         if family is NO_FAMILY:
             del families[name]
-    if before.route is not None and is_empty(delta) and head_of(before.route) == delta.head:
+    if before.route is not None and is_empty(delta) and build_head(before.route) == delta.head:
         return PlannedEndpoint(state=state, route=before.route, families=families)
     delta = replace(delta, is_whole=before.route is None)
     return PlannedEndpoint(

@@ -26,7 +26,7 @@ from dataclasses import replace
 from hostelry.domain.copy import Copy, complete_sets, num_containers
 from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint import Deployment, Endpoint, EndpointVariant, Shift
-from hostelry.domain.log_source import source_of_copy
+from hostelry.domain.log_source import get_copy_source
 from hostelry.domain.routes import (
     ContainerRoute,
     CopyRoute,
@@ -239,7 +239,7 @@ def build_copy_routes(copies: Iterable[Copy], config: str | None = None) -> tupl
             models_address=copy.status.models_address,
             config=config,
             container=copy.spec.container.hostname,
-            log_stream=source_of_copy(copy).stream if copy.spec.container.hostname else None,
+            log_stream=get_copy_source(copy).stream if copy.spec.container.hostname else None,
         )
         for copy in copies
         if is_routable(copy) and copy.status.address is not None

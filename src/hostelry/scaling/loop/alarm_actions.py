@@ -15,7 +15,7 @@ import httpx
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import Conflict, RetryableError, TerminalError
-from hostelry.base.files import Stamp, stamp_of
+from hostelry.base.files import Stamp, get_stamp
 from hostelry.domain.alarm import AlarmHistoryItem, AlarmRule, AlarmState, MetricAlarm
 from hostelry.domain.metric import Metric, MetricQuery, MetricStat
 from hostelry.domain.scope import Scope
@@ -249,7 +249,7 @@ class AddressFile:
 
     def present(self) -> Addresses:
         """The addresses, as the file is now."""
-        seen = stamp_of(self._path)
+        seen = get_stamp(self._path)
         if seen != self._seen:
             self._seen = seen
             try:

@@ -13,11 +13,11 @@ from hostelry.domain.load import LoadKey
 from hostelry.domain.resize import (
     is_only_resized,
     is_only_resizing,
-    with_active,
-    with_copies,
-    with_instances,
-    with_serverless,
-    with_variant,
+    replace_active,
+    replace_variant,
+    resize_component,
+    set_instances,
+    set_serverless,
 )
 from hostelry.domain.scaling import Dimension, ScalableTarget
 from hostelry.domain.scope import Scope
@@ -192,7 +192,7 @@ class Capacities:
         self._check(now_there, desired, f"inference component {name}")
         refused(lambda: check_limit("DesiredCopyCount", desired, MAX_COPIES))
         variant = self._hosting(found)
-        after = with_copies(found.value, desired, variant.variant, now)
+        after = resize_component(found.value, desired, variant.variant, now)
         self._state.components.put(scope, name, after, expect=found.version)
 
     def _set_instances(self, target: ScalableTarget, desired: int, now: float) -> None:
@@ -207,12 +207,12 @@ class Capacities:
         self._check(now_there, desired, f"endpoint {endpoint_name}")
         least = found.value.active.config.least_instances
         refused(lambda: check_instance_count(before.variant, desired, least))
-        active = with_instances(found.value.active, variant_name, desired)
+        active = set_instances(found.value.active, variant_name, desired)
         if desired < before.desired_instance_count:
             reason = self._refuse_fewer(found.value, active)
             if reason is not None:
                 raise Unscalable(reason)
-        after = with_active(found.value, active, now)
+        after = replace_active(found.value, active, now)
         self._state.endpoints.put(scope, endpoint_name, after, expect=found.version)
 
     def _set_provisioned(self, target: ScalableTarget, desired: int, now: float) -> None:
@@ -230,8 +230,8 @@ class Capacities:
         self._check(now_there, desired, f"endpoint {endpoint_name}")
         wanted = replace(config, provisioned_concurrency=desired)
         refused(lambda: check_serverless(wanted, f"variant {variant_name}"))
-        active = with_variant(found.value.active, with_serverless(before, wanted))
-        after = with_active(found.value, active, now)
+        active = replace_variant(found.value.active, set_serverless(before, wanted))
+        after = replace_active(found.value, active, now)
         self._state.endpoints.put(scope, endpoint_name, after, expect=found.version)
 
     def _check(self, resource: Resource, desired: int, what: str) -> None:

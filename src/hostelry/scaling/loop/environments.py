@@ -13,7 +13,7 @@ from hostelry.base.errors import Conflict
 from hostelry.domain.copy import Copy, CopyPhase
 from hostelry.domain.endpoint import Endpoint, EndpointStatus, EndpointVariant
 from hostelry.domain.load import LoadKey, SecondLoad, Wake
-from hostelry.domain.resize import with_environments, with_variant
+from hostelry.domain.resize import replace_variant, set_environments
 from hostelry.scaling.decide.wake import EnvironmentUse, environments_for, to_end
 from hostelry.scaling.loop.capacity import variant_in
 from hostelry.scaling.loop.loads import LoadReader, name_of
@@ -82,7 +82,7 @@ class Environments:
                 return
             now = variant.environments
             count = environments_for(wake.concurrency, now, variant.serverless)
-            if count == now or self._write(found, with_environments(variant, count)):
+            if count == now or self._write(found, set_environments(variant, count)):
                 return
 
     def tick(self) -> None:
@@ -134,7 +134,7 @@ class Environments:
         ended = to_end(uses, variant.idle, config, self._idle_s, now)
         if ended:
             left = variant.environments - len(ended)
-            self._write(found, with_environments(variant, left, (*variant.idle, *ended)))
+            self._write(found, set_environments(variant, left, (*variant.idle, *ended)))
         elif seen.empty_since is not None and not variant.environments:
             is_over = now - seen.empty_since >= self._empty_s
             if is_over and variant.desired_instance_count:
@@ -143,7 +143,7 @@ class Environments:
     def _write(self, found: Versioned[Endpoint], variant: EndpointVariant) -> bool:
         """Write a changed variant; False where the endpoint changed meanwhile."""
         endpoint = found.value
-        after = replace(endpoint, active=with_variant(endpoint.active, variant))
+        after = replace(endpoint, active=replace_variant(endpoint.active, variant))
         try:
             self._state.endpoints.put(endpoint.scope, endpoint.name, after, expect=found.version)
         except Conflict:

@@ -17,7 +17,7 @@ from hostelry.domain.object_event import ObjectEvent
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
 from hostelry.events.call_rows import CallRows
-from hostelry.events.calls import calls_of_object
+from hostelry.events.calls import build_object_calls
 from hostelry.events.runner import CallRunner
 from hostelry.store.records import State
 
@@ -92,7 +92,7 @@ def put(
             **given,
         )
         rules = [it.value for it in state.event_rules.list()]
-        rows.accept(event.id, calls_of_object(event, rules, clock.now()), clock.now())
+        rows.accept(event.id, build_object_calls(event, rules, clock.now()), clock.now())
         runner.run_due()
 
     return put

@@ -112,7 +112,7 @@ def test_the_options_choose_the_sides(
     capture = endpoint().active.capture
     assert capture is not None
     assert (capture.takes_input, capture.takes_output) == takes
-    assert capture.encoding_of("text/csv") is CaptureEncoding.BASE64
+    assert capture.get_encoding("text/csv") is CaptureEncoding.BASE64
 
 
 # Ranges, lengths and patterns are those of botocore's model: tests/contract/wire.

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostelry.dataplane.metering.meter import Measurement, Meter
-from hostelry.domain.load import CopyOutcomes, LoadKey, SecondLoad, configs_of_both
+from hostelry.domain.load import CopyOutcomes, LoadKey, SecondLoad, add_configs
 from hostelry.domain.metric import StatisticSet
 from hostelry.domain.scope import Scope
 
@@ -155,7 +155,7 @@ def test_requests_on_copies_of_two_configurations_are_counted_apart_too(rig: Rig
     assert old.model_latency_us.counts == (2,)
     assert old.model_latency_us.values[0] == pytest.approx(100_000, rel=0.004)
     assert new.model_latency_us.values[0] == pytest.approx(300_000, rel=0.004)
-    both = configs_of_both(second.by_config, {"c2": new})
+    both = add_configs(second.by_config, {"c2": new})
     assert (both["c1"], both["c2"].errors_5xx, both["c2"].model_latency_us.counts) == (old, 2, (2,))
 
 

@@ -8,7 +8,7 @@ from tests.unit.reconcile.samples import NOW, SCOPE, deployment, endpoint, varia
 from hostelry.base.errors import TerminalError
 from hostelry.domain.copy import Instance, InstanceState
 from hostelry.domain.endpoint import EndpointStatus
-from hostelry.domain.resize import with_environments, with_variant
+from hostelry.domain.resize import replace_variant, set_environments
 from hostelry.domain.scaling import Dimension, ScalableTarget
 from hostelry.domain.serverless import ServerlessConfig
 from hostelry.domain.shape import Shape
@@ -171,8 +171,8 @@ def serverless(ready: int = 2) -> Variants:
     found = town.state.endpoints.get(SCOPE, "ep")
     assert found is not None
     active = found.value.active
-    changed = with_environments(replace(active.variants[0], serverless=config), ready)
-    town.change(active=with_variant(active, changed))
+    changed = set_environments(replace(active.variants[0], serverless=config), ready)
+    town.change(active=replace_variant(active, changed))
     return town
 
 

@@ -13,7 +13,7 @@ from hostelry.domain.copy import Copy, CopyPhase, CopySpec, CopyStatus
 from hostelry.domain.endpoint import EndpointStatus, EndpointVariant
 from hostelry.domain.load import LoadKey, SecondLoad, Wake
 from hostelry.domain.model import Container
-from hostelry.domain.resize import with_environments, with_variant
+from hostelry.domain.resize import replace_variant, set_environments
 from hostelry.domain.serverless import ServerlessConfig
 from hostelry.scaling.loop.environments import Environments
 from hostelry.store.memory import MemoryStore
@@ -34,7 +34,7 @@ class House:
             memory_mb=1024, max_concurrency=most, provisioned_concurrency=ready
         )
         made = deployment(replace(variant(model="m"), serverless=config))
-        self.change(with_environments(replace(made.variants[0], serverless=config), 0), made)
+        self.change(set_environments(replace(made.variants[0], serverless=config), 0), made)
         self.restart()
 
     def restart(self) -> None:
@@ -49,7 +49,7 @@ class House:
     def change(self, after: EndpointVariant, made: Any = None) -> None:
         found = self.state.endpoints.get(SCOPE, "ep")
         active = made if found is None else found.value.active
-        wanted = endpoint(with_variant(active, after), EndpointStatus.IN_SERVICE)
+        wanted = endpoint(replace_variant(active, after), EndpointStatus.IN_SERVICE)
         expect = None if found is None else found.version
         self.state.endpoints.put(SCOPE, "ep", wanted, expect=expect)
 
@@ -69,7 +69,7 @@ class House:
             self.state.copies.delete(SCOPE, stored.value.spec.id, expect=stored.version)
         for copy_id in ids:
             self.state.copies.put(SCOPE, copy_id, environment(copy_id, phase), expect=None)
-        self.change(with_environments(self.variant, len(ids)))
+        self.change(set_environments(self.variant, len(ids)))
 
     def second(self, arrivals: dict[str, int] | None = None, busy: tuple[str, ...] = ()) -> None:
         """One second with these requests, and a look at it."""

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import hostelry
-from hostelry.base.runtimes import installed, runtime_python
+from hostelry.base.runtimes import find_installed, runtime_python
 from hostelry.containers.lmi.engine.backend import (
     EngineFailedError,
     ModelFacts,
@@ -147,7 +147,7 @@ def vllm_environment(
 
 def why_not(runtimes: Path, *, use_accelerators: bool) -> str | None:
     """Why vLLM cannot be started. None if it can."""
-    runtime = installed(runtimes, NAME)
+    runtime = find_installed(runtimes, NAME)
     if runtime is None:
         return f"vLLM is not installed in {runtimes}: hostelry runtimes install {NAME}"
     if runtime.device == "cuda" and not use_accelerators:
