@@ -21,7 +21,7 @@ from hostelry.dataplane.http.reader import HttpRefusedError
 from hostelry.dataplane.http.reply import ConnectError, Reply, UpstreamError
 from hostelry.dataplane.http.upstream import Timeouts, Upstream
 from hostelry.dataplane.openai import error_response
-from hostelry.gateway.dispatcher import OWN_PATHS, UNREAD, own_answer
+from hostelry.gateway.dispatcher import OWN_PATHS, UNREAD, answer_own_path
 
 log = logging.getLogger(__name__)
 # A cell has time limits of its own; these end requests to one that keeps none any more.
@@ -67,7 +67,7 @@ class CellRouter:
         """Answer one request; never raises, except when cancelled."""
         request = exchange.request
         if request.path in OWN_PATHS:
-            exchange.respond(own_answer(request))
+            exchange.respond(answer_own_path(request))
             return
         try:
             cell = self._assignment().find_cell(read_claims(request))

@@ -12,7 +12,7 @@ from hostelry.dataplane.http.reply import UpstreamError
 from hostelry.dataplane.http.upstream import Timeouts, Upstream
 from hostelry.domain.load import LoadKey, Wake
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 CALL_TIMEOUTS = Timeouts(total_s=5.0, connect_s=1.0)
 MAX_ANSWER_BYTES = 64 * 1024
 MAX_ASKING = 32  # concurrent calls about names that the routes do not have
@@ -74,7 +74,7 @@ class HttpControlClient:
         body = msgspec.json.encode(wake)
         status, answer = await self._call("POST", "/internal/wake", body)
         if status != 204:
-            log.warning("control did not take the wake of %s: %s", wake.key, answer)
+            LOG.warning("control did not take the wake of %s: %s", wake.key, answer)
 
     async def is_wanted(self, key: LoadKey) -> bool:
         """Ask control; a no is cached for a moment, and is the answer above MAX_ASKING calls."""

@@ -64,7 +64,7 @@ def invocation_head(
             (ADAPTER_IDENTIFIER, destination.adapter_id),
             (ADAPTER_ALIAS, destination.adapter_alias),
             ("x-request-id", request_id),
-            *terms(request),
+            *build_term_headers(request),
         ),
     )
 
@@ -89,7 +89,7 @@ def step_head(
             ("X-Amzn-SageMaker-Session-Id", invocation.session_id),
             ("X-Amzn-SageMaker-Target-Model", invocation.target_model),
             ("x-request-id", request_id),
-            *terms(request),
+            *build_term_headers(request),
         ),
     )
 
@@ -98,13 +98,13 @@ def _path(model_id: str | None) -> str:
     return "/invocations" if model_id is None else f"/models/{model_id}/invoke"
 
 
-def terms(request: HttpRequest) -> list[tuple[str, str]]:
+def build_term_headers(request: HttpRequest) -> list[tuple[str, str]]:
     """The caller's headers of `TERMS`, as sent to a copy."""
     given = request.headers
     return [(name, given[received]) for received, name in TERMS.items() if received in given]
 
 
-def terms_of_principal(principal: str) -> dict[str, str]:
+def build_principal_headers(principal: str) -> dict[str, str]:
     """The headers of `TERMS` that name to a copy the caller that a request counts for."""
     if not principal:
         return {}
@@ -112,7 +112,7 @@ def terms_of_principal(principal: str) -> dict[str, str]:
     return {TERMS[PRINCIPAL]: principal, **({TERMS[TENANT]: principal} if is_role else {})}
 
 
-def noted(answered: Mapping[str, str]) -> dict[str, str]:
+def find_note_headers(answered: Mapping[str, str]) -> dict[str, str]:
     """What the headers of a copy's answer say of unknown fields, for the client."""
     fields = answered.get(IGNORED_FIELDS)
     return {} if fields is None else {IGNORED_FIELDS: fields}

@@ -25,7 +25,7 @@ from hostelry.domain.route_delta import DELTA, ROUTES_HEADER, RouteDelta, encode
 from hostelry.domain.routes import RouteSnapshot
 from hostelry.routing.remote_copies import Published, through_proxy
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 # Memory of many routes, which garbage collection does not look at.
 #
 # They have about five objects a component, none of them in a cycle. Looking at those of 10,000
@@ -128,7 +128,7 @@ def pause_after(cpu_s: float, took_s: float) -> float:
     return min(max(CPU_SHARE * cpu_s, DISK_SHARE * took_s), LONGEST_PAUSE_S)
 
 
-def left_of(pause_s: float, kept: KeptRoutes | None, now: float) -> float:
+def compute_rest_of_pause(pause_s: float, kept: KeptRoutes | None, now: float) -> float:
     """What is left of a pause since the last write of any process; 0 where its time is unknown."""
     age_s = pause_s if kept is None else now - kept.written_at
     return pause_s - age_s if 0 <= age_s < pause_s else 0.0  # below 0: the clock was set back
@@ -181,7 +181,11 @@ class RouteKeeper:
         """Return once no process has written for a pause."""
         pause_s = self._pause_s * (1 + self._draw())
         while not self._is_urgent.is_set():
-            left_s = left_of(pause_s, self._file.kept(), self._clock.now()) if pause_s else 0.0
+            left_s = (
+                compute_rest_of_pause(pause_s, self._file.kept(), self._clock.now())
+                if pause_s
+                else 0.0
+            )
             if not left_s:
                 return
             with contextlib.suppress(TimeoutError):
@@ -202,7 +206,7 @@ class RouteKeeper:
             try:
                 self._file.save(snapshot)
             except OSError as error:
-                log.warning("the routes could not be kept on disk: %s", error)
+                LOG.warning("the routes could not be kept on disk: %s", error)
                 return False
             finally:
                 self._pause_s = pause_after(thread_cpu_s() - cpu_s, monotonic_s() - started_s)
@@ -272,10 +276,10 @@ class RouteFile:
         except SnapshotError as error:
             aside = self._path.with_name(self._path.name + ".broken")
             self._path.replace(aside)
-            log.warning("%s cannot be read (%s); it is now %s", self._path, error, aside.name)
+            LOG.warning("%s cannot be read (%s); it is now %s", self._path, error, aside.name)
             return EMPTY_SNAPSHOT
         except OSError as error:
-            log.warning("%s cannot be read (%s); waiting for control's routes", self._path, error)
+            LOG.warning("%s cannot be read (%s); waiting for control's routes", self._path, error)
             return EMPTY_SNAPSHOT
 
     @property
@@ -350,7 +354,7 @@ class PublishedRoutes:
         self._proxy = proxy
         self._memory = RouteMemory()
         with self._memory.taking(file.num_bytes):
-            self._table = RouteTable(self._seen(file.load()))
+            self._table = RouteTable(self._localize(file.load()))
         self._connected = True
         self._asks_for_delta = True
         self._listeners: list[Callable[[], None]] = []
@@ -401,16 +405,16 @@ class PublishedRoutes:
         if reply.headers.get(ROUTES_HEADER) != DELTA:
             self._asks_for_delta = True
             with self._memory.taking(len(body)):
-                return RouteTable(self._seen(decode_snapshot(body)))
+                return RouteTable(self._localize(decode_snapshot(body)))
         try:
             with self._memory.taking(len(body), self._table.num_components):
-                return self._table.changed(self._seen(decode_delta(body)))
+                return self._table.changed(self._localize(decode_delta(body)))
         except (ValueError, SnapshotError) as error:
             self._asks_for_delta = False
-            log.warning("changed routes do not fit, so all are asked for: %s", error)
+            LOG.warning("changed routes do not fit, so all are asked for: %s", error)
             return None
 
-    def _seen(self, published: Published) -> Published:
+    def _localize(self, published: Published) -> Published:
         """`published` as this host reaches the copies."""
         return published if self._proxy is None else through_proxy(published, self._proxy)
 
@@ -427,6 +431,6 @@ class PublishedRoutes:
             self._connected = connected
             self._keeper.set_urgent(not connected)
             if connected:
-                log.info("routes follow control again")
+                LOG.info("routes follow control again")
             else:
-                log.warning("control does not answer; the last routes stay in use (%s)", reason)
+                LOG.warning("control does not answer; the last routes stay in use (%s)", reason)

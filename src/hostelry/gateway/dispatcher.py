@@ -22,7 +22,7 @@ from hostelry.gateway.handlers.metrics import PATHS as METRICS_PATHS
 from hostelry.gateway.handlers.openai_batches import PATHS as BATCH_PATHS
 from hostelry.gateway.handlers.traces import TRACES
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 OWN_PATHS = frozenset({"/ping", "/health"})
 UNREAD = HttpRequest("POST", "/")
 
@@ -48,7 +48,7 @@ class ApiHandler(Protocol):
         ...
 
 
-def let_go(error: BaseException) -> None:
+def drop_tracebacks(error: BaseException) -> None:
     """Drop the tracebacks of `error` and of what caused it.
 
     Their frames hold the request, and often refer to the error: without this its body would stay in
@@ -96,7 +96,7 @@ class Dispatcher:
         """Answer one request; never raises, except when cancelled."""
         request = exchange.request
         if request.path in OWN_PATHS:
-            exchange.respond(own_answer(request, self.why_unhealthy))
+            exchange.respond(answer_own_path(request, self.why_unhealthy))
             return
         handler = self._handler(request.path)
         request_id = new_request_id()
@@ -107,16 +107,16 @@ class Dispatcher:
             await handler.serve(exchange, request_id)
         except ServiceError as error:
             self._fail(exchange, handler, error, request_id)
-            let_go(error)
+            drop_tracebacks(error)
         except Exception as defect:
-            log.exception("request %s: %s %s", request_id, request.method, request.path)
+            LOG.exception("request %s: %s %s", request_id, request.method, request.path)
             failure = ServiceError(
                 "InternalFailure",
                 f"The gateway failed on request {request_id}; its log has the cause.",
                 500,
             )
             self._fail(exchange, handler, failure, request_id)
-            let_go(defect)
+            drop_tracebacks(defect)
         finally:
             if exchange.trace is not None:
                 self.calls.end(exchange.trace, is_whole=exchange.finished)
@@ -167,7 +167,7 @@ class Dispatcher:
             exchange.respond(handler.error_answer(error, exchange.request, request_id))
 
 
-def own_answer(
+def answer_own_path(
     request: HttpRequest, why_unhealthy: Callable[[], str | None] = lambda: None
 ) -> HttpResponse:
     """The answer to /ping and /health, which need no key.

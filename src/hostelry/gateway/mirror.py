@@ -37,7 +37,7 @@ from hostelry.domain.routes import CopyRoute
 from hostelry.routing.circuit import Circuit, chosen, refused, unanswered
 from hostelry.routing.copy_choice import choose_copy
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 MAX_IN_FLIGHT = 256  # for a gateway worker; each has a connection of its own
 LEAST_CHUNK_BYTES = 512  # what a smaller chunk counts as: it costs as much to read
 CLOSED = Circuit()
@@ -178,11 +178,11 @@ class ShadowMirror:
             self._timer.cancel()
             self._timer = None
         while self._waiting:
-            self._ended(self._waiting.popleft())
+            self._release(self._waiting.popleft())
         while self._sent:
             reply, request = self._sent.popitem()
             self._close(request, reply)
-            self._ended(request)
+            self._release(request)
         tasks = tuple(self._running)
         for task in tasks:
             task.cancel()
@@ -194,7 +194,7 @@ class ShadowMirror:
         now_s = loop.time()
         while self._waiting and self._waiting[0].due_at_s <= now_s:
             request = self._waiting.popleft()
-            request.measured = self._measured(request)
+            request.measured = self._begin_measurement(request)
             if not self._sent_now(request):
                 self._start(request, None)
         self._timer = None
@@ -202,7 +202,7 @@ class ShadowMirror:
             pause_s = max(self._waiting[0].due_at_s - now_s, BATCH_S)
             self._timer = loop.call_later(pause_s, self._send_due)
 
-    def _measured(self, request: MirroredRequest) -> Measurement:
+    def _begin_measurement(self, request: MirroredRequest) -> Measurement:
         copy = request.copy
         measured = self._meter.begin(request.shadow.key)
         measured.chosen(copy.id, self._counts.of(copy.id), copy.config)
@@ -245,10 +245,10 @@ class ShadowMirror:
                 for tap in request.taps:
                     tap.add(chunk)
             self._spend(num_read)
-            self._answered(request, reply, num_read)
+            self._finish_answer(request, reply, num_read)
         finally:
             self._close(request, reply)
-            self._ended(request)
+            self._release(request)
 
     def _start(self, request: MirroredRequest, reply: Reply | None) -> None:
         task = asyncio.get_running_loop().create_task(self._run(request, reply))
@@ -256,11 +256,11 @@ class ShadowMirror:
         task.add_done_callback(self._over)
 
     def _over(self, task: "asyncio.Task[None]") -> None:
-        self._ended(self._running.pop(task))
+        self._release(self._running.pop(task))
         if not task.cancelled() and task.exception() is not None:
-            log.error("a mirrored request failed", exc_info=task.exception())
+            LOG.error("a mirrored request failed", exc_info=task.exception())
 
-    def _ended(self, request: MirroredRequest) -> None:
+    def _release(self, request: MirroredRequest) -> None:
         """Give back what the request took up."""
         self._bytes -= len(request.parts[1])
         request.give_back()
@@ -330,9 +330,9 @@ class ShadowMirror:
             pause_s = self._spend(len(chunk))
             if pause_s > 0:
                 await self._sleep(pause_s)
-        self._answered(request, reply, num_read)
+        self._finish_answer(request, reply, num_read)
 
-    def _answered(self, request: MirroredRequest, reply: Reply, num_read: int) -> None:
+    def _finish_answer(self, request: MirroredRequest, reply: Reply, num_read: int) -> None:
         """The answer is whole."""
         self._circuits.pop(request.copy.id, None)
         measured = request.measured
@@ -359,5 +359,5 @@ class ShadowMirror:
         before = self._circuit(copy)
         after = (refused if isinstance(error, ConnectError) else unanswered)(before, self._now_s())
         if after.trips > before.trips:
-            log.info("circuit open for shadow copy %s for %g s: %s", copy.id, after.open_s, error)
+            LOG.info("circuit open for shadow copy %s for %g s: %s", copy.id, after.open_s, error)
         self._circuits[copy.id] = after

@@ -37,7 +37,7 @@ from hostelry.jobs.queue.durable_queue import DurableQueue
 from hostelry.jobs.queue.request_rows import RequestRows, RequestStateError, RowFilter
 from hostelry.jobs.queue.tables import STATES
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 class Submissions:
@@ -85,14 +85,14 @@ class JobsApi:
 
     def admit(self, request: HttpRequest) -> bool:
         """True: the head proves who sends it; raises HttpRefusedError where it does not."""
-        if not has_key(self.internal_key, _given(request)):
+        if not has_key(self.internal_key, _get_keys(request)):
             raise HttpRefusedError(403, "The internal key is missing or wrong.", request)
         return True
 
     async def handle(self, exchange: Exchange) -> None:
         """Answer one request."""
         request = exchange.request
-        if not has_key(self.internal_key, _given(request)):
+        if not has_key(self.internal_key, _get_keys(request)):
             exchange.respond(_text(403, "The internal key is missing or wrong."))
             return
         exchange.verified()
@@ -110,7 +110,7 @@ class JobsApi:
         except HostelryError as error:
             exchange.respond(_text(500, str(error)))
         except Exception:  # the outermost edge of every request to this process
-            log.exception("%s %s failed", request.method, request.path)
+            LOG.exception("%s %s failed", request.method, request.path)
             if exchange.started:
                 return  # the connection is cut
             exchange.respond(_text(500, "an internal error; the log of the jobs process has it"))
@@ -123,12 +123,12 @@ class JobsApi:
     async def _answer(self, request: HttpRequest) -> HttpResponse:
         method, path = request.method, request.path
         if (method, path) == ("POST", SUBMIT):
-            await self.submissions.submit(_submitted(request))
+            await self.submissions.submit(_decode_submission(request))
             return HttpResponse(204, {}, b"")
         if (method, path) == ("GET", HEALTH):
             return _json({"status": "ok", "trouble": self.queue.database.trouble})
         if (method, path) == ("GET", JOBS):
-            return _json(await self._listed(_row_filter(request.query)))
+            return _json(await self._list(_row_filter(request.query)))
         if path.startswith(f"{JOBS}/"):
             name, _, act = path.removeprefix(f"{JOBS}/").partition("/")
             if (method, act) == ("POST", "cancel"):
@@ -143,7 +143,7 @@ class JobsApi:
             raise ServiceError("NotFound", f"no batch has the id {name:.100}", 404)
         return HttpResponse(204, {}, b"")
 
-    async def _listed(self, wanted: RowFilter) -> Mapping[str, Any]:
+    async def _list(self, wanted: RowFilter) -> Mapping[str, Any]:
         of_all = wanted.endpoint_name is None and wanted.before is None
         batches = await self.batches.newest(wanted.state, wanted.limit) if of_all else []
         return {**await asyncio.to_thread(self._requests, wanted), "batches": batches}
@@ -175,12 +175,12 @@ class JobsApi:
         raise ServiceError("NotFound", f"{method} {act:.50} is not served for a request", 404)
 
 
-def _given(request: HttpRequest) -> list[str]:
+def _get_keys(request: HttpRequest) -> list[str]:
     value = request.headers.get(INTERNAL_KEY_HEADER.lower())
     return [] if value is None else [value]
 
 
-def _submitted(request: HttpRequest) -> AsyncRequest:
+def _decode_submission(request: HttpRequest) -> AsyncRequest:
     try:
         found = DECODER.decode(request.body)
     except msgspec.MsgspecError as error:

@@ -33,7 +33,7 @@ from hostelry.cluster.control_access import control_mounts
 from hostelry.dataplane.http.connection_limits import (
     ConnectionLimitError,
     ConnectionLimits,
-    client_of,
+    find_client,
 )
 from hostelry.home.heartbeat import answer_heartbeats
 from hostelry.home.home import Home, load_config, load_credentials, log_format
@@ -74,7 +74,7 @@ class Connection:
     ) -> None:
         self.is_verified, self.held_bytes = False, 0
         self._reader, self._writer = client
-        self.address = client_of(self._source_address())
+        self.address = find_client(self._source_address())
         answers, self._requests = store
         self._proven: Callable[[], None] = lambda: limits.verified(self)
         self._answers = Answers(answers, self._writer, self._proven)

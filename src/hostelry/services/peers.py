@@ -44,8 +44,8 @@ from hostelry.dataplane.shared.host_counts import (
     HostCountsError,
     OtherHosts,
     SentCounts,
+    compute_share,
     decode_host_counts,
-    share_of,
 )
 from hostelry.dataplane.shared.map import SharedMap
 from hostelry.dataplane.shared.mapped_file import LockedError
@@ -187,7 +187,7 @@ class PeerExchange:
         self._follow(dict(self._known.hosts()))
 
     def _follow(self, hosts: dict[str, str]) -> None:
-        share = share_of(self._config.host_id, set(hosts))
+        share = compute_share(self._config.host_id, set(hosts))
         hosts.pop(self._config.host_id, None)
         if hosts != self._peers:
             log.info("gateways on %d other hosts: %s", len(hosts), ", ".join(sorted(hosts)))

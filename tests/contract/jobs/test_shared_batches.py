@@ -24,7 +24,7 @@ from hostelry.jobs.batches.shared_files import (
     COMMIT_BYTES,
     UPLOAD_S,
     SharedFiles,
-    lines_of,
+    split_lines,
 )
 from hostelry.jobs.batches.tables import CHUNKS, CLAIMS, UNLISTED
 from hostelry.jobs.records.batch_results import answer_line, result_id
@@ -191,7 +191,7 @@ def test_lines_of_pieces(lines: list[bytes]) -> None:
     text = b"".join(lines)
     for size in range(1, 5):
         pieces = [text[at : at + size] for at in range(0, len(text), size)]
-        assert list(lines_of(pieces)) == lines
+        assert list(split_lines(pieces)) == lines
 
 
 def test_any_host_reads_what_one_took_and_deletes_it(

@@ -5,7 +5,7 @@ from hostelry.base.errors import ServiceError
 from hostelry.dataplane.openai import find_model
 from hostelry.dataplane.route_table import RouteTable
 from hostelry.domain.scope import Scope
-from hostelry.gateway.handlers.completions import asked_model
+from hostelry.gateway.handlers.completions import parse_model_name
 
 TABLE = RouteTable(SNAPSHOT)
 
@@ -68,7 +68,7 @@ def test_the_reason_of_a_failed_model(name: str) -> None:
 )
 def test_bodies_that_name_no_model(body: bytes) -> None:
     with pytest.raises(ServiceError) as refusal:
-        asked_model(body)
+        parse_model_name(body)
     assert refusal.value.http_status == 400
 
 

@@ -8,7 +8,13 @@ import pytest
 from hostelry.base.clock import ManualClock
 from hostelry.dataplane import routes as route_keeper
 from hostelry.dataplane.route_table import RouteTable
-from hostelry.dataplane.routes import KEEP_RETRY_S, KeptRoutes, RouteKeeper, left_of, pause_after
+from hostelry.dataplane.routes import (
+    KEEP_RETRY_S,
+    KeptRoutes,
+    RouteKeeper,
+    compute_rest_of_pause,
+    pause_after,
+)
 from hostelry.domain.routes import RouteSnapshot
 
 NOW = 1000.0
@@ -39,7 +45,7 @@ def test_a_pause_is_a_share_of_the_last_write(cpu_s: float, took_s: float, pause
 )
 def test_a_pause_is_since_the_last_write(written_at: float | None, left_s: float) -> None:
     kept = None if written_at is None else KeptRoutes(version="1", written_at=written_at)
-    assert left_of(10.0, kept, NOW) == left_s
+    assert compute_rest_of_pause(10.0, kept, NOW) == left_s
 
 
 class FakeFile:

@@ -8,7 +8,7 @@ from hostelry.aws.runtime import AsyncInvokeRequest
 from hostelry.base.errors import ServiceError
 from hostelry.domain.async_request import AsyncInference, AsyncRequest
 from hostelry.domain.scope import Scope
-from hostelry.gateway.handlers.async_runtime import queued_request
+from hostelry.gateway.handlers.async_runtime import build_async_request
 
 HERE = Scope("111122223333", "us-west-2")
 SETTINGS = AsyncInference(
@@ -26,7 +26,7 @@ def queued(
     settings: AsyncInference = SETTINGS, body: bytes = b"in", **members: Any
 ) -> AsyncRequest:
     asked = AsyncInvokeRequest(endpoint_name="e", **members)
-    return queued_request(HERE, asked, settings, body, ("own", "new"), 100.0)
+    return build_async_request(HERE, asked, settings, body, ("own", "new"), 100.0)
 
 
 def test_a_request_is_kept_with_all_that_its_end_needs() -> None:

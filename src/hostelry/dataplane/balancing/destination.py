@@ -208,7 +208,10 @@ def _variant(
     wanted = invocation.target_variant
     if wanted is not None and named_variant(endpoint.variants, wanted) is None:
         raise _no_variant(endpoint, wanted)
-    variants, container = _of_kind(endpoint, invocation), invocation.target_container_hostname
+    variants, container = (
+        _select_by_model(endpoint, invocation),
+        invocation.target_container_hostname,
+    )
     if wanted is None:
         variant = None if holder is None else marked_variant(variants, holder)
         variant = variant or choose_variant(variants, draw)
@@ -219,14 +222,16 @@ def _variant(
     return table.variant(endpoint, variant, container)
 
 
-def _of_kind(endpoint: EndpointRoute, invocation: InvokeRequest) -> tuple[VariantRoute, ...]:
+def _select_by_model(
+    endpoint: EndpointRoute, invocation: InvokeRequest
+) -> tuple[VariantRoute, ...]:
     """The variants that may get the invocation: of many models where it names one, else of one.
 
     Those with the container that it names, with this container's copies. Raises ServiceError where
     there is none, or the variant that it names is none of them.
     """
     model, wanted = invocation.target_model, invocation.target_variant
-    of_containers = _of_containers(endpoint, invocation)
+    of_containers = _select_by_container(endpoint, invocation)
     variants = tuple(it for it in of_containers if it.is_multi_model == (model is not None))
     if variants and (wanted is None or named_variant(variants, wanted) is not None):
         return variants
@@ -243,7 +248,9 @@ def _title(endpoint: EndpointRoute, variant_name: str | None) -> str:
     return f"Endpoint {endpoint.name}" if variant_name is None else f"Variant {variant_name}"
 
 
-def _of_containers(endpoint: EndpointRoute, invocation: InvokeRequest) -> Sequence[VariantRoute]:
+def _select_by_container(
+    endpoint: EndpointRoute, invocation: InvokeRequest
+) -> Sequence[VariantRoute]:
     """The variants that may get an invocation that names a container, or that names none."""
     name, wanted = invocation.target_container_hostname, invocation.target_variant
     if name is None and not any(it.containers for it in endpoint.variants):

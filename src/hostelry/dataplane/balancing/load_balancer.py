@@ -23,7 +23,7 @@ from hostelry.routing import circuit as circuits
 from hostelry.routing.circuit import Circuit, refused, unanswered, usable
 from hostelry.routing.copy_choice import choose_copy
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 RANDOM = RoutingStrategy.RANDOM
 CLOSED = Circuit()
 MAX_KNOWN_KEYS = 4096
@@ -129,7 +129,9 @@ class LoadBalancer:
             if chosen is not None:
                 chosen(copy.id, num_others + 1, copy.config, route)
             try:
-                reply = await self._sent(copy, give_back, parts, timeouts, whole_below_bytes)
+                reply = await self._send_counted(
+                    copy, give_back, parts, timeouts, whole_below_bytes
+                )
             except ConnectError as error:
                 left = [it for it in left if it is not copy]
                 refusal = error
@@ -160,7 +162,9 @@ class LoadBalancer:
                 route = route_view("the first free", copies, counts)
                 chosen(copy.id, sum(counts), copy.config, route)
             try:
-                reply = await self._sent(copy, give_back, parts, timeouts, whole_below_bytes)
+                reply = await self._send_counted(
+                    copy, give_back, parts, timeouts, whole_below_bytes
+                )
             except ConnectError as error:
                 refusal = error
             else:
@@ -189,11 +193,11 @@ class LoadBalancer:
         A failure counts against `first`, so that requests go to other instances.
         """
         head, body = parts
-        return await self._noted(
+        return await self._send_to_address(
             first, copy.address, (head + head_end(copy.key), body), timeouts, whole_below_bytes
         )
 
-    async def _sent(
+    async def _send_counted(
         self,
         copy: CopyRoute,
         give_back: Callable[[], None],
@@ -204,7 +208,7 @@ class LoadBalancer:
         """The head of the copy's answer; a failure ends the count, and its circuit has it."""
         head, body = parts
         try:
-            reply = await self._noted(
+            reply = await self._send_to_address(
                 copy, copy.address, (head + head_end(copy.key), body), timeouts, whole_below_bytes
             )
         except UpstreamError as error:
@@ -218,7 +222,7 @@ class LoadBalancer:
             self._circuits.pop(copy.id, None)
         return reply
 
-    async def _noted(
+    async def _send_to_address(
         self,
         copy: CopyRoute,
         address: str,
@@ -269,8 +273,8 @@ class LoadBalancer:
         began_s = self._now_s()
         choice = places.choose(copies, counts, adapter)
         copy, outstanding = copies[choice.index], counts[choice.index]
-        if log.isEnabledFor(logging.DEBUG):
-            log.debug("adapter %s goes to copy %s: %s", adapter, copy.id, choice.reason)
+        if LOG.isEnabledFor(logging.DEBUG):
+            LOG.debug("adapter %s goes to copy %s: %s", adapter, copy.id, choice.reason)
 
         def learn(reply: Reply) -> None:
             if reply.status >= 300:
@@ -288,7 +292,7 @@ class LoadBalancer:
 
     def _note(self, copy: CopyRoute, circuit: Circuit, error: Exception) -> None:
         if circuit.trips > self._circuit(copy).trips:
-            log.warning("circuit open for copy %s for %g s: %s", copy.id, circuit.open_s, error)
+            LOG.warning("circuit open for copy %s for %g s: %s", copy.id, circuit.open_s, error)
         self._circuits[copy.id] = circuit
 
     def _circuit(self, copy: CopyRoute) -> Circuit:
@@ -315,7 +319,7 @@ def route_view(
     return policy, tuple([it.id for it in copies]), tuple(costs), num
 
 
-def uncounted() -> None:
+def skip_count() -> None:
     """The end of a request that is not counted on its copy, or is counted elsewhere."""
 
 

@@ -31,7 +31,7 @@ from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import CopyRoute
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 # Leases of models that are kept a moment for the next request, which needs no other. No I/O.
 #
 # A lease that is kept holds up the eviction of its model, so an idle one is kept shortly, and none
@@ -291,7 +291,7 @@ class ModelBalancer:
     async def _send_to(
         self, copy: CopyRoute, request: ModelRequest, outstanding: int
     ) -> InFlightRequest:
-        sent, lease = await self._leased(copy, request, outstanding)
+        sent, lease = await self._send_leased(copy, request, outstanding)
         if sent.reply.status not in (NOT_LOADED, OUT_OF_RESOURCES):
             return sent
         sent.close()
@@ -299,10 +299,10 @@ class ModelBalancer:
         if (release := self._releases.get(lease)) is not None:
             await asyncio.wait({release})
         more_room = sent.reply.status == OUT_OF_RESOURCES
-        sent, _ = await self._leased(copy, request, outstanding, more_room=more_room)
+        sent, _ = await self._send_leased(copy, request, outstanding, more_room=more_room)
         return sent
 
-    async def _leased(
+    async def _send_leased(
         self, copy: CopyRoute, request: ModelRequest, outstanding: int, *, more_room: bool = False
     ) -> tuple[InFlightRequest, str]:
         """The request in flight, and its lease."""
@@ -391,7 +391,7 @@ class ModelBalancer:
                 await self._call(kept.copy, "release", body, RELEASE_TIMEOUTS)
             except UpstreamError as error:
                 where = kept.copy.id
-                log.info("the lease of a model on copy %s is not given back: %s", where, error)
+                LOG.info("the lease of a model on copy %s is not given back: %s", where, error)
 
         task = self._releases[kept.lease] = self._in_background(release())
         task.add_done_callback(lambda _: self._releases.pop(kept.lease, None))
@@ -406,7 +406,7 @@ class ModelBalancer:
                 try:
                     lease = await self._lease(copy, target)
                 except (ConnectError, TargetModelRefusedError) as error:
-                    log.info("copy %s does not load model %s: %s", copy.id, target, error)
+                    LOG.info("copy %s does not load model %s: %s", copy.id, target, error)
                     return
                 self._release(lease.kept(copy, target, self._now_s()), lost=False)
 

@@ -81,10 +81,10 @@ class ModelHomes:
         now_s = self._now_s()
         memories = [self._memory(copy) for copy in copies]
         views = [
-            view_of(copy, memory, count, target, now_s)
+            view_instance(copy, memory, count, target, now_s)
             for copy, memory, count in zip(copies, memories, outstanding, strict=True)
         ]
-        choice = choose_for_model(target, views, self._counted(key, target, now_s))
+        choice = choose_for_model(target, views, self._count_requests(key, target, now_s))
         for index in (choice.index, choice.copy_to):
             if index is not None:
                 self._expect(memories[index], target, views[index], now_s)
@@ -125,7 +125,7 @@ class ModelHomes:
         memory = self._copies.get(copy.id)
         return memory is not None and memory.address == copy.address
 
-    def _counted(self, key: LoadKey, target: str, now_s: float) -> float:
+    def _count_requests(self, key: LoadKey, target: str, now_s: float) -> float:
         """The requests for the model within the last window, this one included; older ones fade."""
         count, at_s = self._requests.pop((key, target), (0.0, now_s))
         count = count * math.exp((at_s - now_s) / WINDOW_S) + 1.0
@@ -142,7 +142,7 @@ class ModelHomes:
         memory.models.move_to_end(target)
 
 
-def view_of(
+def view_instance(
     copy: CopyRoute, memory: CopyMemory, outstanding: int, target: str, now_s: float
 ) -> InstanceView:
     """One copy as a request for `target` sees it."""

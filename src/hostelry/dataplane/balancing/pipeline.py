@@ -84,7 +84,7 @@ async def through_pipeline(
             current.reply.close()
             if current is not first:
                 current.close()
-            current = await _sent(step, send)
+            current = await _send_step(step, send)
     except BaseException:
         current.close()
         if current is not first:
@@ -130,7 +130,7 @@ async def _next_step(
     )
 
 
-async def _sent(step: PipelineStep, send: SendStep) -> InFlightRequest:
+async def _send_step(step: PipelineStep, send: SendStep) -> InFlightRequest:
     try:
         return await send(step)
     except ConnectError as error:

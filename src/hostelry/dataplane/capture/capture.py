@@ -173,12 +173,12 @@ class RequestCapture:
 
     def is_turn(self, destination: Destination) -> bool:
         """Whether the next request of `destination` is one of those that are captured."""
-        buffered = self._buffered(destination)
+        buffered = self._find_buffer(destination)
         return buffered is not None and buffered.sampler.takes(self._draw())
 
     def begin(self, captured: Captured, request: CapturedRequest) -> CapturedAnswer | None:
         """The capture of an answer to `request`, whose turn it is; None where there is none."""
-        buffered = self._buffered(captured)
+        buffered = self._find_buffer(captured)
         return None if buffered is None else CapturedAnswer(self, buffered, request)
 
     def now(self) -> float:
@@ -246,7 +246,7 @@ class RequestCapture:
         if self._spool is not None:
             await asyncio.to_thread(self._spool.close)
 
-    def _buffered(self, captured: Captured) -> Buffered | None:
+    def _find_buffer(self, captured: Captured) -> Buffered | None:
         """The buffer for records of `captured`; None where it has no capture."""
         if captured.capture is None or self._spool is None:
             return None

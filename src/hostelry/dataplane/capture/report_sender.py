@@ -11,7 +11,7 @@ from hostelry.dataplane.http.upstream import Timeouts, Upstream
 from hostelry.domain.data_capture import CaptureCounts, CaptureReport, VariantCapture
 from hostelry.domain.load import LoadKey
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 TIMEOUTS = Timeouts(total_s=5.0, connect_s=1.0)
 MAX_ANSWER_BYTES = 64 * 1024
 MAX_VARIANTS = 1000  # in a report; the others are in the next one
@@ -60,7 +60,7 @@ class CaptureReportSender:
         if report is None:
             return
         self._unanswered = report
-        if await self._posted(report):
+        if await self._post(report):
             self._unanswered = None
 
     def _next(self) -> CaptureReport | None:
@@ -76,7 +76,7 @@ class CaptureReportSender:
             variants=tuple(VariantCapture(key=it, counts=self._waiting.pop(it)) for it in keys),
         )
 
-    async def _posted(self, report: CaptureReport) -> bool:
+    async def _post(self, report: CaptureReport) -> bool:
         """Whether control took the report, or never will."""
         body = msgspec.json.encode(report)
         head = (
@@ -94,7 +94,7 @@ class CaptureReportSender:
         except UpstreamError:
             return False
         if 400 <= reply.status < 500:
-            log.error("control refused a report of data capture: %.300r", answer)
+            LOG.error("control refused a report of data capture: %.300r", answer)
         return reply.status < 500
 
     def _note(self, key: LoadKey, counts: CaptureCounts) -> None:
@@ -105,7 +105,7 @@ class CaptureReportSender:
         if cause is None or self._causes.get(key) == cause:
             return
         self._causes[key] = cause
-        log.warning(
+        LOG.warning(
             "endpoint %s, variant %s: requests are not captured: %s",
             key.endpoint_name,
             key.variant_name,

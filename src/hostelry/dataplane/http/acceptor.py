@@ -13,7 +13,7 @@ import socket
 from collections.abc import Callable
 from typing import Protocol
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 HOLD_BACK_STEP_S = 0.0002
 MAX_HOLD_BACK_S = 0.002
 SHORTAGES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
@@ -124,7 +124,7 @@ class Acceptor:
         except OSError as error:
             if error.errno not in SHORTAGES:
                 raise
-            log.warning("new connections wait for %g s: %s", SHORTAGE_PAUSE_S, error.strerror)
+            LOG.warning("new connections wait for %g s: %s", SHORTAGE_PAUSE_S, error.strerror)
             self._pause(SHORTAGE_PAUSE_S, self._listen)
             return
         accepted.setblocking(False)

@@ -15,13 +15,13 @@ from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.dataplane.http.connection_limits import (
     ConnectionLimitError,
     ConnectionLimits,
-    client_of,
+    find_client,
 )
 from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.reader import HttpLimits, HttpRefusedError, Received, RequestReader
 from hostelry.dataplane.http.states import ReadState, ServeEvent, ServeState
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 Handler = Callable[[Exchange], Awaitable[None]]
 RefusalAnswer = Callable[[HttpRefusedError], HttpResponse]
 Admit = Callable[[HttpRequest], bool]
@@ -90,11 +90,11 @@ class HttpConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         peer = transport.get_extra_info("peername")
-        self.address = client_of(peer[0]) if peer else ""
+        self.address = find_client(peer[0]) if peer else ""
         self._server.connections.add(self)
         self._enter()
         self._task = asyncio.get_running_loop().create_task(self._serve())
-        self._task.add_done_callback(self._ended)
+        self._task.add_done_callback(self._end_after_defect)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the request that is being served."""
@@ -151,7 +151,7 @@ class HttpConnection(asyncio.Protocol):
         """Send; returns once the client has room for more."""
         self.write_now(*parts)
         if self._write_paused:
-            await self._drained()
+            await self._wake_drain()
 
     def write_now(self, *parts: bytes) -> None:
         """Send without waiting for room."""
@@ -264,7 +264,7 @@ class HttpConnection(asyncio.Protocol):
         num_bytes = 0 if reader.state is ReadState.VERIFIED_BODY else reader.held_bytes
         self._server.connection_limits.hold(self, num_bytes)
 
-    def _verified(self) -> None:
+    def _note_verified(self) -> None:
         """The sender of the request that is being served is known."""
         if not self.is_verified:
             self._server.connection_limits.verified(self)
@@ -289,7 +289,7 @@ class HttpConnection(asyncio.Protocol):
             self._state = self._state.next["serve"]
             self._server.idle_sweeps = 0
             exchange = Exchange(
-                self, item, self._server.common_head, self._server.draining, self._verified
+                self, item, self._server.common_head, self._server.draining, self._note_verified
             )
             if item.body is not None:
                 item.body.attach(self._pause_reading, self._read_on)
@@ -306,15 +306,15 @@ class HttpConnection(asyncio.Protocol):
                 self._transport.close()
                 return
             if self._write_paused:
-                await self._drained()
+                await self._wake_drain()
             self._state = self._state.next["answered"]
             self._phase_since_s = self._now_s()
             del item, exchange  # or an idle connection would hold the body of its last request
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _end_after_defect(self, task: asyncio.Task[None]) -> None:
         """Cut the connection after a defect of the handler, so that its client does not wait."""
         if not task.cancelled() and (defect := task.exception()) is not None:
-            log.error("a connection was cut by a defect", exc_info=defect)
+            LOG.error("a connection was cut by a defect", exc_info=defect)
             self.abort()
 
     async def _next(self) -> Received | HttpRefusedError:
@@ -359,7 +359,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.write(CONTINUE)
         self._resume_reading()
 
-    async def _drained(self) -> None:
+    async def _wake_drain(self) -> None:
         self._room = asyncio.get_running_loop().create_future()
         await self._room
 

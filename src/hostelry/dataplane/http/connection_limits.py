@@ -50,7 +50,7 @@ class LimitedConnection(Protocol):
 C = TypeVar("C", bound=LimitedConnection)
 
 
-def client_of(peer: str) -> str:
+def find_client(peer: str) -> str:
     """The address, or IPv6 network, that counts as one client behind the address `peer`."""
     if ":" not in peer:
         return peer

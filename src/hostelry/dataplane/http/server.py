@@ -19,7 +19,7 @@ from hostelry.dataplane.http.connection import (
 )
 from hostelry.dataplane.http.reader import HttpLimits
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 SWEEP_INTERVAL_S = 1.0
 RETURN_AFTER_SWEEPS = 10  # without a request: freed memory is returned to the system
 DRAIN_POLL_S = 0.05
@@ -112,7 +112,7 @@ class HttpServer:
             )
         except (OSError, TimeoutError, TerminalError) as error:
             accepted.close()
-            log.info("a connection was lost while it was opened: %s", error)
+            LOG.info("a connection was lost while it was opened: %s", error)
         except asyncio.CancelledError:
             accepted.close()
             raise

@@ -46,7 +46,7 @@ class BodyFeed:
         self._may_write.set()
         self.is_whole = False
         self._task = asyncio.get_running_loop().create_task(self._run())
-        self._task.add_done_callback(self._ended)
+        self._task.add_done_callback(self._end)
 
     def pause(self) -> None:
         """Write no more for now: the transport's buffer is full."""
@@ -75,7 +75,7 @@ class BodyFeed:
             raise BodyBrokenError(f"The body {found} the {stated} bytes that were announced.")
         self.is_whole = True
 
-    def _ended(self, task: "asyncio.Task[None]") -> None:
+    def _end(self, task: "asyncio.Task[None]") -> None:
         if task.cancelled():
             return
         error = task.exception()

@@ -16,7 +16,7 @@ from hostelry.dataplane.metering.meter import ClosedSeconds, Meter
 from hostelry.domain.load import LoadKey, LoadReport, SecondLoad
 from hostelry.domain.load_sums import one_after_the_other
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 MAX_LOADS = 20_000  # seconds of a name, some 20 MB
 MAX_LOADS_A_REPORT = 5_000
 MAX_SPANS = 300
@@ -198,7 +198,7 @@ class LoadSender:
                 self._note_connection(connected=False, reason=f"it answered {status}")
                 return False
             if status >= 400:  # a retry would be refused too
-                log.error("control refused a report of load (%d): %.300s", status, answer)
+                LOG.error("control refused a report of load (%d): %.300s", status, answer)
             self._backlog.delivered()
             self._note_connection(connected=True, reason="")
         return False
@@ -220,6 +220,6 @@ class LoadSender:
         if connected != self._connected:
             self._connected = connected
             if connected:
-                log.info("control takes reports of load again")
+                LOG.info("control takes reports of load again")
             else:
-                log.warning("control takes no reports of load; they are kept (%s)", reason)
+                LOG.warning("control takes no reports of load; they are kept (%s)", reason)

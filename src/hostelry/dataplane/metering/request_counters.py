@@ -390,12 +390,12 @@ def _outcomes(copy: list[int]) -> CopyOutcomes:
         errors_5xx=copy[ERRORS_5XX],
         model_errors=copy[MODEL_ERRORS],
         broken_streams=copy[BROKEN],
-        model_latency_us=_summed(num, *copy[ANSWERS + 1 : ANSWERS + 4]) if num else None,
-        overhead_latency_us=_summed(num, *copy[ANSWERS + 4 :]) if num else None,
+        model_latency_us=_to_statistic_set(num, *copy[ANSWERS + 1 : ANSWERS + 4]) if num else None,
+        overhead_latency_us=_to_statistic_set(num, *copy[ANSWERS + 4 :]) if num else None,
     )
 
 
-def _summed(num: int, sum_ns: int, least_ns: int, most_ns: int) -> StatisticSet:
+def _to_statistic_set(num: int, sum_ns: int, least_ns: int, most_ns: int) -> StatisticSet:
     """Times in microseconds."""
     return StatisticSet(
         sample_count=num, sum=sum_ns / 1000, minimum=least_ns / 1000, maximum=most_ns / 1000

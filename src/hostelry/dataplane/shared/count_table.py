@@ -71,7 +71,7 @@ class CountTable:
 
         None where every row is held for another copy. Raises LockedError.
         """
-        return self.row_of_key(key_of(copy_id), worker)
+        return self.row_of_key(compute_row_key(copy_id), worker)
 
     def row_of_key(self, key: bytes, worker: int) -> int | None:
         """As `row`, for the copy with this key."""
@@ -82,13 +82,13 @@ class CountTable:
             if number is None:
                 return None
             at = self._counts_at + number * self._row_bytes
-            self.words[self._hold_of(at, worker)] = 1
+            self.words[self._get_hold(at, worker)] = 1
             self._set_key(number, key)
         return at
 
     def release(self, row: int, worker: int) -> None:
         """End the hold of `worker` on the row; it has no request on the copy."""
-        self.words[self._hold_of(row, worker)] = 0
+        self.words[self._get_hold(row, worker)] = 0
 
     def clear(self, worker: int) -> None:
         """Clear the counts, holds and presence of a worker that is dead."""
@@ -175,11 +175,11 @@ class CountTable:
         at = self._keys_at + number * KEY_BYTES
         self.bytes[at : at + KEY_BYTES] = key
 
-    def _hold_of(self, row: int, worker: int) -> int:
+    def _get_hold(self, row: int, worker: int) -> int:
         """The word of the worker's hold on the row."""
         return (row - self._counts_at + self._holds_at) // WORD_BYTES + worker
 
 
-def key_of(copy_id: str) -> bytes:
+def compute_row_key(copy_id: str) -> bytes:
     """The key of a copy's row, the same on every host."""
     return blake2b(copy_id.encode(), digest_size=KEY_BYTES).digest()

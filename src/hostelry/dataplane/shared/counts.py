@@ -8,7 +8,7 @@ from hostelry.dataplane.shared.count_table import WORD_BYTES, CountTable
 from hostelry.dataplane.shared.mapped_file import LockedError
 from hostelry.routing.copy_choice import GatewayShare
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 # A worker publishes its presence each second; one that did not for this long hangs.
 PRESENT_FOR_NS = 2_500_000_000
 
@@ -98,7 +98,7 @@ class SharedCounts:
                 is_free = sum(self._read(self._bytes, row)) < limit
                 return self._reserve(row) if is_free else None
         except LockedError as error:
-            log.warning("a place of %s is claimed without the lock: %s", copy_id, error)
+            LOG.warning("a place of %s is claimed without the lock: %s", copy_id, error)
             return self._reserve(row)
 
     def _reserve(self, row: int) -> Callable[[], None]:
@@ -132,7 +132,7 @@ class SharedCounts:
             row, reason = None, str(error)
         if row is None:
             self._without_row.add(copy_id)
-            log.warning("copy %s is counted by this worker alone: %s", copy_id, reason)
+            LOG.warning("copy %s is counted by this worker alone: %s", copy_id, reason)
             return 0
         self._rows[copy_id] = row
         return row

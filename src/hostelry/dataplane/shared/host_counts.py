@@ -201,7 +201,7 @@ class OtherHosts:
         return num != before
 
 
-def share_of(host_id: str, hosts: set[str]) -> GatewayShare:
+def compute_share(host_id: str, hosts: set[str]) -> GatewayShare:
     """This host among `hosts`, in the order of their ids; every host finds the same."""
     ordered = sorted(hosts | {host_id})
     return GatewayShare(ordered.index(host_id), len(ordered))

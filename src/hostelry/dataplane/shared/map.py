@@ -21,7 +21,7 @@ from zlib import crc32
 
 from hostelry.dataplane.shared.mapped_file import HEADER_BYTES, Layout, LockedError, MappedFile
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 KIND = b"hstrymap"
 FORMAT = 2
 SLOT_BYTES = 64
@@ -85,7 +85,7 @@ class SharedMap:
 
     def get(self, key: bytes) -> tuple[int, float] | None:
         """The value under `key` and when it expires; None where there is none, or it has."""
-        digest = digest_of(key)
+        digest = compute_digest(key)
         found = self._newest(digest)
         if found is None or found.expires_at <= self._now():
             return None
@@ -97,24 +97,24 @@ class SharedMap:
         Where both buckets are full, the owner of most entries in them loses the one that expires
         first.
         """
-        digest = digest_of(key)
+        digest = compute_digest(key)
         try:
             with self._file.alone():
                 self._put(digest, value, expires_at)
         except LockedError as error:
-            log.warning("an entry of %s is not kept: %s", self._file.path.name, error)
+            LOG.warning("an entry of %s is not kept: %s", self._file.path.name, error)
             return False
         return True
 
     def remove(self, key: bytes) -> bool:
         """Forget `key`; False where the lock hangs. A key that is not there is no error."""
-        digest = digest_of(key)
+        digest = compute_digest(key)
         try:
             with self._file.alone():
-                for entry in self._entries_of(digest):
+                for entry in self._find_entries(digest):
                     self._empty(entry.slot)
         except LockedError as error:
-            log.warning("an entry of %s is not removed: %s", self._file.path.name, error)
+            LOG.warning("an entry of %s is not removed: %s", self._file.path.name, error)
             return False
         return True
 
@@ -130,7 +130,7 @@ class SharedMap:
         self._file.close()
 
     def _put(self, digest: bytes, value: int, expires_at: float) -> None:
-        old = list(self._entries_of(digest))
+        old = list(self._find_entries(digest))
         slot = self._slot_for(digest)
         stamp = (self._words[STAMP_WORD] | 1) + (self._words[STAMP_WORD] & 1) * 2  # odd, and newer
         self._words[STAMP_WORD] = stamp
@@ -138,7 +138,7 @@ class SharedMap:
         self._empty(slot)
         start = self._at(slot) + ENTRY_AT
         self._bytes[start : start + ENTRY.size] = entry
-        self._words[self._at(slot) // WORD_BYTES] = mark_of(entry)
+        self._words[self._at(slot) // WORD_BYTES] = compute_mark(entry)
         for replaced in old:
             if replaced.slot != slot:
                 self._empty(replaced.slot)
@@ -149,7 +149,7 @@ class SharedMap:
         now = self._now()
         rooms = [self._room(bucket, now) for bucket in self._buckets(digest)]
         best = max(rooms, key=len)
-        return best[0] if best else self._evicted(digest)
+        return best[0] if best else self._choose_slot(digest)
 
     def _room(self, bucket: int, now: float) -> list[int]:
         """The slots of a bucket that are empty or have expired."""
@@ -160,7 +160,7 @@ class SharedMap:
                 room.append(slot)
         return room
 
-    def _evicted(self, digest: bytes) -> int:
+    def _choose_slot(self, digest: bytes) -> int:
         """The slot of the key itself, of a damaged entry, or of the one that gives way."""
         held: dict[bytes, list[MapEntry]] = {digest[:OWNER_BYTES]: []}
         for bucket in self._buckets(digest):
@@ -173,7 +173,7 @@ class SharedMap:
         largest = [own] if len(own) == most else [it for it in held.values() if len(it) == most]
         first = min(chain.from_iterable(largest), key=lambda entry: entry.expires_at)
         if self._num_evicted % WARN_EACH == 0:
-            log.warning(
+            LOG.warning(
                 "%s is full (%d entries): the largest owners' that expire first are evicted",
                 self._file.path.name,
                 self.capacity,
@@ -185,12 +185,12 @@ class SharedMap:
         """The key's entry, of two the newer, as it is at one instant of this call."""
         for _ in range(READ_TRIES):
             before = self._words[STAMP_WORD]
-            found = max(self._entries_of(digest), key=lambda entry: entry.stamp, default=None)
+            found = max(self._find_entries(digest), key=lambda entry: entry.stamp, default=None)
             if found is not None or (self._words[STAMP_WORD] == before and not before & 1):
                 return found
         return None
 
-    def _entries_of(self, digest: bytes) -> Iterator[MapEntry]:
+    def _find_entries(self, digest: bytes) -> Iterator[MapEntry]:
         for bucket in self._buckets(digest):
             start = HEADER_BYTES + bucket * BUCKET_BYTES
             seen = self._bytes[start : start + BUCKET_BYTES]
@@ -216,7 +216,7 @@ class SharedMap:
             if not mark:
                 return None
             entry = self._bytes[start : start + ENTRY.size]
-            if self._words[word] == mark == mark_of(entry):
+            if self._words[word] == mark == compute_mark(entry):
                 stamp, digest, value, expires_at = ENTRY.unpack(entry)
                 return MapEntry(stamp, digest, value, expires_at, slot)
         return None
@@ -228,12 +228,12 @@ class SharedMap:
         return HEADER_BYTES + slot * SLOT_BYTES
 
 
-def digest_of(key: bytes) -> bytes:
+def compute_digest(key: bytes) -> bytes:
     """What stands for `key` in a slot: its owner as it is, so that owners can be compared."""
     hashed = blake2b(key, digest_size=DIGEST_BYTES - OWNER_BYTES).digest()
     return key[:OWNER_BYTES].ljust(OWNER_BYTES, b"\0") + hashed
 
 
-def mark_of(entry: bytes) -> int:
+def compute_mark(entry: bytes) -> int:
     """The checksum that marks a slot as whole; never 0."""
     return crc32(entry) | 1 << 32

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from hostelry.base.errors import HostelryError
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 HEADER = struct.Struct("@8sQQQ")  # what it is, its format, two sizes
 HEADER_BYTES = 64
 LOCK_TRIES = 100  # 50 ms: the event loop blocks here, and the lock is held for microseconds
@@ -69,7 +69,7 @@ class MappedFile:
         )
         try:
             with self.alone(OPEN_TRIES):
-                descriptor = _opened(path, layout)
+                descriptor = _open(path, layout)
         except BaseException:
             os.close(self._lock)
             raise
@@ -104,15 +104,15 @@ class MappedFile:
         os.close(self._lock)
 
 
-def _opened(path: Path, layout: Layout) -> int:
+def _open(path: Path, layout: Layout) -> int:
     """A descriptor of the file with that layout; the caller holds the lock."""
     with contextlib.suppress(FileNotFoundError):
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         if _fits(descriptor, layout):
             return descriptor
         os.close(descriptor)
-        log.warning("%s has another layout, or is damaged; it is replaced by an empty file", path)
-    return _made(path, layout)
+        LOG.warning("%s has another layout, or is damaged; it is replaced by an empty file", path)
+    return _create(path, layout)
 
 
 def _fits(descriptor: int, layout: Layout) -> bool:
@@ -121,7 +121,7 @@ def _fits(descriptor: int, layout: Layout) -> bool:
     return os.pread(descriptor, HEADER.size, 0) == layout.header
 
 
-def _made(path: Path, layout: Layout) -> int:
+def _create(path: Path, layout: Layout) -> int:
     """Create it beside its place and rename it, so that no process maps half a file."""
     scratch = path.with_name(f".{path.name}.new")
     descriptor = os.open(scratch, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

@@ -16,7 +16,7 @@ from hostelry.dataplane.balancing.sessions import KEY_BYTES, SessionTable
 from hostelry.dataplane.http.reply import UpstreamError
 from hostelry.dataplane.http.upstream import Timeouts, Upstream
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 FIND, CHANGE = "/internal/sessions/find", "/internal/sessions/change"
 PEER_FIND, PEER_CHANGE = "/internal/peer/sessions/find", "/internal/peer/sessions/change"
 ENTRY = struct.Struct(f"!{KEY_BYTES}sqd")
@@ -122,7 +122,7 @@ async def ask_session(
         status, body = await _post(pool, url, internal_key, key)
         return decode_session(body) if status == 200 else None
     except (UpstreamError, SessionEntryError) as error:
-        log.info("sessions of other hosts cannot be asked for: %s", error)
+        LOG.info("sessions of other hosts cannot be asked for: %s", error)
         return None
 
 
@@ -131,7 +131,7 @@ async def send_session(pool: Upstream, url: str, internal_key: str, entry: Sessi
     try:
         await _post(pool, url, internal_key, entry.encode())
     except UpstreamError as error:
-        log.info("a session was not sent to %s: %s", url, error)
+        LOG.info("a session was not sent to %s: %s", url, error)
 
 
 async def _post(pool: Upstream, url: str, internal_key: str, body: bytes) -> tuple[int, bytes]:

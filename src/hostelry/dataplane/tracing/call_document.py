@@ -61,13 +61,13 @@ def call_document(call: CallTrace, worker: str = "") -> dict[str, Any]:
         "first_byte_ms": _ms(call.first_ns - call.arrived_ns) if call.first_ns else None,
         "bytes_in": call.bytes_in,
         "bytes_out": call.bytes_out,
-        "tokens": tokens_of(call.tail),
-        "copies": copies_of(spans),
+        "tokens": parse_token_usage(call.tail),
+        "copies": list_copies(spans),
         "spans": spans,
     }
 
 
-def tokens_of(tail: bytes) -> dict[str, int] | None:
+def parse_token_usage(tail: bytes) -> dict[str, int] | None:
     """The numbers of tokens that the end of an LLM's answer has; None where it has none."""
     found = _USAGE.findall(tail)
     if not found:
@@ -79,13 +79,13 @@ def tokens_of(tail: bytes) -> dict[str, int] | None:
     return {name: usage[name] for name in TOKEN_FIELDS if type(usage.get(name)) is int} or None
 
 
-def copies_of(spans: list[Span]) -> list[str]:
+def list_copies(spans: list[Span]) -> list[str]:
     """The copies that the spans name, each once."""
     found: dict[str, None] = {}
     for span in spans:
         if "copy" in span:
             found[span["copy"]] = None
-        found.update(dict.fromkeys(copies_of(span.get("spans", []))))
+        found.update(dict.fromkeys(list_copies(span.get("spans", []))))
     return list(found)
 
 
@@ -117,11 +117,11 @@ class _Walk:
             yield from self._close(at_ns, NO_CONNECTION)
             self._held_ns = self._held_ns or at_ns
         elif what == RELEASED:
-            yield from self._queued(at_ns)
+            yield from self._walk_queued(at_ns)
         elif what == LEASED:
-            yield from self._leased(at_ns, is_hit=event[2], waited_s=event[3])
+            yield from self._walk_leased(at_ns, is_hit=event[2], waited_s=event[3])
         elif what == CHOSEN:
-            yield from self._chosen(*event[1:])
+            yield from self._walk_chosen(*event[1:])
         elif what == CONTAINER:
             self._container = event[2], event[3]
             if self._attempt is not None:
@@ -133,7 +133,7 @@ class _Walk:
         """What the end of the call ends."""
         call = self._call
         if self._held_ns:
-            yield from self._queued(call.ended_ns)
+            yield from self._walk_queued(call.ended_ns)
         if self._attempt is None:
             return
         answered_ns = min(call.answered_ns or call.ended_ns, call.ended_ns)
@@ -157,20 +157,20 @@ class _Walk:
         at_ms = _ms(from_ns - self._call.arrived_ns)
         return {"name": name, "at_ms": at_ms, "ms": _ms(to_ns - from_ns), **more}
 
-    def _queued(self, at_ns: int) -> Iterator[Span]:
+    def _walk_queued(self, at_ns: int) -> Iterator[Span]:
         if self._held_ns:
             yield self.span("queue", self._held_ns, at_ns)
             self._since_ns = at_ns
         self._held_ns = 0
 
-    def _leased(self, at_ns: int, *, is_hit: bool, waited_s: float) -> Iterator[Span]:
+    def _walk_leased(self, at_ns: int, *, is_hit: bool, waited_s: float) -> Iterator[Span]:
         yield from self._close(at_ns, SENT_AGAIN)
         detail = "it was loaded" if is_hit else "it had to be loaded"
         waited_ns = min(int(waited_s * 1e9), at_ns - self._since_ns)
         yield self.span("model", at_ns - max(0, waited_ns), at_ns, detail=detail)
         self._since_ns = at_ns
 
-    def _chosen(
+    def _walk_chosen(
         self, at_ns: int, copy_id: str, config: str | None, route: RouteView | None
     ) -> Iterator[Span]:
         yield from self._close(at_ns, NO_CONNECTION)
@@ -178,7 +178,7 @@ class _Walk:
         if config is not None:
             more["config"] = config
         alone = "its session" if self._call.has_session else "the only copy"
-        more["choice"] = choice_of(route, alone)
+        more["choice"] = describe_choice(route, alone)
         self._attempt = self.span("attempt", at_ns, at_ns, **more)
         if self._container is not None:
             self._enter(at_ns)
@@ -223,7 +223,7 @@ class _Walk:
         return round(_ms(at_ns - self._call.arrived_ns) - from_ms, 3)
 
 
-def choice_of(route: RouteView | None, alone: str) -> dict[str, Any]:
+def describe_choice(route: RouteView | None, alone: str) -> dict[str, Any]:
     """How a copy was chosen, and what each of the copies would have cost; `alone`: of one."""
     if route is None:
         return {"policy": alone, "of": 1, "unit": None, "costs": {}}
@@ -279,17 +279,19 @@ def _step_span(row: StepReport, at_ms: float, within: list[Span]) -> Span:
     return span
 
 
-def with_calls(
+def attach_calls(
     document: dict[str, Any], calls: Mapping[str, list[dict[str, Any]]]
 ) -> dict[str, Any]:
     """`document` with the calls that it made, below the steps that made them.
 
     `calls` has them by the request that made them; those that no step names are below the call.
     """
-    made = {it["request_id"]: with_calls(it, calls) for it in calls.get(document["request_id"], ())}
+    made = {
+        it["request_id"]: attach_calls(it, calls) for it in calls.get(document["request_id"], ())
+    }
     by_step = {it["parent_step"]: it["request_id"] for it in made.values() if it["parent_step"]}
 
-    def joined(spans: list[Span]) -> list[Span]:
+    def join_spans(spans: list[Span]) -> list[Span]:
         found = []
         for span in spans:
             more: Span = {}
@@ -300,11 +302,11 @@ def with_calls(
             if child is not None:
                 more["call"] = child
             if "spans" in span:
-                more["spans"] = joined(span["spans"])
+                more["spans"] = join_spans(span["spans"])
             found.append({**span, **more})
         return found
 
-    spans = joined(document["spans"])
+    spans = join_spans(document["spans"])
     return {**document, "spans": spans, "calls": list(made.values())}
 
 

@@ -220,7 +220,7 @@ class CallRing:
         wanted = [it.encode() for it in (*ids, *parents)]
         return [
             call
-            for call in self._kept(account, lambda kept: any(it in kept for it in wanted))
+            for call in self._iterate_kept(account, lambda kept: any(it in kept for it in wanted))
             if call.request_id in ids or (call.parent_id is not None and call.parent_id in parents)
         ]
 
@@ -252,11 +252,11 @@ class CallRing:
         self, account: str | None, endpoint: str | None, since_s: float
     ) -> Iterable[CallTrace]:
         since_ns = self._clock_ns() - int(since_s * 1e9)
-        for call in self._kept(account):
+        for call in self._iterate_kept(account):
             if call.ended_ns >= since_ns and endpoint in (None, call.endpoint):
                 yield call
 
-    def _kept(
+    def _iterate_kept(
         self, account: str | None, may_be: Callable[[bytes], bool] = lambda _: True
     ) -> Iterable[CallTrace]:
         """Every call that is kept and `may_be`, once; of that account alone, None: of all."""

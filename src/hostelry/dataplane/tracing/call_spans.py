@@ -121,8 +121,8 @@ def trace_ids(request_id: str, traceparent: str | None) -> TraceIds:
 def call_spans(document: Mapping[str, Any], ids: TraceIds) -> list[CallSpan]:
     """The spans of a call's document: the call's own, then those within it."""
     start_ns = int(document["at"] * NS_PER_S)
-    attributes = _picked(document, CALL_ATTRIBUTES)
-    attributes |= _picked(document["tokens"] or {}, TOKENS)
+    attributes = _pick(document, CALL_ATTRIBUTES)
+    attributes |= _pick(document["tokens"] or {}, TOKENS)
     call = CallSpan(
         name=f"{document['operation'] or 'call'} {document['endpoint']}".strip(),
         trace_id=ids.trace_id,
@@ -144,7 +144,7 @@ def _within(
     for number, span in enumerate(spans):
         place = f"{path}/{number}"
         choice = span.get("choice") or {}
-        attributes = _picked(span, ATTRIBUTES) | _picked(
+        attributes = _pick(span, ATTRIBUTES) | _pick(
             choice, {"policy": "hostelry.choice.policy", "of": "hostelry.choice.of"}
         )
         made = CallSpan(
@@ -160,7 +160,7 @@ def _within(
         yield from _within(span.get("spans", []), made, start_ns, place)
 
 
-def _picked(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, str | int | float]:
+def _pick(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, str | int | float]:
     return {
         name: values[member]
         for member, name in names.items()

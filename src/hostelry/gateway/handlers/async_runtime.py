@@ -24,14 +24,14 @@ from hostelry.domain.async_request import AsyncInference, AsyncRequest, object_u
 from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import EndpointRoute
 from hostelry.domain.scope import Scope
-from hostelry.gateway.handlers.callers import Callers, check_service, principal_of
+from hostelry.gateway.handlers.callers import Callers, check_service, get_principal
 
 DEFAULT_TTL_S = 21600
 DEFAULT_TIMEOUT_S = 900
 MAX_KEY_BYTES = 1024  # of S3
 
 
-def queued_request(
+def build_async_request(
     scope: Scope,
     asked: AsyncInvokeRequest,
     settings: AsyncInference,
@@ -49,7 +49,7 @@ def queued_request(
     if asked.input_location is not None:
         input_uri = object_uri(asked.input_location)
         if input_uri is None:
-            raise _invalid(
+            raise _build_invalid_error(
                 f"InputLocation '{asked.input_location}' names no object in S3; give it as"
                 " s3://bucket/key or https://bucket.s3.REGION.amazonaws.com/key."
             )
@@ -64,7 +64,7 @@ def queued_request(
         accept=asked.accept,
         custom_attributes=asked.custom_attributes,
         output_uri=output_uri(asked, settings, inference_id),
-        failure_uri=_checked(
+        failure_uri=_check_key(
             f"{settings.failure_uri or settings.output_uri}/{inference_id}-error.out"
         ),
         success_topic_arn=settings.success_topic_arn,
@@ -81,20 +81,20 @@ def output_uri(asked: AsyncInvokeRequest, settings: AsyncInference, inference_id
     """The object of the answer: S3OutputPath, the extension, Filename or the inference id."""
     extension = (asked.output_path_extension or "").strip("/")
     folder = f"{settings.output_uri}/{extension}" if extension else settings.output_uri
-    return _checked(f"{folder}/{asked.filename or inference_id}.out")
+    return _check_key(f"{folder}/{asked.filename or inference_id}.out")
 
 
-def _checked(uri: str) -> str:
+def _check_key(uri: str) -> str:
     key = uri.removeprefix("s3://").partition("/")[2]
     if len(key.encode()) > MAX_KEY_BYTES:
-        raise _invalid(
+        raise _build_invalid_error(
             f"The output object's key would have {len(key.encode())} bytes; S3 allows"
             f" {MAX_KEY_BYTES}. Shorten S3OutputPathExtension or InferenceId."
         )
     return uri
 
 
-def _invalid(message: str) -> ServiceError:
+def _build_invalid_error(message: str) -> ServiceError:
     return ServiceError("ValidationError", message, 400)
 
 
@@ -138,12 +138,14 @@ class HttpJobsClient:
             finally:
                 reply.close()
         except UpstreamError as error:
-            raise not_queued(f"the jobs process does not answer ({error})") from error
+            raise build_not_queued_error(f"the jobs process does not answer ({error})") from error
         if status != 204:
-            raise not_queued(answer.decode(errors="replace").strip() or f"status {status}")
+            raise build_not_queued_error(
+                answer.decode(errors="replace").strip() or f"status {status}"
+            )
 
 
-def not_queued(cause: str) -> ServiceError:
+def build_not_queued_error(cause: str) -> ServiceError:
     """The answer where the request could not be kept, on which AWS clients retry."""
     return ServiceError(
         "ServiceUnavailable", f"The request could not be queued: {cause}. Try again.", 503
@@ -181,8 +183,8 @@ class AsyncRuntimeHandler:
         route, settings = await self._route(scope, asked.endpoint_name)
         ids = (new_uuid().replace("-", ""), new_uuid())
         queued = replace(
-            queued_request(scope, asked, settings, request.body, ids, self.clock.now()),
-            principal=principal_of(identity.session),
+            build_async_request(scope, asked, settings, request.body, ids, self.clock.now()),
+            principal=get_principal(identity.session),
             endpoint_created_at=route.created_at,
         )
         await self.jobs.submit(queued)
@@ -203,17 +205,17 @@ class AsyncRuntimeHandler:
 
     async def _route(self, scope: Scope, name: str) -> tuple[EndpointRoute, AsyncInference]:
         """The endpoint and its settings; raises ServiceError ValidationError if it has none."""
-        route = self.routes.table.endpoint(scope, name) or await self._coming(scope, name)
+        route = self.routes.table.endpoint(scope, name) or await self._await_route(scope, name)
         if route is None:
-            raise _invalid(f"Endpoint {name} of account {scope.account} not found.")
+            raise _build_invalid_error(f"Endpoint {name} of account {scope.account} not found.")
         if route.async_inference is None:
-            raise _invalid(
+            raise _build_invalid_error(
                 f"Endpoint {name} has no AsyncInferenceConfig: it takes InvokeEndpoint, not"
                 " InvokeEndpointAsync."
             )
         return route, route.async_inference
 
-    async def _coming(self, scope: Scope, name: str) -> EndpointRoute | None:
+    async def _await_route(self, scope: Scope, name: str) -> EndpointRoute | None:
         """The route of an endpoint that control serves already, once it has come here."""
         key = LoadKey(scope=scope, endpoint_name=name, variant_name="")
         if not await self.control.is_wanted(key):

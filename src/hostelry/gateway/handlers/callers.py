@@ -10,7 +10,7 @@ from hostelry.aws.temporary_keys import Session
 from hostelry.base.errors import ServiceError
 from hostelry.base.guards import has_key
 from hostelry.base.http import HttpRequest
-from hostelry.dataplane.invocation_head import PRINCIPAL, ROLE, TENANT, terms_of_principal
+from hostelry.dataplane.invocation_head import PRINCIPAL, ROLE, TENANT, build_principal_headers
 from hostelry.domain.scope import Scope
 
 # Hashing a body takes about 0.6 ms a megabyte: large ones in a thread, or streams would stall.
@@ -54,7 +54,7 @@ class Callers:
         else:
             identity = await asyncio.to_thread(self._identify, request)
         if not invokes:
-            check_not_a_copys(identity)
+            refuse_copy_identity(identity)
         return identity
 
     def admit(self, request: HttpRequest) -> Proven | NeedsBody:
@@ -95,7 +95,7 @@ class Callers:
         return has_key(self._openai_key, [key.strip()]) and scheme.lower() == "bearer"
 
 
-def principal_of(session: Session | None) -> str:
+def get_principal(session: Session | None) -> str:
     """The caller that requests count for: `role/NAME`, `copy/INSTANCE`, or "", the account."""
     if session is None or not (session.role_name or session.session_name):
         return ""
@@ -103,17 +103,17 @@ def principal_of(session: Session | None) -> str:
     return f"{ROLE}{session.role_name}" if is_role else f"copy/{session.session_name}"
 
 
-def bound(request: HttpRequest, session: Session | None) -> HttpRequest:
+def bind_principal(request: HttpRequest, session: Session | None) -> HttpRequest:
     """`request` with the principal that its sender is, whatever it says itself.
 
     The account's own keys choose the tenant; a role is its own tenant, and a copy has none.
     """
-    principal = principal_of(session)
+    principal = get_principal(session)
     if not principal and PRINCIPAL not in request.headers:
         return request
     dropped = {PRINCIPAL, TENANT} if principal else {PRINCIPAL}
     headers = {name: it for name, it in request.headers.items() if name not in dropped}
-    headers |= {name.lower(): it for name, it in terms_of_principal(principal).items()}
+    headers |= {name.lower(): it for name, it in build_principal_headers(principal).items()}
     return msgspec.structs.replace(request, headers=headers)
 
 
@@ -122,14 +122,14 @@ def is_unsigned(request: HttpRequest) -> bool:
     return "authorization" not in request.headers and "X-Amz-Signature=" not in request.query
 
 
-def is_copys(identity: Identity) -> bool:
+def is_copy_identity(identity: Identity) -> bool:
     """Whether the keys are a graph's copy's."""
     return identity.session is not None and identity.session.is_agents
 
 
-def check_not_a_copys(identity: Identity) -> None:
+def refuse_copy_identity(identity: Identity) -> None:
     """Raise where the keys are a copy's, for anything but an invocation."""
-    if is_copys(identity):
+    if is_copy_identity(identity):
         raise ServiceError(
             "AccessDeniedException",
             "These keys are those of a graph's copy, which may invoke endpoints and nothing else.",

@@ -12,8 +12,8 @@ from hostelry.dataplane.http.upstream import Timeouts
 from hostelry.dataplane.invocation_head import (
     ADAPTER_ALIAS,
     ADAPTER_IDENTIFIER,
+    build_term_headers,
     post_head,
-    terms,
 )
 from hostelry.dataplane.metering.meter import Measurement
 from hostelry.dataplane.openai import find_model
@@ -79,7 +79,7 @@ class Completions:
             return destination
 
         async def send(destination: Destination, measured: Measurement) -> InFlightRequest:
-            head = completion_head(request, name, destination, request_id)
+            head = build_completion_head(request, name, destination, request_id)
             return await self._send(head, request.body, destination, measured)
 
         limit_s = self._timeouts.total_s
@@ -111,10 +111,10 @@ class Completions:
             raise
         except UpstreamError as error:
             measured.got_no_answer()
-            raise no_answer(error) from error
+            raise build_no_answer_error(error) from error
 
 
-def completion_head(
+def build_completion_head(
     request: HttpRequest, name: str, destination: Destination, request_id: str
 ) -> bytes:
     """The head of `request`, for the model `name`, to a copy of `destination`."""
@@ -128,12 +128,12 @@ def completion_head(
             (ADAPTER_IDENTIFIER, destination.adapter_id),
             (ADAPTER_ALIAS, destination.adapter_alias),
             ("x-request-id", request_id),
-            *terms(request),
+            *build_term_headers(request),
         ),
     )
 
 
-def asked_model(body: bytes) -> str:
+def parse_model_name(body: bytes) -> str:
     """The `model` of a completion request; raises ServiceError 400."""
     try:
         return decode(body, _Asked).model
@@ -146,7 +146,7 @@ def asked_model(body: bytes) -> str:
         ) from None
 
 
-def no_answer(error: UpstreamError) -> ServiceError:
+def build_no_answer_error(error: UpstreamError) -> ServiceError:
     """The error that a copy's missing answer is."""
     if isinstance(error, DeadlineError):
         return ServiceError(TIMEOUT, "The model did not finish its answer in time.", 504)

@@ -72,22 +72,22 @@ class ControlHandler:
 
     def admit(self, request: HttpRequest) -> bool:
         """Whether the head proves who calls; raises ServiceError where it will be refused."""
-        _check_place(request)
-        if confirmer(request) is not None:
+        _check_path(request)
+        if find_confirmed_topic_owner(request) is not None:
             return False
         found = self._callers.admit(request)
         if not isinstance(found, Proven):
             return False
-        _checked_service(request, found.identity)
+        _check_signed_service(request, found.identity)
         return True
 
     async def serve(self, exchange: Exchange, request_id: str) -> None:
         """Forward one call, and its answer; raises ServiceError where control cannot be reached."""
         request = exchange.request
-        _check_place(request)
-        topics_owner = confirmer(request)
+        _check_path(request)
+        topics_owner = find_confirmed_topic_owner(request)
         identity = topics_owner or await self._callers.identify(request)
-        service = _checked_service(request, identity)
+        service = _check_signed_service(request, identity)
         if topics_owner is None:
             exchange.verified()
         head = self._head(request, identity, service, request_id)
@@ -98,17 +98,17 @@ class ControlHandler:
     ) -> HttpResponse:
         """`error` in the protocol that the call came in."""
         if _is_s3(request):
-            return _s3_error(error, request_id)
+            return _build_s3_error(error, request_id)
         return serialize_error(error, None, request_id, request)
 
     async def _ask(self, head: bytes, body: bytes) -> HttpResponse:
         try:
-            reply = await self._reply((head, body))
+            reply = await self._send((head, body))
             try:
                 if AWAY_HEADER in reply.headers:
                     raise ServiceError("ServiceUnavailable", reply.headers[AWAY_HEADER], 503)
                 return HttpResponse(
-                    reply.status, _passed_headers(reply), await reply.body(MAX_ANSWER_BYTES)
+                    reply.status, _build_answer_headers(reply), await reply.body(MAX_ANSWER_BYTES)
                 )
             finally:
                 reply.close()
@@ -116,7 +116,7 @@ class ControlHandler:
             cause = why_unanswered(error, TIMEOUTS.total_s)
             raise ServiceError("ServiceUnavailable", cause, 503) from None
 
-    async def _reply(self, parts: tuple[bytes, bytes]) -> Reply:
+    async def _send(self, parts: tuple[bytes, bytes]) -> Reply:
         """Control's reply; while control restarts, a call that it has not taken waits for it."""
         began_s, give_up_at_s = monotonic_s(), math.inf
         while True:
@@ -156,7 +156,7 @@ class ControlHandler:
         return b"%b%b\r\n" % (line, header_lines(passed | ours))
 
 
-def confirmer(request: HttpRequest) -> Identity | None:
+def find_confirmed_topic_owner(request: HttpRequest) -> Identity | None:
     """The owner of the topic whose subscription an unsigned GET of a SubscribeURL confirms.
 
     The token in it is the proof, which control compares; None for any other request. Raises
@@ -176,7 +176,7 @@ def confirmer(request: HttpRequest) -> Identity | None:
     return Identity(access_key_id="", account_id=topic[2], region=topic[1], service="sns")
 
 
-def _check_place(request: HttpRequest) -> None:
+def _check_path(request: HttpRequest) -> None:
     if _is_s3(request):
         raise ServiceError("MethodNotAllowed", S3_ELSEWHERE, 405)
     is_queue = _QUEUE_PATH.fullmatch(request.path) is not None
@@ -194,7 +194,7 @@ def _check_place(request: HttpRequest) -> None:
         )
 
 
-def _checked_service(request: HttpRequest, identity: Identity) -> str:
+def _check_signed_service(request: HttpRequest, identity: Identity) -> str:
     """The service (signing name) of the call; raises where it was signed for another one.
 
     A form names it in its body, which control reads and compares.
@@ -206,7 +206,7 @@ def _checked_service(request: HttpRequest, identity: Identity) -> str:
     return signing_name(service)
 
 
-def _passed_headers(reply: Reply) -> dict[str, str]:
+def _build_answer_headers(reply: Reply) -> dict[str, str]:
     return {name: value for name, value in reply.headers.items() if name not in HOP_HEADERS}
 
 
@@ -214,7 +214,7 @@ def _is_s3(request: HttpRequest) -> bool:
     return "/s3/aws4_request" in request.headers.get("authorization", "")
 
 
-def _s3_error(error: ServiceError, request_id: str) -> HttpResponse:
+def _build_s3_error(error: ServiceError, request_id: str) -> HttpResponse:
     text = (
         '<?xml version="1.0" encoding="UTF-8"?>\n<Error>'
         f"<Code>{escape(error.code)}</Code><Message>{escape(error.message)}</Message>"

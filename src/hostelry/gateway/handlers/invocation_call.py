@@ -8,7 +8,7 @@ from msgspec import structs
 
 from hostelry.aws.runtime import InvokeRequest
 from hostelry.base.http import HttpRequest
-from hostelry.dataplane.balancing.load_balancer import Chosen, InFlightRequest, uncounted
+from hostelry.dataplane.balancing.load_balancer import Chosen, InFlightRequest, skip_count
 from hostelry.dataplane.balancing.model_balancer import Balancers, ModelRequest
 from hostelry.dataplane.balancing.pipeline import PipelineLimits, PipelineStep, through_pipeline
 from hostelry.dataplane.capture.capture import UNWRITTEN, CapturedRequest, RequestCapture
@@ -19,7 +19,7 @@ from hostelry.dataplane.route_table import Destination, Shadow
 from hostelry.dataplane.tracing.call_ring import CallRing
 from hostelry.domain.load import LoadKey
 from hostelry.gateway.mirror import AnswerTap
-from hostelry.gateway.mirroring.messages import MirroredInvocation, address_of
+from hostelry.gateway.mirroring.messages import MirroredInvocation, to_shadow_address
 from hostelry.gateway.mirroring.port import MirrorPort, TapDefects
 
 
@@ -124,7 +124,7 @@ class TappedInvocation:
             return None
         taps = self._taps
         count = partial(taps.capture.dropped, destination.key, UNWRITTEN)
-        captured = taps.defects.guarded(count, self._captured, destination)
+        captured = taps.defects.guarded(count, self._begin_capture, destination)
         found = [it for it in (captured, self._compared) if it is not None]
         return _GuardedTaps(found, taps.defects, count) if found else None
 
@@ -143,7 +143,7 @@ class TappedInvocation:
             else None
         )
         mirrored = MirroredInvocation(
-            shadow=address_of(shadow.key),
+            shadow=to_shadow_address(shadow.key),
             head=head,
             request_id=self.request_id,
             is_stream=invocation.stream,
@@ -151,7 +151,7 @@ class TappedInvocation:
         )
         self._compared = taps.mirror.offer(shadow, mirrored, self.request.body)
 
-    def _captured(self, destination: Destination) -> AnswerTap | None:
+    def _begin_capture(self, destination: Destination) -> AnswerTap | None:
         """The capture of the client's answer; None where it is not captured."""
         capture, is_captured = self._taps.capture, self._is_captured
         if is_captured is None:
@@ -268,7 +268,7 @@ class InvocationCall:
         reply = await self.balancers.copies.send_on(
             first.copy, step.copy, (head(), step.body), step.timeouts, whole_below_bytes
         )
-        return InFlightRequest(step.copy, reply, uncounted)
+        return InFlightRequest(step.copy, reply, skip_count)
 
 
 def _chosen_before(copy_id: str, num_on_copies: int, config: str | None, route: object) -> None:

@@ -12,14 +12,18 @@ from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.reply import UpstreamError
-from hostelry.dataplane.invocation_head import STEPS, noted
+from hostelry.dataplane.invocation_head import STEPS, find_note_headers
 from hostelry.dataplane.openai import error_object, error_response, find_model
 from hostelry.dataplane.routes import RouteSource
 from hostelry.dataplane.tracing.call_ring import CallRing
 from hostelry.dataplane.tracing.call_trace import MAX_ERROR_CHARACTERS, CallTrace
 from hostelry.gateway.handlers.admission import Admitted
-from hostelry.gateway.handlers.callers import Callers, bound
-from hostelry.gateway.handlers.completions import Completions, asked_model, no_answer
+from hostelry.gateway.handlers.callers import Callers, bind_principal
+from hostelry.gateway.handlers.completions import (
+    Completions,
+    build_no_answer_error,
+    parse_model_name,
+)
 
 COMPLETION_PATHS = (
     "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/v1/rerank",
@@ -83,11 +87,11 @@ class OpenAiHandler:
         return _json(_model_object(name), request_id)
 
     async def _complete(self, exchange: Exchange, request_id: str) -> None:
-        exchange.request = request = bound(exchange.request, None)
+        exchange.request = request = bind_principal(exchange.request, None)
         owner = self._callers.owner
         trace = exchange.trace = self._calls.begin(request_id, owner.account, request)
         trace.operation = request.path
-        trace.endpoint = name = asked_model(request.body)
+        trace.endpoint = name = parse_model_name(request.body)
         admitted = await self._completions.admit(request, owner, name, request_id, trace)
         try:
             await self._pass_on(exchange, admitted, trace)
@@ -101,7 +105,7 @@ class OpenAiHandler:
             trace.graph_steps(reply.headers[STEPS])
         content_type = reply.headers.get("content-type", "application/json")
         headers = {"Content-Type": content_type, "x-request-id": trace.request_id}
-        headers |= noted(reply.headers)
+        headers |= find_note_headers(reply.headers)
         if "retry-after" in reply.headers:
             headers["Retry-After"] = reply.headers["retry-after"]
         try:
@@ -118,7 +122,7 @@ class OpenAiHandler:
             chunk = await reply.next_chunk()
         except UpstreamError as error:
             measured.got_no_answer()
-            raise no_answer(error) from error
+            raise build_no_answer_error(error) from error
         measured.first_chunk()
         exchange.start(reply.status, headers | {"Cache-Control": "no-cache"})
         try:
@@ -129,7 +133,7 @@ class OpenAiHandler:
             measured.answered()
         except UpstreamError as error:
             measured.stream_broke()
-            event = msgspec.json.encode({"error": error_object(no_answer(error))})
+            event = msgspec.json.encode({"error": error_object(build_no_answer_error(error))})
             await exchange.send(b"data: %b\n\n" % event)
         exchange.finish()
 

@@ -41,7 +41,7 @@ from hostelry.dataplane.balancing.sessions import (
 from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.reply import ConnectError, DeadlineError, Reply, UpstreamError
 from hostelry.dataplane.http.upstream import Timeouts
-from hostelry.dataplane.invocation_head import STEPS, noted
+from hostelry.dataplane.invocation_head import STEPS, find_note_headers
 from hostelry.dataplane.metering.meter import Measurement
 from hostelry.dataplane.model_error import (
     ModelError,
@@ -58,7 +58,12 @@ from hostelry.domain.routes import CopyRoute
 from hostelry.domain.scope import Scope
 from hostelry.domain.serverless import MAX_INVOCATION_S, MAX_PAYLOAD_BYTES
 from hostelry.gateway.handlers.admission import Admitted, admit
-from hostelry.gateway.handlers.callers import Callers, bound, check_service, is_copys
+from hostelry.gateway.handlers.callers import (
+    Callers,
+    bind_principal,
+    check_service,
+    is_copy_identity,
+)
 from hostelry.gateway.handlers.invocation_call import InvocationCall, RequestTaps, TappedInvocation
 from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.graph.step_report import PROOF_HEADER
@@ -144,9 +149,9 @@ class RuntimeHandler:
         identity = await self._callers.identify(request, invokes=True)
         check_service(identity.service, SERVICE)
         exchange.verified()
-        exchange.request = request = bound(request, identity.session)
+        exchange.request = request = bind_principal(request, identity.session)
         scope = Scope(identity.account_id, identity.region)
-        from_copy = is_copys(identity)
+        from_copy = is_copy_identity(identity)
         if from_copy and PROOF_HEADER.lower() in request.headers:
             self._prove_target(exchange, scope, parse_invocation(request))
             return
@@ -196,11 +201,11 @@ class RuntimeHandler:
                 trace.graph_steps(reply.headers[STEPS])
             if invocation.session_id is not None and 200 <= reply.status < 300:
                 self._sessions.note(scope, invocation, in_flight.copy, reply.headers)
-            headers = answer_headers(reply, destination, request_id, invocation)
+            headers = build_answer_headers(reply, destination, request_id, invocation)
             if invocation.stream:
-                await self._stream(exchange, admitted, headers, tapped)
+                await self._answer_stream(exchange, admitted, headers, tapped)
             else:
-                await self._whole(exchange, admitted, headers, tapped, limits)
+                await self._answer_whole(exchange, admitted, headers, tapped, limits)
         finally:
             in_flight.close()
             admitted.measured.end()
@@ -295,7 +300,7 @@ class RuntimeHandler:
         )
         return await admit(self._pending_queue, pending, send)
 
-    async def _whole(
+    async def _answer_whole(
         self,
         exchange: Exchange,
         admitted: Admitted,
@@ -316,7 +321,7 @@ class RuntimeHandler:
         measured.moved(len(exchange.request.body), len(body))
         if not 200 <= reply.status < 300:
             measured.refused_by_model(reply.status)
-            raise container_error(admitted, body)
+            raise build_container_error(admitted, body)
         exchange.respond(HttpResponse(200, headers, body))
         tap = tapped.tap(admitted.destination)
         if tap is not None:
@@ -324,7 +329,7 @@ class RuntimeHandler:
                 tap.add(body)
                 tap.finish(reply.headers)
 
-    async def _stream(
+    async def _answer_stream(
         self,
         exchange: Exchange,
         admitted: Admitted,
@@ -341,7 +346,7 @@ class RuntimeHandler:
                     exchange.trace.passed(body, reply.head_ns)
                 measured.moved(len(exchange.request.body), len(body))
                 measured.refused_by_model(reply.status)
-                raise container_error(admitted, body)
+                raise build_container_error(admitted, body)
             chunk = await reply.next_chunk()
         except UpstreamError as error:
             measured.got_no_answer()
@@ -366,26 +371,26 @@ class RuntimeHandler:
                 tap.finish(reply.headers)
         except UpstreamError as error:
             measured.stream_broke()
-            await exchange.send(broken_stream(error, admitted.in_flight.answered_by))
+            await exchange.send(build_break_frame(error, admitted.in_flight.answered_by))
             exchange.finish()
         finally:
             if tap is not None:
                 tap.close()
 
 
-def container_error(admitted: Admitted, body: bytes) -> ModelError:
+def build_container_error(admitted: Admitted, body: bytes) -> ModelError:
     """The error for a container's error answer."""
     reply, answered_by = admitted.in_flight.reply, admitted.in_flight.answered_by
     retry_after = reply.headers.get("retry-after")
     return answered_with_error(admitted.destination, reply.status, body, retry_after, answered_by)
 
 
-def answer_headers(
+def build_answer_headers(
     reply: Reply, destination: Destination, request_id: str, invocation: InvokeRequest
 ) -> dict[str, str]:
     """Headers of a 200 answer, from the container's."""
     given = reply.headers.get
-    return noted(reply.headers) | invocation_response_headers(
+    return find_note_headers(reply.headers) | invocation_response_headers(
         request_id=request_id,
         invoked_production_variant=destination.variant_name,
         content_type=given("content-type"),
@@ -396,7 +401,7 @@ def answer_headers(
     )
 
 
-def broken_stream(error: UpstreamError, copy: CopyRoute) -> bytes:
+def build_break_frame(error: UpstreamError, copy: CopyRoute) -> bytes:
     """The frame that ends a stream whose container, that of `copy`, failed."""
     if isinstance(error, DeadlineError):
         return stream_exception("ModelStreamError", timed_out(copy), "ModelInvocationTimeExceeded")

@@ -22,7 +22,7 @@ from hostelry.base.errors import ServiceError
 from hostelry.base.guards import INTERNAL_KEY_HEADER, has_key
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.dataplane.http.exchange import Exchange
-from hostelry.dataplane.tracing.call_document import with_calls
+from hostelry.dataplane.tracing.call_document import attach_calls
 from hostelry.dataplane.tracing.question import MAX_LISTED, TraceQuestion, WorkerCalls
 from hostelry.gateway.handlers.callers import Callers
 
@@ -69,7 +69,7 @@ class TracesHandler:
             raise ServiceError("MethodNotAllowed", f"{request.method} /{TRACES}: use GET.", 405)
         wanted = unquote(request.path.removeprefix(f"/{TRACES}").strip("/"))
         found = await (
-            self._call(wanted, account) if wanted else self._listed(request.query, account)
+            self._call(wanted, account) if wanted else self._list_calls(request.query, account)
         )
         headers = {"Content-Type": "application/json", "x-amzn-RequestId": request_id}
         exchange.respond(HttpResponse(200, headers, msgspec.json.encode(found)))
@@ -95,30 +95,30 @@ class TracesHandler:
         """The call of that id with those that it made, and those that these made."""
         ids = frozenset({request_id})
         answers, silent = await self._workers.ask(TraceQuestion(account=account, ids=ids))
-        found = next(_calls(answers), None)
+        found = next(_iterate_calls(answers), None)
         if found is None:
-            raise ServiceError("NotFound", unknown(request_id, answers, silent), 404)
+            raise ServiceError("NotFound", describe_unknown_call(request_id, answers, silent), 404)
         made: dict[str, list[dict[str, Any]]] = {}
         parents = ids
         for _ in range(MAX_DEPTH):
             question = TraceQuestion(account=found["account"], parents=parents)
-            calls = list(_calls((await self._workers.ask(question))[0]))
+            calls = list(_iterate_calls((await self._workers.ask(question))[0]))
             if not calls:
                 break
             for call in calls:
                 made.setdefault(call["parent_id"], []).append(call)
             parents = frozenset(it["request_id"] for it in calls)
-        return {"call": with_calls(found, made), "silent": list(silent)}
+        return {"call": attach_calls(found, made), "silent": list(silent)}
 
-    async def _listed(self, query: str, account: str | None) -> dict[str, Any]:
-        question = question_of(query, account)
+    async def _list_calls(self, query: str, account: str | None) -> dict[str, Any]:
+        question = parse_question(query, account)
         answers, silent = await self._workers.ask(question)
         slowest = question.order == "slowest"
-        calls = sorted(_calls(answers), key=lambda it: -(it["ms"] if slowest else it["at"]))
+        calls = sorted(_iterate_calls(answers), key=lambda it: -(it["ms"] if slowest else it["at"]))
         return {"calls": calls[: question.limit], "silent": list(silent)}
 
 
-def question_of(query: str, account: str | None) -> TraceQuestion:
+def parse_question(query: str, account: str | None) -> TraceQuestion:
     """The question of a query; raises ServiceError 400 for one that is none."""
     given = {name: values[-1] for name, values in parse_qs(query).items()}
     order = given.get("order", "slowest")
@@ -142,9 +142,11 @@ def question_of(query: str, account: str | None) -> TraceQuestion:
     )
 
 
-def unknown(request_id: str, answers: Sequence[WorkerCalls], silent: Sequence[str]) -> str:
+def describe_unknown_call(
+    request_id: str, answers: Sequence[WorkerCalls], silent: Sequence[str]
+) -> str:
     """Why there is no such call, as far as that is known: what is kept, and since when."""
-    kept = "; ".join(_kept(it) for it in answers) or "no worker answers"
+    kept = "; ".join(_describe_kept(it) for it in answers) or "no worker answers"
     lost = f" {', '.join(silent)} did not answer: what it has is not known." if silent else ""
     return (
         f"No call {request_id[:80]} is kept. Each gateway worker keeps its last calls, the failed "
@@ -152,7 +154,7 @@ def unknown(request_id: str, answers: Sequence[WorkerCalls], silent: Sequence[st
     )
 
 
-def _kept(answer: WorkerCalls) -> str:
+def _describe_kept(answer: WorkerCalls) -> str:
     if answer.oldest_at is None:
         return f"{answer.worker} has had none since its start at {_instant(answer.began_at)}"
     return (
@@ -165,5 +167,5 @@ def _instant(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _calls(answers: Sequence[WorkerCalls]) -> Iterator[dict[str, Any]]:
+def _iterate_calls(answers: Sequence[WorkerCalls]) -> Iterator[dict[str, Any]]:
     return (call for answer in answers for call in answer.calls)

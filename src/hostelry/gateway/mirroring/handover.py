@@ -29,7 +29,7 @@ from hostelry.gateway.mirroring.messages import (
 )
 from hostelry.gateway.mirroring.port import ShadowTurns
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 MAX_BATCH = 64  # frames of one system call
 EARLY_FROM = 32  # frames, which are sent as soon as production's requests are
 EARLY_S = 0.002
@@ -196,7 +196,7 @@ class MirrorHandover:
     def _send(self) -> None:
         """Send what the socket takes; the rest waits for room in it."""
         self._timer = None
-        line = self._connected()
+        line = self._get_line()
         if line is None:
             self._drop_all()
             return
@@ -204,7 +204,7 @@ class MirrorHandover:
             if not self._parts:
                 self._next_batch()
             try:
-                self._sent(line.sendmsg(self._parts))
+                self._forget_sent(line.sendmsg(self._parts))
             except BlockingIOError:
                 self._wait_for_room(line)
                 return
@@ -224,7 +224,7 @@ class MirrorHandover:
             if body:
                 self._parts.append(memoryview(body))
 
-    def _sent(self, num_bytes: int) -> None:
+    def _forget_sent(self, num_bytes: int) -> None:
         """Forget bytes that are sent, and the batch with its last one."""
         num_whole = 0
         for part in self._parts:
@@ -244,7 +244,7 @@ class MirrorHandover:
             self._is_full = True
             asyncio.get_running_loop().add_writer(line, self._send)
 
-    def _connected(self) -> socket.socket | None:
+    def _get_line(self) -> socket.socket | None:
         """The line, made where there is none; None where that failed, or did a moment ago."""
         if self._line is None and self._now_s() >= self._retry_at_s:
             try:
@@ -277,9 +277,9 @@ class MirrorHandover:
             return
         self._is_connected = error is None
         if error is None:
-            log.info("the mirror process takes requests again")
+            LOG.info("the mirror process takes requests again")
         else:
-            log.warning(
+            LOG.warning(
                 "the mirror process takes no requests (%s): those for shadow variants are dropped",
                 error,
             )

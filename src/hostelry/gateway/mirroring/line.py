@@ -22,7 +22,7 @@ from hostelry.gateway.mirroring.messages import (
 )
 from hostelry.gateway.mirroring.port import ShadowTurns, TapDefects
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 class MirrorIntake:
@@ -115,7 +115,7 @@ class MirrorEnd:
 
     def send(self, request: MirroredInvocation, body: bytes, pair: AnswerPair | None) -> None:
         """Send a request whose time has come."""
-        key = key_of(request.shadow)
+        key = to_load_key(request.shadow)
         shadow = self.routes.table.shadow(request.shadow)
         if shadow is None:  # it is gone, or not here yet
             self.dropped(key)
@@ -143,11 +143,11 @@ class MirrorLine(asyncio.Protocol):
         try:
             for message, body in self._reader.frames(data):
                 if isinstance(message, ProductionAnswer):
-                    self._answered(message, body)
+                    self._pass_answer(message, body)
                 else:
                     self._take(message, body)
         except FrameError as error:
-            log.warning("a gateway worker's line is ended: %s", error)
+            LOG.warning("a gateway worker's line is ended: %s", error)
             self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -159,7 +159,7 @@ class MirrorLine(asyncio.Protocol):
     def _take(self, request: MirroredInvocation, body: bytes) -> None:
         """Have a request sent at its time: as long after the one before as production's was."""
         end = self._end
-        pair = end.intake.begin_pair(key_of(request.shadow)) if request.pair > 0 else None
+        pair = end.intake.begin_pair(to_load_key(request.shadow)) if request.pair > 0 else None
         if pair is not None:
             self._pairs[request.pair] = pair
             if len(self._pairs) > MAX_OPEN_PAIRS:
@@ -175,7 +175,7 @@ class MirrorLine(asyncio.Protocol):
         self._held_bytes -= len(body)
         self._end.send(request, body, pair)
 
-    def _answered(self, answer: ProductionAnswer, body: bytes) -> None:
+    def _pass_answer(self, answer: ProductionAnswer, body: bytes) -> None:
         pair = self._pairs.pop(answer.pair, None)
         if pair is None:
             return
@@ -185,7 +185,7 @@ class MirrorLine(asyncio.Protocol):
         pair.production.close()
 
 
-def key_of(address: ShadowAddress) -> LoadKey:
+def to_load_key(address: ShadowAddress) -> LoadKey:
     """The name that a shadow variant's requests are counted under."""
     account, region, endpoint_name, variant_name = address
     return LoadKey(

@@ -54,7 +54,7 @@ ENCODER = msgspec.msgpack.Encoder()
 DECODER = msgspec.msgpack.Decoder(Message)
 
 
-def address_of(key: LoadKey) -> ShadowAddress:
+def to_shadow_address(key: LoadKey) -> ShadowAddress:
     """The address of a shadow variant, from the name that it is counted under."""
     return key.scope.account, key.scope.region, key.endpoint_name, key.variant_name
 
@@ -85,7 +85,7 @@ class FrameReader:
                 if end < body_at + body_bytes:
                     break
                 at = body_at + body_bytes
-                message = decoded(self._unread[head_at:body_at])
+                message = decode_message(self._unread[head_at:body_at])
                 yield message, bytes(self._unread[body_at:at])
         finally:
             del self._unread[:at]
@@ -98,7 +98,7 @@ class FrameReader:
             )
 
 
-def decoded(head: bytearray) -> Message:
+def decode_message(head: bytearray) -> Message:
     """The message of a frame's head; raises FrameError."""
     try:
         message: Message = DECODER.decode(head)

@@ -10,7 +10,7 @@ from hostelry.gateway.mirror import AnswerTap
 from hostelry.gateway.mirroring.messages import MirroredInvocation
 from hostelry.routing.copy_choice import takes_new
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 class ShadowTurns:
@@ -52,7 +52,7 @@ class TapDefects:
             self.num += 1
             if self._now_s() >= self._quiet_until_s:
                 self._quiet_until_s = self._now_s() + LOG_EACH_S
-                log.exception("a tap of requests failed, %d by now", self.num)
+                LOG.exception("a tap of requests failed, %d by now", self.num)
             count()
             return None
 

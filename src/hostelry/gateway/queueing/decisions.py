@@ -153,7 +153,7 @@ def late_error(destination: Destination, waited_s: float) -> ServiceError:
 
 def late_message(destination: Destination, waited_s: float) -> str:
     """The message of a request whose wait expired."""
-    what = described(destination.key)
+    what = describe_target(destination.key)
     if destination.serverless is not None:
         num, most = len(destination.copies), destination.serverless.max_concurrency
         state = f"of which {num} of at most {most} serve, and none is free"
@@ -171,10 +171,12 @@ def late_message(destination: Destination, waited_s: float) -> str:
 
 def full_message(key: LoadKey, limit: str) -> str:
     """The message of a request that may not wait, because `limit` is reached."""
-    return f"No copy of {described(key)} can take the request now, and it cannot wait: {limit}."
+    return (
+        f"No copy of {describe_target(key)} can take the request now, and it cannot wait: {limit}."
+    )
 
 
-def described(key: LoadKey) -> str:
+def describe_target(key: LoadKey) -> str:
     """The component or endpoint that a request is for, in words."""
     if key.component_name is not None:
         return f"inference component {key.component_name}"

@@ -182,7 +182,7 @@ class PendingQueue:
                 error, may_wait=pending.may_wait, has_asked=pending.asked
             )
             return self._refuse(pending, error) if isinstance(decision, Refuse) else decision
-        measured = self._measured(pending, destination)
+        measured = self._begin_measurement(pending, destination)
         if pending.queued is not None:
             measured.release()
         elif self._queues and pending.may_wait and self._queues.num_waiting(destination.key):
@@ -198,11 +198,11 @@ class PendingQueue:
         destination = wait.destination
         if wait.wakes:
             self._wake(destination)
-        measured = self._measured(pending, destination)
+        measured = self._begin_measurement(pending, destination)
         measured.held()
         queued_wait = QueuedWait(pending, self._routes.table, wait.not_before_s, syncing=False)
         try:
-            outcome = await self._queued(queued_wait, destination.key, pending.until_s)
+            outcome = await self._enqueue(queued_wait, destination.key, pending.until_s)
         except QueueFullError as error:
             measured.found_no_capacity()
             return Refuse(error=NotServedError(full_message(destination.key, str(error))))
@@ -260,7 +260,7 @@ class PendingQueue:
             self._has_waiting.clear()
             self._notified_counts.clear()
 
-    def _measured(self, pending: PendingRequest, destination: Destination) -> Measurement:
+    def _begin_measurement(self, pending: PendingRequest, destination: Destination) -> Measurement:
         if pending.measured is None:
             trace = pending.trace
             if trace is not None:
@@ -270,7 +270,7 @@ class PendingQueue:
 
     def _refuse(self, pending: PendingRequest, error: NoCopyError | UnknownNameError) -> Refuse:
         if isinstance(error, NoCopyError):
-            self._measured(pending, error.destination).found_no_capacity()
+            self._begin_measurement(pending, error.destination).found_no_capacity()
         return Refuse(error=error)
 
     async def _routes_have(self, pending: PendingRequest, key: LoadKey) -> bool:
@@ -278,7 +278,7 @@ class PendingQueue:
         wait = QueuedWait(pending, self._routes.table, 0.0, syncing=True)
         until_s = min(pending.until_s, self._now_s() + SYNC_S)
         try:
-            outcome = await self._queued(wait, key, until_s)
+            outcome = await self._enqueue(wait, key, until_s)
         except QueueFullError:
             return False
         if outcome is WaitOutcome.EXPIRED:
@@ -286,7 +286,7 @@ class PendingQueue:
         pending.queued = None
         return True
 
-    async def _queued(self, wait: QueuedWait, key: LoadKey, until_s: float) -> WaitOutcome:
+    async def _enqueue(self, wait: QueuedWait, key: LoadKey, until_s: float) -> WaitOutcome:
         """Queue a request until it is released or expires; raises QueueFullError."""
         pending, queued = wait.pending, wait.pending.queued
         if queued is not None and queued.key == key:

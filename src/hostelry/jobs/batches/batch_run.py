@@ -37,10 +37,10 @@ from hostelry.jobs.batches.line_queue import (
 )
 from hostelry.jobs.batches.rows import BatchRows
 from hostelry.jobs.records.batch_lines import BatchLine, LineCheck, request_body
-from hostelry.jobs.records.batch_results import answer_line, error_line, result_id, usage_of
+from hostelry.jobs.records.batch_results import answer_line, error_line, parse_usage, result_id
 from hostelry.jobs.rules.next_step import End, Trouble, next_step
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 LOOK_S = 0.5
 AGAIN_S = 1.0
 CANCEL_GRACE_S = 10.0  # for requests that copies compute when a batch is cancelled
@@ -139,7 +139,7 @@ class BatchRun:
     async def run(self) -> None:
         """Run the batch to its end; what it holds is released when it is cancelled."""
         try:
-            lines = await self._checked()
+            lines = await self._check_input()
             if lines is None:
                 return
             await self._until_kept(self._open_results)
@@ -147,7 +147,7 @@ class BatchRun:
             while not self._batch.status.is_final:
                 await self._until_kept(self._finish)
         except BatchClaimLostError as error:
-            log.warning("batch %s is given up here: %s", self._batch.id, error)
+            LOG.warning("batch %s is given up here: %s", self._batch.id, error)
         finally:
             self._deps.pools.left(self._batch.id)
             for task in list(self._running):
@@ -168,7 +168,7 @@ class BatchRun:
                 else:
                     await self._save(_faulty(batch, code, message).went(BatchStatus.FAILED, now))
 
-    async def _checked(self) -> list[BatchLine] | None:
+    async def _check_input(self) -> list[BatchLine] | None:
         """The lines of the input; None where they were found wrong, which ends the batch."""
         await self._until_kept(self._open_input)
         if self._input is None:
@@ -288,7 +288,7 @@ class BatchRun:
             result = answer_line(id, line.custom_id, answer.status, id, answer.body)
             await self._keep(result, answer.trouble is None)
             if answer.trouble is None:
-                self._usage = self._usage.plus(usage_of(answer.body))
+                self._usage = self._usage.plus(parse_usage(answer.body))
 
         with contextlib.suppress(BatchClaimLostError):  # the run has noted it
             if not await run_guarded(f"line {line.number} of batch {batch.id}", send):
@@ -308,7 +308,7 @@ class BatchRun:
             if answer.trouble is Trouble.NO_COPY:
                 self._trouble = f"line {line.number} waits for model {line.model}: {shown}"
             else:
-                log.info("batch %s, line %d, %d: %s", self._batch.id, line.number, attempt, shown)
+                LOG.info("batch %s, line %d, %d: %s", self._batch.id, line.number, attempt, shown)
             await self._deps.clock.sleep(max(0.0, step.at - self._deps.clock.now()))
             attempt += step.counts
 
@@ -367,7 +367,7 @@ class BatchRun:
                 raise
             except (OSError, HostelryError) as error:
                 self._waits(f"nothing can be written: {error}")
-                log.warning("batch %s waits: %s", self._batch.id, error)
+                LOG.warning("batch %s waits: %s", self._batch.id, error)
                 await self._deps.clock.sleep(AGAIN_S)
 
     def _waits(self, cause: str) -> None:

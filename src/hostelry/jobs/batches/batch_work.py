@@ -16,9 +16,9 @@ from hostelry.base.errors import HostelryError, RetryableError, ServiceError
 from hostelry.domain.llm_batch import BatchStatus, LlmBatch
 from hostelry.jobs.batches.batch_claims import BatchClaim, BatchClaimLostError, BatchClaims
 from hostelry.jobs.batches.batch_run import BatchDeps, BatchRun
-from hostelry.jobs.batches.openai_objects import refused
+from hostelry.jobs.batches.openai_objects import build_refusal
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 MAX_RUNNING = 32  # at once, each of which has an index of its lines in memory
 MAX_UNFINISHED = 1000
 KEPT_S = 90 * 24 * 3600.0  # an ended batch is listed for so long
@@ -62,7 +62,7 @@ class BatchWork:
                 429,
             )
         if not await asyncio.to_thread(self._deps.rows.add_batch, batch):
-            raise refused(f"No such File object: {batch.input_file_id:.100}", "input_file_id")
+            raise build_refusal(f"No such File object: {batch.input_file_id:.100}", "input_file_id")
         if self._claims is None:
             self._begin(batch)
         self._asked.set()

@@ -8,7 +8,7 @@ from collections import Counter
 
 from hostelry.base.errors import ServiceError
 from hostelry.domain.llm_batch import StoredFile
-from hostelry.jobs.batches.openai_objects import refused
+from hostelry.jobs.batches.openai_objects import build_refusal
 from hostelry.jobs.batches.rows import BatchRows
 
 TOO_MUCH = 413
@@ -37,7 +37,7 @@ class FileRoom:
 
     def refusal(self, held_bytes: int) -> ServiceError:
         """The error of an upload beside files of so many bytes."""
-        return refused(
+        return build_refusal(
             f"The files of this account have {held_bytes} bytes, and may have {self.max_bytes}"
             " with this one. Delete files, or raise --files-gb of `hostelry up`.",
             "file",

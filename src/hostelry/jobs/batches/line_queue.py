@@ -19,7 +19,7 @@ from hostelry.gateway.handlers.completions import (
     NO_CAPACITY,
     TIMEOUT,
     Completions,
-    no_answer,
+    build_no_answer_error,
 )
 from hostelry.jobs.copy_parameters import execution_parameters
 from hostelry.jobs.records.batch_lines import BatchLine
@@ -31,7 +31,7 @@ from hostelry.jobs.rules.batch_fill import (
     room_for_batch,
     wanted_at_once,
 )
-from hostelry.jobs.rules.next_step import BUSY, Trouble, trouble_of_status
+from hostelry.jobs.rules.next_step import BUSY, Trouble, classify_status
 
 MAX_KNOWN = 4096
 
@@ -117,12 +117,12 @@ class LineCalls:
             raise ServiceError("answer_too_large", str(error), 502) from error
         except UpstreamError as error:
             measured.got_no_answer()
-            raise no_answer(error) from error
+            raise build_no_answer_error(error) from error
         finally:
             admitted.in_flight.close()
             measured.end()
         # A copy that is busy takes it later: that is no failure of the request.
-        trouble = Trouble.NO_COPY if reply.status == BUSY else trouble_of_status(reply.status)
+        trouble = Trouble.NO_COPY if reply.status == BUSY else classify_status(reply.status)
         return LineAnswer(reply.status, body, trouble)
 
 
@@ -205,12 +205,12 @@ class LineQueue:
         known = [it for it in found.values() if it is not None]
         self._without_copy = [model for model, it in found.items() if it is None]
         known.sort(key=lambda it: len(it.copies))  # an adapter may be on a few of them only
-        pools = {pool_of(it): it for it in known}
+        pools = {get_pool_name(it): it for it in known}
         self._shared.uses(self._batch_id, pools)
         busy = Counter[str]()
         for model, destination in found.items():
             if destination is not None:
-                busy[pool_of(destination)] += self._in_flight[model]
+                busy[get_pool_name(destination)] += self._in_flight[model]
         room = {
             pool: room_for_batch(
                 [sizes.wanted(copy) for copy in it.copies],
@@ -222,8 +222,8 @@ class LineQueue:
         queues = [
             ModelQueue(
                 model=model,
-                pool=None if destination is None else pool_of(destination),
-                waiting=[line.number for line in self._head_of(model, room, destination)],
+                pool=None if destination is None else get_pool_name(destination),
+                waiting=[line.number for line in self._find_head(model, room, destination)],
                 in_flight=self._in_flight[model],
             )
             for model, destination in found.items()
@@ -246,16 +246,16 @@ class LineQueue:
             return None
         return destination if destination.copies else None
 
-    def _head_of(
+    def _find_head(
         self, model: str, room: dict[str, int], destination: Destination | None
     ) -> list[BatchLine]:
         """As many waiting lines as could be taken."""
-        most = HELD if destination is None else room[pool_of(destination)]
+        most = HELD if destination is None else room[get_pool_name(destination)]
         lines = self._waiting[model]
         return [lines[index] for index in range(min(most, len(lines)))]
 
 
-def pool_of(destination: Destination) -> str:
+def get_pool_name(destination: Destination) -> str:
     """Names the copies of a destination: an adapter's are its base's."""
     key = destination.base_key or destination.key
     return f"{key.scope.account}/{key.scope.region}/{key.endpoint_name}/{key.component_name}"

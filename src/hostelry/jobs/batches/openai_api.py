@@ -37,24 +37,24 @@ from hostelry.jobs.batches.openai_objects import (
     WINDOW_S,
     asked_batch,
     batch_object,
+    build_refusal,
     check_purpose,
     file_object,
     no_batch,
     no_file,
     page_object,
-    refused,
     upload_kept_s,
 )
 from hostelry.jobs.batches.rows import BatchRows
 from hostelry.jobs.records.batch_lines import MAX_FILE_BYTES
 from hostelry.jobs.records.errors import RecordError
-from hostelry.jobs.records.upload_form import UploadForm, boundary_of
+from hostelry.jobs.records.upload_form import UploadForm, parse_boundary
 
 PREFIX = "/v1/"
 FILES, BATCHES = "files", "batches"
 FILES_PAGE, BATCHES_PAGE = 10_000, 20
 MOST_ON_PAGE = {FILES: 10_000, BATCHES: 100}
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 Fields = Mapping[str, str]
 
 
@@ -76,7 +76,7 @@ class OpenAiFilesApi:
         except ServiceError as error:
             exchange.respond(error_response(error, _request_id(request)))
         except (RecordError, BodyLostError) as error:
-            found = refused(str(error), "file")
+            found = build_refusal(str(error), "file")
             exchange.respond(error_response(found, _request_id(request)))
         except (OSError, RetryableError) as error:
             if exchange.started:
@@ -96,7 +96,7 @@ class OpenAiFilesApi:
             case "POST", "files", []:
                 await self._upload(exchange, scope)
             case "GET", "files", []:
-                exchange.respond(_json(await self._listed(scope, fields)))
+                exchange.respond(_json(await self._list_files(scope, fields)))
             case "GET", "files", [id]:
                 exchange.respond(_json(file_object(await self._file(scope, id))))
             case "GET", "files", [id, "content"]:
@@ -117,9 +117,9 @@ class OpenAiFilesApi:
                 raise ServiceError("unknown_url", text, 404)
 
     async def _upload(self, exchange: Exchange, scope: Scope) -> None:
-        form = UploadForm(boundary_of(exchange.request.headers.get("content-type", "")))
+        form = UploadForm(parse_boundary(exchange.request.headers.get("content-type", "")))
         if exchange.body is None:
-            raise refused("The body must be a form with a file.", "file")
+            raise build_refusal("The body must be a form with a file.", "file")
         id = f"file-{secrets.token_hex(12)}"
         uploaded = await asyncio.to_thread(self.room.opened, scope.account)
         new = await asyncio.to_thread(self.files.new, id, scope.account)
@@ -146,11 +146,11 @@ class OpenAiFilesApi:
             uploaded.close()
         exchange.respond(_json(file_object(stored)))
 
-    async def _listed(self, scope: Scope, fields: Fields) -> dict[str, Any]:
+    async def _list_files(self, scope: Scope, fields: Fields) -> dict[str, Any]:
         limit = _limit(fields, FILES_PAGE, MOST_ON_PAGE[FILES])
         order = fields.get("order", "desc")
         if order not in ("asc", "desc"):
-            raise refused(f"order must be asc or desc, not '{order:.50}'.", "order")
+            raise build_refusal(f"order must be asc or desc, not '{order:.50}'.", "order")
         found = await asyncio.to_thread(
             self.rows.files,
             scope.account,
@@ -182,11 +182,11 @@ class OpenAiFilesApi:
     async def _delete(self, stored: StoredFile) -> dict[str, Any]:
         reader = await asyncio.to_thread(self.rows.delete_file, stored.scope.account, stored.id)
         if reader is not None:
-            raise refused(f"File {stored.id} is read by {reader}, which has not ended.", "id")
+            raise build_refusal(f"File {stored.id} is read by {reader}, which has not ended.", "id")
         try:
             await asyncio.to_thread(self.files.delete, stored.id)
         except (OSError, RetryableError) as error:  # a sweep, or the next start, removes them
-            log.warning("the bytes of %s, which is deleted, are there still: %s", stored.id, error)
+            LOG.warning("the bytes of %s, which is deleted, are there still: %s", stored.id, error)
         return {"id": stored.id, "object": "file", "deleted": True}
 
     async def _create(self, scope: Scope, body: bytes) -> dict[str, Any]:
@@ -194,7 +194,7 @@ class OpenAiFilesApi:
         stored = await asyncio.to_thread(self.rows.file, scope.account, asked.input_file_id)
         if stored is None or stored.purpose != UPLOAD_PURPOSE:
             what = "No such File object" if stored is None else "The file's purpose is not batch"
-            raise refused(f"{what}: {asked.input_file_id:.100}", "input_file_id")
+            raise build_refusal(f"{what}: {asked.input_file_id:.100}", "input_file_id")
         expiry = asked.output_expires_after
         batch = LlmBatch(
             id=f"batch_{secrets.token_hex(16)}",
@@ -230,7 +230,7 @@ class OpenAiFilesApi:
             return batch_object(await self.work.cancel(batch))
         except StatusOrderError:
             present, _ = self.work.present(batch)
-            raise refused(
+            raise build_refusal(
                 f"Cannot cancel a batch with status '{present.status.value}'.", "id"
             ) from None
 
@@ -242,7 +242,7 @@ async def _receive(
     async for chunk in body.chunks():
         for piece in form.feed(chunk):
             if new.num_bytes + len(piece) > MAX_FILE_BYTES:
-                raise refused(
+                raise build_refusal(
                     f"The file is larger than {MAX_FILE_BYTES} bytes, the limit of a batch.",
                     "file",
                     status=413,
@@ -258,7 +258,7 @@ def _limit(fields: Fields, default: int, most: int) -> int:
         return default
     number = whole_number(text, 1, most)
     if number is None:
-        raise refused(f"limit must be from 1 to {most}, not '{text:.50}'.", "limit")
+        raise build_refusal(f"limit must be from 1 to {most}, not '{text:.50}'.", "limit")
     return number
 
 

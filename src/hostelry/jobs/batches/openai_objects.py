@@ -38,7 +38,7 @@ class BatchAsked(msgspec.Struct):
     output_expires_after: ExpiresAfter | None = None
 
 
-def refused(
+def build_refusal(
     message: str, param: str | None = None, code: str = "", status: int = 400
 ) -> ServiceError:
     """The error of a request that cannot be met."""
@@ -47,12 +47,12 @@ def refused(
 
 def no_file(id: str) -> ServiceError:
     """There is no such file in the caller's account."""
-    return refused(f"No such File object: {id:.100}", "id", status=404)
+    return build_refusal(f"No such File object: {id:.100}", "id", status=404)
 
 
 def no_batch(id: str) -> ServiceError:
     """There is no such batch in the caller's account."""
-    return refused(f"No batch found with id '{id:.100}'.", "id", status=404)
+    return build_refusal(f"No batch found with id '{id:.100}'.", "id", status=404)
 
 
 def asked_batch(body: bytes) -> BatchAsked:
@@ -60,13 +60,13 @@ def asked_batch(body: bytes) -> BatchAsked:
     try:
         asked = decode(body, BatchAsked)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise refused(f"The body is no request for a batch: {error}.") from None
+        raise build_refusal(f"The body is no request for a batch: {error}.") from None
     if asked.endpoint not in ENDPOINTS:
         known = ", ".join(ENDPOINTS)
         message = f"Invalid value: '{asked.endpoint:.100}'. Supported values are: {known}."
-        raise refused(message, "endpoint", "invalid_value")
+        raise build_refusal(message, "endpoint", "invalid_value")
     if asked.completion_window != WINDOW:
-        raise refused(
+        raise build_refusal(
             f"Invalid value: '{asked.completion_window:.100}'. Supported values are: '{WINDOW}'.",
             "completion_window",
             "invalid_value",
@@ -80,9 +80,9 @@ def asked_batch(body: bytes) -> BatchAsked:
 def check_kept(asked: ExpiresAfter, param: str) -> int:
     """The seconds that a file is kept; raises ServiceError 400."""
     if asked.anchor != "created_at":
-        raise refused(f"The anchor must be 'created_at', not '{asked.anchor:.50}'.", param)
+        raise build_refusal(f"The anchor must be 'created_at', not '{asked.anchor:.50}'.", param)
     if not LEAST_KEPT_S <= asked.seconds <= MOST_KEPT_S:
-        raise refused(
+        raise build_refusal(
             f"seconds must be from {LEAST_KEPT_S} to {MOST_KEPT_S}, not {asked.seconds}.", param
         )
     return asked.seconds
@@ -96,7 +96,7 @@ def upload_kept_s(fields: Mapping[str, str]) -> int:
     try:
         asked = ExpiresAfter(anchor or "", int(seconds or ""))
     except ValueError:
-        raise refused("expires_after needs whole seconds.", "expires_after") from None
+        raise build_refusal("expires_after needs whole seconds.", "expires_after") from None
     return check_kept(asked, "expires_after")
 
 
@@ -104,9 +104,9 @@ def check_purpose(fields: Mapping[str, str]) -> None:
     """Raise ServiceError 400 for a file of another purpose than batches."""
     purpose = fields.get("purpose")
     if purpose is None:
-        raise refused("Missing required parameter: 'purpose'.", "purpose")
+        raise build_refusal("Missing required parameter: 'purpose'.", "purpose")
     if purpose != UPLOAD_PURPOSE:
-        raise refused(
+        raise build_refusal(
             f"'{purpose:.50}' is not one of ['{UPLOAD_PURPOSE}'] - 'purpose': files are for batches"
             " here.",
             "purpose",
@@ -182,10 +182,12 @@ def page_object(data: Sequence[dict[str, Any]], limit: int) -> dict[str, Any]:
 
 def _check_metadata(metadata: Mapping[str, str]) -> None:
     if len(metadata) > MAX_METADATA:
-        raise refused(f"metadata may have {MAX_METADATA} keys, not {len(metadata)}.", "metadata")
+        raise build_refusal(
+            f"metadata may have {MAX_METADATA} keys, not {len(metadata)}.", "metadata"
+        )
     for key, value in metadata.items():
         if len(key) > MAX_KEY_CHARS or len(value) > MAX_VALUE_CHARS:
-            raise refused(
+            raise build_refusal(
                 f"A key of metadata may have {MAX_KEY_CHARS} characters and its value"
                 f" {MAX_VALUE_CHARS}: '{key:.70}'.",
                 "metadata",

@@ -33,13 +33,13 @@ class BatchOverview:
     async def newest(self, state: str | None, limit: int) -> list[dict[str, Any]]:
         """Those of the newest `limit` batches that are in `state`; None is any."""
         found = await asyncio.to_thread(self.rows.newest, limit)
-        shown = [self._shown(it) for it in found]
+        shown = [self._build_row(it) for it in found]
         return [it for it in shown if state in (None, it["state"])]
 
     async def one(self, id: str) -> dict[str, Any] | None:
         """One batch; None where there is none of that id."""
         found = await asyncio.to_thread(self.rows.batch, None, id)
-        return None if found is None else self._shown(found)
+        return None if found is None else self._build_row(found)
 
     async def cancel(self, id: str) -> bool:
         """Whether there is such a batch, which is cancelled; raises as `BatchWork.cancel` does."""
@@ -48,7 +48,7 @@ class BatchOverview:
             await self.work.cancel(found)
         return found is not None
 
-    def _shown(self, kept: LlmBatch) -> dict[str, Any]:
+    def _build_row(self, kept: LlmBatch) -> dict[str, Any]:
         batch, trouble = self.work.present(kept)
         return {
             "id": batch.id,

@@ -97,7 +97,7 @@ class BatchRows:
             "id": batch.id,
             "account": batch.scope.account,
             "input_file": batch.input_file_id,
-            **_state_of(batch),
+            **_encode_state(batch),
         }
         with self._database.write() as connection:
             if not _lock_file(connection, batch.scope.account, batch.input_file_id):
@@ -117,7 +117,7 @@ class BatchRows:
             self._check(connection, claim)
             kept = kept_over(_locked_batch(connection, batch.id), batch)
             changed = sa.update(BATCHES).where(BATCHES.c.id == batch.id)
-            connection.execute(changed.values(_state_of(kept)))
+            connection.execute(changed.values(_encode_state(kept)))
             if kept is batch:
                 for stored in files:
                     _insert_file(connection, stored)
@@ -132,7 +132,7 @@ class BatchRows:
             if batch.status is not BatchStatus.CANCELLING:
                 batch = batch.went(BatchStatus.CANCELLING, now)
                 changed = sa.update(BATCHES).where(BATCHES.c.id == id)
-                connection.execute(changed.values(_state_of(batch)))
+                connection.execute(changed.values(_encode_state(batch)))
         return batch
 
     def batch(self, account: str | None, id: str) -> LlmBatch | None:
@@ -235,5 +235,5 @@ def _insert_file(connection: Connection, stored: StoredFile) -> None:
     connection.execute(sa.insert(FILES), row)
 
 
-def _state_of(batch: LlmBatch) -> dict[str, Any]:
+def _encode_state(batch: LlmBatch) -> dict[str, Any]:
     return {"ended_at": batch.ended_at, "record": msgspec.msgpack.encode(batch)}

@@ -43,7 +43,7 @@ from hostelry.store.database import Database
 from hostelry.store.protocol import StoreUnavailable
 from hostelry.store.tables import insert_once
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 REMOVED = 0.0  # `expires_at` of what is removed, or will be at the next sweep
 
 
@@ -198,7 +198,7 @@ class SharedFiles:
         """
         with self.database.write() as connection:
             check_held(connection, claim)
-            end = end_of(connection, id)
+            end = find_end(connection, id)
             if end == start + len(data):
                 return  # the commit's answer was lost
             if end != start:
@@ -219,7 +219,7 @@ class SharedFiles:
 
     def lines(self, id: str) -> Iterator[bytes]:
         """A file's lines; the last may lack its end."""
-        return lines_of(read_chunks(self.database, id))
+        return split_lines(read_chunks(self.database, id))
 
 
 class SharedUpload:
@@ -263,7 +263,7 @@ class SharedUpload:
         try:
             self._files.delete(self._id)
         except StoreUnavailable as error:
-            log.warning("the remains of an upload wait to be removed: %s", error)
+            LOG.warning("the remains of an upload wait to be removed: %s", error)
 
     def _expires_at(self) -> float:
         return self._files.clock.now() + UPLOAD_S
@@ -322,7 +322,7 @@ class SharedLines:
                 )
             except StoreUnavailable as error:
                 self._report(f"nothing can be written: {error}")
-                log.warning("batch %s waits: %s", self._claim.batch_id, error)
+                LOG.warning("batch %s waits: %s", self._claim.batch_id, error)
                 await self._files.clock.sleep(AGAIN_S)
             else:
                 self.num_bytes += len(data)
@@ -344,7 +344,7 @@ def portions(lines: Sequence[bytes]) -> Iterator[bytes]:
         yield b"".join(portion)
 
 
-def end_of(connection: Connection, id: str) -> int:
+def find_end(connection: Connection, id: str) -> int:
     """How many bytes there are under an id."""
     size = sa.func.length(CHUNKS.c.data)
     last = sa.select(CHUNKS.c.start + size).where(CHUNKS.c.file == id)
@@ -380,7 +380,7 @@ def insert_chunks(connection: Connection, id: str, start: int, data: bytes) -> N
     connection.execute(sa.insert(CHUNKS), rows)
 
 
-def lines_of(chunks: Iterable[bytes]) -> Iterator[bytes]:
+def split_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Lines of what comes in pieces, each with its end; the last may lack it."""
     begun: list[bytes] = []
     for chunk in chunks:

@@ -22,7 +22,7 @@ from hostelry.jobs.objects.object_store import (
 )
 from hostelry.jobs.records.captured_line import captured_line
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 HEAD_BYTES = 64 * 1024
 
 
@@ -83,7 +83,7 @@ def _closed_head(path: Path) -> SpoolHead | None:
         return None
 
 
-def object_of(spool: ClosedSpool) -> CaptureObject:
+def read_object(spool: ClosedSpool) -> CaptureObject:
     """The object of a closed file, read whole; raises OSError."""
     data = spool.path.read_bytes()
     _, start = read_head(data)
@@ -151,10 +151,10 @@ class CaptureUploads:
         """Upload every closed file that is not to wait."""
         spools, broken = await asyncio.to_thread(self._folder.closed)
         for path, reason in broken:
-            log.error("captured requests in %s are lost: %s", path, reason)
+            LOG.error("captured requests in %s are lost: %s", path, reason)
             await asyncio.to_thread(set_aside, path)
         for spool in spools:
-            if self._may_go(STORE) and self._may_go(destination_of(spool)):
+            if self._may_go(STORE) and self._may_go(get_destination(spool)):
                 await self._upload(spool)
 
     def _may_go(self, name: str) -> bool:
@@ -163,9 +163,11 @@ class CaptureUploads:
 
     async def _upload(self, spool: ClosedSpool) -> None:
         try:
-            found = await asyncio.to_thread(object_of, spool)
+            found = await asyncio.to_thread(read_object, spool)
         except OSError as error:
-            self._failed(destination_of(spool), spool, f"{spool.path} cannot be read: {error}")
+            self._note_failure(
+                get_destination(spool), spool, f"{spool.path} cannot be read: {error}"
+            )
             return
         capture = spool.head.capture
         settings = OutputSettings(content_type=CONTENT_TYPE, kms_key_id=capture.kms_key_id)
@@ -173,26 +175,26 @@ class CaptureUploads:
             if found.num_records:
                 await self._store.put(spool.head.object_uri, found.lines, settings)
         except ObjectStoreDownError as error:
-            self._failed(STORE, spool, str(error))
+            self._note_failure(STORE, spool, str(error))
             return
         except ObjectError as error:
-            self._failed(destination_of(spool), spool, str(error))
+            self._note_failure(get_destination(spool), spool, str(error))
             if self._clock.now() - spool.head.opened_at > KEPT_S:
                 await asyncio.to_thread(spool.path.unlink)
                 cause = f"not uploaded within a day: {error}"
                 self._count(spool, CaptureCounts(dropped=found.num_records, drop_cause=cause))
             return
         await asyncio.to_thread(spool.path.unlink)
-        for name in (STORE, destination_of(spool)):
+        for name in (STORE, get_destination(spool)):
             if self._pauses.pop(name, None) is not None:
-                log.info("captured requests are uploaded again to %s", name)
+                LOG.info("captured requests are uploaded again to %s", name)
         done = CaptureCounts(objects=1, upload_cause="", uploaded_at=self._clock.now())
         self._count(spool, done)
 
-    def _failed(self, name: str, spool: ClosedSpool, cause: str) -> None:
+    def _note_failure(self, name: str, spool: ClosedSpool, cause: str) -> None:
         pause = self._pauses.setdefault(name, Pause())
         if not pause.failures:
-            log.warning("captured requests wait, as uploads to %s fail: %s", name, cause)
+            LOG.warning("captured requests wait, as uploads to %s fail: %s", name, cause)
         pause_s = PAUSES_S[min(pause.failures, len(PAUSES_S) - 1)]
         pause.failures += 1
         pause.until = self._clock.now() + pause_s
@@ -202,7 +204,7 @@ class CaptureUploads:
         self._counts.setdefault(spool.head.key, CaptureCounts()).add(counted)
 
 
-def destination_of(spool: ClosedSpool) -> str:
+def get_destination(spool: ClosedSpool) -> str:
     """The bucket of a file's object, and the key that encrypts it: they fail together."""
     capture = spool.head.capture
     bucket = capture.uri.removeprefix("s3://").partition("/")[0]

@@ -21,11 +21,11 @@ from hostelry.jobs.dispatch.slots import LEASE_S, CopySlots, RunningRequests
 from hostelry.jobs.objects.answer_object import StaleClaimError
 from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.protocol import Claim
-from hostelry.jobs.rules.copy_slots import ChosenCopy, has_endpoint, is_of_earlier
+from hostelry.jobs.rules.copy_slots import ChosenCopy, has_endpoint, was_accepted_before
 from hostelry.jobs.rules.messages import gone_reason
 from hostelry.jobs.rules.next_step import Later, Trouble, next_step
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 MAX_CLAIMS = 64  # of an endpoint at once
 MAX_FILLS = 64
 RETRY_S = 0.5  # after a pass that failed
@@ -125,7 +125,7 @@ class AsyncDispatcher:
         self, claim: Claim, endpoint: EndpointRoute, chosen: ChosenCopy | None
     ) -> None:
         deps, request = self._deps, claim.request
-        if is_of_earlier(request, endpoint):
+        if was_accepted_before(request, endpoint):
             await deps.ends.failed(claim, "", gone_reason(request))
             return
         if chosen is None:  # new routes have taken the slot that it was claimed for
@@ -143,7 +143,7 @@ class AsyncDispatcher:
                     request, endpoint, chosen, captured, lambda: deps.running.is_held(claim)
                 )
             except StaleClaimError:
-                log.warning("request %s is another owner's by now; its output is left", request.id)
+                LOG.warning("request %s is another owner's by now; its output is left", request.id)
             except AttemptFailedError as failure:
                 captured.close()
                 await self._after(claim, chosen, failure)
@@ -164,7 +164,7 @@ class AsyncDispatcher:
             )
             return
         if step.counts:
-            log.info("request %s, attempt %d: %s", request.id, claim.attempt, failure)
+            LOG.info("request %s, attempt %d: %s", request.id, claim.attempt, failure)
             self._say(claim, chosen, f"is tried again: {failure}")
         at, counts, reason = step.at, step.counts, str(failure)
         await deps.commits.write_once_possible(

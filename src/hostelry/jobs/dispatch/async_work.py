@@ -32,7 +32,7 @@ from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.durable_queue import host_prefix
 from hostelry.jobs.queue.work_claims import SharedWork
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 WORKER = "jobs"
 TAKE_OVER_S = 1.0
 WATCH_S = 1.0
@@ -172,7 +172,7 @@ class AsyncWork:
     async def _take_over(self) -> None:
         released = await self._commits.write(lambda queue: queue.release_of(self._host))
         if released:
-            log.info("%d requests that ran in an earlier process are queued again", released)
+            LOG.info("%d requests that ran in an earlier process are queued again", released)
 
     async def _notify(self) -> None:
         failing = False

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from hostelry.base.errors import HostelryError
-from hostelry.dataplane.balancing.load_balancer import InFlightRequest, head_end, uncounted
+from hostelry.dataplane.balancing.load_balancer import InFlightRequest, head_end, skip_count
 from hostelry.dataplane.balancing.pipeline import (
     OTHERWISE,
     PipelineLimits,
@@ -21,7 +21,7 @@ from hostelry.dataplane.http.reply import (
 )
 from hostelry.dataplane.http.streamed_body import BodyBrokenError
 from hostelry.dataplane.http.upstream import Timeouts, UpstreamPool
-from hostelry.dataplane.invocation_head import post_head, terms_of_principal
+from hostelry.dataplane.invocation_head import build_principal_headers, post_head
 from hostelry.dataplane.metering.meter import Measurement, Meter
 from hostelry.dataplane.model_error import answered_with_error, gave_no_answer
 from hostelry.dataplane.route_table import Destination
@@ -48,7 +48,7 @@ from hostelry.jobs.objects.object_store import (
 )
 from hostelry.jobs.rules.copy_slots import ChosenCopy
 from hostelry.jobs.rules.messages import Response
-from hostelry.jobs.rules.next_step import Trouble, trouble_of_status
+from hostelry.jobs.rules.next_step import Trouble, classify_status
 
 MAX_ERROR_BYTES = 1024 * 1024
 MAX_BETWEEN_BYTES = 100 * 1024 * 1024  # of a body between two containers of a pipeline
@@ -204,8 +204,8 @@ class CopyAttempt:
         self._measured.at_container(copy.container)
         self._measured.chosen(copy.id, self._deps.slots.on(copy.id), copy.config)
         self._answered_by = copy
-        reply = await self._asked(copy, given)
-        first = InFlightRequest(copy, reply, uncounted)
+        reply = await self._ask(copy, given)
+        first = InFlightRequest(copy, reply, skip_count)
         if not copy.further:
             return first
         limits = PipelineLimits(total_s=self._request.timeout_s, max_body_bytes=MAX_BETWEEN_BYTES)
@@ -213,7 +213,7 @@ class CopyAttempt:
         self._answered_by = found.answered_by
         return found
 
-    async def _asked(self, copy: CopyRoute, given: OpenInput) -> Reply:
+    async def _ask(self, copy: CopyRoute, given: OpenInput) -> Reply:
         content_type = self._request.content_type or given.content_type
         kept = (("X-Amzn-SageMaker-Custom-Attributes", self._request.custom_attributes),)
         head = self._head(given.size_bytes, content_type or OTHERWISE, kept) + head_end(copy.key)
@@ -227,7 +227,7 @@ class CopyAttempt:
         head = self._head(len(step.body), step.content_type, encoding) + head_end(step.copy.key)
         address, pool = step.copy.address, self._deps.pool
         reply = await pool.send(address, (head, step.body), step.timeouts)
-        return InFlightRequest(step.copy, reply, uncounted)
+        return InFlightRequest(step.copy, reply, skip_count)
 
     def _head(
         self, num_bytes: int, content_type: str, more: Iterable[tuple[str, str | None]]
@@ -242,15 +242,15 @@ class CopyAttempt:
                 ("Accept", request.accept),
                 ("X-Amzn-SageMaker-Inference-Id", request.inference_id),
                 ("x-request-id", request.id),
-                *terms_of_principal(request.principal).items(),
+                *build_principal_headers(request.principal).items(),
                 *more,
             ),
         )
 
     async def _take(self, reply: Reply, may_publish: Agree) -> Response:
-        trouble = trouble_of_status(reply.status)
+        trouble = classify_status(reply.status)
         if trouble is not None:
-            raise await self._refused(trouble, reply)
+            raise await self._build_refusal(trouble, reply)
         request, deps, began_s = self._request, self._deps, self._deps.now_s()
         content_type = reply.headers.get("content-type")
 
@@ -278,7 +278,7 @@ class CopyAttempt:
         self._captured.answered(self._destination, body, reply.headers)
         return Response(location=request.output_uri, content_type=content_type, body=body)
 
-    async def _refused(self, trouble: Trouble, reply: Reply) -> AttemptFailedError:
+    async def _build_refusal(self, trouble: Trouble, reply: Reply) -> AttemptFailedError:
         try:
             body = await reply.body(MAX_ERROR_BYTES)
         except TooLargeError as error:

@@ -15,7 +15,7 @@ from hostelry.domain.log_source import DataLogReport
 from hostelry.domain.messaging import PublicationRequest
 from hostelry.domain.scope import Scope
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 TIMEOUTS = Timeouts(total_s=10.0, connect_s=1.0)
 MAX_ANSWER_BYTES = 64 * 1024
 
@@ -77,7 +77,7 @@ class HttpControlLine:
         try:
             await self._call("POST", "/internal/data-log", msgspec.json.encode(report))
         except ControlRefusedError as error:
-            log.warning("%d lines of data logs are lost: %s", len(report.lines), error)
+            LOG.warning("%d lines of data logs are lost: %s", len(report.lines), error)
 
     async def has_endpoint(self, scope: Scope, name: str) -> bool:
         """GET /internal/async-endpoint."""

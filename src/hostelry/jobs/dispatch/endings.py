@@ -37,7 +37,7 @@ from hostelry.jobs.rules.messages import (
 )
 from hostelry.jobs.rules.next_step import STORE_PAUSE_S
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 NOTIFICATION_IDS = uuid.UUID("6f1c3b0a-3c5e-4a52-9d0f-6f3a5c7e9b21")
 
 
@@ -112,7 +112,7 @@ class RequestEnds:
         message = failure_message(request, response, reason, now)
         letter = _notification(claim, request.error_topic_arn, message)
         if await self._end(claim, outcome, now, letter):
-            log.info("async request %s of %s: %s", request.id, request.endpoint_name, reason)
+            LOG.info("async request %s of %s: %s", request.id, request.endpoint_name, reason)
             self._count(request, variant_name, names, now)
 
     async def _failure_object(self, request: AsyncRequest, reason: str) -> Response:
@@ -129,7 +129,7 @@ class RequestEnds:
             is_down = isinstance(error, ObjectStoreDownError)
             if is_down and self._clock.now() < request.expires_at:
                 raise
-            log.warning("the failure of request %s is in no object: %s", request.id, error)
+            LOG.warning("the failure of request %s is in no object: %s", request.id, error)
             return Response(location="", content_type=None, body=body)
         return Response(location=request.failure_uri, content_type=FAILURE_CONTENT_TYPE, body=body)
 
@@ -140,7 +140,7 @@ class RequestEnds:
             lambda queue: queue.complete(claim, outcome, now, letter)
         )
         if not ended:
-            log.info("request %s was ended by another owner", claim.request.id)
+            LOG.info("request %s was ended by another owner", claim.request.id)
         elif letter:
             self._notified()
         return ended

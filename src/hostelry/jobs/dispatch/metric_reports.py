@@ -9,7 +9,7 @@ from hostelry.domain.metric import Sample
 from hostelry.domain.scope import Scope
 from hostelry.jobs.dispatch.control_line import ControlDownError, ControlLine, ControlRefusedError
 from hostelry.jobs.queue.work_claims import SharedWork
-from hostelry.jobs.rules.async_metrics import rounded, variant_sample
+from hostelry.jobs.rules.async_metrics import round_value, variant_sample
 
 MAX_VALUES = 5_000  # distinct ones between two reports, of all metrics
 COUNT, MILLISECONDS, MICROSECONDS = "Count", "Milliseconds", "Microseconds"
@@ -41,11 +41,11 @@ class AsyncMeasurements:
 
     def took_ms(self, place: Place, name: str, taken_s: float) -> None:
         """Note a time that is published in milliseconds."""
-        self._add(place, name, MILLISECONDS, rounded(taken_s * 1e3))
+        self._add(place, name, MILLISECONDS, round_value(taken_s * 1e3))
 
     def took_us(self, place: Place, name: str, taken_s: float) -> None:
         """Note a time that is published in microseconds."""
-        self._add(place, name, MICROSECONDS, rounded(taken_s * 1e6))
+        self._add(place, name, MICROSECONDS, round_value(taken_s * 1e6))
 
     def saw(self, queues: Iterable[ScopedMetric]) -> None:
         """Note the queues as they are now, in place of what was seen before."""

@@ -13,7 +13,7 @@ from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.protocol import PendingNotification
 from hostelry.jobs.rules.next_step import notify_again_at
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 AT_ONCE = 256  # read from the outbox
 MAX_SENDING = 16
 POLL_S = 1.0
@@ -105,7 +105,7 @@ class Outbox:
 
     def _give_up(self, letter: PendingNotification, reason: str) -> None:
         note = letter.notification
-        log.warning("notification %s of %s is lost: %s", note.id, note.endpoint_name, reason)
+        LOG.warning("notification %s of %s is lost: %s", note.id, note.endpoint_name, reason)
         endpoint = self._routes.table.endpoint(note.scope, note.endpoint_name)
         if endpoint is not None and endpoint.variants:
             place = (note.scope, note.endpoint_name, endpoint.variants[0].name)

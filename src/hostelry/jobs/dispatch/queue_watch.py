@@ -20,7 +20,7 @@ from hostelry.jobs.rules.async_metrics import backlog_samples
 from hostelry.jobs.rules.copy_slots import num_copies
 from hostelry.jobs.rules.messages import gone_reason
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 MAX_ENDED = 100  # in one look
 MAX_AT_ONCE = 16
 OWNER = "watch"
@@ -67,12 +67,14 @@ class QueueWatch:
         now, table = self._clock.now(), self._routes.table
         released = await self._commits.write(lambda queue: queue.release_lost(now))
         if released:
-            log.warning("%d requests are queued again: their leases had ended", released)
+            LOG.warning("%d requests are queued again: their leases had ended", released)
         overdue = await self._commits.write(
             lambda queue: queue.overdue(OWNER, MAX_ENDED, now, LEASE_S)
         )
         await for_each(
-            overdue, lambda claim: self._ends.expired(claim, variant_of(table, claim)), MAX_AT_ONCE
+            overdue,
+            lambda claim: self._ends.expired(claim, find_variant_name(table, claim)),
+            MAX_AT_ONCE,
         )
         backlog = await asyncio.to_thread(self._commits.queue.backlog)
         for queued in backlog:
@@ -116,7 +118,7 @@ def queue_metrics(
             yield ScopedMetric(scope=endpoint.scope, sample=sample)
 
 
-def variant_of(table: RouteTable, claim: Claim) -> str:
+def find_variant_name(table: RouteTable, claim: Claim) -> str:
     """The first variant of the claim's endpoint, for metrics; empty where it does not serve."""
     endpoint = table.endpoint(claim.request.scope, claim.request.endpoint_name)
     return endpoint.variants[0].name if endpoint is not None and endpoint.variants else ""

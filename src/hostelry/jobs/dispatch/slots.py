@@ -13,7 +13,7 @@ from hostelry.jobs.queue.protocol import Claim
 from hostelry.jobs.rules.copy_slots import ChosenCopy, CopyUse, choose_slot, free_slots
 from hostelry.routing.copy_choice import next_position
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 REFUSED_S = 1.0  # a copy that refused a connection is left alone for so long
 
 
@@ -125,18 +125,18 @@ class RunningRequests:
         claims = list(self._tasks.values())
         if not claims:
             return
-        kept = await self._renewed(claims)
+        kept = await self._renew(claims)
         held = {(it.request.id, it.fence) for it in kept}
         lost = {(it.request.id, it.fence) for it in claims} - held
         twice, self._lost = lost & self._lost, lost
         for task, claim in list(self._tasks.items()):
             if (claim.request.id, claim.fence) in twice:
-                log.warning("the lease of request %s was lost; it is given up", claim.request.id)
+                LOG.warning("the lease of request %s was lost; it is given up", claim.request.id)
                 task.cancel()
 
     async def is_held(self, claim: Claim) -> bool:
         """Whether a claim is held still, its lease renewed: before its output becomes visible."""
-        return bool(await self._renewed([claim]))
+        return bool(await self._renew([claim]))
 
     async def drain(self, grace_s: float) -> None:
         """Wait for what runs; what is not finished after `grace_s` goes back to the queue."""
@@ -148,7 +148,7 @@ class RunningRequests:
         await asyncio.gather(*left, return_exceptions=True)
         await for_each(left.values(), self._put_back, MAX_AT_ONCE)
 
-    async def _renewed(self, claims: Sequence[Claim]) -> list[Claim]:
+    async def _renew(self, claims: Sequence[Claim]) -> list[Claim]:
         """Those of `claims` that are held still, their leases renewed."""
         # The time is that of the write: it may have had to wait.
         return await self._commits.write_once_possible(

@@ -64,9 +64,9 @@ class ObjectStoreDownError(ObjectError):
     """The object store failed or could not be reached; the same request may succeed later."""
 
 
-def refusal_of(status: int, body: bytes, what: str) -> ObjectError:
+def build_refusal(status: int, body: bytes, what: str) -> ObjectError:
     """The error for an answer that is not 2xx; `what` is the call and its object's URI."""
-    code, reason = _found(CODE, body), _found(MESSAGE, body)
+    code, reason = _find_text(CODE, body), _find_text(MESSAGE, body)
     text = f"{what}: the object store answered {status} {code} {reason}".rstrip()
     if code == "NoSuchBucket":
         return NoSuchBucketError(text)
@@ -79,7 +79,7 @@ def refusal_of(status: int, body: bytes, what: str) -> ObjectError:
     return ObjectDeniedError(text) if status == 403 else ObjectError(text)
 
 
-def _found(pattern: "re.Pattern[bytes]", body: bytes) -> str:
+def _find_text(pattern: "re.Pattern[bytes]", body: bytes) -> str:
     found = pattern.search(body)
     return "" if found is None else found.group(1).decode("utf-8", "replace")
 
@@ -254,7 +254,7 @@ class ObjectStore:
             raise ObjectStoreDownError(f"reading {uri}: {error}") from error
         finally:
             reply.close()
-        raise refusal_of(reply.status, body, f"reading {uri}")
+        raise build_refusal(reply.status, body, f"reading {uri}")
 
     async def put(self, uri: str, body: bytes, settings: OutputSettings) -> None:
         """Make the object, of one part; it is visible whole or not at all. Raises ObjectError."""
@@ -278,7 +278,7 @@ class ObjectStore:
             query.append(("continuation-token", after))
         target = object_target(bucket, "", query)
         what = f"listing s3://{bucket}/{prefix}"
-        _, answer = await self._repeated("GET", target, {}, b"", what, MAX_LIST_BYTES)
+        _, answer = await self._call_with_retries("GET", target, {}, b"", what, MAX_LIST_BYTES)
         return read_page(answer, what)
 
     async def call(
@@ -299,7 +299,7 @@ class ObjectStore:
         if 0.0 <= now - self._seen.get(bucket, 0.0) < BUCKET_KNOWN_S:
             return
         target = object_target(bucket, "", (("location", ""),))
-        await self._repeated("GET", target, {}, b"", f"writing {uri}")
+        await self._call_with_retries("GET", target, {}, b"", f"writing {uri}")
         if len(self._seen) >= MAX_BUCKETS:
             self._seen.clear()
         self._seen[bucket] = now
@@ -315,9 +315,9 @@ class ObjectStore:
         """As `call`, with `headers`."""
         bucket, key = split_object_uri(uri)
         target = object_target(bucket, key, query)
-        return await self._repeated(method, target, headers, body, f"writing {uri}")
+        return await self._call_with_retries(method, target, headers, body, f"writing {uri}")
 
-    async def _repeated(
+    async def _call_with_retries(
         self,
         method: str,
         target: str,
@@ -349,7 +349,7 @@ class ObjectStore:
         # Completing an upload answers 200 at once, and its failure in the body.
         if not 200 <= reply.status < 300 or b"<Error>" in answer:
             status = 500 if 200 <= reply.status < 300 else reply.status
-            raise refusal_of(status, answer, what)
+            raise build_refusal(status, answer, what)
         return reply.headers, answer
 
     async def _send(
@@ -363,7 +363,7 @@ class ObjectStore:
         stated = {"Host": self._host, **headers}
         if method != "GET":
             stated["Content-Length"] = str(len(body))
-            stated["X-Amz-Content-SHA256"] = await sha256_of(body)
+            stated["X-Amz-Content-SHA256"] = await compute_sha256(body)
         head = signed_request_head(method, self._base + target, stated, self._key, self._now())
         try:
             return await self._pool.send(self._address, (head, body), timeouts)
@@ -404,7 +404,7 @@ class PartedUpload:
         await self._store.call("DELETE", self._uri, (("uploadId", self._id),), b"")
 
 
-async def sha256_of(body: bytes) -> str:
+async def compute_sha256(body: bytes) -> str:
     """The body's SHA-256 in hexadecimal; of a large one computed in a thread."""
     if len(body) < HASH_IN_THREAD_BYTES:
         return hashlib.sha256(body).hexdigest()

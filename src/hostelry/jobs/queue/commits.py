@@ -9,7 +9,7 @@ from hostelry.base.concurrency import GroupedCalls
 from hostelry.jobs.queue.protocol import QueueWrites, RequestQueue, Write
 from hostelry.store.protocol import StoreUnavailable
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 MAX_IN_COMMIT = 512
 RETRY_S = 0.5
 Result = TypeVar("Result")
@@ -38,7 +38,7 @@ class QueueCommits:
                 return await self.write(write)
             except StoreUnavailable as error:
                 if not is_reported:
-                    log.warning("a write waits: %s", error)
+                    LOG.warning("a write waits: %s", error)
                 is_reported = True
                 await asyncio.sleep(RETRY_S)
 

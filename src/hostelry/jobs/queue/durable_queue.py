@@ -54,7 +54,7 @@ DECODER = msgspec.msgpack.Decoder(AsyncRequest)
 NOTIFICATION_DECODER = msgspec.msgpack.Decoder(Notification)
 
 
-def _update_of_held(*columns: str) -> sa.Update:
+def _build_update_of_claimed(*columns: str) -> sa.Update:
     """An update of these columns of one request, where it runs under the claim's fence."""
     held = (
         REQUESTS.c.id == sa.bindparam("claimed_id"),
@@ -66,10 +66,10 @@ def _update_of_held(*columns: str) -> sa.Update:
 
 # Made once: to build a statement takes longer than to carry it out.
 ENDED = {"owner": None, "lease_until": None}
-RENEW = _update_of_held("lease_until")
-COMPLETE = _update_of_held("state", "finished_at", "owner", "lease_until")
-FAIL = _update_of_held("state", "finished_at", "owner", "lease_until", "reason")
-DEFER = _update_of_held("state", "owner", "lease_until", "next_at", "attempt", "reason")
+RENEW = _build_update_of_claimed("lease_until")
+COMPLETE = _build_update_of_claimed("state", "finished_at", "owner", "lease_until")
+FAIL = _build_update_of_claimed("state", "finished_at", "owner", "lease_until", "reason")
+DEFER = _build_update_of_claimed("state", "owner", "lease_until", "next_at", "attempt", "reason")
 KEEP_REQUESTS, KEEP_LETTERS = sa.insert(REQUESTS), sa.insert(OUTBOX)
 ANY_LETTER = sa.select(OUTBOX.c.id).limit(1)
 FORGET_LETTER = sa.delete(OUTBOX).where(OUTBOX.c.id == sa.bindparam("letter_id"))
@@ -169,7 +169,7 @@ class DurableQueue:
         self, claim: Claim, outcome: Outcome, now: float, notifications: Sequence[Notification]
     ) -> bool:
         """End a request, its notifications in the outbox; False where the fence is stale."""
-        update, ended = COMPLETE, {**ENDED, "state": state_of(outcome), "finished_at": now}
+        update, ended = COMPLETE, {**ENDED, "state": to_state(outcome), "finished_at": now}
         if isinstance(outcome, RequestFailed):
             update, ended = FAIL, {**ended, "reason": outcome.reason[:MAX_REASON_CHARS]}
         with self._commit() as commit:
@@ -246,7 +246,7 @@ class DurableQueue:
         with self.database.read() as connection:
             rows = connection.execute(due).all()
         if rows and self._is_shared:
-            rows = self._held(due, now + HELD_S)
+            rows = self._hold(due, now + HELD_S)
         return [
             PendingNotification(
                 notification=NOTIFICATION_DECODER.decode(row.body), attempts=row.attempts
@@ -339,23 +339,23 @@ class DurableQueue:
             "owner": owner,
             "lease_until": lease_until,
         }
-        update = sa.update(REQUESTS).where(REQUESTS.c.sequence.in_(_unlocked(chosen)))
+        update = sa.update(REQUESTS).where(REQUESTS.c.sequence.in_(_lock_unlocked(chosen)))
         with self._commit() as commit:
             commit.flush()  # requests of the same commit may be among them
             rows = commit.connection.execute(update.values(claimed).returning(REQUESTS)).all()
-        return [_claim_of(row) for row in sorted(rows, key=lambda row: row.sequence)]
+        return [_to_claim(row) for row in sorted(rows, key=lambda row: row.sequence)]
 
     def _release(self, which: sa.ColumnElement[bool]) -> int:
         back = {"state": WAITING, "owner": None, "lease_until": None}
         running = REQUESTS.c.state == sa.literal_column(f"'{RUNNING}'")
-        chosen = _unlocked(sa.select(REQUESTS.c.sequence).where(running, which))
+        chosen = _lock_unlocked(sa.select(REQUESTS.c.sequence).where(running, which))
         update = sa.update(REQUESTS).where(REQUESTS.c.sequence.in_(chosen)).values(back)
         with self._commit() as commit:
             return len(commit.connection.execute(update.returning(REQUESTS.c.sequence)).all())
 
-    def _held(self, due: sa.Select[Any], until: float) -> Sequence[Row[Any]]:
+    def _hold(self, due: sa.Select[Any], until: float) -> Sequence[Row[Any]]:
         """The notifications of `due`, which other processes leave alone for a while."""
-        mine = _unlocked(due.with_only_columns(OUTBOX.c.id))
+        mine = _lock_unlocked(due.with_only_columns(OUTBOX.c.id))
         update = sa.update(OUTBOX).where(OUTBOX.c.id.in_(mine)).values(next_at=until)
         with self._commit() as commit:
             rows = commit.connection.execute(update.returning(OUTBOX)).all()
@@ -375,7 +375,7 @@ def host_prefix(host: str) -> str:
     return f"{host}/"
 
 
-def _unlocked(chosen: sa.Select[Any]) -> sa.Select[Any]:
+def _lock_unlocked(chosen: sa.Select[Any]) -> sa.Select[Any]:
     """The rows of `chosen` that no transaction has locked, locked for this one.
 
     A table expression of its own: as a plain subquery PostgreSQL may carry it out more than once,
@@ -385,7 +385,7 @@ def _unlocked(chosen: sa.Select[Any]) -> sa.Select[Any]:
     return sa.select(locked.c[0])
 
 
-def state_of(outcome: Outcome) -> str:
+def to_state(outcome: Outcome) -> str:
     """The state of a request with this outcome."""
     if isinstance(outcome, RequestCompleted):
         return COMPLETED
@@ -428,5 +428,5 @@ def _new_letter(notification: Notification, now: float) -> dict[str, Any]:
     }
 
 
-def _claim_of(row: Row[Any]) -> Claim:
+def _to_claim(row: Row[Any]) -> Claim:
     return Claim(request=DECODER.decode(row.request), fence=row.fence, attempt=row.attempt)

@@ -67,20 +67,20 @@ class MemoryQueue:
     ) -> list[Claim]:
         """Claim waiting requests of an endpoint, by arrival."""
         with self._lock:
-            mine = [it for it in self._waiting() if _is_of(it, scope, endpoint_name)]
+            mine = [it for it in self._waiting() if _belongs_to(it, scope, endpoint_name)]
             due = [it for it in mine if it.next_at <= now < it.request.expires_at]
-            return [_claimed(it, now, lease_s) for it in due[:limit]]
+            return [_claim_row(it, now, lease_s) for it in due[:limit]]
 
     def overdue(self, owner: str, limit: int, now: float, lease_s: float) -> list[Claim]:
         """Claim requests past their `expires_at` that wait."""
         with self._lock:
             due = [it for it in self._waiting() if it.request.expires_at <= now]
-            return [_claimed(it, now, lease_s) for it in due[:limit]]
+            return [_claim_row(it, now, lease_s) for it in due[:limit]]
 
     def renew(self, claims: Sequence[Claim], now: float, lease_s: float) -> list[Claim]:
         """Extend the leases; the claims that are still held."""
         with self._lock:
-            held = [it for it in claims if self._held(it) is not None]
+            held = [it for it in claims if self._find_claimed(it) is not None]
             for claim in held:
                 self.rows[claim.request.id].lease_until = now + lease_s
             return held
@@ -90,7 +90,7 @@ class MemoryQueue:
     ) -> bool:
         """End a request; False where the fence is stale."""
         with self._lock:
-            row = self._held(claim)
+            row = self._find_claimed(claim)
             if row is None:
                 return False
             row.outcome, row.lease_until = outcome, None
@@ -102,7 +102,7 @@ class MemoryQueue:
     def defer(self, claim: Claim, next_at: float, reason: str, now: float, counts: bool) -> bool:
         """Put a request back in its place; False where the fence is stale."""
         with self._lock:
-            row = self._held(claim)
+            row = self._find_claimed(claim)
             if row is None:
                 return False
             row.lease_until, row.next_at = None, next_at
@@ -156,7 +156,7 @@ class MemoryQueue:
         rows = self.rows.values()
         return [it for it in rows if it.outcome is None and it.lease_until is None]
 
-    def _held(self, claim: Claim) -> _Row | None:
+    def _find_claimed(self, claim: Claim) -> _Row | None:
         row = self.rows.get(claim.request.id)
         is_held = row is not None and row.lease_until is not None and row.fence == claim.fence
         return row if is_held else None
@@ -169,18 +169,18 @@ class MemoryQueue:
         return len(lost)
 
 
-def _is_of(row: _Row, scope: Scope, endpoint_name: str) -> bool:
+def _belongs_to(row: _Row, scope: Scope, endpoint_name: str) -> bool:
     return (row.request.scope, row.request.endpoint_name) == (scope, endpoint_name)
 
 
-def _claimed(row: _Row, now: float, lease_s: float) -> Claim:
+def _claim_row(row: _Row, now: float, lease_s: float) -> Claim:
     row.fence += 1
     row.lease_until = now + lease_s
     return Claim(request=row.request, fence=row.fence, attempt=row.attempt)
 
 
 def _backlog(scope: Scope, endpoint_name: str, rows: Sequence[_Row]) -> Backlog:
-    mine = [it for it in rows if _is_of(it, scope, endpoint_name)]
+    mine = [it for it in rows if _belongs_to(it, scope, endpoint_name)]
     waiting = [it for it in mine if it.lease_until is None]
     return Backlog(
         scope=scope,

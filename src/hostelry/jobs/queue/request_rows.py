@@ -91,7 +91,7 @@ class RequestRows:
         if wanted.before is not None:
             query = query.where(REQUESTS.c.sequence < wanted.before)
         with self._database.read() as connection:
-            return [_row_of(row) for row in connection.execute(query)]
+            return [_to_request_row(row) for row in connection.execute(query)]
 
     def finished_since(self, since: float) -> list[FinishedCount]:
         """The number of requests of each endpoint that have ended since then."""
@@ -110,7 +110,7 @@ class RequestRows:
         query = sa.select(REQUESTS).where(named).order_by(REQUESTS.c.sequence.desc()).limit(1)
         with self._database.read() as connection:
             row = connection.execute(query).one_or_none()
-        return None if row is None else _row_of(row)
+        return None if row is None else _to_request_row(row)
 
     def retry(self, request_id: str, now: float) -> None:
         """Put a failed or expired request back in its place, with its whole time to live.
@@ -183,7 +183,7 @@ def _by_id(request_id: str) -> sa.Select[Any]:
     return sa.select(REQUESTS).where(REQUESTS.c.id == request_id).with_for_update()
 
 
-def _row_of(row: Row[Any]) -> RequestRow:
+def _to_request_row(row: Row[Any]) -> RequestRow:
     request = DECODER.decode(row.request)
     return RequestRow(
         sequence=row.sequence,

@@ -23,7 +23,7 @@ from hostelry.store.database import Database
 from hostelry.store.protocol import StoreUnavailable
 from hostelry.store.tables import insert_once
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 LEASE_S = 30.0
 RENEW_S = 8.0
 LOOK_S = 2.0
@@ -88,7 +88,7 @@ class SharedWork:
         try:
             return await asyncio.to_thread(self._claims.take, name, self._clock.now(), lease_s)
         except StoreUnavailable as error:
-            log.warning("%s wait: %s", name, error)
+            LOG.warning("%s wait: %s", name, error)
             return False
 
     async def end_turn(self, name: str) -> None:
@@ -104,25 +104,25 @@ class SharedWork:
             if not await asyncio.to_thread(claims.take, name, now):
                 return False
         except StoreUnavailable as error:
-            log.warning("%s waits: %s", name, error)
+            LOG.warning("%s waits: %s", name, error)
             return False
         task = asyncio.ensure_future(step())
         renewing = asyncio.create_task(self._renew(claims, name, now + LEASE_S))
         try:
             await asyncio.wait({task, renewing}, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            await _ended(task)
+            await _note_end(task)
             with contextlib.suppress(StoreUnavailable):
                 await asyncio.to_thread(claims.give_back, name)
             raise
         finally:
             was_ended = task.done()
-            await _ended(task)
-            await _ended(renewing)
+            await _note_end(task)
+            await _note_end(renewing)
         if was_ended:
             task.result()
         else:
-            log.warning("the claim of %s was lost; it is given up here", name)
+            LOG.warning("the claim of %s was lost; it is given up here", name)
         return was_ended
 
     async def _renew(self, claims: WorkClaims, name: str, until: float) -> None:
@@ -136,10 +136,10 @@ class SharedWork:
                     return
                 until, pause_s = now + LEASE_S, RENEW_S
             except StoreUnavailable as error:
-                log.warning("the claim of %s cannot be renewed: %s", name, error)
+                LOG.warning("the claim of %s cannot be renewed: %s", name, error)
                 pause_s = LOOK_S
 
 
-async def _ended(task: "asyncio.Future[None]") -> None:
+async def _note_end(task: "asyncio.Future[None]") -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -86,7 +86,7 @@ class LineCheck:
         if not line.strip():
             return
         try:
-            custom_id, model = self._checked(line)
+            custom_id, model = self._check(line)
         except LineFaultError as error:
             self._fault(error.code, str(error), error.param, self._number)
             return
@@ -110,25 +110,25 @@ class LineCheck:
         if len(self._faults) < MAX_FAULTS:
             self._faults.append(LineFault(code=code, message=message, param=param, line=line))
 
-    def _checked(self, raw: bytes) -> tuple[str, str]:
+    def _check(self, raw: bytes) -> tuple[str, str]:
         """custom_id and model; raises LineFaultError."""
         if len(raw) > self._max_line_bytes:
             raise LineFaultError(
                 "invalid_json_line", f"The line is larger than {self._max_line_bytes} bytes."
             )
-        line = _line_of(raw)
+        line = _decode_line(raw)
         custom_id = self._custom_id(line.custom_id)
         if line.method != "POST":
             raise LineFaultError(
-                "invalid_method", f"method must be POST, not {_shown(line.method)}.", "method"
+                "invalid_method", f"method must be POST, not {_shorten(line.method)}.", "method"
             )
         if line.url != self._endpoint:
             raise LineFaultError(
                 "url_mismatch",
-                f"url must be the batch's endpoint, {self._endpoint}, not {_shown(line.url)}.",
+                f"url must be the batch's endpoint, {self._endpoint}, not {_shorten(line.url)}.",
                 "url",
             )
-        return custom_id, _model_of(line.body)
+        return custom_id, _decode_model(line.body)
 
     def _custom_id(self, value: Any) -> str:
         if value is None:
@@ -143,7 +143,7 @@ class LineCheck:
         if first is not None:
             raise LineFaultError(
                 "duplicate_custom_id",
-                f"custom_id {_shown(value)} is that of line {first}, too.",
+                f"custom_id {_shorten(value)} is that of line {first}, too.",
                 "custom_id",
             )
         return value
@@ -151,10 +151,10 @@ class LineCheck:
 
 def request_body(raw: bytes) -> bytes:
     """The body of the request that a checked line is, as it is written there."""
-    return bytes(_line_of(raw).body)
+    return bytes(_decode_line(raw).body)
 
 
-def _line_of(raw: bytes) -> _Line:
+def _decode_line(raw: bytes) -> _Line:
     try:
         return decode(raw, _Line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -163,7 +163,7 @@ def _line_of(raw: bytes) -> _Line:
         ) from None
 
 
-def _model_of(body: msgspec.Raw) -> str:
+def _decode_model(body: msgspec.Raw) -> str:
     if not bytes(body):
         raise LineFaultError("invalid_request", "body is missing.", "body")
     try:
@@ -181,6 +181,6 @@ def _model_of(body: msgspec.Raw) -> str:
     return found.model
 
 
-def _shown(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 100 else f"{text[:97]}..."

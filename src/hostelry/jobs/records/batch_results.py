@@ -76,12 +76,12 @@ def result_id(batch_id: str, number: int) -> str:
 def answer_line(id: str, custom_id: str, status: int, request_id: str, body: bytes) -> bytes:
     """The line of a request that was answered; a body that is no JSON becomes a text."""
     response = _Response(status, request_id, msgspec.Raw(_one_line(body)))
-    return _written(_Result(id, custom_id, response, None))
+    return _encode(_Result(id, custom_id, response, None))
 
 
 def error_line(id: str, custom_id: str, code: str, message: str) -> bytes:
     """The line of a request that was not answered."""
-    return _written(_Result(id, custom_id, None, _Error(code, message)))
+    return _encode(_Result(id, custom_id, None, _Error(code, message)))
 
 
 def known_result(line: bytes) -> tuple[str, TokenUsage] | None:
@@ -93,10 +93,10 @@ def known_result(line: bytes) -> tuple[str, TokenUsage] | None:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     body = b"" if found.response is None else bytes(found.response.body)
-    return found.custom_id, usage_of(body)
+    return found.custom_id, parse_usage(body)
 
 
-def usage_of(body: bytes) -> TokenUsage:
+def parse_usage(body: bytes) -> TokenUsage:
     """The tokens that an answer reports; none where it does not."""
     try:
         usage = decode(body, _Answer).usage or _Usage()
@@ -112,7 +112,7 @@ def usage_of(body: bytes) -> TokenUsage:
     )
 
 
-def _written(result: _Result) -> bytes:
+def _encode(result: _Result) -> bytes:
     line = msgspec.json.encode(result)
     for end, escaped in _LINE_ENDS.items():
         line = line.replace(end, escaped)

@@ -19,7 +19,7 @@ class InputObject:
     size_bytes: int | None = None
 
 
-def folder_of(uri: str) -> str:
+def get_folder_uri(uri: str) -> str:
     """The URI up to the last slash of its key: ``s3://b/in/x`` gives ``s3://b/in/``."""
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     folder, slash, _ = key.rpartition("/")
@@ -35,7 +35,7 @@ def relative_key(input_uri: str, bucket: str, key: str) -> str:
     prefix = input_uri.removeprefix(f"s3://{bucket}").removeprefix("/")
     if key.startswith(prefix + "/"):
         return key[len(prefix) + 1 :]
-    return f"s3://{bucket}/{key}".removeprefix(folder_of(input_uri))
+    return f"s3://{bucket}/{key}".removeprefix(get_folder_uri(input_uri))
 
 
 def output_uri(path: str, relative: str) -> str:

@@ -66,11 +66,11 @@ class JsonPath:
         """What the path selects in `value`; raises RecordError."""
         nodes, is_one = [value], True
         for step in self.steps:
-            nodes = [found for node in nodes for found in self._found(step, node)]
+            nodes = [found for node in nodes for found in self._find_nodes(step, node)]
             is_one = is_one and _is_one(step)
         return nodes[0] if is_one else nodes
 
-    def _found(self, step: Step, node: Any) -> Sequence[Any]:
+    def _find_nodes(self, step: Step, node: Any) -> Sequence[Any]:
         if isinstance(step, Elements):
             return self._elements(step, node)
         if not step.names:
@@ -128,10 +128,10 @@ def _index(text: str) -> int | tuple[int | None, int | None]:
     first, colon, end = text.partition(":")
     if not colon:
         return int(text)
-    return _bound(first), _bound(end)
+    return _parse_bound(first), _parse_bound(end)
 
 
-def _bound(text: str) -> int | None:
+def _parse_bound(text: str) -> int | None:
     return int(text) if text.strip() else None
 
 
@@ -201,17 +201,17 @@ class RecordProcessing:
         first = payload.first_number
         values = [
             self._value(it, f"Record {number}")
-            for number, it in enumerate(self._units_of(payload), first)
+            for number, it in enumerate(self._split_units(payload), first)
         ]
         return b"\n".join([self._text(self._input.select(it)) for it in values])
 
     def num_units(self, payload: Payload) -> int:
         """The answers that a payload must have."""
-        return len(self._units_of(payload))
+        return len(self._split_units(payload))
 
     def kept(self, payload: Payload, answer: bytes, marks: list[InferenceMark]) -> bytes:
         """What is kept of the answer to `payload`; raises RecordError."""
-        units = self._units_of(payload)
+        units = self._split_units(payload)
         is_one = self._media_type == JSON and len(units) == 1
         answers = [answer] if is_one else self._lines(answer)
         first = payload.first_number
@@ -225,22 +225,22 @@ class RecordProcessing:
         for number, (unit, one) in enumerate(zip(units, answers, strict=True)):
             value = self._value(one, f"The answer to record {first + number}")
             if self._joins:
-                joined = self._joined(self._value(unit, f"Record {first + number}"), value)
+                joined = self._join(self._value(unit, f"Record {first + number}"), value)
             else:
                 joined = value
             chosen = self._output.select(joined)
             if self._marks:
-                chosen = self._marked(chosen, marks[number])
+                chosen = self._add_mark(chosen, marks[number])
             found.append(self._text(chosen))
         return b"\n".join(found)
 
-    def _units_of(self, payload: Payload) -> list[bytes]:
+    def _split_units(self, payload: Payload) -> list[bytes]:
         if self._media_type == JSON:
             return [it.content for it in payload.records]
         return [line for it in payload.records for line in self._lines(it.content)]
 
     def _lines(self, body: bytes) -> list[bytes]:
-        lines = lines_of(body)
+        lines = split_body_lines(body)
         # An empty line of CSV is a row whose only column is empty.
         return lines if self._media_type == CSV else [it for it in lines if it.strip()]
 
@@ -256,21 +256,21 @@ class RecordProcessing:
             return _row_text(value if isinstance(value, list) else [value])
         return _json_text(value)
 
-    def _joined(self, given: Any, answer: Any) -> Any:
+    def _join(self, given: Any, answer: Any) -> Any:
         if self._media_type == CSV:
             return given + answer
         if isinstance(given, dict):
             return {**given, OUTPUT: answer}
         return {INPUT: given, OUTPUT: answer}
 
-    def _marked(self, value: Any, mark: InferenceMark) -> Any:
+    def _add_mark(self, value: Any, mark: InferenceMark) -> Any:
         if self._media_type == CSV:
             return [*(value if isinstance(value, list) else [value]), mark.id, mark.time]
         fields = value if isinstance(value, dict) else {OUTPUT: value}
         return {**fields, INFERENCE_ID: mark.id, INFERENCE_TIME: mark.time}
 
 
-def lines_of(body: bytes) -> list[bytes]:
+def split_body_lines(body: bytes) -> list[bytes]:
     """The lines of `body` without their endings."""
     lines = [it.removesuffix(b"\r") for it in body.split(b"\n")]
     return lines[:-1] if lines[-1] == b"" and len(lines) > 1 else lines

@@ -73,7 +73,7 @@ class Splitter(Protocol):
         ...
 
 
-def splitter_of(split: SplitType, uri: str, max_record_bytes: int) -> Splitter:
+def build_splitter(split: SplitType, uri: str, max_record_bytes: int) -> Splitter:
     """The splitter for the object `uri`, whose records may have `max_record_bytes`."""
     limit = RecordLimit(uri, max_record_bytes)
     if split is SplitType.LINE:

@@ -16,7 +16,7 @@ _BOUNDARY = re.compile(r'\bboundary=(?:"([^"]+)"|([^;,\s]+))', re.IGNORECASE)
 _PARAMETER = re.compile(r'(?:^|[;\s])(name|filename)="((?:[^"\\]|\\.)*)"', re.IGNORECASE)
 
 
-def boundary_of(content_type: str) -> bytes:
+def parse_boundary(content_type: str) -> bytes:
     """The boundary that a Content-Type names; raises RecordError."""
     found = _BOUNDARY.search(content_type)
     text = "" if found is None else found.group(1) or found.group(2)

@@ -50,7 +50,7 @@ def variant_sample(
     return _sample(name, dimensions, values, unit, now)
 
 
-def rounded(value: float) -> float:
+def round_value(value: float) -> float:
     """The value with three significant digits, so that times have few distinct values."""
     return float(f"{max(0.0, value):.3g}")
 

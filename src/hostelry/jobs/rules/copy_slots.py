@@ -23,7 +23,7 @@ def has_endpoint(request: AsyncRequest, endpoint: EndpointRoute) -> bool:
     return not known or request.endpoint_created_at == endpoint.created_at
 
 
-def is_of_earlier(request: AsyncRequest, endpoint: EndpointRoute) -> bool:
+def was_accepted_before(request: AsyncRequest, endpoint: EndpointRoute) -> bool:
     """True if the request was accepted for a predecessor of `endpoint`, deleted since."""
     return 0.0 < request.endpoint_created_at < endpoint.created_at
 

@@ -65,7 +65,7 @@ def next_step(trouble: Trouble, attempt: int, now: float) -> Later | End:
     return End()
 
 
-def trouble_of_status(status: int) -> Trouble | None:
+def classify_status(status: int) -> Trouble | None:
     """The trouble that a model's answer is; None for 2xx."""
     if 200 <= status < 300:
         return None

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError
-from hostelry.dataplane.balancing.load_balancer import InFlightRequest, head_end, uncounted
+from hostelry.dataplane.balancing.load_balancer import InFlightRequest, head_end, skip_count
 from hostelry.dataplane.balancing.pipeline import (
     OTHERWISE,
     PipelineLimits,
@@ -113,7 +113,7 @@ class CopyCalls:
                 self._timeouts,
                 MAX_ANSWER_BYTES,
             )
-            sent = InFlightRequest(copy, reply, uncounted)
+            sent = InFlightRequest(copy, reply, skip_count)
             if copy.further:
                 limits = PipelineLimits(
                     total_s=self._timeouts.total_s, max_body_bytes=MAX_ANSWER_BYTES
@@ -143,7 +143,7 @@ class CopyCalls:
         head = self._new_head(len(step.body), step.content_type, step.content_encoding)
         parts = (head + head_end(step.copy.key), step.body)
         reply = await self._pool.send(step.copy.address, parts, step.timeouts, MAX_ANSWER_BYTES)
-        return InFlightRequest(step.copy, reply, uncounted)
+        return InFlightRequest(step.copy, reply, skip_count)
 
     def _head(self, copy: CopyRoute, num_bytes: int) -> bytes:
         found = self._heads.get((copy.key, num_bytes))

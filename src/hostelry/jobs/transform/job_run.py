@@ -53,7 +53,7 @@ from hostelry.jobs.transform.object_rows import (
 from hostelry.jobs.transform.object_work import ObjectDeps, ObjectWork
 from hostelry.store.protocol import StoreUnavailable
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 CALL_TIMEOUTS = Timeouts(total_s=10.0, connect_s=1.0)
 POLL_TIMEOUTS = Timeouts(total_s=30.0, connect_s=1.0)
 MAX_BYTES = 64 * 1024 * 1024
@@ -176,11 +176,11 @@ class JobRun:
         """Run the job to its end."""
         async with asyncio.TaskGroup() as group:
             reports = group.create_task(self._report())
-            end = await self._end_of_work()
+            end = await self._do_work()
             reports.cancel()
         await finish(self._deps, end)
 
-    async def _end_of_work(self) -> TransformEnd:
+    async def _do_work(self) -> TransformEnd:
         """Do the work; how the job ended."""
         try:
             await self._until_up(lambda: list_objects(self._job, self._deps.store, self._deps.rows))
@@ -208,7 +208,7 @@ class JobRun:
             try:
                 return await step()
             except (ObjectStoreDownError, StoreUnavailable) as error:
-                log.warning("transform job %s waits: %s", self._job.name, error)
+                LOG.warning("transform job %s waits: %s", self._job.name, error)
                 await self._held_up(error)
 
     async def _held_up(self, error: HostelryError) -> None:
@@ -244,7 +244,7 @@ class JobRun:
             store=self._deps.store,
             calls=calls,
             settings=settings,
-            processing=processing_of(self._job),
+            processing=build_processing(self._job),
         )
 
     async def _look_again(self) -> None:
@@ -285,9 +285,9 @@ class JobRun:
         work = ObjectWork(deps, copy, self._slots[copy.id], found)
         task = asyncio.create_task(self._attempt(work, copy, found))
         self._running[task] = copy.id
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._note_end)
 
-    def _ended(self, task: "asyncio.Task[None]") -> None:
+    def _note_end(self, task: "asyncio.Task[None]") -> None:
         self._running.pop(task, None)
         self._woken.set()
 
@@ -304,11 +304,11 @@ class JobRun:
         try:
             records = await work.run()
         except CopyGoneError as error:
-            log.info("copy %s of transform job %s: %s", copy.id, self._job.name, error)
+            LOG.info("copy %s of transform job %s: %s", copy.id, self._job.name, error)
             self._blocked_until[copy.id] = self._deps.clock.now() + AGAIN_S
             self._waiting.appendleft(found)
         except ObjectStoreDownError as error:
-            log.warning("%s waits: %s", found.uri, error)
+            LOG.warning("%s waits: %s", found.uri, error)
             await self._held_up(error)
             self._waiting.appendleft(found)
         except (ObjectError, RecordError) as error:
@@ -339,7 +339,7 @@ class JobRun:
                 )
                 break
             except HostelryError as error:
-                log.warning("the end of %s cannot be kept: %s", found.uri, error)
+                LOG.warning("the end of %s cannot be kept: %s", found.uri, error)
                 await self._held_up(error)
 
     async def _report(self) -> None:
@@ -356,7 +356,7 @@ class JobRun:
                 )
                 await self._deps.line.progress(report)
             except HostelryError as error:
-                log.info("the progress of %s was not taken: %s", self._job.name, error)
+                LOG.info("the progress of %s was not taken: %s", self._job.name, error)
 
     def _progress(self) -> TransformProgress:
         totals, now = self._totals, self._deps.clock.now()
@@ -386,7 +386,7 @@ class JobRun:
         )
 
 
-def processing_of(job: TransformJob) -> RecordProcessing | None:
+def build_processing(job: TransformJob) -> RecordProcessing | None:
     """What is done with the records of a job; None where they are passed on as they are."""
     marks = job.capture is not None and job.capture.adds_inference_id
     if not job.processing.changes_records and not marks:
@@ -401,5 +401,5 @@ async def finish(deps: RunDeps, end: TransformEnd) -> None:
         try:
             return await deps.line.finish(end)
         except NoAnswerError as error:
-            log.warning("the end of transform job %s is not taken yet: %s", end.name, error)
+            LOG.warning("the end of transform job %s is not taken yet: %s", end.name, error)
             await deps.clock.sleep(AGAIN_S)

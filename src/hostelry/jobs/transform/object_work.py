@@ -25,7 +25,7 @@ from hostelry.jobs.records.errors import RecordError
 from hostelry.jobs.records.object_keys import output_uri
 from hostelry.jobs.records.processing import InferenceMark, RecordProcessing
 from hostelry.jobs.records.settings import PayloadSettings
-from hostelry.jobs.records.splitting import splitter_of
+from hostelry.jobs.records.splitting import build_splitter
 from hostelry.jobs.transform.copy_calls import CopyCalls, cancel_all
 from hostelry.jobs.transform.object_rows import NumberedObject, row_key
 
@@ -33,11 +33,11 @@ INFLATED_AT_ONCE_BYTES = 1024 * 1024
 GZIP = 16 + zlib.MAX_WBITS
 
 
-async def payloads_of(
+async def read_payloads(
     stored: StoredObject, given: TransformInput, settings: PayloadSettings
 ) -> AsyncGenerator[Payload, None]:
     """The payloads in order; raises RecordError, ObjectError."""
-    splitter = splitter_of(given.split_type, stored.uri, settings.max_payload_bytes)
+    splitter = build_splitter(given.split_type, stored.uri, settings.max_payload_bytes)
     batcher = Batcher(settings.strategy, settings.max_payload_bytes)
     inflater = Inflater(stored.uri) if given.is_gzip else None
     async with aclosing(stored.chunks()) as chunks:
@@ -171,7 +171,7 @@ class ObjectWork:
         output = ObjectOutput(self._deps.store, uri, settings)
         stored = await self._deps.store.open(self._object.uri)
         try:
-            payloads = payloads_of(stored, job.input, self._deps.settings)
+            payloads = read_payloads(stored, job.input, self._deps.settings)
             async with aclosing(payloads):
                 async for payload in payloads:
                     records += len(payload.records)

@@ -18,7 +18,7 @@ from hostelry.jobs.queue.work_claims import SharedWork
 from hostelry.jobs.transform.job_run import AGAIN_S, JobRun, NoAnswerError, RunDeps, finish
 from hostelry.jobs.transform.object_rows import row_key
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 class TransformWork:
@@ -66,7 +66,7 @@ class TransformWork:
                     self._stops[key] = asyncio.create_task(self._stop(key, job))
             elif key not in self._runs:
                 self._runs[key] = asyncio.create_task(
-                    self._shared.run(key, partial(self._guarded, job))
+                    self._shared.run(key, partial(self._run_guarded, job))
                 )
         gone = [key for key in (*self._runs, *self._stops) if key not in present]
         for key in gone:
@@ -75,7 +75,7 @@ class TransformWork:
         if gone or self._have is None:
             await asyncio.to_thread(self._forget, present)
 
-    async def _guarded(self, job: TransformJob) -> None:
+    async def _run_guarded(self, job: TransformJob) -> None:
         """Run a job; a defect in the runner ends the job, not the process."""
         if not await run_guarded(f"transform job {job.name}", JobRun(job, self._deps).run):
             end = TransformEnd(

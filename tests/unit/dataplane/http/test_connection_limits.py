@@ -5,7 +5,7 @@ import pytest
 from hostelry.dataplane.http.connection_limits import (
     ConnectionLimitError,
     ConnectionLimits,
-    client_of,
+    find_client,
 )
 
 
@@ -29,7 +29,7 @@ class Client:
     ],
 )
 def test_who_counts_as_one_client(one: str, other: str, same: bool) -> None:
-    assert (client_of(one) == client_of(other)) is same
+    assert (find_client(one) == find_client(other)) is same
 
 
 def test_an_address_at_its_limit_sheds_its_own_connections_only() -> None:

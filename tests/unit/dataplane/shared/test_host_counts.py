@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostelry.dataplane.shared.count_table import CountTable, key_of
+from hostelry.dataplane.shared.count_table import CountTable, compute_row_key
 from hostelry.dataplane.shared.counts import SharedCounts
 from hostelry.dataplane.shared.host_counts import (
     EXPIRES_S,
@@ -16,12 +16,12 @@ from hostelry.dataplane.shared.host_counts import (
     HostCountsError,
     OtherHosts,
     SentCounts,
+    compute_share,
     decode_host_counts,
-    share_of,
 )
 from hostelry.routing.copy_choice import GatewayShare
 
-A, B, C = key_of("c-a"), key_of("c-b"), key_of("c-c")
+A, B, C = compute_row_key("c-a"), compute_row_key("c-b"), compute_row_key("c-c")
 THERE = "http://there"
 
 
@@ -155,8 +155,10 @@ def test_a_peer_knows_all_once_messages_come_through_again(
 
 def test_every_host_finds_the_same_shares() -> None:
     hosts = {"h-b", "h-a", "h-c"}
-    assert [share_of(it, hosts) for it in sorted(hosts)] == [GatewayShare(n, 3) for n in range(3)]
-    assert share_of("h-x", set()) == GatewayShare(0, 1)
+    assert [compute_share(it, hosts) for it in sorted(hosts)] == [
+        GatewayShare(n, 3) for n in range(3)
+    ]
+    assert compute_share("h-x", set()) == GatewayShare(0, 1)
 
 
 def test_workers_see_other_hosts_requests_and_report_their_own(tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ import pytest
 
 from hostelry.dataplane.tracing.call_document import (
     MAX_NESTED,
+    attach_calls,
     call_document,
-    tokens_of,
-    with_calls,
+    parse_token_usage,
 )
 from hostelry.dataplane.tracing.call_trace import (
     CHOSEN,
@@ -143,7 +143,7 @@ def test_steps_of_a_graph_are_within_their_scatter_and_calls_below_their_step() 
     child = {**document(CHOICE), "request_id": "child", "parent_id": "id"}
     other = {**child, "request_id": "unnamed"}
     cut = {**child, "request_id": "cut", "parent_step": "c"}
-    whole = with_calls(found, {"id": [child, other, cut]})
+    whole = attach_calls(found, {"id": [child, other, cut]})
     (attempt,) = [it for it in whole["spans"] if it["name"] == "attempt"]
     (scatter,) = attempt["spans"]
     assert outline([scatter]) == [("s", 3, 8.1, [("a", 3, 8), ("b", 4, 1), ("c", 5, 1)])]
@@ -199,7 +199,7 @@ def test_steps_are_nested_no_deeper_than_a_graph_may_be() -> None:
 def test_tokens_are_those_of_the_servers_own_answer(
     tail: bytes, tokens: dict[str, int] | None
 ) -> None:
-    assert tokens_of(tail) == tokens
+    assert parse_token_usage(tail) == tokens
 
 
 def test_a_traceparent_is_kept_where_it_is_one() -> None:

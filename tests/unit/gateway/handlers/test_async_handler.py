@@ -19,7 +19,11 @@ from hostelry.dataplane.routes import FixedRoutes
 from hostelry.domain.async_request import AsyncInference, AsyncRequest
 from hostelry.domain.load import LoadKey, Wake
 from hostelry.domain.routes import EndpointRoute, RouteSnapshot
-from hostelry.gateway.handlers.async_runtime import AsyncRuntimeHandler, HttpJobsClient, not_queued
+from hostelry.gateway.handlers.async_runtime import (
+    AsyncRuntimeHandler,
+    HttpJobsClient,
+    build_not_queued_error,
+)
 from hostelry.gateway.handlers.callers import Callers
 
 QUEUED = EndpointRoute(
@@ -130,8 +134,9 @@ def test_a_kept_request_is_accepted_with_its_places_while_no_copy_runs() -> None
                      id="an endpoint for components"),
         pytest.param("nope", FakeJobs(), "ValidationError",
                      "Endpoint nope of account 111122223333 not found.", id="no endpoint"),
-        pytest.param("queued", FakeJobs(not_queued("the disk is full")), "ServiceUnavailable",
-                     "could not be queued: the disk is full", id="nothing that keeps it"),
+        pytest.param("queued", FakeJobs(build_not_queued_error("the disk is full")),
+                     "ServiceUnavailable", "could not be queued: the disk is full",
+                     id="nothing that keeps it"),
     ],
 )  # fmt: skip
 def test_a_request_that_is_not_kept_is_not_accepted(

@@ -7,7 +7,7 @@ from hostelry.aws.sigv4 import Secret, Verifier
 from hostelry.aws.temporary_keys import Session
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
-from hostelry.gateway.handlers.callers import Callers, bound, check_service
+from hostelry.gateway.handlers.callers import Callers, bind_principal, check_service
 
 SECRETS = {"AKIAKNOWN": Secret(secret_access_key="secret", account_id=HERE.account)}
 
@@ -92,7 +92,7 @@ def test_a_caller_is_who_signed_whatever_its_headers_say(
     sender: Session | None, tenant: str | None, principal: str | None
 ) -> None:
     given = {"x-hostelry-tenant": "blue", "x-hostelry-principal": "role/other", "accept": "a"}
-    headers = bound(HttpRequest("POST", "/", headers=given), sender).headers
+    headers = bind_principal(HttpRequest("POST", "/", headers=given), sender).headers
     assert headers.get("x-hostelry-tenant") == tenant
     assert headers.get("x-hostelry-principal") == principal
     assert headers["accept"] == "a"

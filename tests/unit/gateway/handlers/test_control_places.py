@@ -4,7 +4,7 @@ import pytest
 
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
-from hostelry.gateway.handlers.control import _check_place, confirmer
+from hostelry.gateway.handlers.control import _check_path, find_confirmed_topic_owner
 
 TOPIC = "arn:aws:sns:us-west-2:123456789012:t"
 CONFIRM = f"Action=ConfirmSubscription&TopicArn={TOPIC}&Token=x"
@@ -31,7 +31,7 @@ def test_only_a_confirmation_needs_no_signature(
     method: str, path: str, query: str, signed: bool, is_let: bool
 ) -> None:
     headers = {"authorization": "AWS4-HMAC-SHA256 x"} if signed else {}
-    identity = confirmer(HttpRequest(method, path, query, headers, b""))
+    identity = find_confirmed_topic_owner(HttpRequest(method, path, query, headers, b""))
     assert (identity is not None) is is_let
     if identity is not None:
         assert (identity.account_id, identity.region) == ("123456789012", "us-west-2")
@@ -43,7 +43,7 @@ def test_only_a_confirmation_needs_no_signature(
 )
 def test_a_confirmation_with_a_body_is_refused(announced: dict[str, str]) -> None:
     with pytest.raises(ServiceError, match="no body"):
-        confirmer(HttpRequest("GET", "/", CONFIRM, announced, b""))
+        find_confirmed_topic_owner(HttpRequest("GET", "/", CONFIRM, announced, b""))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_confirmation_with_a_body_is_refused(announced: dict[str, str]) -> Non
 def test_a_queues_own_url_is_served(path: str, is_served: bool) -> None:
     request = HttpRequest("POST", path, "", {}, b"")
     if is_served:
-        _check_place(request)
+        _check_path(request)
         return
     with pytest.raises(ServiceError):
-        _check_place(request)
+        _check_path(request)

@@ -5,7 +5,7 @@ from tests.unit.dataplane.routes_sample import COPIES, HERE
 from hostelry.dataplane.route_table import Shadow
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.load import LoadKey
-from hostelry.gateway.mirroring.messages import MirroredInvocation, address_of
+from hostelry.gateway.mirroring.messages import MirroredInvocation, to_shadow_address
 
 KEY = LoadKey(scope=HERE, endpoint_name="e", variant_name="shadow")
 SHADOW = Shadow(key=KEY, share=1.0, routing=RoutingStrategy.RANDOM, copies=COPIES[:1])
@@ -14,7 +14,7 @@ SHADOW = Shadow(key=KEY, share=1.0, routing=RoutingStrategy.RANDOM, copies=COPIE
 def asked(request_id: str = "r-1", pair: int = 0, offered_at_s: float = 0.0) -> MirroredInvocation:
     """A request for the shadow whose answers are captured where it is."""
     return MirroredInvocation(
-        shadow=address_of(KEY),
+        shadow=to_shadow_address(KEY),
         head=b"POST / \r\n",
         request_id=request_id,
         is_stream=False,

@@ -7,7 +7,7 @@ from hostelry.jobs.objects.object_store import (
     ObjectError,
     ObjectMissingError,
     ObjectStoreDownError,
-    refusal_of,
+    build_refusal,
 )
 
 
@@ -30,6 +30,6 @@ def answer(code: str) -> bytes:
     ],
 )
 def test_the_error_of_an_answer(status: int, body: bytes, expected: type[ObjectError]) -> None:
-    error = refusal_of(status, body, "reading s3://b/k")
+    error = build_refusal(status, body, "reading s3://b/k")
     assert type(error) is expected
     assert str(error).startswith(f"reading s3://b/k: the object store answered {status}")

@@ -9,8 +9,8 @@ from hostelry.jobs.records.batch_results import (
     answer_line,
     error_line,
     known_result,
+    parse_usage,
     result_id,
-    usage_of,
 )
 
 
@@ -79,5 +79,5 @@ def test_a_line_that_is_sent_again_has_the_same_id() -> None:
 )  # fmt: skip
 def test_the_tokens_of_an_answer(usage: object, found: TokenUsage) -> None:
     body = json.dumps({"usage": usage}).encode()
-    assert usage_of(body) == found
+    assert parse_usage(body) == found
     assert known_result(answer_line("id", "mine", 200, "r", body)) == ("mine", found)

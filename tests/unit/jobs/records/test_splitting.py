@@ -9,9 +9,9 @@ from hostelry.jobs.records.errors import RecordError
 from hostelry.jobs.records.splitting import (
     MAGIC_BYTES,
     SplitRecord,
+    build_splitter,
     crc32c,
     masked_crc32c,
-    splitter_of,
 )
 
 URI = "s3://b/in/x"
@@ -20,7 +20,7 @@ LINE, RECORD_IO, TF_RECORD = SplitType.LINE, SplitType.RECORD_IO, SplitType.TF_R
 
 def split(kind: SplitType, body: bytes, step: int = 1, limit: int = 1000) -> list[SplitRecord]:
     """The records of a body that comes in pieces of `step` bytes."""
-    splitter = splitter_of(kind, URI, limit)
+    splitter = build_splitter(kind, URI, limit)
     found = []
     for begin in range(0, len(body), step):
         found += splitter.feed(body[begin : begin + step])

@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from hostelry.jobs.records.errors import RecordError
-from hostelry.jobs.records.upload_form import MAX_FIELD_BYTES, UploadForm, boundary_of
+from hostelry.jobs.records.upload_form import MAX_FIELD_BYTES, UploadForm, parse_boundary
 
 CONTENT = b'{"a": 1}\r\n--not\r\n--b\r\n\r\n{"b": 2}\n'
 
@@ -14,7 +14,7 @@ def written(content: bytes, **fields: str) -> tuple[bytes, bytes]:
     request = httpx.Request(
         "POST", "http://a", data=fields, files={"file": ("in put.jsonl", content)}
     )
-    return request.read(), boundary_of(request.headers["content-type"])
+    return request.read(), parse_boundary(request.headers["content-type"])
 
 
 def read(form: UploadForm, body: bytes, size: int) -> bytes:
@@ -86,6 +86,6 @@ def test_what_is_no_such_form_is_refused(body: bytes) -> None:
 def test_the_boundary(content_type: str, boundary: bytes | None) -> None:
     if boundary is None:
         with pytest.raises(RecordError):
-            boundary_of(content_type)
+            parse_boundary(content_type)
     else:
-        assert boundary_of(content_type) == boundary
+        assert parse_boundary(content_type) == boundary

@@ -4,9 +4,9 @@ from hostelry.jobs.rules.next_step import (
     End,
     Later,
     Trouble,
+    classify_status,
     next_step,
     notify_again_at,
-    trouble_of_status,
 )
 
 NOW = 100.0
@@ -42,7 +42,7 @@ def test_next_step(trouble: Trouble, attempt: int, expected: Later | End) -> Non
     ],
 )
 def test_trouble_of_a_models_status(status: int, expected: Trouble | None) -> None:
-    assert trouble_of_status(status) is expected
+    assert classify_status(status) is expected
 
 
 def test_notifications_are_sent_again_less_and_less_often() -> None:

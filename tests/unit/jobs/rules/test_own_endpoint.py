@@ -5,7 +5,7 @@ from tests.unit.dataplane.routes_sample import HERE
 
 from hostelry.domain.async_request import AsyncRequest
 from hostelry.domain.routes import EndpointRoute
-from hostelry.jobs.rules.copy_slots import has_endpoint, is_of_earlier
+from hostelry.jobs.rules.copy_slots import has_endpoint, was_accepted_before
 
 
 @pytest.mark.parametrize(
@@ -27,4 +27,4 @@ def test_a_request_goes_to_the_endpoint_that_it_was_accepted_for(
         timeout_s=1.0, endpoint_created_at=accepted_for,
     )  # fmt: skip
     route = EndpointRoute(scope=HERE, name="queued", takes_components=False, created_at=serves)
-    assert (has_endpoint(request, route), is_of_earlier(request, route)) == (goes, fails)
+    assert (has_endpoint(request, route), was_accepted_before(request, route)) == (goes, fails)
