@@ -31,28 +31,28 @@ class ApiHandler(Protocol):
     """One API of the gateway."""
 
     def admit(self, request: HttpRequest) -> bool:
-        """Whether the head of `request`, whose body is still to come, proves who sends it.
+        """True if the head of `request` proves who sends it, before its body is read.
 
-        Raises ServiceError where no body can make the request acceptable.
+        Raises ServiceError if no body can make the request acceptable.
         """
         ...
 
     async def serve(self, exchange: Exchange, request_id: str) -> None:
-        """Answer the exchange; raises ServiceError before the answer's first byte."""
+        """Answer the exchange. Raises ServiceError before the first byte of the answer."""
         ...
 
     def error_answer(
         self, error: ServiceError, request: HttpRequest, request_id: str
     ) -> HttpResponse:
-        """`error` in the format of this API."""
+        """Format `error` as this API does."""
         ...
 
 
 def drop_tracebacks(error: BaseException) -> None:
-    """Drop the tracebacks of `error` and of what caused it.
+    """Drop the tracebacks of `error` and of its causes.
 
-    Their frames hold the request, and often refer to the error: without this its body would stay in
-    memory until the garbage of cycles is collected.
+    Their frames hold the request and often refer to the error. Without this call, the body of the
+    request would stay in memory until the garbage collector breaks the cycle.
     """
     at: BaseException | None = error
     while at is not None:
@@ -62,11 +62,11 @@ def drop_tracebacks(error: BaseException) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dispatcher:
-    """Sends requests to their handlers, by path; what was noted of calls is kept in `calls`.
+    """Sends requests to their handlers, by path, and keeps the traces of calls in `calls`.
 
-    `why_unhealthy` is the reason of a 503 of /health, which load balancers ask; None: 200.
-    `own_names` are set where no key is required: requests with another Host are refused, since a
-    web page may have sent them.
+    Load balancers ask /health. It answers 503 with the reason that `why_unhealthy` returns, and 200
+    if that is None. `own_names` is set if no key is required. Requests with another Host are then
+    refused, because a web page may have sent them.
     """
 
     runtime: ApiHandler
@@ -82,7 +82,7 @@ class Dispatcher:
     why_unhealthy: Callable[[], str | None] = lambda: None
 
     def admit(self, request: HttpRequest) -> bool:
-        """Whether the head proves who sends it; raises HttpRefusedError to refuse the body."""
+        """True if the head proves who sends it. Raises HttpRefusedError to refuse the body."""
         if request.path in OWN_PATHS:
             raise HttpRefusedError(413, f"{request.path} takes no body.", request)
         try:
@@ -93,7 +93,7 @@ class Dispatcher:
             raise HttpRefusedError(error.http_status, error.message, request, error) from None
 
     async def handle(self, exchange: Exchange) -> None:
-        """Answer one request; never raises, except when cancelled."""
+        """Answer one request. Raises nothing, except when it is cancelled."""
         request = exchange.request
         if request.path in OWN_PATHS:
             exchange.respond(answer_own_path(request, self.why_unhealthy))
@@ -123,7 +123,7 @@ class Dispatcher:
             no_request(token)
 
     def refusal_answer(self, refusal: HttpRefusedError) -> HttpResponse:
-        """The answer to bytes that did not become a request."""
+        """Build the answer to bytes that are not a valid request."""
         request = refusal.request or UNREAD
         code = (
             "ValidationError" if request.path.startswith("/endpoints/") else "ValidationException"
@@ -160,7 +160,7 @@ class Dispatcher:
     def _fail(
         exchange: Exchange, handler: ApiHandler, error: ServiceError, request_id: str
     ) -> None:
-        """Answer with `error`; an answer that has begun is cut off instead."""
+        """Answer with `error`. If the answer has begun, it is cut off instead."""
         if exchange.trace is not None:
             exchange.trace.failed(error.http_status, error.code, error.message)
         if not exchange.started:
@@ -170,9 +170,9 @@ class Dispatcher:
 def answer_own_path(
     request: HttpRequest, why_unhealthy: Callable[[], str | None] = lambda: None
 ) -> HttpResponse:
-    """The answer to /ping and /health, which need no key.
+    """Answer /ping and /health, which need no key.
 
-    /ping shows that the process lives, /health that it should be sent requests.
+    /ping shows that the process lives, and /health that it can serve requests.
     """
     headers = {"Content-Type": "application/json"}
     if request.method not in ("GET", "HEAD"):

@@ -8,9 +8,9 @@ this process has as many requests, or bytes of their  dropped, and counted
 bodies, as it may
 any other                                             sent once; its outcome is the shadow's own
 
-No answer to a client waits for anything here. Answers are read at a bounded rate, so that a shadow
-that floods is slowed down instead of this process. Taps get what they keep of an answer as it is
-read; the rest is discarded.
+No answer to a client waits for the mirror. Answers are read at a bounded rate, so that a shadow
+with too much data is slowed down instead of this process. Taps get each part of an answer as it is
+read. The mirror itself keeps no part.
 """
 
 import asyncio
@@ -38,20 +38,20 @@ from hostelry.routing.circuit import Circuit, chosen, refused, unanswered
 from hostelry.routing.copy_choice import choose_copy
 
 LOG = logging.getLogger(__name__)
-MAX_IN_FLIGHT = 256  # for a gateway worker; each has a connection of its own
-LEAST_CHUNK_BYTES = 512  # what a smaller chunk counts as: it costs as much to read
+MAX_IN_FLIGHT = 256  # for a gateway worker: each request has a separate connection
+LEAST_CHUNK_BYTES = 512  # smaller chunks count as this many bytes: reading costs as much
 CLOSED = Circuit()
 BATCH_S = 0.001  # requests that are due within it are sent by one timer
-BURST_S = 0.5  # what may be read at once after a pause, in seconds of the rate
+BURST_S = 0.5  # after a pause, the bytes of this many seconds can be read at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorLimits:
-    """Limits of one process: requests in flight on a shadow copy, on all; their bodies; reading.
+    """Limits of one process on requests in flight, on the bytes of their bodies, and on reading.
 
-    An answer of an invocation that is no stream may have `max_answer_bytes`. A request is sent
-    `delay_s` after production's, or up to 1 ms later, so that fast models have answered before this
-    costs anything.
+    `max_in_flight` is per shadow copy. A whole answer may have `max_answer_bytes`. A request is
+    sent `delay_s` after production's request, or up to 1 ms later: fast models have answered by
+    then, before the mirror takes CPU time.
     """
 
     delay_s: float = 0.002
@@ -65,27 +65,27 @@ class MirrorLimits:
 
 
 class AnswerTap(Protocol):
-    """Takes one answer of a shadow as it is read; keeps what it has room for, and never waits.
+    """Takes one answer of a shadow as it is read. It has bounded room, and never waits.
 
-    Only an answer with 2xx is added; `close` without `finish` is a failure, of whatever kind.
+    Only answers with 2xx are added. `close` without `finish` means that the request failed.
     """
 
     def add(self, chunk: bytes) -> None:
-        """Take the next part."""
+        """Add the next part of the answer."""
         ...
 
     def finish(self, answered: Mapping[str, str]) -> None:
-        """The answer is whole; `answered` are its headers."""
+        """Mark the answer as whole. `answered` are its headers."""
         ...
 
     def close(self) -> None:
-        """No more will come."""
+        """End the answer."""
         ...
 
 
 @dataclass(slots=True, kw_only=True)
 class MirroredRequest:
-    """A request for a shadow's copy, from its offer to its end; `parts` are head and body."""
+    """A request for a shadow's copy, from its offer to its end. `parts` are head and body."""
 
     shadow: Shadow
     copy: CopyRoute
@@ -94,16 +94,16 @@ class MirroredRequest:
     is_stream: bool
     due_at_s: float
     give_back: Callable[[], None]
-    measured: Measurement | None = None  # from when it is due
+    measured: Measurement | None = None  # begins when the request is due
 
 
 class ShadowMirror:
-    """Requests in flight on shadow copies, of one process; bodies are shared with their owners.
+    """The requests of one process to shadow copies. Bodies are shared with their owners.
 
     Args:
         pool: connections to copies.
-        meter: counts under the shadow's own name.
-        limits: what it may take up.
+        meter: counts under the shadow's name.
+        limits: limits of requests, bytes and reading.
         draw: uniform random numbers in [0, 1).
         now_s: seconds of a clock that never goes back.
         sleep: waits.
@@ -169,11 +169,11 @@ class ShadowMirror:
 
     @property
     def num_in_flight(self) -> int:
-        """Requests in flight on shadow copies, and those about to be."""
+        """Number of requests in flight on shadow copies, or about to be sent."""
         return len(self._waiting) + len(self._sent) + len(self._running)
 
     async def close(self) -> None:
-        """Cut what is in flight, and drop what is not yet."""
+        """Cut the requests in flight, and drop the waiting ones."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -189,7 +189,7 @@ class ShadowMirror:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _send_due(self) -> None:
-        """Send what is due, and look again at the next one's time."""
+        """Send the requests that are due, and set a timer for the next one."""
         loop = asyncio.get_running_loop()
         now_s = loop.time()
         while self._waiting and self._waiting[0].due_at_s <= now_s:
@@ -210,7 +210,7 @@ class ShadowMirror:
         return measured
 
     def _sent_now(self, request: MirroredRequest) -> bool:
-        """Whether it went out on a kept connection: most answers then need no task."""
+        """True if the request was sent on a kept connection. Most answers then need no task."""
         if request.is_stream:
             return False
         reply = self._pool.send_now(request.copy.address, request.parts, self._limits.whole)
@@ -221,7 +221,7 @@ class ShadowMirror:
         return True
 
     def _came(self, reply: Reply) -> None:
-        """Take an answer that is whole; a task takes any other."""
+        """Take an answer that is whole. A task takes any other answer."""
         request = self._sent.pop(reply, None)
         if request is None:
             return  # it was closed meanwhile
@@ -261,7 +261,7 @@ class ShadowMirror:
             LOG.error("a mirrored request failed", exc_info=task.exception())
 
     def _release(self, request: MirroredRequest) -> None:
-        """Give back what the request took up."""
+        """Release the resources of the request."""
         self._bytes -= len(request.parts[1])
         request.give_back()
 
@@ -270,7 +270,7 @@ class ShadowMirror:
         return not is_full and self._bytes + num_bytes <= self._limits.max_bytes
 
     def _free_copy(self, shadow: Shadow) -> CopyRoute | None:
-        """The copy to send to; None where none can take a request now."""
+        """Choose the copy to send to. None if no copy can take a request now."""
         now_s, most = self._now_s(), self._limits.max_in_flight
         free = [it for it in shadow.copies if self._counts.of(it.id) < most]
         if self._circuits:
@@ -287,7 +287,7 @@ class ShadowMirror:
         return self._circuits.get(copy.id, CLOSED)
 
     async def _run(self, request: MirroredRequest, reply: Reply | None) -> None:
-        """Read the answer, of a request that is sent first where there is no reply."""
+        """Read the answer. Without a reply, the request is sent first."""
         copy, is_stream, measured = request.copy, request.is_stream, request.measured
         assert measured is not None, "it is measured from when it is due"
         timeouts = self._limits.stream if is_stream else self._limits.whole
@@ -314,7 +314,7 @@ class ShadowMirror:
             request.measured.end()
 
     async def _read(self, request: MirroredRequest, reply: Reply, measured: Measurement) -> None:
-        """Read the answer to its end; what is kept of it, its taps keep."""
+        """Read the answer to its end, and pass each part to the taps."""
         is_ok, is_stream, taps = 200 <= reply.status < 300, request.is_stream, request.taps
         most = None if is_stream and is_ok else self._limits.max_answer_bytes
         num_read = 0
@@ -346,7 +346,7 @@ class ShadowMirror:
             tap.finish(reply.headers)
 
     def _spend(self, num_bytes: int) -> float:
-        """Count bytes that were read; the time to wait until more may be, in seconds."""
+        """Count bytes that were read. Returns the seconds to wait before the next read."""
         now_s = self._now_s()
         took_s = max(num_bytes, LEAST_CHUNK_BYTES) / self._limits.read_bytes_per_s
         self._read_until_s = max(self._read_until_s, now_s - BURST_S) + took_s

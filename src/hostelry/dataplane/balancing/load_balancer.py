@@ -32,14 +32,14 @@ Chosen = Callable[[str, int, str | None, RouteView | None], None]
 
 
 class InFlightRequest:
-    """A request in flight on a copy; `close` must be called once it is over.
+    """A request in flight on a copy. `close` must be called once it is over.
 
     Args:
         copy: the copy.
-        reply: its answer.
+        reply: the answer.
         give_back: ends the count of this request.
-        learn: is called with the answer once it is over, or None.
-        answered_by: the copy whose answer it is, where that is not `copy` itself.
+        learn: is called with the answer once the request is over, or None.
+        answered_by: the copy that answers, if it is not `copy`.
     """
 
     __slots__ = ("_give_back", "_learn", "answered_by", "copy", "reply")
@@ -59,7 +59,7 @@ class InFlightRequest:
         self._learn = learn
 
     def close(self) -> None:
-        """End the count; closes the connection where the answer was not read to its end."""
+        """End the count. Closes the connection if the answer was not read to its end."""
         self.reply.close()
         self._give_back()
         if self._learn is not None:
@@ -68,7 +68,7 @@ class InFlightRequest:
 
 
 class CopiesBusyError(ConnectError):
-    """Each copy has as many requests as it takes; none was sent anything."""
+    """Each copy is at its limit. The request was not sent."""
 
 
 class LoadBalancer:
@@ -79,7 +79,7 @@ class LoadBalancer:
         outstanding: requests in flight, which only objects of this class change.
         draw: uniform random numbers in [0, 1).
         now_s: seconds of a clock that never goes back.
-        places: where adapters are; without it a request for an adapter is like any other.
+        places: where adapters are. Without it, adapters do not influence the choice.
     """
 
     def __init__(
@@ -107,19 +107,19 @@ class LoadBalancer:
         adapter: str | None = None,
         chosen: Chosen | None = None,
     ) -> InFlightRequest:
-        """Send a request to one of `copies`; returns once the head of its answer has come.
+        """Send a request to one of `copies`, and return once the head of the answer has arrived.
 
         outcome                              next
         the copy refuses the connection      its circuit opens, and another copy is tried
         all copies refuse                    ConnectError: the request was not processed
-        the answer breaks, or takes too long its circuit counts that; BrokenError, DeadlineError:
-                                             it may have been processed, and is not sent again
+        the answer breaks, or takes too long its circuit counts it, and BrokenError or DeadlineError
+                                             is raised: the request may have been processed
         an answer                            its circuit closes
 
         `parts` are the request's head, without the end that carries the copy's key, and its body.
-        `adapter` is the adapter's name on the copies, if one is requested. `chosen` is called with
-        the id of each copy that is tried, the requests in flight on all of `copies`, of all
-        workers, and what it was chosen from.
+        `adapter` is the adapter's name on the copies, if the request names one. `chosen` is called
+        for each copy that is tried: with its id, the requests in flight on all of `copies` in all
+        workers, its configuration, and the alternatives.
         """
         left = copies
         refusal = ConnectError("There is no copy to connect to.")
@@ -147,10 +147,10 @@ class LoadBalancer:
         whole_below_bytes: int | None = None,
         chosen: Chosen | None = None,
     ) -> InFlightRequest:
-        """As `send`, to a copy without any request, of all workers; none gets a second one.
+        """Send as `send` does, but only to a copy that has no request of any worker.
 
-        The first free one of `copies` is taken, so that the last ones are idle where not all are
-        needed. Raises CopiesBusyError where no copy is free and none refused.
+        The first free copy is taken, so that the last copies stay idle if fewer are needed. Raises
+        CopiesBusyError if no copy is free and no copy refused.
         """
         refusal: ConnectError = CopiesBusyError("Each copy has a request already.")
         for copy in self._usable(copies) if self._circuits else copies:
@@ -174,9 +174,9 @@ class LoadBalancer:
     def choose(
         self, copies: Sequence[CopyRoute], strategy: RoutingStrategy, adapter: str | None = None
     ) -> tuple[CopyRoute, Ending | None]:
-        """One of `copies`, at least one, and the function to call with its answer, if any.
+        """Choose a copy, and return it with an optional completion callback.
 
-        Copies whose circuit is open are chosen only where all circuits are.
+        `copies` must not be empty. A copy with an open circuit is chosen only if all are open.
         """
         return self._choose(copies, strategy, adapter)[:2]
 
@@ -188,9 +188,10 @@ class LoadBalancer:
         timeouts: Timeouts,
         whole_below_bytes: int | None = None,
     ) -> Reply:
-        """Send to a further container of the pipeline that begins with `first`; raises as `send`.
+        """Send to a further container of the pipeline that begins with `first`.
 
-        A failure counts against `first`, so that requests go to other instances.
+        Raises as `send` does. A failure counts against `first`, so that the next requests go to
+        other instances.
         """
         head, body = parts
         return await self._send_to_address(
@@ -205,7 +206,7 @@ class LoadBalancer:
         timeouts: Timeouts,
         whole_below_bytes: int | None,
     ) -> Reply:
-        """The head of the copy's answer; a failure ends the count, and its circuit has it."""
+        """Send, and read the head of the answer. A failure ends the count."""
         head, body = parts
         try:
             reply = await self._send_to_address(
@@ -230,7 +231,7 @@ class LoadBalancer:
         timeouts: Timeouts,
         whole_below_bytes: int | None,
     ) -> Reply:
-        """The head of the answer of `address`; the circuit of `copy` has a failure."""
+        """Send to `address`. A failure counts in the circuit of `copy`."""
         try:
             return await self._pool.send(address, parts, timeouts, whole_below_bytes)
         except ConnectError as error:
@@ -243,9 +244,10 @@ class LoadBalancer:
     def _choose(
         self, copies: Sequence[CopyRoute], strategy: RoutingStrategy, adapter: str | None
     ) -> tuple[CopyRoute, Ending | None, int, RouteView | None]:
-        """As `choose`, with the requests in flight on the copies whose circuit is not open.
+        """Choose as `choose` does, with two more results for traces and counts.
 
-        The last is what was chosen from; None where there was no choice.
+        The third result counts the requests in flight on the copies with a closed circuit. The last
+        result has the alternatives, or is None if there was no choice.
         """
         if self._circuits:
             copies = self._usable(copies)
@@ -310,7 +312,7 @@ class LoadBalancer:
 def route_view(
     policy: str, copies: Sequence[CopyRoute], costs: Sequence[float]
 ) -> RouteView | None:
-    """What a copy was chosen from: the first of `copies`, with their costs; None for one alone."""
+    """List the first of `copies` with their costs, for a trace. None for a single copy."""
     num = len(copies)
     if num < 2:
         return None
@@ -320,10 +322,10 @@ def route_view(
 
 
 def skip_count() -> None:
-    """The end of a request that is not counted on its copy, or is counted elsewhere."""
+    """Do nothing at the end of a request that is not counted on its copy."""
 
 
 @lru_cache(MAX_KNOWN_KEYS)
 def head_end(key: str | None) -> bytes:
-    """The end of a request's head for a copy with this key."""
+    """Build the end of a request's head for a copy with this key."""
     return b"\r\n" if key is None else f"{COPY_KEY_HEADER}: {key}\r\n\r\n".encode("latin-1")

@@ -11,14 +11,14 @@ from hostelry.routing.copy_choice import GatewayShare
 
 
 class InFlightCounts(Protocol):
-    """Requests in flight per copy, of one gateway worker or of all of them together.
+    """Requests in flight per copy, of one gateway worker or of all workers together.
 
-    Those of other hosts, where there are any, are included as they were last known.
+    The last known counts of other hosts are included.
     """
 
     @property
     def share(self) -> GatewayShare | None:
-        """This host among those with gateways; None where there is no other."""
+        """This host's share among the hosts with gateways. None if there is no other host."""
         ...
 
     @property
@@ -31,20 +31,20 @@ class InFlightCounts(Protocol):
         ...
 
     def reserve(self, copy_id: str) -> Callable[[], None]:
-        """Count one more; returns the function that ends the count, once."""
+        """Count one more request. Returns the function that ends the count, once."""
         ...
 
     def claim(self, copy_id: str, limit: int) -> Callable[[], None] | None:
-        """As `reserve`; None where `limit` are counted already."""
+        """Count as `reserve` does. None if `limit` requests are counted already."""
         ...
 
     def retain(self, copy_ids: Container[str]) -> None:
-        """Free what is kept of copies that are not in the routes any more."""
+        """Free the counts of copies that have left the routes."""
         ...
 
 
 class Outstanding:
-    """Counts of this process alone; a copy without requests takes no memory."""
+    """Counts of this process alone. A copy without requests takes no memory."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
@@ -64,7 +64,7 @@ class Outstanding:
         return self._counts.get(copy_id, 0)
 
     def reserve(self, copy_id: str) -> Callable[[], None]:
-        """Count one more; returns the function that ends the count, once."""
+        """Count one more request. Returns the function that ends the count, once."""
         self._counts[copy_id] = self._counts.get(copy_id, 0) + 1
         given_back = False
 
@@ -82,21 +82,19 @@ class Outstanding:
         return give_back
 
     def claim(self, copy_id: str, limit: int) -> Callable[[], None] | None:
-        """As `reserve`; None where `limit` are counted already."""
+        """Count as `reserve` does. None if `limit` requests are counted already."""
         return self.reserve(copy_id) if self.of(copy_id) < limit else None
 
     def retain(self, copy_ids: Container[str]) -> None:
         """No-op: a copy without requests is not kept."""
 
 
-# Serverless variants: which requests they take, and how many at once.
-#
-# Source: "Deploy models with Amazon SageMaker Serverless Inference" in the SageMaker developer
-# guide.
+# Limits of serverless variants, from "Deploy models with Amazon SageMaker Serverless Inference" in
+# the SageMaker developer guide.
 
 
 class ConcurrencyError(ServiceError):
-    """As many requests of a serverless variant are under way as it takes."""
+    """The serverless variant has MaxConcurrency requests under way."""
 
     def __init__(self, destination: Destination, limit: int) -> None:
         message = (
@@ -107,7 +105,7 @@ class ConcurrencyError(ServiceError):
 
 
 def check_invocation(destination: Destination, invocation: InvokeRequest, num_bytes: int) -> None:
-    """Raise ServiceError for what serverless variants do not take; `num_bytes` is the body's."""
+    """Raise ServiceError if a serverless variant cannot take the invocation of `num_bytes`."""
     name = destination.endpoint_name
     if num_bytes > MAX_PAYLOAD_BYTES:
         raise ServiceError(
@@ -126,10 +124,10 @@ def check_invocation(destination: Destination, invocation: InvokeRequest, num_by
 
 
 def enter(destination: Destination, counts: InFlightCounts) -> Callable[[], None]:
-    """Count one more request of a serverless variant; returns the function that ends the count.
+    """Count one more request of a serverless variant. Returns the function that ends the count.
 
-    Raises ConcurrencyError where MaxConcurrency are under way on all workers, those that wait for
-    an environment included.
+    Raises ConcurrencyError if MaxConcurrency requests are under way in all workers. Requests that
+    wait for an environment count.
     """
     config = destination.serverless
     assert config is not None, "only a serverless variant has a limit"
@@ -140,7 +138,7 @@ def enter(destination: Destination, counts: InFlightCounts) -> Callable[[], None
 
 
 def is_beyond_provisioned(destination: Destination, counts: InFlightCounts) -> bool:
-    """Whether the request that just entered is one more than the provisioned environments take."""
+    """True if the request that just entered is beyond the provisioned environments."""
     config = destination.serverless
     assert config is not None, "only a serverless variant has provisioned environments"
     ready = config.provisioned_concurrency

@@ -1,4 +1,4 @@
-"""Carries a request through the containers of a pipeline: each gets the answer of the one before.
+"""Carries a request through a pipeline: each container gets the answer of the one before.
 
 an answer                                   next
 -----------------------------------------   ----------------------------------------------------
@@ -28,7 +28,7 @@ OTHERWISE = "application/octet-stream"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineLimits:
-    """Limits of all containers together, since the first was chosen, and of a body between two."""
+    """Time limit of all containers together, and size limit of a body between two of them."""
 
     total_s: float
     max_body_bytes: int
@@ -36,7 +36,7 @@ class PipelineLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineStep:
-    """A request to a further container: the answer of the one before, and what time is left."""
+    """A request to a further container: the answer of the one before, and the time left."""
 
     copy: CopyRoute
     content_type: str
@@ -47,18 +47,18 @@ class PipelineStep:
 
 
 class ContainerTimes(Protocol):
-    """What is measured of one request at each of its containers."""
+    """Measures one request at each of its containers."""
 
     def at_container(self, name: str | None, copy_id: str = "") -> None:
-        """Record that it goes to this container, which is that copy."""
+        """Record that the request goes to this container, on that copy."""
         ...
 
     def container_answered(self, num_bytes: int = 0) -> None:
-        """Record the whole answer of a container that another one follows."""
+        """Record the whole answer of a container before the last one."""
         ...
 
     def since_chosen_s(self) -> float:
-        """The seconds since its copy was chosen."""
+        """Seconds since the copy was chosen."""
         ...
 
 
@@ -68,11 +68,11 @@ SendStep = Callable[[PipelineStep], Awaitable[InFlightRequest]]
 async def through_pipeline(
     first: InFlightRequest, send: SendStep, limits: PipelineLimits, measured: ContainerTimes
 ) -> InFlightRequest:
-    """The request in flight on the container whose answer is the client's.
+    """Send a request on from its first container until a container gives the client's answer.
 
-    `first` is it on the first container; what is returned ends both. Raises UpstreamError and what
-    `send` does, with nothing left in flight. A container that takes no connection is a
-    ContainerDownError: those before it have done their part, so that no other copy is asked.
+    Closing the result closes `first` too. Raises UpstreamError and the errors of `send`, and then
+    leaves nothing in flight. Raises ContainerDownError if a container refuses the connection. No
+    other copy is tried then, because earlier containers have already processed the request.
     """
     current = first
     further = first.copy.further
@@ -108,7 +108,7 @@ async def _next_step(
     measured: ContainerTimes,
     is_last: bool,
 ) -> PipelineStep:
-    """The step that follows the whole answer of the container before."""
+    """Read the answer of the container before, and build the next step."""
     reply = current.reply
     try:
         body = await reply.body(limits.max_body_bytes)

@@ -1,8 +1,8 @@
 """Accepts connections from a listening socket that several gateway workers share.
 
-The kernel wakes all workers and the quickest gets the connection, which in a burst is the same one
-again and again. Connections are long-lived and carry requests with them, so a worker that has more
-than another waits up to two milliseconds before it accepts, for the other one to do so.
+The kernel wakes all workers and the quickest gets the connection. In a burst, that is often the
+same worker. Connections are long-lived and carry many requests. So a worker with more connections
+than another one waits up to two milliseconds before it accepts, so that the other one can accept.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ class Peers(Protocol):
     """The other workers of the gateway."""
 
     def fewest_connections(self) -> int | None:
-        """The least connections that a live peer has; None without peers."""
+        """Smallest number of connections of a live peer. None without peers."""
         ...
 
     def publish(self, num_connections: int) -> None:
@@ -37,7 +37,7 @@ class Peers(Protocol):
 
 
 class NoPeers:
-    """Peers of a single worker: none."""
+    """Peers of a single worker, which has no peers."""
 
     def fewest_connections(self) -> int | None:
         """None."""
@@ -51,7 +51,7 @@ class NoPeers:
 
 
 def hold_back_s(own: int, fewest: int | None) -> float:
-    """Seconds to wait before accepting, by the connections of this worker and of its peers.
+    """Compute the seconds to wait before accepting, from the connections of all workers.
 
     peers              wait
     none               0
@@ -67,9 +67,9 @@ class Acceptor:
     """Accepts connections from a non-blocking socket, which it owns, one at a time.
 
     Args:
-        listening: the socket; other processes may accept from it as well.
+        listening: the socket. Other processes may accept from it as well.
         serve: begins to serve an accepted connection.
-        num_connections: how many this worker serves now.
+        num_connections: returns the number of connections of this worker.
         peers: the workers that share the socket.
     """
 
@@ -90,7 +90,7 @@ class Acceptor:
         self._listen()
 
     def close(self) -> None:
-        """Accept no more; a second call does nothing."""
+        """Accept no more connections. A second call does nothing."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -105,7 +105,7 @@ class Acceptor:
         self._loop.add_reader(self._listening.fileno(), self._ready)
 
     def _ready(self) -> None:
-        """Accept, now or after the wait; another worker may have done so by then."""
+        """Accept now or after a wait, in which another worker may have accepted."""
         wait_s = hold_back_s(self._num_connections(), self._peers.fewest_connections())
         if wait_s:
             self._pause(wait_s, self._resume)

@@ -1,8 +1,8 @@
-"""Client connection: requests in, one handler call each, answers out.
+"""Client connection: it reads requests, calls the handler for each, and writes the answers.
 
-One task lives as long as its connection and serves the connection's requests in order. A client
-that disconnects cancels it, wherever the handler is. Time limits are checked by a sweep over all
-connections, since a timer for each request costs more. `states.py` has the states.
+One task lives as long as its connection and serves the requests in order. If the client
+disconnects, the task is cancelled. A sweep over all connections checks the time limits, because a
+timer for each request costs more. `states.py` has the states.
 """
 
 import asyncio
@@ -29,16 +29,16 @@ WRITE_BUFFER_BYTES = 256 * 1024
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 UNREAD = HttpRequest("POST", "/")
 TLS_END_S = 0.5
-MAX_TURNED_AWAY = 256  # connections over the limit that are answered; others are cut
+MAX_TURNED_AWAY = 256  # connections over the limit that get an answer, others are cut
 
 
 @dataclass(slots=True, kw_only=True)
 class ServerState:
     """The state that all connections of one server share.
 
-    `handler` answers a request and must not raise; `refusal_answer` forms the answer to bytes that
-    were refused. `admit` looks at a head whose body is still to come, and returns whether it proves
-    who sends it; raises HttpRefusedError where no body can make the request acceptable.
+    `handler` answers a request and must not raise. `refusal_answer` builds the answer to bytes that
+    were refused. `admit` looks at a head before its body is read. It returns True if the head
+    proves who sends it, and raises HttpRefusedError if no body can make the request acceptable.
     `changed` is called when a connection has ended. `common_head` are the header lines of every
     answer. `idle_sweeps` counts the server's sweeps since the last request.
     """
@@ -81,7 +81,7 @@ class HttpConnection(asyncio.Protocol):
         self._read_paused = False
         self._state = ServeState.FRESH
         self._phase_since_s = self._now_s()
-        self._seen: tuple[float, int] = (0.0, 0)  # when, and how much of a body
+        self._seen: tuple[float, int] = (0.0, 0)  # last progress of the body: time and bytes
         self._unsent_bytes = 0
         self._unsent_since_s = 0.0
 
@@ -105,7 +105,7 @@ class HttpConnection(asyncio.Protocol):
             self._task.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Parse; wake the serving task when a request is whole or refused."""
+        """Parse bytes, and wake the serving task once a request is whole or refused."""
         if self._state.is_refusing:
             return
         reader = self._reader
@@ -130,25 +130,25 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def can_be_shed(self) -> bool:
-        """Whether it holds a request that is not whole."""
+        """True if the connection holds a request that is not whole."""
         return self._reader.state not in (ReadState.IDLE, ReadState.REFUSED)
 
     @property
     def reading_since_s(self) -> float:
-        """The instant at which the part of a request that is not whole began to come in."""
+        """The time at which the current part of an unfinished request began to arrive."""
         return self._phase_since_s
 
     def pause_writing(self) -> None:
-        """The client reads slower than we write."""
+        """Note that the client reads slower than the server writes."""
         self._write_paused = True
 
     def resume_writing(self) -> None:
-        """The client has caught up."""
+        """Note that the client has caught up, and wake the writer."""
         self._write_paused = False
         self._wake(self._room)
 
     async def write(self, *parts: bytes) -> None:
-        """Send; returns once the client has room for more."""
+        """Send `parts`, and return once the client has room for more."""
         self.write_now(*parts)
         if self._write_paused:
             await self._wake_drain()
@@ -161,11 +161,11 @@ class HttpConnection(asyncio.Protocol):
             self._transport.writelines(parts)
 
     def abort(self) -> None:
-        """Cut the connection; nothing buffered is sent any more."""
+        """Cut the connection. Buffered bytes are dropped."""
         self._transport.abort()
 
     def close_when_idle(self) -> None:
-        """Close now if no request is under way, else after its answer."""
+        """Close now, or after the answer to the request under way."""
         state = self._state
         if not (state.is_busy or self._reader.requests or state is ServeState.LINGERING):
             is_sent = not self._transport.get_write_buffer_size()
@@ -202,7 +202,7 @@ class HttpConnection(asyncio.Protocol):
             self._wake(self._arrival)
 
     def _too_slow(self, now_s: float) -> bool:
-        """Whether the head took too long, or the body does, or stands still after a quick start."""
+        """True if the head or the body is late, or the body makes no progress."""
         limits, body_bytes = self._limits, self._reader.body_bytes
         waited_s = now_s - self._phase_since_s
         if self._reader.state is ReadState.HEAD:
@@ -213,7 +213,7 @@ class HttpConnection(asyncio.Protocol):
         return body_bytes < owed_bytes or now_s - self._seen[0] > limits.body_grace_s
 
     def _enter(self) -> None:
-        """Take a slot, perhaps another connection's; without one a 503 is all that is sent."""
+        """Take a slot, which may be another connection's. Without a slot, refuse with 503."""
         server = self._server
         try:
             shed = server.connection_limits.add(self)
@@ -243,7 +243,7 @@ class HttpConnection(asyncio.Protocol):
                 connection.shed()
 
     def shed(self) -> None:
-        """Drop the request that is not whole: others need the memory."""
+        """Drop the unfinished request, because others need the memory."""
         limit = self._limits.max_unverified_bytes
         reason = (
             f"The gateway holds {limit} bytes of requests whose signatures it cannot verify yet, "
@@ -259,13 +259,13 @@ class HttpConnection(asyncio.Protocol):
         self._server.connection_limits.hold(self, 0)
 
     def _recount(self) -> None:
-        """Count the request that is being read, unless its head proves who sends it."""
+        """Count the bytes of the unfinished request, unless its head proves who sends it."""
         reader = self._reader
         num_bytes = 0 if reader.state is ReadState.VERIFIED_BODY else reader.held_bytes
         self._server.connection_limits.hold(self, num_bytes)
 
     def _note_verified(self) -> None:
-        """The sender of the request that is being served is known."""
+        """Note that the sender of the current request is verified."""
         if not self.is_verified:
             self._server.connection_limits.verified(self)
         if self.held_bytes and not self._reader.requests:
@@ -309,7 +309,7 @@ class HttpConnection(asyncio.Protocol):
                 await self._wake_drain()
             self._state = self._state.next["answered"]
             self._phase_since_s = self._now_s()
-            del item, exchange  # or an idle connection would hold the body of its last request
+            del item, exchange  # an idle connection must not hold the body of its last request
 
     def _end_after_defect(self, task: asyncio.Task[None]) -> None:
         """Cut the connection after a defect of the handler, so that its client does not wait."""
@@ -328,14 +328,14 @@ class HttpConnection(asyncio.Protocol):
         return reader.requests.popleft()
 
     def _answer_refusal(self, refusal: HttpRefusedError) -> None:
-        """Answer, then read for a moment: a reset would destroy the answer on its way."""
+        """Answer, then read for a moment, because a reset would destroy the answer on its way."""
         response = self._server.refusal_answer(refusal)
         received = Received(refusal.request or UNREAD, False, True)
         Exchange(self, received, self._server.common_head, False).respond(response)
         self._linger("refusal_sent")
 
     def _linger(self, event: ServeEvent) -> None:
-        """Take no more requests, and drop what the client still sends, for a moment."""
+        """Take no more requests, and drop further bytes of the client for a moment."""
         self._state = self._state.next[event]
         self._phase_since_s = self._now_s()
         self._resume_reading()

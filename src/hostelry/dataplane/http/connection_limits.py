@@ -1,10 +1,11 @@
-"""Limits of connections, and of the bytes of requests whose sender is not verified; who is shed.
+"""Limits of connections, and of the bytes of requests whose sender is not verified.
 
-A signature verifies its sender once the request is whole; until then any client can hold a
-connection and memory. A connection over which a request was verified keeps its slot. Of the others
-the oldest is shed for a new one, and where bytes are short, the one whose request comes in slowest.
+A signature verifies its sender once the request is whole. Until then, any client can hold a
+connection and memory. A connection keeps its slot once one of its requests was verified. If slots
+are short, the oldest other connection is shed for a new one. If bytes are short, the slowest
+requests are shed.
 
-limit reached                 shed                                         where there is none
+limit reached                 shed                                         nothing to shed
 connections of one address    its oldest unverified connection             ConnectionLimitError
 connections in all            the oldest unverified connection             ConnectionLimitError
 unverified bytes              requests not yet whole, until 7/8 is left;   the bytes stay
@@ -18,18 +19,17 @@ from typing import Generic, Protocol, TypeVar
 from hostelry.base.errors import HostelryError
 
 NETWORK_BITS = 64  # of an IPv6 address: a client has all addresses that share them
-LEFT_SHARE = 7 / 8  # of the budget is left in use once requests were shed
+LEFT_SHARE = 7 / 8  # the part of the budget that is in use after requests were shed
 
 
 class ConnectionLimitError(HostelryError):
-    """No slot for another connection: all that have one are verified."""
+    """No slot for another connection, because all slots belong to verified ones."""
 
 
 class LimitedConnection(Protocol):
     """A client's connection.
 
-    `held_bytes` are of requests that are not verified yet. `can_be_shed` while a request is not
-    whole, which began to come in at `reading_since_s`.
+    `held_bytes` counts the bytes of unverified requests.
     """
 
     address: str
@@ -38,12 +38,12 @@ class LimitedConnection(Protocol):
 
     @property
     def can_be_shed(self) -> bool:
-        """Whether it holds a request that is not whole."""
+        """True if the connection holds a request that is not whole."""
         ...
 
     @property
     def reading_since_s(self) -> float:
-        """The instant at which the part of a request that is not whole began to come in."""
+        """The time at which the current part of an unfinished request began to arrive."""
         ...
 
 
@@ -51,7 +51,7 @@ C = TypeVar("C", bound=LimitedConnection)
 
 
 def find_client(peer: str) -> str:
-    """The address, or IPv6 network, that counts as one client behind the address `peer`."""
+    """Find the address or IPv6 network that counts as one client for `peer`."""
     if ":" not in peer:
         return peer
     try:
@@ -67,9 +67,9 @@ class ConnectionLimits(Generic[C]):
     """The connections of one worker, and the unverified bytes that they hold.
 
     Args:
-        max_connections: at once.
-        max_connections_each: of one client.
-        max_bytes: of requests that are not verified yet.
+        max_connections: limit of open connections.
+        max_connections_each: limit of open connections per client.
+        max_bytes: limit of the bytes of unverified requests.
     """
 
     def __init__(self, max_connections: int, max_connections_each: int, max_bytes: int) -> None:
@@ -85,16 +85,16 @@ class ConnectionLimits(Generic[C]):
 
     @property
     def num_connections(self) -> int:
-        """Connections that have a slot."""
+        """Number of connections that have a slot."""
         return len(self._connections)
 
     @property
     def is_full(self) -> bool:
-        """Whether more bytes are held than the limit."""
+        """True if more unverified bytes are held than the limit."""
         return self.held_bytes > self._max_bytes
 
     def add(self, connection: C) -> C | None:
-        """Give `connection` a slot; the connection that is shed for it, if one is.
+        """Give `connection` a slot. Returns the connection to shed for it, or None.
 
         Raises ConnectionLimitError.
         """
@@ -120,7 +120,7 @@ class ConnectionLimits(Generic[C]):
         return shed
 
     def verified(self, connection: C) -> None:
-        """Keep the slot of `connection`: the sender of a request over it is known."""
+        """Keep the slot of `connection`, because the sender of one of its requests is verified."""
         connection.is_verified = True
         self._unverified.pop(connection, None)
         unverified = self._unverified_each.get(connection.address)
@@ -130,7 +130,7 @@ class ConnectionLimits(Generic[C]):
                 del self._unverified_each[connection.address]
 
     def remove(self, connection: C) -> None:
-        """Free the slot of `connection`, and what it holds; a second call does nothing."""
+        """Free the slot and the bytes of `connection`. A second call does nothing."""
         self.hold(connection, 0)
         if connection not in self._connections:
             return
@@ -143,7 +143,7 @@ class ConnectionLimits(Generic[C]):
             del self._num_each[connection.address]
 
     def hold(self, connection: C, num_bytes: int) -> None:
-        """Set the unverified bytes that `connection` holds now."""
+        """Set the unverified bytes that `connection` holds."""
         self.held_bytes += num_bytes - connection.held_bytes
         connection.held_bytes = num_bytes
         if num_bytes:
@@ -152,7 +152,7 @@ class ConnectionLimits(Generic[C]):
             self._holders.discard(connection)
 
     def to_shed(self, now_s: float) -> list[C]:
-        """The connections whose requests are to be shed, as the table above has it."""
+        """Choose the connections whose requests are shed, as the table above says."""
 
         def standing(connection: C) -> tuple[bool, float]:
             reading_s = max(now_s - connection.reading_since_s, 0.001)

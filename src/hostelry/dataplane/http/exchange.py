@@ -1,4 +1,4 @@
-"""A request with its answer: whole, or in chunks as they come."""
+"""A request with its answer, which is sent whole or in chunks."""
 
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -19,7 +19,7 @@ class Sink(Protocol):
     """The receiver of an answer's bytes."""
 
     async def write(self, *parts: bytes) -> None:
-        """Send; returns once the receiver has room for more."""
+        """Send `parts`, and return once the receiver has room for more."""
         ...
 
     def write_now(self, *parts: bytes) -> None:
@@ -28,12 +28,12 @@ class Sink(Protocol):
 
 
 def status_line(status: int) -> bytes:
-    """The first line of an answer."""
+    """Build the first line of an answer."""
     return STATUS_LINES.get(status) or f"HTTP/1.1 {status} Unknown\r\n".encode()
 
 
 def header_lines(headers: Mapping[str, str]) -> bytes:
-    """Header fields as sent; line breaks in a value would end it, so they become spaces."""
+    """Build header lines. Line breaks in a value would end it, so they become spaces."""
     text = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     if text.count("\n") != len(headers) or text.count("\r") != len(headers):
         flat = {name: " ".join(value.split()) for name, value in headers.items()}
@@ -42,13 +42,12 @@ def header_lines(headers: Mapping[str, str]) -> bytes:
 
 
 class Exchange:
-    """One request with its answer; `finished` once the whole answer is on its way.
+    """One request with its answer. `finished` is True once the whole answer was written.
 
-    An answer that was `started` and is never finished ends with its connection cut.
-    `keep_alive` turns False when the connection cannot carry another request. `verified` is called
-    once it is known who sent the request. `body` is that of a request which is served while it
-    comes in; None where the request is whole. `trace` is where a call's way is noted, from the
-    instant that its sender is known.
+    If an answer is `started` and never finished, the connection is cut. `keep_alive` turns False if
+    the connection cannot carry another request. `verified` is called once the sender of the request
+    is known. `body` is set if the request is served while its body arrives. `trace` notes the way
+    of a call, and is set once its sender is known.
     """
 
     __slots__ = (
@@ -84,7 +83,7 @@ class Exchange:
         self._common_head = common_head
 
     def respond(self, response: HttpResponse) -> None:
-        """Answer whole."""
+        """Send a whole answer."""
         body = b"" if self._bodiless(response.status) else response.body
         head = b"%b%b%bContent-Length: %d\r\n%b\r\n" % (
             status_line(response.status),
@@ -100,7 +99,7 @@ class Exchange:
         self.started = self.finished = True
 
     def start(self, status: int, headers: Mapping[str, str]) -> None:
-        """Begin an answer whose length is not known; `send` its chunks, then `finish`."""
+        """Begin an answer of unknown length. `send` its chunks, then call `finish`."""
         if not self._chunked:
             self.keep_alive = False
         self.started = True
@@ -117,7 +116,7 @@ class Exchange:
         )
 
     async def send(self, chunk: bytes) -> None:
-        """Send one chunk at once; returns when the client has room for more."""
+        """Send one chunk, and return once the client has room for more."""
         if not chunk:  # an empty chunk would end the answer
             return
         if self._chunked:

@@ -1,8 +1,8 @@
-"""Parser of a client connection: bytes to whole requests, within limits; no transport, no clock.
+"""Parser of a client connection: it turns bytes into requests, without transport or clock.
 
-The grammar is llhttp's in its strict mode, which refuses both framings at once, repeated or odd
-Content-Length values, folded header lines, bare line feeds and spaces before a colon. The rules
-here are the ones it leaves to its user: sizes, versions, hosts and transfer codings.
+llhttp parses in its strict mode. It refuses both framings at once, repeated or odd Content-Length
+values, folded header lines, bare line feeds and spaces before a colon. This module checks the rules
+that llhttp leaves to its user: sizes, versions, hosts and transfer codings.
 """
 
 from collections import deque
@@ -22,11 +22,11 @@ from hostelry.dataplane.http.states import ReadEvent, ReadState
 class HttpLimits:
     """Limits of one connection, and of all connections of one worker.
 
-    A body must come in at `min_body_bytes_per_s` or faster once `body_grace_s` has passed, and not
-    stand still for so long. A client that takes nothing of its answer for `write_stall_s` is cut
-    off. `max_unverified_bytes` are those of all requests whose sender is not verified yet.
-    `streamed_bodies` are the paths to which bodies are posted that are served while they come in,
-    each with the most bytes that it takes; they may stand still for `body_stall_s`.
+    After `body_grace_s`, a body must arrive at `min_body_bytes_per_s` or faster. It must not pause
+    for longer than `body_grace_s`. A client that reads nothing of its answer for `write_stall_s` is
+    cut off. `max_unverified_bytes` limits all requests whose sender is not verified yet.
+    `streamed_bodies` has the paths whose bodies are served while they arrive, with the maximum size
+    of each. Such a body may pause for `body_stall_s`.
     """
 
     max_head_bytes: int = 64 * 1024
@@ -45,16 +45,16 @@ class HttpLimits:
     body_stall_s: float = 30.0
 
 
-SMALL_BYTES = 16 * 1024  # of a request: to take it costs less than to read its head twice
-JOIN_BELOW_BYTES = 4096  # smaller pieces of a body are joined, or tiny chunks fill the memory
+SMALL_BYTES = 16 * 1024  # taking a request of this size costs less than reading its head twice
+JOIN_BELOW_BYTES = 4096  # smaller pieces of a body are joined, so that they fill less memory
 HEAD = ReadState.HEAD
 
 
 class HttpRefusedError(HostelryError):
-    """The connection's bytes are not a request that is served; it closes after the answer.
+    """The request is refused. The connection closes after the answer.
 
-    `request` is the part that was read (no body), or None where the head was not whole. `error` is
-    the reason in the form of the API that the request was for, where that is known.
+    `request` is the part that was read (no body), or None if the head is not whole. `error` is the
+    reason in the form of the request's API, if that is known.
     """
 
     def __init__(
@@ -72,16 +72,16 @@ class HttpRefusedError(HostelryError):
 
 
 class Received(msgspec.Struct, frozen=True):
-    """A request, and the form of answer that its client can read; whole, unless `body` is set."""
+    """A request, and how its client reads answers. It is whole unless `body` is set."""
 
     request: HttpRequest
     keep_alive: bool
     chunked_answer: bool  # the client's HTTP version knows chunked transfer coding
-    body: RequestBody | None = None  # still comes in
+    body: RequestBody | None = None  # a body that is still arriving
 
 
 def head_refusal(version: str, path: str, names: list[str], headers: dict[str, str]) -> str | None:
-    """The reason to refuse a complete head, or None."""
+    """Find the reason to refuse a complete head. None if it is valid."""
     if version not in ("1.1", "1.0"):
         return f"HTTP/{version} is not spoken here; use HTTP/1.1."
     if not path.startswith("/"):
@@ -95,10 +95,10 @@ def head_refusal(version: str, path: str, names: list[str], headers: dict[str, s
 
 
 class RequestReader:
-    """Parser fed with a connection's bytes; whole requests are appended to `requests` in order.
+    """Parses a connection's bytes, and appends whole requests to `requests` in order.
 
-    `state` is of the request that is being read. `wants_continue`: its client waits for "100
-    Continue" before it sends the body.
+    `state` and `wants_continue` belong to the request that is being read. `wants_continue` is True
+    if its client waits for "100 Continue" before it sends the body.
     """
 
     def __init__(self, limits: HttpLimits) -> None:
@@ -111,7 +111,7 @@ class RequestReader:
         self._reset()
 
     def feed(self, data: bytes) -> None:
-        """Parse the next bytes; raises HttpRefusedError, after which it must not be called."""
+        """Parse the next bytes. After an HttpRefusedError, it must not be called again."""
         if self.state is HEAD:
             self._fed_bytes += len(data)
         try:
@@ -127,22 +127,22 @@ class RequestReader:
         return self._head_bytes + self._fed_bytes + self.body_bytes
 
     def head(self) -> HttpRequest:
-        """The request that is being read, without its body; once its head is whole."""
+        """The request that is being read, without its body. Its head must be whole."""
         return self._request(b"")
 
     def admitted(self, is_verified: bool) -> None:
-        """Note that the head was looked at, and whether it proves who sends the request."""
+        """Note that the head was checked, and if it proves who sends the request."""
         self.state = self.state.next["verified" if is_verified else "unverified"]
 
     def refuse(self) -> None:
-        """Drop the request that is being read; nothing may be fed any more."""
+        """Drop the request that is being read. `feed` must not be called again."""
         if self._stream is not None:
             self._stream.lost("the request was refused")
         self._reset()
         self.state = self.state.next["refused"]
 
     def on_message_begin(self) -> None:
-        """A request's first byte came."""
+        """Begin a request."""
         if len(self.requests) >= self._limits.max_waiting_requests:
             limit = self._limits.max_waiting_requests
             self._refuse(
@@ -151,14 +151,14 @@ class RequestReader:
         self.state = self.state.next["begun"]
 
     def on_url(self, part: bytes) -> None:
-        """A piece of the request target."""
+        """Add a piece of the request target."""
         self._url += part
         self._head_bytes += len(part)
         if self._head_bytes > self._limits.max_head_bytes:
             self._refuse(self._too_long_head())
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header field; fields after the body (trailers) are dropped."""
+        """Add a header field. Fields after the body (trailers) are dropped."""
         self._head_bytes += len(name) + len(value) + 4
         if self._head_bytes > self._limits.max_head_bytes:
             self._refuse(self._too_long_head())
@@ -174,7 +174,7 @@ class RequestReader:
         headers[key] = f"{headers[key]},{text}" if key in headers else text
 
     def on_headers_complete(self) -> None:
-        """The head is whole: refuse what will not be served before its body is sent."""
+        """End the head, and refuse the request now if its body cannot make it valid."""
         target = self._url.decode("latin-1")
         self._path, _, self._query = target.partition("?")
         version = self._parser.get_http_version()
@@ -206,7 +206,7 @@ class RequestReader:
         self.state = self.state.next[event]
 
     def on_body(self, part: bytes) -> None:
-        """A piece of the body, its transfer coding removed."""
+        """Add a piece of the body, without its transfer coding."""
         self.body_bytes += len(part)
         if self.body_bytes > self._most_bytes:
             self._refuse(self._too_long_body())
@@ -223,7 +223,7 @@ class RequestReader:
             parts.append(part)
 
     def on_message_complete(self) -> None:
-        """The request is whole."""
+        """End the request."""
         if self._stream is not None:
             self._stream.ended()
             self._reset()
@@ -261,7 +261,7 @@ class RequestReader:
     def _reset(self) -> None:
         self.body_bytes = 0
         self.wants_continue = False
-        self._fed_bytes = 0  # of an unfinished head: the parser keeps an unfinished line to itself
+        self._fed_bytes = 0  # of an unfinished head, because the parser hides an unfinished line
         self._head_bytes: int = 0
         self._url: bytes = b""
         self._path = ""

@@ -15,7 +15,7 @@ RESUME_BELOW_BYTES = 64 * 1024
 
 
 class UpstreamError(HostelryError):
-    """A copy did not answer as it should; `copy` is that copy where it is known."""
+    """A copy did not give a valid answer. `copy` is that copy, if it is known."""
 
     def __init__(self, message: str, copy: CopyRoute | None = None) -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ class BrokenError(UpstreamError):
 
 
 class ContainerDownError(BrokenError):
-    """No connection to a further container of a pipeline; those before it have done their part."""
+    """No connection to a further container of a pipeline, after earlier ones had answered."""
 
 
 class DeadlineError(UpstreamError):
@@ -43,13 +43,13 @@ class TooLargeError(UpstreamError):
 
 
 class ControlAwayError(UpstreamError):
-    """No control of several answered; the text says which were tried, and why none did."""
+    """None of several controls answered. The text has the addresses that were tried, and why."""
 
 
 class ReplyConnection(Protocol):
     """The connection an answer comes over.
 
-    `may_repeat` is whether it ended before the copy read any of the request.
+    `may_repeat` is True if it ended before the copy read any of the request.
     """
 
     may_repeat: bool
@@ -68,7 +68,7 @@ class ReplyConnection(Protocol):
 
 
 class ReplyPhase(Enum):
-    """How much of an answer has come."""
+    """How much of an answer has arrived."""
 
     AWAITED = "awaited"
     HEAD = "head"  # the head is whole, the body is not
@@ -80,10 +80,9 @@ ENDED = (ReplyPhase.WHOLE, ReplyPhase.FAILED)
 
 
 class Reply:
-    """One answer; used by one task, fed by its connection.
+    """One answer. Its connection fills it, and one task reads it.
 
-    `close` must be called once, whatever happened: it releases the connection, or cuts it, by which
-    the copy learns that it can stop.
+    `close` must always be called. It releases the connection, or cuts it so that the copy stops.
     """
 
     __slots__ = (
@@ -122,14 +121,14 @@ class Reply:
         self._closed = False
 
     async def head(self) -> None:
-        """Return once status and headers are there; raises UpstreamError."""
+        """Return once status and headers have arrived. Raises UpstreamError."""
         while self.phase is ReplyPhase.AWAITED:
             await self._wait()
         if self.phase is ReplyPhase.FAILED and self.status == 0:
             raise self._failure()
 
     async def body(self, limit_bytes: int) -> bytes:
-        """The whole body; raises UpstreamError, TooLargeError above `limit_bytes`."""
+        """Read the whole body. Raises UpstreamError, and TooLargeError above `limit_bytes`."""
         self._limit_bytes = limit_bytes
         while self.phase in (ReplyPhase.AWAITED, ReplyPhase.HEAD):
             self._check_limit()
@@ -141,7 +140,7 @@ class Reply:
         return self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
 
     async def next_chunk(self) -> bytes | None:
-        """The body's next piece as it came, None after the last; raises UpstreamError."""
+        """Read the next piece of the body. None after the last piece. Raises UpstreamError."""
         while not self._chunks:
             if self.phase is ReplyPhase.FAILED:
                 raise self._failure()
@@ -154,38 +153,38 @@ class Reply:
         return chunk
 
     def listen(self, came: Callable[[], None]) -> None:
-        """Have `came` called soon after the body is whole, has failed, or is too much to be kept.
+        """Call `came` soon after the body is whole, has failed, or is too large to be kept.
 
-        Instead of a task that waits, until then.
+        This saves a task that waits.
         """
         self._listener = came
 
     @property
     def num_buffered(self) -> int:
-        """The bytes of the body that came and are not taken."""
+        """Bytes of the body that have arrived and are not read."""
         return self._buffered_bytes
 
     @property
     def may_repeat(self) -> bool:
-        """Whether it failed before the copy read any of the request."""
+        """True if the request failed before the copy read any of it."""
         return self._line.may_repeat
 
     def taken(self) -> list[bytes]:
-        """The pieces of the body that came, which are not given again."""
+        """Remove and return the pieces of the body that have arrived."""
         chunks = list(self._chunks)
         self._chunks.clear()
         self._buffered_bytes = 0
         return chunks
 
     def close(self) -> None:
-        """Release the connection and what was not read; a second call does nothing."""
+        """Release the connection and the unread pieces. A second call does nothing."""
         if not self._closed:
             self._closed = True
             self._chunks.clear()
             self._line.release(self.phase is ReplyPhase.WHOLE and self.reusable)
 
     def head_came(self, status: int, headers: dict[str, str]) -> None:
-        """Status and headers are whole."""
+        """Set the status and the headers."""
         self.status = status
         self.headers = headers
         self.head_ns = monotonic_ns()
@@ -194,7 +193,7 @@ class Reply:
             self._wake()
 
     def chunk_came(self, chunk: bytes) -> None:
-        """A piece of the body."""
+        """Add a piece of the body."""
         self._chunks.append(chunk)
         self._buffered_bytes += len(chunk)
         if self._limit_bytes is None:
@@ -206,20 +205,20 @@ class Reply:
             self._wake()
 
     def completed(self, reusable: bool) -> None:
-        """The body is whole; `reusable` when the connection may carry another request."""
+        """End the body. `reusable` is True if the connection may carry another request."""
         self.phase = ReplyPhase.WHOLE
         self.reusable = reusable
         self._wake()
 
     def failed(self, error: UpstreamError) -> None:
-        """Nothing more will come."""
+        """End the answer with `error`."""
         if self.phase in (ReplyPhase.AWAITED, ReplyPhase.HEAD):
             self.phase = ReplyPhase.FAILED
             self.error = error
             self._wake()
 
     def expect_whole(self, limit_bytes: int) -> None:
-        """Do not wake the reader before the body is whole; `body` will be called."""
+        """Wake the reader only once the body is whole, because it will call `body`."""
         self._limit_bytes = limit_bytes
 
     def _check_limit(self) -> None:

@@ -1,4 +1,4 @@
-"""Body of a request that is served while it comes in, so that it is never held whole."""
+"""Body of a request that is served while it arrives, so that it is never held whole."""
 
 import asyncio
 from collections import deque
@@ -11,14 +11,14 @@ RESUME_BELOW_BYTES = 256 * 1024
 
 
 class BodyLostError(HostelryError):
-    """The body is not whole, and nothing more of it comes."""
+    """The body ended before it was whole."""
 
 
 class RequestBody:
-    """One body, fed by its connection and read by one task; the connection pauses in between.
+    """One body. Its connection fills it and pauses, and one task reads it.
 
-    `length_bytes` is what the head announces, None where it does not. A body that stands still for
-    `stall_s` is lost.
+    `length_bytes` is the length in the head, or None. A body that makes no progress for `stall_s`
+    is lost.
     """
 
     def __init__(self, length_bytes: int | None, stall_s: float) -> None:
@@ -33,12 +33,12 @@ class RequestBody:
         self._resume: Callable[[], None] = lambda: None
 
     def attach(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
-        """`pause` has the client send no more for now, `resume` send again."""
+        """Set the functions that make the client pause and resume."""
         self._pause = pause
         self._resume = resume
 
     def came(self, part: bytes) -> None:
-        """A piece of the body."""
+        """Add a piece of the body."""
         self._chunks.append(part)
         self._buffered_bytes += len(part)
         if self._buffered_bytes > PAUSE_ABOVE_BYTES:
@@ -46,17 +46,17 @@ class RequestBody:
         self._wake()
 
     def ended(self) -> None:
-        """The body is whole."""
+        """Mark the body as whole."""
         self.is_whole = True
         self._wake()
 
     def lost(self, reason: str) -> None:
-        """Nothing more comes."""
+        """Mark the body as aborted."""
         self._lost = reason
         self._wake()
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """Its bytes as they come; raises BodyLostError."""
+        """Yield the bytes as they arrive. Raises BodyLostError."""
         while True:
             while self._chunks:
                 chunk = self._chunks.popleft()

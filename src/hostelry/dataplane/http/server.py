@@ -21,13 +21,13 @@ from hostelry.dataplane.http.reader import HttpLimits
 
 LOG = logging.getLogger(__name__)
 SWEEP_INTERVAL_S = 1.0
-RETURN_AFTER_SWEEPS = 10  # without a request: freed memory is returned to the system
+RETURN_AFTER_SWEEPS = 10  # without a request, then freed memory is returned to the system
 DRAIN_POLL_S = 0.05
 MAX_OPENING = 1024  # connections whose client has not said yet what it speaks; the oldest is cut
 
 
 class HttpServer:
-    """Serves one listening socket; `handler` is called once a request and must not raise."""
+    """Serves one listening socket. `handler` is called once per request and must not raise."""
 
     def __init__(
         self,
@@ -60,9 +60,9 @@ class HttpServer:
     async def start(
         self, listening: socket.socket, certificate: ServerCertificate | None = None
     ) -> None:
-        """Accept connections from `listening`, which it owns from now on; `peers` may share it.
+        """Accept connections from `listening`, which the server owns. `peers` may share it.
 
-        With a certificate they are TLS, but for plain ones of this machine.
+        With a certificate, connections are TLS, except plain connections from this machine.
         """
         self._certificate = certificate
         keep_freed_memory()
@@ -70,7 +70,7 @@ class HttpServer:
         self._acceptor = Acceptor(listening, self._serve, lambda: self.num_connections, self._peers)
 
     async def stop(self, grace_s: float) -> None:
-        """Accept no more connections; drain for `grace_s`, then cut what is left."""
+        """Accept no more connections, drain for `grace_s`, then cut the rest."""
         self._state.draining = True
         self._peers.leave()
         if self._acceptor is not None:

@@ -1,6 +1,6 @@
-"""Connections to hosts that went without a word: power, a link or the kernel is gone.
+"""Finds connections to hosts that fell silent: power, a link or the kernel failed.
 
-no end of a connection comes from such a host                  found by
+state of the connection                                        found by
 ------------------------------------------------------------   -----------------------------------
 all that was sent is acknowledged, an answer is awaited        keep-alive of the kernel, after 10 s
 what was sent is sent again and again, and nothing returns     `SilentHosts`, after 8 to 10 s
@@ -24,7 +24,7 @@ _RESENT_AT, _UNACKED_AT, _LAST_ACK_AT = 2, 24, 56
 
 
 class SilentHosts:
-    """Watches connections; the function given with one is called once its host is silent."""
+    """Watches connections, and calls a function once the host of a connection is silent."""
 
     def __init__(self) -> None:
         self._watched: dict[object, tuple[socket.socket, Callable[[], None]]] = {}
@@ -44,11 +44,11 @@ class SilentHosts:
             self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
 
     def forget(self, connection: object) -> None:
-        """The connection is closed."""
+        """Stop watching a closed connection."""
         self._watched.pop(connection, None)
 
     def close(self) -> None:
-        """Watch nothing any more."""
+        """Stop watching all connections."""
         self._watched.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -63,7 +63,7 @@ class SilentHosts:
 
 
 def tcp_info(connected: socket.socket) -> bytes:
-    """What the kernel knows of a connection; empty where it is closed."""
+    """Read the kernel's information about a connection. Empty if it is closed."""
     try:
         return connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
     except (OSError, ValueError):
@@ -71,7 +71,7 @@ def tcp_info(connected: socket.socket) -> bytes:
 
 
 def is_silent(info: bytes) -> bool:
-    """Whether the peer's kernel acknowledges nothing of what is sent to it again and again."""
+    """True if the peer's kernel does not acknowledge repeatedly sent bytes."""
     if len(info) < _LAST_ACK_AT + 4:
         return False
     unacked: int = struct.unpack_from("I", info, _UNACKED_AT)[0]

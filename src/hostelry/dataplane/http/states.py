@@ -1,17 +1,16 @@
 """States of a client connection, as two tables: state -> {event: next state}.
 
-A connection runs two machines, as in h11: one for the request that is being read (`ReadState`), one
-for the requests that are answered (`ServeState`). They run side by side, since a client may send
-its next request before it has the answer to the last one.
+A connection runs two machines, as in h11: one for the request that is being read (`ReadState`), and
+one for the requests that are answered (`ServeState`). They run side by side, because a client may
+send its next request before it has the answer to the last one.
 
-Every change of state is a look-up in these tables; an event that the present state does not list is
-a defect of the gateway and raises KeyError. Not in the tables, because they hold in several states:
-the flow control of the transport (reading or writing is paused), and whether a client waits for
-100 Continue.
+Every change of state is a look-up in these tables. An event that the state does not list is a
+defect of the gateway and raises KeyError. The tables leave out the flow control of the transport
+(reading or writing is paused) and 100 Continue, because both hold in several states.
 
-A request's sender is verified by its signature. A small body is not looked at before it is whole:
-to take it costs less than to read its head twice. Of a larger one, the head alone may prove the
-sender; otherwise its bytes count as unverified (`connection_limits.py`).
+A signature verifies the sender of a request. A small request is checked once it is whole, because
+taking it costs less than reading its head twice. The head of a larger request may prove the sender.
+If it does not, the bytes count as unverified (`connection_limits.py`).
 """
 
 from collections.abc import Mapping
@@ -27,7 +26,7 @@ ServeEvent = Literal["serve", "answered", "answered_early", "refused", "refusal_
 class ReadState(Enum):
     """State of the request that is being read.
 
-    `in_body`: the head is whole, the body is not. `is_held`: its bytes count while it comes in.
+    `in_body`: the head is whole, the body is not. `is_held`: the bytes count as unverified.
     """
 
     IDLE = "between requests"
@@ -47,7 +46,7 @@ class ReadState(Enum):
 class ServeState(Enum):
     """State of the requests of a connection, which are answered one at a time.
 
-    `is_busy`: a handler is answering one. `is_refusing`: reading has ended with a refusal.
+    `is_busy`: a handler is answering a request. `is_refusing`: reading has ended with a refusal.
     """
 
     FRESH = "no request yet"
@@ -100,7 +99,7 @@ SERVE_TABLE: Mapping[ServeState, Mapping[ServeEvent, ServeState]] = {
     _S.REFUSED_BUSY: {"answered": _S.REFUSED, "answered_early": _S.LINGERING},
     _S.LINGERING: {},
 }
-# Kept at each state, so that a look-up on the path of a request hashes a constant text only.
+# Each state has its own table, so that a look-up hashes only a constant text.
 for _read, _read_moves in READ_TABLE.items():
     _read.next = _read_moves
     _read.in_body = "whole" in _read_moves

@@ -1,4 +1,4 @@
-"""Body of a request that is sent as it comes, as fast as the copy takes it."""
+"""Body of a request that is sent in pieces, as fast as the copy takes them."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -10,14 +10,14 @@ from hostelry.dataplane.http.reply import BrokenError
 
 @dataclass(frozen=True, slots=True)
 class StreamedBody:
-    """A body of `length_bytes`, in pieces; it can be sent once."""
+    """A body of `length_bytes`, in pieces. It can be sent once."""
 
     chunks: AsyncGenerator[bytes, None]
     length_bytes: int
 
 
 class BodyBrokenError(BrokenError):
-    """The source of a request's body broke off; `cause` is its own error, where it raised one."""
+    """The source of a request's body broke off. `cause` is the error that it raised, if any."""
 
     def __init__(self, message: str, cause: BaseException | None = None) -> None:
         super().__init__(message)
@@ -25,12 +25,12 @@ class BodyBrokenError(BrokenError):
 
 
 class BodyFeed:
-    """Writes a streamed body; never more than `length_bytes`, and waits while it is paused.
+    """Writes a streamed body of at most `length_bytes`, and waits while it is paused.
 
     Args:
         body: the body.
-        write: takes bytes for the copy.
-        broke: is called once with the error where the body ends early, or is too long.
+        write: sends bytes to the copy.
+        broke: is called once with the error if the body ends early or is too long.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class BodyFeed:
         self._task.add_done_callback(self._end)
 
     def pause(self) -> None:
-        """Write no more for now: the transport's buffer is full."""
+        """Stop writing, because the transport's buffer is full."""
         self._may_write.clear()
 
     def resume(self) -> None:
@@ -57,7 +57,7 @@ class BodyFeed:
         self._may_write.set()
 
     def stop(self) -> None:
-        """Take no more from the source, and close it."""
+        """Stop, and close the source."""
         self._task.cancel()
 
     async def _run(self) -> None:

@@ -27,7 +27,7 @@ from hostelry.dataplane.http.streamed_body import BodyBrokenError, BodyFeed, Str
 MAX_HEAD_BYTES = 64 * 1024
 MAX_IDLE_CONNECTIONS = 256  # per copy
 JOIN_BELOW_BYTES = 16 * 1024
-# An agent that drains a copy counts open connections as requests in flight: idle ones close soon.
+# An agent that drains a copy counts open connections as requests, so idle ones must close soon.
 MAX_IDLE_S = 1.0
 REPEATABLE = (b"GET ", b"HEAD ")  # answering these twice changes nothing
 _ACKED_BYTES_AT = 120  # in Linux's struct tcp_info: tcpi_bytes_acked, which counts the SYN
@@ -35,7 +35,7 @@ _ACKED_BYTES_AT = 120  # in Linux's struct tcp_info: tcpi_bytes_acked, which cou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """Limits of one call, in seconds from its start; `first_byte_s` None means `total_s`."""
+    """Limits of one call, in seconds from its start. `first_byte_s` None means `total_s`."""
 
     total_s: float
     connect_s: float = 2.0
@@ -43,7 +43,7 @@ class Timeouts:
 
 
 class Upstream(Protocol):
-    """Client that sends requests to addresses; raises as `UpstreamPool.send` does."""
+    """Sends requests to addresses. Raises as `UpstreamPool.send` does."""
 
     async def send(
         self,
@@ -52,22 +52,22 @@ class Upstream(Protocol):
         timeouts: Timeouts,
         whole_below_bytes: int | None = None,
     ) -> Reply:
-        """One request's reply, its head there already; the caller closes it."""
+        """Send a request, and return its reply once the head has arrived. The caller closes it."""
         ...
 
 
 class KeptUpstream(Upstream, Protocol):
-    """Client that also sends on connections that it has kept, without waiting for anything."""
+    """Also sends on kept connections, without waiting."""
 
     def send_now(
         self, address: str, parts: tuple[bytes, bytes], timeouts: Timeouts
     ) -> Reply | None:
-        """The reply to a request that is sent on a kept connection; None without one."""
+        """Send on a kept connection, and return the reply. None without such a connection."""
         ...
 
 
 def never_read(loss: Exception | None, acked_bytes: int | None, sent_before_bytes: int) -> bool:
-    """Whether a connection that ended by `loss` proves that its last request was never read.
+    """True if a connection that ended by `loss` proves that its last request was never read.
 
     loss                      acknowledged of the request  never read
     an end, or a broken pipe  nothing                      yes: it closed before the first byte
@@ -81,7 +81,7 @@ def never_read(loss: Exception | None, acked_bytes: int | None, sent_before_byte
 
 
 def acked_bytes(connected: socket.socket | None) -> int | None:
-    """Bytes sent that the peer's kernel has acknowledged; None where that is not known."""
+    """Number of sent bytes that the peer's kernel has acknowledged. None if unknown."""
     info = b"" if connected is None else tcp_info(connected)
     if len(info) < _ACKED_BYTES_AT + 8:
         return None
@@ -90,15 +90,15 @@ def acked_bytes(connected: socket.socket | None) -> int | None:
 
 
 def is_unframed(headers: Mapping[str, str]) -> bool:
-    """Whether an answer with these headers ends with its connection, if it has a body."""
+    """True if the body of an answer with these headers ends with its connection."""
     return not {"content-length", "transfer-encoding"} & headers.keys()
 
 
 class UpstreamConnection(asyncio.Protocol):
-    """One connection to a copy; carries one request at a time.
+    """One connection to a copy, which carries one request at a time.
 
-    With `connected`, a future, it leads through a node proxy (`base.tls`): that is set once the
-    proxy has connected the copy.
+    With the future `connected`, the connection leads through a node proxy (`base.tls`). The future
+    is set once the proxy has connected to the copy.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._connected = connected
         self.usable = True
         self.may_repeat = False  # the last request was not processed, or is idempotent
-        self.kept_at = 0.0  # since when it is idle, in seconds of the event loop's clock
+        self.kept_at = 0.0  # when it became idle, in seconds of the event loop's clock
         self._pool = pool
         self._transport: asyncio.Transport
         self._parser = httptools.HttpResponseParser(self)
@@ -121,33 +121,33 @@ class UpstreamConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._num_requests = 0
         self._sent_bytes = 0
-        self._sent_before_bytes = 0  # before the request in flight
+        self._sent_before_bytes = 0  # bytes sent before the request in flight
         self._is_repeatable = False
         self._socket: socket.socket | None = None
         self._paused = False
         self._readiness = select.poll()
-        self._held: bytes | None = None  # the last byte where it may be the node proxy's
-        self._feed: BodyFeed | None = None  # of a streamed body, the connection's only request
+        self._held: bytes | None = None  # the last byte, which may be the node proxy's
+        self._feed: BodyFeed | None = None  # with a streamed body, the connection's only request
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The copy accepted."""
+        """Set the transport."""
         self._transport = cast(asyncio.Transport, transport)
         found = transport.get_extra_info("socket")
-        # What a node proxy's kernel has acknowledged says nothing of the copy.
+        # The acknowledged bytes of a node proxy's kernel say nothing about the copy.
         self._socket = found if self._connected is None else None
         if found is not None:
             self._readiness.register(found.fileno(), select.POLLIN)
 
     @property
     def has_ended(self) -> bool:
-        """Whether the copy closed, or sent anything, while no request was in flight.
+        """True if the copy closed, or sent bytes, while no request was in flight.
 
-        Asks the kernel, since the event loop may not have run yet.
+        This asks the kernel, because the event loop may not have run yet.
         """
         return not self.usable or bool(self._readiness.poll(0))
 
     def send(self, parts: tuple[bytes, bytes], timeouts: Timeouts) -> Reply:
-        """Send a request (head, body); its answer fills the reply that is returned."""
+        """Send a request (head, body). The answer fills the returned reply."""
         head, body = parts
         reply = self._reply = Reply(self)
         self._num_requests += 1
@@ -166,23 +166,23 @@ class UpstreamConnection(asyncio.Protocol):
         return reply
 
     def stream(self, head: bytes, body: StreamedBody, timeouts: Timeouts) -> Reply:
-        """Send a request whose body comes in pieces; its answer may come before the body's end."""
+        """Send a request whose body comes in pieces. The answer may come before the body's end."""
         reply = self.send((head, b""), timeouts)
         self._feed = BodyFeed(body, self._transport.write, self._body_broke)
         return reply
 
     def pause_writing(self) -> None:
-        """The transport's buffer is full."""
+        """Pause the streamed body, because the transport's buffer is full."""
         if self._feed is not None:
             self._feed.pause()
 
     def resume_writing(self) -> None:
-        """The transport's buffer has room again."""
+        """Resume the streamed body."""
         if self._feed is not None:
             self._feed.resume()
 
     def data_received(self, data: bytes) -> None:
-        """Feed the answer; bytes without a request end the connection."""
+        """Parse the answer. Bytes without a request end the connection."""
         reply = self._reply
         if reply is None:
             self._idle_bytes(data)
@@ -198,7 +198,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._break(f"The answer was not HTTP: {error}")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The copy closed; an answer without a length is whole then, any other is broken."""
+        """End the answer. It is whole if it has no length, and broken otherwise."""
         self.usable = False
         self._pool.forget(self)
         if self._feed is not None:
@@ -219,23 +219,23 @@ class UpstreamConnection(asyncio.Protocol):
             reply.failed(BrokenError("The connection was closed before the answer was whole."))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header field of the answer."""
+        """Add a header field of the answer."""
         self._head_bytes += len(name) + len(value)
         if self._head_bytes > MAX_HEAD_BYTES:
             raise BrokenError(f"its head is larger than {MAX_HEAD_BYTES} bytes")
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        """The answer's head is whole; an interim answer (1xx) is not the answer."""
+        """End the head of the answer. An interim answer (1xx) is skipped."""
         status = self._parser.get_status_code()
         if status >= 200 and self._reply is not None:
             self._reply.head_came(status, self._headers)
             if self._connected is not None and is_unframed(self._headers):
-                self._held = b""  # its end is the node proxy's word that the copy has ended
-            self._headers = {}  # what follows the body (trailers) is dropped
+                self._held = b""  # at its end, the node proxy says that the copy has ended
+            self._headers = {}  # fields after the body (trailers) are dropped
 
     def on_body(self, part: bytes) -> None:
-        """A piece of the answer's body."""
+        """Add a piece of the answer's body."""
         if self._held is not None:
             part, self._held = self._held + part, b""
             if part.endswith(tls.UNREAD):
@@ -244,7 +244,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._reply.chunk_came(part)
 
     def on_message_complete(self) -> None:
-        """The answer is whole."""
+        """End the answer."""
         if self._reply is None or self._reply.phase is ReplyPhase.AWAITED:
             self._headers = {}
             return
@@ -280,11 +280,11 @@ class UpstreamConnection(asyncio.Protocol):
         self._transport.abort()
 
     def host_gone(self) -> None:
-        """The copy's host answers no more."""
+        """Break the connection, because the copy's host is silent."""
         self._break("The copy's host does not answer.")
 
     def _idle_bytes(self, data: bytes) -> None:
-        """The proxy's word that the copy is connected; anything else ends the connection."""
+        """Read the proxy's message that the copy is connected. Other bytes end the connection."""
         if self._connected is None or self._connected.done() or data != tls.CONNECTED:
             self.abort()
         else:
@@ -302,7 +302,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.abort()
 
     def _body_broke(self, error: BodyBrokenError) -> None:
-        """The copy must not take a part of the body for all of it."""
+        """Cut the connection, so that the copy does not take a part of the body for the whole."""
         if self._reply is not None:
             self._reply.failed(error)
         self.abort()
@@ -316,7 +316,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._timer = loop.call_later(further_s, self._expire, 0.0)
             return
         reply.failed(DeadlineError("The time limit passed before the answer was whole."))
-        # Now, not when it is closed: a slow caller would hold on to the copy for longer.
+        # Now, and not when the reply is closed: a slow caller would hold the copy for longer.
         self.abort()
 
     def _disarm(self) -> None:
@@ -326,7 +326,7 @@ class UpstreamConnection(asyncio.Protocol):
 
 
 class UpstreamPool:
-    """Open connections by address (`base.address`); cut once idle for `max_idle_s`."""
+    """Open connections by address (`base.address`), which are cut after `max_idle_s` idle."""
 
     def __init__(self, max_idle_s: float = MAX_IDLE_S) -> None:
         self._max_idle_s = max_idle_s
@@ -341,12 +341,12 @@ class UpstreamPool:
         timeouts: Timeouts,
         whole_below_bytes: int | None = None,
     ) -> Reply:
-        """One request's reply, its head there already; the caller closes it.
+        """Send a request, and return its reply once the head has arrived. The caller closes it.
 
-        `parts` are the request's head and body. With `whole_below_bytes` the reply is not returned
-        before its body is whole (or larger than that). A kept connection that the copy closed
-        before a byte of the request reached it is replaced by a fresh one. Raises ConnectError
-        where no connection can be made, BrokenError, DeadlineError.
+        `parts` are the request's head and body. With `whole_below_bytes`, the reply is returned
+        once its body is whole, or larger than that. If the copy closed a kept connection before it
+        read any of the request, a new connection is used. Raises ConnectError if no connection can
+        be made, BrokenError and DeadlineError.
         """
         kept = self._take(address)
         if kept is not None:
@@ -361,9 +361,9 @@ class UpstreamPool:
     def send_now(
         self, address: str, parts: tuple[bytes, bytes], timeouts: Timeouts
     ) -> Reply | None:
-        """The reply to a request that is sent on a kept connection; None without one.
+        """Send on a kept connection, and return the reply. None without such a connection.
 
-        The caller closes it. Where it fails and `may_repeat`, the request may be sent again.
+        The caller closes it. If it fails and `may_repeat` is True, the request may be sent again.
         """
         kept = self._take(address)
         return None if kept is None else kept.send(parts, timeouts)
@@ -371,11 +371,11 @@ class UpstreamPool:
     async def stream(
         self, address: str, head: bytes, body: StreamedBody, timeouts: Timeouts
     ) -> Reply:
-        """As `send`, for a body in pieces, on a connection of its own.
+        """Send a body in pieces, on a new connection.
 
-        Nothing is taken from `body` before the connection is made. A copy may answer before the
-        body's end; then no more is sent once the reply is closed. Raises as `send`, and
-        BodyBrokenError where the body itself breaks off, which cuts the connection.
+        `body` is not read before the connection is made. A copy may answer before the body's end.
+        The rest is then dropped when the reply is closed. Raises as `send` does. Raises
+        BodyBrokenError and cuts the connection if the body breaks off.
         """
         fresh = await self._connect(address, timeouts.connect_s)
         reply = fresh.stream(head, body, timeouts)
@@ -387,7 +387,7 @@ class UpstreamPool:
         return reply
 
     def keep(self, connection: UpstreamConnection) -> bool:
-        """Keep `connection` for a later request; False where enough are kept."""
+        """Keep `connection` for a later request. False if enough are kept."""
         idle = self._idle.setdefault(connection.address, deque())
         if len(idle) >= MAX_IDLE_CONNECTIONS:
             return False
@@ -399,7 +399,7 @@ class UpstreamPool:
         return True
 
     def forget(self, connection: UpstreamConnection) -> None:
-        """`connection` is closed."""
+        """Remove a closed `connection`."""
         self._hosts.forget(connection)
         idle = self._idle.get(connection.address)
         if idle is None:
@@ -410,7 +410,7 @@ class UpstreamPool:
             del self._idle[connection.address]
 
     def _cut_idle(self) -> None:
-        """Cut connections that are idle for too long, the longest first."""
+        """Cut connections that have been idle for too long."""
         loop = asyncio.get_running_loop()
         oldest = loop.time() - self._max_idle_s
         for idle in tuple(self._idle.values()):
@@ -461,7 +461,7 @@ class UpstreamPool:
         return connection
 
     async def _connect_peer(self, address: str, target: Address, name: str) -> UpstreamConnection:
-        """A connection through a node proxy, which has connected the copy already."""
+        """Connect through a node proxy, and wait until it has connected to the copy."""
         loop = asyncio.get_running_loop()
         connected: asyncio.Future[None] = loop.create_future()
         transport, connection = await loop.create_connection(

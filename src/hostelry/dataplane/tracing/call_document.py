@@ -282,13 +282,13 @@ def _step_span(row: StepReport, at_ms: float, within: list[Span]) -> Span:
 def attach_calls(
     document: dict[str, Any], calls: Mapping[str, list[dict[str, Any]]]
 ) -> dict[str, Any]:
-    """`document` with the calls that it made, below the steps that made them.
+    """Add the calls that a call made to its document, below the steps that made them.
 
-    `calls` has them by the request that made them; those that no step names are below the call.
+    `calls` has the documents of calls by their parent's request id. Calls of no known step are below
+    the document itself.
     """
-    made = {
-        it["request_id"]: attach_calls(it, calls) for it in calls.get(document["request_id"], ())
-    }
+    children = calls.get(document["request_id"], ())
+    made = {child["request_id"]: attach_calls(child, calls) for child in children}
     by_step = {it["parent_step"]: it["request_id"] for it in made.values() if it["parent_step"]}
 
     def join_spans(spans: list[Span]) -> list[Span]:

@@ -15,7 +15,7 @@ Send = Callable[[Destination, Measurement], Awaitable[InFlightRequest]]
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A request that is on a copy; its owner closes `in_flight` and ends `measured`."""
+    """A request that is on a copy. Its owner closes `in_flight` and ends `measured`."""
 
     destination: Destination
     in_flight: InFlightRequest
@@ -23,10 +23,11 @@ class Admitted:
 
 
 async def admit(queue: PendingQueue, pending: PendingRequest, send: Send) -> Admitted:
-    """The request on a copy, after a wait if none was ready.
+    """Send the request to a copy, after a wait if no copy is ready.
 
-    `send` sends it to one of the destination's copies; raises ConnectError. Raises what the
-    request's `find` and `send` do, and NotServedError.
+    `send` sends the request to one of the destination's copies, and raises ConnectError if all of
+    them refuse the connection. Raises NotServedError, and the errors of `send` and of the
+    request's `find`.
     """
     try:
         decision: Decision = queue.decide(pending)

@@ -39,9 +39,10 @@ def build_async_request(
     ids: tuple[str, str],
     now: float,
 ) -> AsyncRequest:
-    """The request to keep, accepted at `now`; `ids` are its own, and its default inference id.
+    """Build the request to keep, which was accepted at `now`.
 
-    Raises ServiceError ValidationError (400) where the input or output can be no object.
+    `ids` are its id and its default inference id. Raises ServiceError ValidationError (400) if the
+    input or the output is not a valid object.
     """
     own_id, new_inference_id = ids
     inference_id = asked.inference_id or new_inference_id
@@ -78,7 +79,7 @@ def build_async_request(
 
 
 def output_uri(asked: AsyncInvokeRequest, settings: AsyncInference, inference_id: str) -> str:
-    """The object of the answer: S3OutputPath, the extension, Filename or the inference id."""
+    """Join S3OutputPath, the extension, and Filename or the inference id."""
     extension = (asked.output_path_extension or "").strip("/")
     folder = f"{settings.output_uri}/{extension}" if extension else settings.output_uri
     return _check_key(f"{folder}/{asked.filename or inference_id}.out")
@@ -107,7 +108,7 @@ class JobsClient(Protocol):
     """The call to the jobs process."""
 
     async def submit(self, request: AsyncRequest) -> None:
-        """Return once `request` is durable; raises ServiceError 503 with the cause."""
+        """Return once `request` is durable. Raises ServiceError 503 with the cause."""
         ...
 
 
@@ -115,9 +116,9 @@ class HttpJobsClient:
     """The jobs process at an address.
 
     Args:
-        pool: connections; `UpstreamPool` is one.
+        pool: connections, for example an `UpstreamPool`.
         address: ``http://host:port``.
-        internal_key: of calls between the platform's own processes.
+        internal_key: the key of calls between the platform's processes.
     """
 
     def __init__(self, pool: Upstream, address: str, internal_key: str) -> None:
@@ -126,7 +127,7 @@ class HttpJobsClient:
         self._head = f"Host: {address.removeprefix('http://')}\r\nX-Hostelry-Key: {internal_key}"
 
     async def submit(self, request: AsyncRequest) -> None:
-        """POST it; raises ServiceError 503 unless the process says that it is durable."""
+        """POST the request. Raises ServiceError 503 unless the process says that it is durable."""
         body = msgspec.msgpack.encode(request)
         head = f"POST {SUBMIT} HTTP/1.1\r\n{self._head}\r\nContent-Length: {len(body)}\r\n\r\n"
         try:
@@ -146,14 +147,14 @@ class HttpJobsClient:
 
 
 def build_not_queued_error(cause: str) -> ServiceError:
-    """The answer where the request could not be kept, on which AWS clients retry."""
+    """Build the error of a request that could not be kept. AWS clients retry on it."""
     return ServiceError(
         "ServiceUnavailable", f"The request could not be queued: {cause}. Try again.", 503
     )
 
 
 SERVICE = "sagemaker"
-# For the route of an endpoint that control serves and this worker does not know yet.
+# How often to look for the route of an endpoint that control serves and this worker lacks.
 ROUTES_LOOK_S = 0.05
 ROUTES_LOOKS = 100
 
@@ -169,11 +170,11 @@ class AsyncRuntimeHandler:
     clock: Clock
 
     def admit(self, request: HttpRequest) -> bool:
-        """Whether the head proves who invokes; raises ServiceError where it cannot be valid."""
+        """True if the head proves who invokes. Raises ServiceError if it cannot be valid."""
         return self.callers.admits_to(SERVICE, request)
 
     async def serve(self, exchange: Exchange, request_id: str) -> None:
-        """Answer 202 once the request is durable; raises ServiceError otherwise."""
+        """Answer 202 once the request is durable. Raises ServiceError otherwise."""
         request = exchange.request
         identity = await self.callers.identify(request)
         check_service(identity.service, SERVICE)
@@ -204,7 +205,7 @@ class AsyncRuntimeHandler:
         return runtime_error(error, request_id)
 
     async def _route(self, scope: Scope, name: str) -> tuple[EndpointRoute, AsyncInference]:
-        """The endpoint and its settings; raises ServiceError ValidationError if it has none."""
+        """Find the endpoint and its settings. Raises ServiceError ValidationError without them."""
         route = self.routes.table.endpoint(scope, name) or await self._await_route(scope, name)
         if route is None:
             raise _build_invalid_error(f"Endpoint {name} of account {scope.account} not found.")
@@ -216,7 +217,7 @@ class AsyncRuntimeHandler:
         return route, route.async_inference
 
     async def _await_route(self, scope: Scope, name: str) -> EndpointRoute | None:
-        """The route of an endpoint that control serves already, once it has come here."""
+        """Wait for the route of an endpoint that control serves. None if it does not come."""
         key = LoadKey(scope=scope, endpoint_name=name, variant_name="")
         if not await self.control.is_wanted(key):
             return None

@@ -13,7 +13,7 @@ from hostelry.base.http import HttpRequest
 from hostelry.dataplane.invocation_head import PRINCIPAL, ROLE, TENANT, build_principal_headers
 from hostelry.domain.scope import Scope
 
-# Hashing a body takes about 0.6 ms a megabyte: large ones in a thread, or streams would stall.
+# Hashing takes about 0.6 ms per megabyte. A thread hashes large bodies, or streams would stall.
 HASH_APART_BYTES = 512 * 1024
 
 
@@ -21,10 +21,10 @@ class Callers:
     """Identifies callers.
 
     Args:
-        verifier: knows the access keys.
-        owner: the account and region of this platform, for which the OpenAI key stands.
+        verifier: verifies signatures by the access keys.
+        owner: account and region of this platform, which callers with the OpenAI key act as.
         openai_key: the bearer key of the OpenAI routes.
-        allow_unsigned: accept AWS calls without a signature as the owner's. Signatures are
+        allow_unsigned: accept AWS calls without a signature as the owner's calls. Signatures are
             verified all the same.
         now: seconds since the epoch.
     """
@@ -44,10 +44,10 @@ class Callers:
         self._now = now
 
     async def identify(self, request: HttpRequest, *, invokes: bool = False) -> Identity:
-        """The signer of `request`; raises ServiceError 403 where the signature is not valid.
+        """Find the signer of `request`. Raises ServiceError 403 if the signature is not valid.
 
-        `service` is empty for an unsigned request that is accepted. A copy's keys are refused
-        unless the request `invokes` a model.
+        The identity of an accepted request without a signature has an empty `service`. A copy's
+        keys are refused unless the request `invokes` a model.
         """
         if len(request.body) < HASH_APART_BYTES:
             identity = self._identify(request)
@@ -58,16 +58,16 @@ class Callers:
         return identity
 
     def admit(self, request: HttpRequest) -> Proven | NeedsBody:
-        """What the head proves of the signer; raises ServiceError 403 for a wrong signature.
+        """Check the signature of the head. Raises ServiceError 403 if it is wrong.
 
-        An unsigned request counts as the owner's if those are accepted.
+        If requests without a signature are accepted, they count as the owner's.
         """
         if self._allow_unsigned and is_unsigned(request):
             return Proven(self._owner_unsigned())
         return self._verifier.verify_head(request, self._now())
 
     def admits_to(self, service: str, request: HttpRequest) -> bool:
-        """Whether the head proves who signed for `service`; raises ServiceError as `admit` does."""
+        """True if the head proves who signed for `service`. Raises ServiceError as `admit` does."""
         found = self.admit(request)
         if not isinstance(found, Proven):
             return False
@@ -88,7 +88,7 @@ class Callers:
         )
 
     def holds_openai_key(self, request: HttpRequest) -> bool:
-        """Whether the request carries the bearer key; compared in constant time."""
+        """True if the request carries the bearer key, which is compared in constant time."""
         if self._allow_unsigned and "authorization" not in request.headers:
             return True
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
@@ -96,7 +96,7 @@ class Callers:
 
 
 def get_principal(session: Session | None) -> str:
-    """The caller that requests count for: `role/NAME`, `copy/INSTANCE`, or "", the account."""
+    """Name the caller that requests count for: `role/NAME`, `copy/INSTANCE`, "" for the account."""
     if session is None or not (session.role_name or session.session_name):
         return ""
     is_role = bool(session.role_name)
@@ -104,9 +104,10 @@ def get_principal(session: Session | None) -> str:
 
 
 def bind_principal(request: HttpRequest, session: Session | None) -> HttpRequest:
-    """`request` with the principal that its sender is, whatever it says itself.
+    """Set the headers of the verified principal, and drop the ones that the client sent.
 
-    The account's own keys choose the tenant; a role is its own tenant, and a copy has none.
+    Only a caller with the account's keys can name a tenant. A role is a tenant itself, and a copy
+    has no tenant.
     """
     principal = get_principal(session)
     if not principal and PRINCIPAL not in request.headers:
@@ -118,17 +119,17 @@ def bind_principal(request: HttpRequest, session: Session | None) -> HttpRequest
 
 
 def is_unsigned(request: HttpRequest) -> bool:
-    """Whether the request has no signature at all."""
+    """True if the request has no signature at all."""
     return "authorization" not in request.headers and "X-Amz-Signature=" not in request.query
 
 
 def is_copy_identity(identity: Identity) -> bool:
-    """Whether the keys are a graph's copy's."""
+    """True if the keys belong to a copy of a graph."""
     return identity.session is not None and identity.session.is_agents
 
 
 def refuse_copy_identity(identity: Identity) -> None:
-    """Raise where the keys are a copy's, for anything but an invocation."""
+    """Raise ServiceError 403 if the keys belong to a copy, which may only invoke."""
     if is_copy_identity(identity):
         raise ServiceError(
             "AccessDeniedException",
@@ -138,7 +139,7 @@ def refuse_copy_identity(identity: Identity) -> None:
 
 
 def check_service(signed_for: str, service: str) -> None:
-    """Raise where a signature was made for another service (signing name) than it is used for."""
+    """Raise ServiceError 403 if the signature was made for another service (signing name)."""
     if signed_for not in ("", service):
         raise ServiceError(
             "InvalidSignatureException",

@@ -1,4 +1,4 @@
-"""A completion request on its way to a copy of the model that it names, after a wait for one."""
+"""Completion requests on their way to a copy of the model that they name."""
 
 import msgspec
 
@@ -41,10 +41,10 @@ class Completions:
     """Sends completion requests to copies.
 
     Args:
-        routes: which copies there are.
-        copies: chooses among them.
-        pending_queue: holds requests for which there is none.
-        timeout_s: of a request, from its arrival to its last byte.
+        routes: the copies of each model.
+        copies: chooses a copy.
+        pending_queue: holds requests for which no copy is ready.
+        timeout_s: limit of a request, from its arrival to the last byte of its answer.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Completions:
         request_id: str,
         trace: CallTrace | None = None,
     ) -> Admitted:
-        """The request on a copy of model `name`, after a wait if none was ready.
+        """Send the request to a copy of model `name`, after a wait if no copy is ready.
 
         Raises ServiceError: model_not_found, component_failed, no_capacity, timeout, model_failed.
         """
@@ -117,7 +117,7 @@ class Completions:
 def build_completion_head(
     request: HttpRequest, name: str, destination: Destination, request_id: str
 ) -> bytes:
-    """The head of `request`, for the model `name`, to a copy of `destination`."""
+    """Build the head of `request` for a copy of `destination`, which has the model `name`."""
     return post_head(
         request.path,
         len(request.body),
@@ -134,7 +134,7 @@ def build_completion_head(
 
 
 def parse_model_name(body: bytes) -> str:
-    """The `model` of a completion request; raises ServiceError 400."""
+    """Read the `model` of a completion request. Raises ServiceError 400."""
     try:
         return decode(body, _Asked).model
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -147,7 +147,7 @@ def parse_model_name(body: bytes) -> str:
 
 
 def build_no_answer_error(error: UpstreamError) -> ServiceError:
-    """The error that a copy's missing answer is."""
+    """Build the error of a request that its copy did not answer."""
     if isinstance(error, DeadlineError):
         return ServiceError(TIMEOUT, "The model did not finish its answer in time.", 504)
     return ServiceError(MODEL_FAILED, "The model server broke off before its answer ended.", 502)

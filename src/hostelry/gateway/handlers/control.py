@@ -47,7 +47,7 @@ S3_ELSEWHERE = (
     "S3 is not served at this address: point the S3 client at the object store "
     "(AWS_ENDPOINT_URL_S3, as printed by `hostelry env`)."
 )
-# The service in a credential's scope; unverified, and only for the text of a refusal.
+# The service in a credential's scope. It is not verified, and only part of an error's text.
 _SIGNED_SERVICE = re.compile(r"Credential=[^/,\s=]+/\d+/[^/,\s]+/([a-z0-9-]{1,50})/aws4_request")
 # Clients of SQS may post to a queue's own URL.
 _QUEUE_PATH = re.compile(r"/\d{12}/[A-Za-z0-9_-]{1,80}(\.fifo)?")
@@ -59,9 +59,9 @@ class ControlHandler:
 
     Args:
         callers: identifies callers.
-        pool: connections, to control among others.
+        pool: the connections to control.
         address: control's ``http://host:port``.
-        internal_key: of calls between the platform's own processes.
+        internal_key: the key of calls between the platform's processes.
     """
 
     def __init__(self, callers: Callers, pool: Upstream, address: str, internal_key: str) -> None:
@@ -71,7 +71,7 @@ class ControlHandler:
         self._internal_key = internal_key
 
     def admit(self, request: HttpRequest) -> bool:
-        """Whether the head proves who calls; raises ServiceError where it will be refused."""
+        """True if the head proves who calls. Raises ServiceError if the call will be refused."""
         _check_path(request)
         if find_confirmed_topic_owner(request) is not None:
             return False
@@ -82,7 +82,7 @@ class ControlHandler:
         return True
 
     async def serve(self, exchange: Exchange, request_id: str) -> None:
-        """Forward one call, and its answer; raises ServiceError where control cannot be reached."""
+        """Forward one call, and its answer. Raises ServiceError if control does not answer."""
         request = exchange.request
         _check_path(request)
         topics_owner = find_confirmed_topic_owner(request)
@@ -96,7 +96,7 @@ class ControlHandler:
     def error_answer(
         self, error: ServiceError, request: HttpRequest, request_id: str
     ) -> HttpResponse:
-        """`error` in the protocol that the call came in."""
+        """Format `error` in the protocol of the call."""
         if _is_s3(request):
             return _build_s3_error(error, request_id)
         return serialize_error(error, None, request_id, request)
@@ -117,7 +117,7 @@ class ControlHandler:
             raise ServiceError("ServiceUnavailable", cause, 503) from None
 
     async def _send(self, parts: tuple[bytes, bytes]) -> Reply:
-        """Control's reply; while control restarts, a call that it has not taken waits for it."""
+        """Send the call to control. While control restarts, a call that it has not taken waits."""
         began_s, give_up_at_s = monotonic_s(), math.inf
         while True:
             try:
@@ -157,10 +157,10 @@ class ControlHandler:
 
 
 def find_confirmed_topic_owner(request: HttpRequest) -> Identity | None:
-    """The owner of the topic whose subscription an unsigned GET of a SubscribeURL confirms.
+    """Find the owner of the topic whose subscription a GET of a SubscribeURL confirms.
 
-    The token in it is the proof, which control compares; None for any other request. Raises
-    ServiceError if a body is announced: nothing proves yet who sends it.
+    Such a request has no signature. Control checks the token in its query. None for any other
+    request. Raises ServiceError if the request has a body, whose sender nothing proves yet.
     """
     if request.method != "GET" or request.path != "/" or not is_unsigned(request):
         return None
@@ -195,9 +195,9 @@ def _check_path(request: HttpRequest) -> None:
 
 
 def _check_signed_service(request: HttpRequest, identity: Identity) -> str:
-    """The service (signing name) of the call; raises where it was signed for another one.
+    """Find the service (signing name) of the call. Raises if the signature is for another one.
 
-    A form names it in its body, which control reads and compares.
+    A form names the service in its body, which control reads and compares.
     """
     service, _ = head_service(request)
     if service is None:

@@ -25,9 +25,9 @@ from hostelry.gateway.mirroring.port import MirrorPort, TapDefects
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestTaps:
-    """What else gets requests, and never delays them: data capture, and shadow variants.
+    """Data capture and shadow variants, which get requests too and never delay them.
 
-    `not_mirrored` counts a request that a shadow did not get. `calls` keeps what was done for each.
+    `not_mirrored` counts a request that a shadow did not get. `calls` keeps the trace of each call.
     """
 
     capture: RequestCapture
@@ -38,7 +38,7 @@ class RequestTaps:
 
 
 class _GuardedTaps:
-    """Taps as one; a defect of one costs neither the client nor the others anything."""
+    """Several taps as one. A defect of a tap reaches neither the client nor the other taps."""
 
     __slots__ = ("_count", "_defects", "_taps")
 
@@ -50,25 +50,25 @@ class _GuardedTaps:
         self._count = count
 
     def add(self, chunk: bytes) -> None:
-        """Take the next part."""
+        """Add the next part of the answer."""
         for tap in self._taps:
             self._defects.guarded(self._count, tap.add, chunk)
 
     def finish(self, answered: Mapping[str, str]) -> None:
-        """The answer is whole."""
+        """Mark the answer as whole."""
         for tap in self._taps:
             self._defects.guarded(self._count, tap.finish, answered)
 
     def close(self) -> None:
-        """No more will come."""
+        """End the answer."""
         for tap in self._taps:
             self._defects.guarded(self._count, tap.close)
 
 
 class TappedInvocation:
-    """One invocation, which is mirrored and captured at most once however often it is sent.
+    """One invocation, which is mirrored and captured at most once, even if it is sent again.
 
-    Beside a shadow it is decided when it is first sent whether it is captured: for both answers.
+    With a shadow, the first send decides whether both answers are captured.
     """
 
     __slots__ = (
@@ -91,22 +91,22 @@ class TappedInvocation:
         self._taps = taps
         self._is_offered = False
         self._is_captured: bool | None = None  # not decided yet
-        self._compared: AnswerTap | None = None  # takes production's answer, for the shadow's
-        self._head: bytes | None = None  # beside a shadow, which gets the same one
+        self._compared: AnswerTap | None = None  # production's answer, to compare the shadow's with
+        self._head: bytes | None = None  # with a shadow, which gets the same head
 
     def head(self, destination: Destination) -> bytes:
-        """The request's head for a copy of `destination`, without the end that is the copy's."""
+        """Build the request's head for `destination`, without the lines that depend on the copy."""
         if self._head is not None:
             return self._head
         head = invocation_head(self.invocation, destination, self.request, self.request_id)
         if destination.shadow is not None:
-            self._head = head  # a variant with a model has no adapters: one for all its copies
+            self._head = head  # all copies of a variant with a model get the same head
         return head
 
     def offer(self, destination: Destination) -> None:
-        """Offer it to the shadow of `destination`, if any; it is sent once the caller waits.
+        """Offer the request to the shadow of `destination`. It is sent once the caller waits.
 
-        Without its session, as the shadow's copies do not know those of production's.
+        The session is left out, because the shadow's copies do not know production's sessions.
         """
         shadow = destination.shadow
         if shadow is None or self._is_offered:
@@ -118,8 +118,8 @@ class TappedInvocation:
         )
 
     def tap(self, destination: Destination) -> AnswerTap | None:
-        """What the client's answer is added to, to be closed by the caller; None without any."""
-        self.offer(destination)  # where the answer is there before its turn came
+        """Return the tap that gets the client's answer, or None. The caller closes it."""
+        self.offer(destination)  # a fast answer comes before the offer has had its turn
         if destination.capture is None and self._compared is None:
             return None
         taps = self._taps
@@ -152,7 +152,7 @@ class TappedInvocation:
         self._compared = taps.mirror.offer(shadow, mirrored, self.request.body)
 
     def _begin_capture(self, destination: Destination) -> AnswerTap | None:
-        """The capture of the client's answer; None where it is not captured."""
+        """Begin to capture the client's answer. None if it is not captured."""
         capture, is_captured = self._taps.capture, self._is_captured
         if is_captured is None:
             is_captured = capture.is_turn(destination)
@@ -173,8 +173,8 @@ class TappedInvocation:
 class InvocationCall:
     """Sends an invocation to copies.
 
-    The time in `timeouts` is that of all its containers together; `max_answer_bytes` is the limit
-    of each of their whole answers.
+    `timeouts` limit all containers of a pipeline together. `max_answer_bytes` is the limit of each
+    whole answer.
     """
 
     balancers: Balancers
@@ -185,9 +185,10 @@ class InvocationCall:
     async def send(
         self, fleet: Destination, chosen: Chosen, measured: Measurement
     ) -> InFlightRequest:
-        """It on a copy of `fleet`, on a pipeline's last container, or on the one that refuses it.
+        """Send the invocation to a copy of `fleet`, and on through the containers of a pipeline.
 
-        Raises as the balancers and `through_pipeline` do.
+        The result is in flight on the last container, or on the container that refused it. Raises
+        as the balancers and `through_pipeline` do.
         """
         if not fleet.copies or fleet.copies[0].container is None:
             return await self._send_first(fleet, chosen, measured)
@@ -205,7 +206,7 @@ class InvocationCall:
     async def _send_first(
         self, fleet: Destination, chosen: Chosen, measured: Measurement
     ) -> InFlightRequest:
-        """It on a copy, the first one of a pipeline."""
+        """Send the invocation to a copy, or to the first container of a pipeline."""
         invocation, request = self.tapped.invocation, self.tapped.request
         streams = invocation.stream and not fleet.is_pipeline
         whole_below_bytes = None if streams else self.max_answer_bytes
@@ -244,7 +245,7 @@ class InvocationCall:
     async def _send_on(
         self, fleet: Destination, first: InFlightRequest, step: PipelineStep, measured: Measurement
     ) -> InFlightRequest:
-        """It on a further container of the pipeline, which may be the one of many models."""
+        """Send the invocation to a further container of the pipeline. It may host many models."""
         invocation, request = self.tapped.invocation, self.tapped.request
         streams = invocation.stream and step.is_last
         whole_below_bytes = None if streams else self.max_answer_bytes
@@ -272,4 +273,4 @@ class InvocationCall:
 
 
 def _chosen_before(copy_id: str, num_on_copies: int, config: str | None, route: object) -> None:
-    """The copy was chosen with the first container."""
+    """Do nothing: the copy was chosen with the first container."""

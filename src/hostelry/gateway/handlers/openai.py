@@ -33,7 +33,7 @@ EVENT_STREAM = "text/event-stream"
 
 
 class OpenAiHandler:
-    """Serves ``/v1/models``, the generating routes and those for vectors."""
+    """Serves ``/v1/models``, and the routes that generate text, vectors and scores."""
 
     def __init__(
         self,
@@ -50,12 +50,12 @@ class OpenAiHandler:
         self._max_answer_bytes = max_answer_bytes
 
     def admit(self, request: HttpRequest) -> bool:
-        """True; raises ServiceError 401 without the key."""
+        """Return True. Raises ServiceError 401 without the key."""
         check_openai_key(self._callers, request)
         return True
 
     async def serve(self, exchange: Exchange, request_id: str) -> None:
-        """Answer one request; raises ServiceError before the answer's first byte."""
+        """Answer one request. Raises ServiceError before the first byte of the answer."""
         request = exchange.request
         self.admit(request)
         exchange.verified()
@@ -68,7 +68,7 @@ class OpenAiHandler:
     def error_answer(
         self, error: ServiceError, request: HttpRequest, request_id: str
     ) -> HttpResponse:
-        """`error` in OpenAI's format."""
+        """Format `error` as OpenAI's API does."""
         return error_response(error, request_id)
 
     def _models(self, request: HttpRequest, request_id: str) -> HttpResponse:

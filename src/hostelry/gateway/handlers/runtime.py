@@ -74,8 +74,8 @@ SendTo = Callable[[Destination, Chosen, Measurement], Awaitable[InFlightRequest]
 MAX_ERROR_BYTES = 1024 * 1024
 WHOLE_API, STREAM_API = "InvokeEndpoint", "InvokeEndpointWithResponseStream"
 
-# The request that a graph serves, and its step, in its calls; believed where a copy's own keys
-# signed it.
+# In the calls of a graph: the request that the graph serves, and its step. It is believed if the
+# keys of a copy signed the call.
 PARENT = "x-hostelry-parent-request"
 
 
@@ -89,7 +89,7 @@ class InvocationLimits:
 
     @property
     def whole(self) -> Timeouts:
-        """The timeouts of an answer that is given whole."""
+        """The timeouts of a whole answer."""
         return Timeouts(total_s=self.invoke_timeout_s)
 
     @property
@@ -140,11 +140,11 @@ class RuntimeHandler:
         self._taps = taps
 
     def admit(self, request: HttpRequest) -> bool:
-        """Whether the head proves who invokes; raises ServiceError where it cannot be valid."""
+        """True if the head proves who invokes. Raises ServiceError if it cannot be valid."""
         return self._callers.admits_to(SERVICE, request)
 
     async def serve(self, exchange: Exchange, request_id: str) -> None:
-        """Answer one invocation; raises ServiceError before the answer's first byte."""
+        """Answer one invocation. Raises ServiceError before the first byte of the answer."""
         request = exchange.request
         identity = await self._callers.identify(request, invokes=True)
         check_service(identity.service, SERVICE)
@@ -213,7 +213,7 @@ class RuntimeHandler:
     def error_answer(
         self, error: ServiceError, request: HttpRequest, request_id: str
     ) -> HttpResponse:
-        """`error` in the runtime API's format, with a busy container's Retry-After."""
+        """Format `error` as the runtime API does, with the Retry-After of a busy container."""
         answer = runtime_error(error, request_id)
         if isinstance(error, ModelError) and error.retry_after is not None:
             return structs.replace(
@@ -222,13 +222,13 @@ class RuntimeHandler:
         return answer
 
     def _prove_target(self, exchange: Exchange, scope: Scope, invocation: InvokeRequest) -> None:
-        """Answer whether a graph's target exists; raises as an invocation of it would."""
+        """Answer whether a graph's target exists. Raises as an invocation of it would."""
         with suppress(NoCopyError):  # it may have copies later
             find_destination(self._routes.table, scope, invocation, self._draw())
         exchange.respond(HttpResponse(200))
 
     def _find(self, scope: Scope, invocation: InvokeRequest) -> Destination:
-        """The destination; with an open session only the copy that holds it."""
+        """Find the destination. With an open session, it has only the copy of the session."""
         table, session_id = self._routes.table, invocation.session_id
         if session_id is None or session_id == NEW_SESSION:
             return find_destination(table, scope, invocation, self._draw())
@@ -240,7 +240,7 @@ class RuntimeHandler:
     async def _split(
         self, destination: Destination, measured: Measurement, send_to: SendTo
     ) -> InFlightRequest:
-        """The request on a copy of the fleet whose turn it is; where all refuse, of the other."""
+        """Send to the fleet whose turn it is, and to the other fleet if all its copies refuse."""
         fleets, refusal = destination.fleets, ConnectError("There is no copy to connect to.")
         assert fleets is not None, "only traffic that shifts is split"
         for fleet in self._traffic.in_order(destination):
@@ -265,7 +265,7 @@ class RuntimeHandler:
     async def _admit(
         self, scope: Scope, tapped: TappedInvocation, limits: CallLimits, trace: CallTrace
     ) -> Admitted:
-        """The invocation on a copy; one that needs a certain copy does not wait for another."""
+        """Send the invocation to a copy. It does not wait if it needs the copy of its session."""
         invocation, request, timeouts = tapped.invocation, tapped.request, limits.timeouts
         has_session = trace.has_session = invocation.session_id not in (None, NEW_SESSION)
         call = InvocationCall(
@@ -336,7 +336,7 @@ class RuntimeHandler:
         headers: dict[str, str],
         tapped: TappedInvocation,
     ) -> None:
-        """Stream the answer; it begins with the first chunk, so that a failure has its status."""
+        """Stream the answer. It begins with the first chunk: an early failure has a status."""
         reply, measured = admitted.in_flight.reply, admitted.measured
         try:
             if not 200 <= reply.status < 300:
@@ -379,7 +379,7 @@ class RuntimeHandler:
 
 
 def build_container_error(admitted: Admitted, body: bytes) -> ModelError:
-    """The error for a container's error answer."""
+    """Build the error for a container's error answer."""
     reply, answered_by = admitted.in_flight.reply, admitted.in_flight.answered_by
     retry_after = reply.headers.get("retry-after")
     return answered_with_error(admitted.destination, reply.status, body, retry_after, answered_by)
@@ -388,7 +388,7 @@ def build_container_error(admitted: Admitted, body: bytes) -> ModelError:
 def build_answer_headers(
     reply: Reply, destination: Destination, request_id: str, invocation: InvokeRequest
 ) -> dict[str, str]:
-    """Headers of a 200 answer, from the container's."""
+    """Build the headers of a 200 answer from the container's headers."""
     given = reply.headers.get
     return find_note_headers(reply.headers) | invocation_response_headers(
         request_id=request_id,
@@ -402,7 +402,7 @@ def build_answer_headers(
 
 
 def build_break_frame(error: UpstreamError, copy: CopyRoute) -> bytes:
-    """The frame that ends a stream whose container, that of `copy`, failed."""
+    """Build the frame that ends a stream after the container of `copy` failed."""
     if isinstance(error, DeadlineError):
         return stream_exception("ModelStreamError", timed_out(copy), "ModelInvocationTimeExceeded")
     message = "The model server closed the stream before its end."

@@ -1,7 +1,7 @@
-"""``GET /traces``: what the gateway's workers noted of the last calls.
+"""``GET /traces``: the traces of the last calls, as the gateway's workers noted them.
 
-``/traces/ID`` is one call with those that it made; ``/traces?order=slowest`` and ``?order=failed``
-are lists, with ``endpoint``, ``since_s`` and ``limit``.
+``/traces/ID`` is one call with the calls that it made. ``/traces?order=slowest`` and
+``?order=failed`` are lists, with ``endpoint``, ``since_s`` and ``limit``.
 
 who asks                                    sees
 ------------------------------------------  ------------------------------------------
@@ -38,17 +38,17 @@ class GatewayWorkers(Protocol):
     """All workers of this gateway."""
 
     async def ask(self, question: TraceQuestion) -> tuple[Sequence[WorkerCalls], Sequence[str]]:
-        """The answers, and the workers that gave none."""
+        """The answers, and the names of the workers that did not answer."""
         ...
 
 
 class TracesHandler:
-    """Serves the calls that were noted.
+    """Serves the traces of calls.
 
     Args:
         callers: identifies callers.
-        internal_key: of the platform's own processes.
-        workers: have the calls.
+        internal_key: the key of the platform's processes.
+        workers: keep the traces.
     """
 
     def __init__(self, callers: Callers, internal_key: str, workers: GatewayWorkers) -> None:
@@ -57,11 +57,11 @@ class TracesHandler:
         self._workers = workers
 
     def admit(self, request: HttpRequest) -> bool:
-        """Raises ServiceError 413: no request here has a body."""
+        """Raise ServiceError 413, because requests for traces have no body."""
         raise ServiceError("ValidationException", f"{request.path} takes no body.", 413)
 
     async def serve(self, exchange: Exchange, request_id: str) -> None:
-        """Answer one question; raises ServiceError 403, 404, 405 and 400 for a wrong query."""
+        """Answer one question. Raises ServiceError 400 (invalid query), 403, 404 and 405."""
         request = exchange.request
         account = await self._account(request)
         exchange.verified()
@@ -77,13 +77,13 @@ class TracesHandler:
     def error_answer(
         self, error: ServiceError, request: HttpRequest, request_id: str
     ) -> HttpResponse:
-        """`error` as JSON."""
+        """Format `error` as JSON."""
         headers = {"Content-Type": "application/json", "x-amzn-RequestId": request_id}
         body = msgspec.json.encode({"code": error.code, "message": error.message})
         return HttpResponse(error.http_status, headers, body)
 
     async def _account(self, request: HttpRequest) -> str | None:
-        """The account whose calls are shown; None: of all. Raises ServiceError 403."""
+        """Find the account whose calls are shown. None means all. Raises ServiceError 403."""
         given = request.headers.get(INTERNAL_KEY)
         if given is not None and has_key(self._internal_key, [given]):
             return None
@@ -92,7 +92,7 @@ class TracesHandler:
         return (await self._callers.identify(request)).account_id
 
     async def _call(self, request_id: str, account: str | None) -> dict[str, Any]:
-        """The call of that id with those that it made, and those that these made."""
+        """Find the call of that id, with the calls below it."""
         ids = frozenset({request_id})
         answers, silent = await self._workers.ask(TraceQuestion(account=account, ids=ids))
         found = next(_iterate_calls(answers), None)
@@ -119,7 +119,7 @@ class TracesHandler:
 
 
 def parse_question(query: str, account: str | None) -> TraceQuestion:
-    """The question of a query; raises ServiceError 400 for one that is none."""
+    """Parse a query. Raises ServiceError 400 if it is invalid."""
     given = {name: values[-1] for name, values in parse_qs(query).items()}
     order = given.get("order", "slowest")
     try:
@@ -145,7 +145,7 @@ def parse_question(query: str, account: str | None) -> TraceQuestion:
 def describe_unknown_call(
     request_id: str, answers: Sequence[WorkerCalls], silent: Sequence[str]
 ) -> str:
-    """Why there is no such call, as far as that is known: what is kept, and since when."""
+    """Explain that a call is not kept, with the calls that each worker keeps."""
     kept = "; ".join(_describe_kept(it) for it in answers) or "no worker answers"
     lost = f" {', '.join(silent)} did not answer: what it has is not known." if silent else ""
     return (

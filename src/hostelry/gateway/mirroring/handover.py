@@ -225,7 +225,7 @@ class MirrorHandover:
                 self._parts.append(memoryview(body))
 
     def _forget_sent(self, num_bytes: int) -> None:
-        """Forget bytes that are sent, and the batch with its last one."""
+        """Forget bytes that were sent, and the batch after its last byte."""
         num_whole = 0
         for part in self._parts:
             if num_bytes < len(part):
@@ -245,7 +245,7 @@ class MirrorHandover:
             asyncio.get_running_loop().add_writer(line, self._send)
 
     def _get_line(self) -> socket.socket | None:
-        """The line, made where there is none; None where that failed, or did a moment ago."""
+        """Get the line, or connect it. None if that fails, or failed a moment ago."""
         if self._line is None and self._now_s() >= self._retry_at_s:
             try:
                 self._line = self._connect()

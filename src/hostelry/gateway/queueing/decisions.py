@@ -1,6 +1,6 @@
-"""Decisions about a request that cannot be sent at once; pure functions of the routes and the time.
+"""Decisions about a request that cannot be sent at once, as pure functions.
 
-The pending queue takes them, and a handler carries them out (`handlers/admission.py`).
+The pending queue calls them, and a handler carries the decisions out (`handlers/admission.py`).
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from hostelry.domain.at_zero import AtZero
 from hostelry.domain.load import LoadKey
 from hostelry.routing.no_copy import NoCopyAction, num_to_release
 
-REFUSED_S = 0.25  # until copies that refuse connections are tried again, if the routes stay
+REFUSED_S = 0.25  # pause before copies that refuse connections are tried again
 
 
 class NotServedError(ServiceError):
@@ -47,7 +47,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskControl:
-    """Control may know of copies for `key` that the routes lack; without them `error` stands."""
+    """Ask if control knows of copies for `key` that the routes lack. If not, fail with `error`."""
 
     key: LoadKey
     error: NoCopyError | UnknownNameError
@@ -67,7 +67,7 @@ Decision = Destination | Wait | AskControl | Refuse
 def decide_without_copy(
     error: NoCopyError | UnknownNameError, *, may_wait: bool, has_asked: bool
 ) -> Wait | AskControl | Refuse:
-    """The decision for a request to which the routes answer `error`.
+    """Decide about a request to which the routes answer `error`.
 
     error                      may wait  has asked  decision
     no copy, action WAIT       yes       any        Wait
@@ -91,7 +91,7 @@ def decide_without_copy(
 def decide_after_refusal(
     destination: Destination, error: ConnectError, now_s: float
 ) -> Wait | Refuse:
-    """The decision for a request whose copies all refused the connection, or are all in use.
+    """Decide about a request whose copies all refused the connection, or are all in use.
 
     error        at_zero  decision
     copies busy  any      Wait, which wakes: until a request ends, or there is another environment
@@ -108,13 +108,13 @@ def decide_after_refusal(
 def num_released(
     found: Destination | ServiceError, syncing: bool, in_flight: Callable[[str], int]
 ) -> int:
-    """How many requests of a queue may go, by what the routes answer to its first one.
+    """Count the requests of a queue to release, given the routes' answer to the first one.
 
     found                     syncing  released
     a destination             any      as `num_to_release` says of its copies; serverless: one for
                                        each copy without a request
     no copy, WAIT or WAKE     no       0
-    no copy, REFUSE           yes      0: the routes lack what control knows
+    no copy, REFUSE           yes      0: the routes are behind control
     unknown name              yes      0: likewise
     any other error                    1: it fails, and the next one is looked at after it
     """
@@ -129,7 +129,7 @@ def num_released(
 
 
 def lacking_copies(found: Destination | ServiceError) -> Destination | None:
-    """The destination that control should start copies for, by what the routes answer.
+    """Find the destination that needs copies, given the answer of the routes.
 
     found                          result
     no copy, WAKE                  its destination
@@ -144,7 +144,7 @@ def lacking_copies(found: Destination | ServiceError) -> Destination | None:
 
 
 def late_error(destination: Destination, waited_s: float) -> ServiceError:
-    """The error of a request whose wait expired."""
+    """Build the error of a request whose wait expired."""
     message = late_message(destination, waited_s)
     if destination.serverless is not None:
         return EnvironmentNotReadyError(message)
@@ -152,7 +152,7 @@ def late_error(destination: Destination, waited_s: float) -> ServiceError:
 
 
 def late_message(destination: Destination, waited_s: float) -> str:
-    """The message of a request whose wait expired."""
+    """Build the message of a request whose wait expired."""
     what = describe_target(destination.key)
     if destination.serverless is not None:
         num, most = len(destination.copies), destination.serverless.max_concurrency
@@ -170,14 +170,14 @@ def late_message(destination: Destination, waited_s: float) -> str:
 
 
 def full_message(key: LoadKey, limit: str) -> str:
-    """The message of a request that may not wait, because `limit` is reached."""
+    """Build the message of a request that may not wait, because `limit` is reached."""
     return (
         f"No copy of {describe_target(key)} can take the request now, and it cannot wait: {limit}."
     )
 
 
 def describe_target(key: LoadKey) -> str:
-    """The component or endpoint that a request is for, in words."""
+    """Name the component or the endpoint of a request."""
     if key.component_name is not None:
         return f"inference component {key.component_name}"
     return f"endpoint {key.endpoint_name}"

@@ -1,9 +1,9 @@
 """The queue of requests for which no copy is ready: the activator of scale to zero.
 
-It decides: a request is sent at once where there is a copy, and queued otherwise; a handler carries
-the decisions out. Queued requests are released in the order of their arrival, once the routes show
-a copy and at a rate that copies can take. The first one notifies control; while any waits, the
-notification is repeated each second, so that control receives it even where one is lost.
+The queue decides, and a handler carries the decisions out. A request is sent at once if there is a
+copy, and queued otherwise. Queued requests are released in the order of their arrival, once the
+routes show a copy, at a rate that the copies can take. The first queued request notifies control.
+The notification is repeated each second while requests wait, so that a lost one does no harm.
 """
 
 import asyncio
@@ -42,19 +42,18 @@ from hostelry.gateway.queueing.request_queues import (
 )
 from hostelry.routing.no_copy import RELEASE_INTERVAL_S
 
-SYNC_S = 5.0  # within which the routes have what control has
-SOON_S = 0.1  # after the first request, control is notified of those that came with it
+SYNC_S = 5.0  # how long the routes may lag behind control
+SOON_S = 0.1  # then control is notified of the requests that came with the first one
 WAKE_AGAIN_S = 1.0
-MAX_WAKES = 64  # notifications in one go; the others a second later
+MAX_WAKES = 64  # notifications at once, the others follow a second later
 
 Find = Callable[[], Destination]
 
 
 class PendingRequest:
-    """One request on its way to a copy: its place in a queue, and since and until when it may wait.
+    """One request on its way to a copy: its place in a queue, and the limits of its wait.
 
-    `find` reads the newest routes; it raises as `find_destination` does. `trace` is where its way
-    is noted, if anywhere.
+    `find` reads the newest routes, and raises as `find_destination` does.
     """
 
     __slots__ = ("asked", "find", "measured", "num_bytes", "queued", "since_s", "trace", "until_s")
@@ -72,22 +71,22 @@ class PendingRequest:
         self.since_s = since_s
         self.until_s = until_s
         self.queued: QueuedRequest | None = None
-        self.asked = False  # control, whether it knows more than the routes
+        self.asked = False  # whether control was asked if it knows more than the routes
         self.measured: Measurement | None = None  # once its destination is known
         self.trace = trace
 
     @property
     def may_wait(self) -> bool:
-        """Whether it may wait at all."""
+        """True if the request may wait at all."""
         return self.until_s > self.since_s
 
     def end(self) -> None:
-        """End its measurement, if that has begun."""
+        """End the measurement, if it has begun."""
         if self.measured is not None:
             self.measured.end()
 
     def found(self) -> Destination | ServiceError:
-        """What the newest routes answer."""
+        """Look the destination up in the newest routes, with the error as a value."""
         try:
             return self.find()
         except ServiceError as error:
@@ -104,8 +103,8 @@ class QueuedWait:
     ) -> None:
         self.pending = pending
         self.table = table
-        self.not_before_s = not_before_s  # unless there are routes other than `table`
-        self.syncing = syncing  # until the routes have what control says there is
+        self.not_before_s = not_before_s  # newer routes than `table` end the wait earlier
+        self.syncing = syncing  # whether it waits for the routes to catch up with control
         self.outcome: asyncio.Future[WaitOutcome] = asyncio.get_running_loop().create_future()
 
     def end(self, outcome: WaitOutcome) -> None:
@@ -118,13 +117,13 @@ class PendingQueue:
     """The requests of this process for which no copy is ready.
 
     Args:
-        routes: which copies there are.
+        routes: the copies of each destination.
         control: is notified of queued requests, and asked for names that the routes lack.
         counts: requests in flight on each copy, of all processes.
         limits: how much this process may queue.
         clock: seconds since the epoch, and waiting.
         now_s: seconds of a clock that never goes back.
-        meter: measures every request from here on.
+        meter: measures requests.
     """
 
     def __init__(
@@ -145,7 +144,7 @@ class PendingQueue:
         self._meter = meter
         self._queues = RequestQueues(limits)
         self._waits: dict[QueuedRequest, QueuedWait] = {}
-        self._timed: set[LoadKey] = set()  # queues to look at again even if the routes stay
+        self._timed: set[LoadKey] = set()  # queues to look at again without new routes
         self._notified_counts: dict[LoadKey, int] = {}  # queue lengths, as last sent to control
         self._wake_at_s = 0.0
         self._notifications: set[asyncio.Task[None]] = set()
@@ -154,26 +153,26 @@ class PendingQueue:
 
     @property
     def num_held(self) -> int:
-        """How many wait."""
+        """Number of waiting requests."""
         return self._queues.num_held
 
     def arrived(
         self, find: Find, num_bytes: int, limit_s: float, trace: CallTrace | None = None
     ) -> PendingRequest:
-        """A request of `num_bytes` that may take `limit_s`, hence wait as long; 0: not at all."""
+        """Begin a request of `num_bytes`. It may wait `limit_s` at most, and 0 means not at all."""
         now_s, own_s = self._now_s(), self._queues.limits.limit_s
         patience_s = limit_s if own_s is None else min(limit_s, own_s)
         return PendingRequest(find, num_bytes, now_s, now_s + patience_s, trace)
 
     def decide(self, pending: PendingRequest) -> Decision:
-        """The decision by the newest routes, and by the requests that wait already.
+        """Decide by the newest routes, and by the requests that wait already.
 
-        routes           queue for the destination          decision
-        a destination    empty, or the request left it      that destination
-        a destination    others wait, and it may wait too   Wait
-        an error                                            `decide_without_copy`
+        routes           queue for the destination                        decision
+        a destination    empty, or the request left it                    that destination
+        a destination    the queue is not empty and the request can wait  Wait
+        an error                                                          `decide_without_copy`
 
-        Raises what `find` does, other than NoCopyError and UnknownNameError.
+        Raises the errors of `find`, except NoCopyError and UnknownNameError.
         """
         try:
             destination = pending.find()
@@ -190,11 +189,11 @@ class PendingQueue:
         return destination
 
     def decide_after_refusal(self, destination: Destination, error: ConnectError) -> Decision:
-        """The decision once all copies of `destination` refused the connection."""
+        """Decide after all copies of `destination` refused the connection."""
         return decide_after_refusal(destination, error, self._now_s())
 
     async def wait(self, pending: PendingRequest, wait: Wait) -> Decision:
-        """Queue the request; the decision once its wait is over."""
+        """Queue the request, and decide again once its wait is over."""
         destination = wait.destination
         if wait.wakes:
             self._wake(destination)
@@ -214,12 +213,12 @@ class PendingQueue:
         if isinstance(found, NoCopyError):
             found = found.destination
         elif isinstance(found, ServiceError):
-            found = destination  # deleted meanwhile; the message names what was waited for
+            found = destination  # it was deleted meanwhile, but the message still names it
         waited_s = self._now_s() - pending.since_s
         return Refuse(error=late_error(found, waited_s))
 
     async def ask(self, pending: PendingRequest, ask: AskControl) -> Decision:
-        """Ask control, and wait for the routes to have what it knows; the decision after that."""
+        """Ask control, wait for the routes to catch up, and decide again."""
         pending.asked = True
         table = self._routes.table
         if await self._control.is_wanted(ask.key) and (
@@ -229,27 +228,27 @@ class PendingQueue:
         return self._refuse(pending, ask.error)
 
     def throttled(self, key: LoadKey) -> None:
-        """Count a request for `key` that was refused before it arrived, as too many are there."""
+        """Count a request for `key` that was refused because too many are in flight."""
         self._meter.throttled(key)
 
     def spilled(self, key: LoadKey) -> None:
-        """Count a request for `key`, about to arrive, as beyond the provisioned environments."""
+        """Count a request for `key` that is beyond the provisioned environments."""
         self._meter.spilled(key)
 
     def freed(self, key: LoadKey) -> None:
-        """Release a request that waits for `key`, now that one on a copy is over."""
+        """Release a request that waits for `key`, because a copy has finished another request."""
         if self._queues.num_waiting(key):
             self._release(key)
 
     async def run(self) -> None:
-        """Call `tick` while something waits, until cancelled."""
+        """Call `tick` while requests wait, until cancelled."""
         while True:
             await self._has_waiting.wait()
             await self._clock.sleep(RELEASE_INTERVAL_S)
             self.tick()
 
     def tick(self) -> None:
-        """Expire, release and notify what is due; called regularly while something waits."""
+        """Expire, release and notify. Called regularly while requests wait."""
         now_s = self._now_s()
         self._end(self._queues.expire(now_s), WaitOutcome.EXPIRED)
         for key in tuple(self._timed):
@@ -274,7 +273,7 @@ class PendingQueue:
         return Refuse(error=error)
 
     async def _routes_have(self, pending: PendingRequest, key: LoadKey) -> bool:
-        """Whether the routes have what control knows of `key` in time."""
+        """True if the routes catch up with control about `key` in time."""
         wait = QueuedWait(pending, self._routes.table, 0.0, syncing=True)
         until_s = min(pending.until_s, self._now_s() + SYNC_S)
         try:
@@ -287,7 +286,7 @@ class PendingQueue:
         return True
 
     async def _enqueue(self, wait: QueuedWait, key: LoadKey, until_s: float) -> WaitOutcome:
-        """Queue a request until it is released or expires; raises QueueFullError."""
+        """Queue a request until it is released or expires. Raises QueueFullError."""
         pending, queued = wait.pending, wait.pending.queued
         if queued is not None and queued.key == key:
             self._queues.rejoin(queued)
@@ -334,7 +333,7 @@ class PendingQueue:
             self._timed.add(key)  # the others at the next tick
 
     def _wake(self, destination: Destination) -> None:
-        """Notify control of a queue at once, and soon again of what arrives with the first."""
+        """Notify control of a queue at once, and soon again of the requests after the first."""
         key = destination.key
         if key in self._notified_counts:
             return
@@ -346,7 +345,7 @@ class PendingQueue:
         self._notify_control(key, num_waiting, self._concurrency(destination))
 
     def _notify_again(self) -> None:
-        """Repeat the notification of each queue that still lacks copies, or has grown."""
+        """Repeat the notification of each queue that still lacks copies or has grown."""
         self._wake_at_s = self._now_s() + WAKE_AGAIN_S
         due: list[tuple[LoadKey, int, int]] = []
         for key, notified in tuple(self._notified_counts.items()):
@@ -358,11 +357,11 @@ class PendingQueue:
             if num_waiting > notified or lacking is not None:
                 due.append((key, num_waiting, self._concurrency(lacking)))
         for key, num_waiting, concurrency in due[:MAX_WAKES]:
-            del self._notified_counts[key]  # to the end, so that those left out go first next time
+            del self._notified_counts[key]  # moves it to the end, so that the others go first
             self._notify_control(key, num_waiting, concurrency)
 
     def _concurrency(self, destination: Destination | None) -> int:
-        """The requests of a serverless variant, of all workers; 0 for other destinations."""
+        """Requests of a serverless variant in all workers. 0 for other destinations."""
         if destination is None or destination.serverless is None:
             return 0
         return self._counts.of(destination.concurrency_id)

@@ -16,7 +16,7 @@ from hostelry.domain.load import LoadKey
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLimits:
-    """Limits of what waits at once, in all and for one name; `limit_s` None: a request's own limit.
+    """Limits of waiting requests, in all and per name. `limit_s` None: the limit of each request.
 
     One request may wait however large it is. Raises ValueError for limits that let nothing wait.
     """
@@ -40,11 +40,11 @@ class QueueLimits:
         )
 
 
-SPARE_DEADLINES = 64  # of requests that wait no more, before they are swept out
+SPARE_DEADLINES = 64  # deadlines of requests that wait no more, kept before a sweep
 
 
 class QueueFullError(HostelryError):
-    """No more requests may wait; the message says which limit is reached."""
+    """No more requests may wait. The message says which limit is reached."""
 
 
 class WaitOutcome(Enum):
@@ -55,7 +55,7 @@ class WaitOutcome(Enum):
 
 
 class QueuedRequest:
-    """One request's place in its queue; it expires at `until_s`."""
+    """One request's place in its queue. It expires at `until_s`."""
 
     __slots__ = ("is_waiting", "key", "num_bytes", "since_s", "ticket", "until_s")
 
@@ -73,7 +73,7 @@ class QueuedRequest:
 
 
 class RequestQueues:
-    """The queues; the first request to arrive is the first to be released."""
+    """The queues. The first request to arrive is the first to be released."""
 
     def __init__(self, limits: QueueLimits) -> None:
         self.limits = limits
@@ -88,7 +88,7 @@ class RequestQueues:
 
     @property
     def num_deadlines(self) -> int:
-        """How many time limits are remembered: little more than those that wait."""
+        """Number of remembered deadlines: slightly more than the number of waiting requests."""
         return len(self._deadlines)
 
     def join(self, key: LoadKey, num_bytes: int, times_s: tuple[float, float]) -> QueuedRequest:
@@ -105,23 +105,23 @@ class RequestQueues:
         return queued
 
     def rejoin(self, queued: QueuedRequest) -> None:
-        """Put a request that was released in vain back to its place, before all later ones."""
+        """Put a request that was released in vain back in its place."""
         self._enter(queued)
 
     def leave(self, queued: QueuedRequest) -> None:
-        """Remove a request; a no-op where it does not wait any more."""
+        """Remove a request. Does nothing if it no longer waits."""
         if queued.is_waiting:
             self._take_out(queued)
 
     def release(self, key: LoadKey, count: int) -> list[QueuedRequest]:
-        """Remove the first `count` requests of a queue; those that there were, in order."""
+        """Remove and return at most `count` requests from the front of a queue, in order."""
         released = self._queues.get(key, [])[:count]
         for queued in released:
             self._take_out(queued)
         return released
 
     def expire(self, now_s: float) -> list[QueuedRequest]:
-        """Remove the requests whose time is over; the longest overdue first."""
+        """Remove and return the expired requests, the longest overdue first."""
         expired = []
         while self._deadlines and self._deadlines[0][0] <= now_s:
             _, _, queued = heapq.heappop(self._deadlines)
@@ -131,16 +131,16 @@ class RequestQueues:
         return expired
 
     def first(self, key: LoadKey) -> QueuedRequest | None:
-        """The request that is released next for `key`."""
+        """The next request to release for `key`."""
         queue = self._queues.get(key)
         return queue[0] if queue else None
 
     def num_waiting(self, key: LoadKey) -> int:
-        """How many requests wait for `key`."""
+        """Number of requests that wait for `key`."""
         return len(self._queues.get(key, ()))
 
     def names(self) -> Iterator[LoadKey]:
-        """The names that requests wait for now."""
+        """The names that requests wait for."""
         return iter(tuple(self._queues))
 
     def _check_room(self, key: LoadKey, num_bytes: int) -> None:
