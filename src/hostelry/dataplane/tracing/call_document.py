@@ -284,8 +284,8 @@ def attach_calls(
 ) -> dict[str, Any]:
     """Add the calls that a call made to its document, below the steps that made them.
 
-    `calls` has the documents of calls by their parent's request id. Calls of no known step are below
-    the document itself.
+    `calls` has the documents of calls by their parent's request id. Calls of unknown steps are
+    below the document itself.
     """
     children = calls.get(document["request_id"], ())
     made = {child["request_id"]: attach_calls(child, calls) for child in children}
