@@ -225,10 +225,10 @@ def _variant(
 def _select_by_model(
     endpoint: EndpointRoute, invocation: InvokeRequest
 ) -> tuple[VariantRoute, ...]:
-    """The variants that may get the invocation: of many models where it names one, else of one.
+    """Select the variants that can get the invocation, with the copies of its container.
 
-    Those with the container that it names, with this container's copies. Raises ServiceError where
-    there is none, or the variant that it names is none of them.
+    They are multi-model if the invocation names a model. Raises ServiceError if no variant is left,
+    or if the variant that it names is not among them.
     """
     model, wanted = invocation.target_model, invocation.target_variant
     of_containers = _select_by_container(endpoint, invocation)
@@ -251,7 +251,7 @@ def _title(endpoint: EndpointRoute, variant_name: str | None) -> str:
 def _select_by_container(
     endpoint: EndpointRoute, invocation: InvokeRequest
 ) -> Sequence[VariantRoute]:
-    """The variants that may get an invocation that names a container, or that names none."""
+    """Select the variants that can get the invocation, by the container that it names, if any."""
     name, wanted = invocation.target_container_hostname, invocation.target_variant
     if name is None and not any(it.containers for it in endpoint.variants):
         return endpoint.variants

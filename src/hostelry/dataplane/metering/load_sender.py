@@ -17,7 +17,7 @@ from hostelry.domain.load import LoadKey, LoadReport, SecondLoad
 from hostelry.domain.load_sums import one_after_the_other
 
 LOG = logging.getLogger(__name__)
-MAX_LOADS = 20_000  # seconds of a name, some 20 MB
+MAX_LOADS = 20_000  # seconds of names, about 20 MB
 MAX_LOADS_A_REPORT = 5_000
 MAX_SPANS = 300
 
@@ -25,13 +25,13 @@ MAX_SPANS = 300
 class LoadBacklog:
     """The reports of one process of a worker.
 
-    Above `max_loads` the older half is merged into one second: every request stays counted, the
-    times get coarser.
+    Above `max_loads`, the older half is merged into one second. Every request stays counted, but
+    the times get coarser.
 
     Args:
-        worker: its name.
+        worker: name of the worker.
         started_at: start of the process, in seconds since the epoch.
-        max_loads: how many seconds of names may wait.
+        max_loads: limit of the waiting seconds of names.
     """
 
     def __init__(self, worker: str, started_at: float, max_loads: int = MAX_LOADS) -> None:
@@ -44,7 +44,7 @@ class LoadBacklog:
 
     @property
     def num_loads(self) -> int:
-        """Seconds of names that wait, those of the report under way not counted."""
+        """Number of waiting seconds of names, without the report under way."""
         return sum(len(it.loads) for it in self._spans)
 
     def add(self, spans: Iterable[ClosedSeconds]) -> None:
@@ -59,7 +59,7 @@ class LoadBacklog:
             self._compact()
 
     def report(self) -> LoadReport | None:
-        """The report to send: the same until it is `delivered`; None without a backlog."""
+        """The report to send, which stays the same until `delivered`. None without a backlog."""
         if self._under_way is None and self._spans:
             span = self._cut(self._spans.popleft())
             self._sequence += 1
@@ -74,11 +74,11 @@ class LoadBacklog:
         return self._under_way
 
     def delivered(self) -> None:
-        """Drop the report: control has taken it, or never will."""
+        """Drop the report, because control has taken it or never will."""
         self._under_way = None
 
     def _cut(self, span: ClosedSeconds) -> ClosedSeconds:
-        """The beginning of `span`, whole seconds; the rest waits."""
+        """Take whole seconds from the beginning of `span`. The rest waits."""
         if len(span.loads) <= MAX_LOADS_A_REPORT or span.first == span.through:
             return span
         last = min(span.loads[MAX_LOADS_A_REPORT].second, span.through)
@@ -89,7 +89,7 @@ class LoadBacklog:
         return ClosedSeconds(first=span.first, through=until - 1, loads=now)
 
     def _compact(self) -> None:
-        """Make one second of the older half of what waits, at its end."""
+        """Merge the older half of the backlog into one second, at its end."""
         loads = [load for span in self._spans for load in span.loads]
         first, through = self._spans[0].first, self._spans[-1].through
         half = loads[: len(loads) // 2]
@@ -111,10 +111,8 @@ def _span(spans: tuple[ClosedSeconds, ClosedSeconds]) -> ClosedSeconds:
     return ClosedSeconds(first=one.first, through=other.through, loads=(*one.loads, *other.loads))
 
 
-# Reports each second's load to control; keeps reports while control is down.
-#
-# A process without a request says so each `IDLE_S`, and reports at once when one comes: control
-# waits for its seconds again from then on.
+# A process without requests reports that each `IDLE_S`, and reports at once when a request arrives.
+# Control waits for its seconds again from then on.
 
 
 TIMEOUTS = Timeouts(total_s=5.0, connect_s=1.0)
@@ -132,7 +130,7 @@ class LoadSender:
         backlog: reports that control has not taken yet.
         pool: connections.
         address: control's ``http://host:port``.
-        internal_key: of calls between the platform's own processes.
+        internal_key: the key of calls between the platform's processes.
         clock: waiting.
     """
 
@@ -164,7 +162,7 @@ class LoadSender:
                 await self._idle()
 
     async def _idle(self) -> None:
-        """Wait for a request, or until it is time to report again that there is none."""
+        """Wait for a request, or until the next idle report is due."""
         wait_s = self._meter.until_next_s + AFTER_THE_SECOND_S + IDLE_S - 1.0
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
@@ -172,7 +170,7 @@ class LoadSender:
         self._backlog.add((*self._meter.closed(), self._meter.nothing()))
 
     async def finish(self) -> None:
-        """Report the rest, the present second included; gives up within about two seconds."""
+        """Report the rest, including the current second. Gives up within about two seconds."""
         self._backlog.add(self._meter.close_now())
         await self._send(LAST_TIMEOUTS)
 

@@ -1,7 +1,7 @@
 """Measures every admitted request until its last byte.
 
-On the hottest path: a request costs one object and some additions. Seconds begin by the wall clock;
-their lengths are of a clock that never jumps.
+This is the hottest path: a request costs one object and some additions. Seconds begin by the wall
+clock, and a clock that never jumps measures their lengths.
 """
 
 from collections.abc import Callable, Iterable
@@ -36,9 +36,9 @@ from hostelry.domain.load import LoadKey, SecondLoad
 
 SECOND_NS = 1_000_000_000
 NS_PER_MS = 1_000_000
-MOST_SECONDS_AT_ONCE = 60  # that a stopped process catches up with
+MOST_SECONDS_AT_ONCE = 60  # how many seconds a stopped process catches up with
 FOLLOW_FROM_NS = SECOND_NS // 1000  # differences from the wall clock that are corrected
-MAX_LOADS = 50_000  # not collected yet; beyond it the older half is dropped
+MAX_LOADS = 50_000  # of uncollected loads, above which the older half is dropped
 BROKE_OFF = "The model server broke its streamed answer off, after it had begun."
 OUTCOMES = {
     ERRORS_4XX: "errors_4xx",
@@ -51,7 +51,7 @@ JUMP_FROM_NS = SECOND_NS // 2  # a larger difference: the wall clock was set
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosedSeconds:
-    """The loads of seconds `first` through `through`, names without any left out."""
+    """The loads of seconds `first` through `through`, without names that had no load."""
 
     first: int
     through: int
@@ -59,10 +59,10 @@ class ClosedSeconds:
 
 
 class Measurement:
-    """One request in flight; `end` must be called once it is over, whatever happened to it.
+    """One request in flight. `end` must be called once it is over.
 
-    Of the methods that record its outcome at most one is called. `trace` is where its way is noted
-    too, if anywhere.
+    At most one of the methods that record an outcome is called. `trace` notes the same events for
+    the request's trace, if it has one.
     """
 
     __slots__ = (
@@ -95,7 +95,7 @@ class Measurement:
         self._chosen_ns = self._hop_ns = 0
         self._model_ns = -1
         self._container: str | None = None
-        self._containers_ns = 0  # of those before this one
+        self._containers_ns = 0  # time of the earlier containers
         self._since_ns = now_ns  # its arrival, or the answer of the container before
         self._copy: list[int] | None = None
         self._config: str | None = None
@@ -104,7 +104,7 @@ class Measurement:
         self.trace = trace
 
     def held(self) -> None:
-        """Record that it waits for a copy; a copy that it was sent to has refused it."""
+        """Record that the request waits for a copy. A copy that it was sent to has refused it."""
         now_ns = self._meter.now_ns()
         if self.trace is not None:
             self.trace.note(HELD, now_ns)
@@ -116,7 +116,7 @@ class Measurement:
         tally.base.hold()
 
     def release(self) -> None:
-        """Record the end of its wait; counted once."""
+        """Record the end of the wait. It is counted once."""
         now_ns = self._meter.now_ns()
         if self._tally.held.pop(self, None) is not None:
             if self.trace is not None:
@@ -131,11 +131,11 @@ class Measurement:
         config: str | None = None,
         route: RouteView | None = None,
     ) -> None:
-        """Record the copy that it is sent to; another one follows where the first refuses.
+        """Record the copy that gets the request. Called again if the copy refuses.
 
-        `num_on_copies` are the requests in flight on all copies, with this one and those of other
-        workers. `config` is the copy's configuration, where those of an endpoint are counted apart.
-        `route` is what it was chosen from, where there was a choice.
+        `num_on_copies` counts the requests in flight on all copies, including this one and those
+        in other workers. `config` is the copy's configuration, if the endpoint counts by
+        configuration. `route` has the alternatives, if there was a choice.
         """
         meter = self._meter
         self._chosen_ns = self._hop_ns = now_ns = meter.clock_ns()
@@ -166,7 +166,7 @@ class Measurement:
             base.seen_on_copies = num_on_copies
 
     def leased(self, *, hit: bool, waited_s: float, times: Iterable[tuple[str, float]]) -> None:
-        """Record its model of a multi-model endpoint, and times that the copy has measured."""
+        """Record the lease of a model on a multi-model endpoint, with times from the copy."""
         now_ns = self._meter.now_ns()
         if self.trace is not None:
             self.trace.note(LEASED, now_ns, hit, waited_s)
@@ -176,9 +176,9 @@ class Measurement:
         models.leased(hit=hit, waited_s=waited_s, times=times)
 
     def at_container(self, name: str | None, copy_id: str = "") -> None:
-        """Record that it goes to this container of a model of several; None: there is one alone.
+        """Record that the request goes to this container. None if there is only one container.
 
-        `copy_id` is empty where its copy is yet to be chosen.
+        `copy_id` is empty if the copy of the container is not chosen yet.
         """
         if name is None:
             return
@@ -191,7 +191,7 @@ class Measurement:
         self._tally.of_container(name).numbers[ARRIVALS] += 1
 
     def container_answered(self, num_bytes: int = 0) -> None:
-        """Record the whole answer, of so many bytes, of a container that another one follows."""
+        """Record the whole answer of `num_bytes` of a container before the last one."""
         now_ns = self._meter.now_ns()
         if self.trace is not None:
             self.trace.note(CONTAINER_END, now_ns, num_bytes)
@@ -201,11 +201,11 @@ class Measurement:
         self._since_ns = now_ns
 
     def since_chosen_s(self) -> float:
-        """The seconds since its copy was chosen."""
+        """Seconds since the copy was chosen."""
         return (self._meter.clock_ns() - self._chosen_ns) / SECOND_NS
 
     def _leave_container(self, took_ns: int, overhead_ns: int) -> None:
-        """Count what the container took; `took_ns` below 0: it gave no whole answer."""
+        """Count the time of the container. `took_ns` below 0 means no whole answer."""
         if self._container is None:
             return
         counters = self._tally.of_container(self._container)
@@ -232,7 +232,7 @@ class Measurement:
         self._model_ns = now_ns - self._hop_ns + self._containers_ns
 
     def moved(self, bytes_in: int, bytes_out: int) -> None:
-        """Record bytes of the request's body, or of its answer's; those of several calls add up."""
+        """Record bytes of the request's body and of the answer's body. Calls add up."""
         self._tally.bytes_in += bytes_in
         self._tally.bytes_out += bytes_out
 
@@ -248,7 +248,7 @@ class Measurement:
         self._outcome = (MODEL_ERRORS, ERRORS_5XX)
 
     def found_no_capacity(self) -> None:
-        """Record that it was refused for want of a copy."""
+        """Record that the request was refused because there is no copy for it."""
         self._tally.no_capacity += 1
 
     def stream_broke(self) -> None:
@@ -258,7 +258,7 @@ class Measurement:
         self._outcome = (BROKEN,)
 
     def _count(self, what: int) -> None:
-        """Count an outcome, for the copy that has the request too."""
+        """Count an outcome, also for the copy of the request."""
         name = OUTCOMES[what]
         setattr(self._tally, name, getattr(self._tally, name) + 1)
         if self._copy is not None:
@@ -269,7 +269,7 @@ class Measurement:
             self._tally.of_container(self._container).numbers[what] += 1
 
     def end(self) -> None:
-        """End the measurement: the last byte is sent, or the client is gone. Idempotent."""
+        """End the measurement after the last byte, or when the client has gone. Idempotent."""
         if self._ended:
             return
         self._ended = True
@@ -277,7 +277,7 @@ class Measurement:
         now_ns = meter.clock_ns()
         if now_ns >= meter.ends_ns:
             meter.now_ns()
-        for what in self._outcome:  # in the second of its end, of whose requests it is one
+        for what in self._outcome:  # counted in the second in which the request ends
             self._count(what)
         tally.left(now_ns)
         if tally.held and tally.held.pop(self, None) is not None:
@@ -304,13 +304,13 @@ class Measurement:
 
 
 class Meter:
-    """All requests of one worker. `ends_ns` is where the present second ends.
+    """Measures all requests of one worker. `ends_ns` is the end of the current second.
 
-    `began` is called when a request comes to a meter that was idle.
+    `began` is called when a request arrives at an idle meter.
 
     Args:
         wall_s: seconds since the epoch, of a clock that may jump.
-        clock_ns: nanoseconds of one that never does.
+        clock_ns: nanoseconds of a clock that never jumps.
     """
 
     def __init__(
@@ -329,9 +329,9 @@ class Meter:
     def begin(
         self, key: LoadKey, base_key: LoadKey | None = None, trace: CallTrace | None = None
     ) -> Measurement:
-        """Begin to measure a request for `key`; `base_key` has the copies, if not `key` itself.
+        """Begin to measure a request for `key`. `base_key` is the name that has the copies.
 
-        Its way is noted in `trace`, if any.
+        `trace` notes the same events, if it is set.
         """
         now_ns = self.clock_ns()
         if now_ns >= self.ends_ns:
@@ -350,56 +350,56 @@ class Meter:
         return Measurement(self, tally, now_ns, trace)
 
     def throttled(self, key: LoadKey) -> None:
-        """Record a request for `key` that was refused, as too many are in flight; no arrival."""
+        """Count a request for `key` that was refused because too many are in flight."""
         self._tally(key, self.now_ns()).throttled += 1
 
     def dropped(self, key: LoadKey) -> None:
-        """Record that the shadow `key` got no copy of a request; no arrival."""
+        """Count a request that the shadow `key` did not get."""
         self._tally(key, self.now_ns()).dropped += 1
 
     def compared(self, key: LoadKey, *, exact: bool, close: bool, distance: float) -> None:
-        """Record that an answer of the shadow `key` was compared with production's; no arrival."""
+        """Count an answer of the shadow `key` that was compared with production's answer."""
         tally = self._tally(key, self.now_ns())
         if tally.pairs is None:
             tally.pairs = PairCounters()
         tally.pairs.compared(exact=exact, close=close, distance=distance)
 
     def spilled(self, key: LoadKey) -> None:
-        """Record that a request for `key`, which arrives now, is beyond the provisioned ones."""
+        """Count a request for `key` that is beyond the provisioned environments."""
         self._tally(key, self.now_ns()).spilled += 1
 
     def now_ns(self) -> int:
-        """The present instant, after closing the seconds that are over."""
+        """Close the seconds that are over, and return the current time."""
         now_ns = self.clock_ns()
         if now_ns >= self.ends_ns:
             self._pass(now_ns)
         return now_ns
 
     def closed(self) -> list[ClosedSeconds]:
-        """Seconds closed since the last call, in order; a jump of the clock begins a new span."""
+        """Take the seconds closed since the last call. A jump of the clock begins a new span."""
         self.now_ns()
         self._cut()
         closed, self._closed = self._closed, []
         return closed
 
     def close_now(self) -> list[ClosedSeconds]:
-        """As `closed`, with the present second although it is not over: before the process ends."""
+        """Take the closed seconds and the unfinished one, before the process ends."""
         self._close(self.clock_ns())
         self._second += 1
         return self.closed()
 
     @property
     def is_idle(self) -> bool:
-        """True if nothing is under way, and nothing was in the last second that was closed."""
+        """True if no request is in flight, and none was in the last closed second."""
         return not self._tallies
 
     def nothing(self) -> ClosedSeconds:
-        """A span without a second, before the present one."""
+        """Build a span without seconds, just before the current second."""
         return ClosedSeconds(first=self._first, through=self._first - 1, loads=())
 
     @property
     def until_next_s(self) -> float:
-        """Seconds until the present second is over."""
+        """Seconds until the current second is over."""
         return max(0, self.ends_ns - self.clock_ns()) / SECOND_NS
 
     def _tally(self, key: LoadKey, now_ns: int) -> RequestCounters:
@@ -419,7 +419,7 @@ class Meter:
     def _pass(self, now_ns: int) -> None:
         """Close every second that is over."""
         behind = (now_ns - self.ends_ns) // SECOND_NS
-        if behind > MOST_SECONDS_AT_ONCE:  # the process was stopped: what it missed is a gap
+        if behind > MOST_SECONDS_AT_ONCE:  # the process was stopped, which leaves a gap
             self._close(self.ends_ns)
             self._second += 1
             self._anchor(now_ns)
@@ -436,7 +436,7 @@ class Meter:
             self.ends_ns -= ahead_ns
 
     def _close(self, at_ns: int) -> None:
-        """End the present second at `at_ns`."""
+        """End the current second at `at_ns`."""
         length_ns = max(1, at_ns - self._begins_ns)
         idle = []
         for key, tally in self._tallies.items():
@@ -450,7 +450,7 @@ class Meter:
             del self._loads[: len(self._loads) // 2]
 
     def _cut(self) -> None:
-        """End a span of seconds, which may be empty of loads, before the present one."""
+        """End a span of seconds before the current one. It may have no loads."""
         if self._second > self._first:
             self._closed.append(
                 ClosedSeconds(first=self._first, through=self._second - 1, loads=tuple(self._loads))
@@ -459,7 +459,7 @@ class Meter:
         self._first = self._second
 
     def _anchor(self, now_ns: int) -> None:
-        """Begin the second that the wall clock has, wherever in it that may be."""
+        """Begin to measure within the current second of the wall clock."""
         self._cut()
         wall_ns = int(self._wall_s() * SECOND_NS)
         self._second = self._first = wall_ns // SECOND_NS

@@ -1,4 +1,4 @@
-"""Counters of one name in the present second, in whole numbers."""
+"""Counters of one name in the current second, in whole numbers."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -17,17 +17,17 @@ from hostelry.domain.load import (
 )
 from hostelry.domain.metric import StatisticSet
 
-KEPT_BITS = 8  # of a time: a bucket is at most 0.8 % wide, its middle 0.4 % from its ends
+KEPT_BITS = 8  # bits of a time: a bucket is at most 0.8 % wide, its middle 0.4 % from its ends
 MODEL_TIMES = ("waiting", "downloading", "loading", "unloading")
-Buckets = dict[int, int]  # by the lower end
-# Indexes of a copy's counters, after requests on it and most at a time:
+Buckets = dict[int, int]  # counts by the lower end of the bucket
+# Indexes of a copy's counters. The first two are its requests in flight and their maximum.
 ARRIVALS, FIRST_ANSWER, FINISHED, ANSWERS = 2, 3, 4, 9
 ERRORS_4XX, ERRORS_5XX, MODEL_ERRORS, BROKEN = 5, 6, 7, 8
 NONE_YET = (0,) * 14
 
 
 class ModelCounters:
-    """Counters of a multi-model endpoint: models that were found loaded, and times in seconds."""
+    """Counters of a multi-model endpoint: requests whose model was loaded, and times in seconds."""
 
     __slots__ = ("hits", "lookups", "times")
 
@@ -36,7 +36,7 @@ class ModelCounters:
         self.times: dict[str, Buckets] = {name: {} for name in MODEL_TIMES}
 
     def leased(self, *, hit: bool, waited_s: float, times: Iterable[tuple[str, float]]) -> None:
-        """Count a request's model, and `times` by name that its copy has measured."""
+        """Count the lease of a model, and the `times` (by name) that the copy measured."""
         self.lookups += 1
         self.hits += hit
         if not hit:
@@ -52,7 +52,7 @@ class ModelCounters:
 
 
 class PairCounters:
-    """Counters of a shadow's answers that were compared with production's."""
+    """Counters of a shadow's answers that were compared with production's answers."""
 
     __slots__ = ("close_pairs", "distances", "exact_pairs", "pairs")
 
@@ -73,7 +73,7 @@ class PairCounters:
             pairs=self.pairs,
             exact=self.exact_pairs,
             close=self.close_pairs,
-            distance_millionths=_distribution(self.distances),  # a thousandth of what was counted
+            distance_millionths=_distribution(self.distances),  # counted in thousandths of them
         )
 
 
@@ -99,7 +99,7 @@ class ConfigCounters:
         _count(self.overhead, overhead_ns)
 
     def first_chunk(self, model_ns: int, overhead_ns: int) -> None:
-        """Count a stream whose first chunk came after `model_ns`."""
+        """Count a stream whose first chunk arrived after `model_ns`."""
         _count(self.first_whole, model_ns + overhead_ns)
         _count(self.first_model, model_ns)
         _count(self.first_overhead, overhead_ns)
@@ -255,7 +255,7 @@ class RequestCounters:
         buckets[low_ns] = buckets.get(low_ns, 0) + 1
 
     def first_chunk(self, model_ns: int, overhead_ns: int) -> None:
-        """Count a stream whose first chunk came after `model_ns`."""
+        """Count a stream whose first chunk arrived after `model_ns`."""
         _count(self._first_whole, model_ns + overhead_ns)
         _count(self._first_model, model_ns)
         _count(self._first_overhead, overhead_ns)

@@ -1,1 +1,1 @@
-"""Runs queued requests: object in, copy, object out; delivers notifications, measures."""
+"""Runs queued requests: sends input objects to copies, writes output objects, and notifies."""

@@ -26,17 +26,17 @@ from hostelry.jobs.rules.messages import gone_reason
 from hostelry.jobs.rules.next_step import Later, Trouble, next_step
 
 LOG = logging.getLogger(__name__)
-MAX_CLAIMS = 64  # of an endpoint at once
+MAX_CLAIMS = 64  # limit of claims per endpoint at once
 MAX_FILLS = 64
-RETRY_S = 0.5  # after a pass that failed
+RETRY_S = 0.5  # pause after a failed pass
 DEFECT = "An internal error ended the attempt; the log of the jobs process has its cause."
 
-QueueOf = tuple[Scope, str]  # an endpoint's
+QueueOf = tuple[Scope, str]  # scope and name of an endpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchDeps:
-    """What the dispatcher uses; `owner` names this process in its claims."""
+    """Dependencies of the dispatcher. `owner` names this process in its claims."""
 
     commits: QueueCommits
     routes: RouteSource
@@ -52,7 +52,7 @@ class DispatchDeps:
 
 
 class AsyncDispatcher:
-    """The loop over queues in which requests may wait; new routes and free slots wake it, too."""
+    """The loop over queues that may have requests. New routes and free slots wake it too."""
 
     def __init__(self, deps: DispatchDeps) -> None:
         self._deps = deps
@@ -62,7 +62,7 @@ class AsyncDispatcher:
         deps.slots.listen(self._woken.set)
 
     def submitted(self, scope: Scope, endpoint_name: str) -> None:
-        """Requests may wait for this endpoint."""
+        """Wake the loop, because requests may wait for this endpoint."""
         self._waiting.add((scope, endpoint_name))
         self._woken.set()
 
@@ -78,7 +78,7 @@ class AsyncDispatcher:
                 self._woken.set()
 
     async def _hand_out(self) -> None:
-        """Fill the free slots of every endpoint with requests that wait."""
+        """Fill the free slots of every endpoint with waiting requests."""
         table = self._deps.routes.table
         found = [table.endpoint(*place) for place in self._waiting]
         serving = [endpoint for endpoint in found if endpoint is not None]
@@ -88,7 +88,7 @@ class AsyncDispatcher:
         deps, place = self._deps, (endpoint.scope, endpoint.name)
         free = min(deps.slots.free(endpoint), MAX_CLAIMS)
         if not free:
-            return  # new routes, or a slot that is given back, wake this loop
+            return  # new routes or a free slot wake this loop
         self._waiting.discard(place)  # before the claim: what comes meanwhile is noted again
         now = deps.clock.now()
         try:
@@ -108,8 +108,8 @@ class AsyncDispatcher:
     async def _process(
         self, claim: Claim, endpoint: EndpointRoute, chosen: ChosenCopy | None
     ) -> None:
-        """One request, until it is ended or back in the queue."""
-        about_request(claim.request.id)  # the task is this request's own
+        """Process one request until it has ended, or is back in the queue."""
+        about_request(claim.request.id)  # each request has a task
 
         async def attempt() -> None:
             await self._attempt(claim, endpoint, chosen)
@@ -128,7 +128,7 @@ class AsyncDispatcher:
         if was_accepted_before(request, endpoint):
             await deps.ends.failed(claim, "", gone_reason(request))
             return
-        if chosen is None:  # new routes have taken the slot that it was claimed for
+        if chosen is None:  # new routes took the slot that the request was claimed for
             failure = AttemptFailedError(Trouble.NO_COPY, "No copy took the request.")
             await self._after(claim, None, failure)
             return
@@ -176,7 +176,7 @@ class AsyncDispatcher:
         )
 
     def _say(self, claim: Claim, chosen: ChosenCopy | None, text: str) -> None:
-        """Add a line on a request to the data log of its endpoint."""
+        """Add a line about a request to the data log of its endpoint."""
         request = claim.request
         self._deps.data_log.note(
             request.scope,

@@ -1,4 +1,4 @@
-"""All work on asynchronous requests in one process, wired: its tasks, and how it is drained."""
+"""Wires all work on asynchronous requests in one process: its tasks, and its drain."""
 
 import asyncio
 import logging
@@ -36,15 +36,15 @@ LOG = logging.getLogger(__name__)
 WORKER = "jobs"
 TAKE_OVER_S = 1.0
 WATCH_S = 1.0
-IDLE_S = 20.0  # of connections to the object store and to control
+IDLE_S = 20.0  # how long connections to the object store and to control may be idle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkPlaces:
-    """Addresses and keys: the object store's, and control's.
+    """Addresses and keys of the object store and of control.
 
-    `host` names this host where jobs processes of several share the queue; `to_control` is how
-    requests to control are sent.
+    `host` names this host if jobs processes of several hosts share the queue. `to_control` sends
+    requests to control.
     """
 
     s3_url: str
@@ -56,16 +56,16 @@ class WorkPlaces:
 
 
 class AsyncWork:
-    """Works on the requests of a queue. `meter` is the process's own.
+    """Works on the requests of a queue.
 
     Args:
-        commits: of the queue, all those of the process.
+        commits: all commits of this process to the queue.
         routes: ready copies.
-        places: of the object store and of control.
-        meter: measures requests on copies.
+        places: addresses and keys of the object store and of control.
+        meter: measures requests on copies. No other process uses it.
         capture: keeps records of requests that have ended.
         clock: the time.
-        shared: work that one of several hosts does.
+        shared: assigns work to one of several hosts.
     """
 
     def __init__(
@@ -129,16 +129,16 @@ class AsyncWork:
         )
 
     def submitted(self, scope: Scope, endpoint_name: str) -> None:
-        """Requests of this endpoint are in the queue: begin them where a slot is free."""
+        """Begin requests of this endpoint that are in the queue, if a slot is free."""
         self._dispatcher.submitted(scope, endpoint_name)
 
     @property
     def num_running(self) -> int:
-        """The requests that run now."""
+        """Number of running requests."""
         return self._running.num_running
 
     def tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:
-        """What runs until it is cancelled, by name; none ends by itself."""
+        """The tasks by name. Each runs until it is cancelled."""
         return {
             "handing out requests": self._hand_out(),
             "renewing leases": run_periodically("renewing leases", self._running.renew, RENEW_S),
@@ -150,7 +150,7 @@ class AsyncWork:
         }
 
     async def drain(self, grace_s: float) -> None:
-        """Finish what runs within `grace_s`, and queue the rest again; the tasks are over."""
+        """Finish requests within `grace_s`, and queue the rest again. The tasks must have ended."""
         await self._running.drain(grace_s)
         await run_guarded("the last notifications", self._outbox.send_due)
         await run_guarded("the last metrics", self._reports.finish)
@@ -160,7 +160,7 @@ class AsyncWork:
         self._platform.close()
 
     async def _hand_out(self) -> None:
-        """Take over what ran in an earlier process of this host, and only then begin requests."""
+        """Take over the requests of an earlier process of this host, and then begin others."""
         await run_until_done("taking over requests", self._take_over, TAKE_OVER_S, self._clock)
         self._has_taken_over.set()
         await self._dispatcher.run()

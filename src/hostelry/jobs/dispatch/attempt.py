@@ -1,4 +1,4 @@
-"""One attempt at a request: its input goes to a copy, the copy's answer to the output object."""
+"""One attempt at a request: a copy gets the input, and its answer becomes the output object."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -51,14 +51,14 @@ from hostelry.jobs.rules.messages import Response
 from hostelry.jobs.rules.next_step import Trouble, classify_status
 
 MAX_ERROR_BYTES = 1024 * 1024
-MAX_BETWEEN_BYTES = 100 * 1024 * 1024  # of a body between two containers of a pipeline
-MAX_WRITING = 64  # answers that are written at once; further ones keep their copies
+MAX_BETWEEN_BYTES = 100 * 1024 * 1024  # limit of a body between two containers of a pipeline
+MAX_WRITING = 64  # answers written at once, beyond which answers hold their copies
 FORWARDED = ("X-Amzn-SageMaker-Forwarded-Api", "InvokeEndpointAsync")
 Agree = Callable[[], Awaitable[bool]]
 
 
 class AttemptFailedError(HostelryError):
-    """The attempt gave no output, by `trouble`; the text is the reason that the client is given."""
+    """The attempt has no output because of `trouble`. The text is the reason for the client."""
 
     def __init__(self, trouble: Trouble, reason: str) -> None:
         super().__init__(reason)
@@ -67,7 +67,7 @@ class AttemptFailedError(HostelryError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptDeps:
-    """What attempts use: `pool` has connections to copies, `now_s` never goes back."""
+    """Dependencies of attempts. `pool` has connections to copies, and `now_s` never goes back."""
 
     store: ObjectStore
     writer: AnswerWriter
@@ -93,9 +93,10 @@ class CopyAttempts:
         captured: AttemptCapture,
         may_publish: Agree,
     ) -> Response:
-        """The output that was written. `chosen` is a slot, given back once its copy has answered.
+        """Run an attempt, and return the written output.
 
-        Raises AttemptFailedError, and StaleClaimError where `may_publish` did not agree.
+        The slot `chosen` is given back once its copy has answered. Raises AttemptFailedError, and
+        StaleClaimError if `may_publish` returns False.
         """
         attempt = CopyAttempt(self._deps, self._writing, request, endpoint, chosen, captured)
         try:
@@ -105,7 +106,7 @@ class CopyAttempts:
 
 
 class CopyAttempt:
-    """One attempt under way; `end` must be called once."""
+    """One attempt under way. `end` must be called once."""
 
     def __init__(
         self,
@@ -132,7 +133,7 @@ class CopyAttempt:
         return self._endpoint.scope, self._endpoint.name, self._variant_name
 
     async def run(self, may_publish: Agree) -> Response:
-        """Bring the input to a copy, and its answer to the output."""
+        """Send the input to a copy, and write its answer to the output object."""
         given = await self._open()
         try:
             sent = await self._send(given)
@@ -141,17 +142,17 @@ class CopyAttempt:
             finally:
                 sent.close()
         finally:
-            given.close()  # not before: a copy may answer while it still reads
+            given.close()  # not earlier, because a copy may answer while it still reads
 
     def end(self) -> None:
-        """Give back the slot, and end the measurement."""
+        """Give back the slot and end the measurement."""
         self._leave_copy()
         if self._is_writing:
             self._is_writing = False
             self._writing.release()
 
     def _leave_copy(self) -> None:
-        """The copy has done its part, if there was one."""
+        """Give back the slot of the copy, if there is one."""
         if self._measured is not None:
             self._measured.end()
         if self._chosen is not None:
@@ -175,9 +176,10 @@ class CopyAttempt:
         return AttemptFailedError(Trouble.STORE_DOWN if is_down else Trouble.NO_INPUT, str(error))
 
     async def _send(self, given: OpenInput) -> InFlightRequest:
-        """The head of a copy's answer; a copy that refuses the connection is followed by others.
+        """Send the input, and return once the head of the answer has arrived.
 
-        Of a pipeline that of its last container, or of the one that refuses the request.
+        If a copy refuses the connection, other copies are tried. In a pipeline, the answer is the
+        last container's, or the answer of the container that refused the request.
         """
         while self._chosen is not None:
             try:
@@ -311,7 +313,7 @@ class CopyAttempt:
 
     @property
     def _destination(self) -> Destination:
-        """The variant, for the words of its errors and for data capture."""
+        """Build the destination, for error texts and for data capture."""
         variants = self._endpoint.variants
         return Destination(
             scope=self._endpoint.scope,

@@ -21,18 +21,18 @@ MAX_ANSWER_BYTES = 64 * 1024
 
 
 class ControlDownError(RetryableError):
-    """Control does not answer, or not now."""
+    """Control does not answer now."""
 
 
 class ControlRefusedError(RetryableError):
-    """Control will not take this call; the same again is refused, too."""
+    """Control refuses this call. Sending it again does not help."""
 
 
 class ControlLine(Protocol):
-    """What jobs ask of control; each raises ControlDownError, and ControlRefusedError."""
+    """Calls to control. Each raises ControlDownError and ControlRefusedError."""
 
     async def publish(self, publication: PublicationRequest) -> None:
-        """Publish a message; once this returns it is durable there."""
+        """Publish a message, and return once it is durable in control."""
         ...
 
     async def report(self, report: AsyncMetricsReport) -> None:
@@ -40,7 +40,7 @@ class ControlLine(Protocol):
         ...
 
     async def has_endpoint(self, scope: Scope, name: str) -> bool:
-        """Whether control has the endpoint, in whatever status but Deleting."""
+        """True if control has the endpoint, in any status except Deleting."""
         ...
 
 
@@ -56,7 +56,7 @@ class HttpControlLine:
     Args:
         pool: connections.
         address: ``http://host:port``.
-        internal_key: of calls between the platform's own processes.
+        internal_key: the key of calls between the platform's processes.
     """
 
     def __init__(self, pool: Upstream, address: str, internal_key: str) -> None:
@@ -73,7 +73,7 @@ class HttpControlLine:
         await self._call("POST", "/internal/async-metrics", msgspec.json.encode(report))
 
     async def keep_lines(self, report: DataLogReport) -> None:
-        """POST /internal/data-log; a report that control refuses is lost, as it always would be."""
+        """POST /internal/data-log. A report that control refuses is lost."""
         try:
             await self._call("POST", "/internal/data-log", msgspec.json.encode(report))
         except ControlRefusedError as error:

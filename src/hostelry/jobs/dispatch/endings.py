@@ -1,4 +1,4 @@
-"""Ends of requests: the failure object, the row's end with its notification, the counts."""
+"""Ends requests: writes the failure object, ends the row, notifies and counts."""
 
 import logging
 import uuid
@@ -42,16 +42,16 @@ NOTIFICATION_IDS = uuid.UUID("6f1c3b0a-3c5e-4a52-9d0f-6f3a5c7e9b21")
 
 
 class RequestEnds:
-    """Ends requests; each call returns once the end is durable: it waits for a full disk, too.
+    """Ends requests. Each call returns once the end is durable, and waits while the disk is full.
 
-    A failed request goes back to its place while the object store is down, until it expires: its
-    client looks for the failure object.
+    While the object store is down, a failed request returns to the queue until it expires, because
+    its client looks for the failure object.
 
     Args:
-        commits: of the queue.
-        store: has failure objects.
+        commits: commits to the queue.
+        store: keeps failure objects.
         measurements: counts ends.
-        clock: dates them.
+        clock: the time.
         notified: is called when a notification may wait in the outbox.
     """
 
@@ -70,7 +70,7 @@ class RequestEnds:
         self._notified = notified
 
     async def completed(self, claim: Claim, variant_name: str, response: Response) -> bool:
-        """The output is written; False where another owner had ended the request."""
+        """End a request whose output is written. False if another owner has already ended it."""
         request, now = claim.request, self._clock.now()
         message = success_message(request, response, now)
         letter = _notification(claim, request.success_topic_arn, message)
@@ -80,12 +80,12 @@ class RequestEnds:
         return is_mine
 
     async def failed(self, claim: Claim, variant_name: str, reason: str) -> None:
-        """The request failed for good."""
+        """End a request that failed for good."""
         names = (PROCESSED, FAILURES)
         await self._fail(claim, variant_name, reason, RequestFailed(reason), names)
 
     async def expired(self, claim: Claim, variant_name: str) -> None:
-        """The request was not begun in time."""
+        """End a request that did not begin in time."""
         reason = expired_reason(claim.request)
         await self._fail(claim, variant_name, reason, RequestExpired(), (EXPIRED,))
 
@@ -116,9 +116,9 @@ class RequestEnds:
             self._count(request, variant_name, names, now)
 
     async def _failure_object(self, request: AsyncRequest, reason: str) -> Response:
-        """The failure object; without a location where it cannot be written.
+        """Write the failure object. The result has no location if it cannot be written.
 
-        Raises ObjectStoreDownError where it may be written later, before the request expires.
+        Raises ObjectStoreDownError if it may be written later, before the request expires.
         """
         body = reason.encode()
         settings = OutputSettings(content_type=FAILURE_CONTENT_TYPE, kms_key_id=request.kms_key_id)
@@ -157,7 +157,7 @@ class RequestEnds:
 def _notification(
     claim: Claim, topic_arn: str | None, message: str | None
 ) -> tuple[Notification, ...]:
-    """The notification, its id fixed by this end of the request, so that a repeat is known as one.
+    """Build the notification. Its id depends on this end of the request, so that repeats are found.
 
     A request that is retried by hand ends again, under another fence, and is notified again.
     """

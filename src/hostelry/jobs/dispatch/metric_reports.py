@@ -11,10 +11,10 @@ from hostelry.jobs.dispatch.control_line import ControlDownError, ControlLine, C
 from hostelry.jobs.queue.work_claims import SharedWork
 from hostelry.jobs.rules.async_metrics import round_value, variant_sample
 
-MAX_VALUES = 5_000  # distinct ones between two reports, of all metrics
+MAX_VALUES = 5_000  # distinct values of all metrics between two reports
 COUNT, MILLISECONDS, MICROSECONDS = "Count", "Milliseconds", "Microseconds"
 
-PROCESSED = "InvocationsProcesssed"  # AWS's own spelling
+PROCESSED = "InvocationsProcesssed"  # AWS spells it so
 FAILURES = "InvocationFailures"
 EXPIRED = "ExpiredRequests"
 DOWNLOAD_FAILURES = "RequestDownloadFailures"
@@ -25,11 +25,11 @@ UPLOAD_LATENCY = "ResponseUploadLatency"
 TIME_IN_BACKLOG = "TimeInBacklog"
 TOTAL_TIME = "TotalProcessingTime"
 
-Place = tuple[Scope, str, str]  # of an endpoint and its variant
+Place = tuple[Scope, str, str]  # scope, endpoint and variant
 
 
 class AsyncMeasurements:
-    """What was counted and measured; in memory, as the gateway's own counts are."""
+    """Counts and measurements, in memory like the gateway's counts."""
 
     def __init__(self) -> None:
         self._values: Counter[tuple[Place, str, str, float]] = Counter()
@@ -48,16 +48,16 @@ class AsyncMeasurements:
         self._add(place, name, MICROSECONDS, round_value(taken_s * 1e6))
 
     def saw(self, queues: Iterable[ScopedMetric]) -> None:
-        """Note the queues as they are now, in place of what was seen before."""
+        """Note the current state of the queues, in place of the previous state."""
         self._queues = tuple(queues)
 
     @property
     def has_queues(self) -> bool:
-        """Whether queues were seen since the last `take`."""
+        """True if queues were seen since the last `take`."""
         return bool(self._queues)
 
     def take(self, now: float, *, with_queues: bool) -> tuple[ScopedMetric, ...]:
-        """The samples since the last call, dated `now`; those of queues as they are asked for."""
+        """Take the samples since the last call, dated `now`, and the queues' samples if asked."""
         found: dict[tuple[Place, str, str], dict[float, int]] = {}
         for (place, name, unit, value), count in self._values.items():
             found.setdefault((place, name, unit), {})[value] = count
@@ -83,18 +83,18 @@ def _sample(
 REPORT_S = 5.0
 MAX_KEPT = 200
 QUEUES = "metrics of queues"
-TURN_S = 12.0  # after a report: the next one, and one after that, may be late
+TURN_S = 12.0  # how long a turn lasts: the next two reports may be late
 
 
 class MetricReports:
     """The reports of one process, numbered, so that control publishes each once.
 
     Args:
-        measurements: are reported.
+        measurements: the source of reports.
         control: takes reports.
-        clock: dates them.
-        shared: whose turn it is to report the queues, which several processes see.
-        host: this host, where there are several.
+        clock: the time.
+        shared: chooses the process that reports the queues, which several processes see.
+        host: this host, if there are several.
     """
 
     def __init__(
@@ -115,8 +115,8 @@ class MetricReports:
         self._kept: deque[AsyncMetricsReport] = deque(maxlen=MAX_KEPT)
 
     async def send(self) -> None:
-        """Report what was measured since the last call, and what control has not taken yet."""
-        # Once for all hosts: sums and counts are those of one process.
+        """Report the measurements since the last call, and the reports that control lacks."""
+        # One process reports the queues for all hosts, so that sums and counts are right.
         is_ours = self._measurements.has_queues and await self._shared.has_turn(QUEUES, TURN_S)
         samples = self._measurements.take(self._clock.now(), with_queues=is_ours)
         if samples:
@@ -140,6 +140,6 @@ class MetricReports:
             self._kept.popleft()
 
     async def finish(self) -> None:
-        """Send what is left, and let another host report the queues."""
+        """Send the rest, and let another host report the queues."""
         await self.send()
         await self._shared.end_turn(QUEUES)

@@ -1,4 +1,4 @@
-"""Sends notifications of the outbox to control, each until control has taken it."""
+"""Sends notifications of the outbox to control, and repeats until control has taken them."""
 
 import asyncio
 import logging
@@ -14,18 +14,18 @@ from hostelry.jobs.queue.protocol import PendingNotification
 from hostelry.jobs.rules.next_step import notify_again_at
 
 LOG = logging.getLogger(__name__)
-AT_ONCE = 256  # read from the outbox
+AT_ONCE = 256  # notifications read from the outbox at once
 MAX_SENDING = 16
 POLL_S = 1.0
-MAX_TRIES = 1500  # about a day
+MAX_TRIES = 1500  # tries in about a day
 
 
 class Outbox:
     """The loop over notifications.
 
     Args:
-        commits: of the queue, which has them.
-        control: takes them.
+        commits: commits to the queue, which has the outbox.
+        control: takes notifications.
         routes: have the variant that a failure is counted for.
         measurements: counts failures.
         clock: the time.
@@ -49,7 +49,7 @@ class Outbox:
         self._decided: set[str] = set()  # taken or refused by control, and still in the outbox
 
     def wake(self) -> None:
-        """A notification may wait."""
+        """Wake the sender."""
         self._woken.set()
 
     async def wait(self) -> None:
@@ -63,7 +63,7 @@ class Outbox:
             self._woken.clear()
 
     async def send_due(self) -> None:
-        """Send what is due now."""
+        """Send the notifications that are due."""
         self._is_empty = False
         now, queue = self._clock.now(), self._commits.queue
         due = await asyncio.to_thread(queue.pending, now, AT_ONCE)
@@ -76,12 +76,12 @@ class Outbox:
         note = letter.notification
         if note.id not in self._decided and not await self._is_decided(letter):
             return
-        self._decided.add(note.id)  # it is not sent again where the file cannot be written now
+        self._decided.add(note.id)  # not sent again, even if the file cannot be written now
         await self._commits.write(lambda queue: queue.delivered(note.id))
         self._decided.discard(note.id)
 
     async def _is_decided(self, letter: PendingNotification) -> bool:
-        """Publish it; False where control is to be asked again, which is noted then."""
+        """Publish a notification. If control must be asked again, note that and return False."""
         note = letter.notification
         publication = PublicationRequest(
             topic_arn=note.topic_arn,

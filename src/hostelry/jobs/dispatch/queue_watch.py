@@ -1,4 +1,4 @@
-"""Watch over the queues: lost leases, expired requests, deleted endpoints, backlog metrics."""
+"""Watches the queues: lost leases, expired requests, deleted endpoints, backlog metrics."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ from hostelry.jobs.rules.copy_slots import num_copies
 from hostelry.jobs.rules.messages import gone_reason
 
 LOG = logging.getLogger(__name__)
-MAX_ENDED = 100  # in one look
+MAX_ENDED = 100  # requests ended in one look
 MAX_AT_ONCE = 16
 OWNER = "watch"
 
@@ -30,13 +30,13 @@ class QueueWatch:
     """Looks at all queues, about once a second.
 
     Args:
-        commits: of the queue.
+        commits: commits to the queue.
         routes: the endpoints that serve.
         control: knows every endpoint.
         ends: ends requests that will not be processed.
         measurements: takes the metrics of queues.
         clock: the time.
-        waiting: is called with each queue in which requests wait.
+        waiting: is called with each queue that has requests.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class QueueWatch:
         self._waiting = waiting
 
     async def look(self) -> None:
-        """One look; an empty queue is not read."""
+        """Look once. An empty queue is not read."""
         backlog = await self._look() if self._commits.queue.may_have_requests() else []
         self._measurements.saw(queue_metrics(self._routes.table, backlog, self._clock.now()))
 
     async def _look(self) -> list[Backlog]:
-        """Put back and end what is due; the requests that are left."""
+        """Put back and end the requests that are due, and return the backlogs that remain."""
         now, table = self._clock.now(), self._routes.table
         released = await self._commits.write(lambda queue: queue.release_lost(now))
         if released:
@@ -85,13 +85,13 @@ class QueueWatch:
         return backlog
 
     async def _end_if_gone(self, queued: Backlog) -> None:
-        """Fail the requests of an endpoint that control does not have; else they wait."""
+        """Fail the requests of an endpoint that control does not have. Other requests wait."""
         place = (queued.scope, queued.endpoint_name)
         try:
             if await self._control.has_endpoint(*place):
                 return
         except (ControlDownError, ControlRefusedError):
-            return  # the routes alone may be old
+            return  # the routes may be old, so control must confirm
         now = self._clock.now()
         claims = await self._commits.write(
             lambda queue: queue.claim(*place, OWNER, MAX_ENDED, now, LEASE_S)
@@ -104,7 +104,7 @@ class QueueWatch:
 def queue_metrics(
     table: RouteTable, backlog: Iterable[Backlog], now: float
 ) -> Iterable[ScopedMetric]:
-    """The metrics of the queues of all asynchronous endpoints, also of empty ones."""
+    """Build the metrics of the queues of all asynchronous endpoints, including empty queues."""
     by_place = {(it.scope, it.endpoint_name): it for it in backlog}
     for endpoint in table.endpoints():
         if endpoint.async_inference is None:
@@ -119,6 +119,6 @@ def queue_metrics(
 
 
 def find_variant_name(table: RouteTable, claim: Claim) -> str:
-    """The first variant of the claim's endpoint, for metrics; empty where it does not serve."""
+    """Find the first variant of the claim's endpoint, for metrics. Empty if it does not serve."""
     endpoint = table.endpoint(claim.request.scope, claim.request.endpoint_name)
     return endpoint.variants[0].name if endpoint is not None and endpoint.variants else ""

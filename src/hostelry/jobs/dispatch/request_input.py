@@ -11,7 +11,7 @@ from hostelry.domain.async_request import AsyncRequest
 from hostelry.jobs.objects.object_store import PART_BYTES, ObjectError, ObjectStore, StoredObject
 
 MAX_INPUT_BYTES = 1024**3
-WHOLE_BELOW_BYTES = 1024 * 1024  # such an input is read first, so that a connection is reused
+WHOLE_BELOW_BYTES = 1024 * 1024  # smaller inputs are read first, so that a connection is reused
 
 
 class InputTooLargeError(ObjectError):
@@ -19,9 +19,9 @@ class InputTooLargeError(ObjectError):
 
 
 class OpenInput:
-    """An open input; `close` must be called once, when no more of it is needed.
+    """An open input. `close` must be called once, when it is no longer needed.
 
-    `body` is the whole input where that is small, else None; `content_type` is the object's.
+    `body` is the whole input if it is small, else None. `content_type` is the object's type.
     """
 
     def __init__(self, body: bytes | None, content_type: str | None = None) -> None:
@@ -33,14 +33,14 @@ class OpenInput:
 
     @classmethod
     def of_stored(cls, stored: StoredObject, came: Callable[[], None]) -> "OpenInput":
-        """A large object, which is streamed; `came` is called once it is read."""
+        """Open a large object, which is streamed. `came` is called once it is read."""
         found = cls(None, stored.content_type)
         found._stored, found._came = stored, came
         return found
 
     @property
     def is_streamed(self) -> bool:
-        """Whether the input comes in pieces."""
+        """True if the input comes in pieces."""
         return self._stored is not None
 
     @property
@@ -51,16 +51,16 @@ class OpenInput:
         return len(self.body or b"")
 
     def listen(self, seen: Callable[[bytes], None]) -> None:
-        """Have `seen` called with each piece of a large object, as it is sent."""
+        """Call `seen` with each piece of a large object, as it is sent."""
         self._seen = seen
 
     def streamed(self) -> StreamedBody:
-        """The large object as a body that comes in pieces; it can be taken once."""
+        """Take the large object as a body in pieces. It can be taken once."""
         assert self._stored is not None
         return StreamedBody(self._chunks(self._stored), self.size_bytes)
 
     def close(self) -> None:
-        """Take no more of it."""
+        """Stop reading the input."""
         if self._stored is not None:
             self._stored.close()
 
@@ -75,7 +75,7 @@ class OpenInput:
 async def open_input(
     store: ObjectStore, request: AsyncRequest, came: Callable[[], None]
 ) -> OpenInput:
-    """The request's input; raises ObjectError. `came` is called once an object is read whole."""
+    """Open the request's input. `came` is called once an object is read. Raises ObjectError."""
     if request.input_uri is None:
         return OpenInput(request.body)
     stored = await store.open(request.input_uri)
@@ -101,21 +101,19 @@ def check_size(stored: StoredObject) -> None:
         )
 
 
-# Data capture of one attempt at an asynchronous request: kept once the request's end is durable.
-#
-# A request that a kill has run twice has one end, and so one record: that of the attempt that ended
-# it.
+# A record is kept once the request's end is durable. A request that ran twice because of a kill has
+# one end, and so one record.
 
 
 TOO_LARGE = f"its input or its answer has more than {PART_BYTES // 1024**2} MiB"
 
 
 class AttemptCapture:
-    """The record of one attempt, as far as it has come; `close` must be called.
+    """The record of one attempt, so far. `close` must be called.
 
     Args:
-        capture: of this process.
-        request: the one that is attempted.
+        capture: data capture of this process.
+        request: the request of the attempt.
     """
 
     def __init__(self, capture: RequestCapture, request: AsyncRequest) -> None:
@@ -126,7 +124,7 @@ class AttemptCapture:
         self._answered: Mapping[str, str] | None = None
 
     def sent(self, destination: Destination, given: OpenInput) -> None:
-        """The request goes to a copy of `destination`; again where one refused the connection."""
+        """Record that a copy of `destination` gets the request. Called again if it refuses."""
         self.close()
         if self._is_captured is None:
             self._is_captured = self._capture.is_turn(destination)
@@ -149,7 +147,7 @@ class AttemptCapture:
     def answered(
         self, destination: Destination, body: bytes | None, answered: Mapping[str, str]
     ) -> None:
-        """The copy's answer was written; `body` is None where it is large."""
+        """Record that the copy's answer was written. `body` is None if it is large."""
         captured, capture = self._captured, destination.capture
         if captured is None or capture is None:
             return
@@ -160,12 +158,12 @@ class AttemptCapture:
             captured.drop(TOO_LARGE)
 
     def finish(self) -> None:
-        """The request has ended with this answer: keep its record."""
+        """Keep the record, because the request has ended with this answer."""
         if self._captured is not None and self._answered is not None:
             self._captured.finish(self._answered)
 
     def close(self) -> None:
-        """Give back what is held; idempotent."""
+        """Release the record. Idempotent."""
         if self._captured is not None:
             self._captured.close()
             self._captured = None

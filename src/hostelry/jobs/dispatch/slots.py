@@ -14,11 +14,11 @@ from hostelry.jobs.rules.copy_slots import ChosenCopy, CopyUse, choose_slot, fre
 from hostelry.routing.copy_choice import next_position
 
 LOG = logging.getLogger(__name__)
-REFUSED_S = 1.0  # a copy that refused a connection is left alone for so long
+REFUSED_S = 1.0  # how long a copy that refused a connection gets no request
 
 
 class CopySlots:
-    """Requests in flight by copy; only this process sends to asynchronous endpoints.
+    """Requests in flight by copy. Only this process sends to asynchronous endpoints.
 
     Args:
         draw: uniform random numbers in [0, 1).
@@ -34,15 +34,15 @@ class CopySlots:
         self._freed: Callable[[], None] = lambda: None
 
     def listen(self, freed: Callable[[], None]) -> None:
-        """Have `freed` called after each slot that is given back."""
+        """Call `freed` after each slot that is given back."""
         self._freed = freed
 
     def free(self, endpoint: EndpointRoute) -> int:
-        """The requests that the endpoint's copies can take now."""
+        """Number of requests that the endpoint's copies can take now."""
         return free_slots(endpoint, self._use(endpoint), self._now_s())
 
     def take(self, endpoint: EndpointRoute) -> ChosenCopy | None:
-        """A copy with a free slot, which is taken then; `give_back` must be called once."""
+        """Take a free slot of a copy. `give_back` must be called once for it."""
         found = choose_slot(endpoint, self._use(endpoint), self._now_s(), self._draw())
         if found is not None:
             self._pass_turn(endpoint, found.variant_name)
@@ -59,14 +59,14 @@ class CopySlots:
         self._freed()
 
     def refused(self, chosen: ChosenCopy) -> None:
-        """Leave a copy alone for a moment."""
+        """Send no requests to a copy for a moment."""
         now_s = self._now_s()
         known = self._blocked_until.items()
         self._blocked_until = {copy_id: until for copy_id, until in known if until > now_s}
         self._blocked_until[chosen.copy.id] = now_s + REFUSED_S
 
     def on(self, copy_id: str) -> int:
-        """The requests in flight on a copy."""
+        """Number of requests in flight on a copy."""
         return self._in_flight.get(copy_id, 0)
 
     def _use(self, endpoint: EndpointRoute) -> CopyUse:
@@ -77,7 +77,7 @@ class CopySlots:
         )
 
     def _pass_turn(self, endpoint: EndpointRoute, variant_name: str) -> None:
-        """Move to the variant's next position, where its traffic shifts."""
+        """Move to the variant's next position, if its traffic shifts."""
         place = (endpoint.scope, endpoint.name)
         shifting = {it.name for it in endpoint.variants if it.shift is not None}
         if not shifting:
@@ -96,8 +96,8 @@ class RunningRequests:
     """The tasks of claimed requests.
 
     Args:
-        commits: of the queue, which has the leases.
-        clock: dates their renewals.
+        commits: commits to the queue, which has the leases.
+        clock: the time.
     """
 
     def __init__(self, commits: QueueCommits, clock: Clock) -> None:
@@ -108,7 +108,7 @@ class RunningRequests:
 
     @property
     def num_running(self) -> int:
-        """How many run."""
+        """Number of running requests."""
         return len(self._tasks)
 
     def start(self, claim: Claim, work: Coroutine[None, None, None]) -> None:
@@ -118,9 +118,9 @@ class RunningRequests:
         task.add_done_callback(lambda it: self._tasks.pop(it, None))
 
     async def renew(self) -> None:
-        """Extend every lease; a task whose claim is lost for the second time ends.
+        """Extend every lease. A task whose claim is lost for the second time is cancelled.
 
-        At the first time it may be the task itself that has just ended its request.
+        The first loss may only mean that the task has just ended its request.
         """
         claims = list(self._tasks.values())
         if not claims:
@@ -135,11 +135,11 @@ class RunningRequests:
                 task.cancel()
 
     async def is_held(self, claim: Claim) -> bool:
-        """Whether a claim is held still, its lease renewed: before its output becomes visible."""
+        """Renew a claim before its output becomes visible. False if the claim is lost."""
         return bool(await self._renew([claim]))
 
     async def drain(self, grace_s: float) -> None:
-        """Wait for what runs; what is not finished after `grace_s` goes back to the queue."""
+        """Wait for running requests, and queue the unfinished ones again after `grace_s`."""
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=grace_s)
         left = dict(self._tasks)
@@ -149,14 +149,14 @@ class RunningRequests:
         await for_each(left.values(), self._put_back, MAX_AT_ONCE)
 
     async def _renew(self, claims: Sequence[Claim]) -> list[Claim]:
-        """Those of `claims` that are held still, their leases renewed."""
-        # The time is that of the write: it may have had to wait.
+        """Renew the leases of `claims`, and return the claims that are still held."""
+        # The write may have had to wait, so the lease counts from the time of the write.
         return await self._commits.write_once_possible(
             lambda queue: queue.renew(claims, self._clock.now(), LEASE_S)
         )
 
     async def _put_back(self, claim: Claim) -> None:
-        """Queue a request again; a successor does where it cannot be done now."""
+        """Queue a request again. If that is impossible now, the next process does it."""
         now = self._clock.now()
 
         async def put_back() -> None:

@@ -34,11 +34,11 @@ FORWARDED = ("X-Amzn-SageMaker-Forwarded-Api", "InvokeEndpoint")
 
 
 class CopyGoneError(HostelryError):
-    """The copy takes no connection: its objects are for others."""
+    """The copy refuses connections. Other copies get its objects."""
 
 
 class CopyBrokeError(RecordError):
-    """The copy broke off every answer: it died, by itself or by this payload."""
+    """The copy broke off every answer. It died, perhaps because of this payload."""
 
 
 class CopyCalls:
@@ -65,14 +65,14 @@ class CopyCalls:
         ] = {}  # by key and size: most records are alike
 
     async def execution_parameters(self, copy: CopyRoute) -> bytes | None:
-        """The container's answer to GET /execution-parameters; None where it has none."""
+        """Read the container's answer to GET /execution-parameters. None without an answer."""
         return await execution_parameters(self._pool, copy)
 
     async def answer(self, copy: CopyRoute, body: bytes, name: Callable[[], str]) -> bytes:
-        """The copy's answer to a payload, which `name` names.
+        """Send a payload to the copy and return the answer. `name` names the payload in errors.
 
-        Answers of 5xx and 429, broken connections and time-outs are repeated as often as the job
-        allows. Raises RecordError for what is left (CopyBrokeError where the last was a broken
+        Calls are repeated after 5xx and 429, broken connections and time-outs, as often as the job
+        allows. Raises RecordError after the last try (CopyBrokeError if that was a broken
         connection), and CopyGoneError.
         """
         status, answer, broke, by = 0, b"", False, copy
@@ -85,7 +85,7 @@ class CopyCalls:
                 status, answer, broke, by = 0, str(error).encode(), True, error.copy or copy
                 continue
             except ConnectError as error:
-                if broke:  # it died of this payload, or beside it
+                if broke:  # it died of this payload, or for another reason
                     break
                 raise CopyGoneError(str(error)) from error
             broke = False
@@ -99,9 +99,9 @@ class CopyCalls:
         raise CopyBrokeError(reason) if broke else RecordError(reason)
 
     async def _once(self, copy: CopyRoute, body: bytes) -> tuple[int, bytes, CopyRoute]:
-        """Status and body, and whose; status 0 and the reason where no answer came in time.
+        """Send once. Returns status, body and the answering copy; without an answer 0 and a reason.
 
-        Raises ConnectError, BrokenError, and RecordError for too large an answer.
+        Raises ConnectError, BrokenError, and RecordError if the answer is too large.
         """
         measured = self._meter.begin(self._key)
         measured.at_container(copy.container)
@@ -139,7 +139,7 @@ class CopyCalls:
         return sent.reply.status, answer, sent.answered_by
 
     async def _send_on(self, step: PipelineStep) -> InFlightRequest:
-        """The request on a further container of a pipeline."""
+        """Send the request to a further container of a pipeline."""
         head = self._new_head(len(step.body), step.content_type, step.content_encoding)
         parts = (head + head_end(step.copy.key), step.body)
         reply = await self._pool.send(step.copy.address, parts, step.timeouts, MAX_ANSWER_BYTES)
@@ -168,12 +168,12 @@ class CopyCalls:
 
 
 def _title(copy: CopyRoute) -> str:
-    """The words for what answers."""
+    """Name the copy or its container in messages."""
     return "The model" if copy.container is None else f"Container {copy.container}"
 
 
 async def cancel_all(tasks: "list[asyncio.Task[bytes]]") -> None:
-    """End tasks, and wait for that."""
+    """Cancel tasks, and wait for their end."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

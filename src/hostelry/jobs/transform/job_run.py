@@ -1,4 +1,4 @@
-"""One transform job: its objects shared out over its copies, until all are done or failed.
+"""One transform job: its copies get its objects, until all are done or failed.
 
 an object's attempt ends with                          the object
 ----------------------------------------------------   --------------------------------------------
@@ -61,22 +61,22 @@ PATH = "/internal/transform-jobs"
 
 
 class NoAnswerError(HostelryError):
-    """Control does not answer, or not as it should."""
+    """Control does not answer, or its answer is invalid."""
 
 
 class TransformLine(Protocol):
-    """What the runner asks of control; each raises NoAnswerError."""
+    """Calls to control. Each raises NoAnswerError."""
 
     async def jobs(self, have: str | None) -> TransformSnapshot | None:
-        """The jobs to be run, once they differ from version `have`; None while they do not."""
+        """Return the jobs to run once they differ from version `have`. None while they do not."""
         ...
 
     async def progress(self, report: TransformProgressReport) -> None:
-        """Say how far a job is."""
+        """Report the progress of a job."""
         ...
 
     async def finish(self, end: TransformEnd) -> None:
-        """Say how a job ended; durable there once this returns."""
+        """Report how a job ended. Returns once that is durable in control."""
         ...
 
 
@@ -86,7 +86,7 @@ class HttpTransformLine:
     Args:
         pool: connections.
         address: ``http://host:port``.
-        internal_key: of calls between the platform's own processes.
+        internal_key: the key of calls between the platform's processes.
     """
 
     def __init__(self, pool: Upstream, address: str, internal_key: str) -> None:
@@ -125,7 +125,7 @@ class HttpTransformLine:
                 reply.close()
         except UpstreamError as error:
             raise NoAnswerError(f"control does not answer: {error}") from error
-        # 404: the job is gone there, and needs no end.
+        # 404: control has deleted the job, which needs no end.
         if reply.status not in (200, 204, 304, 404):
             raise NoAnswerError(f"{target} was answered with {reply.status}: {answer[:300]!r}")
         return reply.status, answer
@@ -142,7 +142,7 @@ DEFECT = "An internal error; the log of the jobs process has its cause."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDeps:
-    """What all jobs share."""
+    """Dependencies of all jobs."""
 
     store: ObjectStore
     rows: ObjectRows
@@ -155,7 +155,7 @@ class RunDeps:
 
 
 class JobRun:
-    """Runs one job; `run` returns once control knows its end."""
+    """Runs one job. `run` returns once control knows its end."""
 
     def __init__(self, job: TransformJob, deps: RunDeps) -> None:
         self._job = job
@@ -181,7 +181,7 @@ class JobRun:
         await finish(self._deps, end)
 
     async def _do_work(self) -> TransformEnd:
-        """Do the work; how the job ended."""
+        """Do the work, and return how the job ended."""
         try:
             await self._until_up(lambda: list_objects(self._job, self._deps.store, self._deps.rows))
             self._totals = await self._until_up(self._read_totals)
@@ -203,7 +203,7 @@ class JobRun:
         return await asyncio.to_thread(self._deps.rows.totals, self._key)
 
     async def _until_up(self, step: Callable[[], Awaitable[Found]]) -> Found:
-        """Do `step`, again while the object store is down, or the file cannot be written."""
+        """Do `step`, and repeat it while the object store is down or the file cannot be written."""
         while True:
             try:
                 return await step()
@@ -212,7 +212,7 @@ class JobRun:
                 await self._held_up(error)
 
     async def _held_up(self, error: HostelryError) -> None:
-        """Wait before another attempt; progress has the error until it would have been repeated."""
+        """Wait before another attempt. Progress reports have the error meanwhile."""
         clock = self._deps.clock
         self._trouble = (str(error)[:MAX_REASON_CHARS], clock.now() + AGAIN_S + 2 * REPORT_S)
         await clock.sleep(AGAIN_S)
@@ -234,7 +234,7 @@ class JobRun:
             await asyncio.gather(*self._running, return_exceptions=True)
 
     async def _object_deps(self) -> ObjectDeps:
-        """The settings, once a copy is there to be asked."""
+        """Wait for a copy, and read the settings from it."""
         calls = CopyCalls(self._job, self._deps.pool, self._deps.meter, self._deps.clock)
         while not (copies := self._copies()):
             await self._look_again()
@@ -248,14 +248,14 @@ class JobRun:
         )
 
     async def _look_again(self) -> None:
-        """Wait for an end, or a moment: copies come and go."""
+        """Wait until an object ends, or for a moment, because copies may change."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOOK_S):
                 await self._woken.wait()
         self._woken.clear()
 
     async def _read_more(self) -> None:
-        """Have objects at hand, as long as there are any."""
+        """Read more objects from the rows, if there are any."""
         if self._waiting or self._is_read:
             return
         found = await self._until_up(
@@ -272,7 +272,7 @@ class JobRun:
         return [copy for it in variants for copy in it.copies]
 
     def _choose(self, settings: PayloadSettings) -> CopyRoute | None:
-        """The copy with the fewest objects; one more than its slots, so that none is idle."""
+        """Choose the copy with the fewest objects. It gets one more object than it has slots."""
         now, count = self._deps.clock.now(), Counter(self._running.values())
         able = [it for it in self._copies() if self._blocked_until.get(it.id, now) <= now]
         free = [it for it in able if count[it.id] <= settings.max_concurrent]
@@ -292,7 +292,7 @@ class JobRun:
         self._woken.set()
 
     async def _attempt(self, work: ObjectWork, copy: CopyRoute, found: NumberedObject) -> None:
-        """One attempt at an object; a defect fails the object, not the job."""
+        """Try an object once. A defect fails the object and not the job."""
 
         async def attempt() -> None:
             await self._try(work, copy, found)
@@ -328,7 +328,7 @@ class JobRun:
     async def _note(
         self, found: NumberedObject, records: int, reason: str | None, copy: CopyRoute
     ) -> None:
-        """Keep the end of an object; while the file cannot be written, the object is not ended."""
+        """Record the end of an object. While the file cannot be written, the object stays open."""
         if reason is not None:
             self._say(reason, copy)
             reason = reason[:MAX_REASON_CHARS]
@@ -343,7 +343,7 @@ class JobRun:
                 await self._held_up(error)
 
     async def _report(self) -> None:
-        """Say how far the job is, about once a second."""
+        """Report progress about once a second."""
         while True:
             await self._deps.clock.sleep(REPORT_S)
             if self._totals is None and self._trouble is None:
@@ -387,7 +387,7 @@ class JobRun:
 
 
 def build_processing(job: TransformJob) -> RecordProcessing | None:
-    """What is done with the records of a job; None where they are passed on as they are."""
+    """Build the processing of a job's records. None if records are passed on unchanged."""
     marks = job.capture is not None and job.capture.adds_inference_id
     if not job.processing.changes_records and not marks:
         return None
@@ -396,7 +396,7 @@ def build_processing(job: TransformJob) -> RecordProcessing | None:
 
 
 async def finish(deps: RunDeps, end: TransformEnd) -> None:
-    """Report to control how a job ended, until it has that."""
+    """Report to control how a job ended, and repeat until it has taken the report."""
     while True:
         try:
             return await deps.line.finish(end)

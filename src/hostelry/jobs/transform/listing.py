@@ -21,11 +21,11 @@ ROWS_AT_ONCE = 1000
 
 
 async def list_objects(job: TransformJob, store: ObjectStore, rows: ObjectRows) -> None:
-    """List the job's objects, unless that was done; raises ObjectError, RecordError."""
+    """List the job's objects, unless that is done already. Raises ObjectError, RecordError."""
     key = row_key(job)
     if await asyncio.to_thread(rows.is_listed, key):
         return
-    await asyncio.to_thread(rows.forget, key)  # of a list that was broken off
+    await asyncio.to_thread(rows.forget, key)  # the rows of an unfinished list
     if job.input.kind is TransformInputKind.MANIFEST:
         await _read_manifest(job, store, rows)
     else:
@@ -74,7 +74,7 @@ async def _list_prefix(job: TransformJob, store: ObjectStore, rows: ObjectRows) 
 
 
 async def write_manifests(job: TransformJob, store: ObjectStore, rows: ObjectRows) -> None:
-    """Write the manifests of a job that captures, the same ones again; raises ObjectError."""
+    """Write the manifests of a job that captures. A repeat writes the same. Raises ObjectError."""
     if job.capture is None:
         return
     last, page = 0, 1

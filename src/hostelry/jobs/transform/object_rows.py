@@ -1,10 +1,10 @@
-"""The objects of transform jobs in the file of jobs: which are done, so that none is done again.
+"""The rows of transform jobs' objects, so that no finished object is done again.
 
 state      becomes        by
 --------   ------------   ----------------------------------------------------
-waiting    done, failed   `ended`, once its output is there, or will not be
+waiting    done, failed   `ended`, once its output is written, or has failed
 
-A kill between an output and its row has the object done again: the same key, the same content.
+After a kill between an output and its row, the object is done again, with the same key and content.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ OBJECTS = sa.Table(
 
 @dataclass(frozen=True, slots=True)
 class NumberedObject:
-    """An object of a job; `number` is its place in the list, from 1."""
+    """An object of a job. `number` is its place in the list, from 1."""
 
     number: int
     uri: str
@@ -53,7 +53,7 @@ class NumberedObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectTotals:
-    """A job's sums; `first_failed` is the reason of the first failed object."""
+    """Sums of a job. `first_failed` is the reason of the first failed object."""
 
     objects: int
     ended: int
@@ -65,14 +65,14 @@ class ObjectTotals:
 
 
 class ObjectRows:
-    """The rows of all jobs; calls block."""
+    """The rows of all jobs. Calls block."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         database.create(METADATA)
 
     def is_listed(self, job: str) -> bool:
-        """Whether all objects of the job are in the file."""
+        """True if all objects of the job are in the file."""
         with self._database.read() as connection:
             return (
                 connection.execute(sa.select(LISTED).where(LISTED.c.job == job)).first() is not None
@@ -85,7 +85,7 @@ class ObjectRows:
             connection.execute(sa.delete(LISTED).where(LISTED.c.job == job))
 
     def add(self, job: str, first_number: int, objects: Sequence[InputObject]) -> None:
-        """Add objects of a list under way."""
+        """Add objects of an unfinished list."""
         rows = [
             {
                 "job": job,
@@ -102,16 +102,16 @@ class ObjectRows:
             connection.execute(sa.insert(OBJECTS), rows)
 
     def listed(self, job: str, created_at: float) -> None:
-        """Note that the list is whole."""
+        """Mark the list as whole."""
         with self._database.write() as connection:
             connection.execute(sa.insert(LISTED), {"job": job, "created_at": created_at})
 
     def waiting(self, job: str, after: int) -> list[NumberedObject]:
-        """The next objects to do, whose numbers are above `after`."""
+        """The next waiting objects, whose numbers are above `after`."""
         return self._in_state(job, WAITING, after)
 
     def done(self, job: str, after: int) -> list[NumberedObject]:
-        """As `waiting`, of objects that are done."""
+        """The next finished objects, whose numbers are above `after`."""
         return self._in_state(job, DONE, after)
 
     def _in_state(self, job: str, state: str, after: int) -> list[NumberedObject]:
@@ -125,7 +125,7 @@ class ObjectRows:
             return [NumberedObject(*row) for row in connection.execute(chosen)]
 
     def ended(self, job: str, number: int, records: int, reason: str | None) -> None:
-        """Note that an object is done, or failed for `reason`."""
+        """Mark an object as done, or as failed for `reason`."""
         state = DONE if reason is None else FAILED
         with self._database.write() as connection:
             connection.execute(
@@ -170,10 +170,10 @@ class ObjectRows:
 
 
 def _sum(column: sa.Column[int]) -> sa.ColumnElement[int]:
-    """A sum as an integer: PostgreSQL's is a decimal number."""
+    """Build a sum as an integer, because PostgreSQL's sum is a decimal number."""
     return sa.cast(sa.func.sum(column), sa.BigInteger)
 
 
 def row_key(job: TransformJob) -> str:
-    """Names a job in the rows: one deleted and made again is another."""
+    """Build the name of a job in the rows. A deleted and recreated job gets another name."""
     return f"{job.arn}@{job.created_at!r}"

@@ -1,4 +1,4 @@
-"""One object of a transform job: its payloads sent to copies, its answers written."""
+"""One object of a transform job: sends its payloads to copies, and writes the answers."""
 
 import asyncio
 import uuid
@@ -36,7 +36,7 @@ GZIP = 16 + zlib.MAX_WBITS
 async def read_payloads(
     stored: StoredObject, given: TransformInput, settings: PayloadSettings
 ) -> AsyncGenerator[Payload, None]:
-    """The payloads in order; raises RecordError, ObjectError."""
+    """Yield the payloads in order. Raises RecordError, ObjectError."""
     splitter = build_splitter(given.split_type, stored.uri, settings.max_payload_bytes)
     batcher = Batcher(settings.strategy, settings.max_payload_bytes)
     inflater = Inflater(stored.uri) if given.is_gzip else None
@@ -45,7 +45,7 @@ async def read_payloads(
             for piece in (chunk,) if inflater is None else inflater.feed(chunk):
                 for payload in batcher.add(splitter.feed(piece)):
                     yield payload
-                await asyncio.sleep(0)  # a payload in flight is served between pieces
+                await asyncio.sleep(0)  # payloads in flight get a turn between pieces
     if inflater is not None:
         inflater.finish()
     for payload in batcher.add(splitter.finish()) + batcher.finish():
@@ -53,7 +53,7 @@ async def read_payloads(
 
 
 class Inflater:
-    """Inflates gzip, of one or more members, in pieces of at most 1 MiB: bombs fill no memory."""
+    """Inflates gzip members in pieces of at most 1 MiB, so that bombs do not fill the memory."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
@@ -61,7 +61,7 @@ class Inflater:
         self._is_fresh = True
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """The pieces that `chunk` holds; raises RecordError."""
+        """Yield the pieces in `chunk`. Raises RecordError."""
         while chunk:
             if self._stream.eof:
                 self._stream = zlib.decompressobj(GZIP)
@@ -75,13 +75,13 @@ class Inflater:
                 yield piece
 
     def finish(self) -> None:
-        """Raise RecordError where the object is cut off."""
+        """Raise RecordError if the object is cut off."""
         if self._is_fresh or not self._stream.eof:
             raise RecordError(f"{self._uri} is not whole: its gzip data ends early.")
 
 
 class ObjectOutput:
-    """Takes answers in order; nothing is visible before `complete`, each raises ObjectError."""
+    """Takes answers in order. They are visible after `complete`. Methods raise ObjectError."""
 
     def __init__(self, store: ObjectStore, uri: str, settings: OutputSettings) -> None:
         self._store = store
@@ -112,7 +112,7 @@ class ObjectOutput:
         self._upload = None
 
     async def drop(self) -> None:
-        """Drop what was written, where it was not completed; parts may stay as of a broken one."""
+        """Drop an uncompleted output. Parts may remain, as after a broken upload."""
         if self._upload is None:
             return
         try:
@@ -128,7 +128,7 @@ class ObjectOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectDeps:
-    """What the objects of one job share."""
+    """Dependencies of the objects of one job."""
 
     job: TransformJob
     store: ObjectStore
@@ -141,9 +141,9 @@ class ObjectWork:
     """One object on one copy.
 
     Args:
-        deps: of its job.
+        deps: dependencies of the job.
         copy: gets the payloads.
-        slots: of the copy; one is held by each payload in flight.
+        slots: slots of the copy. Each payload in flight holds a slot.
         found: the object.
     """
 
@@ -157,9 +157,9 @@ class ObjectWork:
         self._in_flight: deque[asyncio.Task[bytes]] = deque()
 
     async def run(self) -> int:
-        """The records of the object, whose output is visible then.
+        """Transform the object, make its output visible, and return the number of records.
 
-        Raises RecordError, ObjectError, CopyGoneError; then there is no output.
+        Raises RecordError, ObjectError and CopyGoneError, and then leaves no output.
         """
         job, records = self._deps.job, 0
         uri = output_uri(job.output.path, self._object.relative)
@@ -175,7 +175,7 @@ class ObjectWork:
             async with aclosing(payloads):
                 async for payload in payloads:
                     records += len(payload.records)
-                    await self._slots.acquire()  # held until the payload's answer is there
+                    await self._slots.acquire()  # held until the payload is answered
                     self._in_flight.append(self._begin(payload))
                     await self._keep(output, self._deps.settings.max_concurrent)
             await self._keep(output, 0)
@@ -187,13 +187,13 @@ class ObjectWork:
         return records
 
     def _begin(self, payload: Payload) -> asyncio.Task[bytes]:
-        """Send a payload; its slot is given back at the end, also of a task that never began."""
+        """Send a payload. Its slot is given back when the task ends, even if it never began."""
         task = asyncio.create_task(self._answer(payload))
         task.add_done_callback(lambda _: self._slots.release())
         return task
 
     async def _keep(self, output: ObjectOutput, most_in_flight: int) -> None:
-        """Write the answers that are there, by order, and wait while too many are under way."""
+        """Write finished answers in order, and wait while too many are under way."""
         while self._in_flight and (
             len(self._in_flight) > most_in_flight or self._in_flight[0].done()
         ):
@@ -201,7 +201,7 @@ class ObjectWork:
             self._in_flight.popleft()
 
     async def _answer(self, payload: Payload) -> bytes:
-        """What is kept of a payload's answer."""
+        """Send a payload, and process its answer for the output."""
         deps = self._deps
         processing = deps.processing
         body = payload.body if processing is None else processing.sent(payload)
@@ -217,7 +217,7 @@ class ObjectWork:
         return f"records {payload.first_number} to {last} of {self._object.uri}"
 
     def _marks(self, payload: Payload) -> list[InferenceMark]:
-        """Ids that are the same where the object is done again."""
+        """Build ids that stay the same if the object is done again."""
         job, processing = self._deps.job, self._deps.processing
         if processing is None or job.capture is None or not job.capture.adds_inference_id:
             return []

@@ -1,4 +1,4 @@
-"""All transform jobs of one process: those that control names are run, ended ones forgotten."""
+"""Runs the transform jobs that control names, and forgets the ended ones."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ class TransformWork:
         self._stops: dict[str, asyncio.Task[None]] = {}
 
     def tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:
-        """What runs until it is cancelled, by name."""
+        """The tasks by name. Each runs until it is cancelled."""
         return {"running transform jobs": self._run()}
 
     async def _run(self) -> None:
@@ -48,7 +48,7 @@ class TransformWork:
             )
 
     async def _follow(self) -> None:
-        """One snapshot."""
+        """Follow one snapshot."""
         try:
             snapshot = await self._deps.line.jobs(self._have)
         except NoAnswerError:
@@ -76,7 +76,7 @@ class TransformWork:
             await asyncio.to_thread(self._forget, present)
 
     async def _run_guarded(self, job: TransformJob) -> None:
-        """Run a job; a defect in the runner ends the job, not the process."""
+        """Run a job. A defect in the runner ends the job and not the process."""
         if not await run_guarded(f"transform job {job.name}", JobRun(job, self._deps).run):
             end = TransformEnd(
                 scope=job.scope,
@@ -87,7 +87,7 @@ class TransformWork:
             await finish(self._deps, end)
 
     async def _stop(self, key: str, job: TransformJob) -> None:
-        """End a job where it is; what is complete is kept."""
+        """Stop a job. Complete outputs are kept."""
         await self._end(self._runs.get(key))
         status = TransformJobStatus.STOPPED
         await finish(self._deps, TransformEnd(scope=job.scope, name=job.name, status=status))
@@ -100,7 +100,7 @@ class TransformWork:
                 await asyncio.gather(task, return_exceptions=True)
 
     def _forget(self, present: Mapping[str, TransformJob]) -> None:
-        """Drop the rows of jobs that are over."""
+        """Drop the rows of ended jobs."""
         for key in self._deps.rows.jobs():
             if key not in present:
                 self._deps.rows.forget(key)
