@@ -139,7 +139,7 @@ def running_workers(home: Home, config: UpConfig) -> Iterator[list[AnyProcess]]:
         listening = bind(config.host, config.gateway_port)
         listener = stack.enter_context(shared_listener(home, config, listening))
         workers: list[AnyProcess] = []
-        for service in listener.services(home, os.environ):
+        for service in listener.list_workers(home, os.environ):
             command = service.command()
             started = subprocess.Popen(
                 command.argv,

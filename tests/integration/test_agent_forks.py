@@ -32,7 +32,7 @@ from hostelry.fleet.local.fleet import AgentStart, LocalFleet
 from hostelry.home.heartbeat import SERVICE_VARIABLE
 from hostelry.processes.agent_forks import FORKS_VARIABLE, AgentForks
 from hostelry.processes.fleets import AGENT_MODULE
-from hostelry.processes.leftovers import marked_processes
+from hostelry.processes.leftovers import find_marked
 
 pytestmark = pytest.mark.integration
 ALL_SIGNALS = 0x7FFF_FFFF  # but those that libc catches for itself, once there are threads
@@ -95,7 +95,7 @@ def test_a_forked_agent_is_as_a_started_one_and_outlives_what_it_was_forked_from
             assert not set(sockets(warm)) & set(sockets(interpreter))
             assert "Umask:\t0077" in status(warm)
             assert environment_value(warm, SERVICE_VARIABLE) == ""
-            assert list(marked_processes(there.home)) == []
+            assert list(find_marked(there.home)) == []
             kill(interpreter)
             await until_true(lambda: not forked.parent.usable, "the interpreter is gone")
             await fleet.launch(instance("i-3"))

@@ -19,7 +19,7 @@ from hostelry.base.splice import SpliceEnd
 from hostelry.base.tls import CONNECTED, LINK_PROTOCOL, ClusterTls
 from hostelry.cluster.proxy import keep_alive
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 BACKLOG = 1024
 
 
@@ -167,7 +167,7 @@ class HostLink:
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._open.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a connection ended by a defect", exc_info=error)
+            LOG.error("a connection ended by a defect", exc_info=error)
 
     async def _carry(self, end: LinkEnd) -> None:
         """Connect the client's end to the server, and hold the connection until it ends."""
@@ -177,7 +177,7 @@ class HostLink:
             else:
                 fault = await self._connected(end)
             if fault and fault != self._fault:
-                log.warning("%s is not reached: %s", self._name, fault)
+                LOG.warning("%s is not reached: %s", self._name, fault)
             self._fault = fault
             if fault:
                 end.refused(refusal(self._name, fault))

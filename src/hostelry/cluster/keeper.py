@@ -26,7 +26,7 @@ from hostelry.cluster.authority import Authority
 from hostelry.cluster.host_files import HostFiles, OperatorFiles
 from hostelry.cluster.http_front import Answer, FrontRequest
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 PAUSE_S = 300.0
 FILES_PAUSE_S = 2.0  # of the operator's files, and of the authority on this host
 CALL_S = 10.0
@@ -78,7 +78,7 @@ class CertificateKeeper:
                 self._fault = ""
             except (HostelryError, OSError) as error:
                 if str(error) != self._fault:
-                    log.warning("the certificates are not renewed: %s", error)
+                    LOG.warning("the certificates are not renewed: %s", error)
                 self._fault = str(error)
                 asked_at = min(asked_at, now - PAUSE_S + 10 * FILES_PAUSE_S)
             await self._clock.sleep(FILES_PAUSE_S)

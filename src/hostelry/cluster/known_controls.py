@@ -19,7 +19,7 @@ from hostelry.base.files import write_whole
 from hostelry.base.json import decode
 from hostelry.home.home import Home, UpConfig
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 PAUSE_S = 2.0
 MAX_KNOWN = 16
 
@@ -72,5 +72,5 @@ def _last_known(home: Home) -> list[str]:
     except FileNotFoundError:
         return []
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        log.warning("%s is not used: %s", home.known_controls, error)
+        LOG.warning("%s is not used: %s", home.known_controls, error)
         return []

@@ -26,7 +26,7 @@ from hostelry.dataplane.http.streamed_body import StreamedBody
 from hostelry.dataplane.http.upstream import Timeouts, Upstream
 from hostelry.gateway.handlers.control import AWAY_HEADER
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 LEADER_WAIT_S = 1.0
 TIMEOUTS = Timeouts(total_s=70.0, connect_s=1.0)  # more than any caller waits
 RETRY_AFTER = (b"retry-after", b"1")
@@ -178,7 +178,7 @@ class LeaderProxy:
         try:
             await self._pass_on(leader, reply, request.gone, send)
         except UpstreamError as error:  # the server cuts an answer that does not end
-            log.warning("an answer of %s is cut off: %s", leader, error)
+            LOG.warning("an answer of %s is cut off: %s", leader, error)
         finally:
             reply.close()
 

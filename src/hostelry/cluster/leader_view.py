@@ -15,7 +15,7 @@ from hostelry.dataplane.control_calls import CallOutcome, may_send_again
 from hostelry.dataplane.http.reply import ConnectError, Reply, UpstreamError
 from hostelry.dataplane.http.upstream import Timeouts, Upstream
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 # The leader among several controls, as a host that is none of them finds it.
 #
 # `GET /internal/leader` of any control answers the leader's address, its epoch and all controls.
@@ -205,9 +205,9 @@ class AskedControls:
     @staticmethod
     def _note(found: LeaderView, before: LeaderView) -> None:
         if found.leader is not None:
-            log.info("control at %s leads, epoch %d", found.leader, found.epoch)
+            LOG.info("control at %s leads, epoch %d", found.leader, found.epoch)
         elif before.leader is not None:
-            log.warning("there is no leader: %s", found.cause)
+            LOG.warning("there is no leader: %s", found.cause)
 
 
 async def ask_leader(

@@ -32,7 +32,7 @@ from hostelry.dataplane.http.reply import ControlAwayError, DeadlineError, Reply
 from hostelry.dataplane.http.upstream import Timeouts, Upstream
 from hostelry.home.home import Credentials, Home, UpConfig
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 WAIT_S = 3.0  # for another control, from a call's first failure on
 SLOW_S = 0.5  # without an answer own control is asked; again after twice as long each time
 PATIENT = Timeouts(total_s=1.0, connect_s=1.0)  # of own control: it may be busy
@@ -139,7 +139,7 @@ class OwnControl:
         self._view = found = next_choice(self._own, before, asked)
         if found.leader != before.leader:
             why = f" ({found.cause})" if found.cause else ""
-            log.warning("control calls go to %s%s", found.leader, why)
+            LOG.warning("control calls go to %s%s", found.leader, why)
         if is_over(own_url, before, found):
             self._waiters.wake()
         return self._is_trusted

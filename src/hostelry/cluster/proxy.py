@@ -23,7 +23,7 @@ from hostelry.base.tls import (
 from hostelry.cluster.access import may_reach
 from hostelry.dataplane.http.upstream import acked_bytes, never_read
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 BACKLOG = 4096
 ACCEPT_PAUSE_S = 0.1
 # A peer whose host is gone is found out by the kernel; a stream may be silent for minutes.
@@ -185,7 +185,7 @@ class NodeProxy:
             try:
                 accepted, _ = await loop.sock_accept(listener)
             except OSError as error:  # no descriptor is left, or the peer has gone
-                log.warning("no connection is accepted: %s", error)
+                LOG.warning("no connection is accepted: %s", error)
                 await asyncio.sleep(ACCEPT_PAUSE_S)
                 continue
             verified = len(self._open) - len(self._unverified) - len(self._anonymous)
@@ -218,7 +218,7 @@ class NodeProxy:
         self._unverified.pop(task, None)
         self._anonymous.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a connection ended by a defect", exc_info=error)
+            LOG.error("a connection ended by a defect", exc_info=error)
 
     async def _admit(self, accepted: socket.socket) -> None:
         """Verify the peer, connect what it asks for, and hold the connection until both end."""
@@ -235,7 +235,7 @@ class NodeProxy:
             )
         except (OSError, TimeoutError, TerminalError) as error:
             accepted.close()
-            log.debug("a peer is refused: %s", error)
+            LOG.debug("a peer is refused: %s", error)
             return
         except asyncio.CancelledError:
             accepted.close()
@@ -261,14 +261,14 @@ class NodeProxy:
         name = asked_name(secured)
         peer = get_peer(secured) if secured.getpeercert() else None
         if not may_reach(peer, name):
-            log.warning("%s may not reach %.64r", "no peer" if peer is None else peer.uri, name)
+            LOG.warning("%s may not reach %.64r", "no peer" if peer is None else peer.uri, name)
             return False
         if name in self._fronts:
             await _by_front(self._fronts[name], transport, peer)
             return False
         address = self._address_of(name)
         if address is None:
-            log.info("%.64r is not on this host", name)
+            LOG.info("%.64r is not on this host", name)
             return False
         loop = asyncio.get_running_loop()
         protocol = secured.selected_alpn_protocol()
@@ -282,7 +282,7 @@ class NodeProxy:
                     *address,
                 )
         except (OSError, TimeoutError) as error:
-            log.info("%s at %s port %d: %s", name, *address, error)
+            LOG.info("%s at %s port %d: %s", name, *address, error)
             return False
         if transport.is_closing():
             server.connection_lost(None)

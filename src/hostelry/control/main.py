@@ -54,7 +54,7 @@ from hostelry.home.home import (
     log_format,
 )
 from hostelry.home.platform_store import claimed_store, platform_database
-from hostelry.processes.fleets import fleet_of, key_shown_to_agents
+from hostelry.processes.fleets import build_fleet, key_shown_to_agents
 from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
 from hostelry.store.protocol import Store
 from hostelry.store.records import open_state
@@ -213,7 +213,7 @@ def _act_routes(data: ControlData, reconciler: Reconciler, clock: SystemClock) -
 def _reconciler_deps(
     home: Home, config: UpConfig, credentials: Credentials, clock: SystemClock, term: Term
 ) -> ReconcilerDeps:
-    fleet, connect = fleet_of(home, config, credentials, term.epoch)
+    fleet, connect = build_fleet(home, config, credentials, term.epoch)
     images = ImageFile(home.images)
     images.rules()  # so that an error of the file is logged at the start
     return ReconcilerDeps(

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 # The service's run file without its suffix: `/home/run/gateway-1`.
 SERVICE_VARIABLE = "HOSTELRY_SERVICE"
 LISTENER_REQUEST = b"door"
@@ -143,7 +143,7 @@ def wait_for_client(listener: socket.socket) -> SupervisorLines | None:
     try:
         lines = SupervisorLines(listening=listened(line_path(Path(service))))
     except OSError as error:  # `answer_heartbeats` tries again
-        log.warning("%s cannot be listened on: %s", line_path(Path(service)), error)
+        LOG.warning("%s cannot be listened on: %s", line_path(Path(service)), error)
         return None
     polled = select.poll()
     for each in (listener, lines.listening):
@@ -204,7 +204,7 @@ async def answer_heartbeats(
                 listening = listening or stack.enter_context(listened(path))
                 line, _ = await loop.sock_accept(listening)
             except OSError as error:  # a full disk, or no free descriptors: both may pass
-                log.warning("%s cannot be listened on: %s", path, error)
+                LOG.warning("%s cannot be listened on: %s", path, error)
                 await asyncio.sleep(RETRY_S)
                 continue
             answer(line)

@@ -1,4 +1,4 @@
-"""Adoption of the processes that a supervisor which is gone has left running. Pure.
+"""Adoption of the processes that an earlier supervisor has left running. Pure.
 
 | runs | desired | digests | decision |
 | --- | --- | --- | --- |
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 CHANGED = "its program or its configuration has changed"
-UNKNOWN = "it is unknown what it was started by"
+UNKNOWN = "it is unknown what it was started by"  # by which program and configuration
 NOT_DESIRED = "it is not needed any more"
 
 
@@ -22,14 +22,14 @@ class AdoptionAction(Enum):
     """The action on one process."""
 
     START = "start"
-    ADOPT = "adopt"  # supervise it as it runs
-    REPLACE = "replace"  # stop it in good order and start it again
-    END = "end"  # stop it in good order
+    ADOPT = "adopt"  # supervise the running process
+    REPLACE = "replace"  # stop it with its grace period, and start it again
+    END = "end"  # stop it with its grace period
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptionDecision:
-    """The action on one process, and why where that stops it."""
+    """The action on one process, and the reason if the action stops it."""
 
     action: AdoptionAction
     why: str = ""
@@ -41,8 +41,8 @@ def decide_adoption(
     """The decision on each process that runs or is desired, by name.
 
     Args:
-        running: the digest that each live process was started by; None where it is unknown.
-        desired: the digest that each process of the platform would be started by now.
+        running: the digest of each live process, or None if it is unknown.
+        desired: the present digest of each process of the platform.
     """
     decided = {name: _decide(running, name, digest) for name, digest in desired.items()}
     end = AdoptionDecision(action=AdoptionAction.END, why=NOT_DESIRED)
@@ -59,7 +59,7 @@ def _decide(running: Mapping[str, str | None], name: str, digest: str) -> Adopti
 
 
 def adoption_sentence(decided: Mapping[str, AdoptionDecision]) -> str | None:
-    """A sentence for the operator about what an earlier `up` left; None where it left nothing."""
+    """A sentence for the operator about the processes of an earlier `up`, or None without any."""
     adopted = [name for name, it in decided.items() if it.action is AdoptionAction.ADOPT]
     others = [
         f"{name} is {'ended' if it.action is AdoptionAction.END else 'started again'}: {it.why}"

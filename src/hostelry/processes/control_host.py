@@ -1,7 +1,7 @@
-"""A host of control alone, of a platform with PostgreSQL: one more that may lead.
+"""A host with control alone, in a platform with PostgreSQL. Its control may lead.
 
-Control and the process for jobs run there, and the node proxy. A home joins (`cluster.joining`), or
-has the files of the first host's.
+Control, the process for jobs and the node proxy run there. Its home joins (`cluster.joining`), or
+has copies of the first host's files.
 """
 
 import asyncio
@@ -32,17 +32,22 @@ from hostelry.processes.services import (
     service_environment,
     watcher_service,
 )
-from hostelry.processes.start import HostPlan, decide_port, earlier_config, stored_credentials
+from hostelry.processes.start import (
+    HostPlan,
+    decide_port,
+    load_earlier_config,
+    load_earlier_credentials,
+)
 from hostelry.processes.supervisor import ServiceSpec, Supervisor
 from hostelry.processes.up import (
     READY_WITHIN_S,
     Relaunch,
     Report,
+    apply_actions,
     arm_watcher,
-    begin,
-    first_of,
     listen_for_signals,
-    until_answered,
+    wait_first,
+    wait_for_answer,
 )
 
 CHECK_S = 3.0
@@ -55,10 +60,10 @@ async def run_control(
     report: Report,
     relaunch: Relaunch | None = None,
 ) -> None:
-    """Keep control running until SIGINT or SIGTERM, and what it needs beside it.
+    """Keep control and its companions running until SIGINT or SIGTERM.
 
-    It leads or stands by. What a killed supervisor has left is adopted. With `relaunch`, a watcher
-    starts a killed supervisor again. Raises TerminalError where it cannot start.
+    Control leads or stands by. Processes of a killed supervisor are adopted. With `relaunch`, a
+    watcher starts a killed supervisor again. Raises TerminalError if control cannot start.
     """
     check_cluster(options)
     home = make_home(options.home)
@@ -77,9 +82,9 @@ async def run_control(
 def control_plan(home: Home, options: UpOptions) -> HostPlan:
     """Decide the configuration of a joined home, and store it for its processes.
 
-    Raises TerminalError where the home is of no cluster, or lacks what a leader needs.
+    Raises TerminalError if the home has not joined a cluster, or lacks a file that a leader needs.
     """
-    before, credentials = earlier_config(home), stored_credentials(home)
+    before, credentials = load_earlier_config(home), load_earlier_credentials(home)
     if before is None or credentials is None or before.is_gateway_host:
         raise TerminalError(
             f"{home.root} has joined no platform as a host of control: name one with --join URL and"
@@ -117,9 +122,9 @@ def control_plan(home: Home, options: UpOptions) -> HostPlan:
 
 
 def own_address(home: Home, options: UpOptions, before: UpConfig) -> str | None:
-    """The address at which other hosts reach this one; None for one that they do not.
+    """The address at which other hosts reach this host, or None if they do not.
 
-    Raises TerminalError where a host that has joined has none.
+    Raises TerminalError if a host that has joined has no address.
     """
     has_certificate = TlsFolder(home.tls).identity.exists()
     address = options.cluster_host or (before.cluster_host if has_certificate else None)
@@ -132,7 +137,7 @@ def own_address(home: Home, options: UpOptions, before: UpConfig) -> str | None:
 
 
 def check_leads(home: Home, config: UpConfig) -> None:
-    """Raise TerminalError where a control of the home could not lead, with what is missing."""
+    """Raise TerminalError, naming the missing file, if the home's control could not lead."""
     if not home.root_key.exists():
         raise TerminalError(
             f"{home.root_key} is missing: KMS keys could not be used while this control leads; copy"
@@ -148,7 +153,7 @@ def check_leads(home: Home, config: UpConfig) -> None:
 async def keep_control(
     plan: HostPlan, environment: Mapping[str, str], watchers: Sequence[ServiceSpec], report: Report
 ) -> None:
-    """Run the host's services until a signal asks to stop, or one of them cannot start."""
+    """Run the host's services until a signal asks to stop or a service cannot start."""
     home, config, credentials = plan.home, plan.config, plan.credentials
     supervisor, asked = Supervisor(home, report.say), asyncio.Event()
     env = service_environment(environment, home)
@@ -162,20 +167,20 @@ async def keep_control(
     if sentence := adoption_sentence(decided):
         report.say(sentence)
     listen_for_signals(asked, supervisor)
-    begin(supervisor, plan.found, decided, services)
+    apply_actions(supervisor, plan.found, decided, services)
     asking = asyncio.create_task(asked.wait())
     deadline = monotonic_s() + READY_WITHIN_S
     report.phase("waiting for control")
     started = asyncio.create_task(
-        until_answered(control_check(config, credentials), "control", deadline)
+        wait_for_answer(control_check(config, credentials), "control", deadline)
     )
     try:
-        await first_of(started, asking, supervisor.failed)
+        await wait_first(started, asking, supervisor.failed)
         if started.done() and not asking.done():
             supervisor.now_ready()
             arm_watcher(supervisor, home, plan.found, decided, watchers, report)
             report.ready(config, credentials)
-            await first_of(asking, supervisor.failed)
+            await wait_first(asking, supervisor.failed)
     finally:
         asking.cancel()
         started.cancel()
@@ -185,7 +190,7 @@ async def keep_control(
         report.phase("stopping control")
         for name in STOPPED_IN_ORDER:
             await supervisor.stop(name)
-        await supervisor.retired()
+        await supervisor.wait_retired()
 
 
 def control_check(config: UpConfig, credentials: Credentials) -> Callable[[], str | None]:

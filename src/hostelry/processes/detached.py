@@ -25,8 +25,8 @@ from hostelry.processes.background import StartupProgress, command_line, decode_
 from hostelry.processes.up import Relaunch, Report, log_line, run_up
 
 
-def reporter(stream: IO[bytes]) -> Report:
-    """A report that writes `StartupProgress` lines until ready, and the log always."""
+def build_report(stream: IO[bytes]) -> Report:
+    """A report that writes to the log, and `StartupProgress` lines to `stream` until ready."""
 
     def send(progress: StartupProgress) -> None:
         if stream.closed:
@@ -34,7 +34,7 @@ def reporter(stream: IO[bytes]) -> Report:
         try:
             stream.write(msgspec.json.encode(progress) + b"\n")
             stream.flush()
-        except BrokenPipeError:  # the waiting command is gone; the platform starts all the same
+        except BrokenPipeError:  # the waiting command has ended, but the platform starts
             with contextlib.suppress(BrokenPipeError):
                 stream.close()
 
@@ -55,20 +55,20 @@ def reporter(stream: IO[bytes]) -> Report:
     return Report(phase=phase, say=say, ready=ready)
 
 
-def runner_of(
+def choose_runner(
     options: UpOptions,
 ) -> Callable[[UpOptions, Mapping[str, str], Report, Relaunch], Coroutine[Any, Any, None]]:
-    """What runs with these options: a platform, a host's gateways, or control alone."""
+    """The function that runs a platform or a host's gateways, or control alone."""
     if not options.control_only:
         return run_up
-    # Imported where it runs: a platform on one machine needs none of it.
+    # Imported late: a platform on one machine does not need it.
     from hostelry.processes.control_host import run_control
 
     return run_control
 
 
 def main() -> int:
-    """Run `up` with the options of the command line; 1 where it could not start."""
+    """Run `up` with the options of the command line. Returns 1 if it could not start."""
     options = replace(decode_options(sys.argv[1]), store=os.environ.get(VARIABLE))
     configure_logging("up", log_format=options.log_format)
     lock = int(sys.argv[2]) if len(sys.argv) > 2 else None
@@ -78,7 +78,7 @@ def main() -> int:
     stream = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     try:
-        asyncio.run(runner_of(options)(options, os.environ, reporter(stream), relaunch))
+        asyncio.run(choose_runner(options)(options, os.environ, build_report(stream), relaunch))
     except TerminalError as error:
         report_failure(stream, str(error), is_usage=isinstance(error, UsageError))
         return 1

@@ -1,4 +1,4 @@
-"""The fleet that a platform was started with, for control and for those that end it."""
+"""The platform's fleet, for control and for the commands that end it."""
 
 import asyncio
 import contextlib
@@ -29,15 +29,15 @@ PROXY_MODULE = "hostelry.services.node_proxy"
 END_ALL_S = 60.0
 
 
-def fleet_of(
+def build_fleet(
     home: Home, config: UpConfig, credentials: Credentials, epoch: LeaderEpoch | None
 ) -> "tuple[Fleet, Callable[[str], Agent]]":
-    """The platform's fleet, and what connects to its agents. Starts nothing.
+    """Build the platform's fleet, and the function that connects to an agent. Starts nothing.
 
-    `epoch` is that of the leader, for calls to agents; None for a control without others.
+    `epoch` is the leader's epoch for calls to agents, or None for a single control.
     """
     if config.fleet == RAY:
-        ray = ray_fleet(home, credentials, epoch)
+        ray = build_ray_fleet(home, credentials, epoch)
         return ray, ray.connect
     # Imported late: `up` and `down` end the fleet without a client of its agents.
     from hostelry.fleet.local.client import HttpAgent
@@ -52,8 +52,10 @@ def fleet_of(
     return local, partial(HttpAgent, internal_key=key, epoch=epoch)
 
 
-def ray_fleet(home: Home, credentials: Credentials, epoch: LeaderEpoch | None = None) -> "RayFleet":
-    """The fleet of a platform on Ray; nothing is started before its first call."""
+def build_ray_fleet(
+    home: Home, credentials: Credentials, epoch: LeaderEpoch | None = None
+) -> "RayFleet":
+    """Build the fleet of a platform on Ray. It starts nothing before its first call."""
     from hostelry.fleet.ray.fleet import RayFleet
 
     command = [sys.executable, "-m", "hostelry.services.ray_driver", "--home", str(home.root)]
@@ -61,19 +63,19 @@ def ray_fleet(home: Home, credentials: Credentials, epoch: LeaderEpoch | None = 
 
 
 def key_shown_to_agents(config: UpConfig, credentials: Credentials) -> str:
-    """The key of calls to agents: those on other nodes do not see the internal one."""
+    """The key of calls to agents. Agents on other nodes must not see the internal key."""
     return credentials.agents_key if config.fleet == RAY else credentials.internal_key
 
 
 def cluster_id(credentials: Credentials) -> str:
-    """The name of one platform, among others on the same Ray cluster: a digest of its key."""
+    """The name of one platform on a Ray cluster, a digest of its key."""
     return "hostelry-" + hashlib.sha256(credentials.internal_key.encode()).hexdigest()[:12]
 
 
 def stop_fleet(home: Home) -> str | None:
-    """End every agent and copy of the platform; blocks. Why some may run on, or None.
+    """End every agent and copy of the platform. Returns why some may run on, or None. Blocks.
 
-    None is ended where this host is not the platform's first, or another control runs on.
+    Ends nothing if this host is not the platform's first, or if another control runs on.
     """
     # Imported late: `up` imports this module at its start, and ends the fleet at its end.
     from hostelry.fleet.local.fleet import stop_everything
@@ -85,20 +87,20 @@ def stop_fleet(home: Home) -> str | None:
         return None
     if config.is_gateway_host or config.is_control_host:
         return None
-    if (other := another_control(home, config, credentials)) is not None:
+    if (other := find_other_control(home, config, credentials)) is not None:
         LOG.info("instances are left to the control at %s", other)
         return None
     stop_everything(home.instances)
     try:
         if config.fleet == RAY:
-            asyncio.run(_end_all(ray_fleet(home, credentials)))
+            asyncio.run(_end_all(build_ray_fleet(home, credentials)))
     except (HostelryError, TimeoutError) as error:
         return f"instances on the Ray cluster may run on: {error or 'it does not answer'}"
     return None
 
 
-def another_control(home: Home, config: UpConfig, credentials: Credentials) -> str | None:
-    """The address of a control of another home that answers, which has the fleet; blocks."""
+def find_other_control(home: Home, config: UpConfig, credentials: Credentials) -> str | None:
+    """The address of another home's control that answers and so keeps the fleet. Blocks."""
     if config.store_url is None:
         return None
     # Imported late: the driver of the database is an extra.

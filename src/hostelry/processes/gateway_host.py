@@ -1,8 +1,8 @@
-"""A host with gateways alone, of a platform whose control is on other hosts: its start.
+"""The start of a host with gateways alone, in a platform whose control is on other hosts.
 
-Its home was made by joining that platform; `config.json` there names the controls. Beside the
-gateway's workers and the mirror process it runs the control link, which stands in for control, and
-the peers process.
+Its home was created when it joined the platform, and its `config.json` names the controls. It runs
+the gateway's workers, the mirror process, the control link, which stands in for control, and the
+peers process.
 """
 
 import os
@@ -24,9 +24,9 @@ from hostelry.processes.leftovers import end_services, find_services
 from hostelry.processes.start import (
     StartPlan,
     decide_port,
-    earlier_config,
-    inherited_listener,
-    stored_credentials,
+    inherit_listener,
+    load_earlier_config,
+    load_earlier_credentials,
 )
 
 
@@ -36,17 +36,17 @@ def gateway_host_plan(
 ) -> Iterator[StartPlan]:
     """Decide ports and configuration of a joined home, and store them for its processes.
 
-    The gateway's port is reserved for the block. Raises TerminalError where the home has joined no
+    The gateway's port is reserved for the block. Raises TerminalError if the home has not joined a
     platform.
     """
-    before, credentials = earlier_config(home), stored_credentials(home)
+    before, credentials = load_earlier_config(home), load_earlier_credentials(home)
     if before is None or credentials is None or not before.is_gateway_host:
         raise TerminalError(
             f"{home.root} has joined no platform: name one with --join URL and a token of "
             "`hostelry join-token` there"
         )
     found = find_services(home)
-    inherited = inherited_listener(home, found)
+    inherited = inherit_listener(home, found)
     if inherited is None:
         end_services(home, ["gateway"], at_once=True)
         found = {name: it for name, it in found.items() if kind_of(name) != "gateway"}
@@ -69,7 +69,7 @@ def gateway_host_plan(
 
 
 def host_config(joined: UpConfig, options: UpOptions, num_cpus: int) -> UpConfig:
-    """The configuration of this host: that of the platform it joined, with its own options."""
+    """The configuration of the joined platform with the options of this host."""
     return replace(
         joined,
         host=listening_host(options),

@@ -1,7 +1,7 @@
 """Services of the gateway's workers, which share one socket and one table of counts.
 
-`up` binds the socket and its workers inherit it. While a worker is dead or hung no connection is
-refused: the others accept it, and where none is left it waits in the socket's backlog.
+`up` binds the socket and its workers inherit it. While a worker is dead or hung, no connection is
+refused. The other workers accept it. Without any worker it waits in the socket's backlog.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from hostelry.home.run_file import gateway_name
 from hostelry.processes.supervision import GATEWAY_LIVENESS
 from hostelry.processes.supervisor import Command, ServiceSpec
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 STARTING = b"the gateway is starting"
-# For calls of KMS: of another status the object store's client repeats the call for 5 s.
+# For calls of KMS. With another status the object store's client repeats the call for 5 s.
 KMS_TARGET, KMS_STATUS = b"TrentService.", b"400 Bad Request"
 OTHER_STATUS = b"503 Service Unavailable"
 REFUSAL_S = 5.0
@@ -28,7 +28,7 @@ READ_BYTES = 65_536
 
 
 class SharedListener:
-    """The listening socket and the workers' counts; `table` None where each has its own."""
+    """The listening socket and the workers' counts. Without `table` each worker has its own."""
 
     def __init__(
         self, config: UpConfig, listening: socket.socket, table: CountTable | None
@@ -37,15 +37,17 @@ class SharedListener:
         self._listening = listening
         self._table = table
 
-    def services(self, home: Home, env: Mapping[str, str], digest: str = "") -> list[ServiceSpec]:
-        """One service a worker."""
+    def list_workers(
+        self, home: Home, env: Mapping[str, str], digest: str = ""
+    ) -> list[ServiceSpec]:
+        """One service per worker."""
         return [
             self._service(home, env, digest, number)
             for number in range(1, self._config.gateway_workers + 1)
         ]
 
     def why_not_ready(self) -> str | None:
-        """The workers that do not accept connections yet, in words; None where all do."""
+        """The workers that do not accept connections yet, in words, or None if all do."""
         if self._table is None:
             return None
         presences = self._table.presences()
@@ -66,14 +68,14 @@ class SharedListener:
             task.add_done_callback(answering.discard)
 
     def shut(self) -> None:
-        """Close the socket, so that connections are refused once the workers end; idempotent."""
+        """Close the socket, so that connections are refused once the workers end. Idempotent."""
         self._listening.close()
 
     def clear_all_but(self, numbers: Collection[int]) -> None:
-        """Clear the counts of all workers but these: the others are dead."""
+        """Clear the counts of all other workers, which are dead."""
         for number in range(1, self._config.gateway_workers + 1):
             if number not in numbers:
-                self._ended(number)
+                self._clear(number)
 
     def _service(self, home: Home, env: Mapping[str, str], digest: str, number: int) -> ServiceSpec:
         listen_fd = self._listening.fileno()
@@ -83,32 +85,32 @@ class SharedListener:
             name=gateway_name(number),
             module=argv[2],
             command=lambda: Command(argv=argv, env=env, pass_fds=(listen_fd,)),
-            after=lambda: self._ended(number),
+            after=lambda: self._clear(number),
             digest=digest,
             port=self._config.gateway_port,
             liveness=GATEWAY_LIVENESS,
         )
 
-    def _ended(self, number: int) -> None:
+    def _clear(self, number: int) -> None:
         """Clear a dead worker's counts, which would mislead the load balancing of its peers."""
         if self._table is not None and number <= self._table.num_workers:
             self._table.clear(number - 1)
 
 
 async def refuse(client: socket.socket) -> None:
-    """Answer one client that the gateway is starting, and close when it has closed its end."""
+    """Answer one client that the gateway is starting, and close after the client does."""
     loop = asyncio.get_running_loop()
     client.setblocking(False)
     with client, suppress(OSError, TimeoutError):
         async with asyncio.timeout(REFUSAL_S):
             head = await loop.sock_recv(client, READ_BYTES)
-            await loop.sock_sendall(client, refusal(is_kms=KMS_TARGET in head))
+            await loop.sock_sendall(client, build_refusal(is_kms=KMS_TARGET in head))
             client.shutdown(socket.SHUT_WR)
             while await loop.sock_recv(client, READ_BYTES):
                 pass
 
 
-def refusal(*, is_kms: bool) -> bytes:
+def build_refusal(*, is_kms: bool) -> bytes:
     """The answer to a request that no worker has accepted."""
     kind = b"KMSInvalidStateException" if is_kms else b"ServiceUnavailable"
     body = b'{"__type": "%s", "message": "%s"}' % (kind, STARTING)
@@ -122,9 +124,9 @@ def refusal(*, is_kms: bool) -> bytes:
 def shared_listener(
     home: Home, config: UpConfig, listening: socket.socket, adopted: Collection[int] = ()
 ) -> Iterator[SharedListener]:
-    """The listener of one `up`, closed at the end.
+    """The listener of one `up`, closed at the end of the block.
 
-    `adopted` are the numbers of the adopted workers; the counts of all others are cleared.
+    `adopted` are the numbers of the adopted workers. The counts of all other workers are cleared.
     """
     with listening:
         table = open_table(home, config) if adopted else new_table(home, config)
@@ -138,15 +140,15 @@ def shared_listener(
 
 
 def new_table(home: Home, config: UpConfig) -> CountTable | None:
-    """An empty table of counts; None for one worker, or where none can be made."""
+    """An empty table of counts. None for a single worker, or if it cannot be created."""
     home.counts.unlink(missing_ok=True)
     return open_table(home, config)
 
 
 def open_table(home: Home, config: UpConfig) -> CountTable | None:
-    """The table that the workers share; None for one worker, or where it cannot be opened.
+    """The table that the workers share. None for a single worker, or if it cannot be opened.
 
-    Where there may be gateways on other hosts, one worker has a table too.
+    If there may be gateways on other hosts, a single worker has a table, too.
     """
     if config.gateway_workers == 1 and not config.peer_port:
         return None
@@ -154,7 +156,7 @@ def open_table(home: Home, config: UpConfig) -> CountTable | None:
         has_others = config.peer_port != 0
         return CountTable(home.counts, config.gateway_workers, has_others=has_others)
     except (OSError, LockedError) as error:
-        log.warning(
+        LOG.warning(
             "%s cannot be opened (%s): each gateway worker counts its own requests only",
             home.counts,
             error,

@@ -23,7 +23,7 @@ NO_MODEL: Mapping[str, str] = {
 CALL_S = 3.0
 CATALOGUES = ("models_manifest.json", "proprietary-sdk-manifest.json")
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 def catalogue_bucket(region: str) -> str:
@@ -53,7 +53,7 @@ def stock_catalogues(url: str, credentials: Credentials) -> None:
         for key in missing:
             ask("PUT", key, msgspec.json.encode([NO_MODEL]))
     except RetryableError as error:
-        log.warning("the JumpStart catalogue cannot be written: %s", error)
+        LOG.warning("the JumpStart catalogue cannot be written: %s", error)
 
 
 def location(region: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Processes that a killed `up` has left: find them, and end those that are not adopted."""
+"""Find the processes that a killed `up` has left, and end the ones that are not adopted."""
 
 import signal
 import time
@@ -28,13 +28,13 @@ POLL_S = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopping:
-    """Stop of a service: the first signal, and the seconds until SIGKILL."""
+    """How a service is stopped: the first signal, and the seconds until SIGKILL."""
 
     first: signal.Signals
     grace_s: float
 
 
-# In the order that loses nothing: first no restarts, then no new requests, no API calls.
+# In an order that loses no request: first no restarts, then no new requests, then no API calls.
 STOPPING = {
     "watcher": Stopping(first=signal.SIGKILL, grace_s=0.0),
     "gateway": Stopping(first=signal.SIGTERM, grace_s=12.0),
@@ -46,7 +46,7 @@ STOPPING = {
     "jobs": Stopping(first=signal.SIGTERM, grace_s=5.0),
     "control": Stopping(first=signal.SIGTERM, grace_s=5.0),
     "s3door": Stopping(first=signal.SIGKILL, grace_s=0.0),  # it has no state
-    # SIGTERM takes it 15 to 30 s, and it has nothing to save: see `objectstore`.
+    # SIGTERM takes 15 to 30 s, and the store has nothing to save (`objectstore`).
     "objectstore": Stopping(first=signal.SIGKILL, grace_s=5.0),
 }
 BEFORE_COPIES = (
@@ -66,20 +66,20 @@ AFTER_COPIES = ("s3door", "objectstore")
 def find_services(home: Home) -> dict[str, RunFile]:
     """Every live service of the home by its name, supervised or not.
 
-    A process with a service's mark in its environment and without a run file (`up` was killed as
-    it started it, or the disk was full) is included, without a digest. A second process of one
-    name is killed: no run file can name it.
+    It includes processes with a service's mark in their environment and without a run file, as
+    when `up` was killed during a start or the disk was full. They have no digest. A second process
+    of the same name is killed, because no run file can name it.
     """
     names = (name for name in recorded_names(home) if name != "up")
     records = (live_run_file(home, name) for name in names)
     found = {record.name: record for record in records if record is not None}
-    for marked in marked_processes(home):
+    for marked in find_marked(home):
         if found.setdefault(marked.name, marked).pid != marked.pid:
             signal_group(marked.pid, signal.SIGKILL)
     return dict(sorted(found.items(), key=lambda it: place(it[0])))
 
 
-def marked_processes(home: Home) -> Iterator[RunFile]:
+def find_marked(home: Home) -> Iterator[RunFile]:
     """Every process whose environment marks it as a service of this home."""
     for stat in processes():
         mark = environment_value(stat.pid, SERVICE_VARIABLE) if stat.pid == stat.group else None
@@ -94,19 +94,19 @@ def marked_processes(home: Home) -> Iterator[RunFile]:
 
 
 def end_services(home: Home, kinds: Collection[str], *, at_once: bool = False) -> list[str]:
-    """End the services of these kinds and remove their run files; the names of those that lived.
+    """End the services of these kinds and remove their run files. Returns the ended names.
 
-    Each gets its grace period, unless `at_once`; blocks. Of a stale run file, whose pid is dead or
-    another process's, only the file is removed.
+    Each service gets its grace period, unless `at_once`. Blocks. If the pid in a run file is dead
+    or another process's, only the file is removed.
     """
     found = [it for it in find_services(home).values() if kind_of(it.name) in kinds]
     for record in found:
         first = signal.SIGKILL if at_once else STOPPING[kind_of(record.name)].first
         signal_group(record.pid, first)
     for record in found:
-        if not gone(record, STOPPING[kind_of(record.name)].grace_s):
+        if not wait_gone(record, STOPPING[kind_of(record.name)].grace_s):
             signal_group(record.pid, signal.SIGKILL)
-            gone(record, GONE_WITHIN_S)
+            wait_gone(record, GONE_WITHIN_S)
     for name in recorded_names(home):
         if kind_of(name) in kinds:
             remove_run_file(home, name)
@@ -115,8 +115,8 @@ def end_services(home: Home, kinds: Collection[str], *, at_once: bool = False) -
     return [it.name for it in found]
 
 
-def gone(record: RunFile, within_s: float) -> bool:
-    """Whether the process ends within so many seconds; blocks."""
+def wait_gone(record: RunFile, within_s: float) -> bool:
+    """Wait until the process ends. False if it still runs after `within_s`. Blocks."""
     deadline = monotonic_s() + within_s
     while record.alive and monotonic_s() < deadline:
         time.sleep(POLL_S)

@@ -1,7 +1,7 @@
 """The platform's own processes, forked from one interpreter that has imported their modules.
 
-A fork is ready within a fifth of the time of a new interpreter, and shares the memory of what is
-imported. A service whose fork fails is started as a program of its own.
+A fork is ready in a fifth of the time of a new interpreter, and shares the memory of the imported
+modules. If a fork fails, the service is started as a separate program.
 """
 
 import logging
@@ -51,7 +51,7 @@ class ServiceForks:
         try:
             self._parent = WarmParent(self._modules, environment, self._log, math.inf)
         except OSError as error:
-            self._failed(str(error))
+            self._pause(str(error))
 
     async def fork(
         self, module: str, command: Command, service: str, log: Path
@@ -74,7 +74,7 @@ class ServiceForks:
                 )
                 return await self._fork(self._parent, module, with_stream, service, log)
         except ColdStartError as error:
-            self._failed(str(error))
+            self._pause(str(error))
             return None
 
     async def _fork(
@@ -101,6 +101,7 @@ class ServiceForks:
         if self._parent is not None:
             self._parent.end("up ends")
 
-    def _failed(self, reason: str) -> None:
+    def _pause(self, reason: str) -> None:
+        """Fork nothing for some time after a failure of the interpreter."""
         LOG.warning("services are not forked for %g s: %s", RETRY_AFTER_S, reason)
         self._not_before = monotonic_s() + RETRY_AFTER_S

@@ -1,4 +1,4 @@
-"""Services of a platform: the command of each, and the digest of what it is started by."""
+"""Services of a platform: their commands, and the digests of program and configuration."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,19 +10,19 @@ from hostelry.home.fleet_option import RAY
 from hostelry.home.home import ENVIRONMENT_VARIABLE, Home
 from hostelry.home.store_option import VARIABLE as STORE_VARIABLE
 from hostelry.processes import objectstore, watcher
-from hostelry.processes.start import HostPlan, StartPlan, inherited_listener
-from hostelry.processes.started_by import digest, program_of, service_digest
+from hostelry.processes.start import HostPlan, StartPlan, inherit_listener
+from hostelry.processes.started_by import digest, identify_program, service_digest
 from hostelry.processes.store_disk import StoreDisk
 from hostelry.processes.supervision import PATIENT_LIVENESS
 from hostelry.processes.supervisor import Command, ServiceSpec
 
 
 def gateway_digest(start: StartPlan) -> str:
-    """The digest of what the gateway's workers are started by."""
+    """The digest of the program and configuration of the gateway's workers."""
     return service_digest("gateway", start.config, start.credentials)
 
 
-def services(start: StartPlan, env: Mapping[str, str]) -> list[ServiceSpec]:
+def list_services(start: StartPlan, env: Mapping[str, str]) -> list[ServiceSpec]:
     """The services behind the gateway, in the order of their start."""
     config, own = start.config, [] if start.config.is_gateway_host else control_services(start, env)
     if config.cluster_host is not None:
@@ -41,7 +41,7 @@ def services(start: StartPlan, env: Mapping[str, str]) -> list[ServiceSpec]:
     if not config.has_own_s3:
         return own
     living = start.found.get("objectstore")
-    # A store of an earlier version has the S3 port itself; it is replaced.
+    # A store of an earlier version has the S3 port itself, so it gets another port.
     kept = living.port if living and living.port != config.s3_port else None
     inner_port = kept or free_port()
     return [
@@ -72,7 +72,7 @@ def control_services(start: HostPlan, env: Mapping[str, str]) -> list[ServiceSpe
     """Control, and the process for jobs."""
     config = start.config
     control = own_service("control", "hostelry.control.main", config.control_port, start, env)
-    command = replace(control.command(), may_fork=config.fleet != RAY)  # its agents
+    command = replace(control.command(), may_fork=config.fleet != RAY)  # control starts agents
     return [
         replace(control, command=lambda: command),
         own_service("jobs", "hostelry.services.jobs", config.jobs_port, start, env),
@@ -82,7 +82,7 @@ def control_services(start: HostPlan, env: Mapping[str, str]) -> list[ServiceSpe
 def own_service(
     name: str, module: str, port: int, start: HostPlan, env: Mapping[str, str]
 ) -> ServiceSpec:
-    """One of our own processes, run with this interpreter; it answers heartbeats."""
+    """One of our own processes, run with this interpreter. It answers heartbeats."""
     argv = [sys.executable, "-m", module, "--home", str(start.home.root)]
     return ServiceSpec(
         name=name,
@@ -95,12 +95,12 @@ def own_service(
 
 
 def proxy_service(start: HostPlan, env: Mapping[str, str]) -> ServiceSpec:
-    """The node proxy, through which other hosts reach this one's servers.
+    """The node proxy, through which other hosts reach the servers of this host.
 
-    It has the listening socket of the one that it replaces, where that is at its address.
+    It inherits the listening socket of its predecessor if the address is the same.
     """
     config = start.config
-    inherited = inherited_listener(start.home, start.found, "proxy")
+    inherited = inherit_listener(start.home, start.found, "proxy")
     if inherited is not None and inherited.getsockname()[:2] != (
         config.cluster_host,
         config.cluster_port,
@@ -129,7 +129,7 @@ def proxy_service(start: HostPlan, env: Mapping[str, str]) -> ServiceSpec:
 
 
 def store_service(start: StartPlan, env: Mapping[str, str], port: int) -> ServiceSpec:
-    """The embedded object store; it is stopped by SIGKILL, see `objectstore`."""
+    """The embedded object store. `objectstore` says why it is stopped by SIGKILL."""
     home, credentials, kms_url = start.home, start.credentials, start.config.gateway_url
     disk = StoreDisk(home.root, home.logs / "objectstore.log")
 
@@ -137,7 +137,7 @@ def store_service(start: StartPlan, env: Mapping[str, str], port: int) -> Servic
         return not disk.needs_restart() and await objectstore.is_alive(port, timeout_s)
 
     def command() -> Command:
-        disk.restarted()
+        disk.forget_reports()
         started = objectstore.prepare(home, port, credentials, env, kms_url)
         return Command(argv=started.argv, env=started.env)
 
@@ -147,7 +147,7 @@ def store_service(start: StartPlan, env: Mapping[str, str], port: int) -> Servic
         name="objectstore",
         command=command,
         port=port,
-        digest=digest(port, keys, kms, program_of(objectstore.weed_binary())),
+        digest=digest(port, keys, kms, identify_program(objectstore.weed_binary())),
         after=lambda: objectstore.remove_sockets(home),
         liveness=PATIENT_LIVENESS,
         is_alive=is_alive,
@@ -157,7 +157,7 @@ def store_service(start: StartPlan, env: Mapping[str, str], port: int) -> Servic
 def watcher_service(
     home: Home, environment: Mapping[str, str], program: Sequence[str]
 ) -> ServiceSpec:
-    """The process that starts a killed `up` again, by `program`; see `watcher`."""
+    """The process (`watcher`) that starts a killed `up` again with the command `program`."""
     argv = [sys.executable, "-I", "-S", watcher.__file__]
     argv += [str(home.kept), str(home.up_lock), str(home.logs / "up.log"), *program]
     return ServiceSpec(
@@ -169,7 +169,10 @@ def watcher_service(
 
 
 def service_environment(inherited: Mapping[str, str], home: Home) -> dict[str, str]:
-    """Services' environment: without AWS settings and the store's URL, no proxy to this machine."""
+    """The environment of services.
+
+    It has no AWS settings and no URL of the store, and connects to this machine without a proxy.
+    """
     kept = {k: v for k, v in inherited.items() if not k.startswith("AWS_") and k != STORE_VARIABLE}
     no_proxy = [v for k, v in kept.items() if k.lower() == "no_proxy" and v]
     local = ",".join([*no_proxy, "127.0.0.1", "localhost"])

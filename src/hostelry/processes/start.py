@@ -1,4 +1,4 @@
-"""Plan of a start of `up`: keys, ports and configuration, and the processes that still run."""
+"""Plan of a start of `up`: keys, ports, configuration, and the processes that still run."""
 
 import os
 import socket
@@ -66,19 +66,19 @@ def start_plan(
 
     The ports are reserved for the block.
     """
-    stored = stored_credentials(home)
+    stored = load_earlier_credentials(home)
     credentials = decide_credentials(options, stored, environment)
     user, note = decided_copy_user(options.copy_user, home)
     if note is not None:
         say(note)
     found = find_services(home)
-    inherited = inherited_listener(home, found)
+    inherited = inherit_listener(home, found)
     if inherited is None:
         # A worker that does not pass its socket would keep the port from its successors.
         end_services(home, ["gateway"], at_once=True)
         found = {name: it for name, it in found.items() if kind_of(name) != "gateway"}
     control, own_s3 = found.get("control"), found.get("s3door") or found.get("objectstore")
-    before = earlier_config(home)
+    before = load_earlier_config(home)
     gateway, s3 = port_requests(options.port, options.s3_port, before)
     with choose_ports(
         listening_host(options),
@@ -132,15 +132,15 @@ def check_start_store(
     found: Mapping[str, RunFile],
     say: Callable[[str], None],
 ) -> None:
-    """Raise TerminalError where the store cannot be used.
+    """Raise TerminalError if the store cannot be used.
 
-    Processes that run on the same store need a supervisor all the same: then `say` takes it.
+    If processes run on this store already, they need a supervisor. Then `say` gets the error.
     """
     if config.store_url is None:
         refuse_marked(home)
     if not involves_server(config, before):
         return
-    # Imported late: a database's code is slow to load, and `up` does without it.
+    # Imported late: a database's code is slow to load, and `up` does not need it.
     from hostelry.home.platform_store import check_store
 
     try:
@@ -152,10 +152,10 @@ def check_start_store(
         raise TerminalError(str(error)) from error
 
 
-def inherited_listener(
+def inherit_listener(
     home: Home, found: Mapping[str, RunFile], kind: str = "gateway"
 ) -> socket.socket | None:
-    """The listening socket of gateway or node proxy, from any live process that passes it."""
+    """The listening socket of the gateway or node proxy, from a live process that passes it on."""
     for name in found:
         if kind_of(name) == kind:
             listener = take_listener(line_path(service_path(home, name)), LISTENER_TIMEOUT_S)
@@ -165,25 +165,25 @@ def inherited_listener(
 
 
 def decide_port(earlier: int | None, living: RunFile | None) -> int:
-    """A service's port on loopback: of its live process, else the earlier one, else a free one."""
+    """A service's port on loopback: its live process's, else the earlier port, else a free port."""
     if living is not None and living.port:
         return living.port
     if earlier and is_free("127.0.0.1", earlier):
-        reserve_port(earlier)  # unless who started this process has chosen it
+        reserve_port(earlier)  # fails if the parent process has reserved the port for this one
         return earlier
     return free_port()
 
 
-def earlier_config(home: Home) -> UpConfig | None:
-    """The configuration of the last `up`; None where it cannot be read."""
+def load_earlier_config(home: Home) -> UpConfig | None:
+    """The configuration of the last `up`, or None if it cannot be read."""
     try:
         return load_config(home)
     except (OSError, msgspec.DecodeError):
         return None
 
 
-def stored_credentials(home: Home) -> Credentials | None:
-    """The keys of earlier starts; raises TerminalError where they cannot be read."""
+def load_earlier_credentials(home: Home) -> Credentials | None:
+    """The keys of earlier starts, or None at the first start. TerminalError if unreadable."""
     try:
         return load_credentials(home)
     except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""Digest of what a service is started by: the program's version and what it reads at its start.
+"""Digest of a service: the program's version and the configuration that the service reads.
 
-A new supervisor adopts a process whose digest is the present one, and replaces any other.
+A new supervisor adopts a process with the present digest, and replaces any other process.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ import msgspec
 import hostelry
 from hostelry.home.home import Credentials, UpConfig
 
-# Configuration that a service does not read. A name that is missing here only replaces too much.
+# Configuration that services do not read. If a name is missing here, too much is replaced.
 UP_ONLY = frozenset({"drain_s"})
 GATEWAY_ONLY = frozenset(
     {
@@ -70,12 +70,12 @@ def program_stamp() -> str:
 
 
 def service_digest(kind: str, config: UpConfig, credentials: Credentials) -> str:
-    """The digest of one of our own services, a kind of `NOT_READ`."""
+    """The digest of one of our own services. `kind` is a key of `NOT_READ`."""
     read = {k: v for k, v in asdict(config).items() if k not in NOT_READ[kind] | UP_ONLY}
     return digest(kind, read, asdict(credentials))
 
 
-def program_of(binary: Path) -> tuple[str, int, int]:
+def identify_program(binary: Path) -> tuple[str, int, int]:
     """The identity of a program file: its path, size and mtime."""
     stat = binary.stat()
     return str(binary), stat.st_size, stat.st_mtime_ns

@@ -1,40 +1,40 @@
-"""An embedded object store that a full disk broke: it is to be started again once there is room.
+"""Detects an embedded object store that a full disk broke, and that needs a restart.
 
-SeaweedFS's index of names keeps the error of a write to its journal, and repeats it for every later
-write, also when there is room. Only a new process writes again.
+After a failed write to its journal, SeaweedFS's index of names fails every later write with the
+same error, also when the disk has room again. Only a new process writes again.
 """
 
 import logging
 import os
 from pathlib import Path
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 JOURNAL, NO_SPACE = b"filerldb2/", b"no space left on device"
 ROOM_BYTES = 4 * 1024 * 1024
 MOST_READ_BYTES = 1024 * 1024
 
 
 class StoreDisk:
-    """What the store's log reports of the disk that `folder` lies on.
+    """Reports of a full disk in the store's log. `folder` is on the store's disk.
 
-    `output` gets what the store prints; `restarted` must be called at each start of it.
+    The store prints to `output`. Call `forget_reports` at each start of the store.
     """
 
     def __init__(self, folder: Path, output: Path) -> None:
         self._folder = folder
         self._output = output
-        self.restarted()
+        self.forget_reports()
 
-    def restarted(self) -> None:
-        """Forget what an earlier process reported."""
+    def forget_reports(self) -> None:
+        """Forget the reports of an earlier process."""
         self._is_broken = False
         self._read_bytes = self._output_bytes()
 
     def needs_restart(self) -> bool:
-        """Whether the store takes no write any more, though there is room for it."""
+        """Whether the store refuses all writes although the disk has room."""
         if not self._is_broken and self._reports_full():
             self._is_broken = True
-            log.warning("the disk is full: the object store is started again when there is room")
+            LOG.warning("the disk is full: the object store is started again when there is room")
         return self._is_broken and self._has_room()
 
     def _has_room(self) -> bool:
@@ -45,7 +45,7 @@ class StoreDisk:
         return found.f_bavail * found.f_frsize >= ROOM_BYTES
 
     def _reports_full(self) -> bool:
-        """Whether new lines of the output do."""
+        """Whether new lines of the output report a full disk."""
         size_bytes = self._output_bytes()
         begin = self._read_bytes if self._read_bytes <= size_bytes else 0
         self._read_bytes = size_bytes

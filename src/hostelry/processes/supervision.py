@@ -9,7 +9,7 @@ Instants are seconds of one clock. A check of a service's liveness:
 | no | less | one miss more; hung after `max_misses`, unless it is still starting |
 
 A service that hangs is killed and started again, but at most MAX_HANG_KILLS times within
-HANG_WINDOW_S: what hangs again and again needs time, or the operator, and not one more kill.
+HANG_WINDOW_S. If it hangs again and again, it needs time or the operator, not another kill.
 
 The death of a service that was not asked to stop:
 
@@ -17,7 +17,7 @@ The death of a service that was not asked to stop:
 | --- | --- | --- |
 | no | >= 3 | StartupFailure: the platform stops |
 | no | fewer | RestartAfter 0.2 s, doubled for each death |
-| yes | any | RestartAfter, at most 10 s; reported as a crash loop from 5 on |
+| yes | any | RestartAfter, at most 10 s, and a crash loop from 5 deaths on |
 """
 
 import re
@@ -29,17 +29,17 @@ from hostelry.base.clock import until_next_s
 
 FIRST_DELAY_S = 0.2
 MAX_DELAY_S = 10.0
-# The deaths before a process that ran this long do not count.
+# A process that ran this long resets the count of quick deaths.
 STEADY_S = 30.0
 # Before the platform was ever ready, this many deaths mean that it cannot start.
 MAX_STARTUP_DEATHS = 3
-# Afterwards it is restarted for ever; from this many on, messages call it a crash loop.
+# Afterwards it is restarted for ever. From this many deaths on, messages call it a crash loop.
 CRASH_LOOP_DEATHS = 5
-# Of one service; afterwards it is left alone until the first of these kills is that long ago.
+# Of one service. After these kills it is left alone until the window has passed.
 MAX_HANG_KILLS = 3
 HANG_WINDOW_S = 600.0
 SHOWN_LOG_LINES = 8
-# The cause, to which a Go program adds the stacks of all its threads: F1128 11:48:12.088899 ...
+# The line with the cause, before the stacks of a Go program's threads: F1128 11:48:12.088899 ...
 GO_FATAL_CODE = 255
 GO_FATAL = re.compile(r"F\d{4} \d\d:")
 
@@ -48,10 +48,10 @@ GO_FATAL = re.compile(r"F\d{4} \d\d:")
 class LivenessPolicy:
     """Liveness checks of a service, and when it counts as hung.
 
-    It is checked each `every_s`, has `timeout_s` to answer, and is hung after `max_misses` misses.
-    One that never answered is starting: it is checked each `starting_every_s`, so that it counts as
-    started as soon as it can hang, and its misses do not count for `start_s`. A miss does not count
-    either while the supervisor itself is `late_s` behind: the machine stood still.
+    The service is checked each `every_s`, has `timeout_s` to answer, and is hung after
+    `max_misses` misses in a row. A service that never answered is starting. It is checked each
+    `starting_every_s`, and its misses do not count for `start_s`. A miss does not count either if
+    the supervisor itself is `late_s` late, because then the whole machine stood still.
     """
 
     every_s: float = 1.0
@@ -64,7 +64,7 @@ class LivenessPolicy:
 
 # A hung gateway fails every request that reaches it, and its event loop is never busy for seconds.
 GATEWAY_LIVENESS = LivenessPolicy(max_misses=3)
-# No request waits for these services: there is time to be sure, as on a machine that swaps.
+# No request waits for these services, so there is time to be sure, as on a machine that swaps.
 PATIENT_LIVENESS = LivenessPolicy(max_misses=5)
 
 
@@ -76,8 +76,8 @@ class Liveness:
     misses: int = 0
 
 
-def liveness_of_adopted(age_s: float) -> Liveness:
-    """The liveness of an adopted process: an old one is assumed to have answered before."""
+def assume_liveness(age_s: float) -> Liveness:
+    """The liveness of an adopted process. An old process is assumed to have answered before."""
     return Liveness(has_answered=age_s >= STEADY_S)
 
 
@@ -95,9 +95,9 @@ def after_check(
 def next_check_at(
     liveness: Liveness, last_at: float, now: float, wall: float, policy: LivenessPolicy
 ) -> float:
-    """When to check next. Services that answer are checked together, right after a second.
+    """When to check next. Services that answer are checked together, at full seconds.
 
-    `wall` is `now` in seconds since the epoch. Work of each second is done at that instant too.
+    `wall` is `now` in seconds since the epoch. Other periodic work is done at full seconds, too.
     """
     every_s = policy.every_s if liveness.has_answered else policy.starting_every_s
     if liveness.misses:
@@ -106,13 +106,13 @@ def next_check_at(
 
 
 def is_hung(liveness: Liveness, *, age_s: float, policy: LivenessPolicy) -> bool:
-    """Whether a process that was started `age_s` ago is hung, and to be killed."""
+    """Whether a process that was started `age_s` ago is hung."""
     is_starting = not liveness.has_answered and age_s < policy.start_s
     return not is_starting and liveness.misses >= policy.max_misses
 
 
 def may_be_killed(kills: Sequence[float], now: float) -> bool:
-    """Whether a service that hangs is killed, after `kills` at these times for the same reason."""
+    """Whether to kill a hung service that was killed for hanging at the times `kills`."""
     return sum(now - at < HANG_WINDOW_S for at in kills) < MAX_HANG_KILLS
 
 
@@ -139,14 +139,14 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """The end of a process; `code` as subprocess gives it, None for one that was adopted."""
+    """The end of a process. `code` is subprocess's, or None for an adopted process."""
 
     code: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartAfter:
-    """Restart of a service after `delay_s`; `quick_deaths` is for its next `Life`."""
+    """Restart of a service after `delay_s`. `quick_deaths` is for its next `Life`."""
 
     delay_s: float
     quick_deaths: int
@@ -155,7 +155,7 @@ class RestartAfter:
 
 @dataclass(frozen=True, slots=True)
 class StartupFailure:
-    """A service cannot start; the platform stops."""
+    """A service cannot start, so the platform stops."""
 
     deaths: int
 
@@ -181,7 +181,7 @@ def restart_delay_s(deaths: int) -> float:
 
 
 def exit_phrase(returncode: int | None) -> str:
-    """The end of a process in words; `returncode` as subprocess gives it (negative = signal)."""
+    """Describe the end of a process by its returncode from subprocess (negative = signal)."""
     if returncode is None:
         return "ended (its exit code is unknown, as it was adopted)"
     if returncode >= 0:
@@ -196,9 +196,9 @@ def exit_phrase(returncode: int | None) -> str:
 def death_message(
     name: str, how: Exit | str, decision: RestartAfter | StartupFailure, log_tail: str
 ) -> str:
-    """The message to the operator on a death: how, what follows, and its last log lines.
+    """The message to the operator on a death: its cause, the decision and the last log lines.
 
-    `how` is its exit, or its failure to start in words. Of a Go program that ended on an error only
+    `how` is the exit, or why the process could not start. If a Go program ended on an error, only
     the line with the error is shown.
     """
     ended = f"{name} {how if isinstance(how, str) else exit_phrase(how.code)}"

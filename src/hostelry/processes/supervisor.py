@@ -1,8 +1,8 @@
 """Supervisor of the platform's processes, which carries out the decisions of `supervision`.
 
-Each service is a session of its own, which outlives this process. The next supervisor adopts what
-a killed one has left: `adoption` decides, by the run files. A process without a run file is found
-by the mark in its environment (`leftovers`).
+Each service is a separate session, which outlives this process. The next supervisor adopts the
+processes of a killed supervisor. `adoption` decides this by the run files. A process without a run
+file is found by the mark in its environment (`leftovers`).
 """
 
 import asyncio
@@ -39,15 +39,15 @@ from hostelry.processes.supervision import (
     StartupFailure,
     after_check,
     after_death,
+    assume_liveness,
     death_message,
     hung_message,
     is_hung,
-    liveness_of_adopted,
     may_be_killed,
     next_check_at,
 )
 
-TAIL_BYTES = 512 * 1024  # a Go program's error comes before the stacks of all its threads
+TAIL_BYTES = 512 * 1024  # a Go program prints its error before the stacks of all its threads
 WALL = SystemClock()
 RECORD_RETRY_S = 1.0
 BESIDE_POLL_S = 0.05
@@ -58,8 +58,8 @@ UNKNOWN = Liveness()
 class Command:
     """One start of a service.
 
-    `pass_fds` are descriptors of this process that it inherits under the same numbers. With
-    `may_fork` it forks from the interpreter that it was forked from, if it was.
+    The process inherits the descriptors `pass_fds` of this process under the same numbers. With
+    `may_fork` it may have agents forked by the interpreter that has forked it.
     """
 
     argv: Sequence[str]
@@ -72,20 +72,21 @@ class Command:
 class ServiceSpec:
     """A process to keep running. `command` is called at each start, `after` at each end.
 
-    `digest` is of what it is started by: a running process with the same one is adopted. With a
-    `liveness` it is killed and started again when it hangs: when `is_alive`, given a time limit in
-    seconds, is False often enough. Without `is_alive` it must answer heartbeats (`heartbeat`).
+    `digest` is the digest of its program and configuration. A running process with the same digest
+    is adopted. With a `liveness` policy, the process is killed and started again when it hangs,
+    that is when `is_alive`, called with a time limit in seconds, is False often enough. Without
+    `is_alive`, the process must answer heartbeats (`heartbeat`).
     """
 
     name: str
     command: Callable[[], Command]
     port: int
-    module: str | None = None  # that runs it, if it is one of our own
+    module: str | None = None  # of a process of our own
     digest: str = ""
     after: Callable[[], None] = lambda: None
     liveness: LivenessPolicy | None = None
     is_alive: Callable[[float], Awaitable[bool]] | None = None
-    starts_beside: bool = False  # the process that it replaces: it has its listening socket
+    starts_beside: bool = False  # starts before its predecessor ends, whose socket it has
 
     @property
     def stopping(self) -> Stopping:
@@ -105,7 +106,7 @@ class Forks(Protocol):
 
 @dataclass(slots=True)
 class SupervisedService:
-    """A service under supervision; `beside` serves until it listens.
+    """A service under supervision. Its predecessor `beside` serves until the service listens.
 
     `hang_kills` are the times at which it was killed because it hung.
     """
@@ -124,7 +125,7 @@ class ServiceProcess:
     """One process of a service, started or adopted.
 
     `started_at` is on the supervisor's clock. `ended` waits for the exit code, which is None for an
-    adopted process: only its parent could have had it.
+    adopted process, because only the parent of a process gets the code.
     """
 
     pid: int
@@ -136,8 +137,8 @@ class ServiceProcess:
 class Supervisor:
     """Supervisor that starts services, restarts those that die, and stops them by name.
 
-    `say` receives each message to the operator. `forks` are tried before a program is started.
-    `failed` is done, with a TerminalError, when a service cannot start.
+    `say` receives each message to the operator. `forks` is tried before a program is started.
+    `failed` gets a TerminalError when a service cannot start.
     """
 
     def __init__(self, home: Home, say: Callable[[str], None], forks: Forks | None = None) -> None:
@@ -160,7 +161,7 @@ class Supervisor:
     ) -> None:
         """Keep `service` running: as the `adopted` process, or after the end of `replaced`.
 
-        `beside` serves until the service does, and is stopped then.
+        `beside` serves until the service listens, and is stopped then.
         """
         running = SupervisedService(service, adopted, beside)
         self._running[service.name] = running
@@ -168,15 +169,15 @@ class Supervisor:
             self._keep(running, replaced), name=f"keep {service.name}"
         )
         if beside is not None:
-            self._in_background(self._succeed(running, beside), f"succeed {service.name}")
+            self._in_background(self._retire_when_up(running, beside), f"succeed {service.name}")
 
     def why_not_ready(self) -> str | None:
-        """The services that do not listen yet in place of an earlier process; None if all do."""
+        """The services that do not listen yet in place of their predecessors, or None."""
         absent = [it.service.name for it in self._running.values() if it.beside is not None]
         return f"{', '.join(absent)} did not start" if absent else None
 
     def retire(self, record: RunFile) -> None:
-        """Stop a process that is not needed any more, in good order and in the background."""
+        """Stop an unneeded process in the background, with its grace period."""
         self._in_background(self._retire(record), f"retire {record.name}")
 
     def _in_background(self, retiring: Coroutine[Any, Any, None], name: str) -> None:
@@ -184,8 +185,8 @@ class Supervisor:
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)
 
-    async def _succeed(self, running: SupervisedService, record: RunFile) -> None:
-        """Stop an earlier process once its successor listens, or once the service is stopped."""
+    async def _retire_when_up(self, running: SupervisedService, record: RunFile) -> None:
+        """Stop an earlier process once its successor listens or is stopped."""
         path = line_path(service_path(self._home, record.name))
         while not running.stopping.is_set():
             if running.pid is not None and is_listening(path, running.pid):
@@ -194,26 +195,26 @@ class Supervisor:
         running.beside = None
         await self._retire(record)
 
-    async def retired(self) -> None:
+    async def wait_retired(self) -> None:
         """Wait until every retired process is gone."""
         if self._retiring:
             await asyncio.wait(self._retiring)
 
     def now_ready(self) -> None:
-        """Restart whatever dies from now on, for ever."""
+        """From now on, restart every service that dies, for ever."""
         self._was_ready = True
 
     def hurry(self) -> None:
-        """Kill the services that are stopping, and those that will be stopped, without a wait."""
+        """Kill services without a grace period, now and whenever they are stopped."""
         self._hurried.set()
 
     async def pause(self, wait_s: float) -> None:
-        """Return after so many seconds, or when the services are to be stopped without a wait."""
+        """Wait for `wait_s`, or until `hurry` is called."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._hurried.wait(), wait_s)
 
     async def stop(self, name: str) -> None:
-        """Stop one service; returns when its whole process group is gone."""
+        """Stop one service. Returns when its whole process group is gone."""
         running = self._running.pop(name, None)
         if running is not None and running.task is not None:
             running.stopping.set()
@@ -226,7 +227,7 @@ class Supervisor:
             service.after()
         life = Life(started_at=monotonic_s())
         while not running.stopping.is_set():
-            how = await self._lived(running)
+            how = await self._try_run(running)
             if how is None or running.stopping.is_set():
                 return
             decision = after_death(life, platform_was_ready=self._was_ready, now=monotonic_s())
@@ -241,8 +242,8 @@ class Supervisor:
             life = Life(started_at=monotonic_s(), quick_deaths=decision.quick_deaths)
 
     async def _retire(self, record: RunFile) -> None:
-        """Stop an earlier supervisor's process; returns when its whole group is gone."""
-        living, stopping = self._adopted(record), STOPPING[kind_of(record.name)]
+        """Stop an earlier supervisor's process. Returns when its whole group is gone."""
+        living, stopping = self._adopt(record), STOPPING[kind_of(record.name)]
         died = asyncio.ensure_future(living.ended())
         await self._end(died, living.pid, record.name, stopping)
         signal_group(living.pid, signal.SIGKILL)
@@ -251,11 +252,11 @@ class Supervisor:
         if recorded is not None and recorded.pid == record.pid:
             remove_run_file(self._home, record.name)
 
-    async def _lived(self, running: SupervisedService) -> Exit | str | None:
-        """The exit of one process of a service, or why it could not be started.
+    async def _try_run(self, running: SupervisedService) -> Exit | str | None:
+        """Run one process of a service. Returns its exit, or why it could not be started.
 
-        None when the platform cannot start for it. Once the platform was ready, a service that
-        cannot be started, as on a full disk, is tried again like one that died.
+        Returns None if the platform cannot start because of it. Once the platform was ready, a
+        failed start, as on a full disk, is tried again like a death.
         """
         try:
             return await self._live(running)
@@ -268,7 +269,7 @@ class Supervisor:
     async def _live(self, running: SupervisedService) -> Exit:
         """Run one process of a service, from start or adoption until its whole group is gone."""
         service, record, running.adopted = running.service, running.adopted, None
-        living = await self._spawn(service) if record is None else self._adopted(record)
+        living = await self._spawn(service) if record is None else self._adopt(record)
         running.pid = living.pid
         with Heartbeat(line_path(service_path(self._home, service.name)), living.pid) as heartbeat:
             died = asyncio.ensure_future(living.ended())
@@ -283,13 +284,13 @@ class Supervisor:
             finally:
                 for task in (asked, watching, recording):
                     task.cancel()
-            # Not reached where this is cancelled: then the process runs on, for a successor.
+            # Not reached if this task is cancelled. Then the process runs on for a successor.
             signal_group(living.pid, signal.SIGKILL)
             remove_run_file(self._home, service.name)
             service.after()
             return Exit(await died)
 
-    def _adopted(self, record: RunFile) -> ServiceProcess:
+    def _adopt(self, record: RunFile) -> ServiceProcess:
         identity = ProcessIdentity(
             pid=record.pid, start_ticks=record.start_ticks, boot_id=boot_id()
         )
@@ -299,7 +300,7 @@ class Supervisor:
             pid=record.pid,
             started_at=monotonic_s() - age_s,
             ended=WatchedProcess(identity).wait,
-            liveness=liveness_of_adopted(age_s),
+            liveness=assume_liveness(age_s),
         )
 
     async def _spawn(self, service: ServiceSpec) -> ServiceProcess:
@@ -329,7 +330,7 @@ class Supervisor:
         return ServiceProcess(pid=process.pid, started_at=monotonic_s(), ended=process.wait)
 
     async def _record(self, service: ServiceSpec, pid: int) -> None:
-        """Write the service's run file, as soon as the disk has room for it."""
+        """Write the service's run file as soon as the disk has room for it."""
         is_reported = False
         while True:
             try:
@@ -345,7 +346,7 @@ class Supervisor:
     async def _watch(
         self, running: SupervisedService, heartbeat: Heartbeat, living: ServiceProcess
     ) -> None:
-        """Kill the service's process group once it hangs, unless that has not helped before."""
+        """Kill the service's process group once it hangs, unless kills did not help before."""
         service, policy, liveness = running.service, running.service.liveness, living.liveness
         if policy is None:
             return
@@ -377,13 +378,13 @@ class Supervisor:
         hurried = asyncio.create_task(self._hurried.wait())
         either: set[asyncio.Future[Any]] = {died, hurried}
         await asyncio.wait(either, timeout=stopping.grace_s, return_when=asyncio.FIRST_COMPLETED)
-        # SIGKILL without a wait has killed it already, and its end is only not seen yet.
+        # Without a grace period the first signal was SIGKILL, so the end is only not seen yet.
         if stopping.grace_s > 0 and not died.done() and not hurried.done():
             self._report(f"{name} did not stop within {stopping.grace_s:g} s; killing it")
         hurried.cancel()
 
     def _report(self, message: str) -> None:
-        """Report to the operator; a full disk, which refuses the log line, is no failure."""
+        """Report to the operator. A full disk may refuse the log line."""
         with contextlib.suppress(OSError):
             self._say(message)
 
@@ -397,7 +398,7 @@ class Supervisor:
 
 
 def tail_text(path: Path, max_bytes: int = TAIL_BYTES) -> str:
-    """The end of a text file; empty where there is none."""
+    """The end of a text file, empty if the file does not exist."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)

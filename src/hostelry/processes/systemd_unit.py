@@ -31,16 +31,16 @@ WantedBy=default.target
 
 def unit_text(program: Sequence[str], arguments: Sequence[str], home: Path) -> str:
     """The unit for `program` with the arguments that `up` was given, on the home at `home`."""
-    command = [*program, *_kept(arguments), "--home", str(home)]
+    command = [*program, *_keep_arguments(arguments), "--home", str(home)]
     return UNIT.format(
         home=str(home).replace("%", "%%"),
-        command=" ".join(map(quoted, command)),
+        command=" ".join(map(quote, command)),
         stop_within_s=STOP_WITHIN_S,
     )
 
 
-def _kept(arguments: Sequence[str]) -> Iterator[str]:
-    """The arguments without the home, which is given whole, and without what is not for a unit."""
+def _keep_arguments(arguments: Sequence[str]) -> Iterator[str]:
+    """The arguments without --home, which is added later, and without options useless in a unit."""
     words = iter(arguments)
     for word in words:
         if word == "--home":
@@ -49,7 +49,7 @@ def _kept(arguments: Sequence[str]) -> Iterator[str]:
             yield word
 
 
-def quoted(word: str) -> str:
-    """A word of ExecStart; systemd.service(5), "Command lines"."""
+def quote(word: str) -> str:
+    """Quote a word of ExecStart, as in systemd.service(5), "Command lines"."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return word if escaped == word and PLAIN.fullmatch(word) else f'"{escaped}"'

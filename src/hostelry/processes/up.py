@@ -39,8 +39,8 @@ from hostelry.processes.readiness import gateway_check, health_check, store_chec
 from hostelry.processes.service_forks import ServiceForks
 from hostelry.processes.services import (
     gateway_digest,
+    list_services,
     service_environment,
-    services,
     watcher_service,
 )
 from hostelry.processes.start import StartPlan, start_plan
@@ -55,7 +55,7 @@ LOG_PAUSE_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Messages of `up` to its operator: `phase` while it starts or stops, else `say`."""
+    """Messages of `up` to its operator: `phase` while it starts or stops, `say` at other times."""
 
     phase: Callable[[str], None]
     say: Callable[[str], None]
@@ -64,9 +64,9 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relaunch:
-    """Restart of a killed detached `up`: the command `argv`.
+    """Restart of a killed detached `up` by the command `argv`.
 
-    `lock` is the descriptor that holds the home's lock, where the watcher has started this `up`.
+    `lock` is the descriptor that holds the home's lock, if the watcher has started this `up`.
     """
 
     argv: tuple[str, ...]
@@ -81,9 +81,9 @@ async def run_up(
 ) -> None:
     """Start the platform, keep it running until SIGINT or SIGTERM, and stop all of it.
 
-    What a killed `up` has left running is adopted. With `relaunch`, a watcher starts `up` again
-    when it is killed. Raises TerminalError when it cannot start; by then what it started is
-    stopped again.
+    Processes that a killed `up` has left are adopted. With `relaunch`, a watcher starts `up` again
+    when it is killed. Raises TerminalError if the platform cannot start, after all its processes
+    are stopped.
     """
     check_options(options)
     check_cluster(options)
@@ -93,7 +93,7 @@ async def run_up(
             home.kept.unlink(missing_ok=True)
         home.draining.unlink(missing_ok=True)
         if home.backup_cut.exists():
-            # Imported late: it loads SQLAlchemy, and few starts follow a backup that was killed.
+            # Imported late: it loads SQLAlchemy, and few starts follow a killed backup.
             from hostelry.backup.cut import remove_leftovers
 
             remove_leftovers(home)
@@ -115,27 +115,27 @@ async def supervise(
     home, config = start.home, start.config
     asked = asyncio.Event()
     env = service_environment(environment, home)
-    behind = services(start, env)
+    behind = list_services(start, env)
     watchers = [watcher_service(home, environment, relaunch.argv)] if relaunch else []
-    decided = decide(start, [*behind, *watchers])
+    decided = decide_actions(start, [*behind, *watchers])
     adopted = [it for it in decided if decided[it].action is AdoptionAction.ADOPT]
     if sentence := adoption_sentence(decided):
         report.say(sentence)
     with shared_listener(home, config, start.ports.listener, worker_numbers(adopted)) as listener:
-        desired = [*behind, *listener.services(home, env, gateway_digest(start))]
+        desired = [*behind, *listener.list_workers(home, env, gateway_digest(start))]
         forks = ServiceForks(home, [it.module for it in desired if it.module], env)
         supervisor = Supervisor(home, report.say, forks)
         listen_for_signals(asked, supervisor)
-        begin(supervisor, start.found, decided, desired)
+        apply_actions(supervisor, start.found, decided, desired)
 
-        def absent() -> str | None:
+        def find_absent() -> str | None:
             return listener.why_not_ready() or supervisor.why_not_ready()
 
         within_s = math.inf if adopted else READY_WITHIN_S
         asking = asyncio.create_task(asked.wait())
         bounding = asyncio.create_task(bound_logs(home.logs))
         started = asyncio.create_task(
-            until_ready(config, start.credentials, absent, report, within_s)
+            wait_until_ready(config, start.credentials, find_absent, report, within_s)
         )
         refusing = asyncio.create_task(listener.refuse_early())
         started.add_done_callback(lambda _: refusing.cancel())
@@ -144,12 +144,12 @@ async def supervise(
         if adopted:
             supervisor.now_ready()
         try:
-            await first_of(started, asking, supervisor.failed)
+            await wait_first(started, asking, supervisor.failed)
             if started.done() and not asking.done():
                 supervisor.now_ready()
                 arm_watcher(supervisor, home, start.found, decided, watchers, report)
                 report.ready(config, start.credentials)
-                await first_of(asking, supervisor.failed)
+                await wait_first(asking, supervisor.failed)
         finally:
             for task in (asking, bounding, refusing, started):
                 task.cancel()
@@ -158,25 +158,25 @@ async def supervise(
             forks.close()
 
 
-def decide(start: StartPlan, desired: Sequence[ServiceSpec]) -> dict[str, AdoptionDecision]:
-    """The decision on each process that runs, or that the platform needs."""
+def decide_actions(start: StartPlan, desired: Sequence[ServiceSpec]) -> dict[str, AdoptionDecision]:
+    """The decision on each process that runs or that the platform needs."""
     digests = {service.name: service.digest for service in desired}
     workers = gateway_names(start.config.gateway_workers)
     digests |= dict.fromkeys(workers, gateway_digest(start))
     return decide_adoption({name: it.digest for name, it in start.found.items()}, digests)
 
 
-def begin(
+def apply_actions(
     supervisor: Supervisor,
     found: Mapping[str, RunFile],
     decided: Mapping[str, AdoptionDecision],
     desired: Sequence[ServiceSpec],
 ) -> None:
-    """Adopt, replace and start the desired services; end the others.
+    """Adopt, replace and start the desired services, and end all others.
 
-    A gateway worker starts beside the one that it replaces, which serves until it listens, and then
-    finishes its requests: they share the socket. So does a node proxy that has its predecessor's
-    socket. Another service with a port of its own waits until that is free.
+    Gateway workers share a socket, so the new worker starts first. The old worker serves until the
+    new one listens, and then finishes its requests. A node proxy with its predecessor's socket is
+    replaced alike. Any other service starts when the old process has freed its port.
     """
     for name, decision in decided.items():
         if decision.action is AdoptionAction.END:
@@ -201,7 +201,7 @@ def arm_watcher(
     watchers: Sequence[ServiceSpec],
     report: Report,
 ) -> None:
-    """Have a detached `up` started again from now on when it is killed."""
+    """From now on, have a detached `up` started again when it is killed."""
     if not watchers:
         return
     try:
@@ -209,13 +209,13 @@ def arm_watcher(
     except OSError as error:
         report.say(f"a killed `up` will not be started again: {error}")
     else:
-        begin(supervisor, found, {"watcher": decided["watcher"]}, watchers)
+        apply_actions(supervisor, found, {"watcher": decided["watcher"]}, watchers)
 
 
 def listen_for_signals(asked: asyncio.Event, supervisor: Supervisor) -> None:
-    """The first SIGINT, SIGTERM or SIGHUP asks for a clean stop, the second for a quick one."""
+    """Have the first SIGINT, SIGTERM or SIGHUP stop the platform, and the second one hurry."""
 
-    def received() -> None:
+    def handle_signal() -> None:
         if asked.is_set():
             supervisor.hurry()
         asked.set()
@@ -223,11 +223,13 @@ def listen_for_signals(asked: asyncio.Event, supervisor: Supervisor) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:  # nohup, or a shell's background job
             continue
-        asyncio.get_running_loop().add_signal_handler(number, received)
+        asyncio.get_running_loop().add_signal_handler(number, handle_signal)
 
 
-async def first_of(*waited: asyncio.Future[None] | asyncio.Task[bool] | asyncio.Task[None]) -> None:
-    """Wait until one is done; raises its exception."""
+async def wait_first(
+    *waited: asyncio.Future[None] | asyncio.Task[bool] | asyncio.Task[None],
+) -> None:
+    """Wait until one is done, and raise its exception if it has one."""
     done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
     for future in done:
         future.result()
@@ -236,7 +238,7 @@ async def first_of(*waited: asyncio.Future[None] | asyncio.Task[bool] | asyncio.
 async def stop_platform(
     home: Home, config: UpConfig, supervisor: Supervisor, report: Report, *, fleet: bool
 ) -> None:
-    """Stop in the order that loses nothing: gateway, control, copies, object store."""
+    """Stop in an order that loses no request: gateway, control, copies, object store."""
 
     async def stop_all(*names: str) -> None:
         await asyncio.gather(*map(supervisor.stop, names))
@@ -246,12 +248,12 @@ async def stop_platform(
         await supervisor.stop("watcher")
         await drain(home, config, supervisor, report)
     report.phase("draining the gateway")
-    # The console's streams have no end that the gateway could wait for.
+    # The console's streams never end, so the gateway cannot wait for them.
     await stop_all("console", *gateway_names(config.gateway_workers))
-    await supervisor.retired()
+    await supervisor.wait_retired()
     report.phase("stopping the mirror, jobs and control")
     await stop_all("mirror", "peers", "jobs")
-    await stop_all("link", "control")  # to which the others have reported until now
+    await stop_all("link", "control")  # last, because the others report to them
     if fleet and not config.is_gateway_host:
         report.phase("stopping agents and copies")
         if (problem := await asyncio.to_thread(stop_fleet, home)) is not None:
@@ -264,28 +266,28 @@ async def stop_platform(
 
 
 async def drain(home: Home, config: UpConfig, supervisor: Supervisor, report: Report) -> None:
-    """Have /health answer 503 while requests are still served, for the configured time."""
+    """Have /health answer 503 for the configured time while requests are still served."""
     if config.drain_s:
         report.phase(f"draining for {config.drain_s:g} s: /health answers 503")
         home.draining.touch(mode=0o600)
         await supervisor.pause(config.drain_s)
 
 
-async def until_ready(
+async def wait_until_ready(
     config: UpConfig,
     credentials: Credentials,
-    absent: Callable[[], str | None],
+    find_absent: Callable[[], str | None],
     report: Report,
     within_s: float,
 ) -> None:
     """Wait until object store and gateway answer a signed call, and every worker has started.
 
-    `absent` names those that have not.
+    `find_absent` names the workers that have not started.
     """
     deadline = monotonic_s() + within_s
     if not config.is_gateway_host:
         report.phase("waiting for the object store")
-        await until_answered(
+        await wait_for_answer(
             store_check(config.s3_url, credentials), f"object store at {config.s3_url}", deadline
         )
     report.phase("waiting for control and the gateway")
@@ -294,15 +296,15 @@ async def until_ready(
         if config.is_gateway_host
         else gateway_check(config.gateway_url, credentials)
     )
-    waited = [until_answered(check, f"gateway at {config.gateway_url}", deadline)]
+    waited = [wait_for_answer(check, f"gateway at {config.gateway_url}", deadline)]
     if config.has_own_s3 and not config.is_gateway_host:
         waited.append(asyncio.to_thread(stock_catalogues, config.s3_url, credentials))
     await asyncio.gather(*waited)
-    await until_answered(absent, f"gateway at {config.gateway_url}", deadline)
+    await wait_for_answer(find_absent, f"gateway at {config.gateway_url}", deadline)
 
 
-async def until_answered(check: Callable[[], str | None], name: str, deadline: float) -> None:
-    """Poll `check` until it is None; raises TerminalError with its last reason at the deadline."""
+async def wait_for_answer(check: Callable[[], str | None], name: str, deadline: float) -> None:
+    """Poll `check` until it is None. Raises TerminalError with its last reason at the deadline."""
     while (reason := await asyncio.to_thread(check)) is not None:
         if monotonic_s() > deadline:
             raise TerminalError(f"the {name} did not answer in {READY_WITHIN_S:g} s: {reason}")
@@ -312,7 +314,7 @@ async def until_answered(check: Callable[[], str | None], name: str, deadline: f
 async def bound_logs(
     logs: Path, max_bytes: int = MAX_LOG_BYTES, pause_s: float = LOG_PAUSE_S
 ) -> None:
-    """Cut large logs to their end, until cancelled."""
+    """Cut large logs, so that their ends stay, until cancelled."""
 
     async def look() -> None:
         await asyncio.to_thread(bound_each_log, logs, max_bytes)
@@ -321,7 +323,7 @@ async def bound_logs(
 
 
 def bound_each_log(logs: Path, max_bytes: int) -> None:
-    """Cut each log over `max_bytes`; raises OSError for the last one that cannot be cut."""
+    """Cut each log over `max_bytes`. Raises the OSError of the last log that cannot be cut."""
     failure: OSError | None = None
     for path in logs.glob("*.log"):
         try:
@@ -333,5 +335,5 @@ def bound_each_log(logs: Path, max_bytes: int) -> None:
 
 
 def log_line(text: str) -> None:
-    """Write a message to the operator into this process's log, too."""
+    """Write a message to the operator into this process's log."""
     LOG.info("%s", text)

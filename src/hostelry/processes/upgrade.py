@@ -1,10 +1,10 @@
-"""`hostelry upgrade`: this version takes over what an earlier one runs; no copy is restarted.
+"""`hostelry upgrade`: this version takes over the platform of an earlier one. Copies run on.
 
-`up` is killed, which everything else outlives, and the `up` of this version adopts or replaces
-each process (`adoption`): gateway workers beside their successors, so that no connection is
-refused. Then each agent in turn is asked to end; control starts its successor, which adopts its
-copies. The supervisors of `hostelry gateway` and `hostelry control` are replaced alike. Of several
-controls the leader comes last (`upgrade_order`), and its host alone replaces agents.
+`up` is killed. All other processes outlive it, and the `up` of this version adopts or replaces each
+of them (`adoption`). Old and new gateway workers overlap, so that no connection is refused. Then
+each agent in turn is asked to end, and control starts its successor, which adopts the copies. The
+supervisors of `hostelry gateway` and `hostelry control` are replaced alike. Among several controls
+the leader comes last (`upgrade_order`), and only the leader's host replaces agents.
 """
 
 import contextlib
@@ -43,10 +43,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpgradedHost:
-    """What became of a host's processes; agents are named by their instances.
+    """The result of an upgrade: names of processes, and instances whose agents were replaced.
 
-    `leads` is whether the host's control leads, and so has its agents replaced; None where there is
-    no control.
+    `leads` is whether the host's control leads, so that agents are replaced. None without a
+    control.
     """
 
     adopted: tuple[str, ...]
@@ -56,23 +56,24 @@ class UpgradedHost:
 
 
 class HealthAnswer(msgspec.Struct):
-    """What a gateway or control answers to who asks for its health."""
+    """The answer of a gateway or control to a health request."""
 
     version: str = ""
 
 
 def upgrade_host(home: Home, report: Callable[[str], None]) -> UpgradedHost:
-    """Have this version take over the home's platform; blocks until it has.
+    """Have this version take over the home's platform. Blocks until it is done.
 
-    Raises TerminalError where none runs, nothing would start `up` again, or another host comes
-    first, and where the new `up` or a new agent does not come: all else serves on then.
+    Raises TerminalError if no `up` runs, if nothing would start `up` again, or if another host
+    must come first. Raises TerminalError, too, if the new `up` or a new agent does not start. The
+    other processes then serve on.
     """
     old = live_run_file(home, "up")
     if old is None:
         raise TerminalError(
             f"no `up` runs on {home.root}: `hostelry up` starts this version, and adopts what runs"
         )
-    if (controls := asked_controls(home)) and (why := why_later(controls, __version__)):
+    if (controls := ask_controls(home)) and (why := why_later(controls, __version__)):
         raise TerminalError(why)
     before = {it.name: it.pid for it in live_run_files(home)}
     if (watcher := live_run_file(home, "watcher")) is not None:
@@ -102,22 +103,22 @@ def upgrade_host(home: Home, report: Callable[[str], None]) -> UpgradedHost:
 def restart_detached(
     home: Home, old: RunFile, watcher: RunFile, report: Callable[[str], None]
 ) -> None:
-    """Start `up` by this program with the options of the one that runs; raises TerminalError."""
-    options = options_of(old)
+    """Start `up` of this program with the options of the running `up`. Raises TerminalError."""
+    options = read_options(old)
 
     def show(progress: StartupProgress) -> None:
         if (text := progress.phase or progress.note) is not None:
             report(text)
 
-    os.kill(old.pid, signal.SIGSTOP)  # it would start another watcher
+    os.kill(old.pid, signal.SIGSTOP)  # so that it does not start another watcher
     os.kill(watcher.pid, signal.SIGKILL)
     os.kill(old.pid, signal.SIGKILL)
     await_end(old)
     start_detached(options, show)
 
 
-def options_of(up: RunFile) -> UpOptions:
-    """The options of a detached `up`; raises TerminalError where its command line has none."""
+def read_options(up: RunFile) -> UpOptions:
+    """The options of a detached `up`. Raises TerminalError if its command line has none."""
     try:
         return decode_options(arguments(up.pid)[3])
     except (IndexError, msgspec.DecodeError) as error:
@@ -127,12 +128,12 @@ def options_of(up: RunFile) -> UpOptions:
 
 
 def await_end(record: RunFile) -> None:
-    """Wait until a killed process is gone; raises TerminalError."""
+    """Wait until a killed process is gone. Raises TerminalError if it stays."""
     until(lambda: not record.alive, 10.0, f"`up` (pid {record.pid}) does not end")
 
 
 def await_up(home: Home, old_pid: int) -> None:
-    """Wait until systemd has started another `up`; raises TerminalError."""
+    """Wait until systemd has started another `up`. Raises TerminalError if it does not."""
 
     def is_there() -> bool:
         found = live_run_file(home, "up")
@@ -142,14 +143,14 @@ def await_up(home: Home, old_pid: int) -> None:
 
 
 def await_takeover(home: Home, report: Callable[[str], None]) -> bool | None:
-    """Wait until gateway and control are of this version; whether the control leads, if there is.
+    """Wait until gateway and control are of this version. Returns whether the control leads.
 
-    Raises TerminalError where they do not come.
+    Returns None without a control. Raises TerminalError if they do not start.
     """
     config = load_config(home)
 
     def is_new(url: str) -> bool:
-        found = asked(home, url, HealthAnswer)
+        found = ask(home, url, HealthAnswer)
         return found is not None and found.version == __version__
 
     if config.gateway_workers:
@@ -164,33 +165,33 @@ def await_takeover(home: Home, report: Callable[[str], None]) -> bool | None:
     found: list[ControlsThatRun] = []
 
     def has_come() -> bool:
-        found[:] = [it for it in [asked_controls(home)] if it is not None]
+        found[:] = [it for it in [ask_controls(home)] if it is not None]
         return bool(found) and has_joined(found[0], __version__)
 
     until(has_come, RESTARTED_WITHIN_S, "the new control neither leads nor stands by")
     return found[0].own_leads
 
 
-def asked_controls(home: Home) -> ControlsThatRun | None:
-    """The controls, as the one of this host knows them; None: it does not answer, or is none."""
+def ask_controls(home: Home) -> ControlsThatRun | None:
+    """The controls that this host's control knows, or None if it does not answer or exist."""
     try:
         config = load_config(home)
     except (OSError, msgspec.MsgspecError):
         return None
     if config.is_gateway_host:
         return None
-    return asked(home, f"{config.control_url}/internal/leader", ControlsThatRun)
+    return ask(home, f"{config.control_url}/internal/leader", ControlsThatRun)
 
 
-def asked(home: Home, url: str, type: type[T]) -> T | None:
-    """The answer of one of the home's processes; None where there is none."""
+def ask(home: Home, url: str, type: type[T]) -> T | None:
+    """The answer of one of the home's processes, or None without a valid answer."""
     request = urllib.request.Request(url)
     request.add_header(INTERNAL_KEY_HEADER, load_credentials(home).internal_key)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(request, timeout=ASK_S) as answer:
             return decode(answer.read(), type)
-    except HTTPError as refused:  # of a gateway without routes, with its version
+    except HTTPError as refused:  # a gateway without routes also names its version
         with refused, contextlib.suppress(OSError, msgspec.MsgspecError):
             return decode(refused.read(), type)
         return None
@@ -199,9 +200,9 @@ def asked(home: Home, url: str, type: type[T]) -> T | None:
 
 
 def renew_agent(folder: InstanceFolder, report: Callable[[str], None]) -> str | None:
-    """Have the instance's agent replaced, and its copies adopted; None where it has no agent.
+    """Have the instance's agent replaced and its copies adopted. Returns the instance's name.
 
-    Raises TerminalError where no other comes.
+    Returns None without an agent. Raises TerminalError if no other agent starts.
     """
     record = folder.load_agent()
     if record is None or not is_alive(record.process):
@@ -224,7 +225,7 @@ def is_replaced(folder: InstanceFolder, old: ProcessIdentity) -> bool:
 
 
 def until(holds: Callable[[], bool], within_s: float, otherwise: str) -> None:
-    """Wait until the condition holds; raises TerminalError with `otherwise` when it does not."""
+    """Wait until the condition holds. Raises TerminalError with `otherwise` if it does not."""
     deadline = monotonic_s() + within_s
     while not holds():
         if monotonic_s() > deadline:

@@ -26,11 +26,11 @@ def main() -> None:
     pause_s = FIRST_PAUSE_S
     while True:
         began = time.monotonic()  # noqa: TID251 - imports nothing of Hostelry
-        os.close(held(lock))
+        os.close(take_lock(lock))
         lived_s = time.monotonic() - began  # noqa: TID251 - likewise
         pause_s = next_pause_s(pause_s, lived_s)
         time.sleep(pause_s)
-        descriptor = held(lock)
+        descriptor = take_lock(lock)
         if not os.path.exists(kept):
             return
         start([*program, str(descriptor)], descriptor, log)
@@ -38,19 +38,19 @@ def main() -> None:
 
 
 def next_pause_s(last_s: float, lived_s: float) -> float:
-    """The pause after an `up` that lived so long: twice the last one; the first one if steady."""
+    """The pause after an `up` that ran for `lived_s`: twice the last pause, or the first again."""
     return FIRST_PAUSE_S if lived_s >= STEADY_S else min(MOST_PAUSE_S, last_s * 2)
 
 
-def held(lock: str) -> int:
-    """A descriptor that holds the lock; blocks while another process holds it."""
+def take_lock(lock: str) -> int:
+    """Take the lock, and return its descriptor. Blocks while another process holds it."""
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     return descriptor
 
 
 def start(argv: list[str], descriptor: int, log: str) -> None:
-    """Start the program in a session of its own; it inherits `descriptor`, and with it the lock."""
+    """Start the program in a new session. It inherits `descriptor`, and so the lock."""
     os.set_inheritable(descriptor, True)
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     os.posix_spawn(

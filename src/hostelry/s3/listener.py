@@ -10,7 +10,7 @@ from hostelry.base.https import HANDSHAKE_S, ServerCertificate, choose_context
 from hostelry.home.ports import bind
 from hostelry.s3.head import MAX_HEAD_BYTES
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 MAX_OPENING = 1024  # connections whose client has not said yet what it speaks; the oldest is cut
 ACCEPT_PAUSE_S = 0.1
 Served = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -44,7 +44,7 @@ class SecuredListener:
             try:
                 accepted, _ = await loop.sock_accept(self._listening)
             except OSError as error:  # no descriptor is left, or the peer has gone
-                log.warning("no connection is accepted: %s", error)
+                LOG.warning("no connection is accepted: %s", error)
                 await asyncio.sleep(ACCEPT_PAUSE_S)
                 continue
             if len(self._opening) >= MAX_OPENING:
@@ -68,7 +68,7 @@ class SecuredListener:
             )
         except (OSError, TimeoutError, TerminalError) as error:
             accepted.close()
-            log.info("a connection was lost while it was opened: %s", error)
+            LOG.info("a connection was lost while it was opened: %s", error)
         except asyncio.CancelledError:
             accepted.close()
             raise

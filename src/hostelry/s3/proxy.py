@@ -55,7 +55,7 @@ BODY_S = 20.0  # for the configuration of a bucket's notifications
 RETRY_S = 1.0
 MAX_CONNECTIONS = 4096
 RESERVED_FILES = 256  # for everything but connections, each of which takes two
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 class Connection:
@@ -130,7 +130,7 @@ class Connection:
         except (OSError, asyncio.IncompleteReadError):
             raise
         except Exception:  # a defect; its client may not wait for an answer that never comes
-            log.exception("a request to the S3 port failed")
+            LOG.exception("a request to the S3 port failed")
             await self._refuse(head, S3Refusal(500, "InternalError", "Internal error; try again."))
             return False
         watch = self._watch

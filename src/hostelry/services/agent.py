@@ -54,7 +54,7 @@ from hostelry.fleet.rules.images import LMI_RULE
 from hostelry.home.home import Credentials, Home, load_config, load_credentials, log_format
 from hostelry.home.home_paths import shown_paths
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 ADOPTION_TIMEOUT_S = 5.0
 CALL_KEYS_S = 3600
@@ -81,7 +81,7 @@ async def serve(home: Home, instance_id: str) -> None:
     instance = decode(folder.instance.read_bytes(), Instance)
     devices = folder.load_devices() or ()
     if len(devices) < instance.shape.accelerators:
-        log.warning(
+        LOG.warning(
             "%s declares %d accelerators and this machine has fewer: its copies see none",
             instance.instance_type,
             instance.shape.accelerators,
@@ -232,7 +232,7 @@ def main() -> None:
         except BlockingIOError:
             sys.exit(f"another agent runs instance {arguments.instance_id}")
         except (TerminalError, OSError, msgspec.DecodeError) as error:
-            log.exception("the agent cannot run")
+            LOG.exception("the agent cannot run")
             sys.exit(str(error))
         # All is on disk; a normal exit would wait for threads that wait for the object store.
         sys.stderr.flush()

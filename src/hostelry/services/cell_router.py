@@ -23,9 +23,9 @@ from hostelry.dataplane.http.reader import HttpLimits
 from hostelry.dataplane.http.server import HttpServer
 from hostelry.dataplane.http.upstream import UpstreamPool
 from hostelry.home.ports import bind, url_host
-from hostelry.services.worker_parts import first_to_end, raise_file_limit
+from hostelry.services.worker_parts import raise_file_limit, wait_for_end
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 LOOK_EVERY_S = 0.5  # at the file
 STOP_GRACE_S = 60.0  # for requests under way
 RESERVED_FILES = 64
@@ -65,9 +65,9 @@ class AssignmentFile:
         try:
             self._assignment = build_assignment(await asyncio.to_thread(read_document, self._path))
         except TerminalError as error:
-            log.warning("the last good assignment stays in use: %s", error)
+            LOG.warning("the last good assignment stays in use: %s", error)
             return
-        log.info("a new assignment of %d cells", len(self._assignment.cells))
+        LOG.info("a new assignment of %d cells", len(self._assignment.cells))
 
 
 async def serve(config: CellRouterConfig, ready: Callable[[str], None]) -> None:
@@ -93,8 +93,8 @@ async def serve(config: CellRouterConfig, ready: Callable[[str], None]) -> None:
         ),
         "looking at time limits": loop.create_task(server.sweep_forever()),
     }
-    cause = await first_to_end(tasks, stopping)
-    log.info("closing: %d connections", server.num_connections)
+    cause = await wait_for_end(tasks, stopping)
+    LOG.info("closing: %d connections", server.num_connections)
     await server.stop(STOP_GRACE_S)
     for task in tasks.values():
         task.cancel()

@@ -34,9 +34,9 @@ from hostelry.home.heartbeat import answer_heartbeats
 from hostelry.home.home import Home, load_config, load_credentials, log_format
 from hostelry.jobs.records.batch_lines import MAX_FILE_BYTES
 from hostelry.services.host_capture import HostCapture
-from hostelry.services.worker_parts import first_to_end
+from hostelry.services.worker_parts import wait_for_end
 
-log = logging.getLogger("hostelry.services.control_link")  # it runs as __main__
+LOG = logging.getLogger("hostelry.services.control_link")  # it runs as __main__
 NAME = "link"
 BODY_SLACK_BYTES = 1024 * 1024  # of reports and forms around the largest body of a client
 IDLE_S = 30.0  # an idle connection to a control is kept so long
@@ -53,7 +53,7 @@ async def serve(home: Home) -> None:
             body = msgspec.json.encode(controls)
             await asyncio.to_thread(write_whole, home.known_controls, body)
         except OSError as error:
-            log.warning("the addresses of the controls are not kept: %s", error)
+            LOG.warning("the addresses of the controls are not kept: %s", error)
 
     key = credentials.internal_key
     controls = AskedControls(pool, key, known_controls(home, config), SystemClock(), keep)
@@ -71,7 +71,7 @@ async def serve(home: Home) -> None:
             captured = HostCapture(home, config, credentials, pool, SystemClock())
             tasks |= {name: loop.create_task(step) for name, step in captured.tasks().items()}
         heartbeats = loop.create_task(answer_heartbeats())
-        cause = await first_to_end(tasks, stopping)
+        cause = await wait_for_end(tasks, stopping)
         for server in servers:
             server.end()
         for name, task in (*tasks.items(), ("", heartbeats)):

@@ -1,4 +1,4 @@
-"""The gateway process: wires a worker and serves until a signal ends it.
+"""The gateway process: wires a worker, and serves until a signal ends it.
 
 ``python -m hostelry.services.gateway --home DIR [--worker N --listen-fd FD]``
 """
@@ -85,27 +85,27 @@ from hostelry.services.gateway_memory import GatewayMemory, own_memory, shared_m
 from hostelry.services.otel_traces import TraceExport, trace_export
 from hostelry.services.worker_parts import (
     REPORTS_IDLE_S,
+    build_session_exchange,
     capture_sender,
-    exchanged_sessions,
-    first_to_end,
     load_sender,
     mirror_limits,
+    open_spool,
     raise_file_limit,
-    spool_of,
+    wait_for_end,
 )
 from hostelry.services.worker_traces import AllWorkers, OneWorker
 
-log = logging.getLogger("hostelry.services.gateway")  # it runs as __main__
+LOG = logging.getLogger("hostelry.services.gateway")  # it runs as __main__
 STOP_GRACE_S = 10.0
-RESERVED_FILES = 128 + MAX_IN_FLIGHT  # descriptors that a worker opens for itself, and for shadows
+RESERVED_FILES = 128 + MAX_IN_FLIGHT  # descriptors for a worker itself, and for shadows
 TIDY_PAUSE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
-    """A wired gateway: dispatcher, queue of requests without a copy, meter of load, and taps.
+    """A wired gateway: dispatcher, queue of waiting requests, meter of load, and taps.
 
-    `calls` are those that were noted.
+    `calls` are the noted calls.
     """
 
     dispatcher: Dispatcher
@@ -125,15 +125,15 @@ def build_gateway(
     memory: GatewayMemory | None = None,
     control: ControlClient | None = None,
 ) -> Gateway:
-    """A gateway over `routes`.
+    """Build a gateway over `routes`.
 
-    Without `counts` and `memory` this process has its own; without `control` no wake is sent.
+    Without `counts` and `memory` nothing is shared. Without `control` no wake is sent.
     """
     clock = SystemClock()
     memory = memory or own_memory(clock.now)
     control = control or NoControl()
     to_control = memory.to_control(pool)
-    callers = callers_of(config, credentials, clock)
+    callers = build_callers(config, credentials, clock)
     draw = random.Random().random
     outstanding = counts or Outstanding()
     copies = LoadBalancer(pool, outstanding, draw, monotonic_s, memory.places)
@@ -147,7 +147,7 @@ def build_gateway(
         routes, control, outstanding, queue_limits(config), clock, monotonic_s, meter
     )
     limits = invocation_limits(config)
-    mirror = mirror_of(config, memory, pool, meter, capture, draw)
+    mirror = build_mirror(config, memory, pool, meter, capture, draw)
     calls = memory.calls
     taps = RequestTaps(
         capture=capture,
@@ -183,7 +183,7 @@ def build_gateway(
         ),
         metrics=MetricsHandler(callers, to_control, config.control_url, credentials.internal_key),
         traces=TracesHandler(callers, credentials.internal_key, memory.workers or OneWorker(calls)),
-        console=console_handler(config, credentials, pool),
+        console=build_console_handler(config, credentials, pool),
         calls=calls,
         why_unhealthy=lambda: why_unhealthy(routes, memory.is_draining()),
         own_names=frozenset({config.host}) if config.insecure_no_auth else None,
@@ -199,7 +199,7 @@ def build_gateway(
 
 
 def why_unhealthy(routes: RouteSource, is_draining: bool) -> str | None:
-    """The reason why a load balancer should not send requests here; None where it may."""
+    """The reason why a load balancer should not send requests here, or None if it may."""
     if is_draining:
         return "draining: requests are served until this gateway stops"
     if not routes.table.version:
@@ -207,10 +207,10 @@ def why_unhealthy(routes: RouteSource, is_draining: bool) -> str | None:
     return None
 
 
-def console_handler(
+def build_console_handler(
     config: UpConfig, credentials: Credentials, pool: UpstreamPool
 ) -> ConsoleHandler | None:
-    """The passage to the console; None where the platform serves none."""
+    """The handler that forwards to the console, or None if the platform has no console."""
     if not config.has_console:
         return None
     return ConsoleHandler(
@@ -230,7 +230,7 @@ def invocation_limits(config: UpConfig) -> InvocationLimits:
     )
 
 
-def mirror_of(
+def build_mirror(
     config: UpConfig,
     memory: GatewayMemory,
     pool: UpstreamPool,
@@ -238,7 +238,7 @@ def mirror_of(
     capture: RequestCapture,
     draw: Callable[[], float],
 ) -> MirrorPort:
-    """The line to the mirror process; without one, requests are mirrored here."""
+    """The connection to the mirror process. Without that process, this worker mirrors requests."""
     turns = ShadowTurns(draw)
     if memory.mirror is not None:
         return MirrorHandover(memory.mirror, turns, meter.dropped, monotonic_s)
@@ -246,8 +246,8 @@ def mirror_of(
     return OwnMirror(MirrorIntake(mirror, capture, AnswerPairs(meter, monotonic_s)), turns)
 
 
-def callers_of(config: UpConfig, credentials: Credentials, clock: Clock) -> Callers:
-    """Who may call: holders of the owner's keys, and of temporary ones."""
+def build_callers(config: UpConfig, credentials: Credentials, clock: Clock) -> Callers:
+    """The verifier of callers, who hold the owner's keys or temporary keys."""
     secrets = {
         credentials.access_key_id: Secret(
             secret_access_key=credentials.secret_access_key, account_id=credentials.account_id
@@ -267,9 +267,9 @@ def callers_of(config: UpConfig, credentials: Credentials, clock: Clock) -> Call
 
 
 def http_limits(config: UpConfig, max_files: int) -> HttpLimits:
-    """The limits of clients of this worker, which may have `max_files` descriptors open.
+    """The limits of this worker's clients. The worker may have `max_files` descriptors open.
 
-    The memory for requests of unverified senders is shared by the workers.
+    The workers share the memory for requests of unverified senders.
     """
     unverified_bytes = config.unproven_bytes // max(config.gateway_workers, 1)
     # Each client connection may need another one to a copy.
@@ -293,8 +293,8 @@ def queue_limits(config: UpConfig) -> QueueLimits:
     return limits.share(config.gateway_workers)
 
 
-def workers_of(home: Home, config: UpConfig, worker: int) -> tuple[InFlightCounts, Peers]:
-    """The counts that this worker shares, and its peer workers; `worker` is from 1."""
+def open_counts(home: Home, config: UpConfig, worker: int) -> tuple[InFlightCounts, Peers]:
+    """The counts that this worker shares, and its peer workers. Workers count from 1."""
     table = open_table(home, config)
     if table is None:
         return Outstanding(), NoPeers()
@@ -305,7 +305,7 @@ def workers_of(home: Home, config: UpConfig, worker: int) -> tuple[InFlightCount
 def warm_up() -> None:
     """Load the service models and exempt them from garbage collection.
 
-    Loading takes 0.15 s, in which a worker that serves would stall every stream.
+    Loading takes 0.15 s. In a serving worker it would stall every stream.
     """
     for service in CONTROL_SERVICES:
         service_model(service)
@@ -317,9 +317,9 @@ def warm_up() -> None:
 
 
 async def serve(home: Home, worker: int, listening: socket.socket | None) -> None:
-    """Serve until SIGTERM or SIGINT, then finish what is under way.
+    """Serve until SIGTERM or SIGINT, then finish the requests under way.
 
-    `listening` is the socket that workers share; None where this one binds its own.
+    `listening` is the socket that workers share. If it is None, this worker binds its own.
     """
     config, credentials = load_config(home), load_credentials(home)
     tls.use(home.tls)
@@ -335,15 +335,15 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
         clock,
         config.copies_proxy,
     )
-    counts, peers = workers_of(home, config, worker)
+    counts, peers = open_counts(home, config, worker)
     name, key = gateway_name(worker), credentials.internal_key
     spans = trace_export(name, clock, os.environ)
-    exchanged = exchanged_sessions(config, credentials, pool, clock.now)
+    exchanged = build_session_exchange(config, credentials, pool, clock.now)
     memory = shared_memory(home, config, clock.now, spans, exchanged)
     workers = AllWorkers(home, config.gateway_workers, worker, memory.calls)
     memory = replace(
         memory,
-        spool=spool_of(home, config, name),
+        spool=open_spool(home, config, name),
         mirror=partial(connected, home.mirror) if config.mirror_process else None,
         workers=workers,
         is_draining=home.draining.exists,
@@ -362,9 +362,9 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     loop, stopping = asyncio.get_running_loop(), stop_event()
     listener = listening or bind(config.host, config.gateway_port)
     await server.start(listener, certificate_of(config))
-    log.info("listening at %s", config.client_url)
+    LOG.info("listening at %s", config.client_url)
     if config.insecure_no_auth:
-        log.warning("signatures are not required: any client that can connect acts as the owner")
+        LOG.warning("signatures are not required: any client that can connect acts as the owner")
     heartbeats = loop.create_task(answer_heartbeats(listener, workers.answer_line))
     reports = UpstreamPool(REPORTS_IDLE_S)
     sender = load_sender(config, credentials, gateway.meter, name, to_control(reports))
@@ -382,8 +382,8 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     }
     if spans is not None:
         tasks["exporting traces"] = loop.create_task(spans.run())
-    cause = await first_to_end(tasks, stopping)
-    log.info("closing: %d connections", server.num_connections)
+    cause = await wait_for_end(tasks, stopping)
+    LOG.info("closing: %d connections", server.num_connections)
     await server.stop(STOP_GRACE_S)
     await gateway.mirror.close()
     for task in tasks.values():
@@ -403,7 +403,7 @@ async def send_last(
     captured: CaptureReportSender,
     spans: TraceExport | None,
 ) -> None:
-    """Send what the worker has noted and not sent yet."""
+    """Send the worker's captures, reports and spans that are not sent yet."""
     await gateway.capture.finish()
     await sender.finish()
     await captured.send()

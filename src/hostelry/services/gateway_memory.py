@@ -18,7 +18,7 @@ from hostelry.dataplane.tracing.call_ring import CallRing, CallSink
 from hostelry.gateway.handlers.traces import GatewayWorkers
 from hostelry.home.home import Home, UpConfig
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 NUM_PLACES = 65536  # adapters on copies; 4 MB
 
 
@@ -80,5 +80,5 @@ def _open(path: Path, now: Callable[[], float], capacity: int = 16384) -> Shared
     try:
         return SharedMap(path, now, capacity)
     except (OSError, LockedError) as error:
-        log.warning("%s cannot be opened (%s): each gateway worker has its own memory", path, error)
+        LOG.warning("%s cannot be opened (%s): each gateway worker has its own memory", path, error)
         return None

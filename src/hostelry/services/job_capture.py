@@ -14,7 +14,7 @@ from hostelry.home.home import Home, UpConfig
 from hostelry.jobs.capture.uploads import LOOK_S, CaptureUploads, SpoolFolder
 from hostelry.jobs.objects.object_store import ObjectStore
 from hostelry.services.job_batches import ProcessParts
-from hostelry.services.worker_parts import reporter_name, spool_of
+from hostelry.services.worker_parts import open_spool, reporter_name
 
 REPORTER = "jobs"
 REPORTING = "reporting data capture"
@@ -48,7 +48,7 @@ def build_capture(
 ) -> JobCapture:
     """Data capture with the process's own spool files, and the uploads of every process's."""
     clock = parts.clock
-    requests = RequestCapture(spool_of(home, config, REPORTER), random.Random().random, clock)
+    requests = RequestCapture(open_spool(home, config, REPORTER), random.Random().random, clock)
     uploads = CaptureUploads(SpoolFolder(home.capture), store, clock)
 
     def counts() -> Mapping[LoadKey, CaptureCounts]:

@@ -1,7 +1,7 @@
 """The process for jobs: ``python -m hostelry.services.jobs --home DIR``.
 
-It keeps asynchronous requests, and runs them while control or the gateway is away. It may be killed
-at any moment: what it acknowledged is in its file, and its successor takes over.
+It keeps asynchronous requests, and runs them also while control or the gateway is away. It may be
+killed at any moment. Acknowledged requests are in its file, and its successor takes over.
 """
 
 import argparse
@@ -55,12 +55,12 @@ from hostelry.jobs.transform.transform_work import TransformWork
 from hostelry.services.databases import host_name, open_queue
 from hostelry.services.job_batches import ProcessParts, build_batches
 from hostelry.services.job_capture import build_capture
-from hostelry.services.worker_parts import first_to_end, raise_file_limit
+from hostelry.services.worker_parts import raise_file_limit, wait_for_end
 
-log = logging.getLogger("hostelry.services.jobs")  # it runs as __main__
+LOG = logging.getLogger("hostelry.services.jobs")  # it runs as __main__
 HOST = "127.0.0.1"
 STOP_GRACE_S = 2.0
-DRAIN_S = 2.0  # for requests that run; the others are queued again
+DRAIN_S = 2.0  # for running requests. Later ones are queued again.
 SWEEP_S = 60.0
 
 
@@ -112,7 +112,7 @@ async def serve(home: Home) -> None:
     loop, stopping = asyncio.get_running_loop(), stop_event()
     await server.start(bind(HOST, config.jobs_port))
     gc.collect()
-    gc.freeze()  # what is imported is not looked at again
+    gc.freeze()  # later collections skip the imported modules
     heartbeats = loop.create_task(answer_heartbeats())
 
     async def sweep() -> None:
@@ -130,7 +130,7 @@ async def serve(home: Home) -> None:
         **capture.tasks(),
     }
     tasks = {name: loop.create_task(step) for name, step in work.items()}
-    cause = await first_to_end(tasks, stopping)
+    cause = await wait_for_end(tasks, stopping)
     await server.stop(STOP_GRACE_S)
     for task in tasks.values():
         task.cancel()
@@ -180,7 +180,7 @@ def work_places(
     credentials: Credentials,
     to_control: Callable[[Upstream], Upstream],
 ) -> WorkPlaces:
-    """Where requests read and write, and where control is."""
+    """The addresses and keys of the object store and of control."""
     return WorkPlaces(
         s3_url=config.s3_url,
         s3_key=OwnKey(
@@ -196,8 +196,8 @@ def work_places(
 
 
 @contextlib.contextmanager
-def the_only_one(lock: Path) -> Iterator[None]:
-    """Hold `lock`; raises TerminalError where another process has it."""
+def hold_lock(lock: Path) -> Iterator[None]:
+    """Hold `lock` for the block. Raises TerminalError if another process has it."""
     with lock.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -207,14 +207,14 @@ def the_only_one(lock: Path) -> Iterator[None]:
 
 
 def main() -> None:
-    """Parse the arguments and run; exit code 1 and a line on standard error when it cannot."""
+    """Parse the arguments and run. On an error, print a line and exit with code 1."""
     parser = argparse.ArgumentParser(prog="python -m hostelry.services.jobs", description=__doc__)
     parser.add_argument("--home", type=Path, required=True, help="the home folder")
     home = Home(parser.parse_args().home)
     configure_logging("jobs", log_format=log_format(home))
     raise_file_limit()
     try:
-        with the_only_one(home.jobs_lock):
+        with hold_lock(home.jobs_lock):
             uvloop.run(serve(home))
     except (TerminalError, OSError) as error:
         sys.exit(f"the process for jobs cannot run: {error}")

@@ -45,14 +45,14 @@ from hostelry.services.priority import lower_priority
 from hostelry.services.worker_parts import (
     REPORTS_IDLE_S,
     capture_sender,
-    first_to_end,
     load_sender,
     mirror_limits,
+    open_spool,
     raise_file_limit,
-    spool_of,
+    wait_for_end,
 )
 
-log = logging.getLogger("hostelry.services.mirror")  # it runs as __main__
+LOG = logging.getLogger("hostelry.services.mirror")  # it runs as __main__
 NAME = "mirror"
 NICENESS = 5  # of 19: a third of the processor time of a process that serves clients
 OWN_FILES = 256  # descriptors that are no connection to a copy
@@ -75,7 +75,7 @@ async def serve(home: Home, listener: socket.socket, lines: SupervisorLines | No
         config.copies_proxy,
     )
     meter = Meter(clock.now)
-    capture = RequestCapture(spool_of(home, config, NAME), draw, clock)
+    capture = RequestCapture(open_spool(home, config, NAME), draw, clock)
     mirror = ShadowMirror(copies, meter, all_limits(config), draw, monotonic_s)
     intake = MirrorIntake(mirror, capture, AnswerPairs(meter, monotonic_s, pair_limits(config)))
     end = MirrorEnd(
@@ -102,7 +102,7 @@ async def serve(home: Home, listener: socket.socket, lines: SupervisorLines | No
             run_periodically("reporting data capture", captured.send, REPORT_S)
         ),
     }
-    cause = await first_to_end(tasks, stopping)
+    cause = await wait_for_end(tasks, stopping)
     server.close()
     await intake.close()
     for task in tasks.values():

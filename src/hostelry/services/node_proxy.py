@@ -44,9 +44,9 @@ from hostelry.home.home import (
     load_credentials,
     log_format,
 )
-from hostelry.services.worker_parts import first_to_end, raise_file_limit
+from hostelry.services.worker_parts import raise_file_limit, wait_for_end
 
-log = logging.getLogger("hostelry.services.node_proxy")  # it runs as __main__
+LOG = logging.getLogger("hostelry.services.node_proxy")  # it runs as __main__
 NAME = "proxy"
 DRAIN_S = 10.0  # for requests in flight, once it is to end
 
@@ -90,7 +90,7 @@ async def serve(
         link = HostLink(name, tls.in_use(), lambda: known_controls(home, config))
         tasks[f"forwarding to {name}"] = loop.create_task(link.serve(linked))
     heartbeats = loop.create_task(answer_heartbeats(listener))
-    cause = await first_to_end(tasks, stopping)
+    cause = await wait_for_end(tasks, stopping)
     for task in tasks.values():
         task.cancel()
     await asyncio.gather(*tasks.values(), return_exceptions=True)

@@ -63,9 +63,9 @@ from hostelry.dataplane.shared.session_exchange import (
 from hostelry.home.heartbeat import answer_heartbeats
 from hostelry.home.home import Home, UpConfig, load_config, load_credentials, log_format
 from hostelry.processes.gateway_workers import open_table
-from hostelry.services.worker_parts import first_to_end
+from hostelry.services.worker_parts import wait_for_end
 
-log = logging.getLogger("hostelry.services.peers")  # it runs as __main__
+LOG = logging.getLogger("hostelry.services.peers")  # it runs as __main__
 NAME = "peers"
 COUNTS = "/internal/peer/counts"
 TIMEOUTS = Timeouts(total_s=1.0, connect_s=0.5)
@@ -181,7 +181,7 @@ class PeerExchange:
                 return
             listed = decode(body, GatewayHostList)
         except (UpstreamError, msgspec.MsgspecError) as error:
-            log.debug("the hosts stay as they are: %s", error)
+            LOG.debug("the hosts stay as they are: %s", error)
             return
         self._known.add(listed.hosts)
         self._follow(dict(self._known.hosts()))
@@ -190,7 +190,7 @@ class PeerExchange:
         share = compute_share(self._config.host_id, set(hosts))
         hosts.pop(self._config.host_id, None)
         if hosts != self._peers:
-            log.info("gateways on %d other hosts: %s", len(hosts), ", ".join(sorted(hosts)))
+            LOG.info("gateways on %d other hosts: %s", len(hosts), ", ".join(sorted(hosts)))
             self._peers = hosts
             self._sent.set_peers(set(hosts.values()))
         table = self._column.table()
@@ -213,7 +213,7 @@ class PeerExchange:
             status, _ = await self._post(address, COUNTS, message.encode())
             is_taken = status == 204
         except UpstreamError as error:
-            log.debug("counts were not sent to %s: %s", address, error)
+            LOG.debug("counts were not sent to %s: %s", address, error)
             is_taken = False
         self._sent.answered(address, is_taken=is_taken)
 
@@ -303,7 +303,7 @@ async def serve(home: Home) -> None:
     try:
         sessions: SessionTable = SharedMap(home.sessions, now)
     except (OSError, LockedError) as error:
-        log.warning("%s cannot be opened (%s): sessions are not shared", home.sessions, error)
+        LOG.warning("%s cannot be opened (%s): sessions are not shared", home.sessions, error)
         sessions = SessionDict(now)
     to_control = control_access(home, config, credentials, pool)
     exchange = PeerExchange(
@@ -322,7 +322,7 @@ async def serve(home: Home) -> None:
             ),
         }
         heartbeats = loop.create_task(answer_heartbeats())
-        cause = await first_to_end(tasks, stopping)
+        cause = await wait_for_end(tasks, stopping)
         server.end()
         for task in (*list(tasks.values())[1:], heartbeats):
             task.cancel()

@@ -41,7 +41,7 @@ from hostelry.home.home import (
 )
 from hostelry.processes.fleets import AGENT_MODULE, PROXY_MODULE, cluster_id
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 MAX_LINE_BYTES = 64 * 1024 * 1024
 PORTS = {"http": 80, "https": 443}
 
@@ -130,7 +130,7 @@ async def serve(
         except HostelryError as error:
             say(DriverAnswer(number=call.number, failure=Failure.of(error)))
         except Exception as error:
-            log.exception("call %s failed", call.name)
+            LOG.exception("call %s failed", call.name)
             text = f"Ray: {type(error).__name__}: {error}"
             say(DriverAnswer(number=call.number, failure=Failure("retryable", text)))
 

@@ -18,18 +18,19 @@ from hostelry.dataplane.shared.session_exchange import SharedSessions
 from hostelry.gateway.mirror import MirrorLimits
 from hostelry.home.home import Credentials, Home, UpConfig
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 LEAST_ROLL_S = 1.0
-REPORTS_IDLE_S = 30.0  # an idle connection to control for load reports is kept so long
-OTHER_SPOOLS = 2  # those of the mirror process and of jobs
+REPORTS_IDLE_S = 30.0  # for so long an idle connection for load reports is kept
+OTHER_SPOOLS = 2  # the spools of the mirror process and of jobs
 
 
-async def first_to_end(
+async def wait_for_end(
     tasks: Mapping[str, asyncio.Task[None]], stopping: asyncio.Event
 ) -> str | None:
-    """None once `stopping` is set; else which of `tasks` ended, and why: none should.
+    """Wait until `stopping` is set, or until one of `tasks` ends, which is a defect.
 
-    After a defect a new process is better than one that lacks a task.
+    Returns None if `stopping` is set, else the task's name and error. The caller then ends, because
+    a new process is better than a process without one of its tasks.
     """
     asked_to_stop = asyncio.get_running_loop().create_task(stopping.wait())
     await asyncio.wait((*tasks.values(), asked_to_stop), return_when=asyncio.FIRST_COMPLETED)
@@ -38,23 +39,23 @@ async def first_to_end(
         return None
     name, task = next((name, task) for name, task in tasks.items() if task.done())
     defect = None if task.cancelled() else task.exception()
-    log.error("%s ended", name, exc_info=defect)
+    LOG.error("%s ended", name, exc_info=defect)
     return f"{name} ended: {defect!r}"
 
 
 def load_sender(
     config: UpConfig, credentials: Credentials, meter: Meter, process: str, pool: Upstream
 ) -> LoadSender:
-    """The sender of the load that `meter` measures to control."""
+    """The sender that reports the load measured by `meter` to control."""
     clock = SystemClock()
     backlog = LoadBacklog(reporter_name(config, process), clock.now())
     return LoadSender(meter, backlog, pool, config.control_url, credentials.internal_key, clock)
 
 
-def exchanged_sessions(
+def build_session_exchange(
     config: UpConfig, credentials: Credentials, pool: Upstream, now: Callable[[], float]
 ) -> Callable[[SessionTable], SharedSessions] | None:
-    """The sessions of this host and of others, over its table; None where there is no other."""
+    """A function that shares a table of sessions with other hosts, or None without other hosts."""
     if not config.peer_port:
         return None
     key = credentials.internal_key
@@ -73,14 +74,14 @@ def capture_sender(
     process: str,
     pool: Upstream,
 ) -> CaptureReportSender:
-    """The sender of what `capture` counts to control."""
+    """The sender that reports the counts of `capture` to control."""
     name, key = reporter_name(config, process), credentials.internal_key
     clock = SystemClock()
     return CaptureReportSender(name, capture.counts, pool, config.control_url, key, clock)
 
 
 def mirror_limits(config: UpConfig) -> MirrorLimits:
-    """The limits of one gateway worker's mirrored requests; answers have those of clients'."""
+    """The limits of one gateway worker's mirrored requests. Clients' limits hold for answers."""
     return MirrorLimits(
         max_answer_bytes=config.max_body_bytes,
         whole=Timeouts(total_s=config.invoke_timeout_s),
@@ -88,8 +89,8 @@ def mirror_limits(config: UpConfig) -> MirrorLimits:
     )
 
 
-def spool_of(home: Home, config: UpConfig, process: str) -> Spool:
-    """A process's captured requests on disk; all workers, the mirror and jobs have 2 GiB."""
+def open_spool(home: Home, config: UpConfig, process: str) -> Spool:
+    """Open a process's captured requests on disk. All processes together have 2 GiB."""
     folder = home.capture / process
     remove_unfinished(folder)
     limits = SpoolLimits()

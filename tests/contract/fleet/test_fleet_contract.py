@@ -37,7 +37,7 @@ from hostelry.fleet.protocol import Agent, Fleet, RunningInstance
 from hostelry.fleet.ray.node_home import NodeHome
 from hostelry.fleet.records import InstanceFolder
 from hostelry.home.home import load_config, load_credentials, save_config
-from hostelry.processes.fleets import ray_fleet
+from hostelry.processes.fleets import build_ray_fleet
 
 ID = "i-1"
 
@@ -99,7 +99,7 @@ def ray_place(
         files = HostFiles(TlsFolder(found.home.tls), credentials.cluster_id)
         files.make(PeerRole.CONTROL, "control", SystemClock().now())
         tls.use(found.home.tls)
-        fleet = ray_fleet(found.home, credentials)
+        fleet = build_ray_fleet(found.home, credentials)
 
         def kill_agent(instance_id: str) -> None:
             (path,) = nodes.glob(f"*/*/{instance_id}-*")

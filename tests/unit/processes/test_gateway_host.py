@@ -22,7 +22,7 @@ from hostelry.home.home import (
 from hostelry.home.platform_processes import platform_names_of
 from hostelry.home.up_options import UpOptions
 from hostelry.processes.gateway_host import gateway_host_plan, host_config
-from hostelry.processes.services import services
+from hostelry.processes.services import list_services
 from hostelry.processes.start import StartPlan
 from hostelry.services.control_link import jobs_beside
 from hostelry.services.gateway import why_unhealthy
@@ -77,7 +77,7 @@ def test_the_processes_of_such_a_host(home: Home) -> None:
         assert load_config(home) == config
         assert len({config.gateway_port, config.control_port, config.jobs_port}) == 3
         assert config.peer_port
-        names = [it.name for it in services(plan, {})]
+        names = [it.name for it in list_services(plan, {})]
         assert sorted(names) == ["link", "mirror", "peers"]
         shown = set(platform_names_of(home, config))
         assert {"up", "gateway-1", *names} <= shown

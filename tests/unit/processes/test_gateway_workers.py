@@ -43,7 +43,7 @@ def listener(home: Home, config: UpConfig) -> Iterator[SharedListener]:
 def test_each_worker_inherits_the_one_socket(
     home: Home, config: UpConfig, listener: SharedListener
 ) -> None:
-    services = listener.services(home, {})
+    services = listener.list_workers(home, {})
     assert [it.name for it in services] == ["gateway-1", "gateway-2", "gateway-3"]
     commands = [it.command() for it in services]
     (descriptor,) = {fd for command in commands for fd in command.pass_fds}
@@ -71,7 +71,7 @@ def test_what_a_worker_counted_is_cleared_when_it_ends(
     one, two = (SharedCounts(CountTable(home.counts, config.gateway_workers), n) for n in (0, 1))
     one.reserve("c-1")
     two.reserve("c-1")
-    listener.services(home, {})[1].after()
+    listener.list_workers(home, {})[1].after()
     assert one.of("c-1") == 1
 
 
@@ -97,7 +97,7 @@ def test_counts_of_adopted_workers_are_kept_and_those_of_dead_ones_forgotten(
 def test_one_worker_needs_no_table(home: Home) -> None:
     config = UpConfig(control_port=1, gateway_port=free_port())
     with opened(home, config) as listener:
-        assert [it.name for it in listener.services(home, {})] == ["gateway-1"]
+        assert [it.name for it in listener.list_workers(home, {})] == ["gateway-1"]
         assert listener.why_not_ready() is None
     assert not home.counts.exists()
 
@@ -116,8 +116,8 @@ def test_without_room_on_the_disk_each_worker_counts_alone(
     assert "each gateway worker counts its own requests only" in caplog.text
     with opened(home, config) as listener:
         assert listener.why_not_ready() is None
-        assert len(listener.services(home, {})) == 3
-        listener.services(home, {})[0].after()
+        assert len(listener.list_workers(home, {})) == 3
+        listener.list_workers(home, {})[0].after()
 
 
 @pytest.mark.parametrize(

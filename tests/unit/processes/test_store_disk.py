@@ -38,7 +38,7 @@ def test_a_store_whose_index_found_no_room_is_started_again_once_there_is_some(
             file.write(text)
         found = disk.needs_restart()
     assert found is needs_restart
-    disk.restarted()
+    disk.forget_reports()
     assert not disk.needs_restart()
 
 
@@ -50,5 +50,5 @@ def test_output_that_is_shorter_than_before_is_read_from_its_start(tmp_path: Pat
     output.write_text(FULL)
     assert disk.needs_restart()
     output.unlink()
-    disk.restarted()
+    disk.forget_reports()
     assert not disk.needs_restart()

@@ -17,11 +17,11 @@ from hostelry.processes.supervision import (
     StartupFailure,
     after_check,
     after_death,
+    assume_liveness,
     death_message,
     exit_phrase,
     hung_message,
     is_hung,
-    liveness_of_adopted,
     may_be_killed,
     next_check_at,
     restart_delay_s,
@@ -139,7 +139,7 @@ def test_death_message(decision: RestartAfter | StartupFailure, head: str) -> No
     ],
 )
 def test_when_an_adopted_process_hangs(age_s: float, misses: int, expected: bool) -> None:
-    liveness = replace(liveness_of_adopted(age_s), misses=misses)
+    liveness = replace(assume_liveness(age_s), misses=misses)
     assert is_hung(liveness, age_s=age_s, policy=PATIENT_LIVENESS) is expected
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from hostelry.processes.systemd_unit import quoted, unit_text
+from hostelry.processes.systemd_unit import quote, unit_text
 
 
 def test_systemd_signals_up_alone_and_starts_it_again_where_it_was_killed() -> None:
@@ -47,4 +47,4 @@ def test_the_home_is_given_once(given: list[str]) -> None:
     ],
 )
 def test_words_reach_the_program_as_they_are(word: str, expected: str) -> None:
-    assert quoted(word) == expected
+    assert quote(word) == expected

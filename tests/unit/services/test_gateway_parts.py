@@ -5,7 +5,7 @@ import pytest
 
 from hostelry.home.home import UpConfig
 from hostelry.services.gateway import http_limits
-from hostelry.services.worker_parts import first_to_end
+from hostelry.services.worker_parts import wait_for_end
 
 
 async def for_ever() -> None:
@@ -36,7 +36,7 @@ def test_a_worker_whose_task_ends_reports_it_with_the_cause(
             "keeping time": asyncio.create_task(part()),  # type: ignore[operator]
         }
         try:
-            return await first_to_end(tasks, asyncio.Event())
+            return await wait_for_end(tasks, asyncio.Event())
         finally:
             tasks["following the routes"].cancel()
 
@@ -51,7 +51,7 @@ def test_a_worker_that_is_stopped_ends_without_a_cause() -> None:
         stopping.set()
         task = asyncio.create_task(for_ever())
         try:
-            return await first_to_end({"following": task}, stopping)
+            return await wait_for_end({"following": task}, stopping)
         finally:
             task.cancel()
 

@@ -17,7 +17,7 @@ from hostelry.fleet.artifacts.protocol import Artifacts, Fetch
 from hostelry.fleet.launch.container_order import ADAPTERS_PATH, adapters_folder
 from hostelry.fleet.rules.images import ImageRule, Probe
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 # Files for a container that come later: one folder of the copy, mounted into it at its start.
 #
 # Adapters, and models of a multi-model copy, are hard-linked into that folder as they come, so that

@@ -32,7 +32,7 @@ from hostelry.fleet.launch.copy_log import CopyLog
 from hostelry.fleet.protocol import Observation
 from hostelry.fleet.records import InstanceFolder, plain_name
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 Count = Callable[[Collection[int]], Mapping[int, int]]
 
 
@@ -111,7 +111,7 @@ class InstanceAgent:
                 while not all(hosted.settled for hosted in self._hosted.values()):
                     await self._changed.wait()
         except TimeoutError:
-            log.warning("copies are still being proven %g s after the start", timeout_s)
+            LOG.warning("copies are still being proven %g s after the start", timeout_s)
         await run_guarded("counting connections", self._count_connections)
 
     async def apply(self, copies: Sequence[CopySpec]) -> None:
@@ -275,7 +275,7 @@ class InstanceAgent:
             del self._stopping[copy_id]
             self._reconcile()
             if not done.cancelled() and (error := done.exception()) is not None:
-                log.error("stopping copy %s failed", copy_id, exc_info=error)
+                LOG.error("stopping copy %s failed", copy_id, exc_info=error)
                 self._clear_left()
 
         task.add_done_callback(stopped)
@@ -353,5 +353,5 @@ def _measure(hosted: Sequence[HostedCopy]) -> list[tuple[int, float]]:
 
 def _report_defect(done: "asyncio.Task[None]", hosted: HostedCopy) -> None:
     if not done.cancelled() and (error := done.exception()) is not None:
-        log.error("copy %s: its task broke", hosted.spec.id, exc_info=error)
+        LOG.error("copy %s: its task broke", hosted.spec.id, exc_info=error)
         hosted.crashed(error)

@@ -15,7 +15,7 @@ from hostelry.fleet.agent.lifecycle import recent_end, spec_digest
 from hostelry.fleet.launch.copy_log import CopyLog
 from hostelry.fleet.records import CopyFolder, CopyRecord
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 LOG_TAIL_LINES = 20
 LAST_END_LOG_BYTES = 4096
@@ -102,7 +102,7 @@ class CopyState:
         try:
             self._folder.save(self.record)
         except OSError as error:
-            log.warning("copy %s: its record cannot be written: %s", self._status.id, error)
+            LOG.warning("copy %s: its record cannot be written: %s", self._status.id, error)
 
     def ended(self, cause: str) -> None:
         """Record how the process ended."""

@@ -26,7 +26,7 @@ from hostelry.fleet.agent.models.copy_models import PREFIX as LEASES
 from hostelry.fleet.agent.models.copy_models import LeaseRoutes
 from hostelry.fleet.records import InstanceFolder
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 # The epochs of control's leaders, as an agent sees them: an older one is refused for good.
 #
 # The highest epoch is on disk before the first call of it is carried out, so that no call of an
@@ -202,7 +202,7 @@ class AgentRoutes:
         return Response(status_code=202, background=BackgroundTask(self._shut_down))
 
     async def _shut_down(self) -> None:
-        log.info("shutting down: every copy is stopped")
+        LOG.info("shutting down: every copy is stopped")
         await self._agent.stop()
         self._finish()
 

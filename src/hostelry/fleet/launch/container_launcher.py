@@ -55,7 +55,7 @@ from hostelry.fleet.launch.container_order import ContainerOrder, adapters_folde
 from hostelry.fleet.launch.copy_log import CopyLog
 from hostelry.fleet.launch.launcher import LaunchOrder, exit_detail
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 RUN_TIMEOUT_S = 120.0
 STOP_MARGIN_S = 30.0
@@ -161,7 +161,7 @@ class WatchedContainer:
                 )
                 self._remember(at, process.identity)
             await process.wait()
-            log.warning("%s: %s ended and is started again", self._record.name, argv[0])
+            LOG.warning("%s: %s ended and is started again", self._record.name, argv[0])
 
         name, failing = f"keeping {argv[0]} of {self._record.name}", False
         for ends in itertools.count(1):
@@ -393,7 +393,7 @@ async def _quietly(record: ContainerRecord, arguments: list[str], timeout_s: flo
     try:
         done = await call([*record.engine.argv, *arguments], timeout_s=timeout_s)
     except OSError as error:
-        log.warning("%s: %s", record.name, error)
+        LOG.warning("%s: %s", record.name, error)
         return
     if done.code != 0 and "no such container" not in done.message.lower():
-        log.warning("%s %s: %s", record.engine.kind, " ".join(arguments), done.message)
+        LOG.warning("%s %s: %s", record.engine.kind, " ".join(arguments), done.message)

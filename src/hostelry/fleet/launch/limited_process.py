@@ -45,7 +45,7 @@ from hostelry.fleet.rules.limits import (
     over_limit,
 )
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 LIMITS_FILE = "limits.json"
 # In a copy's folder; do not count as the copy's.
@@ -205,7 +205,7 @@ class LimitedProcess:
         use = memory_use(self._members())
         if over_limit(use.held_bytes, self._record.max_memory_bytes):
             self._seen.evidence = replace(self._seen.evidence, over_limit_bytes=use.held_bytes)
-            log.warning("copy in %s held %d bytes: killed", self._folder, use.held_bytes)
+            LOG.warning("copy in %s held %d bytes: killed", self._folder, use.held_bytes)
             self._kill()
 
     def _search(self) -> None:
@@ -219,7 +219,7 @@ class LimitedProcess:
         written = written_bytes(self._folder, self._seen.known, AGENT_FILES)
         if over_limit(written, self._record.max_disk_bytes):
             self._seen.over_disk_bytes = written
-            log.warning("copy in %s wrote %d bytes: killed", self._folder, written)
+            LOG.warning("copy in %s wrote %d bytes: killed", self._folder, written)
             self._kill()
 
     def clear(self) -> None:
@@ -262,7 +262,7 @@ def confine(
         try:
             group.add(pid)
         except OSError as error:
-            log.info("copy in %s: its cgroup takes no process: %s", folder, error)
+            LOG.info("copy in %s: its cgroup takes no process: %s", folder, error)
             group.remove()
             group = None
     record = LimitRecord(

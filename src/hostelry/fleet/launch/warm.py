@@ -30,7 +30,7 @@ from hostelry.fleet.launch.warm_rules import (
 from hostelry.fleet.rules.copy_user import RunAs
 from hostelry.fleet.rules.interpreter import PYTHON
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 IMPORT_S = 60.0
 FORK_S = 5.0
@@ -173,7 +173,7 @@ class WarmForks:
             parent.end("the agent ends")
 
     def _failed(self, reason: str) -> None:
-        log.warning("warm interpreter: %s; cold starts for %g s", reason, RETRY_AFTER_S)
+        LOG.warning("warm interpreter: %s; cold starts for %g s", reason, RETRY_AFTER_S)
         self._not_before = monotonic_s() + RETRY_AFTER_S
 
 

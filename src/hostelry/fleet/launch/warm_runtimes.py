@@ -35,7 +35,7 @@ from hostelry.fleet.launch.warm_rules import (
 )
 from hostelry.fleet.rules.copy_user import RunAs
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 class WarmRuntimes:
@@ -131,7 +131,7 @@ class WarmRuntimes:
             await zygote.start()
             limit_files(zygote.pid)
         except (ZygoteError, OSError, ValueError) as error:
-            log.warning("%s: %s; cold starts for %g s", runtime, error, RETRY_AFTER_S)
+            LOG.warning("%s: %s; cold starts for %g s", runtime, error, RETRY_AFTER_S)
             self._not_before[runtime] = monotonic_s() + RETRY_AFTER_S
             zygote.ended.set()
 
@@ -161,7 +161,7 @@ class LentZygote:
                 limited.include(pid)
                 gate.send(b"!")
             except (ZygoteError, OSError) as error:
-                log.info("a copy imports its framework itself: %s", error)
+                LOG.info("a copy imports its framework itself: %s", error)
 
     def close(self) -> None:
         """Nothing is to be forked: the server has not started."""

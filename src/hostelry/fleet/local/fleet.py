@@ -32,7 +32,7 @@ from hostelry.fleet.records import (
 )
 from hostelry.fleet.rules.devices import assign_devices
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 # Time that an agent has to answer before it is killed and started again. Pure.
 #
 # An agent that had too little time on a busy machine needs more of it, not another start: the time
@@ -253,7 +253,7 @@ class LocalFleet:
         for agent in folder.load_agents():
             if is_alive(agent):
                 name = folder.root.name
-                log.warning("agent of %s (pid %d) does not answer: it is killed", name, agent.pid)
+                LOG.warning("agent of %s (pid %d) does not answer: it is killed", name, agent.pid)
                 send([agent], signal.SIGKILL)
                 self._kills.setdefault(name, []).append(monotonic_s())
                 await _gone(agent, KILL_TIMEOUT_S)
@@ -295,7 +295,7 @@ class LocalFleet:
         except Fenced:
             raise
         except (RetryableError, TerminalError) as error:
-            log.warning("instance %s: %s", folder.root.name, error)
+            LOG.warning("instance %s: %s", folder.root.name, error)
             return
         await _gone(record.process, STOP_TIMEOUT_S)
 

@@ -26,7 +26,7 @@ from hostelry.fleet.protocol import RunningInstance
 from hostelry.fleet.ray.instance_actor import InstanceActor, host_identity
 from hostelry.fleet.ray.messages import NodeOrder, Started
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 # Resources that an instance asks Ray for, the zone it is put in, why it waits. Pure.
 #
 #     the cluster                                       an instance asks for
@@ -294,7 +294,7 @@ class RayDriver:
                     problem = _problem_of_creation(error)
                     if problem is not None:
                         raise problem from None
-                    log.info("instance %s, try %d: %s", instance.id, attempt + 1, error)
+                    LOG.info("instance %s, try %d: %s", instance.id, attempt + 1, error)
                 except self._ray.exceptions.RayError as error:
                     self._starts.pop(instance.id, None)
                     raise _ray_failure(instance.id, error) from None
@@ -429,7 +429,7 @@ class RayDriver:
                 await asyncio.sleep(POLL_S)  # Ray does not know yet whether it is dead
                 continue
             except self._ray.exceptions.RayError as error:
-                log.warning("instance %s is lost: %s", instance_id, error)
+                LOG.warning("instance %s is lost: %s", instance_id, error)
                 self._lost(instance_id)
             self._watches.pop(instance_id, None)
             return

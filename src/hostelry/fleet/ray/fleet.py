@@ -18,7 +18,7 @@ from hostelry.fleet.local.client import AgentKeyError, HttpAgent
 from hostelry.fleet.protocol import Observation, RunningInstance
 from hostelry.fleet.ray.messages import Call, CallName, DriverAnswer, Failure
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 # Control's end of the pipe to the process that speaks to Ray.
 #
 # Ray lives in a process of its own: it prints, it handles signals, and it ends its process when the
@@ -93,7 +93,7 @@ class DriverLine:
             try:
                 answer = decode(line, DriverAnswer)
             except msgspec.DecodeError as error:
-                log.warning("no answer of the process that speaks to Ray: %s", error)
+                LOG.warning("no answer of the process that speaks to Ray: %s", error)
                 continue
             if answer.number == 0 and answer.failure is not None:
                 end = answer.failure
