@@ -2,7 +2,7 @@
 
 ``http://HOST:PORT``          plain HTTP, on this host's loopback
 ``https://NAME@HOST:PORT``    the cluster's mutual TLS to HOST:PORT, with the server name NAME
-``https://HOST[:PORT]``       the web's TLS, to a server that is none of ours
+``https://HOST[:PORT]``       the web's TLS, to a server outside the platform
 """
 
 import re
@@ -17,7 +17,7 @@ MAX_CACHED = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A server; `name` is what the host's node proxy knows it by, None for any other server."""
+    """A server. `name` is its name at the host's node proxy, or None for any other server."""
 
     scheme: str
     host: str

@@ -62,7 +62,7 @@ class ArchiveLimits:
     gzip_only: bool = False
 
     def within(self, max_bytes: int, bound: str) -> "ArchiveLimits":
-        """These limits, lowered to `max_bytes` in all where that is less; `bound` explains it."""
+        """These limits, with a total of at most `max_bytes`. `bound` explains a lowered total."""
         if max_bytes >= self.max_total_bytes:
             return self
         return replace(self, max_total_bytes=max_bytes, total_bound=bound)
@@ -125,7 +125,7 @@ class _StrictInfo(tarfile.TarInfo):
 
 
 class _CountedFile:
-    """The packed file, counting what was read of it."""
+    """The packed file. It counts the bytes that were read."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -228,7 +228,7 @@ def _unpack_members(
 def _check_member(member: tarfile.TarInfo, contents: Contents, limits: ArchiveLimits) -> str:
     """The member's clean relative path, entered into `contents`; "" for the root folder itself.
 
-    Raises UnsafeFilesError naming the member and what is wrong with it.
+    Raises UnsafeFilesError with the member and its fault.
     """
     contents.members += 1
     if contents.members > limits.max_members:

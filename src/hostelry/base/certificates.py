@@ -1,4 +1,4 @@
-"""Certificates of a cluster's own authority, and what they say. Pure but for the keys' randomness.
+"""Certificates of a cluster's own authority. Pure but for the keys' randomness.
 
 A certificate names its holder by a URI, ``spiffe://CLUSTER/ROLE/NAME``. ROLE is control, gateway or
 agent; an agent's NAME is its instance. Keys are P-256.
@@ -154,7 +154,7 @@ def issue(
 
 
 def read_facts(certificate: bytes) -> CertificateFacts:
-    """What the first certificate of a PEM says; raises ValueError where there is none."""
+    """Read the first certificate of a PEM. Raises ValueError if there is no certificate."""
     try:
         found = x509.load_pem_x509_certificate(certificate)
         names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -175,7 +175,7 @@ def read_facts(certificate: bytes) -> CertificateFacts:
 
 
 def get_cluster(authority: bytes) -> str:
-    """The cluster that an authority (PEM) of `new_authority` is of; empty for another's."""
+    """Return the cluster of an authority (PEM) of `new_authority`, or "" for another's."""
     found = CLUSTER.fullmatch(read_facts(authority).subject)
     return found[1] if found else ""
 
@@ -213,7 +213,7 @@ def bundle(certificates: Sequence[bytes]) -> bytes:
 
 
 def split(trusted: bytes) -> list[bytes]:
-    """The certificates of a PEM, each a PEM of its own; raises ValueError where there is none."""
+    """Split a PEM into one PEM per certificate. Raises ValueError if there is no certificate."""
     return [it.public_bytes(PEM) for it in x509.load_pem_x509_certificates(trusted)]
 
 

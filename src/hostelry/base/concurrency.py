@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from hostelry.base.clock import Clock, SystemClock, until_next_s
 from hostelry.base.errors import RetryableError
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 Item = TypeVar("Item")
 
 
@@ -140,11 +140,11 @@ async def run_guarded(name: str, step: Step, *, quiet: bool = False) -> bool:
         await step()
     except RetryableError as error:
         if not quiet:
-            log.info("%s: will be tried again: %s", name, error)
+            LOG.info("%s: will be tried again: %s", name, error)
         return False
     except Exception:  # the outermost edge of all work that is repeated, see CONTRIBUTING.md
         if not quiet:
-            log.exception("%s: failed; will be tried again", name)
+            LOG.exception("%s: failed; will be tried again", name)
         return False
     return True
 

@@ -3,7 +3,7 @@
 HostelryError
 ├── ServiceError       the caller's fault, or a modelled AWS error; written to the client by `aws`
 ├── RetryableError     try again later: requeue with backoff, or answer 429/503
-│   ├── CapacityError  no instance can hold what was asked for
+│   ├── CapacityError  no instance can hold the copy
 │   │   └── InstanceLostError  the machine of an instance is gone, and its copies with it
 │   ├── Conflict       a record moved since it was read
 │   └── Fenced         this control leads no more; the next leader can do it
@@ -50,7 +50,7 @@ class RetryableError(HostelryError):
 
 
 class CapacityError(RetryableError):
-    """No instance can hold what was asked for; the message says what was asked and what is free."""
+    """No instance can hold the copy. The message says what is needed and what is free."""
 
 
 class InstanceLostError(CapacityError):
@@ -58,7 +58,7 @@ class InstanceLostError(CapacityError):
 
 
 class Conflict(RetryableError):  # noqa: N818 - the Store seam's own word
-    """A record changed since it was read, or exists where none was expected."""
+    """A record changed since it was read, or exists although it should not."""
 
 
 class Fenced(RetryableError):  # noqa: N818 - reads as what it says

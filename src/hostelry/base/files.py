@@ -48,9 +48,9 @@ Stamp = tuple[int, int, int] | str
 
 
 def get_stamp(path: Path) -> Stamp | None:
-    """Modification time (ns), size and inode, which differ once the content does.
+    """Return modification time (ns), size and inode, which differ if the content differs.
 
-    None where there is no file; the error's text where it cannot be read.
+    None if there is no file. If the file cannot be read, the error's text.
     """
     try:
         found = path.stat()
@@ -126,7 +126,7 @@ def check_lengths(parts: list[str], name: str) -> None:
 
 
 def quote(name: str) -> str:
-    """The name as a message has it: quoted, and no longer than a line."""
+    """Quote the name for a message, and shorten it to a line."""
     return repr(name) if len(name) <= SHOWN_CHARACTERS else f"{name[:SHOWN_CHARACTERS]!r}..."
 
 

@@ -14,7 +14,7 @@ class HttpRequest(msgspec.Struct, frozen=True):
     Args:
         method: upper case.
         path: as received, still percent-encoded, without the query.
-        query: as received, without the question mark; empty where there is none.
+        query: as received, without the question mark, or empty.
         headers: lower-cased names; a repeated header's values joined by ``,``.
         body: the bytes after any transfer encoding, content encoding untouched.
     """

@@ -64,7 +64,7 @@ async def _reset_if_closed(loop: asyncio.AbstractEventLoop, connection: socket.s
 
 
 class _NotHttpError(Exception):
-    """The bytes are no answer to the request."""
+    """The bytes are not an HTTP answer to the request."""
 
 
 async def _status(
@@ -93,7 +93,7 @@ class _Answer:
         self._parser = httptools.HttpResponseParser(self)
 
     def take(self, read: bytes) -> None:
-        """Parse what was read; raises _NotHttpError."""
+        """Parse the bytes. Raises _NotHttpError."""
         if self.status is None:
             self._num_head_bytes += len(read)
         else:

@@ -21,7 +21,7 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
 from hostelry.base.files import Stamp, get_stamp
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 HANDSHAKE = b"\x16"  # the first byte of a TLS record of a handshake, RFC 8446 section 5.1
 HANDSHAKE_S = 10.0
 LOOK_EVERY_S = 1.0
@@ -43,7 +43,7 @@ class ServerCertificate:
         self._context: ssl.SSLContext | None = None
 
     def context(self) -> ssl.SSLContext:
-        """The context of connections now; raises TerminalError where there has been none yet."""
+        """Return the context for new connections. Raises TerminalError if no pair was ever valid."""
         now = self._now_s()
         if self._context is not None and now - self._looked_at < LOOK_EVERY_S:
             return self._context
@@ -57,7 +57,7 @@ class ServerCertificate:
             if self._context is None:
                 raise
             # Said once for each change.
-            log.error("the changed certificate for clients is not used: %s", error)  # noqa: TRY400
+            LOG.error("the changed certificate for clients is not used: %s", error)  # noqa: TRY400
             made = self._context
         self._context, self._stamps = made, stamps
         return made
@@ -85,7 +85,7 @@ def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
 
 
 async def choose_context(accepted: socket.socket, held: ServerCertificate) -> ssl.SSLContext | None:
-    """What to serve a new connection by; None: it is plain HTTP of this machine.
+    """Choose the TLS context of a new connection, or None if it is plain HTTP of this machine.
 
     Raises OSError, TimeoutError where a client sends nothing, and TerminalError.
     """
@@ -108,12 +108,12 @@ async def choose_context(accepted: socket.socket, held: ServerCertificate) -> ss
 
 
 def is_from_this_machine(accepted: socket.socket) -> bool:
-    """Whether the connection's bytes are on no network; raises OSError once it is gone."""
+    """True if the connection is local to this machine. Raises OSError if it is closed."""
     return is_local(accepted.getpeername()[0], accepted.getsockname()[0])
 
 
 def is_local(peer: str, own: str) -> bool:
-    """Whether a peer at the address `peer`, of a connection to `own`, is on this machine."""
+    """True if `peer`, the remote address of a connection to `own`, is on this machine."""
     address = ipaddress.ip_address(peer.partition("%")[0])
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return peer == own or (mapped or address).is_loopback

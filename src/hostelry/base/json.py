@@ -15,7 +15,7 @@ _COMPILING = threading.Lock()
 
 
 def get_decoder(type: type[T]) -> msgspec.json.Decoder[T]:
-    """The one decoder of a type."""
+    """Return the decoder of a type, which is made once."""
     decoder = _DECODERS.get(type)
     if decoder is None:
         with _COMPILING:
@@ -25,12 +25,12 @@ def get_decoder(type: type[T]) -> msgspec.json.Decoder[T]:
 
 
 def decode(body: bytes | bytearray | str, type: type[T]) -> T:
-    """The value in `body`; raises as `msgspec.json.decode` does."""
+    """Decode `body` as a `type`. Raises as `msgspec.json.decode` does."""
     return get_decoder(type).decode(body)
 
 
 def nests_deeper(value: Any, most: int) -> bool:
-    """Whether lists and dictionaries are nested more than `most` deep; without recursion."""
+    """True if lists and dictionaries are nested more than `most` deep. Does not recurse."""
     level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(most):
         level = [
@@ -45,6 +45,6 @@ def nests_deeper(value: Any, most: int) -> bool:
 
 
 def convert(value: Any, type: type[T]) -> T:
-    """`value`, of plain dictionaries and lists, as a `type`; raises as `msgspec.convert` does."""
+    """Convert plain dictionaries and lists to a `type`. Raises as `msgspec.convert` does."""
     get_decoder(type)
     return msgspec.convert(value, type)

@@ -51,7 +51,7 @@ def is_more_than_a_lost_connection(record: logging.LogRecord) -> bool:
 
 
 def build_formatter(process_name: str, log_format: str) -> logging.Formatter:
-    """The formatter of a process's lines, in one of `FORMATS`."""
+    """Build the formatter of a process's log, in one of `FORMATS`."""
     return JsonLines(process_name) if log_format == JSON else TextLines(process_name)
 
 
@@ -68,7 +68,7 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a record; `request_id` and `exception` only where there are any."""
+    """One JSON object per record, with `request_id` and `exception` if there are any."""
 
     def __init__(self, process_name: str) -> None:
         super().__init__()

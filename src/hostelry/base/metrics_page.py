@@ -1,7 +1,7 @@
 """Pages of Prometheus' text format, parsed strictly and put together. Pure.
 
-A page is untrusted: of it only whole, valid sample lines are kept, and what is not is counted by
-its reason. Timestamps are not kept: a sample is of the moment it was asked for.
+A page is untrusted. Only its whole, valid sample lines are kept, and other lines are counted by
+reason. Timestamps are dropped: a sample is of the moment it was asked for.
 
 Source: Prometheus documentation, Exposition formats (text format 0.0.4); relabelling of scraped
 labels, `exported_NAME`.
@@ -68,7 +68,7 @@ class MetricsPage:
 def parse_page(
     page: bytes, reserved: tuple[str, ...] = (), max_series: int = MAX_SERIES
 ) -> MetricsPage:
-    """The valid samples of a page, but for those whose names begin with one of `reserved`."""
+    """Parse the valid samples of a page. Names that begin with one of `reserved` are dropped."""
     kinds: dict[str, str] = {}
     helps: dict[str, str] = {}
     samples: dict[str, list[PageSample]] = {}
@@ -101,7 +101,7 @@ def parse_page(
 
 
 def _text(raw: bytes) -> str | None:
-    """The line as text; None where it is too long, not UTF-8, or has control characters."""
+    """Decode a line. None if it is too long, is not UTF-8 or has control characters."""
     if len(raw) > MAX_LINE_BYTES:
         return None
     try:
@@ -137,7 +137,7 @@ def _sample(line: str) -> PageSample | None:
 
 
 def _labels(text: str) -> Labels | None:
-    """The pairs between a sample's braces; None where they are not valid or a name repeats."""
+    """Parse the pairs between a sample's braces. None if they are invalid or a name repeats."""
     found: dict[str, str] = {}
     text, at = text.rstrip(" \t"), 0
     while at < len(text):
@@ -150,7 +150,7 @@ def _labels(text: str) -> Labels | None:
 
 
 def _find_family(sample: PageSample, kinds: Mapping[str, str]) -> str:
-    """The family of a sample; empty where its family's type has no such sample."""
+    """Return the family of a sample, or "" if the family's type has no such sample."""
     for suffix in ("_bucket", "_sum", "_count"):
         stem = sample.name.removesuffix(suffix)
         if stem != sample.name and suffix in PARTS.get(kinds.get(stem, ""), ()):
@@ -161,7 +161,7 @@ def _find_family(sample: PageSample, kinds: Mapping[str, str]) -> str:
 
 
 def escape_label(value: str) -> str:
-    """`value` as a page has it between a label's quotes."""
+    """Escape `value` as the text of a label between quotes."""
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
@@ -185,7 +185,7 @@ def merge_labels(ours: Mapping[str, str], own: Labels) -> Labels:
 
 
 def sample_line(name: str, labels: Labels, value: str) -> str:
-    """A sample as a line."""
+    """Write a sample as a line."""
     shown = ",".join(f'{label}="{text}"' for label, text in labels)
     return f"{name}{{{shown}}} {value}\n" if shown else f"{name} {value}\n"
 
@@ -210,7 +210,7 @@ class PageJoin:
         self._owners: dict[str, tuple[str, str]] = {}  # family and type, by a sample's name
 
     def add(self, ours: Mapping[str, str], page: MetricsPage) -> Mapping[str, int] | None:
-        """Add a page under `ours`, labels that no other page has; None where it has no room.
+        """Add a page under the labels `ours`, which no other page has. None if it is too large.
 
         Returns the number of its lines that were dropped, by reason.
         """

@@ -14,7 +14,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 def apply_changes(known: Mapping[str, T], changed: Mapping[str, T | None]) -> dict[str, T]:
-    """`known` with these values; None: without one of that name."""
+    """Return `known` with the changed values. None removes a name."""
     after = dict(known)
     has_more = False
     for name, value in changed.items():
@@ -30,7 +30,7 @@ def apply_changes(known: Mapping[str, T], changed: Mapping[str, T | None]) -> di
 
 
 def divide(values: Mapping[str, T], part_of: Callable[[T], K]) -> dict[K, Mapping[str, T]]:
-    """The values by the part that each belongs to."""
+    """Divide the values by their part."""
     return apply_to_parts({}, {}, values, part_of)
 
 
@@ -40,7 +40,7 @@ def apply_to_parts(
     changed: Mapping[str, T | None],
     part_of: Callable[[T], K],
 ) -> dict[K, Mapping[str, T]]:
-    """The parts of `before` once these values are changed; None: without one of that name."""
+    """Return the parts of `before` after the values are changed. None removes a name."""
     touched: dict[K, dict[str, T | None]] = {}
     for name, value in changed.items():
         known = before.get(name)
@@ -59,7 +59,7 @@ def apply_to_parts(
 
 
 def changed_names(before: Mapping[K, V], now: Mapping[K, V]) -> set[K]:
-    """The names whose object is new, another or gone; no value is None."""
+    """Return the names whose object is new, replaced or removed. Values are never None."""
     if before is now:
         return set()
     is_other = map(operator.is_not, now.values(), map(before.get, now))
@@ -67,6 +67,6 @@ def changed_names(before: Mapping[K, V], now: Mapping[K, V]) -> set[K]:
 
 
 def changed_pairs(before: Mapping[K, V], now: Mapping[K, V], nothing: V) -> list[tuple[V, V]]:
-    """What was and what is under each of those names; `nothing` where there is none."""
+    """Return the old and the new value of each changed name, `nothing` if one is missing."""
     names = changed_names(before, now)
     return [(before.get(it, nothing), now.get(it, nothing)) for it in names]

@@ -12,7 +12,7 @@ from hostelry.base import tls
 from hostelry.base.address import Address
 
 MAX_KEPT = 64
-LOOPBACK = "127.0.0.1"  # what a server behind a node proxy is on, which checks that it is asked so
+LOOPBACK = "127.0.0.1"  # the Host of requests to a server behind a node proxy, which checks it
 
 
 class NamedTransport(httpx.AsyncHTTPTransport):
@@ -31,7 +31,7 @@ class NamedTransport(httpx.AsyncHTTPTransport):
 
 
 def warm_up() -> None:
-    """Load what the first call of a client loads, for the forks of this process."""
+    """Load the modules that a client's first call needs, before this process forks."""
     httpx.Client(verify=False, trust_env=False).close()
     anyio.run(anyio.sleep, 0)
 
@@ -49,7 +49,7 @@ def loopback_client(
 def peer_client(address: str) -> httpx.AsyncClient:
     """A client whose paths are below `address`: no proxies, no user's netrc.
 
-    Raises ValueError for what is no address, TerminalError where this process has no certificate.
+    Raises ValueError for an invalid address, and TerminalError if this process has no certificate.
     """
     target = Address.parse(address)
     transport = NamedTransport(

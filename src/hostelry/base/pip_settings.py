@@ -25,7 +25,7 @@ SOURCES = ("site", "global", "user", "install", ":env:")
 
 
 def read_settings() -> dict[str, str]:
-    """What `pip config list` gives by name; nothing where there is no pip."""
+    """Return the settings of `pip config list` by name. Empty without pip."""
     done = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"],
         capture_output=True,

@@ -40,7 +40,7 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
 def free_range(count: int, host: str = "127.0.0.1") -> range:
     """`count` ports in a row that no process listens on now, chosen as `free_ports` chooses.
 
-    Raises OSError where no such row is found.
+    Raises OSError if it finds none.
     """
     own = own_range(OUTGOING) or range(LOWEST, HIGHEST + 1)
     firsts = own[: max(0, len(own) - count + 1)]
@@ -97,7 +97,7 @@ def give_ports_up() -> None:
 
 
 def own_range(outgoing: Path) -> range:
-    """The ports below those of outgoing connections; empty where they are few or not known."""
+    """Return the ports below the range of outgoing connections. Empty if too few or unknown."""
     try:
         first = int(outgoing.read_text().split()[0])
     except (OSError, ValueError, IndexError):

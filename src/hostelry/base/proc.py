@@ -87,7 +87,7 @@ def parse_stat(text: bytes) -> ProcessStat:
 
 
 def process_stat(pid: int) -> ProcessStat | None:
-    """The living process `pid`; None where there is none (a zombie does nothing any more)."""
+    """Return the living process `pid`, or None. A zombie is not alive."""
     text = _read(f"{pid}/stat")
     stat = parse_stat(text) if text else None
     return None if stat is None or stat.state in "ZXx" else stat

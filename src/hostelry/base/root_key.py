@@ -19,13 +19,13 @@ class NotAuthenticError(ValueError):
 
 
 def seal(key: bytes, plaintext: bytes, context: bytes) -> bytes:
-    """`plaintext` encrypted under a new nonce; `context` is authenticated with it, not stored."""
+    """Encrypt `plaintext` under a new nonce. `context` is authenticated but not stored."""
     nonce = os.urandom(NONCE_BYTES)
     return nonce + _cipher(key).encrypt(nonce, plaintext, context)
 
 
 def unseal(key: bytes, sealed: bytes, context: bytes) -> bytes:
-    """The plaintext of `sealed`; raises NotAuthenticError where anything was changed."""
+    """Decrypt `sealed`. Raises NotAuthenticError if anything was changed."""
     if len(sealed) < NONCE_BYTES + TAG_BYTES:
         raise NotAuthenticError("the sealed bytes are too short")
     try:
@@ -41,16 +41,16 @@ def _cipher(key: bytes) -> AESGCM:
 
 
 class RootKey:
-    """A key of 32 random bytes at `path`, mode 0600; in memory where there is no path."""
+    """A key of 32 random bytes at `path`, mode 0600, or in memory if `path` is None."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._key: bytes | None = None
 
     def read(self, *, may_make: bool) -> bytes:
-        """The key; it is made, synced to disk, where there is none and `may_make`.
+        """Return the key. If it does not exist and `may_make`, it is made and synced to disk.
 
-        Raises TerminalError where the file is missing or is no key.
+        Raises TerminalError if the file is missing or is not a valid key.
         """
         if self._key is None:
             self._key = self._stored(may_make)

@@ -3,7 +3,7 @@
     RUNTIMES/NAME/bin/python      the interpreter; packages lie in its own site-packages
     RUNTIMES/NAME/hostelry.json   the record of what was installed, written last
 
-A folder without a record is no runtime.
+A folder without a record is not a runtime.
 """
 
 import os
@@ -79,7 +79,7 @@ def why_closed(folder: Path, name: str) -> str | None:
 
 
 def find_installed(folder: Path, name: str) -> Runtime | None:
-    """The runtime `name`; None where it is not installed, unreadable, or its record damaged."""
+    """Find the runtime `name`. None if it is not installed, or its record is unreadable."""
     try:
         record = decode((folder / name / RECORD).read_bytes(), Runtime)
     except (OSError, msgspec.DecodeError):

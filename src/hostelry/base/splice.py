@@ -14,7 +14,7 @@ class SpliceEnd(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
-        # uvloop's transports are no subclasses of asyncio's.
+        # uvloop's transports are not subclasses of asyncio's.
         self.transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
@@ -25,7 +25,7 @@ class SpliceEnd(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Forward the half-close; answers may still come the other way.
 
-        TLS has none here: towards such an end the close is a whole one, after what is buffered.
+        TLS has no half-close: the other end is closed once its buffer is sent.
         """
         self.ended = True
         other = self.other

@@ -40,7 +40,7 @@ def keep_freed_memory() -> None:
 
 
 def return_freed_memory() -> None:
-    """Return what is kept to the system."""
+    """Return freed memory to the system."""
     with suppress(AttributeError):  # a libc without it
         ctypes.CDLL(None).malloc_trim(0)
 

@@ -44,7 +44,7 @@ SERVER_ROLES = {
     "gateway": (PeerRole.CONTROL, PeerRole.GATEWAY),
     "gateway-peer": (PeerRole.CONTROL, PeerRole.GATEWAY),
 }
-_log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class ClusterTls:
         return self._current().own
 
     def client(self) -> ssl.SSLContext:
-        """The context of connections to peers; raises TerminalError where there are no files."""
+        """The context of connections to peers. Raises TerminalError without certificate files."""
         return self._current().client
 
     def http_client(self) -> ssl.SSLContext:
@@ -106,7 +106,7 @@ class ClusterTls:
         return self._current().link_client
 
     def server(self) -> ssl.SSLContext:
-        """The context of connections from peers; raises TerminalError where there are no files."""
+        """The context of connections from peers. Raises TerminalError without certificate files."""
         return self._current().server
 
     def _current(self) -> "_Made":
@@ -124,7 +124,7 @@ class ClusterTls:
             if self._made is None:
                 raise
             if stamps != self._failed:
-                _log.error("the changed certificate is not used: %s", error)
+                LOG.error("the changed certificate is not used: %s", error)  # noqa: TRY400
             self._failed = stamps
             return self._made
         return made
@@ -142,14 +142,14 @@ def use(folder: Path) -> None:
 
 
 def in_use() -> ClusterTls:
-    """The TLS of this process; raises TerminalError where its program has chosen none."""
+    """The TLS of this process. Raises TerminalError if the process uses none."""
     if _Process.tls is None:
         raise TerminalError("this process has no certificate of the cluster to show")
     return _Process.tls
 
 
 def check_peer(given: ssl.SSLObject | ssl.SSLSocket, own: PeerName) -> None:
-    """Raise SSLCertVerificationError for a peer, whose chain holds, that is none (see above)."""
+    """Raise SSLCertVerificationError if a peer with a valid chain is not allowed (see above)."""
     if given.server_side and asked_name(given) == JOIN and not given.getpeercert():
         return
     try:
@@ -164,12 +164,12 @@ def check_peer(given: ssl.SSLObject | ssl.SSLSocket, own: PeerName) -> None:
 
 
 def asked_name(given: ssl.SSLObject | ssl.SSLSocket) -> str:
-    """The server name that a client asked for; empty where it asked for none."""
+    """Return the server name that a client asked for, or ""."""
     return str(getattr(given, "asked_name", None) or "")
 
 
 def get_peer(given: ssl.SSLObject | ssl.SSLSocket) -> PeerName:
-    """The name in the peer's certificate; raises ValueError."""
+    """Return the name in the peer's certificate. Raises ValueError."""
     shown: dict[str, Any] = given.getpeercert() or {}
     names = shown.get("subjectAltName", ())
     return PeerName.find_in([value for kind, value in names if kind == "URI"])

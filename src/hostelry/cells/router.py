@@ -23,7 +23,7 @@ from hostelry.dataplane.http.upstream import Timeouts, Upstream
 from hostelry.dataplane.openai import error_response
 from hostelry.gateway.dispatcher import OWN_PATHS, UNREAD, answer_own_path
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 # A cell has time limits of its own; these end requests to one that keeps none any more.
 TIMEOUTS: Final = Timeouts(total_s=3900.0, connect_s=2.0, first_byte_s=900.0)
 WHOLE_BELOW_BYTES = 1024 * 1024
@@ -76,7 +76,7 @@ class CellRouter:
             if not exchange.started:
                 exchange.respond(error_answer(error, request))
         except Exception:
-            log.exception("%s %s", request.method, request.path)
+            LOG.exception("%s %s", request.method, request.path)
             if not exchange.started:
                 failure = ServiceError(
                     "InternalFailure", "The cell router failed; see its log.", 500
@@ -99,10 +99,10 @@ class CellRouter:
             finally:
                 reply.close()
         except ConnectError as error:
-            log.warning("cell %s: %s", cell.name, error)
+            LOG.warning("cell %s: %s", cell.name, error)
             raise unavailable("its cell cannot be reached") from error
         except UpstreamError as error:
-            log.warning(
+            LOG.warning(
                 "cell %s: %s %s: %s",
                 cell.name,
                 exchange.request.method,

@@ -38,7 +38,7 @@ class ScopedMetric:
 class AsyncMetricsReport:
     """Samples, reported once or more: a process is known by its start, a report by its number.
 
-    `host` names the host of the process where there are several.
+    `host` names the host of the process if there are several.
     """
 
     started_at: float
@@ -89,7 +89,7 @@ S3_HOST = re.compile(
 def from_web_address(uri: str) -> str | None:
     """The ``s3://bucket/key`` of an https address of S3, path-style or with the bucket as host.
 
-    None where it is no such address. It is only read: nothing is fetched from it.
+    None if it is another address. Nothing is fetched.
     """
     host, _, rest = uri.removeprefix("https://").partition("/")
     found, key = S3_HOST.fullmatch(host), unquote(rest)
@@ -99,7 +99,7 @@ def from_web_address(uri: str) -> str | None:
 
 
 def object_uri(uri: str) -> str | None:
-    """The ``s3://bucket/key`` that `uri` means; None where it names no object."""
+    """Return `uri` as ``s3://bucket/key``, or None if it does not name an object."""
     found = from_web_address(uri) if uri.startswith("https://") else uri
     if found is None or not found.startswith("s3://"):
         return None

@@ -11,7 +11,7 @@ class AtZero(Enum):
 
 
 class Wakeable(Enum):
-    """Whether a request may start a copy where none is desired, or why it may not."""
+    """Whether a request may start a copy while none is desired, or why not."""
 
     YES = "yes"
     NO_TARGET = "no-target"  # no autoscaling: a client set the number of copies to zero

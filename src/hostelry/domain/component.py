@@ -55,7 +55,7 @@ class TypedSpec:
 class ComponentSpec:
     """The specification of a base component's copies; a change makes a new `generation`.
 
-    `by_type` is empty where one specification applies to every instance type; else it has one for
+    `by_type` is empty if one specification applies to every instance type. Otherwise it has one for
     each type that can hold the component, and the other fields are those of the first.
     """
 
@@ -84,7 +84,7 @@ class ComponentSpec:
 class AdapterSpec:
     """An adapter component's weights; a change makes a new `generation`.
 
-    A time limit that is None is the base's for downloads, and the server's own for loading.
+    A time limit of None means the base's limit for downloads, and the server's for loading.
     """
 
     generation: int
@@ -149,7 +149,7 @@ class Rollout:
 class InferenceComponent:
     """An inference component; exactly one of `spec` (base) and `adapter` is set.
 
-    `previous_spec` / `previous_adapter` is what an update replaces, and rolls back to.
+    `previous_spec` / `previous_adapter` is replaced by an update, and restored by a rollback.
     `deadline_at` is when the present non-final status fails; None in final states.
     `pinned` copies never move to another instance for packing. `placement_note` is why some copies
     fit nowhere yet; None once all are placed.

@@ -203,7 +203,7 @@ class Copy:
 
     @property
     def has_served(self) -> bool:
-        """Whether the copy began to serve, also where it does not any more."""
+        """True if the copy has ever served."""
         return self.ready_at is not None or self.unready_since is not None
 
     @property
@@ -213,7 +213,7 @@ class Copy:
 
 
 def containers_on(variant: EndpointVariant, instance: Instance) -> Sequence[Container]:
-    """The containers that run on an instance of the variant; none where it takes components."""
+    """The containers of an instance of the variant, or none if the variant takes components."""
     model = variant.model_on(instance.instance_type)
     return () if model is None else model.containers
 

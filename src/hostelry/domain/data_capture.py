@@ -63,7 +63,7 @@ class CaptureCounts:
     uploaded_at: float | None = None
 
     def add(self, later: "CaptureCounts") -> None:
-        """Add what was counted after this."""
+        """Add later counts."""
         self.captured += later.captured
         self.captured_bytes += later.captured_bytes
         self.dropped += later.dropped

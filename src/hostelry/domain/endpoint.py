@@ -115,7 +115,7 @@ class EndpointVariant:
     pools name instead (ModelNameOverride), by instance type; `model_on` chooses between them.
     `serverless` is the variant's present configuration, `environments` how many of its environments
     should run now, `idle` those of them to end first. While `serverless` is being changed in place,
-    `serverless_before` is what it was.
+    `serverless_before` is the configuration before that.
     """
 
     variant: Variant
@@ -169,7 +169,7 @@ class UpdateGuard:
 class Deployment:
     """A configuration applied to an endpoint; `generation` increases with each.
 
-    `capture` is the configuration's, or what an update retained.
+    `capture` is the configuration's, or was retained by an update.
     """
 
     generation: int
@@ -203,7 +203,7 @@ class Deployment:
 
     @property
     def without_shadow(self) -> "Deployment":
-        """The deployment as far as it answers requests; itself where it has no shadow."""
+        """The deployment without its shadow."""
         return self if self.shadow is None else replace(self, variants=self.production)
 
     @property

@@ -65,9 +65,9 @@ class InstancePool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """A variant; `model_name` is None where inference components are placed on it.
+    """A variant. `model_name` is None if inference components are placed on it.
 
-    `instance_type` is the first of `pools`, by priority, where there are any.
+    `instance_type` is the first of `pools`, by priority, if there are any.
     `provision_timeout_s` limits the start of an instance before another type is tried. `serverless`
     is set where the platform chooses instances; `instance_type` is the platform's own then. A
     shadow variant gets copies of requests, and answers none.
@@ -105,7 +105,7 @@ class Variant:
 class EndpointConfig:
     """CreateEndpointConfig's result. `given` is the request, echoed by Describe.
 
-    `variants` are the production variants, and the shadow variant where there is one.
+    `variants` are the production variants and, if there is one, the shadow variant.
     `async_inference` is set where requests of its endpoints are queued, `capture` where it says
     what is captured of them.
     """

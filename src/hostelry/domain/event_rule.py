@@ -16,7 +16,7 @@ MAX_RETRIES = 185
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleTarget:
-    """A target of a rule: what it calls, with which input, and what follows a failure.
+    """A target of a rule: the call, its input, and the handling of failures.
 
     At most one of `input` (a constant), `input_path` and `template` is given; without any, the
     whole event is the input. `given` is the request.

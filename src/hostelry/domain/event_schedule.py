@@ -16,7 +16,7 @@ MAX_RETRIES = 185
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleTarget:
-    """The operation that a schedule calls, with which input, and what follows a failure."""
+    """The operation that a schedule calls, its input, and the handling of failures."""
 
     arn: str
     input: str | None = None

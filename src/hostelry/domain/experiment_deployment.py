@@ -62,7 +62,7 @@ def after_key(experiment: InferenceExperiment) -> ConfigKey | None:
 
 
 def why_unfit(experiment: InferenceExperiment, endpoint: Endpoint) -> str | None:
-    """Why the experiment cannot run on the endpoint, which serves; None where it can.
+    """Say why the experiment cannot run on the serving endpoint, or None if it can.
 
     Source: "Shadow tests" in the SageMaker developer guide.
     """
@@ -234,7 +234,7 @@ def _changes_nothing(experiment: InferenceExperiment) -> bool:
 
 
 def _goes_back(experiment: InferenceExperiment) -> bool:
-    """Whether the endpoint becomes what it was, rather than something new."""
+    """True if the endpoint returns to its earlier state, rather than to a new one."""
     stop = experiment.stop
     return stop is not None and stop.shadow is VariantAction.REMOVE and not stop.desired
 

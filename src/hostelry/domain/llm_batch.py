@@ -124,7 +124,7 @@ class LlmBatch:
         return self.since[self.status.value] if self.status.is_final else None
 
     def went(self, status: BatchStatus, now: float) -> "LlmBatch":
-        """The batch in `status` from `now`; raises StatusOrderError where that cannot follow."""
+        """Set the status from `now`. Raises StatusOrderError if it cannot follow."""
         if status not in NEXT[self.status]:
             raise StatusOrderError(f"batch {self.id} is {self.status.value}, not {status.value}")
         return replace(self, status=status, since={**self.since, status.value: now})

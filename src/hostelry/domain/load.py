@@ -21,7 +21,7 @@ EMPTY = Distribution()
 
 
 def merge(one: Distribution, other: Distribution) -> Distribution:
-    """Both distributions as one, smallest value first."""
+    """Add two distributions. The smallest value is first."""
     if not other.values or not one.values:
         return one if one.values else other
     counts = dict(zip(one.values, one.counts, strict=True))
@@ -91,7 +91,7 @@ NO_CONFIGS: LoadByConfig = {}
 
 
 def add_configs(one: LoadByConfig, other: LoadByConfig) -> LoadByConfig:
-    """The loads of both, added up by configuration."""
+    """Add up the loads by configuration."""
     if not one or not other:
         return one or other
     found = dict(one)
@@ -101,7 +101,7 @@ def add_configs(one: LoadByConfig, other: LoadByConfig) -> LoadByConfig:
 
 
 def subtract(whole: object, parts: LoadByConfig) -> ConfigLoad:
-    """The part of `whole`, a SecondLoad, that is in none of `parts`: such as began before them."""
+    """Return the load of `whole`, a SecondLoad, that is in none of `parts`."""
     rest: dict[str, Any] = {}
     for name in NAMES:
         here, there = getattr(whole, name), [getattr(it, name) for it in parts.values()]
@@ -155,7 +155,7 @@ OutcomesByCopy = Mapping[str, CopyOutcomes]
 
 
 def add_outcomes(one: OutcomesByCopy, other: OutcomesByCopy) -> OutcomesByCopy:
-    """The outcomes of both, added up by copy."""
+    """Add up the outcomes by copy."""
     if not one or not other:
         return one or other
     found = dict(one)
@@ -206,7 +206,7 @@ NO_MODEL_LOADS = ModelLoads()
 
 
 def add_model_loads(one: ModelLoads, other: ModelLoads) -> ModelLoads:
-    """Both as one."""
+    """Add up two loads."""
     if not other.lookups or not one.lookups:
         return one if one.lookups else other
     return ModelLoads(
@@ -268,7 +268,7 @@ class SecondLoad:
     errors_4xx: int = 0
     errors_5xx: int = 0
     model_errors: int = 0
-    no_capacity: int = 0  # refused because there was no copy
+    no_capacity: int = 0  # refused because no copy was up
     throttled: int = 0  # refused because MaxConcurrency were in flight; no arrivals
     spilled: int = 0  # beyond ProvisionedConcurrency when they arrived
     dropped: int = 0  # not mirrored to this shadow variant; no arrivals

@@ -22,7 +22,7 @@ class LogSource:
     """A copy, as the source of log events. `component_name` is None on a model endpoint.
 
     `instance_made_at` is in seconds since the epoch; only the streams of transform jobs name it.
-    `container` is the name of the copy's container where its model has several.
+    `container` is the name of the copy's container if its model has several.
     """
 
     scope: Scope
@@ -138,7 +138,7 @@ class DataLogReport:
 
 
 def get_stream(line: DataLine, source: LogSource | None) -> tuple[str, str]:
-    """The group and the stream of a line; `source` is the line's copy, where that is known."""
+    """Return the group and the stream of a line. `source` is the line's copy, if it is known."""
     if source is not None:
         return source.group, source.stream + SUFFIX
     name = line.endpoint_name

@@ -87,7 +87,7 @@ class Queue:
         return f"arn:aws:sqs:{self.scope.region}:{self.scope.account}:{self.name}"
 
     def number(self, name: str) -> int:
-        """The value of a numeric attribute, its default where none was set."""
+        """The value of a numeric attribute, or its default."""
         return int(self.attributes.get(name, DEFAULTS[name]))
 
 

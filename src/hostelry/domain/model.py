@@ -45,7 +45,7 @@ class ArtifactSource:
 class Container:
     """The container of one model server, of one model or (a source of MODELS) of many.
 
-    `hostname` is its name among the containers of its model; None where it is the only one.
+    `hostname` is its name among the containers of its model, or None for an only container.
     `model_cache` is read for many models only.
     """
 

@@ -56,7 +56,7 @@ class BucketNotification:
 
 
 def find_problem(notification: BucketNotification) -> str | None:
-    """Why S3 refuses a configuration, in its words; None where it does not."""
+    """Say why S3 refuses a configuration, in S3's words. None if it is valid."""
     targets = notification.targets
     if len(targets) > MAX_TARGETS:
         return f"A bucket has at most {MAX_TARGETS} notification configurations."

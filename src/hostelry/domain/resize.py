@@ -36,9 +36,9 @@ def deployment_deadline(deployment: Deployment, now: float) -> float:
 def resize_component(
     component: InferenceComponent, copies: int, variant: Variant, now: float
 ) -> InferenceComponent:
-    """The base component updated to `copies` copies.
+    """Update the base component to `copies` copies.
 
-    Raises IllegalTransition where its status allows no update, unless that is a resize itself.
+    Raises IllegalTransition if its status allows no update, unless that is a resize itself.
     """
     assert component.spec is not None, "a base component has a spec"
     resizing = is_only_resizing(component)
@@ -64,9 +64,9 @@ def is_only_resizing(component: InferenceComponent) -> bool:
 
 
 def replace_active(endpoint: Endpoint, active: Deployment, now: float) -> Endpoint:
-    """The endpoint updated to other counts or weights in its active deployment.
+    """Update the endpoint to other counts or weights in its active deployment.
 
-    Raises IllegalTransition where its status allows no update, unless that is a resize itself.
+    Raises IllegalTransition if its status allows no update, unless that is a resize itself.
     """
     resizing = is_only_resized(endpoint)
     return replace(
@@ -86,7 +86,7 @@ def is_only_resized(endpoint: Endpoint) -> bool:
 
 
 def set_instances(active: Deployment, variant_name: str, count: int) -> Deployment:
-    """The deployment with another number of instances of one variant."""
+    """Set the number of instances of one variant."""
     variants = tuple(
         replace(desired, desired_instance_count=count)
         if desired.variant.name == variant_name
@@ -99,7 +99,7 @@ def set_instances(active: Deployment, variant_name: str, count: int) -> Deployme
 def set_environments(
     variant: EndpointVariant, count: int, idle: tuple[str, ...] = ()
 ) -> EndpointVariant:
-    """The serverless variant with `count` environments, as far as its configuration allows.
+    """Set the number of environments of a serverless variant, within its configuration.
 
     `idle` are those to end first. An environment needs an instance; without any, the instance stays
     as it is.
@@ -112,7 +112,7 @@ def set_environments(
 
 
 def set_serverless(variant: EndpointVariant, config: ServerlessConfig) -> EndpointVariant:
-    """The serverless variant on its way to `config`."""
+    """Begin the change of a serverless variant to `config`."""
     if config == variant.serverless:
         return variant
     before = variant.serverless_before or variant.serverless
@@ -121,7 +121,7 @@ def set_serverless(variant: EndpointVariant, config: ServerlessConfig) -> Endpoi
 
 
 def replace_variant(deployment: Deployment, changed: EndpointVariant) -> Deployment:
-    """The deployment with the variant of that name replaced."""
+    """Replace the variant of that name."""
     name = changed.variant.name
     variants = tuple(changed if it.variant.name == name else it for it in deployment.variants)
     return replace(deployment, variants=variants)

@@ -39,7 +39,7 @@ class Role:
 
 
 def parse_role_name(arn: str) -> str:
-    """The name in a role's ARN; empty where it is the ARN of something else."""
+    """Return the name in a role's ARN, or "" for another ARN."""
     resource = arn.split(":", 5)[-1]
     return resource.rpartition("/")[2] if resource.startswith("role/") else ""
 

@@ -71,7 +71,7 @@ NO_PARTS = EndpointParts()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedParts:
-    """The parts of an endpoint that changed, by name; all of them where it `is_whole`."""
+    """The parts of an endpoint that changed, by name. All of them if `is_whole`."""
 
     is_whole: bool = False
     components: frozenset[str] = frozenset()
@@ -106,7 +106,7 @@ def get_version(total: int) -> str:
 
 
 def get_total(version: str) -> int:
-    """The sum that is in a version; raises ValueError where it is another kind of version."""
+    """Return the sum that a version holds. Raises ValueError for another kind of version."""
     if len(version) != 2 * HASH_BYTES:
         raise ValueError(f"{version!r} is no sum over the parts of routes")
     return int(version, 16)
@@ -144,7 +144,7 @@ def part_hash(address: EndpointId, part: Any) -> int:
 def difference(
     head: EndpointRoute, changed: Sequence[tuple[EndpointParts, EndpointParts]]
 ) -> EndpointDelta:
-    """The changes of an endpoint, given some of its parts as they were, each with what it is."""
+    """Return the changes of an endpoint's parts, given as pairs of old and new."""
     components, gone = _differing([(old.components, new.components) for old, new in changed])
     failed, recovered = _differing([(old.failed, new.failed) for old, new in changed])
     return EndpointDelta(

@@ -18,7 +18,7 @@ class Scope:
 
     @property
     def account_wide(self) -> "Scope":
-        """The scope of what the account has once, whichever region a caller signs for."""
+        """The scope of account-wide resources, whichever region a caller signs for."""
         return Scope(self.account, ALL_REGIONS)
 
     def arn(self, kind: str, name: str) -> str:

@@ -17,7 +17,7 @@ class Requirements:
     """The reservation of one copy (ComputeResourceRequirements).
 
     `accelerators` is a float, as in the API, but whole: `check_consistent` refuses fractions.
-    `max_disk_bytes` is what the copy may write; None where the platform's own limit holds.
+    `max_disk_bytes` is the copy's limit of disk space, or None for the platform's limit.
     """
 
     min_memory_bytes: int
@@ -29,7 +29,7 @@ class Requirements:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One accelerator: who makes it, what it is called, its own memory."""
+    """One accelerator: its maker, name and memory."""
 
     maker: str
     name: str

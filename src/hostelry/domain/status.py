@@ -56,7 +56,7 @@ class Event(Enum):
 
     UPDATE = "update"  # a client asked for another configuration, specification or count
     READY = "ready"  # everything desired is proven ready
-    FAIL = "fail"  # the desired state is impossible, and there is none to roll back to
+    FAIL = "fail"  # the desired state is impossible, and no earlier state can be restored
     ROLLED_BACK = "rolled back"  # the update failed; the state before it keeps serving
     DELETE = "delete"  # a client asked
     COMPLETE = "complete"  # a job has done everything

@@ -226,7 +226,7 @@ def check_waits(
     )
 
 
-# What may be given, and the most that each may be; alpha is more than 0.
+# The greatest value of each setting. alpha is more than 0.
 MOST: Mapping[str, float] = {"errors": 1.0, "latency": 100.0, "alpha": 0.5, "divergence": 1.0}
 
 
@@ -245,9 +245,9 @@ class Allowance:
 
 
 def build_allowance(given: Mapping[str, str], known: Collection[str] = tuple(MOST)) -> Allowance:
-    """The allowance with these numbers, by name, of those that are `known` there.
+    """Build the allowance from settings by name, of which `known` are valid.
 
-    Raises ValueError that says what is wrong.
+    Raises ValueError with the invalid setting.
     """
     found: dict[str, float] = {}
     for name, text in given.items():

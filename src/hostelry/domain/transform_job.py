@@ -28,7 +28,7 @@ class TransformJobStatus(Enum):
 
 
 class TransformInputKind(Enum):
-    """S3DataType: what the input's URI names."""
+    """S3DataType: the kind of the input's URI."""
 
     PREFIX = "S3Prefix"
     MANIFEST = "ManifestFile"
@@ -217,5 +217,5 @@ def is_hidden(endpoint_name: str) -> bool:
 
 
 def get_job_name(endpoint_name: str) -> str:
-    """The name of the transform job that a hidden endpoint belongs to."""
+    """Return the name of the transform job of a hidden endpoint."""
     return endpoint_name.removeprefix(HIDDEN_PREFIX)

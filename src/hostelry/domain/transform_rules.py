@@ -89,7 +89,7 @@ def check_record_type(field: str, given: str | None) -> str:
 
 
 def check_paths(processing: TransformProcessing, *, is_csv: bool) -> None:
-    """Refuse filters that are no JSONPath, or that name members of a CSV row."""
+    """Refuse filters that are not valid JSONPath, or that name members of a CSV row."""
     filters = {"InputFilter": processing.input_filter, "OutputFilter": processing.output_filter}
     for field, path in filters.items():
         if JSON_PATH.fullmatch(path) is None:

@@ -118,7 +118,7 @@ def _stage_text(
 # A step of a rolling update is one batch: it bakes, old instances leave, and the next one comes up.
 
 
-# Rolled back, and served by the new fleet, or what is left of it, until the old one can.
+# Rolled back. Until the old fleet is ready, the rest of the new fleet serves.
 RETURNING = "returning"
 MAX_UPDATES = 5
 MAX_STEPS = 24  # of one update: the steps of the smallest batches, coming up and returning
@@ -198,13 +198,13 @@ def present_step(endpoint: Endpoint) -> PastStep | None:
 
 
 def get_cause(endpoint: Endpoint) -> str | None:
-    """Why the endpoint's update was, or is, rolled back; None where it was not."""
+    """Say why the endpoint's update was rolled back, or None if it was not."""
     under_way = endpoint.shift or endpoint.bake
     return endpoint.failure_reason if under_way is None else under_way.failure
 
 
 def get_outcome(old: Endpoint, new: Endpoint) -> UpdateOutcome:
-    """What became of the update of `old`, which is over in `new`."""
+    """Return the outcome of the update of `old`, which ended in `new`."""
     wanted = update_to(old)
     is_there = wanted is not None and new.active.config == wanted.config
     return UpdateOutcome.COMPLETE if is_there else UpdateOutcome.ROLLED_BACK

@@ -38,7 +38,7 @@ from hostelry.messaging.fan_out import (
 from hostelry.messaging.queue_messages import Arrivals, NewMessage
 from hostelry.store.records import State
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 TOO_MANY = "too many messages wait for this subscription"
 
 
@@ -116,7 +116,7 @@ class TopicPublisher:
         try:
             self._accept(outgoing, sent.at, once)
         except RepeatedPublicationError:
-            log.info("message %s was published to %s before", sent.id, topic_arn)
+            LOG.info("message %s was published to %s before", sent.id, topic_arn)
             return sent.id
         self._metrics.count(topic_arn, PUBLISHED)
         confirmed = sum(it.is_confirmed for it in subscriptions)

@@ -45,7 +45,7 @@ class Database(Protocol):
         ...
 
     def write(self, announce: str | None = None) -> AbstractContextManager[Connection]:
-        """A transaction that is durable at the end of the block, and undone where that raises.
+        """A transaction that is durable at the end of the block. An exception rolls it back.
 
         Once it is durable the topic `announce` is announced to every process's `wait_until`.
         Between writers nothing is promised beyond READ COMMITTED: lock what decides.

@@ -1,4 +1,4 @@
-"""The fence around what a leader writes: its epoch is checked in the transaction of each write.
+"""The fence around a leader's writes: each write's transaction checks the leader's epoch.
 
 A transaction first takes a shared lock on its epoch, then reads which epoch is the newest. The
 control that acquires the lease takes that lock alone before the epoch grows (`lease_rows`). So a
@@ -49,7 +49,7 @@ class Fence:
         self._is_preparing, self._epoch = False, epoch
 
     def check(self, connection: Connection) -> None:
-        """Hold the epoch until the transaction ends; raises Fenced where it is not the newest."""
+        """Hold the epoch until the transaction ends. Raises Fenced if it is not the newest."""
         if self._is_preparing:
             return
         if self._epoch is None:

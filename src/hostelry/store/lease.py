@@ -8,7 +8,7 @@ sets.
 | --- | --- |
 | is mine, and I have its epoch or none (the answer to my acquisition was lost) | Renew |
 | is another's, or none, and I have an epoch | StepDown |
-| there is none; its holder released it | Acquire |
+| there is no lease, or its holder released it | Acquire |
 | its holder's session with the database has ended, and not by the server's restart | Acquire |
 | it expired by the database's clock, and the server runs for TTL_S | Acquire |
 | I looked for TTL_S by a steady clock, and it was not renewed | Acquire: that clock went back |
@@ -47,7 +47,7 @@ class LeaseLook:
     """What one look found.
 
     Args:
-        lease: None where no control ever led.
+        lease: None if no control ever led.
         now: the database's clock.
         session_lives: whether the holder has a session with the database.
         server_started_at: on the database's clock.
@@ -119,7 +119,7 @@ def why_free(lease: LeaderLease, look: LeaseLook, unchanged_s: float) -> str | N
 
 
 def describe_superseded(epoch: int, lease: LeaderLease | None) -> str:
-    """Why `epoch` is over, for the one who had it."""
+    """Say why `epoch` is over."""
     if lease is None:
         return f"epoch {epoch} is over: the database has no lease any more"
     return f"epoch {epoch} is over: {lease.holder} has the lease with epoch {lease.epoch}"

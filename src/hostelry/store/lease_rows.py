@@ -117,7 +117,7 @@ class LeaseRows:
             return self._acquire(seen, reason, floor)
 
     def renew(self, epoch: int) -> bool:
-        """Renew; False where it is not mine any more. A renewal need not survive a power cut."""
+        """Renew the lease. False if it is another's. A renewal need not survive a power cut."""
         with self._translate_errors():
             return self._renew(epoch)
 

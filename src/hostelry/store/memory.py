@@ -49,7 +49,7 @@ class MemoryStore:
             self._changed.notify_all()
 
     def write_all(self, writes: Sequence[RecordWrite]) -> None:
-        """Write all of them or none; raises Conflict where one has another version."""
+        """Write all records or none. Raises Conflict if one has another version."""
         with self._changed:
             for write in writes:
                 self._check(write.key, write.expect)
@@ -86,7 +86,7 @@ class MemoryStore:
         return sorted(live + dead, key=lambda change: change.revision)
 
     def revision(self) -> int:
-        """Revision of the newest write; 0 when there was none."""
+        """Revision of the newest write, or 0."""
         with self._changed:
             return self._revision
 

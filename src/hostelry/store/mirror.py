@@ -90,7 +90,7 @@ class Mirror:
             return [dict(it) for it in self._groups(kinds)]
 
     def group(self, kinds: Sequence[GroupedKind], name: Hashable) -> list[RecordGroup]:
-        """The group of that name of each kind; empty where it has no record."""
+        """Return the group of that name of each kind. A group without records is empty."""
         with self._lock:
             return [it.get(name, NO_RECORDS) for it in self._groups(kinds)]
 

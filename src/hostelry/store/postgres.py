@@ -107,7 +107,7 @@ class PostgresDatabase:
 
     @contextmanager
     def write(self, announce: str | None = None) -> Iterator[Connection]:
-        """A transaction that is durable at the end of the block, and undone where that raises.
+        """A transaction that is durable at the end of the block. An exception rolls it back.
 
         READ COMMITTED: a statement after one that locked a row sees what was committed before.
         """
@@ -213,7 +213,7 @@ def database_error(place: str, error: sa.exc.DBAPIError, *, unknown: bool = Fals
 
 
 def get_sqlstate(error: sa.exc.DBAPIError) -> str:
-    """The SQLSTATE; empty where no server answered."""
+    """Return the SQLSTATE, or "" if no server answered."""
     state = getattr(error.orig, "sqlstate", None)
     if state:
         return str(state)
@@ -231,7 +231,7 @@ def get_sqlstate(error: sa.exc.DBAPIError) -> str:
 
 
 def get_message(error: sa.exc.DBAPIError) -> str:
-    """What the database reported, on one line."""
+    """Return the database's message on one line."""
     return " ".join(str(error.orig).split())
 
 

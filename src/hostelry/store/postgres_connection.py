@@ -65,7 +65,7 @@ class TimedConnection(psycopg.Connection[Any]):
 
 
 def connection_parameters(url: str) -> dict[str, Any]:
-    """The parameters of a URL; StoreRefused, which repeats nothing of it, where it is none."""
+    """Parse a URL. Raises StoreRefused if it is invalid, without repeating the URL."""
     try:
         found = conninfo_to_dict(url)
     except psycopg.Error:
@@ -82,14 +82,14 @@ def connection_parameters(url: str) -> dict[str, Any]:
 
 
 def get_place(parameters: dict[str, Any]) -> str:
-    """The URL of a database without user and password."""
+    """Return the URL of a database without user and password."""
     host = quote(str(parameters.get("host", "")), safe=".:,[]%")
     port = f":{parameters['port']}" if parameters.get("port") else ""
     return f"postgresql://{host}{port}/{quote(str(parameters.get('dbname', '')))}"
 
 
 def connect(parameters: dict[str, Any], timeout_s: float, *, autocommit: bool) -> TimedConnection:
-    """A connection whose statements end within `timeout_s` seconds; psycopg.Error where none."""
+    """Connect. Statements end within `timeout_s` seconds. Raises psycopg.Error."""
     made = TimedConnection.connect(**parameters, autocommit=True)
     try:
         made.timeout_s = timeout_s

@@ -43,7 +43,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One write seen by `changes`; `record` is None when it was deleted."""
+    """One write seen by `changes`. `record` is None if it was deleted."""
 
     revision: int
     key: Key
@@ -52,7 +52,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordWrite:
-    """A write of one record, where its present version is `expect`; `body` None removes it."""
+    """A write of one record whose present version is `expect`. A `body` of None removes it."""
 
     key: Key
     body: bytes | None
@@ -83,7 +83,7 @@ class Store(Protocol):
     def write_all(self, writes: Sequence[RecordWrite]) -> None:
         """Write records, each of another key, in their order: all of them or none.
 
-        Raises Conflict where one has another version than expected.
+        Raises Conflict if one has another version than expected.
         """
         ...
 
@@ -96,7 +96,7 @@ class Store(Protocol):
         ...
 
     def revision(self) -> int:
-        """Revision of the newest write; 0 when there was none."""
+        """Revision of the newest write, or 0."""
         ...
 
     def wait(self, since: int, timeout_s: float) -> bool:

@@ -1,4 +1,4 @@
-"""Typed records over a store: what the control plane reads and writes."""
+"""Typed records over a store, for the control plane."""
 
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping

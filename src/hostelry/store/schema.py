@@ -1,4 +1,4 @@
-"""Migration of a database to this version's schema, or its use as it is where that is newer.
+"""Migration of a database to this version's schema, or use of a newer schema as it is.
 
 | the database's revision | then |
 | --- | --- |
@@ -86,7 +86,7 @@ def create(connection: Connection) -> None:
 
 
 def is_settled(connection: Connection) -> bool:
-    """Whether the schema is used as it is; raises StoreRefused where it cannot be used."""
+    """True if the schema is used as it is. Raises StoreRefused if it cannot be used."""
     current = get_revision(connection)
     if current is None or current < SCHEMA_REVISION:
         return False
@@ -110,7 +110,7 @@ def lock_schema(connection: Connection) -> None:
 
 
 def get_revision(connection: Connection) -> str | None:
-    """The schema revision of a database; None where it has no schema yet."""
+    """Return the schema revision of a database, or None before its first schema."""
     if not inspect(connection).has_table(REVISIONS.name):
         return None
     found: str | None = connection.execute(select(REVISIONS.c.version_num)).scalar_one_or_none()
@@ -131,7 +131,7 @@ HOLD_STATEMENT = f"SELECT pg_advisory_lock_shared({USE_LOCK})"  # until the sess
 def refuse_if_used(connection: Connection, name: str) -> None:
     """Keep platforms from starting on the database until the transaction ends.
 
-    Raises TerminalError where one runs. Files of SQLite have their home's lock for this.
+    Raises TerminalError if a platform runs. Files of SQLite have their home's lock for this.
     """
     if connection.dialect.name != "postgresql":
         return

@@ -54,7 +54,7 @@ class SqlStore:
         self._replace(key, None, expect)
 
     def write_all(self, writes: Sequence[RecordWrite]) -> None:
-        """Write all of them or none; raises Conflict where one has another version."""
+        """Write all records or none. Raises Conflict if one has another version."""
         if not writes:
             return
         with self._database.write(announce=TOPIC) as connection:
@@ -88,7 +88,7 @@ class SqlStore:
         return [to_change(row) for row in rows if row.revision is not None]
 
     def revision(self) -> int:
-        """Revision of the newest write; 0 when there was none."""
+        """Revision of the newest write, or 0."""
         stamp, known = self._database.stamp(), self._newest
         if stamp is None or stamp != known[0]:
             known = self._newest = (stamp, int(self._database.query(NEWEST)[0].revision))
@@ -155,7 +155,7 @@ def next_revision(connection: Connection, count: int = 1) -> int:
 
 
 def insert_row(connection: Connection, key: Key, body: bytes | None, revision: int) -> None:
-    """Make a record that must not exist; raises Conflict where it does."""
+    """Make a record that must not exist. Raises Conflict if it does."""
     present = present_row(connection, key)
     check_version(key, select_version(present), None)
     values = {"revision": revision, "body": body}
@@ -168,7 +168,7 @@ def insert_row(connection: Connection, key: Key, body: bytes | None, revision: i
 def replace_rows(connection: Connection, writes: Sequence[tuple[int, RecordWrite]]) -> None:
     """Replace records by revision; a body of None makes a tombstone.
 
-    Raises Conflict where one has another version than expected.
+    Raises Conflict if one has another version than expected.
     """
     values = [
         {
@@ -194,7 +194,7 @@ def present_row(connection: Connection, key: Key) -> Row[Any] | None:
 
 
 def select_version(row: Row[Any] | None) -> int | None:
-    """The version of a record by its row; None: there is no record."""
+    """Return the version in a record's row, or None without a row."""
     return None if row is None or row.body is None else int(row.revision)
 
 

@@ -79,7 +79,7 @@ class SqliteFile:
 
     @contextmanager
     def write(self, announce: str | None = None) -> Iterator[Connection]:
-        """A transaction that is durable at the end of the block, and undone where that raises."""
+        """A transaction that is durable at the end of the block. An exception rolls it back."""
         with self._alone(), self._translate_errors(), self._engine.connect() as plain:
             connection = plain.execution_options(writes=True)
             before = _num_changes(connection)
