@@ -43,7 +43,7 @@ class ServerCertificate:
         self._context: ssl.SSLContext | None = None
 
     def context(self) -> ssl.SSLContext:
-        """Return the context for new connections. Raises TerminalError if no pair was ever valid."""
+        """Return the context of new connections. Raises TerminalError without a valid pair."""
         now = self._now_s()
         if self._context is not None and now - self._looked_at < LOOK_EVERY_S:
             return self._context

@@ -29,7 +29,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellAccount:
-    """An account, the cell that has what is not assigned apart, and the keys that show it."""
+    """An account, its default cell, and the keys that identify it."""
 
     id: str
     cell: str
@@ -62,7 +62,7 @@ class Assignment:
     default: str | None = None
 
     def find_cell(self, claims: RequestClaims) -> Cell:
-        """The cell of a request; raises ServiceError 403 where its keys are no account's."""
+        """Find the cell of a request. Raises ServiceError 403 if no account has its keys."""
         account = self.find_account(claims)
         if account is None:
             if self.default is not None:

@@ -110,7 +110,7 @@ def check_document(document: AssignmentDocument, path: Path) -> None:
 
 
 def build_assignment(document: AssignmentDocument) -> Assignment:
-    """A checked document as what decides."""
+    """Build the assignment of a checked document."""
     return Assignment(
         cells={
             name: Cell(name=name, url=cell.url.rstrip("/")) for name, cell in document.cells.items()
@@ -164,12 +164,12 @@ def toml_value(value: str | list[str]) -> str:
 
 
 def quote_key(text: str) -> str:
-    """A text in TOML, whose basic strings JSON's are, too."""
+    """Quote a text for TOML. JSON's strings are valid there."""
     return msgspec.json.encode(text).decode()
 
 
 def find_faults(document: AssignmentDocument) -> Iterator[str]:
-    """What is wrong beyond the types of fields."""
+    """Find faults beyond the types of fields."""
     if not document.cells:
         yield "there is no [cells.NAME]"
     for name, cell in document.cells.items():
@@ -213,7 +213,7 @@ def account_faults(document: AssignmentDocument) -> Iterator[str]:
 
 
 def find_repeated(values: Iterable[str]) -> list[str]:
-    """Those that come more than once."""
+    """Return the values that occur more than once."""
     return [value for value, count in Counter(values).items() if count > 1]
 
 

@@ -77,7 +77,7 @@ class RequestClaims:
 
 
 def read_claims(request: HttpRequest) -> RequestClaims:
-    """What `request` says of itself."""
+    """Read the claims of a request."""
     headers = request.headers
     query = query_fields(request.query) if "X-Amz-" in request.query else {}
     authorization = headers.get("authorization", "")
@@ -116,7 +116,7 @@ def first(query: dict[str, list[str]], name: str) -> str | None:
 
 
 def find_names(request: HttpRequest) -> Iterator[NamedResource]:
-    """The resources that a request names, those first that say where it goes."""
+    """Find the resources that a request names. Those that decide its target come first."""
     parts = request.path.split("/", 3)
     if len(parts) > 2 and parts[1] == "endpoints":
         yield NamedResource(kind=NamedKind.ENDPOINT, name=unquote(parts[2]))
@@ -147,7 +147,7 @@ def openai_model(name: str) -> NamedResource:
 
 
 def json_document(request: HttpRequest) -> dict[str, Any]:
-    """The JSON object in a call's body; empty where there is none that is worth a look."""
+    """Parse the JSON object in a call's body. Empty if the body is another value or too large."""
     is_call = "x-amz-target" in request.headers or request.path.startswith("/v1/")
     if not is_call or not 0 < len(request.body) <= MAX_READ_BYTES:
         return {}

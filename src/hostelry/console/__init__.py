@@ -1,1 +1,1 @@
-"""The web console: who may look, what each view shows, and what may be done from it."""
+"""The web console: its sign-in, its views and its acts."""

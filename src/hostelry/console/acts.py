@@ -1,4 +1,4 @@
-"""Acts: what a browser may have done, in words to confirm, and the calls that do it. Pure."""
+"""Acts of the console: their confirmation in words, and the calls that do them. Pure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Arguments = Mapping[str, Any]
 
 
 class ActRefusedError(HostelryError):
-    """The arguments of an act are none that it takes."""
+    """The arguments are invalid for the act."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

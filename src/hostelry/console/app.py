@@ -174,7 +174,7 @@ class ConsoleApi:
         return answer
 
     async def session(self, request: Request) -> Response:
-        """Whether a browser is signed in, and what it may do; never a 401, which it would log."""
+        """Whether a browser is signed in and may act. Never a 401, which the browser would log."""
         found = self._gate.known(request)
         return ConsoleJson({"signedIn": False} if found is None else self._gate.shown(found))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def without_nulls(value: Any) -> Any:
-    """`value` without the members that are None, at any depth."""
+    """Remove the members of `value` that are None, at any depth."""
     if isinstance(value, dict):
         return {key: without_nulls(it) for key, it in value.items() if it is not None}
     if isinstance(value, (list, tuple)):
@@ -17,7 +17,7 @@ def without_nulls(value: Any) -> Any:
 
 
 def diff(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """The merge patch that makes `after` of `before`; empty where they are equal."""
+    """Return the merge patch from `before` to `after`. Empty if they are equal."""
     patch: dict[str, Any] = dict.fromkeys(before.keys() - after.keys())
     for key, value in after.items():
         if key not in before:
@@ -33,7 +33,7 @@ def diff(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
 
 
 def apply_patch(document: Any, patch: Any) -> Any:
-    """`document` after `patch`, as a browser applies it."""
+    """Apply `patch` to `document` as a browser does."""
     if not isinstance(patch, dict):
         return patch
     result = dict(document) if isinstance(document, dict) else {}

@@ -202,7 +202,7 @@ class TopicWatch:
             everything.cancel()
 
     async def _asked(self, name: str, query: Query) -> str | None:
-        """Ask a source, and keep its answer; why there is none now, or None."""
+        """Ask a source and keep its answer. Returns the reason if there is none now."""
         try:
             self._last[name] = await self._answers.answer(query)
         except PlatformError as error:
@@ -226,7 +226,7 @@ class LiveFollower:
         self._version = 0
 
     async def next_events(self, within_s: float) -> bytes | None:
-        """The events since the last call; None where nothing changes for `within_s`."""
+        """The events since the last call, or None if nothing changes for `within_s`."""
         watch = self._watch
         while self._version == watch.version:
             changed = watch.changed

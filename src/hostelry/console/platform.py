@@ -13,7 +13,7 @@ class NoModelAnswerError(HostelryError):
 
 
 class ModelAnswer(Protocol):
-    """An answer as it comes; `chunks` raises NoModelAnswerError where it breaks off."""
+    """An answer in pieces. `chunks` raises NoModelAnswerError if it breaks off."""
 
     @property
     def status(self) -> int:
@@ -22,7 +22,7 @@ class ModelAnswer(Protocol):
 
     @property
     def content_type(self) -> str:
-        """Its media type; empty where it has none."""
+        """Its media type, or ""."""
         ...
 
     def chunks(self) -> AsyncIterator[bytes]:
@@ -74,7 +74,7 @@ class ApiQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessCommand:
-    """A POST to an internal route of a process: what no public API has a call for."""
+    """A POST to an internal route of a process, for calls that no public API has."""
 
     process: str
     path: str

@@ -49,7 +49,7 @@ class ConsoleActs:
             raise HTTPException(502, str(error)) from None
 
     async def plan(self, request: Request) -> Response:
-        """What an act would do, in words and as calls; nothing is done. 409 where it cannot be."""
+        """Describe an act in words and as calls, without doing it. 409 if it is impossible."""
         session = self._gate.acting(request)
         plan = await _planned(request)
         would = []
@@ -200,7 +200,7 @@ class LiveRoutes:
 
 
 def _topic(request: Request) -> LiveTopic:
-    """The topic of a query; raises HTTPException 400 where it names none."""
+    """Return the topic of a query. Raises HTTPException 400 without a valid topic."""
     params = query_params(request)
     name = params.pop("view", "")
     view = VIEWS.get(name)

@@ -41,7 +41,7 @@ class SessionFile:
         return code
 
     def by_link(self, code: str) -> NewSession | None:
-        """The session that a link's code opens, once; None where it opens none."""
+        """Open a session by a link's code, which is used up. None if the code is invalid."""
         book, link = sign_in.take_link(self._book, code, self._now())
         self._keep(book)
         return None if link is None else self.new_session(acts=link.acts)
@@ -62,7 +62,7 @@ class SessionFile:
         return NewSession(session=session, cookie=cookie, token=token)
 
     def session(self, cookie: str, token: str) -> ConsoleSession | None:
-        """The session of these secrets, used now; None where there is none."""
+        """Return the session of these secrets and note its use. None if there is none."""
         now = self._now()
         found = sign_in.find_session(self._book, cookie, token, now)
         if found is not None:

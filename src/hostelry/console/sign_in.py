@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 LINK_S = 300.0
 IDLE_S = 12 * 3600.0
 SESSION_S = 7 * 86400.0
-ACTS_S = 8 * 3600.0  # for which a session may act, where it may at all
+ACTS_S = 8 * 3600.0  # for which a session that may act can do so
 SEEN_EVERY_S = 60.0  # how exactly the last use is known
 MAX_LINKS = 20
 MAX_SESSIONS = 100
@@ -65,19 +65,19 @@ class SignInBook:
 
 
 def get_digest(secret: str) -> str:
-    """What is kept of a secret of 32 random bytes."""
+    """Return the stored digest of a secret of 32 random bytes."""
     return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 
 def add_link(book: SignInBook, code: str, *, acts: bool, now: float) -> SignInBook:
-    """`book` with a link more; the oldest ones make room."""
+    """Add a link to `book`. The oldest ones make room."""
     link = SignInLink(digest=get_digest(code), made_at=now, acts=acts)
     links = [it for it in book.links if now - it.made_at < LINK_S]
     return replace(book, links=(*links, link)[-MAX_LINKS:])
 
 
 def take_link(book: SignInBook, code: str, now: float) -> tuple[SignInBook, SignInLink | None]:
-    """The link of `code`, which is used up by it; None where there is none, or it is too old."""
+    """Take the link of `code` out of `book`. None if it is unknown or too old."""
     wanted = get_digest(code)
     found = next((it for it in book.links if it.digest == wanted), None)
     if found is None:
@@ -87,13 +87,13 @@ def take_link(book: SignInBook, code: str, now: float) -> tuple[SignInBook, Sign
 
 
 def add_session(book: SignInBook, session: ConsoleSession, now: float) -> SignInBook:
-    """`book` with a session more; those used longest ago make room."""
+    """Add a session to `book`. Those used longest ago make room."""
     living = sorted((it for it in book.sessions if not it.is_over(now)), key=lambda it: it.seen_at)
     return replace(book, sessions=(*living, session)[-MAX_SESSIONS:])
 
 
 def find_session(book: SignInBook, cookie: str, token: str, now: float) -> ConsoleSession | None:
-    """The session whose cookie and token are both shown; None where none is, or it is over."""
+    """Find the session of this cookie and token. None if there is none, or it is over."""
     wanted = get_digest(cookie), get_digest(token)
     found = next(
         (it for it in book.sessions if (it.cookie_digest, it.token_digest) == wanted), None
@@ -102,7 +102,7 @@ def find_session(book: SignInBook, cookie: str, token: str, now: float) -> Conso
 
 
 def use_link(book: SignInBook, session: ConsoleSession, now: float) -> SignInBook:
-    """`book` with the last use of `session`; the same object where that is known already."""
+    """Note the use of `session` in `book`. Returns the same object if it is noted already."""
     if now - session.seen_at < SEEN_EVERY_S:
         return book
     later = replace(session, seen_at=now)
@@ -115,12 +115,12 @@ def without_session(book: SignInBook, session: ConsoleSession) -> SignInBook:
 
 
 def wait_s(book: SignInBook, now: float) -> float:
-    """Seconds until a key may be tried again; 0 where it may be now."""
+    """Return the seconds until a key may be tried again, or 0."""
     recent = [it for it in book.failures if now - it < FAILURES_S]
     return 0.0 if len(recent) < MAX_FAILURES else FAILURES_S - (now - recent[0])
 
 
 def add_failure(book: SignInBook, now: float) -> SignInBook:
-    """`book` with a refused key more."""
+    """Count a refused key in `book`."""
     recent = [it for it in book.failures if now - it < FAILURES_S]
     return replace(book, failures=(*recent, now)[-MAX_FAILURES:])

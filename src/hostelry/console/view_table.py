@@ -11,7 +11,7 @@ from hostelry.console.views import adapters, call, calls, endpoint, endpoints, f
 
 
 async def look_at_call(port: PlatformPort, params: Mapping[str, str], now: float) -> dict[str, Any]:
-    """The call of that `id` with its logs; `missing` with the reason, where none is kept."""
+    """The call of that `id` with its logs, or `missing` with the reason."""
     call_id = params.get("id", "")
     try:
         answer = await port.ask("gateway", f"/traces/{quote(call_id, safe='')}")
@@ -67,7 +67,7 @@ VIEWS: Mapping[str, ConsoleView] = {
         params=frozenset({"component", "endpoint"}),
     ),
 }
-# GET /console/api/look/NAME: what is asked once.
+# GET /console/api/look/NAME: views that are read once.
 LOOKUPS: Mapping[str, Lookup] = {
     "call": look_at_call,
 }

@@ -99,7 +99,7 @@ async def json_body(request: Request) -> dict[str, Any]:
 
 
 def query_params(request: Request) -> dict[str, str]:
-    """The query; raises HTTPException 400 where it has too much."""
+    """Return the query. Raises HTTPException 400 if it is too large."""
     params = dict(request.query_params)
     if len(params) > MAX_PARAMS or any(
         len(text) > MAX_PARAM_CHARACTERS for pair in params.items() for text in pair

@@ -1,4 +1,4 @@
-"""Calls that wait to be made, kept beside the messages of topics and queues."""
+"""Calls that wait to be made, in the database of topics and queues."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ _FORGET = sa.delete(EVENT_CALLS).where(_THIS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingCall:
-    """A call as it is kept: `attempts` have failed; `is_begun` where one may have been made."""
+    """A stored call. `attempts` have failed. `is_begun`: an attempt may have been made."""
 
     call: EventCall
     attempts: int
@@ -43,7 +43,7 @@ class WaitingCall:
 
 
 class TooManyCallsError(Exception):
-    """So many calls wait that no further event is taken."""
+    """Too many calls wait: no further event is accepted."""
 
 
 class CallRows:
@@ -54,7 +54,7 @@ class CallRows:
         self._on_new = on_new
 
     def accept(self, event_id: str, calls: Sequence[EventCall], now: float) -> bool:
-        """Keep the calls of an event; False where it is known. Once this returns it is durable.
+        """Store the calls of an event, durably. False if the event is known.
 
         Raises TooManyCallsError.
         """
@@ -86,7 +86,7 @@ class CallRows:
         ]
 
     def next_at(self) -> float | None:
-        """The instant of the next call; None where none waits."""
+        """The instant of the next call, or None if no call waits."""
         with self._tables.reading() as connection:
             found: float | None = connection.execute(_NEXT).scalar_one()
         return found

@@ -24,7 +24,7 @@ from hostelry.events.pattern import PatternError, matches_event, read_pattern
 def build_object_calls(
     event: ObjectEvent, rules: Iterable[EventRule], now: float
 ) -> Sequence[EventCall]:
-    """The calls that follow an object's event, at `now` (seconds since the epoch)."""
+    """Build the calls of an object's event, at `now` (seconds since the epoch)."""
     notified = [
         EventCall(
             id=f"{event.id}/{bucket_arn(event.bucket)}/{target.id}",

@@ -49,7 +49,7 @@ def check_input(rule: EventRule, target: RuleTarget) -> None:
 
 
 def build_input(rule: EventRule, target: RuleTarget, event: Mapping[str, Any], now: float) -> str:
-    """The input of `target` for `event`, which was taken in at `now` (seconds since the epoch)."""
+    """Build the input of `target` for `event`, taken in at `now` (seconds since the epoch)."""
     if target.input is not None:
         return target.input
     if target.input_path is not None:
@@ -62,7 +62,7 @@ def build_input(rule: EventRule, target: RuleTarget, event: Mapping[str, Any], n
 
 
 def fill_template(template: str, values: Mapping[str, Any]) -> str:
-    """`template` with a value for each <name> that has one."""
+    """Replace each <name> in `template` that has a value."""
     parts, at, is_quoted = [], 0, False
     for token in TOKEN.finditer(template):
         if token[0] == '"':
@@ -75,7 +75,7 @@ def fill_template(template: str, values: Mapping[str, Any]) -> str:
 
 
 def value_at(event: Any, path: str) -> Any:
-    """What is at a path of the event; NOTHING where there is nothing."""
+    """Return the value at a path of the event, or NOTHING."""
     found = event
     for name, quoted, index in STEP.findall(path):
         if index:

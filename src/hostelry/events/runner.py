@@ -103,7 +103,7 @@ class CallRunner:
             deps.announce(letter.queue_arn)
 
     def _try_call(self, waiting: WaitingCall) -> ServiceError | None:
-        """Why the call failed; None where it was made, also before a kill."""
+        """Make the call. Returns why it failed, or None. A call made before a kill counts."""
         call, deps = waiting.call, self._deps
         try:
             target = build_call(call.target_arn, call.text, deps.gateway_url)

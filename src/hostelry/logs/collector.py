@@ -114,7 +114,7 @@ class Collector:
         self._is_failing = False
 
     def look(self, now: float) -> None:
-        """Store what is new; a failure is logged once, and what it concerns is tried again."""
+        """Store new lines. A failure is logged once, and its file is tried again."""
         try:
             self._look(now)
             self._is_failing = False
@@ -138,7 +138,7 @@ class Collector:
             left -= self._collect(key, files[key], min(left, LOOK_BYTES), now)
 
     def _collect(self, key: str, file: LogFile, budget: int, now: float) -> int:
-        """Store what is new in one file; the number of its bytes."""
+        """Store the new lines of one file, and return the number of their bytes."""
         assert self._positions is not None
         known = self._positions.get(key, 0)
         reading = read_new(file, known, budget, now)
@@ -214,7 +214,7 @@ def lost_note(lost_bytes: int) -> str:
 
 
 def _get_key(file: LogFile) -> str | None:
-    """The identity of a file, the same before and after it is moved; None where it is gone."""
+    """Return an identity of the file that a move does not change, or None if it is gone."""
     try:
         return f"{file.source.copy_id}/{_inode(file.path)}"
     except FileNotFoundError:

@@ -50,7 +50,7 @@ CREATE TABLE IF NOT EXISTS deleted_stream (stream_id INTEGER PRIMARY KEY);
 
 
 class LogDatabase:
-    """The file at `path`. One that is no database of this version is moved aside."""
+    """The file at `path`. A file that is not a database of this version is moved aside."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -35,7 +35,7 @@ class LogGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStream:
-    """A log stream; the instants are None before its first event."""
+    """A log stream. The instants are None before its first event."""
 
     id: int
     name: str
@@ -71,7 +71,7 @@ class NewEvent:
 
 
 def get_size(message: str) -> int:
-    """The bytes that CloudWatch Logs counts for an event."""
+    """Return the bytes that CloudWatch Logs counts for an event."""
     return len(message.encode("utf-8", "surrogatepass")) + EVENT_OVERHEAD_BYTES
 
 
@@ -79,7 +79,7 @@ def get_messages(written: bytes, *, is_final: bool) -> tuple[list[str], int]:
     """The messages in `written`, and the number of bytes that they take.
 
     A last line without its end is left for later, unless `is_final` or too long for an event.
-    Empty lines are no events.
+    Empty lines are not events.
     """
     used = written.rfind(b"\n") + 1
     if is_final or len(written) - used >= MAX_EVENT_BYTES:

@@ -28,7 +28,7 @@ STREAM_SHARE = 8  # of the file's limit, for one stream
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionLimits:
-    """How long events are kept where their group does not say, and how much of them."""
+    """The retention of groups without their own, and the limit of stored bytes."""
 
     days: int = 14
     max_bytes: int = 1024 * 1024 * 1024
@@ -48,7 +48,7 @@ class Retention:
         self._chunks_left = 0
 
     def sweep(self, now_ms: int) -> None:
-        """Remove what is due, up to MAX_CHUNKS; raises LogsUnavailable."""
+        """Remove expired events, up to MAX_CHUNKS chunks. Raises LogsUnavailable."""
         self._chunks_left = MAX_CHUNKS
         self._remove_deleted()
         self._remove_old(now_ms)

@@ -59,7 +59,7 @@ class LogStore:
     def create_group(
         self, scope: Scope, name: str, now_ms: int, kms_key_id: str | None = None
     ) -> bool:
-        """Create a group; False where it exists, or MAX_GROUPS do."""
+        """Create a group. False if it exists, or MAX_GROUPS do."""
         with self.database.writing() as db:
             owner = (scope.account, scope.region)
             query = "SELECT count(*) FROM log_group WHERE account = ? AND region = ?"
@@ -104,7 +104,7 @@ class LogStore:
             db.execute("DELETE FROM log_group WHERE id = ?", (group.id,))
 
     def create_stream(self, group: LogGroup, name: str, now_ms: int) -> bool:
-        """Create a stream; False where it exists, or MAX_STREAMS do."""
+        """Create a stream. False if it exists, or MAX_STREAMS do."""
         with self.database.writing() as db:
             query = "SELECT count(*) FROM log_stream WHERE group_id = ?"
             if db.execute(query, (group.id,)).fetchone()[0] >= MAX_STREAMS:
@@ -242,7 +242,7 @@ class LogStore:
     def put(
         self, scope: Scope, group: str, stream: str, events: Sequence[NewEvent], now_ms: int
     ) -> None:
-        """Store events of the platform's own, in a stream that is made where it is not there."""
+        """Store the platform's own events. Creates the stream if it is missing."""
         with self.database.writing() as db:
             insert_events(db, _stream_id(db, scope, (group, stream), now_ms), events, now_ms)
 
@@ -271,7 +271,7 @@ class LogStore:
 def _stream_id(
     db: sqlite3.Connection, scope: Scope, group_and_stream: tuple[str, str], now_ms: int
 ) -> int:
-    """The id of a stream of the platform's own, which is made where it is not there."""
+    """Return the id of one of the platform's own streams. Creates the stream if it is missing."""
     group, stream = group_and_stream
     _insert_group(db, scope, group, now_ms, is_collected=True)
     query = "SELECT id FROM log_group WHERE account = ? AND region = ? AND name = ?"

@@ -134,7 +134,7 @@ class Deliveries:
         ]
 
     def next_at(self, subscription_arn: str) -> float | None:
-        """The instant of the next attempt; None where no delivery waits."""
+        """The instant of the next attempt, or None if no delivery waits."""
         with self._tables.reading() as connection:
             found: float | None = connection.execute(_NEXT, {"arn": subscription_arn}).scalar_one()
         return found

@@ -89,7 +89,7 @@ class DeliveryLoop:
             self._loop.call_soon_threadsafe(self._open, subscription_arn)
 
     async def run(self) -> None:
-        """Deliver everything that waits, and what comes, until cancelled."""
+        """Deliver waiting and new messages until cancelled."""
         self._loop = asyncio.get_running_loop()
         try:
             for arn in await self._read(self._deps.deliveries.subscriptions):

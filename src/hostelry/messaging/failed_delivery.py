@@ -1,4 +1,4 @@
-"""Deliveries that failed for good: dead letters, and what is counted."""
+"""Deliveries that failed for good: dead letters and counts."""
 
 import json
 import logging
@@ -59,7 +59,7 @@ class TopicMetrics:
 def get_dead_letter_queue(
     state: State, subscription: Subscription, body: str, problem: str, now: float
 ) -> Sequence[NewMessage]:
-    """The message to the subscription's dead-letter queue; empty where it has none."""
+    """Build the message to the subscription's dead-letter queue. Empty without a queue."""
     policy = subscription.attributes.get("RedrivePolicy")
     if not policy:
         return ()
@@ -89,6 +89,6 @@ def queue_at(state: State, arn: str) -> Queue | None:
 
 
 def parse_arn(arn: str) -> tuple[Scope, str]:
-    """Scope and name of a topic's or queue's ARN."""
+    """Parse scope and name from a topic's or queue's ARN."""
     _, _, _, region, account, name = arn.split(":", 5)
     return Scope(account, region), name

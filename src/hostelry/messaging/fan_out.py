@@ -80,7 +80,7 @@ def confirmation_text(
 
 
 def build_headers(subscription: Subscription, kind: str, message_id: str) -> Mapping[str, str]:
-    """The headers of a POST; `kind` is Notification or SubscriptionConfirmation."""
+    """Build the headers of a POST. `kind` is Notification or SubscriptionConfirmation."""
     is_notification = kind == "Notification"
     headers = {
         "Content-Type": "text/plain; charset=UTF-8",
@@ -108,7 +108,7 @@ def _url(gateway_url: str, fields: Mapping[str, str]) -> str:
     return f"{gateway_url}/?{urlencode({**fields, 'Version': '2010-03-31'})}"
 
 
-# Fan-out: which subscriptions get a message, and what each gets. PURE.
+# Fan-out: the subscriptions that get a message, and the content for each. PURE.
 #
 # subscription                  gets
 # not confirmed                 nothing

@@ -4,7 +4,7 @@
     "text", 5, true, null              equals it
     {"prefix": "a"}, {"suffix": "a"}   begins or ends so
     {"equals-ignore-case": "a"}        equals it in any case
-    {"anything-but": ...}              is none of these, or has not this prefix or suffix
+    {"anything-but": ...}              is not among these, or lacks this prefix or suffix
     {"numeric": [">", 0, "<=", 5]}     is a number in this range
     {"cidr": "10.0.0.0/24"}            is an address in this network
     {"exists": true}                   is there at all; false: is not
@@ -42,7 +42,7 @@ Leaf = tuple[tuple[str, ...], Sequence[Any]]  # a key's path, its conditions
 
 
 class FilterPolicyError(ValueError):
-    """The policy is not valid; the message says why, in SNS's words where it has some."""
+    """The policy is invalid. The message says why, in SNS's words if SNS has any."""
 
 
 def read_policy(text: str, scope: str = ATTRIBUTE_SCOPE) -> Policy:
@@ -101,7 +101,7 @@ def matches(
 
 
 def list_branches(policy: Policy) -> Sequence[Sequence[Leaf]]:
-    """Ways to pass `policy`, each a list of keys that must all pass: `$or` multiplies them."""
+    """List the ways to pass `policy`. All keys of a way must pass. `$or` multiplies the ways."""
     factors: list[Sequence[Sequence[Leaf]]] = []
     for key, value in policy.items():
         if key == OR:
@@ -245,7 +245,7 @@ def _attribute_value(kind: str, value: str) -> Any:
 
 
 def _values_at(content: Any, path: Sequence[str]) -> Sequence[Any] | None:
-    """The values at a path, through arrays of objects; None where there is none."""
+    """Return the values at a path, through arrays of objects, or None."""
     found = [content]
     for key in path:
         objects = [it for each in found for it in (each if isinstance(each, list) else [each])]

@@ -77,7 +77,7 @@ def is_file_name(name: str) -> bool:
 
 
 def build_line(text: str) -> bytes:
-    """`text` as one line: JSON as it is but compact, any other text as a JSON string."""
+    """Build one line from `text`: compact JSON if it is JSON, otherwise a JSON string."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError):

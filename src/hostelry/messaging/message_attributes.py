@@ -34,19 +34,19 @@ def size_bytes(attributes: Mapping[str, AttributeValue]) -> int:
 
 
 def get_content(value: AttributeValue) -> bytes:
-    """The bytes of a value."""
+    """Return the bytes of a value."""
     return base64.b64decode(value.value) if value.is_binary else value.value.encode()
 
 
 def get_members(value: AttributeValue) -> dict[str, Any]:
-    """The value in AWS's form."""
+    """Return the value in AWS's form."""
     if value.is_binary:
         return {"DataType": value.kind, "BinaryValue": get_content(value)}
     return {"DataType": value.kind, "StringValue": value.value}
 
 
 def digest_attributes(attributes: Mapping[str, AttributeValue]) -> str:
-    """The MD5 that SQS answers and clients compare.
+    """Return the MD5 that SQS answers and clients compare.
 
     Source: Amazon SQS Developer Guide, "Calculating the MD5 message digest for message attributes".
     """

@@ -81,7 +81,7 @@ _COUNTS = sa.select(
 
 
 class InvalidHandleError(ValueError):
-    """The text is no receipt handle."""
+    """The text is not a receipt handle."""
 
 
 class NotInFlightError(Exception):
@@ -144,7 +144,7 @@ class QueueMessages:
             return [_received(connection, row, now, visibility_s) for row in rows]
 
     def delete(self, queue_arn: str, handle: str) -> None:
-        """Delete the message that was received with `handle`; none where it was received again."""
+        """Delete the message of `handle`, unless it was received again since."""
         name, nonce = parse_handle(handle)
         with self._tables.changing() as connection:
             connection.execute(_DELETE, {"name": name, "arn": queue_arn, "receipt": nonce})
@@ -166,7 +166,7 @@ class QueueMessages:
         return QueueCounts(visible=row[0], in_flight=row[1], delayed=row[2])
 
     def next_visible_at(self, queue_arn: str) -> float | None:
-        """When the first message is to be received; None where there is none."""
+        """The instant at which the first message can be received, or None without messages."""
         with self._tables.reading() as connection:
             found: float | None = connection.execute(_NEXT, {"arn": queue_arn}).scalar_one()
         return found
@@ -204,12 +204,12 @@ def insert(connection: Connection, messages: Sequence[NewMessage]) -> None:
 
 
 def build_handle(name: str, nonce: str) -> str:
-    """The receipt handle of one receipt of a message."""
+    """Build the receipt handle of one receipt of a message."""
     return base64.urlsafe_b64encode(json.dumps([name, nonce]).encode()).decode()
 
 
 def parse_handle(handle: str) -> tuple[str, str]:
-    """Message and nonce of a receipt handle; raises InvalidHandleError."""
+    """Return message and nonce of a receipt handle. Raises InvalidHandleError."""
     try:
         content = json.loads(base64.b64decode(handle, altchars=b"-_", validate=True))
     except (ValueError, RecursionError):

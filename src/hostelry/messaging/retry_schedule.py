@@ -84,7 +84,7 @@ def topic_retries(text: str | None) -> tuple[RetryPolicy | None, bool]:
 
 
 def subscription_retries(text: str | None) -> RetryPolicy | None:
-    """A subscription's own policy, None where it states none; raises DeliveryPolicyError."""
+    """Parse a subscription's own policy, or None without one. Raises DeliveryPolicyError."""
     if not text:
         return None
     given = _parse(text, {"healthyRetryPolicy"}).get("healthyRetryPolicy")

@@ -100,7 +100,7 @@ class MessageTables:
 
     @contextmanager
     def changing(self, *, adds: bool = False) -> Iterator[Connection]:
-        """A transaction, durable at its end; with `adds` refused where there is no room."""
+        """A durable transaction. With `adds` it is refused if there is no room."""
         with self._database.write() as connection:
             if adds and self._used(connection) > self._max_bytes:
                 raise StoreUnavailable(

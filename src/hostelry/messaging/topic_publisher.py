@@ -51,7 +51,7 @@ class TopicPublisher:
 
     Args:
         state: has topics, subscriptions and queues.
-        deliveries: keeps what was accepted.
+        deliveries: stores accepted messages.
         arrivals: is notified of messages of queues.
         metrics: counts.
         clock: dates messages.

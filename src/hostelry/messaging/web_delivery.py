@@ -115,7 +115,7 @@ def refused_target(
     own_ports: frozenset[int],
     is_of_host: Callable[[Address], bool] | None = None,
 ) -> str | None:
-    """Why a connection to this address and port must not be made; None where it may."""
+    """Say why a connection to this address and port is not allowed, or None if it is."""
     mapped = getattr(address, "ipv4_mapped", None)
     if mapped is not None:
         address = mapped
@@ -140,6 +140,6 @@ def is_own_address(address: Address) -> bool:
 
 
 def resolve_host(host: str, port: int) -> list[str]:
-    """The addresses of a host, the system's first choice first; raises OSError."""
+    """Resolve a host to addresses, the system's first choice first. Raises OSError."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(it[4][0]) for it in found]

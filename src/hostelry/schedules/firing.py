@@ -49,7 +49,7 @@ def due_at(schedule: EventSchedule, now: float) -> float | None:
 
 
 def next_due_at(schedule: EventSchedule, now: float) -> float | None:
-    """When there is something to do next, `now` where something is due; None: never again.
+    """The next instant to act: `now` if something is due, None if nothing follows.
 
     Raises ValueError as `due_at`.
     """
@@ -94,7 +94,7 @@ def window_offset_s(schedule: EventSchedule, at: float) -> float:
 def expression_problem(
     expression: str, timezone: str, start_at: float | None, end_at: float | None, now: float
 ) -> str | None:
-    """Why a schedule with these terms cannot be created now; None where it can."""
+    """Say why a schedule with these terms cannot be created now, or None if it can."""
     try:
         parsed, zone = parse_schedule(expression), time_zone(timezone)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The loop around schedules: what is due is recorded first, called then, and settled last.
+"""The loop of schedules: a due call is recorded first, then made, and settled last.
 
 A kill between the call and its settling makes the same call again, with the same execution id: a
 schedule calls its target at least once. While a full disk refuses the outcome of a call, the runner
@@ -54,7 +54,7 @@ class ScheduleRunner:
         self._unrecorded: dict[tuple[str, int], ServiceError | None] = {}
 
     def run_due(self) -> None:
-        """Fire what is due, and call again what is to be tried again."""
+        """Fire due schedules, and make further attempts of failed calls."""
         listed = list(self._deps.state.event_schedules.list())
         if self._unrecorded:
             under_way = {it.value.execution.id for it in listed if it.value.execution is not None}

@@ -1,4 +1,4 @@
-"""Targets of schedules and rules: which operation an ARN names, and what it is called with. PURE.
+"""Targets of schedules and rules: the operation of an ARN, and its input. PURE.
 
 target ARN                                           operation
 ---------------------------------------------------  ------------------------------------------
@@ -20,7 +20,7 @@ from typing import Any
 
 from hostelry.domain.event_schedule import EventSchedule, ScheduledExecution
 
-# The name of a service in a target's ARN -> its name in boto3, and what may be called.
+# The name of a service in a target's ARN -> its name in boto3, and its allowed operations.
 CALLABLE: Mapping[str, tuple[str, frozenset[str]]] = {
     "sagemaker": (
         "sagemaker",
@@ -84,7 +84,7 @@ def check_arn(arn: str) -> bool:
 
 
 def build_call(arn: str, text: str | None, gateway_url: str) -> TargetCall:
-    """The call of a target with this input; raises TargetError."""
+    """Build the call of a target with this input. Raises TargetError."""
     universal, place = _UNIVERSAL.fullmatch(arn), _PLACE.fullmatch(arn)
     if universal is not None:
         service, operation = _universal(arn, universal[1], universal[2])
@@ -102,7 +102,7 @@ def build_call(arn: str, text: str | None, gateway_url: str) -> TargetCall:
 
 
 def fill_template(schedule: EventSchedule, execution: ScheduledExecution) -> str | None:
-    """The input of an execution, with the context attributes that it names."""
+    """Build the input of an execution: context attributes are replaced by their values."""
     text = schedule.target.input
     if text is None:
         return None

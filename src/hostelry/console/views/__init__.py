@@ -1,1 +1,1 @@
-"""The console's views: what each reads, and the document that it shows. Pure."""
+"""The console's views: the sources and the document of each. Pure."""

@@ -20,7 +20,7 @@ Json = Mapping[str, Any]
 
 
 def sources(params: Mapping[str, str], now: float) -> Mapping[str, Query]:
-    """What the copies say of what they keep, and the adapters that are declared."""
+    """The adapters that copies report, and the declared ones."""
     named = {name: params[name] for name in ("component", "endpoint") if name in params}
     query = {**named, "limit": str(MAX_ROWS if named else 0)}
     path = "/internal/copy-caches"
@@ -54,7 +54,7 @@ def document(answers: Mapping[str, Any], params: Mapping[str, str], now: float) 
 
 
 def get_path(copy: Json) -> str:
-    """The last part of a view's address: a component's name, or @ and an endpoint's."""
+    """Return the last part of a view's address: a component's name, or @ and an endpoint's."""
     return copy["component"] or f"@{copy['endpoint']}"
 
 

@@ -55,7 +55,7 @@ def log_group(call: JsonObject) -> str:
 
 
 def get_instances(state: JsonObject) -> dict[str, str]:
-    """The instance of each copy that there is."""
+    """Return the instance of each copy."""
     every = (copy for endpoint in state.get("endpoints", ()) for copy in endpoint["copies"])
     return {it["id"]: it["instance"] for it in every}
 
@@ -130,7 +130,7 @@ def document(
 
 
 def build_rows(call: JsonObject, since_ms: float, depth: int) -> Iterator[dict[str, Any]]:
-    """The rows of a call's spans; `since_ms` is its arrival, of the call at the top."""
+    """Build the rows of a call's spans. `since_ms` is its arrival within the call at the top."""
     yield from span_rows(call["spans"], call, since_ms, depth)
     for made in call.get("calls", ()):
         yield from made_rows(made, call, since_ms, depth)
@@ -198,7 +198,7 @@ def choices(span: JsonObject) -> Iterator[dict[str, Any]]:
 
 
 def tokens_per_s(call: JsonObject) -> float | None:
-    """Tokens of the answer a second, after the first byte; None where that is not known."""
+    """Tokens of the answer per second, after the first byte, or None if unknown."""
     tokens = call["tokens"] or {}
     count = tokens.get("completion_tokens", tokens.get("output_tokens"))
     if not count or call["first_byte_ms"] is None:
@@ -228,7 +228,7 @@ def summary(call: JsonObject) -> str:
 
 
 def build_parts(span: JsonObject) -> Iterator[tuple[str, float]]:
-    """What a span's time went to."""
+    """Divide a span's time into parts."""
     if span["name"] == "attempt":
         hops = [it for it in span.get("spans", ()) if "at_ms" in it]
         longest = max(hops, key=lambda it: it["ms"], default=None)

@@ -23,7 +23,7 @@ def sources(params: Mapping[str, str], now: float) -> Mapping[str, Query]:
 
 
 def parse_params(params: Mapping[str, str]) -> tuple[str, int]:
-    """The order, and the minutes to look at."""
+    """Parse the order and the number of minutes."""
     order, minutes = params.get("order", ORDERS[0]), params.get("minutes", MINUTES[1])
     return (
         order if order in ORDERS else ORDERS[0],

@@ -67,13 +67,13 @@ def sources(params: Mapping[str, str], now: float) -> Mapping[str, Query]:
 
 
 def parse_minutes(params: Mapping[str, str]) -> int:
-    """The minutes that charts show."""
+    """Parse the minutes that charts show."""
     given = params.get("minutes", MINUTES[0])
     return int(given if given in MINUTES else MINUTES[0])
 
 
 def get_target(params: Mapping[str, str]) -> tuple[str, str] | None:
-    """Kind and name of the charts' target; None where none is chosen."""
+    """Parse kind and name of the charts' target, or None."""
     kind, name = params.get("kind"), params.get("target")
     return (kind, name) if kind in (COMPONENT, VARIANT) and name else None
 
@@ -121,7 +121,7 @@ def metric_parameters(
 
 
 def document(sources: Mapping[str, Any], params: Mapping[str, str], now: float) -> dict[str, Any]:
-    """The endpoint; `missing` with the names that there are, where there is none of that name."""
+    """The endpoint, or `missing` with the names of the others if it does not exist."""
     name = params.get("name", "")
     if sources.get("state") is None:
         return {"name": name, "now": now}
@@ -183,7 +183,7 @@ def variant(given: JsonObject) -> dict[str, Any]:
 
 
 def get_targets(endpoint: JsonObject, loads: Iterable[JsonObject]) -> dict[str, dict[str, Any]]:
-    """Every variant that serves models, and every component, with its load and its copies."""
+    """Return each variant that serves models and each component, with its load and copies."""
     by_target = {
         (
             f"{COMPONENT}/{load['component']}"
@@ -226,7 +226,7 @@ def serving_variant(endpoint: JsonObject, given: JsonObject) -> dict[str, Any]:
 
 
 def sum_loads(load: JsonObject | None) -> dict[str, Any]:
-    """What a target's row says of its load; nothing where it has none."""
+    """Summarize the load of a target for its row. Empty without load."""
     if load is None:
         return {}
     latency, first = load["latency_ms"] or {}, load["first_chunk_ms"] or {}
@@ -283,7 +283,7 @@ def traffic(series: Sequence[JsonObject]) -> dict[str, list[float]]:
 
 
 def percentiles(points: Mapping[str, JsonObject]) -> dict[str, list[float | None]]:
-    """By instant, in the order of LATENCIES; None where there is no value."""
+    """By instant, in the order of LATENCIES, with None for missing values."""
     ids = [id for id, _, _ in LATENCIES]
     found = {at: [it.get(id) for id in ids] for at, it in points.items()}
     return {at: it for at, it in found.items() if any(value is not None for value in it)}

@@ -1,4 +1,4 @@
-"""All endpoints: what each is doing, in one row. Pure."""
+"""All endpoints, each in one row. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -31,7 +31,7 @@ def document(sources: Mapping[str, Any], params: Mapping[str, str], now: float) 
 
 
 def row(endpoint: JsonObject, loads: Iterable[JsonObject]) -> dict[str, Any]:
-    """An endpoint's status, copies and load; `p99` is that of its slowest name."""
+    """An endpoint's status, copies and load. `p99` is of its slowest name."""
     loads = list(loads)
     components, serving = endpoint["components"], endpoint.get("serving", {})
     p99s = [it["latency_ms"]["p99"] for it in loads if it["latency_ms"]]

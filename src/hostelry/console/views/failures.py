@@ -91,7 +91,7 @@ def sources(params: Mapping[str, str], now: float) -> Mapping[str, Query]:
 
 
 def parse_minutes(params: Mapping[str, str]) -> int:
-    """The minutes that are looked back."""
+    """Parse the minutes to look back."""
     given = params.get("minutes", MINUTES[0])
     return int(given if given in MINUTES else MINUTES[0])
 
@@ -117,7 +117,7 @@ def document(sources: Mapping[str, Any], params: Mapping[str, str], now: float) 
 
 
 def group_failures(found: Sequence[FoundFailure]) -> dict[str, dict[str, Any]]:
-    """Failures of one kind and cause as one group; the first MAX_GROUPS."""
+    """Group failures by kind and cause. Only the first MAX_GROUPS are kept."""
     together: dict[tuple[str, str, str], list[FoundFailure]] = {}
     for one in found:
         together.setdefault((one.when, one.kind, one.cause), []).append(one)
@@ -227,7 +227,7 @@ def endpoint_failures(endpoint: JsonObject) -> Iterator[FoundFailure]:
             advice="The old version serves on. See what the new one answered.",
             link=f"endpoint/{quote(name, safe='')}",
         )
-    elif reason and endpoint["status"] != IN_SERVICE:  # else it is that of a past update
+    elif reason and endpoint["status"] != IN_SERVICE:  # else it belongs to a past update
         text, log = parted(reason)
         yield FoundFailure(
             kind="endpoint",
@@ -271,7 +271,7 @@ def rollbacks(endpoint: JsonObject, since: float) -> Iterator[FoundFailure]:
 
 
 def component_failures(endpoint: str, component: JsonObject) -> Iterator[FoundFailure]:
-    """A failed component, or one with a copy that fails or has no place."""
+    """A failed component, or a component with a copy that fails or has no place."""
     name, note = component["name"], component["placement_note"]
     names = (name, component["base"] or "", endpoint)
     if component["failure_reason"]:
@@ -373,7 +373,7 @@ def copy_failures(endpoint: str, copy: JsonObject, since: float) -> Iterator[Fou
 
 
 def alarm_failures(answer: JsonObject) -> Iterator[FoundFailure]:
-    """Alarms in ALARM, but those of scaling policies."""
+    """Alarms in ALARM, except alarms of scaling policies."""
     for name, alarm in alarms_shown(answer):
         if not name.startswith(SCALING_ALARM):
             endpoint = alarm["endpoint"]

@@ -1,4 +1,4 @@
-"""Fleet: where every copy is and why, what is free, and what has no place. Pure."""
+"""Fleet: the place of every copy and its reason, free room, and copies without a place. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -19,7 +19,7 @@ def sources(params: Mapping[str, str], now: float) -> Mapping[str, Query]:
 
 
 def document(answers: Mapping[str, Any], params: Mapping[str, str], now: float) -> dict[str, Any]:
-    """Endpoints, instances with their copies, and what has no place, each keyed by its id."""
+    """Endpoints, instances with their copies, and copies without a place, each keyed by its id."""
     endpoints = (answers["placement"] or {}).get("endpoints", [])
     instances: dict[str, Any] = {}
     for endpoint in endpoints:

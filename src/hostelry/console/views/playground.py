@@ -17,7 +17,7 @@ class PlaygroundRefusedError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatAsked:
-    """A chat to be streamed; `endpoint` is that of its model, for the code that is shown."""
+    """A chat to be streamed. `endpoint` is its model's endpoint, for the code that is shown."""
 
     endpoint: str
     request: Mapping[str, Any]

@@ -36,7 +36,7 @@ Select = Callable[[Any], Sequence[Any]]
 def parse_condition(
     text: str, selector_of: Callable[[str], Select], check: Callable[[], None] = lambda: None
 ) -> Condition:
-    """The condition that `text` states; raises ValueError where it states none.
+    """Parse a condition. Raises ValueError if `text` is not a valid condition.
 
     It calls `check` before each test of an event's values, which may raise.
     """
@@ -48,7 +48,7 @@ def parse_condition(
 
 
 def tokenize(text: str) -> list[str]:
-    """The tokens of a condition; raises ValueError for what is none."""
+    """Split a condition into tokens. Raises ValueError for an invalid token."""
     tokens, at = [], 0
     while at < len(text):
         match = _TOKEN.match(text, at)
@@ -155,7 +155,7 @@ def comparison(sign: str, operand: str) -> Test:
 
 
 def parse_number(value: Any) -> float | None:
-    """A number, or a text that states one; None for anything else."""
+    """Return a number, or the number in a text, or None."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
@@ -186,7 +186,7 @@ def wildcard(pattern: str) -> Callable[[str], bool]:
 
 
 def unquote(token: str) -> str:
-    """The text that a token stands for: without its quotes and backslashes."""
+    """Remove a token's quotes and backslashes."""
     if not token.startswith('"'):
         return token
     return re.sub(r"\\(.)", r"\1", token[1:-1])

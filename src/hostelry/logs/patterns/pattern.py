@@ -48,7 +48,7 @@ def field_pattern(text: str) -> Condition:
 
 
 def split_parts(text: str) -> list[str]:
-    """The parts between commas that stand outside of quotes."""
+    """Split at commas outside of quotes."""
     parts = [""]
     for piece in _SPLIT.findall(text):
         if piece == ",":
@@ -59,7 +59,7 @@ def split_parts(text: str) -> list[str]:
 
 
 def split_fields(message: str) -> list[str]:
-    """The fields of an event: words, and texts in quotes or brackets."""
+    """Split an event into fields: words, and texts in quotes or brackets."""
     # A pattern would search the whole rest for the end of each bracket that is never closed.
     last = {opening: message.rfind(closing) for opening, closing in _CLOSING.items()}
     fields, at = [], 0
@@ -75,7 +75,7 @@ def split_fields(message: str) -> list[str]:
 
 
 def get_values(names: Sequence[str], fields: Sequence[str]) -> Values | None:
-    """The event's fields by name; None where their number is another."""
+    """Return the event's fields by name, or None if their number differs."""
     if REST not in names:
         if len(fields) != len(names):
             return None
@@ -92,7 +92,7 @@ def get_values(names: Sequence[str], fields: Sequence[str]) -> Values | None:
 
 
 def _parse_name(part: str) -> str:
-    """The name of the field that a part is about; empty where it has none."""
+    """Return the field's name in a part, or "" without a name."""
     if part in ("", REST):
         return part
     name = next((it for it in tokenize(part) if it != "("), "")
@@ -130,7 +130,7 @@ def json_pattern(text: str, check: Callable[[], None] = lambda: None) -> Conditi
 
 
 def parse_selector(token: str) -> Select:
-    """The values at ``$.a.b[0]`` or ``$.a[*].b``; raises ValueError for no such path."""
+    """Parse ``$.a.b[0]`` or ``$.a[*].b``. Raises ValueError for another text."""
     if not _SELECTOR.fullmatch(token):
         raise ValueError(f"{token!r} is no selector such as $.name or $.list[0]")
     steps: list[str | int | None] = []
