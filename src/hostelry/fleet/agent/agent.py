@@ -1,6 +1,6 @@
 """Agent of an instance: reconciles the desired copies with the ones it hosts.
 
-Level-triggered: the desired copies are recorded, then differences are started, adapted or stopped.
+It is level-triggered: it records the desired copies, then starts, adapts and stops copies.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.concurrency import run_guarded, run_periodically
 from hostelry.base.errors import TerminalError
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
-from hostelry.fleet.agent.copy_state import with_members
+from hostelry.fleet.agent.copy_state import replace_members
 from hostelry.fleet.agent.deps import CopyDeps
 from hostelry.fleet.agent.hosted_copy import HostedCopy
 from hostelry.fleet.agent.lifecycle import plan_copies
@@ -37,7 +37,7 @@ Count = Callable[[Collection[int]], Mapping[int, int]]
 
 
 class DrainCounts:
-    """The latest counts by copy id; `count` takes ports and blocks briefly."""
+    """The latest counts of open connections by copy id. `count` takes ports and blocks briefly."""
 
     def __init__(self, count: Count = open_connections) -> None:
         self._count = count
@@ -46,13 +46,13 @@ class DrainCounts:
         self._thread = ThreadPoolExecutor(1, "drains")
 
     def of(self, copy_id: str) -> int | None:
-        """The open connections to a copy; None where they were not counted."""
+        """The open connections to a copy, or None if they were not counted."""
         return self._still_open.get(copy_id)
 
     async def look(self, copies: Mapping[str, int]) -> bool:
-        """Count for `copies` (ports by id) and forget all others; return whether any count changed.
+        """Count for `copies` (ports by id), forget all others, and return whether a count changed.
 
-        Raises OSError when the kernel's tables cannot be read; the last counts stand then.
+        Raises OSError if the kernel's tables cannot be read. The last counts then stay.
         """
         ports = set(copies.values())
         loop = asyncio.get_running_loop()
@@ -72,7 +72,7 @@ VERSIONED = attrgetter(*(it.name for it in fields(CopyStatus) if it.compare))
 
 
 class InstanceAgent:
-    """Runs the copies of one instance; implements `fleet.protocol.Agent`."""
+    """Runs the copies of one instance. Implements `fleet.protocol.Agent`."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class InstanceAgent:
         self._instance_id = instance_id
         self._folder = folder
         self._deps = deps
-        # None until the first `apply`: nothing is started or stopped before it.
+        # None until the first `apply`. Nothing is started or stopped before it.
         self._desired: tuple[CopySpec, ...] | None = None
         self._hosted: dict[str, HostedCopy] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -104,7 +104,7 @@ class InstanceAgent:
     async def adopted(self, timeout_s: float) -> None:
         """Wait until every adopted copy is proven again, for `timeout_s` at most.
 
-        Then count the connections to draining ones: control would soon stop those without a count.
+        Then count the connections to draining copies, because control stops copies without a count.
         """
         try:
             async with asyncio.timeout(timeout_s):
@@ -115,7 +115,7 @@ class InstanceAgent:
         await run_guarded("counting connections", self._count_connections)
 
     async def apply(self, copies: Sequence[CopySpec]) -> None:
-        """Run exactly `copies`; returns once they are recorded on disk.
+        """Run exactly `copies`. Returns once they are recorded on disk.
 
         Raises TerminalError for invalid or repeated ids.
         """
@@ -131,7 +131,7 @@ class InstanceAgent:
         self._clear_left()
 
     async def observe(self, have: str | None = None, timeout_s: float = 0.0) -> Observation:
-        """The current state; waits up to `timeout_s` for one whose version is not `have`."""
+        """The current state. Waits up to `timeout_s` for a state whose version is not `have`."""
         observation = self._observation()
         try:
             async with asyncio.timeout(timeout_s):
@@ -144,27 +144,27 @@ class InstanceAgent:
         return observation
 
     def close(self) -> None:
-        """Release all who wait in `observe`; from now on none waits."""
+        """End all waits in `observe`. From now on it does not wait."""
         self._is_closing = True
         self._notify()
 
     async def log_tail(self, copy_id: str, max_lines: int = 100) -> str:
-        """The last lines of the copy's log; empty when there is none."""
+        """The last lines of the copy's log, empty if there is no log."""
         return self.shown(CopyLog(self._folder.copy(copy_id).log).tail(max_lines))
 
     def shown(self, text: str) -> str:
         """The text without paths of this machine."""
         return self._deps.shown(text)
 
-    def models_of(self, copy_id: str) -> tuple[CopyModels, str | None] | None:
-        """The models of a multi-model copy, and the copy's key; None for any other copy."""
+    def find_models(self, copy_id: str) -> tuple[CopyModels, str | None] | None:
+        """The models of a multi-model copy and the copy's key, or None for any other copy."""
         hosted = self._hosted.get(copy_id)
         if hosted is None or hosted.models is None:
             return None
         return hosted.models, hosted.record.key
 
-    def server_of(self, copy_id: str) -> ModelServer | None:
-        """The model server of a copy; None where it has no process."""
+    def find_server(self, copy_id: str) -> ModelServer | None:
+        """The model server of a copy, or None if the copy has no process."""
         hosted = self._hosted.get(copy_id)
         if hosted is None or hosted.status.address is None:
             return None
@@ -176,11 +176,11 @@ class InstanceAgent:
         return [
             MetricsSource(copy.spec.id, server, copy.record.process, _is_built_in(copy))
             for copy in ready
-            if (server := self.server_of(copy.spec.id)) is not None
+            if (server := self.find_server(copy.spec.id)) is not None
         ]
 
     async def stop(self) -> None:
-        """Stop every copy; returns when none is left."""
+        """Stop every copy. Returns when all have stopped."""
         await self.apply(())
         while self._stopping:
             await asyncio.wait(list(self._stopping.values()))
@@ -211,7 +211,7 @@ class InstanceAgent:
             self._notify()
 
     def _draining(self) -> dict[str, int]:
-        """The port of each draining copy that has a process: a free port may be another's soon."""
+        """The port of each draining copy with a process. A free port may soon be another's."""
         return {
             copy_id: it.record.port
             for copy_id, it in self._hosted.items()
@@ -247,9 +247,9 @@ class InstanceAgent:
         self._notify()
 
     def _clear_left(self) -> None:
-        """End what a previous agent, or a failed stop, left of copies that are not desired.
+        """End the remains of undesired copies, which a previous agent or a failed stop has left.
 
-        Once each: a folder that cannot be removed must not cause a loop.
+        Each copy is cleared once, so that a folder that cannot be removed does not cause a loop.
         """
         if self._desired is None:
             return
@@ -271,14 +271,14 @@ class InstanceAgent:
         task = asyncio.create_task(work, name=f"stop {copy_id}")
         self._stopping[copy_id] = task
 
-        def stopped(done: "asyncio.Task[None]") -> None:
+        def finish(done: "asyncio.Task[None]") -> None:
             del self._stopping[copy_id]
             self._reconcile()
             if not done.cancelled() and (error := done.exception()) is not None:
                 LOG.error("stopping copy %s failed", copy_id, exc_info=error)
                 self._clear_left()
 
-        task.add_done_callback(stopped)
+        task.add_done_callback(finish)
 
     async def _stop_copy(self, copy_id: str) -> None:
         running = self._running.pop(copy_id)
@@ -290,7 +290,7 @@ class InstanceAgent:
             del self._hosted[copy_id]
 
     async def _clear(self, copy_id: str) -> None:
-        """End what a previous agent left of a copy that is not desired."""
+        """End the remains of an undesired copy."""
         folder = self._folder.copy(copy_id)
         hosted = folder.load()
         await self._deps.launcher.stop(
@@ -301,7 +301,7 @@ class InstanceAgent:
 
     def _observation(self) -> Observation:
         statuses = {
-            copy_id: with_members(hosted.status, open_connections=self._drains.of(copy_id))
+            copy_id: replace_members(hosted.status, open_connections=self._drains.of(copy_id))
             for copy_id, hosted in self._hosted.items()
         }
         for copy_id in self._stopping:
@@ -316,9 +316,9 @@ class InstanceAgent:
 
 
 def gathering_s(num_copies: int) -> float:
-    """How long further changes are awaited after one, so that one report has them all.
+    """Seconds to wait for further changes after a change, so that one report has them all.
 
-    A report holds every copy: hundreds that start would cost their number squared.
+    A report holds every copy. A report per change would cost the square of the number of copies.
     """
     return min(num_copies * GATHER_S_PER_COPY, MAX_GATHER_S)
 
@@ -354,4 +354,4 @@ def _measure(hosted: Sequence[HostedCopy]) -> list[tuple[int, float]]:
 def _report_defect(done: "asyncio.Task[None]", hosted: HostedCopy) -> None:
     if not done.cancelled() and (error := done.exception()) is not None:
         LOG.error("copy %s: its task broke", hosted.spec.id, exc_info=error)
-        hosted.crashed(error)
+        hosted.report_defect(error)

@@ -1,7 +1,7 @@
-"""State of one copy at its agent: the status that it reports, and the record for its successor.
+"""State of one copy at its agent: the reported status, and the record for the next agent.
 
-The status is in memory and changes all the time; the record is on disk too, so that the next agent
-finds the copy's process, or why there is none.
+The status is in memory and changes all the time. The record is also on disk, so that the next agent
+finds the copy's process, or the reason why it has none.
 """
 
 import logging
@@ -23,16 +23,16 @@ LAST_END_CAUSE_CHARS = 1024
 ENDED = (CopyPhase.FAILED, CopyPhase.UNHEALTHY)
 
 
-def with_members(status: CopyStatus, **members: Any) -> CopyStatus:
+def replace_members(status: CopyStatus, **members: Any) -> CopyStatus:
     """The status with `members`. It is the same object if nothing differs."""
     is_same = all(getattr(status, name) == value for name, value in members.items())
     return status if is_same else replace(status, **members)
 
 
 def shown_status(status: CopyStatus, shown: Callable[[str], str]) -> CopyStatus:
-    """The status as callers get it: `shown` gives each text without paths of this machine."""
+    """The status for callers. `shown` removes paths of this machine from each text."""
     end = status.last_end
-    return with_members(
+    return replace_members(
         status,
         reason=status.reason and shown(status.reason),
         log_tail=shown(status.log_tail),
@@ -45,9 +45,9 @@ def shown_status(status: CopyStatus, shown: Callable[[str], str]) -> CopyStatus:
 
 
 class CopyState:
-    """Status and record of one copy; `changed` is called for each change that is to be reported.
+    """Status and record of one copy. `changed` is called for each change to report.
 
-    `restart_reason` is how the last process ended, until the copy is READY again.
+    `restart_reason` says how the last process ended, until the copy is READY again.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class CopyState:
 
     @property
     def status(self) -> CopyStatus:
-        """The current status, with how a process ended lately; without adapters and models."""
+        """The current status with the recent end of a process, without adapters and models."""
         end = recent_end(self.record.last_end, self._clock.now(), self._policy)
-        return with_members(self._status, last_end=end)
+        return replace_members(self._status, last_end=end)
 
     @property
     def phase(self) -> CopyPhase:
@@ -75,28 +75,28 @@ class CopyState:
 
     @property
     def address(self) -> str:
-        """Where the copy's server listens."""
+        """The URL of the copy's server."""
         return f"http://127.0.0.1:{self.record.port}"
 
     def report(self, phase: CopyPhase, reason: str | None = None, **members: Any) -> None:
-        """Change the status; that of a copy in trouble includes the end of its log."""
+        """Change and report the status. The status of a copy in trouble has the end of its log."""
         ended = phase in ENDED or self.restart_reason is not None
         tail = self.log.tail(LOG_TAIL_LINES) if ended else ""
         self.amend(phase=phase, reason=reason, log_tail=tail, **members)
         self._changed()
 
     def waits(self, cause: str) -> None:
-        """Report what the copy waits for in its phase."""
+        """Report the cause for which the copy waits in its phase."""
         self.report(self.phase, cause)
 
     def amend(self, **members: Any) -> None:
-        """Change members of the status, to be reported with the next change; wakes no caller."""
+        """Change members of the status without waking callers. The next report has them."""
         self._status = replace(self._status, **members)
 
     def remember(self, **members: Any) -> None:
         """Change members of the record, also on disk.
 
-        A full disk stops no copy: without its record it is found by its environment.
+        A full disk does not stop the copy. Without a record it is found by its environment.
         """
         self.record = replace(self.record, **members)
         try:
@@ -104,7 +104,7 @@ class CopyState:
         except OSError as error:
             LOG.warning("copy %s: its record cannot be written: %s", self._status.id, error)
 
-    def ended(self, cause: str) -> None:
+    def record_end(self, cause: str) -> None:
         """Record how the process ended."""
         end = LastEnd(
             at=self._clock.now(),

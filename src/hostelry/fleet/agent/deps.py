@@ -1,4 +1,10 @@
-"""Dependencies that an agent passes to each of its copies, and the turns in which copies start."""
+"""Dependencies that an agent passes to each of its copies, and the turns in which copies start.
+
+A copy's process may start while few others of the instance are starting. If all start at once, all
+are late. Three hundred processes on two cores took two minutes until the first one answered. In
+turns the first answers within seconds, and the last answers no later. While other work uses the
+CPUs, further starts would only slow down all starts.
+"""
 
 import asyncio
 import os
@@ -20,14 +26,7 @@ from hostelry.fleet.launch.launcher import Launcher
 from hostelry.fleet.launch.warm import WarmStarts
 from hostelry.fleet.rules.copy_user import NO_OWN_USERS
 
-# Turns to start: a copy's process may start when few others of the instance are starting.
-#
-# Processes that all start at once are all late: three hundred of them on two cores took two minutes
-# until the first one answered. In turns the first answers within seconds, and the last no later.
-# Beside other work starts are slow because they wait for a CPU: more of them at once never end.
-
-
-# A model may load for minutes, mostly from the disk: it does not hold up the others for so long.
+# A model may load for minutes, mostly from the disk. It must not delay other copies for that time.
 MAX_TURN_S = 5.0  # without the time that the process waits for a CPU
 MIN_LOOK_S = 0.1
 TURNS_PER_CPU = 2
@@ -43,13 +42,13 @@ class StartTurns:
 
     @property
     def is_free(self) -> bool:
-        """Whether the next who asks need not wait."""
+        """Whether the next caller gets a turn at once."""
         return self._free > 0
 
     async def take(self, starved_s: Callable[[], float] = lambda: 0.0) -> Callable[[], None]:
-        """Wait for a turn; the function that ends it, which is ended after MAX_TURN_S anyway.
+        """Wait for a turn. Returns the function that ends it. It ends after MAX_TURN_S anyway.
 
-        `starved_s` reports for how long the process that has the turn has waited for a CPU.
+        `starved_s` returns for how long the process with the turn has waited for a CPU.
         """
         loop = asyncio.get_running_loop()
         if self._free > 0:
@@ -61,7 +60,7 @@ class StartTurns:
                 await turn
             except asyncio.CancelledError:
                 if turn.done() and not turn.cancelled():
-                    self._pass_on()  # it was given in the same moment
+                    self._pass_on()  # the turn was given in the same moment
                 raise
         is_over, began_at = False, loop.time()
 
@@ -97,13 +96,13 @@ def turn_left_s(held_s: float, starved_s: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyDeps:
-    """Dependencies of every copy of an instance. Logs of copies without one are not collected.
+    """Dependencies of every copy of an instance.
 
-    Copies are pinged with `ask_status`. Without `packages` each copy installs those of its code
-    itself. `address` is the agent's own.
-    `no_own_users`: why programs run as the agent's own user; None if each has another. `call_keys`
-    gives new keys for a server that invokes models, as it reads them. `shown` gives a text without
-    paths of this machine.
+    Without `instance` the logs of copies are not collected. `ask_status` pings copies. Without
+    `packages` each copy installs the packages of its code itself. `address` is the agent's.
+    `no_own_users` says why programs run as the agent's user, or is None if each has its own user.
+    `call_keys` returns new keys for a server that invokes models. `shown` removes paths of this
+    machine from a text.
     """
 
     images_file: Path

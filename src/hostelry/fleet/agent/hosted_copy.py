@@ -1,7 +1,7 @@
 """One copy on this instance, from its artifacts to a proven model server.
 
 One task goes through PENDING, DOWNLOADING, STARTING, PROVING, READY and starts over when the
-process ends. lifecycle.py decides what to do next; this module carries it out.
+process ends. lifecycle.py decides the next step, and this module carries it out.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus, GpuUse
 from hostelry.domain.log_source import parse_source
 from hostelry.fleet.agent.adapters import CopyAdapters, mount_of
 from hostelry.fleet.agent.code_packages import CodePlace
-from hostelry.fleet.agent.copy_state import CopyState, shown_status, with_members
+from hostelry.fleet.agent.copy_state import CopyState, replace_members, shown_status
 from hostelry.fleet.agent.deps import CopyDeps
 from hostelry.fleet.agent.lifecycle import (
     GONE_MEANWHILE,
@@ -27,10 +27,10 @@ from hostelry.fleet.agent.lifecycle import (
     PingHealth,
     PingVerdict,
     RestartCopy,
+    add_note,
     after_end,
     after_ping,
     late_detail,
-    noted,
     ping_limit_s,
     ping_verdict,
     probe_detail,
@@ -50,7 +50,7 @@ from hostelry.fleet.agent.orders import (
     new_place,
     not_passed_on,
     order_title,
-    rule_of,
+    resolve_rule,
 )
 from hostelry.fleet.agent.package_install import ensure_runtime
 from hostelry.fleet.host.connections import belongs_to_another
@@ -77,14 +77,14 @@ class HostedCopy:
         set_desired: Callable[[], Sequence[CopySpec]],
     ) -> None:
         self.spec = spec
-        self._desired = set_desired  # the desired copies of the instance, at the time of the call
+        self._desired = set_desired  # returns the desired copies of the instance
         self._folder = folder
         self._deps = deps
         self._changed = changed
         self._state = CopyState(spec, folder, deps, changed)
         self._log = self._state.log
         self._attempts = Attempts()
-        # Kept from garbage collection, never awaited.
+        # Held so that it is not garbage collected. Nothing awaits it.
         self._reading_ahead: asyncio.Task[int] | None = None
         self._started_at: float | None = None  # None: started by a previous agent
         self._ready_at: float | None = None
@@ -115,7 +115,7 @@ class HostedCopy:
     @property
     def status(self) -> CopyStatus:
         """The current status."""
-        status = with_members(self._state.status, adapters=self._adapters.statuses)
+        status = replace_members(self._state.status, adapters=self._adapters.statuses)
         status = shown_status(status, self._deps.shown)
         return with_models(status, self.models, self._deps.address)
 
@@ -143,13 +143,13 @@ class HostedCopy:
         self._changed()
 
     def record_memory(self, memory_bytes: int) -> None:
-        """Report what the copy's processes hold in memory."""
+        """Report the memory of the copy's processes."""
         peak_bytes = max(memory_bytes, self._state.status.peak_memory_bytes)
         self._state.amend(memory_bytes=memory_bytes, peak_memory_bytes=peak_bytes)
         self._changed()
 
     def record_usage(self, cpu_s: float, at_s: float, machine: Mapping[str, GpuUse]) -> None:
-        """Record the copy's use, to be reported with the next change; wakes no caller.
+        """Record the copy's use without waking callers. The next report has it.
 
         `machine` is the use of all accelerators of the machine.
         """
@@ -160,11 +160,11 @@ class HostedCopy:
         self._state.amend(cpu_s=cpu_s, cpu_at=at_s, gpus=gpus)
 
     async def run(self) -> None:
-        """Keep the copy running until cancelled; return once it has failed for good."""
+        """Keep the copy running until cancelled. Returns once it has failed for good."""
         try:
             await self._run_processes()
         except (TerminalError, OSError) as error:
-            self._state.fail(noted(str(error), self._started_by))
+            self._state.fail(add_note(str(error), self._started_by))
 
     async def stop(self) -> None:
         """End every process of the copy, forget its artifacts and remove its folder."""
@@ -175,8 +175,8 @@ class HostedCopy:
         self._deps.artifacts.release(self.spec.id)
         await asyncio.to_thread(self._folder.remove)
 
-    def crashed(self, error: BaseException) -> None:
-        """Fail the copy because the agent's own task for it raised: a defect of ours."""
+    def report_defect(self, error: BaseException) -> None:
+        """Fail the copy because the agent's task for it raised, which is a defect of the agent."""
         self._state.fail(f"The agent failed on this copy: {type(error).__name__}: {error}")
 
     async def _run_processes(self) -> None:
@@ -215,7 +215,7 @@ class HostedCopy:
     def _rule(self) -> ImageRule:
         """The image's rule in the operator's current file."""
         deps = self._deps
-        return rule_of(
+        return resolve_rule(
             self.spec.container,
             deps.images_file,
             deps.operator_environment,
@@ -223,7 +223,7 @@ class HostedCopy:
         )
 
     async def _adopt(self) -> CopyProcess | None:
-        """The process that a previous agent left, if it runs the desired spec; ends any other."""
+        """Adopt the process of a previous agent if it runs the desired spec, else end it."""
         found = self._folder.load()
         if found is None or found.spec_digest != self._state.record.spec_digest:
             await self._end(found.process if found else None, grace_s=1.0)
@@ -231,10 +231,12 @@ class HostedCopy:
             return None
         self._state.record = found
         self._attempts = Attempts(ever_ready=found.ever_ready)
-        process = self._adopted(found.process)
+        process = None
+        if found.process is not None:
+            process = self._deps.launcher.adopt(self._folder.root, found.process)
         if process is None or found.rule is None:
             if found.process is not None and process is None:
-                self._state.ended(GONE_MEANWHILE)
+                self._state.record_end(GONE_MEANWHILE)
             await self._end(found.process, grace_s=1.0)
             return None
         self._adapters.process_started(found.adapters, mount_of(found.rule, self._folder.root))
@@ -249,11 +251,6 @@ class HostedCopy:
             memory_limit=process.memory_limit,
         )
         return process
-
-    def _adopted(self, process: ProcessIdentity | None) -> CopyProcess | None:
-        if process is None:
-            return None
-        return self._deps.launcher.adopt(self._folder.root, process)
 
     async def _end(self, leader: ProcessIdentity | None, grace_s: float) -> None:
         await self._deps.launcher.stop(self._folder.root, leader, grace_s)
@@ -270,7 +267,7 @@ class HostedCopy:
         given = given_variables(
             self.spec.container.environment, rule.environment, self._deps.machine_cpus
         )
-        for warm in self._deps.warm:  # it imports while files are downloaded
+        for warm in self._deps.warm:  # imports modules while files are downloaded
             warm.prepare(rule.argv, given)
         substitutes = await self._files.fetch(hub_downloads(rule, self.spec.container, operator))
         packages = await self._packages(rule, given, substitutes)
@@ -316,7 +313,7 @@ class HostedCopy:
     async def _packages(
         self, rule: ImageRule, given: Mapping[str, str], substitutes: Mapping[str, str]
     ) -> Mapping[str, str]:
-        """The variable with the packages that the model's code names, where copies share them."""
+        """The variable with the packages of the model's code, if copies share packages."""
         if self._deps.packages is None or rule.runtime is None:
             return {}
         code = CodePlace(self._folder, {**given, **substitutes}, tuple(substitutes.values()))
@@ -325,7 +322,7 @@ class HostedCopy:
         )
 
     def _report_left_out(self, rule: ImageRule) -> None:
-        """Report the variables that its server does not get: in its log once, and in its status."""
+        """Report the variables that the server does not get, in the log and the status."""
         names = not_passed_on(self.spec, rule)
         if names and names != self._state.status.left_out:
             self._log.note(left_out_note(names))
@@ -371,7 +368,7 @@ class HostedCopy:
     async def _wait_until_ready(
         self, server: ModelServer, rule: ImageRule, deadline: float
     ) -> Ending | None:
-        """Wait for /ping, then send the probe; None once READY."""
+        """Wait for /ping, then send the probe. Returns None once READY."""
         policy, began_at, refusals = self._deps.policy, monotonic_s(), 0
         while not await self._is_up(server):
             if monotonic_s() >= deadline:
@@ -385,14 +382,14 @@ class HostedCopy:
         fault = None
         while True:
             left_s = deadline - monotonic_s()
-            if fault is not None and left_s < policy.ping_every_s:  # a shorter one proves nothing
+            if fault is not None and left_s < policy.ping_every_s:  # too short to prove anything
                 return self._too_late(probe_detail(rule, fault))
             limit_s = min(policy.probe_timeout_s, max(policy.ping_every_s, left_s))
             answer = await server.prove(rule.probe, limit_s)
             fault = answer.fault
             if fault is None:
                 self._log.note(proof_note(rule, answer.status))
-                self._proven()
+                self._report_ready()
                 return None
             self._log.note(f"probe: {fault}")
             why = self._state.restart_reason or probe_detail(rule, fault)
@@ -411,7 +408,7 @@ class HostedCopy:
         return not await asyncio.to_thread(belongs_to_another, port, self._folder.root, table)
 
     async def _watch_pings(self, server: ModelServer, rule: ImageRule) -> Ending:
-        """Ping a ready copy until it hangs; one that recovers has to be proven again."""
+        """Ping a ready copy until it hangs. A copy that recovers is proven again."""
         policy, health = self._deps.policy, PingHealth()
         ping_at = ended_at = monotonic_s()
         starved_s, took_s, is_suspect = self._starved_s(), 0.0, False
@@ -441,13 +438,13 @@ class HostedCopy:
                 case PingVerdict.HEALTHY if self._state.phase is CopyPhase.UNHEALTHY:
                     answer = await server.prove(rule.again.probe, policy.probe_timeout_s)
                     if answer.fault is None:
-                        self._proven()
+                        self._report_ready()
 
     def _resident_bytes(self) -> int:
         mine = members(process_table(), self._folder.root, self._state.record.process)
         return memory_use(mine).resident_bytes
 
-    def _proven(self) -> None:
+    def _report_ready(self) -> None:
         if self._ready_at is None:
             self._ready_at = monotonic_s()
             if self._started_at is not None and self._process is not None:
@@ -459,7 +456,7 @@ class HostedCopy:
         self._state.report(CopyPhase.READY)
 
     async def _await_restart(self, step: RestartCopy, ending: Ending) -> None:
-        self._state.ended(ending.detail)
+        self._state.record_end(ending.detail)
         self._state.remember(process=None, restarts=self._state.record.restarts + 1)
         self._state.restart_reason = f"{ending.detail} {restart_note(step)}"
         self._state.report(

@@ -1,4 +1,8 @@
-"""Decisions about copies: restarts, health by pings, copies to stop, texts of failures. Pure."""
+"""Decisions about copies: restarts, health by pings, copies to stop, texts of failures. Pure.
+
+The texts are FailureReasons of a copy, in SageMaker's form first, then with our cause. Source: the
+known forms of DescribeEndpoint's FailureReason. Components have the same with their name.
+"""
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
@@ -10,10 +14,6 @@ import msgspec
 from hostelry.domain.copy import CopySpec, LastEnd
 from hostelry.fleet.artifacts.sources import hub_model
 from hostelry.fleet.rules.images import PROBE_BODY, PROBE_CONTENT_TYPE, ImageRule
-
-# Decisions about copies: restarts, health by pings, and the copies to start and stop.
-#
-# Pure: no clock and no I/O; instants and durations are arguments.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class StartLimit:
 
 
 def start_limit(spec: CopySpec) -> StartLimit:
-    """The limit of a copy; a server that fetches its model from the hub gets time for that, too."""
+    """The limit of a copy. A server that downloads its model from the hub gets extra time."""
     startup_s, download_s = spec.startup_timeout_s, spec.download_timeout_s
     model_id = hub_model(spec.container)
     if model_id is None:
@@ -71,7 +71,7 @@ def start_limit(spec: CopySpec) -> StartLimit:
 
 
 def starting_pause_s(age_s: float, policy: CopyPolicy) -> float:
-    """Seconds until the next ping of a process that was started `age_s` ago and is not up yet."""
+    """Seconds until the next ping of a starting process, which was started `age_s` ago."""
     soon = age_s < policy.first_pings_s
     return policy.first_ping_every_s if soon else policy.starting_ping_every_s
 
@@ -79,9 +79,9 @@ def starting_pause_s(age_s: float, policy: CopyPolicy) -> float:
 def ready_pause_s(took_s: float, is_suspect: bool, num_copies: int, policy: CopyPolicy) -> float:
     """Seconds from the start of a ping of a ready copy to the start of the next.
 
-    The ping took `took_s`. `num_copies` copies share the instance's pings. A suspect, which missed
-    one though it had a CPU, is pinged sooner. On a machine without a free CPU pings take long. Each
-    pause grows with them, or pings alone would keep the machine busy.
+    The ping took `took_s`. `num_copies` copies share the instance's pings. A suspect missed a ping
+    though it had a CPU, and is pinged sooner. Pings take long on a machine without a free CPU. Then
+    the pauses grow, too, so that pings alone do not keep the machine busy.
     """
     if is_suspect:
         return policy.ping_every_s
@@ -102,7 +102,7 @@ class EndKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """The end of one process; `ready_for_s` is None when it never became ready."""
+    """The end of one process. `ready_for_s` is None if it never became ready."""
 
     kind: EndKind
     detail: str
@@ -137,13 +137,15 @@ class FailCopy:
 def after_end(
     attempts: Attempts, ending: Ending, policy: CopyPolicy
 ) -> tuple[Attempts, RestartCopy | FailCopy]:
-    """What to do after a process ended, and the updated history.
+    """Decide what to do after a process ended. Returns the updated history, too.
 
-    this process was READY, for `stable_after_s` -> restart at once; the count of crashes restarts
-    this process was READY, for less             -> restart, with backoff by crashes
-    not this one, but an earlier process was     -> restart, with backoff by crashes
-    never READY, exited, tries left              -> restart, with backoff by failed starts
-    never READY, otherwise                       -> fail: a timeout or refusal would repeat
+    | the copy | decision |
+    | --- | --- |
+    | was READY in this process for `stable_after_s` | restart at once, and reset the crashes |
+    | was READY in this process for less | restart, with backoff by crashes |
+    | was READY in an earlier process | restart, with backoff by crashes |
+    | was never READY, exited, has tries left | restart, with backoff by failed starts |
+    | was never READY, otherwise | fail, because a timeout or refusal would repeat |
     """
     if ending.ready_for_s is not None:
         steady = ending.ready_for_s >= policy.stable_after_s
@@ -162,21 +164,21 @@ def after_end(
 def restart_wait_s(deaths: int, policy: CopyPolicy) -> float:
     """Seconds to wait after the `deaths`-th end in a row: 0 after the first, then 1, 2, 4 ... 60.
 
-    The first end is most often an accident, and requests may be waiting; a second one is a loop.
-    Source: Kubernetes, "Pod Lifecycle", restartPolicy: the first restart is immediate, each later
-    one waits twice as long, up to a limit, and a container that ran for a while resets the delay.
+    The first end is most often an accident, and requests may be waiting. A second end is a loop.
+    Source: Kubernetes, "Pod Lifecycle", restartPolicy. The first restart is immediate. Each later
+    restart waits twice as long, up to a limit. A container that ran for a while resets the delay.
     """
     return 0.0 if deaths <= 1 else backoff_s(deaths - 1, policy)
 
 
 def backoff_s(failures: int, policy: CopyPolicy) -> float:
     """Seconds to wait after the `failures`-th failure in a row: 1, 2, 4 ... 60."""
-    # The exponent is bounded too: 2.0 ** 2000 is an error, not a long wait.
+    # The exponent is bounded, too, because 2.0 ** 2000 is an error.
     return min(policy.max_backoff_s, policy.first_backoff_s * 2.0 ** min(failures - 1, 30))
 
 
 def recent_end(end: LastEnd | None, now: float, policy: CopyPolicy) -> LastEnd | None:
-    """`end` for `last_end_reported_s`; None after that. `now` is since the epoch."""
+    """`end` for `last_end_reported_s`, then None. `now` is since the epoch."""
     if end is None or now - end.at >= policy.last_end_reported_s:
         return None
     return end
@@ -194,8 +196,8 @@ class PingVerdict(Enum):
 class PingHealth:
     """Pings missed in a row, and seconds of silence since the last answer.
 
-    The seconds are the time that the agent spent waiting, not that of a clock: if the agent itself
-    was stopped, or the machine slept, the copy is not to blame. Neither is it if it had no CPU.
+    The seconds are time that the agent spent waiting, not clock time. The copy is not to blame if
+    the agent was stopped, if the machine slept, or if the copy had no CPU.
     """
 
     misses: int = 0
@@ -207,8 +209,8 @@ def after_ping(
 ) -> PingHealth:
     """The health after one more ping, `waited_s` after the end of the one before it.
 
-    The copy waited for a CPU for `starved_s` of them. A longer pause between two pings is no
-    silence of the copy, which was not asked.
+    The copy waited for a CPU for `starved_s` of them. A long pause between two pings does not count
+    as silence, because the copy was not asked.
     """
     if answered:
         return PingHealth()
@@ -218,7 +220,7 @@ def after_ping(
 
 
 def ping_limit_s(health: PingHealth, policy: CopyPolicy) -> float:
-    """Time limit of the next ping: no later than the instant at which silence decides."""
+    """Time limit of the next ping, which ends when the silence makes the copy unhealthy."""
     left_s = policy.unhealthy_after_s - health.silent_s
     return min(policy.ping_timeout_s, left_s) if left_s > 0 else policy.ping_timeout_s
 
@@ -240,7 +242,7 @@ def ping_verdict(health: PingHealth, policy: CopyPolicy) -> PingVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyPlan:
-    """The changes that bring an instance to its desired copies; empty when there are none."""
+    """The changes that bring an instance to its desired copies."""
 
     start: tuple[CopySpec, ...] = ()
     adapt: tuple[CopySpec, ...] = ()
@@ -276,15 +278,9 @@ def plan_copies(
 
 
 def spec_digest(spec: CopySpec) -> str:
-    """A digest of all that needs a new process if it changes: all but adapters and draining."""
+    """A digest of the members whose change needs a new process: all but adapters and draining."""
     body = msgspec.json.encode(replace(spec, adapters=(), draining=False), order="deterministic")
     return hashlib.sha256(body).hexdigest()[:32]
-
-
-# FailureReason texts of a copy: SageMaker's form first, then our own cause.
-#
-# Source: the forms DescribeEndpoint's FailureReason is known to take; for components the same with
-# the component's name.
 
 
 OWN_PROBE = (
@@ -315,8 +311,8 @@ def download_failure(spec: CopySpec, uri: str, cause: str) -> str:
     )
 
 
-def noted(cause: str, rule: ImageRule | None) -> str:
-    """The cause with the note of the image's rule, which is first if the image itself runs."""
+def add_note(cause: str, rule: ImageRule | None) -> str:
+    """The cause with the note of the image's rule, which comes first if the image itself runs."""
     if rule is None or not rule.note:
         return cause
     return f"{rule.note} {cause}" if rule.kind == "container" else f"{cause} {rule.note}"
@@ -329,7 +325,7 @@ def late_detail(spec: CopySpec, cause: str) -> str:
 
 
 def probe_detail(rule: ImageRule, fault: str | None) -> str:
-    """Why no request proved a copy, and what helps where no probe is configured."""
+    """Why no request proved a copy, and a remedy if no probe is configured."""
     text = f"The request that proves readiness failed: {fault}"
     return f"{text}. {OWN_PROBE}" if rule.probe.any_answer else text
 
@@ -342,7 +338,7 @@ def proof_note(rule: ImageRule, status: int | None) -> str:
 
 
 def restart_note(restart: RestartCopy) -> str:
-    """When a copy that ended restarts; `hostelry status` and the drills parse this text."""
+    """When a copy restarts after an end. `hostelry status` and the drills parse this text."""
     if restart.delay_s <= 0:
         return "It is started again at once."
     return f"It is started again in {restart.delay_s:g} s."
@@ -359,7 +355,7 @@ def _container(spec: CopySpec) -> str:
 
 
 def _named(spec: CopySpec) -> str:
-    """The container's name, where its model has several."""
+    """The container's name, if its model has several containers."""
     name = spec.container.hostname
     return "" if name is None else f" {name}"
 

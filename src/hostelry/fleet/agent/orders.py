@@ -40,7 +40,7 @@ KEY_BYTES = 32
 NUM_SAFE_PORTS = 16
 
 
-def rule_of(
+def resolve_rule(
     container: Container, images_file: Path, operator: Mapping[str, str], *, no_own_user: str | None
 ) -> ImageRule:
     """The rule of the container's image in the operator's current file. Raises TerminalError."""
@@ -55,9 +55,9 @@ def rule_of(
     if refusal is not None:
         raise TerminalError(refusal)
     if rule.kind == "triton" and find_own_server(operator) is not None:
-        rule = replace(rule, runtime=None)  # none is to be installed
+        rule = replace(rule, runtime=None)  # the operator has installed it
     if container.is_multi_model:
-        accelerator_memory(container.environment)  # raises for what is no number
+        accelerator_memory(container.environment)  # raises if it is not a number
         return multi_model_rule(rule, container.image)
     return with_own_probe(rule, container.environment)
 
@@ -67,8 +67,8 @@ def hub_downloads(
 ) -> Mapping[str, ArtifactSource]:
     """The hub's model that the agent downloads, by the variables that name it to the server.
 
-    A server that is given the operator's token downloads it itself, and so does one that is
-    offline, from the operator's cache. An LLM keeps its id, which clients name, and has HUB_MODEL.
+    A server with the operator's token downloads the model itself. An offline server reads it from
+    the operator's cache. An LLM keeps the id, which clients name, and gets HUB_MODEL.
     """
     source = hub_source(container)
     is_own = SecretPurpose.HUB in rule.secrets_given(operator) or is_offline(operator)
@@ -81,10 +81,10 @@ def hub_downloads(
 def new_place(
     spec: CopySpec, folder: CopyFolder, deps: CopyDeps, desired: Iterable[CopySpec]
 ) -> CopyPlace:
-    """The place of a copy that is started now, with a port and a key of its own.
+    """The place of a copy that is started now, with a new port and a new key.
 
-    `desired` are all copies of the instance. As on AWS, servers of many models, and those beside
-    other containers, get further ports.
+    `desired` are all copies of the instance. As on AWS, servers of many models, and servers that
+    share a copy with other containers, get further ports.
     """
     specs, container = tuple(desired), spec.container
     has_more_ports = container.is_multi_model or container.hostname is not None
@@ -110,7 +110,7 @@ def launch_order(
     substitutes: Mapping[str, str],
     operator: Mapping[str, str],
 ) -> LaunchOrder:
-    """The order of one copy at `place`; `operator` are the operator's own variables."""
+    """The order of one copy at `place`. `operator` are the operator's own variables."""
     folder = CopyFolder(place.folder)
     if not rule.is_container:
         return LaunchOrder(
@@ -136,7 +136,7 @@ def not_passed_on(spec: CopySpec, rule: ImageRule) -> tuple[str, ...]:
     """The names in the container's Environment that its server does not get."""
     if rule.is_container:
         return tuple(refused_in_container(spec))
-    # By the agent, for this copy:
+    # The agent reads these variables for the copy.
     read = {PROBE_BODY, PROBE_CONTENT_TYPE, DISK_VARIABLE, CAPACITY, EACH_MODEL}
     names = left_out(spec.container.environment, rule.environment)
     return tuple(name for name in names if name not in read)

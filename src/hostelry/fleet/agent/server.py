@@ -121,7 +121,7 @@ class AgentRoutes:
         refusal = PlainTextResponse(f"{INTERNAL_KEY_HEADER} is missing or wrong", status_code=403)
         app = self._epochs.guarded(Starlette(routes=routes))
         guarded = KeyGuard(app, INTERNAL_KEY_HEADER, internal_key, refusal)
-        leases = LeaseRoutes(self._agent.models_of, self._agent.shown).app()
+        leases = LeaseRoutes(self._agent.find_models, self._agent.shown).app()
 
         async def either(scope: Scope, receive: Receive, send: Send) -> None:
             is_lease = str(scope.get("path", "")).startswith(f"{LEASES}/")
@@ -169,7 +169,7 @@ class AgentRoutes:
 
     async def models(self, request: Request) -> Response:
         """GET /models/COPY_ID: the models of a multi-model copy, and its last evictions."""
-        found = self._agent.models_of(request.path_params["copy_id"])
+        found = self._agent.find_models(request.path_params["copy_id"])
         if found is None:
             return PlainTextResponse("no multi-model copy of that id is here", status_code=404)
         return Response(msgspec.json.encode(found[0].account()), media_type="application/json")
@@ -184,7 +184,7 @@ class AgentRoutes:
 
     async def _asked(self, request: Request, path: str) -> Response:
         """What the copy's server says of itself at `path`, as JSON."""
-        server = self._agent.server_of(request.path_params["copy_id"])
+        server = self._agent.find_server(request.path_params["copy_id"])
         if server is None:
             return PlainTextResponse("no copy of that id serves here", status_code=404)
         answer, body = await server.call("GET", path, timeout_s=COPY_TIMEOUT_S)

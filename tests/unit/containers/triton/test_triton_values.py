@@ -25,7 +25,7 @@ from hostelry.containers.triton.triton_process import (
     remove_environments,
 )
 from hostelry.domain.model import Container
-from hostelry.fleet.agent.orders import rule_of
+from hostelry.fleet.agent.orders import resolve_rule
 
 IMAGE = "nvcr.io/nvidia/tritonserver:24.10-py3"
 TRUSTED = {"HOSTELRY_CUSTOM_CODE": "trusted"}
@@ -283,11 +283,13 @@ def test_a_copy_needs_the_runtime_only_without_a_server(
     has_server: bool, runtime: str | None, server: Path, tmp_path: Path
 ) -> None:
     operator = {**TRUSTED, "PATH": str(server.parent) if has_server else "/none"}
-    rule = rule_of(Container(image=IMAGE), tmp_path / "none.toml", operator, no_own_user="none")
+    rule = resolve_rule(
+        Container(image=IMAGE), tmp_path / "none.toml", operator, no_own_user="none"
+    )
     assert (rule.kind, rule.runtime) == ("triton", runtime)
 
 
 def test_models_are_code_and_need_a_user_or_the_operators_word(tmp_path: Path) -> None:
     with pytest.raises(TerminalError, match="HOSTELRY_CUSTOM_CODE=trusted"):
-        rule_of(Container(image=IMAGE), tmp_path / "none.toml", {}, no_own_user="none")
-    assert rule_of(Container(image=IMAGE), tmp_path / "none.toml", {}, no_own_user=None)
+        resolve_rule(Container(image=IMAGE), tmp_path / "none.toml", {}, no_own_user="none")
+    assert resolve_rule(Container(image=IMAGE), tmp_path / "none.toml", {}, no_own_user=None)

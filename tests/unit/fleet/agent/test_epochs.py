@@ -25,7 +25,7 @@ class RecordingAgent:
     def __init__(self) -> None:
         self.applied = 0
 
-    def models_of(self, copy_id: str) -> None:
+    def find_models(self, copy_id: str) -> None:
         return None
 
     def shown(self, text: str) -> str:

@@ -7,9 +7,9 @@ from hostelry.domain.model import ArtifactSource, Container, SourceKind
 from hostelry.fleet.agent.lifecycle import (
     Ending,
     EndKind,
+    add_note,
     download_failure,
     late_detail,
-    noted,
     start_failure,
 )
 from hostelry.fleet.artifacts.sources import container_sources
@@ -131,4 +131,4 @@ def test_a_late_start_names_what_its_time_was_for() -> None:
     ],
 )  # fmt: skip
 def test_a_failure_has_the_note_of_the_images_rule(rule: ImageRule | None, expected: str) -> None:
-    assert noted("because", rule) == expected
+    assert add_note("because", rule) == expected
