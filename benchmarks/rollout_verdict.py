@@ -26,11 +26,11 @@ from benchmarks.record import print_table, write_result
 from hostelry.comparison.fleet_verdict import (
     FleetEvidence,
     WatchedUpdate,
+    add_old_second,
+    add_step_second,
     step_verdict,
-    with_old,
-    with_second,
 )
-from hostelry.comparison.verdict import VersionEvidence, VersionOutcome, compared
+from hostelry.comparison.verdict import VersionEvidence, VersionOutcome, compare_versions
 from hostelry.domain.load import ConfigLoad, Distribution, LoadKey, SecondLoad
 from hostelry.domain.scope import Scope
 from hostelry.domain.traffic import Allowance
@@ -137,7 +137,7 @@ def play(
     for second, (of_old, of_new) in enumerate(seconds(truth, rate, random), 1):
         if verdict is VersionOutcome.UNDECIDED:
             old, new = old.plus(of_old), new.plus(of_new)
-            verdict, decided_s = compared(old, new, Allowance()).outcome, second
+            verdict, decided_s = compare_versions(old, new, Allowance()).outcome, second
         alarm.see(second, of_old, of_new)
         if verdict is not VersionOutcome.UNDECIDED and (alarm.at_s or second >= BAKE_S):
             break
@@ -233,8 +233,8 @@ class UpdateVerdict:
         self._unknown.append((second, {"old": config_load(of_old), "new": config_load(of_new)}))
         if len(self._unknown) > KNOWN_AFTER_S:
             at, loads = self._unknown.popleft()
-            self._evidence = with_old(self._evidence, self._update, loads)
-            self._evidence = with_second(self._evidence, self._update, at, loads)
+            self._evidence = add_old_second(self._evidence, self._update, loads)
+            self._evidence = add_step_second(self._evidence, self._update, at, loads)
         if second < 0:
             return VersionOutcome.UNDECIDED
         return step_verdict(self._update, {"v": self._evidence}).outcome

@@ -5,7 +5,7 @@ import json
 from tests.fuzz.conftest import Cases
 from tests.fuzz.mutation import mutated
 
-from hostelry.comparison.answers import distance_of
+from hostelry.comparison.answers import measure_distance
 
 ANSWERS = (
     b'{"id": "a", "object": "chat.completion", "choices": [{"message": {"content": "to be"}}]}',
@@ -26,8 +26,8 @@ def test_any_two_answers_have_a_distance(cases: Cases) -> None:
     for random in cases(20_000):
         old = mutated(random.choice(ANSWERS), random, WORDS)
         new = mutated(random.choice((old, random.choice(ANSWERS))), random, WORDS)
-        found = distance_of(old, new)
+        found = measure_distance(old, new)
         assert 0.0 <= found.distance <= 1.0, (old, new)
         assert found.close or not found.exact, (old, new)
-        assert distance_of(new, old) == found, (old, new)
-        assert distance_of(old, old).exact, old
+        assert measure_distance(new, old) == found, (old, new)
+        assert measure_distance(old, old).exact, old

@@ -17,7 +17,7 @@ from hostelry.cli.logs import LinePrinter, last_lines, new_lines
 from hostelry.cli.printable import printable_stream
 from hostelry.cli.status_text import reason_lines
 from hostelry.cli.top.document import token_counts
-from hostelry.comparison.answers import distance_of
+from hostelry.comparison.answers import measure_distance
 from hostelry.console.views.endpoint import tail
 from hostelry.containers.lmi.request.body import csv_inputs
 from hostelry.containers.lmi.settings.options import logical_lines
@@ -147,7 +147,8 @@ def in_file(read: Callable[[Path], Any], path: Path) -> Any:
             id="a JSON line of a framework's server may hold any character",
         ),
         pytest.param(
-            lambda _: distance_of(*(EVENTS.replace("y", it).encode() for it in AB)).exact, False,
+            lambda _: measure_distance(*(EVENTS.replace("y", it).encode() for it in AB)).exact,
+            False,
             id="an event counts although its text has a line separator",
         ),
     ],

@@ -24,7 +24,7 @@ from hostelry.domain.scaling import (
     policy_key,
     target_name,
 )
-from hostelry.scaling.decide.alarm_events import configured
+from hostelry.scaling.decide.alarm_events import build_configuration_item
 from hostelry.store.alarm_log import append_history
 from hostelry.store.records import Versioned
 
@@ -101,7 +101,7 @@ def drop_alarms(context: CallContext, names: Iterable[str]) -> None:
             continue
         records.delete(context.scope, name, expect=found.version)
         write_tags(context, found.value.arn, {})
-        deleted = configured(found.value, "Delete", context.now)
+        deleted = build_configuration_item(found.value, "Delete", context.now)
         append_history(context.state, context.scope, [deleted])
 
 
@@ -123,7 +123,7 @@ def _drop_alarm_actions(context: CallContext, policy_arn: str) -> None:
         }
         after = replace(alarm, actions=kept, given=given, configured_at=context.now)
         records.put(context.scope, alarm.name, after, expect=found.version)
-        updated = configured(after, "Update", context.now)
+        updated = build_configuration_item(after, "Update", context.now)
         append_history(context.state, context.scope, [updated])
 
 

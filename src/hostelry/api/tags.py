@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hostelry.api.context import CallContext, Params, Result
 from hostelry.base.errors import validation_error
 from hostelry.domain.scope import MAX_TAGS, TagSet
-from hostelry.scaling.decide.responsive.options import OFF, RESPONSIVE_TAG, options_of_tag
+from hostelry.scaling.decide.responsive.options import OFF, RESPONSIVE_TAG, parse_options_tag
 
 
 def read_tags(context: CallContext, arn: str) -> Mapping[str, str]:
@@ -94,7 +94,7 @@ def tags_without(context: CallContext, arn: str, keys: Collection[str]) -> Mappi
 def check_responsive(tags: Mapping[str, str]) -> None:
     """Raise ValidationException for an invalid value of the responsive policy's tag."""
     try:
-        options_of_tag(tags.get(RESPONSIVE_TAG, OFF))
+        parse_options_tag(tags.get(RESPONSIVE_TAG, OFF))
     except ValueError as error:
         value = tags[RESPONSIVE_TAG]
         raise validation_error(f'Tag {RESPONSIVE_TAG} is "{value}": {error}.') from None

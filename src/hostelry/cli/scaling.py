@@ -25,7 +25,7 @@ from hostelry.scaling.decide.responsive.options import (
     OFF,
     RESPONSIVE_TAG,
     ResponsiveOptions,
-    tag_of_options,
+    build_options_tag,
 )
 
 UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -285,7 +285,7 @@ def tag_value(
         )
     except ValueError as error:
         raise TerminalError(str(error)) from None
-    return tag_of_options(options)
+    return build_options_tag(options)
 
 
 def outcome(what: str, value: str) -> str:

@@ -62,7 +62,7 @@ EQUAL = AnswerDistance(exact=True, close=True, distance=0.0)
 APART = AnswerDistance(exact=False, close=False, distance=1.0)
 
 
-def distance_of(old: bytes, new: bytes) -> AnswerDistance:
+def measure_distance(old: bytes, new: bytes) -> AnswerDistance:
     """The distance of two whole answers."""
     if old == new:
         return EQUAL
@@ -70,7 +70,7 @@ def distance_of(old: bytes, new: bytes) -> AnswerDistance:
     if one is None or other is None:
         return APART
     try:
-        return _of_answers(one, other)
+        return _measure_answers(one, other)
     except OverflowError:  # an integer that no float can be
         return APART
 
@@ -106,32 +106,32 @@ def cosine_distance(old: Sequence[float], new: Sequence[float]) -> float:
     return min(1.0, max(0.0, 1.0 - cosine)) if math.isfinite(cosine) else 1.0
 
 
-def _of_answers(one: str, other: str) -> AnswerDistance:
+def _measure_answers(one: str, other: str) -> AnswerDistance:
     documents = _json(one), _json(other)
     if NO_JSON not in documents:
-        return _of_documents(*documents)
+        return _measure_documents(*documents)
     joined = _events(one), _events(other)
     if joined[0] is not None and joined[1] is not None:
-        return _of_pairs([joined])
+        return _measure_pairs([joined])
     cells = _cells(one), _cells(other)
     numbers = [any(isinstance(it, float) for it in side) for side in cells]
     if len(cells[0]) == len(cells[1]) and all(numbers):
-        return _of_pairs(zip(*cells, strict=True))
-    return _of_pairs([(one, other)])
+        return _measure_pairs(zip(*cells, strict=True))
+    return _measure_pairs([(one, other)])
 
 
-def _of_documents(old: Any, new: Any) -> AnswerDistance:
+def _measure_documents(old: Any, new: Any) -> AnswerDistance:
     old, new = _stable(old), _stable(new)
     try:
         pairs: list[Pair] = []
         _pair_leaves(old, new, pairs, MOST_DEPTH)
-        return _of_pairs(pairs)
+        return _measure_pairs(pairs)
     except _OtherFormError:
         texts = list(_texts(old)), list(_texts(new))
-        return _of_pairs([("\n".join(texts[0]), "\n".join(texts[1]))]) if any(texts) else APART
+        return _measure_pairs([("\n".join(texts[0]), "\n".join(texts[1]))]) if any(texts) else APART
 
 
-def _of_pairs(pairs: Iterable[Pair]) -> AnswerDistance:
+def _measure_pairs(pairs: Iterable[Pair]) -> AnswerDistance:
     """The distance of answers with these values, one of each in a pair."""
     exact = close = True
     distance = 0.0

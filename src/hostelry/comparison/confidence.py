@@ -76,7 +76,7 @@ def quantile_bounds(seen: Distribution, quantile: float, alpha: float) -> Bounds
     )
 
 
-def quantile_of(seen: Distribution, quantile: float) -> float:
+def get_quantile(seen: Distribution, quantile: float) -> float:
     """The quantile of the values themselves; 0 without any."""
     trials = sum(seen.counts)
     return _value_at(seen, max(1, math.ceil(quantile * trials))) if trials else 0.0

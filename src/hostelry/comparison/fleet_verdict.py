@@ -24,7 +24,7 @@ from hostelry.comparison.verdict import (
     VersionEvidence,
     VersionOutcome,
     VersionVerdict,
-    compared,
+    compare_versions,
 )
 from hostelry.domain.load import LoadByConfig
 from hostelry.domain.scope import Scope
@@ -78,7 +78,9 @@ class StepVerdict:
     failure: str | None = None
 
 
-def with_old(evidence: FleetEvidence, update: WatchedUpdate, loads: LoadByConfig) -> FleetEvidence:
+def add_old_second(
+    evidence: FleetEvidence, update: WatchedUpdate, loads: LoadByConfig
+) -> FleetEvidence:
     """The evidence with a second of the update more, whatever its step."""
     load = loads.get(update.old_config)
     if load is None:
@@ -86,7 +88,7 @@ def with_old(evidence: FleetEvidence, update: WatchedUpdate, loads: LoadByConfig
     return replace(evidence, old_of_update=evidence.old_of_update.plus(load))
 
 
-def with_second(
+def add_step_second(
     evidence: FleetEvidence, update: WatchedUpdate, second: int, loads: LoadByConfig
 ) -> FleetEvidence:
     """The evidence with a second more of the present step; itself for a second before it."""
@@ -107,7 +109,7 @@ def step_verdict(update: WatchedUpdate, evidence: Mapping[str, FleetEvidence]) -
     parts = max(1, update.num_steps) * max(1, len(update.variants))
     allowance = replace(update.allowance, alpha=update.allowance.alpha / parts)
     found = {
-        name: (pair, compared(*pair, allowance))
+        name: (pair, compare_versions(*pair, allowance))
         for name in update.variants
         for pair in [_sides(update, evidence.get(name, FleetEvidence()))]
     }
@@ -126,7 +128,7 @@ def step_verdict(update: WatchedUpdate, evidence: Mapping[str, FleetEvidence]) -
     )
     for name, (pair, of_variant) in found.items():
         if of_variant.outcome is outcome:
-            return _explained(verdict, update.allowance, name, pair, of_variant)
+            return _explain(verdict, update.allowance, name, pair, of_variant)
     return verdict
 
 
@@ -136,7 +138,7 @@ def _sides(
     return evidence.old_of_update if update.is_trial else evidence.old, evidence.new
 
 
-def _explained(
+def _explain(
     verdict: StepVerdict,
     allowance: Allowance,
     name: str,
@@ -154,15 +156,15 @@ def _explained(
         return verdict
     failure = (
         f"The new fleet of variant {name} is worse than the old one: {finding.measure}"
-        f" {_bounded(finding, finding.new_seen, finding.new)} of {new.finished} requests, against"
-        f" {_bounded(finding, finding.old_seen, finding.old)} of {old.finished};"
-        f" {_allowed(finding, allowance)} is allowed, with alpha {allowance.alpha:g}. The update"
+        f" {_say_range(finding, finding.new_seen, finding.new)} of {new.finished} requests, against"
+        f" {_say_range(finding, finding.old_seen, finding.old)} of {old.finished};"
+        f" {_say_limit(finding, allowance)} is allowed, with alpha {allowance.alpha:g}. The update"
         " was rolled back."
     )
     return replace(verdict, failure=failure)
 
 
-def _bounded(finding: Finding, seen: float, bounds: Bounds) -> str:
+def _say_range(finding: Finding, seen: float, bounds: Bounds) -> str:
     low, high = _value(finding, bounds.low), _value(finding, bounds.high)
     return f"{_value(finding, seen)} (from {low} to {high})"
 
@@ -173,7 +175,7 @@ def _value(finding: Finding, value: float) -> str:
     return f"{100 * value:.2f}".rstrip("0").rstrip(".") + " %"
 
 
-def _allowed(finding: Finding, allowance: Allowance) -> str:
+def _say_limit(finding: Finding, allowance: Allowance) -> str:
     if finding.measure == MEASURES[0]:
         return f"{100 * allowance.errors:g} % of the requests more"
     return f"{100 * allowance.latency:g} % longer"

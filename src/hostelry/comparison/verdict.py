@@ -18,7 +18,7 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 
-from hostelry.comparison.confidence import Bounds, proportion_bounds, quantile_bounds, quantile_of
+from hostelry.comparison.confidence import Bounds, get_quantile, proportion_bounds, quantile_bounds
 from hostelry.domain.load import (
     EMPTY,
     NO_DIVERGENCE,
@@ -102,7 +102,7 @@ class VersionVerdict:
     divergence: DivergenceFinding | None = None
 
 
-def compared(
+def compare_versions(
     old: VersionEvidence,
     new: VersionEvidence,
     allowance: Allowance,
@@ -142,7 +142,7 @@ def _divergence(seen: Divergence, allowed: float | None, alpha: float) -> Diverg
         seen=seen,
         differing=differing / max(1, seen.pairs),
         bounds=bounds,
-        median_millionths=quantile_of(seen.distance_millionths, 0.5),
+        median_millionths=get_quantile(seen.distance_millionths, 0.5),
         median_bounds=quantile_bounds(seen.distance_millionths, 0.5, alpha),
         outcome=outcome,
     )
@@ -158,7 +158,7 @@ def _latency(
     old: VersionEvidence, new: VersionEvidence, quantile: float, allowed: float, alpha: float
 ) -> Finding:
     bounds = [quantile_bounds(it.latency_us, quantile, alpha) for it in (old, new)]
-    seen = [quantile_of(it.latency_us, quantile) for it in (old, new)]
+    seen = [get_quantile(it.latency_us, quantile) for it in (old, new)]
     margins = Bounds(low=allowed * bounds[0].low, high=allowed * bounds[0].high)
     return _finding(f"latency p{quantile * 100:g}", seen, bounds, margins)
 

@@ -24,7 +24,7 @@ from hostelry.comparison.verdict import (
     DivergenceFinding,
     Finding,
     VersionEvidence,
-    compared,
+    compare_versions,
 )
 from hostelry.domain.load import NO_DIVERGENCE, Divergence, LoadKey, SecondLoad
 from hostelry.domain.scope import Scope
@@ -92,7 +92,7 @@ class Comparisons:
                 400,
             )
         counted = self._count((known[names[0]], known[names[1]]))
-        verdict = compared(counted.old, counted.new, allowance, counted.answers)
+        verdict = compare_versions(counted.old, counted.new, allowance, counted.answers)
         return JsonResponse(
             {
                 "outcome": verdict.outcome.value,

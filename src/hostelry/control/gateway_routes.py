@@ -22,7 +22,7 @@ from starlette.routing import Route
 from hostelry.base.clock import Clock
 from hostelry.base.json import decode
 from hostelry.base.json_response import JsonResponse, refuse_invalid
-from hostelry.comparison.confidence import quantile_of
+from hostelry.comparison.confidence import get_quantile
 from hostelry.domain.load import Distribution, LoadKey, LoadReport, SecondLoad, Wake
 from hostelry.domain.route_delta import DELTA, ROUTES_HEADER, encode_routes
 from hostelry.domain.routes import RouteSnapshot
@@ -184,7 +184,7 @@ def _percentiles(given: Iterable[Distribution]) -> dict[str, float] | None:
         return None
     values = sorted(counts)
     seen = Distribution(values=tuple(values), counts=tuple(counts[it] for it in values))
-    return {name: round(quantile_of(seen, share) / US_PER_MS, 3) for name, share in PERCENTILES}
+    return {name: round(get_quantile(seen, share) / US_PER_MS, 3) for name, share in PERCENTILES}
 
 
 class WakeRoutes:

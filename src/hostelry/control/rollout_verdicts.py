@@ -22,9 +22,9 @@ from hostelry.comparison.fleet_verdict import (
     FleetEvidence,
     StepVerdict,
     WatchedUpdate,
+    add_old_second,
+    add_step_second,
     step_verdict,
-    with_old,
-    with_second,
 )
 from hostelry.comparison.verdict import VersionOutcome
 from hostelry.domain.endpoint import Endpoint
@@ -145,8 +145,8 @@ def _add(watched: _Watched, name: str, load: SecondLoad, *, of_update: bool) -> 
     """Count a second of a variant, with `of_update` also for the update as a whole."""
     update, evidence = watched.update, watched.evidence.get(name, NO_EVIDENCE)
     if of_update:
-        evidence = with_old(evidence, update, load.by_config)
-    watched.evidence[name] = with_second(evidence, update, load.second, load.by_config)
+        evidence = add_old_second(evidence, update, load.by_config)
+    watched.evidence[name] = add_step_second(evidence, update, load.second, load.by_config)
 
 
 def _key(update: WatchedUpdate) -> GroupKey:

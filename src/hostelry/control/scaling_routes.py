@@ -21,7 +21,7 @@ from hostelry.domain.scaling import (
 )
 from hostelry.domain.scope import Scope
 from hostelry.domain.update_history import known_updates, update_progress
-from hostelry.scaling.decide.responsive.options import tag_of_options
+from hostelry.scaling.decide.responsive.options import build_options_tag
 from hostelry.scaling.decide.schedule import next_due
 from hostelry.scaling.loop.capacity import names_in
 from hostelry.scaling.loop.history import NAMES, History
@@ -82,7 +82,7 @@ class ScalingRoutes:
         """The answer of `scaling`."""
         chosen = responsive_targets(self._state)
         responsive = {
-            (key.scope, it.resource_id, it.dimension): tag_of_options(it.options)
+            (key.scope, it.resource_id, it.dimension): build_options_tag(it.options)
             for key, it in chosen.watched.items()
         }
         targets = []

@@ -32,8 +32,8 @@ from hostelry.metrics.persistence.journal import (
     SEGMENT,
     SNAPSHOT,
     FrameFile,
-    framed,
-    numbered,
+    build_frame,
+    list_numbered,
     read_frames,
 )
 from hostelry.metrics.persistence.journal_rows import PartKind
@@ -126,10 +126,10 @@ def _read_metrics(folder: Path, rows: MetricRows) -> None:
     if not folder.exists():
         return
     for form, kind in FORMS:
-        for number, path in numbered(folder, form).items():
+        for number, path in list_numbered(folder, form).items():
             part, body = 0, bytearray()
             for frame in read_frames(path):
-                body += framed(frame)
+                body += build_frame(frame)
                 if len(body) >= PART_BYTES:
                     rows.write(kind, number, part, bytes(body), {})
                     part += 1

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from hostelry.base.concurrency import run_guarded
-from hostelry.comparison.answers import distance_of
+from hostelry.comparison.answers import measure_distance
 from hostelry.dataplane.metering.meter import Meter
 from hostelry.domain.load import LoadKey
 
@@ -154,7 +154,7 @@ class AnswerPairs:
         pair = self._waiting.popleft()
         production, shadow = (b"".join(it.chunks) for it in (pair.production, pair.shadow))
         pair.give_up()
-        found = distance_of(production, shadow)
+        found = measure_distance(production, shadow)
         self._meter.compared(
             pair.key, exact=found.exact, close=found.close, distance=found.distance
         )

@@ -34,7 +34,7 @@ from hostelry.dataplane.http.upstream import KeptUpstream, Timeouts
 from hostelry.dataplane.metering.meter import Measurement, Meter
 from hostelry.dataplane.route_table import Shadow
 from hostelry.domain.routes import CopyRoute
-from hostelry.routing.circuit import Circuit, chosen, refused, unanswered
+from hostelry.routing.circuit import Circuit, count_failure, note_chosen, open_after_refusal
 from hostelry.routing.copy_choice import choose_copy
 
 LOG = logging.getLogger(__name__)
@@ -280,7 +280,7 @@ class ShadowMirror:
         counts = [self._counts.of(it.id) for it in free]
         copy = free[choose_copy(shadow.routing, counts, self._draw())]
         if copy.id in self._circuits:
-            self._circuits[copy.id] = chosen(self._circuits[copy.id], now_s)
+            self._circuits[copy.id] = note_chosen(self._circuits[copy.id], now_s)
         return copy
 
     def _circuit(self, copy: CopyRoute) -> Circuit:
@@ -357,7 +357,9 @@ class ShadowMirror:
         if isinstance(error, TooLargeError):
             return
         before = self._circuit(copy)
-        after = (refused if isinstance(error, ConnectError) else unanswered)(before, self._now_s())
+        after = (open_after_refusal if isinstance(error, ConnectError) else count_failure)(
+            before, self._now_s()
+        )
         if after.trips > before.trips:
             LOG.info("circuit open for shadow copy %s for %g s: %s", copy.id, after.open_s, error)
         self._circuits[copy.id] = after

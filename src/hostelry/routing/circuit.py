@@ -51,21 +51,21 @@ class Circuit:
         return float(min(FIRST_OPEN_S * 2 ** max(self.trips - 1, 0), LONGEST_OPEN_S))
 
 
-def refused(circuit: Circuit, now_s: float) -> Circuit:
+def open_after_refusal(circuit: Circuit, now_s: float) -> Circuit:
     """The circuit after a refused connection: open at once."""
-    return circuit if _is_of_earlier_request(circuit, now_s) else _tripped(circuit, now_s)
+    return circuit if _is_earlier_request(circuit, now_s) else _trip(circuit, now_s)
 
 
-def unanswered(circuit: Circuit, now_s: float) -> Circuit:
+def count_failure(circuit: Circuit, now_s: float) -> Circuit:
     """The circuit after a request without an answer: open at the third in a row, or at a probe."""
-    if _is_of_earlier_request(circuit, now_s):
+    if _is_earlier_request(circuit, now_s):
         return circuit
     if circuit.trips or circuit.failures + 1 >= FAILURES_IN_A_ROW:
-        return _tripped(circuit, now_s)
+        return _trip(circuit, now_s)
     return replace(circuit, failures=circuit.failures + 1, open_until_s=now_s)
 
 
-def chosen(circuit: Circuit, now_s: float) -> Circuit:
+def note_chosen(circuit: Circuit, now_s: float) -> Circuit:
     """The circuit after a request was sent: one that was open is half-open until that request ends.
 
     At most for as long as it was open; then another request may probe it.
@@ -86,11 +86,11 @@ def usable(circuits: Sequence[Circuit | None], now_s: float) -> list[int]:
     return found or list(range(len(circuits)))
 
 
-def _is_of_earlier_request(circuit: Circuit, now_s: float) -> bool:
+def _is_earlier_request(circuit: Circuit, now_s: float) -> bool:
     """Whether a failure now is of a request sent before the circuit opened."""
     return circuit.is_open(now_s) and not circuit.is_probed
 
 
-def _tripped(circuit: Circuit, now_s: float) -> Circuit:
+def _trip(circuit: Circuit, now_s: float) -> Circuit:
     again = Circuit(trips=circuit.trips + 1)
     return replace(again, open_until_s=now_s + again.open_s)

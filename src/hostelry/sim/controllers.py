@@ -6,7 +6,7 @@ from typing import Protocol
 
 from hostelry.domain.load import SecondLoad
 from hostelry.scaling.decide.responsive.options import ResponsiveOptions
-from hostelry.scaling.decide.responsive.policy import ResponsiveState, proposed
+from hostelry.scaling.decide.responsive.policy import ResponsiveState, propose_capacity
 from hostelry.sim.peers import (
     KnativeRule,
     KnativeState,
@@ -45,7 +45,7 @@ class ResponsiveController:
 
     def second(self, load: SecondLoad, now: float) -> None:
         """Let it decide by one more second."""
-        self._state, decision, may_lower = proposed(
+        self._state, decision, may_lower = propose_capacity(
             self._state, load, self._target.capacity, now, is_tracked=self._is_tracked
         )
         if decision is not None:

@@ -19,19 +19,19 @@ from hostelry.metrics.sagemaker.census import (
     Resources,
     ScopedSample,
     VariantCensus,
-    hosts_of,
+    get_host_key,
 )
 from hostelry.metrics.sagemaker.load_metrics import (
     GAUGE_PERIOD_S,
     Activity,
     InFlight,
     concurrency,
-    dimensions_of,
     invocations_per_copy,
+    list_dimensions,
     requests,
     zeros,
 )
-from hostelry.metrics.series.bucket import bucket_of, merged
+from hostelry.metrics.series.bucket import build_bucket, merge_buckets
 from hostelry.metrics.series.statistic import statistic
 
 KEPT_S = 2 * 3600
@@ -108,15 +108,15 @@ class PublishedMetrics:
 
     def _value(self, stat: MetricStat, at: int) -> float | None:
         name = stat.metric.name
-        key = hosts_of(self._key) if name in OF_INSTANCES else self._key
+        key = get_host_key(self._key) if name in OF_INSTANCES else self._key
         emitted = self._gauges if name in CONCURRENT else self._counts
         buckets = [
-            bucket_of(sample)
+            build_bucket(sample)
             for _, sample in emitted(name, key, at, at + stat.period_s)
             if sample.metric.name == name and sample.metric.dimensions in _names_of(key)
         ]
         found = [it for it in buckets if it is not None]
-        return statistic(stat.statistic)(merged(found)) if found else None
+        return statistic(stat.statistic)(merge_buckets(found)) if found else None
 
     def _gauges(self, name: str, key: LoadKey, at: int, end: int) -> Iterator[ScopedSample]:
         """In flight over each ten seconds, by the copies that served at their end."""
@@ -173,4 +173,4 @@ def census_of(key: LoadKey, serving: int) -> Census:
 
 
 def _names_of(key: LoadKey) -> tuple[tuple[tuple[str, str], ...], ...]:
-    return dimensions_of(key, Census())
+    return list_dimensions(key, Census())

@@ -19,7 +19,7 @@ from hostelry.scaling.decide.decision import (
     Resource,
     Trigger,
 )
-from hostelry.scaling.decide.schedule import with_bounds
+from hostelry.scaling.decide.schedule import replace_bounds
 from hostelry.sim.component import SimulatedComponent
 from hostelry.sim.ledger import ReplayLedger, SimulatedAct
 from hostelry.sim.policy_requests import SCOPE, PolicySet
@@ -95,7 +95,7 @@ class SimulatedTarget:
 
     def fire(self, action: ScheduledAction, now: float) -> None:
         """Set the bounds of a scheduled action; no cooldown begins with a change for them."""
-        self._target = with_bounds(self._target, action)
+        self._target = replace_bounds(self._target, action)
         acts = (self._out, self._in, self._out_under_way)
         self._handle(BoundsCheck(), now, by=action.name)
         self._out, self._in, self._out_under_way = acts

@@ -31,7 +31,7 @@ from hostelry.home.home import (
     save_config,
     save_credentials,
 )
-from hostelry.scaling.decide.responsive.options import options_of_tag
+from hostelry.scaling.decide.responsive.options import parse_options_tag
 
 NOW = 1_700_000_900.0
 SINCE = NOW - 900.0
@@ -283,7 +283,7 @@ def test_options_become_a_tag_of_the_same_meaning(
 ) -> None:
     target, false_alarms, scale_in_after_s, off = options
     assert tag_value(target, false_alarms, scale_in_after_s, off=off) == value
-    text = options_of_tag(value)
+    text = parse_options_tag(value)
     assert (text is None) == off
     if text is not None:
         assert (text.target, text.false_alarms_per_hour) == (target, false_alarms)

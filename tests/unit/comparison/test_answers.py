@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hostelry.comparison.answers import cosine_distance, distance_of, words_apart
+from hostelry.comparison.answers import cosine_distance, measure_distance, words_apart
 
 CHAT = {"id": "a", "object": "chat.completion", "created": 1, "model": "v1"}
 
@@ -75,7 +75,7 @@ def events(*words: str) -> bytes:
 def test_answers_are_apart_by_their_form(
     old: bytes, new: bytes, exact: bool, close: bool, distance: float
 ) -> None:
-    for found in (distance_of(old, new), distance_of(new, old)):
+    for found in (measure_distance(old, new), measure_distance(new, old)):
         assert (found.exact, found.close) == (exact, close)
         assert found.distance == pytest.approx(distance, abs=1e-6)
 

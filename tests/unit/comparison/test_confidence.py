@@ -6,10 +6,10 @@ from random import Random
 import pytest
 
 from hostelry.comparison.confidence import (
+    get_quantile,
     log_evidence_against,
     proportion_bounds,
     quantile_bounds,
-    quantile_of,
 )
 from hostelry.domain.load import EMPTY, Distribution
 
@@ -63,7 +63,7 @@ def test_a_quantile_is_between_its_bounds() -> None:
     found = quantile_bounds(seen, 0.5, ALPHA)
     assert found.low == pytest.approx(448, abs=4)
     assert found.high == pytest.approx(553, abs=4)
-    assert quantile_of(seen, 0.95) == 950
+    assert get_quantile(seen, 0.95) == 950
 
 
 @pytest.mark.parametrize(
@@ -80,4 +80,4 @@ def test_the_edges_of_a_quantile(seen: Distribution, low: float, high: float) ->
 
 
 def test_the_quantile_of_nothing_is_none() -> None:
-    assert quantile_of(EMPTY, 0.5) == 0.0
+    assert get_quantile(EMPTY, 0.5) == 0.0

@@ -10,9 +10,9 @@ from hostelry.comparison.fleet_verdict import (
     WARM_UP_S,
     FleetEvidence,
     WatchedUpdate,
+    add_old_second,
+    add_step_second,
     step_verdict,
-    with_old,
-    with_second,
 )
 from hostelry.comparison.verdict import VersionEvidence, VersionOutcome
 from hostelry.domain.load import ConfigLoad, Distribution
@@ -158,10 +158,10 @@ def test_seconds_count_for_the_fleet_of_the_copy_once_the_step_has_begun() -> No
     )
     loads = {"c1": load, "c2": load, "other": load}
     found = FleetEvidence()
-    assert with_second(found, UPDATE, 200, loads) is found, "not of the step"
-    assert with_second(found, replace(UPDATE, since=None), 300, loads) is found
+    assert add_step_second(found, UPDATE, 200, loads) is found, "not of the step"
+    assert add_step_second(found, replace(UPDATE, since=None), 300, loads) is found
     for second in range(201, 201 + WARM_UP_S + 1):
-        found = with_second(with_old(found, UPDATE, loads), UPDATE, second, loads)
+        found = add_step_second(add_old_second(found, UPDATE, loads), UPDATE, second, loads)
     old, new = found.old, found.new
     assert (old.finished, old.errors, sum(old.latency_us.counts)) == (30, 6, 30)
     assert (new.finished, new.errors) == (30, 6)

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from hostelry.comparison.verdict import VersionEvidence, VersionOutcome, compared
+from hostelry.comparison.verdict import VersionEvidence, VersionOutcome, compare_versions
 from hostelry.domain.load import EMPTY, Distribution, Divergence, LoadKey, SecondLoad
 from hostelry.domain.scope import Scope
 from hostelry.domain.traffic import Allowance
@@ -57,7 +57,7 @@ def evidence(finished: int, errors: int = 0, slower: float = 1.0) -> VersionEvid
 def test_the_outcome_follows_from_the_bounds(
     old: VersionEvidence, new: VersionEvidence, outcome: VersionOutcome
 ) -> None:
-    assert compared(old, new, Allowance()).outcome is outcome
+    assert compare_versions(old, new, Allowance()).outcome is outcome
 
 
 def test_seconds_add_up() -> None:
@@ -81,7 +81,7 @@ def test_a_version_that_is_no_worse_is_seldom_called_worse_at_any_look() -> None
         outcome = VersionOutcome.UNDECIDED
         for _ in range(40):
             old, new = (drawn(it, random, 0.001) for it in (old, new))
-            outcome = compared(old, new, allowance).outcome
+            outcome = compare_versions(old, new, allowance).outcome
             if outcome is not VersionOutcome.UNDECIDED:
                 break
         called[outcome] += 1
@@ -127,7 +127,7 @@ def test_answers_that_differ_count_where_a_share_is_allowed(
     apart = Distribution(values=(0.0, 2e5), counts=(close, pairs - close)) if pairs else EMPTY
     seen = Divergence(pairs=pairs, exact=close, close=close, distance_millionths=apart)
     same = evidence(10_000)
-    found = compared(same, same, Allowance(divergence=allowed), seen)
+    found = compare_versions(same, same, Allowance(divergence=allowed), seen)
     assert found.outcome is verdict
     assert (found.divergence is None) == (not pairs and allowed is None)
     if found.divergence is not None:

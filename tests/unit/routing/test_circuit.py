@@ -8,13 +8,13 @@ from hostelry.routing.circuit import (
     FORGOTTEN_AFTER_S,
     LONGEST_OPEN_S,
     Circuit,
-    chosen,
-    refused,
-    unanswered,
+    count_failure,
+    note_chosen,
+    open_after_refusal,
     usable,
 )
 
-STEPS = {"refused": refused, "unanswered": unanswered, "chosen": chosen}
+STEPS = {"refused": open_after_refusal, "unanswered": count_failure, "chosen": note_chosen}
 
 
 def after(*steps: tuple[str, float]) -> Circuit:
@@ -59,7 +59,7 @@ def test_fewer_than_three_without_an_answer_are_a_callers_bad_luck(count: int) -
 def test_out_times_double_up_to_a_limit() -> None:
     circuit, now_s, outs = Circuit(), 0.0, []
     for _ in range(6):
-        circuit = refused(circuit, now_s)
+        circuit = open_after_refusal(circuit, now_s)
         outs.append(circuit.open_s)
         now_s = circuit.open_until_s
     assert outs == [1.0, 2.0, 4.0, LONGEST_OPEN_S, LONGEST_OPEN_S, LONGEST_OPEN_S]

@@ -27,8 +27,8 @@ from hostelry.scaling.decide.tracking_alarms import (
     AlarmSide,
     alarm_name,
     alarm_rule,
+    find_alarm_side,
     same_metric,
-    side_of,
 )
 from hostelry.store.records import State, Versioned
 
@@ -210,7 +210,7 @@ def _name_alarms(
 
     A policy that never scales in has no AlarmLow.
     """
-    known = {side_of(name): name for name in before}
+    known = {find_alarm_side(name): name for name in before}
     sides = (AlarmSide.HIGH,) if tracking.disable_scale_in else (AlarmSide.HIGH, AlarmSide.LOW)
     return tuple(known.get(it) or alarm_name(resource_id, it, new_uuid()) for it in sides)
 
@@ -242,7 +242,7 @@ def renew_alarms(state: State, context_of: Callable[[Scope], CallContext]) -> No
 def _is_stale(context: CallContext, policy: ScalingPolicy, tracking: TargetTracking) -> bool:
     """Whether one of the policy's alarms is missing, or has another rule than it should."""
     for name in policy.alarm_names:
-        side = side_of(name)
+        side = find_alarm_side(name)
         found = context.state.metric_alarms.get(policy.scope, name)
         if found is None or side is None:
             return True
@@ -254,7 +254,7 @@ def _is_stale(context: CallContext, policy: ScalingPolicy, tracking: TargetTrack
 def _put_alarms(context: CallContext, policy: ScalingPolicy, tracking: TargetTracking) -> None:
     """Write every alarm of `policy`. Existing alarms keep their state."""
     for name in policy.alarm_names:
-        side = side_of(name)
+        side = find_alarm_side(name)
         assert side is not None, "a policy's alarms are named by names_for"
         found = context.state.metric_alarms.get(context.scope, name)
         rule = alarm_rule(tracking, policy.resource_id, side, pace=context.pace)

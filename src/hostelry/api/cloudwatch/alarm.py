@@ -13,7 +13,7 @@ from hostelry.domain.alarm import (
     alarm_arn,
 )
 from hostelry.domain.scope import MAX_TAGS
-from hostelry.scaling.decide.alarm_events import TargetKind, configured, new_status
+from hostelry.scaling.decide.alarm_events import TargetKind, build_configuration_item, new_status
 from hostelry.scaling.decide.composite import (
     Expression,
     RuleError,
@@ -92,7 +92,7 @@ def put_alarm(
             raise validation_error(f"{len(tags)} tags; an alarm has at most {MAX_TAGS}.")
         write_tags(context, alarm.arn, tags)
     records.put(context.scope, alarm.name, alarm, expect=found.version if found else None)
-    item = configured(alarm, "Update" if found else "Create", context.now)
+    item = build_configuration_item(alarm, "Update" if found else "Create", context.now)
     append_history(context.state, context.scope, [item])
     return {}
 

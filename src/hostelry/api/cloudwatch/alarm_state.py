@@ -10,7 +10,12 @@ from hostelry.api.tags import TagOperations, write_tags
 from hostelry.base.errors import ServiceError, validation_error
 from hostelry.domain.alarm import AlarmState, CompositeAlarm, MetricAlarm, alarm_arn
 from hostelry.domain.metric import dashboard_arn, everywhere
-from hostelry.scaling.decide.alarm_events import Alarm, configured, moved, transition
+from hostelry.scaling.decide.alarm_events import (
+    Alarm,
+    build_configuration_item,
+    move_status,
+    transition,
+)
 from hostelry.scaling.decide.composite import alarm_name, children, parse
 from hostelry.store.alarm_log import append_history
 from hostelry.store.records import Records, Versioned
@@ -25,7 +30,7 @@ def set_alarm_state(context: CallContext, params: Params) -> Result:
     _check_reason_data(params.get("StateReasonData"))
     records, found = _find_alarm(context, name)
     alarm = found.value
-    status = moved(
+    status = move_status(
         alarm.status,
         AlarmState(params["StateValue"]),
         params["StateReason"],
@@ -67,7 +72,9 @@ def delete_alarms(context: CallContext, params: Params) -> Result:
         alarm = stored.value
         records.delete(scope, alarm.name, expect=stored.version)
         write_tags(context, alarm.arn, {})
-        append_history(context.state, scope, [configured(alarm, "Delete", context.now)])
+        append_history(
+            context.state, scope, [build_configuration_item(alarm, "Delete", context.now)]
+        )
     return {}
 
 
@@ -109,7 +116,9 @@ def _switch_actions(context: CallContext, names: Sequence[str], *, enabled: bool
             configured_at=context.now,
         )
         records.put(context.scope, name, after, expect=stored.version)
-        append_history(context.state, context.scope, [configured(after, "Update", context.now)])
+        append_history(
+            context.state, context.scope, [build_configuration_item(after, "Update", context.now)]
+        )
     return {}
 
 

@@ -20,7 +20,7 @@ from hostelry.dataplane.tracing.call_trace import MAX_VIEWED, RouteView
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import CopyRoute
 from hostelry.routing import circuit as circuits
-from hostelry.routing.circuit import Circuit, refused, unanswered, usable
+from hostelry.routing.circuit import Circuit, count_failure, open_after_refusal, usable
 from hostelry.routing.copy_choice import choose_copy
 
 LOG = logging.getLogger(__name__)
@@ -238,7 +238,7 @@ class LoadBalancer:
             self._note_refusal(copy, error)
             raise
         except (BrokenError, DeadlineError) as error:
-            self._note(copy, unanswered(self._circuit(copy), self._now_s()), error)
+            self._note(copy, count_failure(self._circuit(copy), self._now_s()), error)
             raise
 
     def _choose(
@@ -262,7 +262,7 @@ class LoadBalancer:
             copy = copies[choose_copy(strategy, counts, self._draw(), self._outstanding.share)]
             route = route_view(strategy.value, copies, counts)
         if self._circuits and copy.id in self._circuits:
-            self._circuits[copy.id] = circuits.chosen(self._circuits[copy.id], self._now_s())
+            self._circuits[copy.id] = circuits.note_chosen(self._circuits[copy.id], self._now_s())
         return copy, learn, sum(counts), route
 
     def _choose_for(
@@ -288,7 +288,7 @@ class LoadBalancer:
         return copy, learn, choice.costs_ms
 
     def _note_refusal(self, copy: CopyRoute, error: ConnectError) -> None:
-        self._note(copy, refused(self._circuit(copy), self._now_s()), error)
+        self._note(copy, open_after_refusal(self._circuit(copy), self._now_s()), error)
         if self._places is not None:
             self._places.forget(copy)
 

@@ -25,11 +25,16 @@ from hostelry.base.clock import Clock
 from hostelry.base.errors import RetryableError
 from hostelry.domain.metric import Sample
 from hostelry.domain.scope import Scope
-from hostelry.metrics.persistence.journal import SEGMENT, SNAPSHOT, Segment, numbered
-from hostelry.metrics.persistence.recovery import Recovered, dumped, recover_folder, write_snapshot
+from hostelry.metrics.persistence.journal import SEGMENT, SNAPSHOT, Segment, list_numbered
+from hostelry.metrics.persistence.recovery import (
+    Recovered,
+    dump_series,
+    recover_folder,
+    write_snapshot,
+)
 from hostelry.metrics.series.budget import DEFAULT_MAX_BYTES
 from hostelry.metrics.series.series import Series
-from hostelry.metrics.series.store import DROPPED, MemoryMetrics, checked
+from hostelry.metrics.series.store import DROPPED, MemoryMetrics, check_sample
 
 LOG = logging.getLogger(__name__)
 RETRY_S = 5.0
@@ -64,7 +69,9 @@ class Outage:
         return is_due(self.tried_at, now)
 
 
-def outage_of(error: OSError, folder: Path, now: float, known: Outage | None = None) -> Outage:
+def continue_outage(
+    error: OSError, folder: Path, now: float, known: Outage | None = None
+) -> Outage:
     """The outage that `error` begins, or the `known` one continued by it."""
     reason = error.strerror or str(error)
     if error.filename not in (None, folder, str(folder)):
@@ -147,7 +154,7 @@ class DurableMetrics:
             if not self._is_read:
                 # An incomplete recovery is dropped: the next attempt reads the whole folder.
                 self._memory = MemoryMetrics(clock, max_bytes=max_bytes)
-            self._refused(error)
+            self._note_refusal(error)
         memory = self._memory
         # Queries are answered from memory.
         self.datapoints, self.find, self.units = memory.datapoints, memory.find, memory.units
@@ -218,7 +225,7 @@ class DurableMetrics:
                 self._segment = None
 
     def _write(self, scope: Scope, samples: Sequence[Sample], *, must_last: bool) -> None:
-        buckets = [checked(sample) for sample in samples]
+        buckets = [check_sample(sample) for sample in samples]
         if not samples:
             return
         now = self._clock.now()
@@ -256,7 +263,7 @@ class DurableMetrics:
             before = self._segment.file.size_bytes
             self._segment.append(self._sequence + 1, now, placed)
         except OSError as error:
-            self._refused(error)
+            self._note_refusal(error)
             return False
         self._sequence += 1
         self._journal_bytes += self._segment.file.size_bytes - before
@@ -265,10 +272,10 @@ class DurableMetrics:
             self._outage = None
         return True
 
-    def _refused(self, error: OSError) -> None:
+    def _note_refusal(self, error: OSError) -> None:
         """Begin or continue an outage; the caller holds the lock."""
         is_new = self._outage is None
-        self._outage = outage_of(error, self._folder, self._clock.now(), self._outage)
+        self._outage = continue_outage(error, self._folder, self._clock.now(), self._outage)
         if is_new:
             LOG.warning(
                 "metrics are in memory only, and PutMetricData is refused: %s: %s; what to do: %s",
@@ -323,7 +330,7 @@ class DurableMetrics:
         except OSError as error:
             with self._memory.lock:
                 if not self._is_read:
-                    self._refused(error)
+                    self._note_refusal(error)
                     return
                 self._snapshot_failed_at = self._clock.now()
             LOG.warning("no snapshot of the metrics can be written now: %s", error)
@@ -353,12 +360,12 @@ class DurableMetrics:
     def _dump(self, series: Sequence[Series]) -> list[list[Any]]:
         with self._memory.lock:
             live = [it for it in series if it.position != DROPPED and not it.is_empty]
-            return [dumped(it, self._sequence) for it in live]
+            return [dump_series(it, self._sequence) for it in live]
 
     def _remove_before(self, number: int) -> None:
         """Remove segments and snapshots with numbers below `number`."""
         for form in (SEGMENT, SNAPSHOT):
-            for older, path in numbered(self._folder, form).items():
+            for older, path in list_numbered(self._folder, form).items():
                 if older < number:
                     with contextlib.suppress(OSError):
                         path.unlink()

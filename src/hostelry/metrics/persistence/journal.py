@@ -36,7 +36,7 @@ class FrameFile:
         Raises OSError with nothing written. Where a partial frame cannot be truncated, `is_broken`
         is set: write to another file from then on, as a reader stops at the partial frame.
         """
-        frame = framed(body)
+        frame = build_frame(body)
         try:
             write_whole(self._descriptor, frame)
         except OSError:
@@ -65,7 +65,7 @@ def write_whole(descriptor: int, body: bytes) -> None:
         rest = rest[os.write(descriptor, rest) :]
 
 
-def framed(body: bytes) -> bytes:
+def build_frame(body: bytes) -> bytes:
     """One frame: `body` after its length and checksum."""
     return _HEAD.pack(len(body), zlib.crc32(body)) + body
 
@@ -151,7 +151,7 @@ class SegmentEntries:
         body = [
             sequence,
             at,
-            [[it.number, *described(it)] for it in made],
+            [[it.number, *describe_series(it)] for it in made],
             [_plain(series.number, sample) for series, sample in placed],
         ]
         return _ENCODER.encode(body)
@@ -186,15 +186,15 @@ class Segment:
         self._entries.keep()
 
 
-def described(series: Series) -> list[Any]:
+def describe_series(series: Series) -> list[Any]:
     """A series' identity as plain values."""
     scope = series.scope
     dimensions = [list(it) for it in series.dimensions]
     return [scope.account, scope.region, series.namespace, series.name, dimensions, series.unit]
 
 
-def series_id_of(plain: Sequence[Any]) -> SeriesId:
-    """The identity that `described` returned."""
+def parse_series_id(plain: Sequence[Any]) -> SeriesId:
+    """The identity that `describe_series` returned."""
     account, region, namespace, name, dimensions, unit = plain
     pairs = tuple((str(key), str(value)) for key, value in dimensions)
     return SeriesId(
@@ -204,7 +204,7 @@ def series_id_of(plain: Sequence[Any]) -> SeriesId:
     )
 
 
-def entries_of(part: JournalPart) -> Iterator[JournalEntry]:
+def read_entries(part: JournalPart) -> Iterator[JournalEntry]:
     """The entries of a segment, in order; raises ValueError for a foreign file.
 
     Reading ends at the first torn entry: nothing after it was acknowledged.
@@ -214,7 +214,7 @@ def entries_of(part: JournalPart) -> Iterator[JournalEntry]:
         try:
             sequence, at, made, samples = _DECODER.decode(frame)
             for number, *plain in made:
-                series[number] = series_id_of(plain)
+                series[number] = parse_series_id(plain)
             found = [(series[it[0]], _sample(series[it[0]], it)) for it in samples]
         except (msgspec.DecodeError, TypeError, KeyError, IndexError) as error:
             raise ValueError(f"{part.name} is not a journal of metrics: {error!r}.") from None
@@ -230,11 +230,11 @@ def parts_in(folder: Path, form: str) -> dict[int, JournalPart]:
             size_bytes=path.stat().st_size,
             frames=partial(read_frames, path),
         )
-        for number, path in numbered(folder, form).items()
+        for number, path in list_numbered(folder, form).items()
     }
 
 
-def numbered(folder: Path, form: str) -> dict[int, Path]:
+def list_numbered(folder: Path, form: str) -> dict[int, Path]:
     """Files with names of that form, by number in ascending order; raises OSError."""
     prefix, _, suffix = form.partition("{:010}")
     found = {}

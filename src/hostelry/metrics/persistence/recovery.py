@@ -19,10 +19,10 @@ from hostelry.metrics.persistence.journal import (
     JournalEntry,
     JournalPart,
     SeriesId,
-    described,
-    entries_of,
+    describe_series,
+    parse_series_id,
     parts_in,
-    series_id_of,
+    read_entries,
 )
 from hostelry.metrics.series.series import Series
 from hostelry.metrics.series.store import MemoryMetrics
@@ -79,9 +79,9 @@ def snapshot_frames(
     yield _ENCODER.encode(num_written)
 
 
-def dumped(series: Series, sequence: int) -> list[Any]:
+def dump_series(series: Series, sequence: int) -> list[Any]:
     """One series as plain values, including the journal's entry `sequence`."""
-    return [described(series), series.written_at, sequence, series.dumped()]
+    return [describe_series(series), series.written_at, sequence, series.dumped()]
 
 
 def read_snapshot(part: JournalPart) -> Iterator[Dumped]:
@@ -93,7 +93,7 @@ def read_snapshot(part: JournalPart) -> Iterator[Dumped]:
             if isinstance(rows, int):
                 num_promised = rows
                 continue
-            found = [(series_id_of(it[0]), float(it[1]), int(it[2]), it[3]) for it in rows]
+            found = [(parse_series_id(it[0]), float(it[1]), int(it[2]), it[3]) for it in rows]
         except (msgspec.DecodeError, TypeError, ValueError, IndexError) as error:
             LOG.warning("a part of the metrics' snapshot %s cannot be read: %r", part.name, error)
             continue
@@ -193,7 +193,7 @@ class _Recovery:
     def read_segment(self, part: JournalPart) -> None:
         self.journal_bytes += part.size_bytes
         try:
-            for entry in entries_of(part):
+            for entry in read_entries(part):
                 self._apply(entry)
         except ValueError as error:
             LOG.warning("the rest of a metrics segment is left out: %s", error)

@@ -33,13 +33,13 @@ from hostelry.metrics.persistence.durable import (
     compact_at_bytes,
     take_over,
 )
-from hostelry.metrics.persistence.journal import JournalPart, SegmentEntries, framed, frames_in
+from hostelry.metrics.persistence.journal import JournalPart, SegmentEntries, build_frame, frames_in
 from hostelry.metrics.persistence.journal_rows import JournalRows, PartKind, PartsOf
-from hostelry.metrics.persistence.recovery import Recovered, dumped, recover, snapshot_frames
+from hostelry.metrics.persistence.recovery import Recovered, dump_series, recover, snapshot_frames
 from hostelry.metrics.series.bucket import Bucket
 from hostelry.metrics.series.budget import DEFAULT_MAX_BYTES
 from hostelry.metrics.series.series import Series
-from hostelry.metrics.series.store import DROPPED, MemoryMetrics, checked
+from hostelry.metrics.series.store import DROPPED, MemoryMetrics, check_sample
 
 LOG = logging.getLogger(__name__)
 COMMIT_S = 1.0  # between commits
@@ -134,7 +134,7 @@ class SharedMetrics:
         Raises ValueError for values that are not finite, RetryableError where the rows cannot be
         written now.
         """
-        buckets = [checked(sample) for sample in samples]
+        buckets = [check_sample(sample) for sample in samples]
         if not samples:
             return
         record = _Record(scope, samples, buckets, self._clock.now())
@@ -153,7 +153,7 @@ class SharedMetrics:
 
         Raises ValueError for values that are not finite.
         """
-        buckets = [checked(sample) for sample in samples]
+        buckets = [check_sample(sample) for sample in samples]
         if not samples:
             return
         now = self._clock.now()
@@ -293,9 +293,9 @@ class SharedMetrics:
             marks = self._committing_marks = self._marks
             self._marks = {}
             # No snapshot is dumped before these are in memory, as both are this thread's.
-            asked = [self._entry_of(it) for it in records]
+            asked = [self._parse_entry(it) for it in records]
         encoded = [self._entries.encode(it.sequence, it.at, it.placed) for it in (*entries, *asked)]
-        body = b"".join(map(framed, encoded))
+        body = b"".join(map(build_frame, encoded))
         try:
             if body or marks:
                 self._rows.write(PartKind.SEGMENT, self._entries.number, self._part, body, marks)
@@ -320,7 +320,7 @@ class SharedMetrics:
                 LOG.info("metrics are kept in %s again", self._rows.place)
                 self._outage = None
 
-    def _entry_of(self, record: _Record) -> _Entry:
+    def _parse_entry(self, record: _Record) -> _Entry:
         self._sequence += 1
         placed = [(self._memory.series(record.scope, it), it) for it in record.samples]
         return _Entry(self._sequence, record.at, placed)
@@ -404,7 +404,7 @@ class SharedMetrics:
     def _dump(self, series: Sequence[Series]) -> list[list[Any]]:
         with self._turn:
             live = [it for it in series if it.position != DROPPED and not it.is_empty]
-            return [dumped(it, self._sequence) for it in live]
+            return [dump_series(it, self._sequence) for it in live]
 
     def _begin_segment(self, number: int) -> None:
         self._entries, self._part = SegmentEntries(number), 0
@@ -450,7 +450,7 @@ def snapshot_parts(rows: JournalRows, number: int, frames: Iterator[bytes]) -> I
     part, size_bytes, body = 0, 0, bytearray()
     for frame in chain(frames, (None,)):
         if frame is not None:
-            body += framed(frame)
+            body += build_frame(frame)
         if frame is None or len(body) >= PART_BYTES:
             rows.write(PartKind.UNFINISHED, number, part, bytes(body), {})
             part, size_bytes = part + 1, size_bytes + len(body)

@@ -140,7 +140,7 @@ class _Reader:
     def _function(self) -> str:
         token = self._next()
         if token.word not in FUNCTIONS:
-            raise self._unexpected(token, f"one of the functions {', '.join(FUNCTIONS)}")
+            raise self._build_error(token, f"one of the functions {', '.join(FUNCTIONS)}")
         return token.word
 
     def _in_parentheses(self) -> str:
@@ -174,7 +174,7 @@ class _Reader:
             label = self._label()
             sign = self._next()
             if (sign.kind, sign.text) not in (("sign", "="), ("sign", "!=")):
-                raise self._unexpected(sign, "= or !=")
+                raise self._build_error(sign, "= or !=")
             yield Condition(label, self._value(label), sign.text == "=")
             if not self._skip("AND"):
                 return
@@ -190,7 +190,7 @@ class _Reader:
                 return None
             if token.text.isdecimal():
                 return token.text
-        raise self._unexpected(token, "a value in single quotation marks")
+        raise self._build_error(token, "a value in single quotation marks")
 
     def _order(self) -> tuple[str, bool]:
         self._keyword("BY")
@@ -205,7 +205,7 @@ class _Reader:
     def _limit(self) -> int:
         token = self._next()
         if token.kind != "word" or not re.fullmatch(r"[0-9]{1,9}", token.text):
-            raise self._unexpected(token, f"a whole number from 1 to {MAX_SERIES}")
+            raise self._build_error(token, f"a whole number from 1 to {MAX_SERIES}")
         limit = int(token.text)
         if not 1 <= limit <= MAX_SERIES:
             raise ExpressionError(f"LIMIT is 1 to {MAX_SERIES}; it is {limit}, at {token.at}.")
@@ -227,7 +227,7 @@ class _Reader:
         if token.kind == "quoted" and token.text:
             return token.text
         if token.kind != "word" or token.word in KEYWORDS:
-            raise self._unexpected(token, what)
+            raise self._build_error(token, what)
         if not token.text.isascii() or "." in token.text:
             raise ExpressionError(
                 f"'{token.text:.50}' at {token.at} must be in double quotation marks, as it has"
@@ -238,12 +238,12 @@ class _Reader:
     def _keyword(self, word: str) -> None:
         token = self._next()
         if token.word != word:
-            raise self._unexpected(token, word)
+            raise self._build_error(token, word)
 
     def _sign(self, sign: str) -> None:
         token = self._next()
         if (token.kind, token.text) != ("sign", sign):
-            raise self._unexpected(token, f"'{sign}'")
+            raise self._build_error(token, f"'{sign}'")
 
     def _skip(self, word: str) -> bool:
         found = self._peek().word == word
@@ -258,7 +258,7 @@ class _Reader:
     def _expect_end(self) -> None:
         token = self._peek()
         if token.kind != "end":
-            raise self._unexpected(token, "the end, or the next clause in its order")
+            raise self._build_error(token, "the end, or the next clause in its order")
 
     def _peek(self) -> _Token:
         return self._tokens[self._at] if self._at < len(self._tokens) else self._end
@@ -269,7 +269,7 @@ class _Reader:
         return token
 
     @staticmethod
-    def _unexpected(token: _Token, expected: str) -> ExpressionError:
+    def _build_error(token: _Token, expected: str) -> ExpressionError:
         found = token.text if token.kind == "end" else f"'{token.text:.50}'"
         advice = ""
         if token.word in NOT_SERVED:
@@ -303,43 +303,45 @@ def matching(query: Insights, metrics: Iterable[Metric], account: str) -> list[M
     """The metrics that meet every condition; one without the label meets none on it."""
     found = []
     for metric in metrics:
-        labels = labels_of(metric, account)
+        labels = get_labels(metric, account)
         if all(_meets(it, labels, account) for it in query.conditions):
             found.append(metric)
     return found
 
 
-def labels_of(metric: Metric, account: str) -> Mapping[str, str]:
+def get_labels(metric: Metric, account: str) -> Mapping[str, str]:
     """The labels of a metric: its dimensions, and its account."""
     return {**dict(metric.dimensions), ACCOUNT: account}
 
 
-def grouped(
+def group_metrics(
     query: Insights, metrics: Iterable[Metric], account: str
 ) -> Mapping[Group, Sequence[Metric]]:
     """The metrics by their values of GROUP BY, in that order; all in one without the clause."""
     groups: dict[Group, list[Metric]] = {}
     for metric in metrics:
-        labels = labels_of(metric, account)
+        labels = get_labels(metric, account)
         groups.setdefault(tuple(labels.get(it, OTHER) for it in query.group_by), []).append(metric)
     return dict(sorted(groups.items()))
 
 
-def aggregated(query: Insights, metrics: Sequence[Metric], read: Read) -> dict[float, float]:
+def aggregate_metrics(query: Insights, metrics: Sequence[Metric], read: Read) -> dict[float, float]:
     """The observations of all metrics by period; `read` gives a statistic of one metric."""
     if query.function in ("MAX", "MIN"):
         of = max if query.function == "MAX" else min
-        return _joined([read(it, STATISTICS[query.function]) for it in metrics], of)
+        return _join_parts([read(it, STATISTICS[query.function]) for it in metrics], of)
     if query.function == "COUNT":
-        return _joined([read(it, "SampleCount") for it in metrics], sum)
-    sums = _joined([read(it, "Sum") for it in metrics], sum)
+        return _join_parts([read(it, "SampleCount") for it in metrics], sum)
+    sums = _join_parts([read(it, "Sum") for it in metrics], sum)
     if query.function == "SUM":
         return sums
-    counts = _joined([read(it, "SampleCount") for it in metrics], sum)
+    counts = _join_parts([read(it, "SampleCount") for it in metrics], sum)
     return {at: total / counts[at] for at, total in sums.items() if counts.get(at)}
 
 
-def ordered(query: Insights, series: Sequence[TimeSeries]) -> tuple[tuple[TimeSeries, ...], bool]:
+def order_series(
+    query: Insights, series: Sequence[TimeSeries]
+) -> tuple[tuple[TimeSeries, ...], bool]:
     """The series that the query returns, and whether more than MAX_SERIES were left out."""
     found = list(series)
     if query.order_by is not None:
@@ -357,7 +359,7 @@ def _meets(condition: Condition, labels: Mapping[str, str], account: str) -> boo
     return value is not None and (value == wanted) == condition.is_equal
 
 
-def _joined(
+def _join_parts(
     parts: Sequence[Mapping[float, float]], of: Callable[[list[float]], float]
 ) -> dict[float, float]:
     by_instant: dict[float, list[float]] = {}

@@ -21,7 +21,7 @@ WORDS = frozenset({"REPEAT", "LINEAR", "ASC", "DESC", *REDUCERS})
 """Names in arguments of functions that are not ids of queries."""
 
 
-def value_of(node: Node, known: Mapping[str, Value], context: EvaluationContext) -> Value:
+def evaluate_node(node: Node, known: Mapping[str, Value], context: EvaluationContext) -> Value:
     """The value of `node`; `known` has the values of ids. Raises ExpressionError."""
     match node:
         case Number(value):
@@ -29,21 +29,21 @@ def value_of(node: Node, known: Mapping[str, Value], context: EvaluationContext)
         case Text(value):
             return value
         case Name(id):
-            return _named(id, known)
+            return _find_value(id, known)
         case Negative(of):
-            return combine("*", -1.0, value_of(of, known, context), context.work)
+            return combine("*", -1.0, evaluate_node(of, known, context), context.work)
         case Binary(sign, left, right):
-            first = value_of(left, known, context)
-            return combine(sign, first, value_of(right, known, context), context.work)
+            first = evaluate_node(left, known, context)
+            return combine(sign, first, evaluate_node(right, known, context), context.work)
         case Listed(items):
-            return _listed([value_of(it, known, context) for it in items], context)
+            return _evaluate_items([evaluate_node(it, known, context) for it in items], context)
         case Apply(function, arguments):
             return math_functions.apply(
-                function, [value_of(it, known, context) for it in arguments], context
+                function, [evaluate_node(it, known, context) for it in arguments], context
             )
 
 
-def _named(id: str, known: Mapping[str, Value]) -> Value:
+def _find_value(id: str, known: Mapping[str, Value]) -> Value:
     if id in known:
         return known[id]
     if id in WORDS:
@@ -51,6 +51,6 @@ def _named(id: str, known: Mapping[str, Value]) -> Value:
     raise ExpressionError(f"There is no query with the id '{id:.100}'.")
 
 
-def _listed(items: list[Value], context: EvaluationContext) -> Value:
+def _evaluate_items(items: list[Value], context: EvaluationContext) -> Value:
     context.work.spend(len(items))
-    return math_functions.listed(items)
+    return math_functions.to_array(items)

@@ -18,10 +18,10 @@ from hostelry.metrics.query.math_values import (
     Word,
     Work,
     across,
-    computed,
+    build_series,
     finite,
-    kind_of,
-    mapped,
+    map_values,
+    name_kind,
 )
 
 BAND_ADVICE = (
@@ -94,7 +94,7 @@ def apply(name: str, arguments: Arguments, context: EvaluationContext) -> Value:
     return function(arguments, context)
 
 
-def listed(items: Arguments) -> Value:
+def to_array(items: Arguments) -> Value:
     """The array of bracketed series and arrays of series."""
     return tuple(series for item in items for series in _array("An array", item))
 
@@ -135,9 +135,9 @@ def _each(of: Callable[[TimeSeries, Work], TimeSeries]) -> Function:
     return function
 
 
-def _of_values(of: Callable[[float], float]) -> Function:
+def _apply_to_values(of: Callable[[float], float]) -> Function:
     """A function of a number, which is applied to each value of series, too."""
-    of_series = _each(lambda series, work: mapped(series, of, work))
+    of_series = _each(lambda series, work: map_values(series, of, work))
 
     def function(arguments: Arguments, context: EvaluationContext) -> Value:
         value = arguments[0]
@@ -151,52 +151,52 @@ def _of_values(of: Callable[[float], float]) -> Function:
     return function
 
 
-def _of_instants(of: Callable[[datetime], float]) -> Function:
+def _apply_to_instants(of: Callable[[datetime], float]) -> Function:
     """A function of the instants of a series, in UTC."""
 
-    def of_series(series: TimeSeries, _: Work) -> TimeSeries:
-        return _with_points(
+    def apply_to_series(series: TimeSeries, _: Work) -> TimeSeries:
+        return _replace_points(
             series, {at: of(datetime.fromtimestamp(at, UTC)) for at in series.points}
         )
 
-    return _each(of_series)
+    return _each(apply_to_series)
 
 
 def _steps(of: Callable[[float, float], float]) -> Function:
     """A function of the time and the value by which each point exceeds the one before."""
 
-    def of_series(series: TimeSeries, _: Work) -> TimeSeries:
+    def apply_to_series(series: TimeSeries, _: Work) -> TimeSeries:
         pairs = pairwise(series.points.items())
         steps = {at: of(at - last, value - was) for (last, was), (at, value) in pairs}
-        return _with_points(series, steps)
+        return _replace_points(series, steps)
 
-    return _each(of_series)
+    return _each(apply_to_series)
 
 
 def _running_sum(series: TimeSeries, _: Work) -> TimeSeries:
     totals = accumulate(series.points.values())
-    return _with_points(series, dict(zip(series.points, totals, strict=True)))
+    return _replace_points(series, dict(zip(series.points, totals, strict=True)))
 
 
-def _with_points(series: TimeSeries, points: Mapping[float, float]) -> TimeSeries:
-    return computed(series.label, series.period_s, points, (series,))
+def _replace_points(series: TimeSeries, points: Mapping[float, float]) -> TimeSeries:
+    return build_series(series.label, series.period_s, points, (series,))
 
 
 def _time_series(arguments: Arguments, context: EvaluationContext) -> Value:
     value = arguments[0]
     if not isinstance(value, float):
-        raise ExpressionError(f"TIME_SERIES takes a number, not {kind_of(value)}.")
+        raise ExpressionError(f"TIME_SERIES takes a number, not {name_kind(value)}.")
     period_s = context.period_s or 60
-    return computed("", period_s, dict.fromkeys(_grid(period_s, context), value))
+    return build_series("", period_s, dict.fromkeys(_grid(period_s, context), value))
 
 
 def _fill(arguments: Arguments, context: EvaluationContext) -> Value:
     value, filler = arguments
-    found = tuple(_filled(series, filler, context) for series in _array("FILL", value))
+    found = tuple(_fill_series(series, filler, context) for series in _array("FILL", value))
     return found[0] if isinstance(value, TimeSeries) else found
 
 
-def _filled(series: TimeSeries, filler: Value, context: EvaluationContext) -> TimeSeries:
+def _fill_series(series: TimeSeries, filler: Value, context: EvaluationContext) -> TimeSeries:
     grid = _grid(series.period_s, context)
     known = series.points
     if isinstance(filler, float):
@@ -204,19 +204,19 @@ def _filled(series: TimeSeries, filler: Value, context: EvaluationContext) -> Ti
     elif isinstance(filler, TimeSeries):
         points = {at: filler.points.get(at, math.nan) for at in grid}
     elif filler == Word("REPEAT"):
-        points = _repeated(known, grid)
+        points = _repeat(known, grid)
     elif filler == Word("LINEAR"):
-        points = _interpolated(known, grid)
+        points = _interpolate(known, grid)
     else:
         raise ExpressionError(
-            f"FILL fills with a number, a time series, REPEAT or LINEAR, not {kind_of(filler)}."
+            f"FILL fills with a number, a time series, REPEAT or LINEAR, not {name_kind(filler)}."
         )
     # All known points stay: arrays of mixed periods have some between those of the grid.
     filled = dict(sorted(finite({**points, **known}).items()))
     return TimeSeries(series.label, series.period_s, filled)
 
 
-def _repeated(known: Mapping[float, float], grid: Sequence[float]) -> dict[float, float]:
+def _repeat(known: Mapping[float, float], grid: Sequence[float]) -> dict[float, float]:
     points, last = {}, math.nan
     for at in grid:
         last = known.get(at, last)
@@ -224,7 +224,7 @@ def _repeated(known: Mapping[float, float], grid: Sequence[float]) -> dict[float
     return points
 
 
-def _interpolated(known: Mapping[float, float], grid: Sequence[float]) -> dict[float, float]:
+def _interpolate(known: Mapping[float, float], grid: Sequence[float]) -> dict[float, float]:
     """Gaps on the line through their neighbours; none before the first and after the last point."""
     points: dict[float, float] = {}
     anchors = iter(pairwise(known.items()))
@@ -274,11 +274,11 @@ def _if(arguments: Arguments, context: EvaluationContext) -> Value:
     if isinstance(yes, tuple) or isinstance(no, tuple):
         raise ExpressionError("IF chooses between numbers and time series, not arrays.")
     if isinstance(condition, tuple):
-        return tuple(_chosen(series, yes, no, context) for series in condition)
-    return _chosen(_series("IF", condition), yes, no, context)
+        return tuple(_choose(series, yes, no, context) for series in condition)
+    return _choose(_series("IF", condition), yes, no, context)
 
 
-def _chosen(
+def _choose(
     condition: TimeSeries,
     yes: float | TimeSeries,
     no: float | TimeSeries,
@@ -296,14 +296,16 @@ def _chosen(
 
 def _branch(value: Value) -> float | TimeSeries | SeriesArray:
     if isinstance(value, (str, Word)):
-        raise ExpressionError(f"IF chooses between numbers and time series, not {kind_of(value)}.")
+        raise ExpressionError(
+            f"IF chooses between numbers and time series, not {name_kind(value)}."
+        )
     return value
 
 
 def _metrics(arguments: Arguments, context: EvaluationContext) -> Value:
     part = arguments[0] if arguments else ""
     if not isinstance(part, str):
-        raise ExpressionError(f"METRICS takes a part of an id in quotes, not {kind_of(part)}.")
+        raise ExpressionError(f"METRICS takes a part of an id in quotes, not {name_kind(part)}.")
     return tuple(series for id, array in context.metrics.items() if part in id for series in array)
 
 
@@ -344,20 +346,20 @@ def _sort(arguments: Arguments, context: EvaluationContext) -> Value:
     return placed[: _index("SORT", arguments[3])] if len(arguments) == 4 else placed
 
 
-def _of_array(name: str, of: Callable[[SeriesArray], Value]) -> Function:
+def _apply_to_array(name: str, of: Callable[[SeriesArray], Value]) -> Function:
     """A function of one array."""
     return lambda arguments, _: of(_array(name, arguments[0]))
 
 
 def _index(name: str, value: Value) -> int:
     if not isinstance(value, float) or not value.is_integer() or value < 0:
-        raise ExpressionError(f"{name} takes whole numbers from 0, not {kind_of(value)}.")
+        raise ExpressionError(f"{name} takes whole numbers from 0, not {name_kind(value)}.")
     return int(value)
 
 
 def _series(name: str, value: Value) -> TimeSeries:
     if not isinstance(value, TimeSeries):
-        raise ExpressionError(f"{name} takes a time series, not {kind_of(value)}.")
+        raise ExpressionError(f"{name} takes a time series, not {name_kind(value)}.")
     return value
 
 
@@ -369,40 +371,40 @@ def _array(name: str, value: Value) -> SeriesArray:
     if isinstance(value, TimeSeries):
         return (value,)
     if not isinstance(value, tuple):
-        raise ExpressionError(f"{name} takes time series, not {kind_of(value)}.")
+        raise ExpressionError(f"{name} takes time series, not {name_kind(value)}.")
     return value
 
 
 FUNCTIONS: Mapping[str, tuple[int, int, Function]] = {
-    "ABS": (1, 1, _of_values(abs)),
-    "CEIL": (1, 1, _of_values(math.ceil)),
-    "DATE": (1, 1, _of_instants(lambda at: at.day)),
-    "DAY": (1, 1, _of_instants(datetime.isoweekday)),
+    "ABS": (1, 1, _apply_to_values(abs)),
+    "CEIL": (1, 1, _apply_to_values(math.ceil)),
+    "DATE": (1, 1, _apply_to_instants(lambda at: at.day)),
+    "DAY": (1, 1, _apply_to_instants(datetime.isoweekday)),
     "DIFF": (1, 1, _steps(lambda _, more: more)),
     "DIFF_TIME": (1, 1, _steps(lambda later_s, _: later_s)),
-    "EPOCH": (1, 1, _of_instants(datetime.timestamp)),
+    "EPOCH": (1, 1, _apply_to_instants(datetime.timestamp)),
     "FILL": (2, 2, _fill),
-    "FIRST": (1, 1, _of_array("FIRST", lambda array: array[0] if array else EMPTY)),
-    "FLOOR": (1, 1, _of_values(math.floor)),
-    "HOUR": (1, 1, _of_instants(lambda at: at.hour)),
+    "FIRST": (1, 1, _apply_to_array("FIRST", lambda array: array[0] if array else EMPTY)),
+    "FLOOR": (1, 1, _apply_to_values(math.floor)),
+    "HOUR": (1, 1, _apply_to_instants(lambda at: at.hour)),
     "IF": (2, 3, _if),
-    "LAST": (1, 1, _of_array("LAST", lambda array: array[-1] if array else EMPTY)),
-    "LOG": (1, 1, _of_values(math.log)),
-    "LOG10": (1, 1, _of_values(math.log10)),
+    "LAST": (1, 1, _apply_to_array("LAST", lambda array: array[-1] if array else EMPTY)),
+    "LOG": (1, 1, _apply_to_values(math.log)),
+    "LOG10": (1, 1, _apply_to_values(math.log10)),
     "METRICS": (0, 1, _metrics),
-    "METRIC_COUNT": (1, 1, _of_array("METRIC_COUNT", lambda array: float(len(array)))),
-    "MINUTE": (1, 1, _of_instants(lambda at: at.minute)),
-    "MONTH": (1, 1, _of_instants(lambda at: at.month)),
+    "METRIC_COUNT": (1, 1, _apply_to_array("METRIC_COUNT", lambda array: float(len(array)))),
+    "MINUTE": (1, 1, _apply_to_instants(lambda at: at.minute)),
+    "MONTH": (1, 1, _apply_to_instants(lambda at: at.month)),
     "PERIOD": (1, 1, lambda arguments, _: float(_series("PERIOD", arguments[0]).period_s)),
     "RATE": (1, 1, _steps(lambda later_s, more: more / later_s)),
     "REMOVE_EMPTY": (
-        1, 1, _of_array("REMOVE_EMPTY", lambda array: tuple(it for it in array if it.points)),
+        1, 1, _apply_to_array("REMOVE_EMPTY", lambda array: tuple(it for it in array if it.points)),
     ),
     "RUNNING_SUM": (1, 1, _each(_running_sum)),
     "SEARCH": (2, 3, _search),
     "SLICE": (2, 3, _slice),
     "SORT": (3, 4, _sort),
     "TIME_SERIES": (1, 1, _time_series),
-    "YEAR": (1, 1, _of_instants(lambda at: at.year)),
+    "YEAR": (1, 1, _apply_to_instants(lambda at: at.year)),
 }  # fmt: skip
 """Functions by name, with the least and the most arguments that each takes."""

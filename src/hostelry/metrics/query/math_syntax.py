@@ -168,7 +168,7 @@ class _Reader:
         if depth > MAX_DEPTH:
             raise ExpressionError(f"It is nested deeper than {MAX_DEPTH} levels.")
         if level == len(_LEVELS):
-            return self._signed(depth)
+            return self._read_signed(depth)
         node = self.operation(level + 1, depth)
         while (sign := self._sign()) in _LEVELS[level]:
             self._at += 1
@@ -182,7 +182,7 @@ class _Reader:
         if self._at < len(self._tokens):
             raise ExpressionError(f"Unexpected '{self._tokens[self._at].text:.50}'.")
 
-    def _signed(self, depth: int) -> Node:
+    def _read_signed(self, depth: int) -> Node:
         num_minus = 0
         while self._sign() in ("-", "+"):
             num_minus += self._sign() == "-"
@@ -197,7 +197,7 @@ class _Reader:
         self._at += 1
         if depth >= MAX_DEPTH:
             raise ExpressionError(f"It is nested deeper than {MAX_DEPTH} levels.")
-        return Binary("^", base, self._signed(depth + 1))
+        return Binary("^", base, self._read_signed(depth + 1))
 
     def _operand(self, depth: int) -> Node:
         token = self._next()

@@ -116,15 +116,15 @@ def _pair(sign: str, operation: Operation, left: Value, right: Value, work: Work
         other = right.points
         both = {at: operation(it, other[at]) for at, it in left.points.items() if at in other}
         period_s = max(left.period_s, right.period_s)
-        return computed(left.label, period_s, both, (left, right))
+        return build_series(left.label, period_s, both, (left, right))
     if isinstance(left, TimeSeries) and isinstance(right, float):
-        return mapped(left, lambda it: operation(it, right), work)
+        return map_values(left, lambda it: operation(it, right), work)
     if isinstance(left, float) and isinstance(right, TimeSeries):
-        return mapped(right, lambda it: operation(left, it), work)
+        return map_values(right, lambda it: operation(left, it), work)
     raise _mismatch(sign, left, right)
 
 
-def mapped(series: TimeSeries, of: Callable[[float], float], work: Work) -> TimeSeries:
+def map_values(series: TimeSeries, of: Callable[[float], float], work: Work) -> TimeSeries:
     """The series with `of` applied to each value."""
     work.spend(len(series.points))
     found = {}
@@ -133,10 +133,10 @@ def mapped(series: TimeSeries, of: Callable[[float], float], work: Work) -> Time
             found[at] = of(it)
         except (ValueError, OverflowError):
             found[at] = math.nan
-    return computed(series.label, series.period_s, found, (series,))
+    return build_series(series.label, series.period_s, found, (series,))
 
 
-def computed(
+def build_series(
     label: str, period_s: int, points: Mapping[float, float], sources: Sequence[TimeSeries] = ()
 ) -> TimeSeries:
     """The series of the finite points; `has_dropped` where one is not, or of the sources."""
@@ -161,10 +161,10 @@ def across(
             by_instant.setdefault(at, []).append(value)
     period_s = max((series.period_s for series in array), default=0)
     points = {at: of(by_instant[at]) for at in sorted(by_instant)}
-    return computed("", period_s, points, array)
+    return build_series("", period_s, points, array)
 
 
-def kind_of(value: Value) -> str:
+def name_kind(value: Value) -> str:
     """The kind of a value, for messages."""
     if isinstance(value, TimeSeries):
         return "a time series"
@@ -177,5 +177,5 @@ def kind_of(value: Value) -> str:
 
 def _mismatch(sign: str, left: Value, right: Value) -> ExpressionError:
     return ExpressionError(
-        f"Unsupported operands for '{sign}': {kind_of(left)} and {kind_of(right)}."
+        f"Unsupported operands for '{sign}': {name_kind(left)} and {name_kind(right)}."
     )

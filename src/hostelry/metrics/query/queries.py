@@ -10,19 +10,19 @@ from hostelry.domain.metric import Datapoint, Metric, MetricQuery, MetricStat
 from hostelry.domain.scope import Scope
 from hostelry.metrics.protocol import MetricFilter, MetricReader
 from hostelry.metrics.query.insights import (
-    aggregated,
-    grouped,
+    aggregate_metrics,
+    group_metrics,
     is_insights,
     matching,
-    ordered,
+    order_series,
     parse_insights,
     wanted_dimensions,
 )
-from hostelry.metrics.query.math_evaluate import WORDS, value_of
+from hostelry.metrics.query.math_evaluate import WORDS, evaluate_node
 from hostelry.metrics.query.math_functions import NOT_SERVED, EvaluationContext
 from hostelry.metrics.query.math_syntax import ExpressionError, functions_in, names_in, parse
-from hostelry.metrics.query.math_values import SeriesArray, TimeSeries, Value, Work, kind_of
-from hostelry.metrics.query.search import MAX_FOUND, RECENT_S, label_of, parse_search
+from hostelry.metrics.query.math_values import SeriesArray, TimeSeries, Value, Work, name_kind
+from hostelry.metrics.query.search import MAX_FOUND, RECENT_S, build_label, parse_search
 from hostelry.metrics.series.statistic import statistic
 
 # Dynamic labels: ``${...}`` in a query's label, replaced by properties of its series.
@@ -212,11 +212,11 @@ class _Evaluation:
             if _is_insights(query):
                 value = self._insights(query)
             else:
-                value = value_of(parse(query.expression or ""), self.values, context)
+                value = evaluate_node(parse(query.expression or ""), self.values, context)
         except ExpressionError as error:
             raise _refusal(query, str(error)) from None
         if not isinstance(value, TimeSeries | tuple):
-            raise _refusal(query, f"It gives {kind_of(value)}, not a time series.")
+            raise _refusal(query, f"It gives {name_kind(value)}, not a time series.")
         if isinstance(value, TimeSeries):
             return replace(value, label=query.id)
         return value
@@ -239,12 +239,12 @@ class _Evaluation:
             self.cut[query.id] = None
         period_s = query.period_s or DEFAULT_PERIOD_S
         series = []
-        for group, metrics in grouped(asked, found[:MAX_MATCHED], account).items():
-            points = aggregated(asked, metrics, partial(self._points, period_s))
+        for group, metrics in group_metrics(asked, found[:MAX_MATCHED], account).items():
+            points = aggregate_metrics(asked, metrics, partial(self._points, period_s))
             series.append(TimeSeries(" ".join(group), period_s, points))
         if not asked.group_by:
             return series[0] if series else TimeSeries(query.id, period_s, {})
-        returned, is_cut = ordered(asked, [it for it in series if it.points])
+        returned, is_cut = order_series(asked, [it for it in series if it.points])
         if is_cut:
             self.cut[query.id] = None
         return returned
@@ -281,7 +281,7 @@ class _Evaluation:
             MetricStat(metric=metric, period_s=period_s, statistic=stat)
             for metric in metrics[:MAX_FOUND]
         ]
-        return tuple(self._metric_series(it, label_of(it.metric)) for it in stats)
+        return tuple(self._metric_series(it, build_label(it.metric)) for it in stats)
 
 
 class _Nothing:

@@ -69,20 +69,20 @@ def parse_search(text: str) -> Search:
         dimensions = tuple(rest)
         text = text[schema.end() :]
     tokens = list(_tokens(text))
-    fits = _Terms(tokens).all_of()
+    fits = _Terms(tokens).read_all()
     name = _sole_name(tokens)
     return Search(namespace=namespace, name=name, dimensions=dimensions, fits=fits)
 
 
 @lru_cache(maxsize=8192)
-def words_of(text: str) -> frozenset[str]:
+def split_words(text: str) -> frozenset[str]:
     """The words of a name, in lower case, and the name itself."""
     parts = re.split(r"[^A-Za-z0-9]+", text)
     whole = {part.lower() for part in parts if part}
     return frozenset({*whole, *(it.lower() for it in _WORDS.findall(text)), text.lower()})
 
 
-def label_of(metric: Metric) -> str:
+def build_label(metric: Metric) -> str:
     """The label that distinguishes a found series: its dimensions' values and its name."""
     return " ".join((*(value for _, value in metric.dimensions), metric.name))
 
@@ -135,7 +135,7 @@ class _Terms:
         self._tokens = tokens
         self._at = 0
 
-    def all_of(self) -> Fits:
+    def read_all(self) -> Fits:
         if not self._tokens:
             return lambda _: True
         fits = self._either(0)
@@ -179,9 +179,9 @@ class _Terms:
         if not self._is_next("sign", "="):
             return _anywhere(_matcher(kind, text))
         self._at += 1
-        return self._designated(text, depth)
+        return self._read_designated(text, depth)
 
-    def _designated(self, place: str, depth: int) -> Fits:
+    def _read_designated(self, place: str, depth: int) -> Fits:
         """``place=term``, or ``place=(term OR term)``."""
         if place.startswith(":"):
             raise ExpressionError(f"{place:.50} cannot be searched for; there is one account.")
@@ -218,7 +218,7 @@ def _matcher(kind: str, text: str) -> Callable[[str], bool]:
     if kind == "quoted":
         return lambda name: name == text
     wanted = text.lower()
-    return lambda name: wanted in words_of(name)
+    return lambda name: wanted in split_words(name)
 
 
 def _anywhere(matches: Callable[[str], bool]) -> Fits:

@@ -15,7 +15,7 @@ from hostelry.domain.serverless import ServerlessConfig
 ScopedSample = tuple[Scope, Sample]
 
 
-def paced(scoped: ScopedSample, period_s: int) -> ScopedSample:
+def move_to_period(scoped: ScopedSample, period_s: int) -> ScopedSample:
     """The sample moved to the start of its period; unchanged for periods from a minute on.
 
     Samples of a period share one instant, so that they share one bucket of the store.
@@ -132,18 +132,18 @@ class Census:
 NOTHING_IN_SERVICE = Census()
 
 
-def hosts_of(key: LoadKey) -> LoadKey:
+def get_host_key(key: LoadKey) -> LoadKey:
     """The variant that a name's copies run on."""
     return key if key.component_name is None else replace(key, component_name=None)
 
 
-def metrics_of(key: LoadKey, census: Census) -> MetricsConfig:
+def find_metrics(key: LoadKey, census: Census) -> MetricsConfig:
     """MetricsConfig of a name's variant; the defaults where that is not in service."""
-    variant = census.variants.get(hosts_of(key))
+    variant = census.variants.get(get_host_key(key))
     return DEFAULT_METRICS if variant is None else variant.metrics
 
 
-def with_period(period_s: int, census: Census) -> Census:
+def select_period(period_s: int, census: Census) -> Census:
     """The part of the census whose usage is published at that period."""
     variants = census.variants.items()
     components = census.components.items()
@@ -154,6 +154,6 @@ def with_period(period_s: int, census: Census) -> Census:
             key: it for key, it in census.transforms.items() if it.metrics.period_s == period_s
         },
         components={
-            key: it for key, it in components if metrics_of(key, census).period_s == period_s
+            key: it for key, it in components if find_metrics(key, census).period_s == period_s
         },
     )

@@ -18,8 +18,8 @@ from hostelry.metrics.sagemaker.census import (
     CopyUsage,
     ScopedSample,
     VariantCensus,
-    hosts_of,
-    paced,
+    get_host_key,
+    move_to_period,
 )
 from hostelry.metrics.sagemaker.load_metrics import (
     GAUGE_PERIOD_S,
@@ -117,7 +117,7 @@ def idle_locations(
     census: Census,
 ) -> Iterator[ScopedSample]:
     """Zeros for a name's places where no request arrived or ended."""
-    for location in _locations_of(key, census):
+    for location in _list_locations(key, census):
         if location not in busy:
             yield _sample("Invocations", location, at, Counter({0.0: 1}), census)
         for outcome in OUTCOMES if location not in ended else ():
@@ -131,25 +131,25 @@ def concurrency_by_location(
 
     `most` has, by copy id, the maxima of seconds in which there were any; the other seconds are 0.
     """
-    variant, is_component = _enhanced(key, census), key.component_name is not None
+    variant, is_component = _find_enhanced(key, census), key.component_name is not None
     if variant is None or variant.takes_components != is_component:
         return
     name = "ConcurrentRequestsPerCopy" if is_component else "ConcurrentRequestsPerModel"
-    for copy in copies_of(key, variant, census):
+    for copy in list_copies(key, variant, census):
         seen = Counter(map(float, most.get(copy.copy_id, ())))
         seen[0.0] += max(0, num_seconds - seen.total())
         location = ServingLocation(key, copy.instance_id, copy.copy_id if is_component else None)
-        yield paced(_sample(name, location, period, +seen, census), GAUGE_PERIOD_S)
+        yield move_to_period(_sample(name, location, period, +seen, census), GAUGE_PERIOD_S)
 
 
 def _ways(
     key: LoadKey, copy_ids: Collection[str], census: Census
 ) -> Mapping[str, tuple[ServingLocation, ...]]:
     """Locations by copy id: its instance, for a component its container, its type of pools."""
-    variant = census.variants.get(hosts_of(key)) if copy_ids else None
+    variant = census.variants.get(get_host_key(key)) if copy_ids else None
     if variant is None or not (variant.metrics.is_enhanced or variant.pools):
         return {}
-    copies = copies_of(key, variant, census)
+    copies = list_copies(key, variant, census)
     return {
         copy.copy_id: tuple(_locations(key, copy, variant))
         for copy in copies
@@ -166,7 +166,7 @@ def _locations(key: LoadKey, copy: CopyUsage, variant: VariantCensus) -> Iterato
         yield ServingLocation(key, instance_type=copy.instance_type)
 
 
-def copies_of(key: LoadKey, variant: VariantCensus, census: Census) -> Sequence[CopyUsage]:
+def list_copies(key: LoadKey, variant: VariantCensus, census: Census) -> Sequence[CopyUsage]:
     """The copies that serve a name."""
     if key.component_name is None:
         return variant.copies
@@ -174,13 +174,13 @@ def copies_of(key: LoadKey, variant: VariantCensus, census: Census) -> Sequence[
     return () if component is None else component.copies
 
 
-def _enhanced(key: LoadKey, census: Census) -> VariantCensus | None:
-    variant = census.variants.get(hosts_of(key))
+def _find_enhanced(key: LoadKey, census: Census) -> VariantCensus | None:
+    variant = census.variants.get(get_host_key(key))
     return variant if variant is not None and variant.metrics.is_enhanced else None
 
 
-def _locations_of(key: LoadKey, census: Census) -> list[ServingLocation]:
-    variant = census.variants.get(hosts_of(key))
+def _list_locations(key: LoadKey, census: Census) -> list[ServingLocation]:
+    variant = census.variants.get(get_host_key(key))
     if variant is None:
         return []
     types = variant.pools if serves_requests(key, variant) else ()
@@ -189,7 +189,7 @@ def _locations_of(key: LoadKey, census: Census) -> list[ServingLocation]:
         return found
     if key.component_name is None:
         return [*found, *(ServingLocation(key, it.id) for it in variant.instances)]
-    copies = copies_of(key, variant, census)
+    copies = list_copies(key, variant, census)
     return [*found, *(ServingLocation(key, it.instance_id, it.copy_id) for it in copies)]
 
 
@@ -207,5 +207,5 @@ def _sample(
         values=tuple(seen),
         counts=tuple(map(float, seen.values())),
     )
-    variant = census.variants[hosts_of(location.key)]
-    return paced((location.key.scope, sample), variant.metrics.request_period_s)
+    variant = census.variants[get_host_key(location.key)]
+    return move_to_period((location.key.scope, sample), variant.metrics.request_period_s)

@@ -6,11 +6,17 @@ from dataclasses import replace
 
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.metric import MODEL_NAMESPACE, Metric, Sample
-from hostelry.metrics.sagemaker.census import Census, ScopedSample, VariantCensus, hosts_of, paced
+from hostelry.metrics.sagemaker.census import (
+    Census,
+    ScopedSample,
+    VariantCensus,
+    get_host_key,
+    move_to_period,
+)
 from hostelry.metrics.sagemaker.enhanced import (
     ServingLocation,
     arrived_at,
-    copies_of,
+    list_copies,
     serves_requests,
 )
 from hostelry.metrics.sagemaker.load_metrics import (
@@ -50,7 +56,7 @@ def shares_by_fleet(load: SecondLoad, census: Census) -> Mapping[ServingLocation
 def invocations_by_fleet(loads: Iterable[SecondLoad], census: Census) -> Iterator[ScopedSample]:
     """InvocationsPerInstance of each fleet; a load may be of seconds before the census."""
     for load in loads:
-        variant = _of_model(load.key, census)
+        variant = _find_model_variant(load.key, census)
         if variant is None or not load.arrivals:
             continue
         arrived = Counter({name: it.arrivals for name, it in load.by_config.items()})
@@ -75,13 +81,13 @@ def idle_fleets(
     at: int, key: LoadKey, arrived: Collection[LoadKey], census: Census
 ) -> Iterator[ScopedSample]:
     """Zeros of InvocationsPerInstance, where no request arrived."""
-    variant = _of_model(key, census)
+    variant = _find_model_variant(key, census)
     if variant is not None and key not in arrived:
         for name in _sizes(variant):
             yield _per_instance(variant, name, at, (0.0, 1))
 
 
-def _of_model(key: LoadKey, census: Census) -> VariantCensus | None:
+def _find_model_variant(key: LoadKey, census: Census) -> VariantCensus | None:
     """The variant of that name, where it serves requests itself."""
     variant = census.variants.get(key)
     return None if variant is None or variant.takes_components else variant
@@ -89,7 +95,7 @@ def _of_model(key: LoadKey, census: Census) -> VariantCensus | None:
 
 def _shifting(key: LoadKey, census: Census) -> VariantCensus | None:
     """The variant of that name while it has two fleets."""
-    variant = _of_model(key, census)
+    variant = _find_model_variant(key, census)
     return None if variant is None or len(variant.config_names) < 2 else variant
 
 
@@ -110,7 +116,7 @@ def _per_instance(
         values=(value,),
         counts=(float(count),),
     )
-    return paced((variant.key.scope, sample), variant.metrics.request_period_s)
+    return move_to_period((variant.key.scope, sample), variant.metrics.request_period_s)
 
 
 # Metrics that a variant with pools has for each of its instance types, beside those of all.
@@ -132,10 +138,10 @@ def shares_by_type(loads: Iterable[SecondLoad], census: Census) -> Mapping[LoadK
     """
     weights: dict[LoadKey, Counter[str]] = {}
     for load in loads:
-        variant = census.variants.get(hosts_of(load.key))
+        variant = census.variants.get(get_host_key(load.key))
         if variant is None or not variant.pools:
             continue
-        types = {it.copy_id: it.instance_type for it in copies_of(load.key, variant, census)}
+        types = {it.copy_id: it.instance_type for it in list_copies(load.key, variant, census)}
         seen: Counter[str] = Counter()
         for copy_id, most in load.in_flight_max_by_copy.items():
             seen[types.get(copy_id, "")] += most
@@ -144,7 +150,7 @@ def shares_by_type(loads: Iterable[SecondLoad], census: Census) -> Mapping[LoadK
     found = {}
     for key, weight in weights.items():
         weight.pop("", None)  # copies that have left the routes
-        known = +weight or num_by_type(key, census.variants[hosts_of(key)], census)
+        known = +weight or num_by_type(key, census.variants[get_host_key(key)], census)
         found[key] = {
             ServingLocation(key, instance_type=kind): part / known.total()
             for kind, part in known.items()
@@ -156,12 +162,12 @@ def num_by_type(key: LoadKey, variant: VariantCensus, census: Census) -> Counter
     """How many instances of each type serve a variant, or copies a component."""
     if key.component_name is None:
         return Counter(it.instance_type for it in variant.instances)
-    return Counter(it.instance_type for it in copies_of(key, variant, census))
+    return Counter(it.instance_type for it in list_copies(key, variant, census))
 
 
 def places_by_type(load: SecondLoad, census: Census) -> Mapping[ServingLocation, int]:
     """How many of a load's requests went to each instance type, for each owner of the copies."""
-    variant = census.variants.get(hosts_of(load.key))
+    variant = census.variants.get(get_host_key(load.key))
     if variant is None or not variant.pools:
         return {}
     found: Counter[ServingLocation] = Counter()
@@ -203,7 +209,7 @@ def idle_types(
 
 def _places(key: LoadKey, census: Census) -> Iterator[tuple[ServingLocation, int]]:
     """Each instance type that may serve a name, and how many do; none without any at all."""
-    variant = census.variants.get(hosts_of(key))
+    variant = census.variants.get(get_host_key(key))
     if variant is None or not variant.pools or not serves_requests(key, variant):
         return
     nums = num_by_type(key, variant, census)
@@ -213,7 +219,7 @@ def _places(key: LoadKey, census: Census) -> Iterator[tuple[ServingLocation, int
 
 
 def _per_one(place: ServingLocation, at: int, count: int, census: Census) -> ScopedSample:
-    key, variant = place.key, census.variants[hosts_of(place.key)]
+    key, variant = place.key, census.variants[get_host_key(place.key)]
     name = "InvocationsPerInstance" if key.component_name is None else "InvocationsPerCopy"
     num = num_by_type(key, variant, census)[place.instance_type or ""]
     sample = Sample(
@@ -222,4 +228,4 @@ def _per_one(place: ServingLocation, at: int, count: int, census: Census) -> Sco
         values=(1.0 / (num or 1) if count else 0.0,),
         counts=(float(count or 1),),
     )
-    return paced((key.scope, sample), variant.metrics.request_period_s)
+    return move_to_period((key.scope, sample), variant.metrics.request_period_s)

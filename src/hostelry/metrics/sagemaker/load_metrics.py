@@ -15,7 +15,13 @@ from hostelry.domain.metric import (
     StatisticSet,
 )
 from hostelry.domain.scope import Scope
-from hostelry.metrics.sagemaker.census import Census, ScopedSample, hosts_of, metrics_of, paced
+from hostelry.metrics.sagemaker.census import (
+    Census,
+    ScopedSample,
+    find_metrics,
+    get_host_key,
+    move_to_period,
+)
 
 GAUGE_PERIOD_S = 10
 MICROSECONDS = "Microseconds"
@@ -58,7 +64,7 @@ ONE_ZERO = ((0.0,), (1.0,))
 NO_CAPACITY = "NoCapacityInvocationFailures"
 
 
-def dimensions_of(key: LoadKey, census: Census) -> tuple[Dimensions, ...]:
+def list_dimensions(key: LoadKey, census: Census) -> tuple[Dimensions, ...]:
     """The sets of dimensions of a name's metrics."""
     if key.component_name is not None:
         return ((("InferenceComponentName", key.component_name),),)
@@ -74,7 +80,7 @@ def _whole_dimensions(key: LoadKey, census: Census) -> tuple[Dimensions, ...]:
 
     While two configurations serve, those of each are in `fleets`.
     """
-    own, *configs = dimensions_of(key, census)
+    own, *configs = list_dimensions(key, census)
     return (own, *configs) if len(configs) <= 1 else (own,)
 
 
@@ -84,30 +90,30 @@ def fleet_dimensions(key: LoadKey, census: Census) -> tuple[Dimensions, ...]:
     Source: SageMaker developer guide, "Auto-Rollback Configuration and Monitoring": alarms on
     metrics with EndpointConfigName watch the new fleet alone.
     """
-    variant = census.variants.get(hosts_of(key))
+    variant = census.variants.get(get_host_key(key))
     if variant is None or not variant.takes_components:
         return ()
-    return dimensions_of(variant.key, census)[1:]
+    return list_dimensions(variant.key, census)[1:]
 
 
 def requests(load: SecondLoad, census: Census) -> Iterator[ScopedSample]:
     """Metrics of one name's requests in one second, or in several merged ones."""
     key = load.key
     if load.no_capacity and key.component_name is not None:
-        (dimensions,) = dimensions_of(key, census)
-        found = _counted(NO_CAPACITY, dimensions, load.second, (1.0,), (load.no_capacity,))
+        (dimensions,) = list_dimensions(key, census)
+        found = _build_sample(NO_CAPACITY, dimensions, load.second, (1.0,), (load.no_capacity,))
         yield key.scope, replace(found, resolution_s=1)
-    period_s = metrics_of(key, census).request_period_s
-    for scoped in _of_requests(load, census):
-        yield paced(scoped, period_s)
+    period_s = find_metrics(key, census).request_period_s
+    for scoped in _sample_requests(load, census):
+        yield move_to_period(scoped, period_s)
 
 
-def _of_requests(load: SecondLoad, census: Census) -> Iterator[ScopedSample]:
+def _sample_requests(load: SecondLoad, census: Census) -> Iterator[ScopedSample]:
     """Under EndpointConfigName what each configuration's copies served, where that is known.
 
     What began before it was, or has not come to a copy, counts for the one that is in service.
     """
-    own, *configs = (*dimensions_of(load.key, census), *fleet_dimensions(load.key, census))
+    own, *configs = (*list_dimensions(load.key, census), *fleet_dimensions(load.key, census))
     parts: list[tuple[Dimensions, SecondLoad | ConfigLoad]] = [(own, load)]
     if load.by_config:
         variant = census.variants.get(load.key)
@@ -117,44 +123,44 @@ def _of_requests(load: SecondLoad, census: Census) -> Iterator[ScopedSample]:
     else:
         parts += [(dimensions, load) for dimensions in configs]
     for dimensions, part in parts:
-        for sample in _of_part(dimensions, load.second, part):
+        for sample in _sample_part(dimensions, load.second, part):
             yield load.key.scope, sample
-        for sample in _of_models(dimensions, load) if part is load else ():
+        for sample in _sample_models(dimensions, load) if part is load else ():
             yield load.key.scope, sample
     for name, part in load.by_container.items():
         dimensions = (("ContainerName", name), *own)
-        for sample in _of_part(dimensions, load.second, part, CONTAINER_LATENCIES):
+        for sample in _sample_part(dimensions, load.second, part, CONTAINER_LATENCIES):
             yield load.key.scope, sample
 
 
-def _of_part(
+def _sample_part(
     dimensions: Dimensions,
     at: int,
     part: SecondLoad | ConfigLoad,
     latencies: Iterable[MetricField] = LATENCIES,
 ) -> Iterator[Sample]:
     if part.arrivals:
-        yield _counted("Invocations", dimensions, at, (1.0,), (part.arrivals,))
+        yield _build_sample("Invocations", dimensions, at, (1.0,), (part.arrivals,))
     if part.finished:
         for outcome in OUTCOMES:
             bits = _bits(getattr(part, outcome.field), part.finished)
-            yield _counted(outcome.name, dimensions, at, *bits)
+            yield _build_sample(outcome.name, dimensions, at, *bits)
     for latency in latencies:
         seen = getattr(part, latency.field)
         if seen.values:
-            found = _counted(latency.name, dimensions, at, seen.values, seen.counts)
+            found = _build_sample(latency.name, dimensions, at, seen.values, seen.counts)
             yield replace(found, unit=MICROSECONDS)
 
 
-def _of_models(dimensions: Dimensions, load: SecondLoad) -> Iterator[Sample]:
+def _sample_models(dimensions: Dimensions, load: SecondLoad) -> Iterator[Sample]:
     models, at = load.model_loads, load.second
     if models.lookups:
         bits = _bits(models.hits, models.lookups)
-        yield _counted("ModelCacheHit", dimensions, at, *bits)
+        yield _build_sample("ModelCacheHit", dimensions, at, *bits)
     for time in MODEL_TIMES:
         seen = getattr(models, time.field)
         if seen.values:
-            found = _counted(time.name, dimensions, at, seen.values, seen.counts)
+            found = _build_sample(time.name, dimensions, at, seen.values, seen.counts)
             yield replace(found, unit=MICROSECONDS)
 
 
@@ -232,30 +238,30 @@ NOTHING = Activity()
 
 def zeros(at: int, key: LoadKey, seen: Activity, census: Census) -> Iterator[ScopedSample]:
     """Zeros for the metrics of a name that had no events in the period from `at`."""
-    period_s = metrics_of(key, census).request_period_s
+    period_s = find_metrics(key, census).request_period_s
     takes_components = key in census.variants and census.variants[key].takes_components
     if not seen.arrived_on_copies and not takes_components:
         yield from _per_copy(key, at, 0, census)
-    for dimensions in (fleet_dimensions if takes_components else dimensions_of)(key, census):
+    for dimensions in (fleet_dimensions if takes_components else list_dimensions)(key, census):
         for sample in _zeros(at, dimensions, seen):
-            yield paced((key.scope, sample), period_s)
+            yield move_to_period((key.scope, sample), period_s)
         if key.component_name is not None and not seen.refused:
-            none = _counted(NO_CAPACITY, dimensions, at, *ONE_ZERO)
+            none = _build_sample(NO_CAPACITY, dimensions, at, *ONE_ZERO)
             yield key.scope, replace(none, resolution_s=1)
 
 
 def _zeros(at: int, dimensions: Dimensions, seen: Activity) -> Iterator[Sample]:
     if not seen.arrived:
-        yield _counted("Invocations", dimensions, at, *ONE_ZERO)
+        yield _build_sample("Invocations", dimensions, at, *ONE_ZERO)
     if not seen.finished:
         for outcome in OUTCOMES:
-            yield _counted(outcome.name, dimensions, at, *ONE_ZERO)
+            yield _build_sample(outcome.name, dimensions, at, *ONE_ZERO)
 
 
 def own_metrics(load: SecondLoad, with_copies: bool) -> Iterator[ScopedSample]:
     """Hostelry's own metrics of one second, finer than any of AWS's."""
     key, at = load.key, float(load.second)
-    dimensions = dimensions_of(key, Census())[0]
+    dimensions = list_dimensions(key, Census())[0]
     yield key.scope, own_sample("InFlight", dimensions, at, load.in_flight_mean, "Count")
     yield key.scope, own_sample("Held", dimensions, at, float(load.held), "Count")
     yield key.scope, own_sample("OldestHeld", dimensions, at, load.oldest_held_s, "Seconds")
@@ -269,7 +275,7 @@ def own_metrics(load: SecondLoad, with_copies: bool) -> Iterator[ScopedSample]:
 def own_counts(load: SecondLoad) -> Iterator[ScopedSample]:
     """Those of Hostelry's own metrics that can be added to a second already published."""
     key, at = load.key, float(load.second)
-    dimensions = dimensions_of(key, Census())[0]
+    dimensions = list_dimensions(key, Census())[0]
     yield key.scope, own_sample("Arrivals", dimensions, at, float(load.arrivals), "Count")
     if load.finished:
         mean_s = load.service_s / load.finished
@@ -281,10 +287,10 @@ def own_counts(load: SecondLoad) -> Iterator[ScopedSample]:
 def capacity(second: int, census: Census) -> Iterator[ScopedSample]:
     """The numbers of `Copies` and `Instances` in service."""
     for key, component in census.components.items():
-        dimensions = dimensions_of(key, census)[0]
+        dimensions = list_dimensions(key, census)[0]
         yield key.scope, own_sample("Copies", dimensions, second, component.num_copies, "Count")
     for key, variant in census.variants.items():
-        dimensions = dimensions_of(key, Census())[0]
+        dimensions = list_dimensions(key, Census())[0]
         num = len(variant.instances)
         yield key.scope, own_sample("Instances", dimensions, second, num, "Count")
 
@@ -344,9 +350,9 @@ def _per_copy(key: LoadKey, second: int, count: int, census: Census) -> Iterator
     if not divisor:
         return
     values = (1.0 / divisor if count else 0.0,)
-    dimensions = dimensions_of(key, census)[0]
-    scoped = key.scope, _counted(name, dimensions, second, values, (count or 1,))
-    yield paced(scoped, metrics_of(key, census).request_period_s)
+    dimensions = list_dimensions(key, census)[0]
+    scoped = key.scope, _build_sample(name, dimensions, second, values, (count or 1,))
+    yield move_to_period(scoped, find_metrics(key, census).request_period_s)
 
 
 def _bits(num_ones: int, num: int) -> tuple[tuple[float, ...], tuple[int, ...]]:
@@ -359,7 +365,7 @@ def _bits(num_ones: int, num: int) -> tuple[tuple[float, ...], tuple[int, ...]]:
     return (0.0, 1.0), (num - num_ones, num_ones)
 
 
-def _counted(
+def _build_sample(
     name: str,
     dimensions: Dimensions,
     at: int,

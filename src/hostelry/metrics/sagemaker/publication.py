@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.load_sums import one_after_the_other
 from hostelry.metrics.sagemaker import serverless
-from hostelry.metrics.sagemaker.census import Census, ScopedSample, hosts_of, metrics_of
+from hostelry.metrics.sagemaker.census import Census, ScopedSample, find_metrics, get_host_key
 from hostelry.metrics.sagemaker.enhanced import (
     ServingLocation,
     arrived_at,
@@ -129,7 +129,7 @@ class Publication:
         """The samples to add to seconds that were published before: counts, no gauges."""
         for load in loads:
             yield from requests(load, census)
-            yield from serverless.of_second(load, census)
+            yield from serverless.sample_second(load, census)
             yield from invocations_per_copy((load,), census)
             yield from invocations_by_type((load,), census)
             yield from invocations_by_fleet((load,), census)
@@ -158,7 +158,7 @@ class Publication:
         is_adapter = len(on_copies) > 1
         gauge = self._period.gauges.setdefault(key, _Gauge())
         gauge.note(load.in_flight_mean, *_extremes(load, is_adapter))
-        if metrics_of(key, census).is_enhanced:
+        if find_metrics(key, census).is_enhanced:
             for copy_id, most in load.in_flight_max_by_copy.items():
                 gauge.most_by_copy.setdefault(copy_id, []).append(most)
         if is_adapter:
@@ -182,8 +182,8 @@ class Publication:
     def _note_counts(self, load: SecondLoad, on_copies: Iterable[LoadKey], census: Census) -> None:
         """Note that a name, and the variant that it is on, had something to count."""
         key = load.key
-        counts = self._counts[metrics_of(key, census).request_period_s]
-        both = {key, hosts_of(key)}
+        counts = self._counts[find_metrics(key, census).request_period_s]
+        both = {key, get_host_key(key)}
         if load.arrivals:
             counts.arrived |= both
             counts.arrived_on_copies.update(on_copies)
@@ -200,7 +200,7 @@ class Publication:
         self._waiting.clear()
         for load in loads:
             yield from requests(load, census)
-            yield from serverless.of_second(load, census)
+            yield from serverless.sample_second(load, census)
             yield from requests_by_location(load, census)
             yield from own_metrics(load, with_copies=True)
         yield from invocations_per_copy(loads, census)
@@ -220,7 +220,7 @@ class Publication:
         for key in names_in_service(census):
             gauge = period.gauges.get(key)
             yield from concurrency(period.start, seen(key), key, census)
-            yield from serverless.of_period(
+            yield from serverless.sample_period(
                 period.start, period.num_seconds, seen(key), key, census
             )
             yield from concurrency_by_type(period.start, key, seen, census)
@@ -233,7 +233,7 @@ class Publication:
         counts = self._counts.pop(length_s)
         hosts = [key for key, it in census.variants.items() if it.takes_components]
         for key in (*names_in_service(census), *hosts):
-            if metrics_of(key, census).request_period_s != length_s:
+            if find_metrics(key, census).request_period_s != length_s:
                 continue
             seen = Activity(
                 arrived=key in counts.arrived,

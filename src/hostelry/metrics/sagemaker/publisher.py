@@ -9,7 +9,7 @@ from hostelry.base.clock import Clock
 from hostelry.domain.load import LoadReceipt, SecondLoad
 from hostelry.domain.metric import MODEL_NAMESPACE
 from hostelry.metrics.protocol import MetricWriter
-from hostelry.metrics.sagemaker.census import Census, ScopedSample, with_period
+from hostelry.metrics.sagemaker.census import Census, ScopedSample, select_period
 from hostelry.metrics.sagemaker.load_aggregator import LoadAggregator
 from hostelry.metrics.sagemaker.load_metrics import by_scope
 from hostelry.metrics.sagemaker.publication import Publication
@@ -26,7 +26,7 @@ from hostelry.metrics.sagemaker.utilization import cpus_used, utilization
 OF_REQUESTS = frozenset({"Invocation4XXErrors", "Invocation5XXErrors", "ModelLatency"})
 
 
-def published(samples: Iterable[ScopedSample], census: Census) -> Iterator[ScopedSample]:
+def select_published(samples: Iterable[ScopedSample], census: Census) -> Iterator[ScopedSample]:
     """The samples without what asynchronous endpoints do not publish."""
     queued = {
         (key.scope, ("EndpointName", key.endpoint_name))
@@ -104,12 +104,12 @@ class Publisher:
             while self._closed:
                 second, loads = self._closed.popleft()
                 taken = self._publication.take(second, loads, census)
-                self._due.extend(published(taken, census))
+                self._due.extend(select_published(taken, census))
                 self.totals.take(second, loads)
             # Before the late ones are taken: what comes meanwhile is not in the metrics yet.
             receipts = {} if self._keep is None else self._aggregator.receipts(second)
             late = self._aggregator.late()
-            self._due.extend(published(self._publication.late(late, census), census))
+            self._due.extend(select_published(self._publication.late(late, census), census))
             self.totals.take_late(late)
             self._measure_use(census)
         due, self._due = self._due, []
@@ -134,7 +134,7 @@ class Publisher:
             start = int(now // period_s) * period_s
             since, before = self._use.setdefault(period_s, (start, census))
             if start > since:
-                mine = with_period(period_s, census)
+                mine = select_period(period_s, census)
                 self._due.extend(utilization(start - period_s, mine, cpus_used(before, census)))
             if start != since:
                 self._use[period_s] = (start, census)

@@ -18,7 +18,7 @@ from hostelry.metrics.sagemaker.load_metrics import (
     MICROSECONDS,
     InFlight,
     concurrency_sample,
-    dimensions_of,
+    list_dimensions,
 )
 
 INVOCATIONS = "ServerlessProvisionedConcurrencyInvocations"
@@ -36,9 +36,9 @@ USAGE: Mapping[str, str] = {
 Setups = Mapping[LoadKey, frozenset[tuple[str, int]]]
 
 
-def of_second(load: SecondLoad, census: Census) -> Iterator[ScopedSample]:
+def sample_second(load: SecondLoad, census: Census) -> Iterator[ScopedSample]:
     """Counts of one second of a serverless variant: usage, and requests beyond the provisioned."""
-    config = config_of(load.key, census)
+    config = find_serverless_config(load.key, census)
     if config is None:
         return
     used = {
@@ -54,16 +54,16 @@ def of_second(load: SecondLoad, census: Census) -> Iterator[ScopedSample]:
             yield load.key.scope, usage_sample(name, load.key, load.second, float(value))
     if config.provisioned_concurrency and load.arrivals:
         beyond = min(load.spilled, load.arrivals)
-        for dimensions in dimensions_of(load.key, census):
+        for dimensions in list_dimensions(load.key, census):
             for name, count in ((INVOCATIONS, load.arrivals - beyond), (SPILLOVER, beyond)):
                 yield load.key.scope, _sample(name, dimensions, load.second, float(count))
 
 
-def of_period(
+def sample_period(
     period: int, num_seconds: int, seen: InFlight, key: LoadKey, census: Census
 ) -> Iterator[ScopedSample]:
     """Concurrency over a period of `num_seconds`, zeros too, and the provisioned memory of it."""
-    config = config_of(key, census)
+    config = find_serverless_config(key, census)
     if config is None:
         return
     ready = config.provisioned_concurrency
@@ -76,7 +76,7 @@ def of_period(
         gauges["ServerlessProvisionedConcurrencyExecutions"] = (within, 1)
         held = float(ready * config.memory_mb * num_seconds)
         yield key.scope, usage_sample("ServerlessProvisionedTime", key, period, held)
-    for dimensions in dimensions_of(key, census):
+    for dimensions in list_dimensions(key, census):
         for name, (gauge, divisor) in gauges.items():
             metric = Metric(namespace=MODEL_NAMESPACE, name=name, dimensions=dimensions)
             yield key.scope, concurrency_sample(metric, period, gauge, divisor)
@@ -103,7 +103,7 @@ def setup_times(at: int, known: Setups, census: Census) -> Iterator[ScopedSample
         for copy in variant.copies:
             if copy.setup is None or (copy.copy_id, copy.setup[0]) in before:
                 continue
-            for dimensions in dimensions_of(key, census):
+            for dimensions in list_dimensions(key, census):
                 taken_us = copy.setup[1] * 1e6
                 yield (
                     key.scope,
@@ -111,7 +111,7 @@ def setup_times(at: int, known: Setups, census: Census) -> Iterator[ScopedSample
                 )
 
 
-def config_of(key: LoadKey, census: Census) -> ServerlessConfig | None:
+def find_serverless_config(key: LoadKey, census: Census) -> ServerlessConfig | None:
     """The configuration of a serverless variant in service; None for any other name."""
     variant = census.variants.get(key)
     return None if variant is None else variant.serverless
@@ -119,7 +119,7 @@ def config_of(key: LoadKey, census: Census) -> ServerlessConfig | None:
 
 def usage_sample(name: str, key: LoadKey, at: int, value: float) -> Sample:
     """A sample of usage."""
-    dimensions = dimensions_of(key, Census())[0]
+    dimensions = list_dimensions(key, Census())[0]
     return _sample(name, dimensions, at, value, namespace=OWN_NAMESPACE)
 
 

@@ -113,8 +113,8 @@ class Totals:
             total,
             in_flight=0.0 if is_idle else total.in_flight,
             held=0 if is_idle else total.held,
-            model_latency=_copied(total.model_latency),
-            first_chunk_latency=_copied(total.first_chunk_latency),
+            model_latency=_copy_histogram(total.model_latency),
+            first_chunk_latency=_copy_histogram(total.first_chunk_latency),
         )
 
     def _total(self, key: LoadKey) -> Total:
@@ -126,5 +126,5 @@ class Totals:
         return total
 
 
-def _copied(histogram: Histogram) -> Histogram:
+def _copy_histogram(histogram: Histogram) -> Histogram:
     return Histogram(counts=list(histogram.counts), sum_s=histogram.sum_s)

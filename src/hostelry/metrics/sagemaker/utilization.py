@@ -23,9 +23,9 @@ from hostelry.metrics.sagemaker.census import (
     InstanceCapacity,
     ScopedSample,
     VariantCensus,
-    hosts_of,
-    metrics_of,
-    paced,
+    find_metrics,
+    get_host_key,
+    move_to_period,
 )
 from hostelry.metrics.sagemaker.enhanced import ServingLocation, accelerator_names
 
@@ -52,23 +52,25 @@ def cpus_used(before: Census, after: Census) -> dict[str, float]:
 def utilization(at: int, census: Census, used: Used) -> Iterator[ScopedSample]:
     """Utilization and reservation of all variants and components, where they are measured."""
     for key, variant in census.variants.items():
-        for scoped in _of_variant(at, key, variant, used, census.disk_use):
-            yield paced(scoped, variant.metrics.period_s)
+        for scoped in _sample_variant(at, key, variant, used, census.disk_use):
+            yield move_to_period(scoped, variant.metrics.period_s)
     for key, component in census.components.items():
-        metrics = metrics_of(key, census)
-        pools = census.variants[hosts_of(key)].pools if hosts_of(key) in census.variants else ()
-        for scoped in _of_component(at, key, component, used, by_type=bool(pools)):
-            yield paced(scoped, metrics.period_s)
+        metrics = find_metrics(key, census)
+        pools = (
+            census.variants[get_host_key(key)].pools if get_host_key(key) in census.variants else ()
+        )
+        for scoped in _sample_component(at, key, component, used, by_type=bool(pools)):
+            yield move_to_period(scoped, metrics.period_s)
         for copy in component.copies if metrics.is_enhanced and component.base is None else ():
-            for scoped in _of_container(at, key, component, copy, used):
-                yield paced(scoped, metrics.period_s)
+            for scoped in _sample_container(at, key, component, copy, used):
+                yield move_to_period(scoped, metrics.period_s)
 
     for key, transform in census.transforms.items():
-        for scoped in _of_transform(at, key, transform, used):
-            yield paced(scoped, transform.metrics.period_s)
+        for scoped in _sample_transform(at, key, transform, used):
+            yield move_to_period(scoped, transform.metrics.period_s)
 
 
-def _of_transform(
+def _sample_transform(
     at: int, key: LoadKey, transform: VariantCensus, used: Used
 ) -> Iterator[ScopedSample]:
     """Utilization of each instance of a transform job."""
@@ -76,11 +78,11 @@ def _of_transform(
     for room in transform.instances:
         copies = [it for it in transform.copies if it.instance_id == room.id]
         host = {"Host": f"{job_name}/{room.id}"}
-        for name, value in _of_instance(room, copies, used, takes_components=False):
+        for name, value in _sample_instance(room, copies, used, takes_components=False):
             yield key.scope, _sample(TRANSFORM_NAMESPACE, name, host, at, (value,))
 
 
-def _of_variant(
+def _sample_variant(
     at: int, key: LoadKey, variant: VariantCensus, used: Used, disk_use: float | None
 ) -> Iterator[ScopedSample]:
     by_instance: dict[str, list[CopyUsage]] = {it.id: [] for it in variant.instances}
@@ -90,7 +92,7 @@ def _of_variant(
     disk = () if disk_use is None else (("DiskUtilization", 100 * disk_use),)
     for room in variant.instances:
         copies = by_instance[room.id]
-        parts = (*_of_instance(room, copies, used, variant.takes_components), *disk)
+        parts = (*_sample_instance(room, copies, used, variant.takes_components), *disk)
         for name, value in parts:
             for kind in (None, room.instance_type) if variant.pools else (None,):
                 found.setdefault((kind, name), []).append(value)
@@ -99,14 +101,14 @@ def _of_variant(
             for name, value in parts:
                 yield key.scope, _sample(ENDPOINT_NAMESPACE, name, own, at, (value,))
             gpus = [gpu for copy in copies for gpu in copy.gpus]
-            for names, name, value in _of_each_gpu(own, gpus, variant.takes_components):
+            for names, name, value in _sample_each_gpu(own, gpus, variant.takes_components):
                 yield key.scope, _sample(ENDPOINT_NAMESPACE, name, names, at, (value,))
     for (kind, name), values in found.items():
         own = ServingLocation(key, instance_type=kind).dimensions
         yield key.scope, _sample(ENDPOINT_NAMESPACE, name, own, at, values)
 
 
-def _of_instance(
+def _sample_instance(
     room: InstanceCapacity, copies: Sequence[CopyUsage], used: Used, takes_components: bool
 ) -> Iterator[tuple[str, float]]:
     shape, reserved = room.shape, room.reserved
@@ -121,7 +123,7 @@ def _of_instance(
     models = [it.loaded_models for it in copies if it.loaded_models is not None]
     if models:
         yield LOADED_MODELS, sum(models)
-    yield from _of_gpus([gpu for copy in copies for gpu in copy.gpus], takes_components)
+    yield from _sum_gpus([gpu for copy in copies for gpu in copy.gpus], takes_components)
     if not takes_components:
         return
     parts = (
@@ -134,7 +136,7 @@ def _of_instance(
             yield name, 100 * part / whole
 
 
-def _of_gpus(seen: Iterable[GpuUse], takes_components: bool) -> Iterator[tuple[str, float]]:
+def _sum_gpus(seen: Iterable[GpuUse], takes_components: bool) -> Iterator[tuple[str, float]]:
     """Sums over the devices that copies see, each counted once; nothing without devices."""
     gpus = {it.device: it for it in seen}.values()
     if not gpus:
@@ -147,24 +149,24 @@ def _of_gpus(seen: Iterable[GpuUse], takes_components: bool) -> Iterator[tuple[s
         yield "GPUMemoryUtilizationNormalized", memory / len(gpus)
 
 
-def _of_each_gpu(
+def _sample_each_gpu(
     names: Mapping[str, str], seen: Iterable[GpuUse], takes_components: bool
 ) -> Iterator[tuple[Mapping[str, str], str, float]]:
     """(dimensions, name, value) of each device by itself."""
     for gpu in {it.device: it for it in seen}.values():
         for each in accelerator_names(names, gpu.device):
-            for name, value in _of_gpus((gpu,), takes_components):
+            for name, value in _sum_gpus((gpu,), takes_components):
                 yield each, name, value
 
 
-def _of_component(
+def _sample_component(
     at: int, key: LoadKey, component: ComponentCensus, used: Used, *, by_type: bool
 ) -> Iterator[ScopedSample]:
     if component.base is not None or key.component_name is None:
         return
     found: dict[tuple[str | None, str], list[float]] = {}
     for copy in component.copies:
-        for name, value in _of_copy(component, copy, used):
+        for name, value in _sample_copy(component, copy, used):
             for kind in (None, copy.instance_type) if by_type else (None,):
                 found.setdefault((kind, name), []).append(value)
     for (kind, name), values in found.items():
@@ -172,18 +174,18 @@ def _of_component(
         yield key.scope, _sample(COMPONENT_NAMESPACE, name, own, at, values)
 
 
-def _of_container(
+def _sample_container(
     at: int, key: LoadKey, component: ComponentCensus, copy: CopyUsage, used: Used
 ) -> Iterator[ScopedSample]:
     own = ServingLocation(key, copy.instance_id, copy.copy_id).dimensions
-    for name, value in _of_copy(component, copy, used):
+    for name, value in _sample_copy(component, copy, used):
         yield key.scope, _sample(COMPONENT_NAMESPACE, name, own, at, (value,))
-    for names, name, value in _of_each_gpu(own, copy.gpus, takes_components=True):
+    for names, name, value in _sample_each_gpu(own, copy.gpus, takes_components=True):
         if name.endswith("Normalized"):
             yield key.scope, _sample(COMPONENT_NAMESPACE, name, names, at, (value,))
 
 
-def _of_copy(
+def _sample_copy(
     component: ComponentCensus, copy: CopyUsage, used: Used
 ) -> Iterator[tuple[str, float]]:
     """Utilization of one copy's reservation; of its instance where it reserves nothing."""
@@ -193,7 +195,7 @@ def _of_copy(
     memory_bytes = component.reserved.memory_bytes or copy.limit.memory_bytes
     if copy.memory_bytes is not None and memory_bytes:
         yield "MemoryUtilizationNormalized", 100 * copy.memory_bytes / memory_bytes
-    for name, value in _of_gpus(copy.gpus, takes_components=True):
+    for name, value in _sum_gpus(copy.gpus, takes_components=True):
         if name.endswith("Normalized"):
             yield name, value
 

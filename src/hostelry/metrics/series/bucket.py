@@ -25,15 +25,15 @@ class Bucket:
     def distribution(self) -> bytes | None:
         """The sketch of the samples; None where their distribution is unknown."""
         if self.sketch is None and self.is_uniform:
-            return sketch.sketch_of((self.minimum,), (self.count,))
+            return sketch.build_sketch((self.minimum,), (self.count,))
         return self.sketch
 
     def merge(self, other: "Bucket") -> "Bucket":
         """Both buckets as one; the order of merges changes only the last bits of the sum."""
-        return merged((self, other))
+        return merge_buckets((self, other))
 
 
-def merged(buckets: Sequence[Bucket], *, with_sketch: bool = True) -> Bucket:
+def merge_buckets(buckets: Sequence[Bucket], *, with_sketch: bool = True) -> Bucket:
     """One or more buckets as one; the costly merge of sketches is left out on request."""
     if len(buckets) == 1:
         return buckets[0]
@@ -42,7 +42,7 @@ def merged(buckets: Sequence[Bucket], *, with_sketch: bool = True) -> Bucket:
     both: bytes | None = None
     if with_sketch and minimum != maximum:
         known = [it.distribution() for it in buckets]
-        both = None if None in known else sketch.merged([it for it in known if it is not None])
+        both = None if None in known else sketch.merge([it for it in known if it is not None])
     return Bucket(
         count=sum(it.count for it in buckets),
         sum=sum(it.sum for it in buckets),
@@ -52,14 +52,14 @@ def merged(buckets: Sequence[Bucket], *, with_sketch: bool = True) -> Bucket:
     )
 
 
-def bucket_of(sample: Sample) -> Bucket | None:
+def build_bucket(sample: Sample) -> Bucket | None:
     """The bucket of one sample; None where its counts are all 0.
 
     Raises ValueError for numbers outside CloudWatch's range, negative counts, and values and counts
     of different length.
     """
     if sample.statistics is not None:
-        return _of_statistics(sample)
+        return _build_from_statistics(sample)
     values, counts = sample.values, sample.counts or (1.0,) * len(sample.values)
     if len(values) != len(counts):
         raise ValueError(f"{len(values)} values of {sample.metric.name} have {len(counts)} counts.")
@@ -77,11 +77,11 @@ def bucket_of(sample: Sample) -> Bucket | None:
         sum=total,
         minimum=minimum,
         maximum=maximum,
-        sketch=None if minimum == maximum else sketch.sketch_of(*zip(*kept, strict=True)),
+        sketch=None if minimum == maximum else sketch.build_sketch(*zip(*kept, strict=True)),
     )
 
 
-def _of_statistics(sample: Sample) -> Bucket | None:
+def _build_from_statistics(sample: Sample) -> Bucket | None:
     known = sample.statistics
     assert known is not None
     check_numbers(sample, (known.sample_count, known.sum, known.minimum, known.maximum))

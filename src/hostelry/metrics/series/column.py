@@ -91,7 +91,7 @@ class Column:
         while at < end:
             index = self._at[at] // ratio * ratio
             following = bisect_left(self._at, index + ratio, at, end)
-            yield index, self._summed(at, following)
+            yield index, self._sum_buckets(at, following)
             at = following
 
     def take_before(self, index: int) -> list[tuple[int, Bucket]]:
@@ -160,7 +160,7 @@ class Column:
             sketch=None if self._sketches is None else self._sketches[at],
         )
 
-    def _summed(self, first: int, last: int) -> Bucket:
+    def _sum_buckets(self, first: int, last: int) -> Bucket:
         """Several buckets merged, without sketches."""
         sums = self._sum[first:last]
         if self._count is None or self._minimum is None or self._maximum is None:

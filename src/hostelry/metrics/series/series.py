@@ -13,7 +13,7 @@ from typing import Any
 
 from hostelry.domain.metric import Metric, Sample
 from hostelry.domain.scope import Scope
-from hostelry.metrics.series.bucket import Bucket, bucket_of, merged
+from hostelry.metrics.series.bucket import Bucket, build_bucket, merge_buckets
 from hostelry.metrics.series.budget import RETENTION_S, WIDTHS_S, Pressure
 from hostelry.metrics.series.column import Column
 
@@ -79,7 +79,7 @@ class Series:
         """
         if len(sample.values) == 1 and not sample.counts:
             return self.add_value(sample.at, sample.values[0], sample.resolution_s, now)
-        bucket = bucket or bucket_of(sample)
+        bucket = bucket or build_bucket(sample)
         tier = self._tier(sample.at, sample.resolution_s, now)
         if tier is None or bucket is None:
             return 0
@@ -212,7 +212,7 @@ class Series:
         ratio = column.width_s // width_s
         for index, group in groupby(taken, lambda it: it[0] // ratio):
             buckets = [bucket for _, bucket in group]
-            column.add(index, merged(buckets, with_sketch=kept.keeps_sketches))
+            column.add(index, merge_buckets(buckets, with_sketch=kept.keeps_sketches))
 
 
 def _ceil(at: float, width_s: int) -> int:

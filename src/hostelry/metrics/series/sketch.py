@@ -28,7 +28,7 @@ _SMALL_TAG = b"s"
 _LARGE_TAG = b"l"
 
 
-def key_of(value: float) -> int:
+def compute_key(value: float) -> int:
     """The key of the bucket of `value`; values beyond LARGEST are in the outermost one."""
     size = abs(value)
     if size < SMALLEST:
@@ -37,7 +37,7 @@ def key_of(value: float) -> int:
     return key if value > 0 else -key
 
 
-def value_of(key: int) -> float:
+def get_value(key: int) -> float:
     """The value that represents a bucket: within RELATIVE_ERROR of all its values."""
     if key == 0:
         return 0.0
@@ -45,27 +45,27 @@ def value_of(key: int) -> float:
     return size if key > 0 else -size
 
 
-def sketch_of(values: Iterable[float], counts: Iterable[float]) -> bytes:
+def build_sketch(values: Iterable[float], counts: Iterable[float]) -> bytes:
     """The sketch of `values`, each repeated as often as `counts` says."""
     found: dict[int, float] = {}
     for value, count in zip(values, counts, strict=True):
-        key = key_of(value)
+        key = compute_key(value)
         found[key] = found.get(key, 0.0) + count
-    return _packed(found)
+    return _pack(found)
 
 
-def merged(sketches: Iterable[bytes]) -> bytes:
+def merge(sketches: Iterable[bytes]) -> bytes:
     """The sketch of the values of all sketches."""
     found: dict[int, float] = {}
     for sketch in sketches:
         for key, count in _entries(sketch):
             found[key] = found.get(key, 0.0) + count
-    return _packed(found)
+    return _pack(found)
 
 
 def weighted_values(sketch: bytes) -> list[tuple[float, float]]:
     """(value, count) of every bucket, smallest value first."""
-    return [(value_of(key), float(count)) for key, count in _entries(sketch)]
+    return [(get_value(key), float(count)) for key, count in _entries(sketch)]
 
 
 def _entries(sketch: bytes) -> Iterable[tuple[int, float]]:
@@ -76,7 +76,7 @@ def _entries(sketch: bytes) -> Iterable[tuple[int, float]]:
     return zip(keys, counts, strict=True)
 
 
-def _packed(found: dict[int, float]) -> bytes:
+def _pack(found: dict[int, float]) -> bytes:
     keys: Sequence[int] = sorted(found)
     counts = [found[key] for key in keys]
     if all(count <= _MAX_SMALL and count == int(count) for count in counts):

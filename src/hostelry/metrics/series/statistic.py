@@ -50,13 +50,15 @@ def statistic(name: str) -> Statistic:
     if name in SIMPLE:
         return SIMPLE[name]
     if name.upper() == "IQM":
-        return _of_interval("TM", Bound(0.25, is_share=True), Bound(0.75, is_share=True))
+        return _build_interval("TM", Bound(0.25, is_share=True), Bound(0.75, is_share=True))
     short = _SHORT.fullmatch(name)
     if short:
         return _short(name, short[1].upper(), float(short[2]))
     long = _LONG.fullmatch(name)
     if long and (long[2] or long[3]):
-        return _of_interval(long[1].upper(), _bound(name, long[2]), _bound(name, long[3]))
+        return _build_interval(
+            long[1].upper(), _parse_bound(name, long[2]), _parse_bound(name, long[3])
+        )
     raise ValueError(f"'{name:.100}' is not a statistic; there are {_KNOWN}.")
 
 
@@ -67,7 +69,7 @@ def is_simple(name: str) -> bool:
 
 def percentile(bucket: Bucket, share: float) -> float | None:
     """The value that `share` (0 to 1) of the samples do not exceed; None where unknown."""
-    weighted = _weighted(bucket)
+    weighted = _weigh(bucket)
     if weighted is None:
         return None
     if share >= 1.0 or share <= 0.0:
@@ -86,10 +88,10 @@ def _short(name: str, kind: str, percent: float) -> Statistic:
     share = percent / 100
     if kind == "P":
         return lambda it: percentile(it, share)
-    return _of_interval(kind, None, Bound(share, is_share=True))
+    return _build_interval(kind, None, Bound(share, is_share=True))
 
 
-def _bound(name: str, text: str | None) -> Bound | None:
+def _parse_bound(name: str, text: str | None) -> Bound | None:
     if not text:
         return None
     if not text.endswith("%"):
@@ -100,9 +102,9 @@ def _bound(name: str, text: str | None) -> Bound | None:
     return Bound(share, is_share=True)
 
 
-def _of_interval(kind: str, low: Bound | None, high: Bound | None) -> Statistic:
+def _build_interval(kind: str, low: Bound | None, high: Bound | None) -> Statistic:
     def of(bucket: Bucket) -> float | None:
-        weighted = _weighted(bucket)
+        weighted = _weigh(bucket)
         if weighted is None:
             return None
         kept = _within(weighted, low, high)
@@ -114,12 +116,12 @@ def _of_interval(kind: str, low: Bound | None, high: Bound | None) -> Statistic:
             return 100.0 * count / bucket.count
         if count <= 0:
             return None
-        return total / count if kind == "TM" else _winsorized(weighted, kept)
+        return total / count if kind == "TM" else _winsorize(weighted, kept)
 
     return of
 
 
-def _weighted(bucket: Bucket) -> Weighted | None:
+def _weigh(bucket: Bucket) -> Weighted | None:
     """Values and counts, within the bucket's own minimum and maximum; None where unknown."""
     if bucket.is_uniform:
         return [(bucket.minimum, bucket.count)]
@@ -145,7 +147,7 @@ def _within(weighted: Weighted, low: Bound | None, high: Bound | None) -> Weight
     return kept
 
 
-def _winsorized(weighted: Weighted, kept: Weighted) -> float:
+def _winsorize(weighted: Weighted, kept: Weighted) -> float:
     """The mean with values outside the bounds moved to the nearest one inside."""
     low, high = kept[0][0], kept[-1][0]
     inside = sum(count for _, count in kept)

@@ -9,7 +9,7 @@ from hostelry.base.clock import Clock
 from hostelry.domain.metric import Datapoint, Metric, MetricStat, Sample
 from hostelry.domain.scope import Scope
 from hostelry.metrics.protocol import MetricFilter
-from hostelry.metrics.series.bucket import Bucket, bucket_of, merged
+from hostelry.metrics.series.bucket import Bucket, build_bucket, merge_buckets
 from hostelry.metrics.series.budget import (
     DEFAULT_MAX_BYTES,
     DEGREES,
@@ -82,7 +82,7 @@ class MemoryMetrics:
 
     def record(self, scope: Scope, samples: Sequence[Sample]) -> None:
         """Keep `samples`, all or none; raises ValueError where a value is not finite."""
-        buckets = [checked(sample) for sample in samples]
+        buckets = [check_sample(sample) for sample in samples]
         now = self._clock.now()
         with self.lock:
             self.apply([(self.series(scope, it), it) for it in samples], buckets, now)
@@ -98,7 +98,7 @@ class MemoryMetrics:
         value_of, with_sketch = statistic(stat.statistic), not is_simple(stat.statistic)
         found = []
         for at, buckets in sorted(self._periods(scope, stat, start, end, with_sketch).items()):
-            value = value_of(merged(buckets, with_sketch=with_sketch))
+            value = value_of(merge_buckets(buckets, with_sketch=with_sketch))
             if value is not None:
                 found.append(Datapoint(at, value))
         return found
@@ -109,15 +109,15 @@ class MemoryMetrics:
             names = self._tables.get(scope, {})
             groups = [
                 (namespace, name, list(names[namespace][name].items()))
-                for namespace in _chosen(names, metric_filter.namespace)
-                for name in _chosen(names[namespace], metric_filter.name)
+                for namespace in _select_names(names, metric_filter.namespace)
+                for name in _select_names(names[namespace], metric_filter.name)
             ]
         found = []
         for namespace, name, families in groups:
             fitting = [it for it in families if _fits(it[0], metric_filter)]
             found += [
                 Metric(namespace=namespace, name=name, dimensions=dimensions)
-                for dimensions in sorted(self._with_data(fitting, metric_filter.since))
+                for dimensions in sorted(self._select_with_data(fitting, metric_filter.since))
             ]
         return found
 
@@ -176,7 +176,7 @@ class MemoryMetrics:
         buckets: Iterable[Bucket | None],
         now: float,
     ) -> None:
-        """Add samples and their buckets, from `checked`; the caller holds the lock."""
+        """Add samples and their buckets, from `check_sample`; the caller holds the lock."""
         for (series, sample), bucket in zip(placed, buckets, strict=True):
             self._size_bytes += series.add(sample, now, bucket)
         self._num_samples += len(placed)
@@ -201,7 +201,7 @@ class MemoryMetrics:
             return ()
         return names.get(metric.namespace, {}).get(metric.name, {}).get(metric.dimensions, ())
 
-    def _with_data(
+    def _select_with_data(
         self, families: Sequence[tuple[Dimensions, Family]], since: float | None
     ) -> list[Dimensions]:
         """Those with data (after `since`); the lock is released between batches."""
@@ -298,16 +298,16 @@ class MemoryMetrics:
             del names[series.namespace]
 
 
-def checked(sample: Sample) -> Bucket | None:
+def check_sample(sample: Sample) -> Bucket | None:
     """The sample's bucket, None for a single value; raises ValueError for invalid samples."""
     if not 0 <= sample.at < LATEST_AT:
         raise ValueError(f"A sample of {sample.metric.name} is of the instant {sample.at}.")
     if len(sample.values) != 1 or sample.counts or not abs(sample.values[0]) <= LARGEST:
-        return bucket_of(sample)
+        return build_bucket(sample)
     return None
 
 
-def _chosen(names: Mapping[str, object], name: str | None) -> list[str]:
+def _select_names(names: Mapping[str, object], name: str | None) -> list[str]:
     if name is None:
         return sorted(names)
     return [name] if name in names else []

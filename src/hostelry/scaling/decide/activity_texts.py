@@ -58,7 +58,7 @@ def waiting_for(dimension: Dimension, wanted: int) -> str:
     )
 
 
-def fulfilled(dimension: Dimension, wanted: int) -> str:
+def say_fulfilled(dimension: Dimension, wanted: int) -> str:
     """StatusMessage of an act that did what it was to do."""
     return (
         f"Successfully set {NUMBER[dimension]} to {wanted}. Change successfully fulfilled by"
@@ -66,18 +66,18 @@ def fulfilled(dimension: Dimension, wanted: int) -> str:
     )
 
 
-def unfulfilled(dimension: Dimension, wanted: int, serving: int, why: str | None) -> str:
+def say_unfulfilled(dimension: Dimension, wanted: int, serving: int, why: str | None) -> str:
     """StatusMessage of an act after which less serves than it asked for."""
     text = f"Successfully set {NUMBER[dimension]} to {wanted}, but {serving} serve"
     return f"{text}: {why}"[:MAX_MESSAGE_CHARS] if why else f"{text}."
 
 
-def failed(dimension: Dimension, wanted: int, why: str) -> str:
+def say_failed(dimension: Dimension, wanted: int, why: str) -> str:
     """StatusMessage of an act that could not be done."""
     return f"Failed to set {NUMBER[dimension]} to {wanted}. Reason: {why}"[:MAX_MESSAGE_CHARS]
 
 
-def superseded(dimension: Dimension, wanted: int, by: str) -> str:
+def say_superseded(dimension: Dimension, wanted: int, by: str) -> str:
     """StatusMessage of an act that a later one replaced before it was fulfilled."""
     return f"Setting {NUMBER[dimension]} to {wanted} was superseded by {by}."
 

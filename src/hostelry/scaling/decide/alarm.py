@@ -50,14 +50,15 @@ def reason(rule: AlarmRule, state: AlarmState, evidence: Evidence) -> str:
     if state is AlarmState.OK:
         decisive = tuple(it for it in evidence.evaluated if it not in evidence.breaching)
     if evidence.num_filled and rule.missing in TREATED:
-        return f"Threshold Crossed: {_filled(rule, state, evidence, decisive)}."
+        return f"Threshold Crossed: {_describe_filled(rule, state, evidence, decisive)}."
     num = len(decisive)
     verb = "was" if num == 1 else "were"
-    verdict = f"{verb} {_compared(rule, state)}"
+    verdict = f"{verb} {_describe_comparison(rule, state)}"
     what = f"{num} out of the last {len(evidence.evaluated)} datapoints"
     if num <= MOST_LISTED:
-        return f"Threshold Crossed: {what} {_listed(decisive)} {verdict} {_least(rule, state)}."
-    newest = _listed(decisive[:MOST_SHOWN])
+        listed, least = _list_datapoints(decisive), _least(rule, state)
+        return f"Threshold Crossed: {what} {listed} {verdict} {least}."
+    newest = _list_datapoints(decisive[:MOST_SHOWN])
     crossed = f"The most recent datapoints which crossed the threshold: {newest}"
     return f"Threshold Crossed: {what} {verdict}. {crossed} {_least(rule, state)}."
 
@@ -109,7 +110,7 @@ def _newest_half(evidence: Evidence) -> Evidence:
     return Evidence(evaluated=kept, breaching=(), num_filled=evidence.num_filled)
 
 
-def _filled(
+def _describe_filled(
     rule: AlarmRule, state: AlarmState, evidence: Evidence, decisive: Sequence[Datapoint]
 ) -> str:
     num = evidence.num_filled
@@ -121,11 +122,11 @@ def _filled(
         return treated
     real = f"{len(decisive)} datapoint" + ("" if len(decisive) == 1 else "s")
     verb = "was" if len(decisive) == 1 else "were"
-    listed = _listed(decisive[:MOST_SHOWN])
-    return f"{real} {listed} {verb} {_compared(rule, state)} and {treated}"
+    listed = _list_datapoints(decisive[:MOST_SHOWN])
+    return f"{real} {listed} {verb} {_describe_comparison(rule, state)} and {treated}"
 
 
-def _compared(rule: AlarmRule, state: AlarmState) -> str:
+def _describe_comparison(rule: AlarmRule, state: AlarmState) -> str:
     negation = "" if state is AlarmState.ALARM else "not "
     return f"{negation}{COMPARED[rule.comparison]} the threshold ({rule.threshold!r})"
 
@@ -141,7 +142,7 @@ def _least(rule: AlarmRule, state: AlarmState) -> str:
     return f"(minimum {num} datapoint{plural} for {transition} transition)"
 
 
-def _listed(datapoints: Sequence[Datapoint]) -> str:
+def _list_datapoints(datapoints: Sequence[Datapoint]) -> str:
     return "[" + ", ".join(f"{it.value!r} ({_short_instant(it.at)})" for it in datapoints) + "]"
 
 

@@ -76,7 +76,7 @@ def new_status(now: float) -> AlarmStatus:
     return AlarmStatus(updated_at=now, transitioned_at=now, acted_at=now)
 
 
-def moved(
+def move_status(
     status: AlarmStatus, state: AlarmState, reason: str, reason_data: str | None, now: float
 ) -> AlarmStatus:
     """The status with another state or reason; the actions of another state are pending."""
@@ -99,7 +99,7 @@ def alarm_type(alarm: Alarm) -> str:
     return METRIC_ALARM if isinstance(alarm, MetricAlarm) else COMPOSITE_ALARM
 
 
-def configured(alarm: Alarm, kind: str, at: float) -> AlarmHistoryItem:
+def build_configuration_item(alarm: Alarm, kind: str, at: float) -> AlarmHistoryItem:
     """A ConfigurationUpdate; `kind` is Create, Update or Delete."""
     verb = {"Create": "created", "Update": "updated", "Delete": "deleted"}[kind]
     content = {"version": "1.0", "type": kind}

@@ -81,7 +81,7 @@ def parse(text: str) -> Expression:
     _check_size(tokens)
     expression, rest = _either(tokens, 0, 0)
     if tokens[rest].kind != "END":
-        raise _unexpected(tokens[rest])
+        raise _build_error(tokens[rest])
     return expression
 
 
@@ -196,14 +196,14 @@ Read = Callable[[Sequence[_Token], int, int], tuple[Expression, int]]
 
 
 def _either(tokens: Sequence[_Token], at: int, depth: int) -> tuple[Expression, int]:
-    return _joined(tokens, at, depth, "OR", _both)
+    return _read_joined(tokens, at, depth, "OR", _both)
 
 
 def _both(tokens: Sequence[_Token], at: int, depth: int) -> tuple[Expression, int]:
-    return _joined(tokens, at, depth, "AND", _single)
+    return _read_joined(tokens, at, depth, "AND", _single)
 
 
-def _joined(
+def _read_joined(
     tokens: Sequence[_Token], at: int, depth: int, word: str, read: Read
 ) -> tuple[Expression, int]:
     part, at = read(tokens, at, depth)
@@ -226,14 +226,14 @@ def _single(tokens: Sequence[_Token], at: int, depth: int) -> tuple[Expression, 
         inner, rest = _single(tokens, at + 1, depth + 1)
         return Negation(inner), rest
     if token.kind != "(":
-        raise _unexpected(token)
+        raise _build_error(token)
     inner, rest = _either(tokens, at + 1, depth + 1)
     if tokens[rest].kind != ")":
-        raise _unexpected(tokens[rest])
+        raise _build_error(tokens[rest])
     return inner, rest + 1
 
 
-def _unexpected(token: _Token) -> RuleError:
+def _build_error(token: _Token) -> RuleError:
     what = "the rule ends" if token.kind == "END" else f"{token.kind} comes"
     return RuleError(f"{what} at character {token.at} where something else is needed")
 

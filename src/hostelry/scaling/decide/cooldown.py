@@ -37,7 +37,7 @@ def last_wake(activities: Sequence[ScalingActivity], now: float) -> LastAct | No
 
 def newest(activities: Sequence[ScalingActivity], now: float, *, outwards: bool) -> LastAct | None:
     """The newest act that way."""
-    mine = list(acts_of(activities, outwards=outwards))
+    mine = list(select_acts(activities, outwards=outwards))
     act = next((it for it in mine if it.status in DONE), None)
     if act is None:
         return None
@@ -49,7 +49,9 @@ def newest(activities: Sequence[ScalingActivity], now: float, *, outwards: bool)
     )
 
 
-def acts_of(activities: Sequence[ScalingActivity], *, outwards: bool) -> Iterator[ScalingActivity]:
+def select_acts(
+    activities: Sequence[ScalingActivity], *, outwards: bool
+) -> Iterator[ScalingActivity]:
     """The acts of policies, wakes and proposals that way, newest first."""
     for activity in activities:
         change = activity.to_capacity - activity.from_capacity

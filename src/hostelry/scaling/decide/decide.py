@@ -53,12 +53,12 @@ from hostelry.scaling.decide.decision import (
 from hostelry.scaling.decide.load_signals import (
     GUARD_WINDOW_S,
     LOOK_BACK_S,
-    health_of,
     is_over,
     mean_service_s,
+    measure_health,
     rose_at,
 )
-from hostelry.scaling.decide.tracking_alarms import AlarmSide, side_of
+from hostelry.scaling.decide.tracking_alarms import AlarmSide, find_alarm_side
 
 # Votes of a target's policies when an alarm triggers one of them.
 #
@@ -73,7 +73,7 @@ from hostelry.scaling.decide.tracking_alarms import AlarmSide, side_of
 # A proposal of the last `PROPOSAL_S` votes, too, within the bounds that the target has now.
 
 
-def votes_of(
+def collect_votes(
     policies: Sequence[ScalingPolicy],
     standing: Mapping[str, Trigger],
     trigger: Trigger,
@@ -100,7 +100,7 @@ def tracking_vote(
     if trigger is None:
         decision = unchanged(at.capacity, f"{policy.name} is not ready to scale in.", {})
     else:
-        side = side_of(trigger.alarm_name) or AlarmSide.HIGH
+        side = find_alarm_side(trigger.alarm_name) or AlarmSide.HIGH
         values = [it.value for it in trigger.values]
         decision = target_tracking.decide(tracking, side.direction, values, at)
     return Vote(
@@ -180,10 +180,10 @@ class ScalingPlan:
 
 def decide(known: TargetSnapshot, request: Request, now: float) -> ScalingPlan:
     """The plan for a request; its snapshot has the load that `look_back_s` asks for."""
-    cause, resource = cause_of(known, request), known.resource
+    cause, resource = build_cause(known, request), known.resource
     if resource is None or resource.is_ending:
         return ScalingPlan(action=PlannedAction.GONE, cause=cause)
-    found = _guarded(known, request, _desired(known, request, resource, now), resource, now)
+    found = _guard(known, request, _decide(known, request, resource, now), resource, now)
     if found is None:
         return ScalingPlan(action=PlannedAction.NOTHING, cause=cause)
     decision = found.decision
@@ -216,7 +216,7 @@ def look_back_s(known: TargetSnapshot, request: Request, now: float) -> int:
         return 0
     if isinstance(request, Wake):
         return LOOK_BACK_S
-    found = _desired(known, request, resource, now)
+    found = _decide(known, request, resource, now)
     if found is None or found.decision.desired == resource.desired:
         return 0
     if found.decision.desired < resource.desired:
@@ -224,11 +224,11 @@ def look_back_s(known: TargetSnapshot, request: Request, now: float) -> int:
     return LOOK_BACK_S if isinstance(request, Trigger) else 0
 
 
-def cause_of(known: TargetSnapshot, request: Request) -> ActivityCause:
+def build_cause(known: TargetSnapshot, request: Request) -> ActivityCause:
     """The cause of what a request leads to."""
     match request:
         case Trigger(alarm_name=alarm):
-            policy = _triggered(known, request)
+            policy = _find_triggered_policy(known, request)
             name = "" if policy is None else policy.name
             return ActivityCause(text=activity_texts.by_alarm(alarm, name), by=name)
         case Proposal(by=by, decision=decision, load_rose_at=rose):
@@ -244,7 +244,7 @@ def cause_of(known: TargetSnapshot, request: Request) -> ActivityCause:
             return ActivityCause(text=text, by="")
 
 
-def _desired(
+def _decide(
     known: TargetSnapshot, request: Request, resource: Resource, now: float
 ) -> CombinedDecision | None:
     """The decision before the guard; None where there is nothing to decide."""
@@ -252,7 +252,7 @@ def _desired(
     match request:
         case Trigger():
             at = Situation(capacity=capacity, acts=known.acts, now=now, pace=known.pace)
-            votes = votes_of(known.policies, known.standing, request, at)
+            votes = collect_votes(known.policies, known.standing, request, at)
             if known.proposal is not None:
                 votes.append(proposal_vote(known.proposal, capacity))
             return combine(votes, capacity)
@@ -262,7 +262,7 @@ def _desired(
                 return CombinedDecision(decision=vote.decision, by=request.by)
             return combine([vote], capacity)
         case Wake():
-            return _woken(known, request, capacity)
+            return _decide_wake(known, request, capacity)
         case BoundsCheck():
             within = capacity.clamped(capacity.desired)
             if within == capacity.desired:
@@ -271,7 +271,9 @@ def _desired(
             return CombinedDecision(decision=Decision(desired=within, reason=reason))
 
 
-def _woken(known: TargetSnapshot, request: Wake, capacity: Capacity) -> CombinedDecision | None:
+def _decide_wake(
+    known: TargetSnapshot, request: Wake, capacity: Capacity
+) -> CombinedDecision | None:
     if wake.wakeable(known.target) is not Wakeable.YES:
         return None
     concurrent = (it for it in known.tracking if "ConcurrentRequests" in (it.predefined or ""))
@@ -283,7 +285,7 @@ def _woken(known: TargetSnapshot, request: Wake, capacity: Capacity) -> Combined
     return CombinedDecision(decision=wake.decide(waiting, capacity), by=WAKE)
 
 
-def _guarded(
+def _guard(
     known: TargetSnapshot,
     request: Request,
     found: CombinedDecision | None,
@@ -301,7 +303,7 @@ def _guarded(
     if desired < capacity.desired:
         # What is being updated is postponed, as AWS does, and comes here once it is settled.
         had_two = known.had_two_fleets and resource.is_settled
-        health = health_of(known.seconds, known.num_crashed, had_two_fleets=had_two)
+        health = measure_health(known.seconds, known.num_crashed, had_two_fleets=had_two)
         reason = veto(health) or wake.keeps_awake(
             desired, known.woken, _cooldown_s(known, request), known.pace, now
         )
@@ -311,7 +313,7 @@ def _guarded(
 
 def _cooldown_s(known: TargetSnapshot, request: Trigger | Proposal) -> float:
     """The time for which the triggered policy leaves a change alone before it scales in."""
-    policy = _triggered(known, request) if isinstance(request, Trigger) else None
+    policy = _find_triggered_policy(known, request) if isinstance(request, Trigger) else None
     if policy is None:
         return 0.0
     if policy.tracking is not None:
@@ -324,7 +326,7 @@ def _rose_at(known: TargetSnapshot, trigger: Trigger, resource: Resource) -> flo
 
     The metrics have one value for ten seconds or a minute, loads have one for each second.
     """
-    policy = _triggered(known, trigger)
+    policy = _find_triggered_policy(known, trigger)
     tracking = None if policy is None else policy.tracking
     over = is_over(
         None if tracking is None else tracking.predefined,
@@ -342,5 +344,5 @@ def _rose_at(known: TargetSnapshot, trigger: Trigger, resource: Resource) -> flo
     return first
 
 
-def _triggered(known: TargetSnapshot, trigger: Trigger) -> ScalingPolicy | None:
+def _find_triggered_policy(known: TargetSnapshot, trigger: Trigger) -> ScalingPolicy | None:
     return next((it for it in known.policies if it.arn == trigger.policy_arn), None)

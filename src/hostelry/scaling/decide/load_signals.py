@@ -21,7 +21,7 @@ class FirstAnswer:
     num_failed: int
 
 
-def health_of(
+def measure_health(
     seconds: Sequence[SecondLoad], num_crashed: int, *, had_two_fleets: bool = False
 ) -> TargetHealth:
     """The health of a target in the `GUARD_WINDOW_S` that `seconds` are of."""

@@ -337,7 +337,7 @@ def next_fire(schedule: Schedule, zone: tzinfo, after: float, window: Window) ->
     if after >= MOST_AT:
         return None
     if isinstance(schedule, Rate):
-        fires = iter([next_of_rate(schedule, after, window)])
+        fires = iter([find_next_of_rate(schedule, after, window)])
     elif isinstance(schedule, Once):
         fires = iter([once_at(schedule, zone)])
     else:
@@ -357,7 +357,7 @@ def newest_fire(
     if now <= since:
         return None
     if isinstance(schedule, Rate):
-        fires = iter([newest_of_rate(schedule, now, window)])
+        fires = iter([find_newest_of_rate(schedule, now, window)])
     elif isinstance(schedule, Once):
         fires = iter([once_at(schedule, zone)])
     else:
@@ -375,22 +375,22 @@ def due(action: ScheduledAction, now: float) -> float | None:
     """
     since = action.created_at if action.fired_at is None else action.fired_at
     schedule, zone = parse_schedule(action.schedule), time_zone(action.timezone)
-    return newest_fire(schedule, zone, since, now, window_of(action))
+    return newest_fire(schedule, zone, since, now, get_window(action))
 
 
 def next_due(action: ScheduledAction, now: float) -> float | None:
     """When the action fires next, later than `now`; None: never again. Raises as `due`."""
     after = now if action.fired_at is None else max(now, action.fired_at)
     schedule, zone = parse_schedule(action.schedule), time_zone(action.timezone)
-    return next_fire(schedule, zone, after, window_of(action))
+    return next_fire(schedule, zone, after, get_window(action))
 
 
-def window_of(action: ScheduledAction) -> Window:
+def get_window(action: ScheduledAction) -> Window:
     """When the action's schedule holds."""
     return Window(created_at=action.created_at, start_at=action.start_at, end_at=action.end_at)
 
 
-def with_bounds(target: ScalableTarget, action: ScheduledAction) -> ScalableTarget:
+def replace_bounds(target: ScalableTarget, action: ScheduledAction) -> ScalableTarget:
     """The target with the action's bounds; where only one is given, the other gives way to it."""
     low = target.min_capacity if action.min_capacity is None else action.min_capacity
     high = target.max_capacity if action.max_capacity is None else action.max_capacity
@@ -404,21 +404,21 @@ def once_at(schedule: Once, zone: tzinfo) -> float:
     return schedule.local.replace(tzinfo=zone).timestamp()
 
 
-def next_of_rate(rate: Rate, after: float, window: Window) -> float:
+def find_next_of_rate(rate: Rate, after: float, window: Window) -> float:
     """The first multiple of the interval later than `after`."""
-    first = first_of_rate(rate, window)
+    first = find_first_of_rate(rate, window)
     if after < first:
         return first
     return first + ((after - first) // rate.every_s + 1) * rate.every_s
 
 
-def newest_of_rate(rate: Rate, now: float, window: Window) -> float:
+def find_newest_of_rate(rate: Rate, now: float, window: Window) -> float:
     """The last multiple of the interval not later than `now`; the first where all are later."""
-    first = first_of_rate(rate, window)
+    first = find_first_of_rate(rate, window)
     return first + max(0.0, (now - first) // rate.every_s) * rate.every_s
 
 
-def first_of_rate(rate: Rate, window: Window) -> float:
+def find_first_of_rate(rate: Rate, window: Window) -> float:
     """The first firing."""
     if window.start_at is not None:
         return window.start_at
@@ -430,7 +430,7 @@ def firings(cron: Cron, zone: tzinfo, first: date) -> Iterator[float]:
     for year, month in months_from(cron, first):
         for day in cron.days_of(year, month):
             if date(year, month, day) >= first:
-                yield from firings_of(cron, zone, date(year, month, day))
+                yield from list_firings(cron, zone, date(year, month, day))
 
 
 def firings_back(cron: Cron, zone: tzinfo, last: date) -> Iterator[float]:
@@ -438,10 +438,10 @@ def firings_back(cron: Cron, zone: tzinfo, last: date) -> Iterator[float]:
     for year, month in months_back_from(cron, last):
         for day in reversed(cron.days_of(year, month)):
             if date(year, month, day) <= last:
-                yield from reversed(firings_of(cron, zone, date(year, month, day)))
+                yield from reversed(list_firings(cron, zone, date(year, month, day)))
 
 
-def firings_of(cron: Cron, zone: tzinfo, day: date) -> list[float]:
+def list_firings(cron: Cron, zone: tzinfo, day: date) -> list[float]:
     """The instants of a local day, in order: times that it leaves out are none."""
     found: list[float] = []
     for hour, minute in cron.times:

@@ -31,19 +31,19 @@ def decide(
     """
     capacity = at.capacity
     finite = [value for value in values if math.isfinite(value)]
-    metric = aggregated(policy.aggregation, finite) if finite else threshold
+    metric = aggregate_values(policy.aggregation, finite) if finite else threshold
     signal = {"metric": metric, "threshold": threshold, "desired": float(capacity.desired)}
     found = f"The metric is {metric:.6g}, the threshold {threshold:.6g}"
     step = step_for(policy.steps, metric - threshold)
     if step is None:
         return unchanged(capacity, f"{found}: no step adjustment covers the difference.", signal)
-    desired = adjusted(policy, step, capacity.desired)
+    desired = adjust_capacity(policy, step, capacity.desired)
     if desired < capacity.desired:
         return scaled_in(policy, desired, found, at, signal)
     earlier = act_in_force(at.acts, Direction.OUT, policy.cooldown_s, at.pace, at.now)
     since = capacity.desired if earlier is None else earlier.since_capacity
-    desired = adjusted(policy, step, since)
-    reason = f"{found}: {described(policy, step)} from {since} makes {desired}"
+    desired = adjust_capacity(policy, step, since)
+    reason = f"{found}: {describe_step(policy, step)} from {since} makes {desired}"
     if earlier is not None:
         left_s = remaining_s(earlier, policy.cooldown_s, at.pace, at.now)
         reason += f", counted from before the last scale-out (cooldown: {left_s:.0f} s more)"
@@ -64,7 +64,7 @@ def scaled_in(
     return unchanged(capacity, reason, signal)
 
 
-def aggregated(aggregation: str, values: Sequence[float]) -> float:
+def aggregate_values(aggregation: str, values: Sequence[float]) -> float:
     """MetricAggregationType of `values`, of which there is at least one."""
     if aggregation == "Minimum":
         return min(values)
@@ -107,7 +107,7 @@ def bounds(step: StepAdjustment) -> tuple[float, float]:
     )
 
 
-def adjusted(policy: StepScaling, step: StepAdjustment, capacity: int) -> int:
+def adjust_capacity(policy: StepScaling, step: StepAdjustment, capacity: int) -> int:
     """What the step makes of `capacity`; may be below 0."""
     if policy.adjustment is Adjustment.EXACT:
         return step.adjustment
@@ -128,7 +128,7 @@ def percent_change(hundredfold: int) -> int:
     return size if hundredfold > 0 else -size
 
 
-def described(policy: StepScaling, step: StepAdjustment) -> str:
+def describe_step(policy: StepScaling, step: StepAdjustment) -> str:
     """The step's adjustment in words."""
     if policy.adjustment is Adjustment.EXACT:
         return f"exactly {step.adjustment}"

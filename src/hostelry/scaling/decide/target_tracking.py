@@ -87,7 +87,7 @@ def decide_out(
     nothing has no proportion to count by, and holds nothing back.
     """
     capacity, target = at.capacity, policy.target_value
-    signal = signal_of(policy, metric, capacity)
+    signal = build_signal(policy, metric, capacity)
     found = f"The metric is {metric:.6g}, the target {target:.6g}"
     if metric <= target:
         return unchanged(capacity, f"{found}: not above it.", signal)
@@ -115,7 +115,7 @@ def decide_in(
     so that the metric stays at or below the target.
     """
     capacity, target = at.capacity, policy.target_value
-    signal = signal_of(policy, metric, capacity)
+    signal = build_signal(policy, metric, capacity)
     found = f"The metric is at most {metric:.6g}, the target {target:.6g}"
     if policy.disable_scale_in:
         return unchanged(capacity, f"{found}: DisableScaleIn is set.", signal)
@@ -135,7 +135,7 @@ def decide_in(
     return towards(Direction.IN, desired, capacity, reason, signal)
 
 
-def signal_of(policy: TargetTracking, metric: float, capacity: Capacity) -> Mapping[str, float]:
+def build_signal(policy: TargetTracking, metric: float, capacity: Capacity) -> Mapping[str, float]:
     """The values that a decision rests on."""
     return {
         "metric": metric,

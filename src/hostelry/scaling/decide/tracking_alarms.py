@@ -82,7 +82,7 @@ def alarm_name(resource_id: str, side: AlarmSide, uuid: str) -> str:
     return f"TargetTracking-{resource_id}-{side.value}-{uuid}"
 
 
-def side_of(alarm_name: str) -> AlarmSide | None:
+def find_alarm_side(alarm_name: str) -> AlarmSide | None:
     """Which of a policy's alarms has that name; None where it is not named as one."""
     if not alarm_name.startswith("TargetTracking-"):
         return None
@@ -138,10 +138,10 @@ def resource_dimensions(resource_id: str) -> Mapping[str, str]:
 
 def same_metric(one: TargetTracking, other: TargetTracking, resource_id: str) -> bool:
     """Whether two policies of a resource track the same metric, by whatever name."""
-    return watched(one, resource_id) == watched(other, resource_id)
+    return get_watched_metric(one, resource_id) == get_watched_metric(other, resource_id)
 
 
-def watched(policy: TargetTracking, resource_id: str) -> object:
+def get_watched_metric(policy: TargetTracking, resource_id: str) -> object:
     """The identity of a policy's metric."""
     if policy.predefined is not None:
         stat: MetricStat | None = predefined_stat(policy.predefined, resource_id)

@@ -58,7 +58,7 @@ def decide(waiting: Waiting, capacity: Capacity) -> Decision:
     Without a known service time there is one: how many a load needs cannot be known then. Copies
     that are on their way count; a wake that comes again asks for no more than it did.
     """
-    signal = signal_of(waiting, capacity)
+    signal = build_signal(waiting, capacity)
     if waiting.held < 1:
         return unchanged(capacity, "Nothing waits.", signal)
     if capacity.maximum < 1:
@@ -98,7 +98,7 @@ def keeps_awake(
     return f"requests woke it a short time ago; it stays for {left_s:.0f} s more"
 
 
-def signal_of(waiting: Waiting, capacity: Capacity) -> Mapping[str, float]:
+def build_signal(waiting: Waiting, capacity: Capacity) -> Mapping[str, float]:
     """The values that a wake was decided by."""
     signal = {"held": float(waiting.held), "desired": float(capacity.desired)}
     if waiting.service_s is not None:

@@ -38,8 +38,8 @@ class ActivityBook:
         self._by_place: dict[Place, list[Versioned[ScalingActivity]]] = {}
         self._open: dict[str, Place] = {}
         for stored in sorted(self._records.list(), key=lambda it: -it.value.started_at):
-            self._by_place.setdefault(place_of(stored.value), []).append(stored)
-            self._open[stored.value.id] = place_of(stored.value)
+            self._by_place.setdefault(get_place(stored.value), []).append(stored)
+            self._open[stored.value.id] = get_place(stored.value)
 
     def of(self, scope: Scope, resource_id: str, dimension: Dimension) -> list[ScalingActivity]:
         """A target's activities, newest first."""
@@ -55,7 +55,7 @@ class ActivityBook:
     def present(self, activity: ScalingActivity) -> ScalingActivity:
         """The activity as it is written now."""
         with self._lock:
-            mine = self._by_place.get(place_of(activity), ())
+            mine = self._by_place.get(get_place(activity), ())
             return next((it.value for it in mine if it.value.id == activity.id), activity)
 
     def open_ones(self) -> list[ScalingActivity]:
@@ -76,9 +76,9 @@ class ActivityBook:
         """Add the activity; those of its target that are too old or too many go."""
         with self._lock:
             stored = self._records.put(activity.scope, activity.id, activity, expect=None)
-            mine = self._by_place.setdefault(place_of(activity), [])
+            mine = self._by_place.setdefault(get_place(activity), [])
             mine.insert(0, stored)
-            self._open[activity.id] = place_of(activity)
+            self._open[activity.id] = get_place(activity)
             for old in list(_excess(mine, now)):
                 self._records.delete(old.value.scope, old.value.id, expect=old.version)
                 self._open.pop(old.value.id, None)
@@ -91,13 +91,13 @@ class ActivityBook:
         One that has gone since, being too old, is left alone.
         """
         with self._lock:
-            mine = self._by_place[place_of(activity)]
+            mine = self._by_place[get_place(activity)]
             found = [number for number, it in enumerate(mine) if it.value.id == activity.id]
             if not found:
                 return activity
             (number,) = found
             known = mine[number]
-            after = with_details(replace(known.value, **changes))
+            after = add_details(replace(known.value, **changes))
             if after == known.value:
                 return after
             mine[number] = self._records.put(
@@ -106,7 +106,7 @@ class ActivityBook:
         return after
 
 
-def place_of(activity: ScalingActivity) -> Place:
+def get_place(activity: ScalingActivity) -> Place:
     """The target of an activity."""
     return activity.scope, target_name(activity.resource_id, activity.dimension)
 
@@ -120,14 +120,14 @@ def _excess(
             yield stored
 
 
-def with_details(activity: ScalingActivity) -> ScalingActivity:
+def add_details(activity: ScalingActivity) -> ScalingActivity:
     """The activity with its Details, as DescribeScalingActivities has them: the receipt as JSON."""
     if activity.receipt is None:
         return activity
-    return replace(activity, details=details_of(activity.receipt))
+    return replace(activity, details=encode_details(activity.receipt))
 
 
-def details_of(receipt: Receipt) -> str:
+def encode_details(receipt: Receipt) -> str:
     """A receipt as JSON, with what follows from its instants."""
     shown: dict[str, Any] = {
         "t0": receipt.load_rose_at,

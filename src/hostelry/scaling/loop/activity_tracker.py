@@ -44,7 +44,7 @@ class ActivityTracker:
         since = self._seen_at.setdefault(activity.id, steady_now)
         found = self._capacities.find(activity.scope, activity.resource_id, activity.dimension)
         if activity.status is ActivityStatus.IN_PROGRESS:
-            activity = self._ended(activity, found, now, steady_now - since >= FULFIL_S)
+            activity = self._build_end(activity, found, now, steady_now - since >= FULFIL_S)
         if found is not None and activity.receipt is not None:
             self._complete(activity, activity.receipt, found)
 
@@ -65,22 +65,22 @@ class ActivityTracker:
             self._seen_at.pop(activity.id, None)
         return waits
 
-    def _ended(
+    def _build_end(
         self, activity: ScalingActivity, found: Resource | None, now: float, is_late: bool
     ) -> ScalingActivity:
         desired, dimension = activity.to_capacity, activity.dimension
         if found is None or found.is_ending:
             why = "it does not exist any more" if found is None else f"it is {found.status}"
-            text = activity_texts.failed(dimension, desired, why)
+            text = activity_texts.say_failed(dimension, desired, why)
             return self._end(activity, ActivityStatus.FAILED, text, now)
         if found.desired != desired:
             self._executor.override(activity, f"another number, {found.desired}", now)
             return replace(activity, status=ActivityStatus.OVERRIDDEN)
         if found.is_settled and (found.problem is None or found.serving >= desired):
-            text = activity_texts.fulfilled(dimension, desired)
+            text = activity_texts.say_fulfilled(dimension, desired)
             return self._end(activity, ActivityStatus.SUCCESSFUL, text, now)
         if found.is_settled or is_late:
-            text = activity_texts.unfulfilled(dimension, desired, found.serving, found.problem)
+            text = activity_texts.say_unfulfilled(dimension, desired, found.serving, found.problem)
             return self._end(activity, ActivityStatus.UNFULFILLED, text, now)
         return activity
 

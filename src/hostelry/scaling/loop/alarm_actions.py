@@ -41,7 +41,7 @@ def notification(alarm: Alarm, action: str, now: float) -> tuple[Mapping[str, st
 
     A resent notification of a state has the same MessageId.
     """
-    message_id = message_id_of(alarm, action)
+    message_id = build_message_id(alarm, action)
     body = {
         "Type": "Notification",
         "MessageId": message_id,
@@ -63,7 +63,7 @@ def notification(alarm: Alarm, action: str, now: float) -> tuple[Mapping[str, st
     return headers, dense(body).encode()
 
 
-def message_id_of(alarm: Alarm, action: str) -> str:
+def build_message_id(alarm: Alarm, action: str) -> str:
     """The id of the notification of the alarm's present state."""
     status = alarm.status
     identity = f"{alarm.arn} {status.state.value} {status.transitioned_at!r} {action}"
@@ -347,11 +347,11 @@ class AlarmNotifier:
 
     def is_free_for(self, alarm: Alarm) -> bool:
         """Return whether this state is not being notified yet, and another alarm may be."""
-        return job_of(alarm) not in self._under_way and len(self._under_way) < MAX_UNDER_WAY
+        return build_job(alarm) not in self._under_way and len(self._under_way) < MAX_UNDER_WAY
 
     async def notify(self, alarm: Alarm) -> None:
         """Post to every address of the state's actions, then mark the state as acted on."""
-        job = job_of(alarm)
+        job = build_job(alarm)
         if job in self._under_way:
             return
         self._under_way.add(job)
@@ -366,7 +366,7 @@ class AlarmNotifier:
             self._under_way.discard(job)
 
     async def _item(self, alarm: Alarm, action: str) -> AlarmHistoryItem:
-        is_published = await self._published(alarm, action)
+        is_published = await self._publish(alarm, action)
         try:
             addresses = self._deps.addresses_of(action)
         except AddressError as error:
@@ -379,11 +379,11 @@ class AlarmNotifier:
         problem = "; ".join(problems) or None
         return action_done(alarm, action, problem, self._deps.clock.now())
 
-    async def _published(self, alarm: Alarm, action: str) -> bool:
+    async def _publish(self, alarm: Alarm, action: str) -> bool:
         """Whether the action is an SNS topic that exists: then it has the message."""
         if target_kind(action) is not TargetKind.TOPIC:
             return False
-        message_id = message_id_of(alarm, action)
+        message_id = build_message_id(alarm, action)
         text = dense(message(alarm))
         return await asyncio.to_thread(self._deps.publish, action, subject(alarm), text, message_id)
 
@@ -416,7 +416,7 @@ class AlarmNotifier:
         )
         for _ in range(MARK_ATTEMPTS):
             found = records.get(alarm.scope, alarm.name)
-            if found is None or job_of(found.value) != job_of(alarm):
+            if found is None or build_job(found.value) != build_job(alarm):
                 return
             acted = replace(found.value.status, acted_at=now)
             try:
@@ -431,7 +431,7 @@ class AlarmNotifier:
             return
 
 
-def job_of(alarm: Alarm) -> Job:
+def build_job(alarm: Alarm) -> Job:
     """An alarm and the state that it entered: what one notification is about."""
     return alarm.scope, alarm.name, alarm.status.state, alarm.status.transitioned_at
 

@@ -19,7 +19,7 @@ from hostelry.scaling.decide.alarm import (
     fewest_samples,
     long_instant,
 )
-from hostelry.scaling.decide.alarm_events import Alarm, moved
+from hostelry.scaling.decide.alarm_events import Alarm, move_status
 from hostelry.scaling.decide.composite import RuleError, children, holds, parse
 
 
@@ -101,7 +101,7 @@ class Composites:
         except RuleError:  # written by a version that could read it
             return None
         places = [(alarm.scope, it) for it in children(rule)]
-        seen = (alarm.expression, tuple(_shown(statuses.get(it)) for it in places))
+        seen = (alarm.expression, tuple(_get_shown_state(statuses.get(it)) for it in places))
         place = (alarm.scope, alarm.name)
         if self._seen.get(place) == seen:
             return None
@@ -111,9 +111,9 @@ class Composites:
         state = AlarmState.ALARM if is_true else AlarmState.OK
         if state is alarm.status.state:
             return None
-        newest = newest_of(known)
+        newest = list_newest(known)
         children_now = [(arns[alarm.scope, name], known[name]) for name in newest]
-        status = moved(
+        status = move_status(
             alarm.status, state, _reason(alarm, state, children_now), _data(children_now), now
         )
         return replace(alarm, status=status)
@@ -128,22 +128,22 @@ class Composites:
         self._seen = {place: it for place, it in self._seen.items() if place in names}
 
 
-def statuses_of(alarms: Iterable[Alarm]) -> dict[Place, AlarmStatus]:
+def get_statuses(alarms: Iterable[Alarm]) -> dict[Place, AlarmStatus]:
     """The status of each alarm."""
     return {(it.scope, it.name): it.status for it in alarms}
 
 
-def arns_of(alarms: Iterable[Alarm]) -> dict[Place, str]:
+def get_arns(alarms: Iterable[Alarm]) -> dict[Place, str]:
     """The ARN of each alarm."""
     return {(it.scope, it.name): it.arn for it in alarms}
 
 
-def newest_of(known: Mapping[str, AlarmStatus]) -> list[str]:
+def list_newest(known: Mapping[str, AlarmStatus]) -> list[str]:
     """Names of children, most recent change first."""
     return sorted(known, key=lambda it: (-known[it].transitioned_at, it))[:MAX_TRIGGERS]
 
 
-def _shown(status: AlarmStatus | None) -> tuple[AlarmState, float] | None:
+def _get_shown_state(status: AlarmStatus | None) -> tuple[AlarmState, float] | None:
     return None if status is None else (status.state, status.transitioned_at)
 
 

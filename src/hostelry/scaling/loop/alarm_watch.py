@@ -37,19 +37,19 @@ from hostelry.scaling.decide.alarm_events import (
     TargetKind,
     action_done,
     is_pending,
-    moved,
+    move_status,
     target_kind,
     transition,
 )
 from hostelry.scaling.decide.composite import suppression
 from hostelry.scaling.decide.decision import Trigger
-from hostelry.scaling.loop.alarm_actions import AlarmActionDeps, AlarmNotifier, Job, job_of
+from hostelry.scaling.loop.alarm_actions import AlarmActionDeps, AlarmNotifier, Job, build_job
 from hostelry.scaling.loop.alarm_evaluation import (
     Composites,
-    arns_of,
     forced_values,
+    get_arns,
+    get_statuses,
     look_at,
-    statuses_of,
 )
 from hostelry.scaling.loop.protocol import Scaler
 from hostelry.store.alarm_log import append_history, forget_histories
@@ -133,7 +133,7 @@ class AlarmWatch:
             self._evaluate(alarm, now)
         self._evaluate_composites(stored, now)
         self._tidy(now)
-        entered = {job_of(it): it for it in self._entered}
+        entered = {build_job(it): it for it in self._entered}
         return [it for it in entered.values() if self._actions.is_free_for(it)]
 
     def _notice_jump(self, now: float) -> None:
@@ -205,7 +205,7 @@ class AlarmWatch:
         """Write the alarm in its new state and return it; None where a race was lost."""
         before = stored.value
         self._has_written = True
-        status = moved(before.status, verdict.state, verdict.reason, verdict.reason_data, now)
+        status = move_status(before.status, verdict.state, verdict.reason, verdict.reason_data, now)
         entered = replace(before, status=status)
         if not (is_pending(entered) and _has_web(entered)):
             entered = replace(before, status=replace(status, acted_at=now))
@@ -224,7 +224,7 @@ class AlarmWatch:
         alarm = stored.value
         schedule = AlarmSchedule(due_at=now, configured_at=alarm.configured_at)
         schedule = self._schedules.setdefault(alarm.arn, schedule)
-        if schedule.triggered_for != job_of(alarm) and _policies(alarm):
+        if schedule.triggered_for != build_job(alarm) and _policies(alarm):
             verdict = look_at(self._deps.metrics, alarm, now)
             values = forced_values(alarm.status) or verdict.values
             items = self._trigger_policies(alarm, schedule, replace(verdict, values=values), now)
@@ -249,7 +249,7 @@ class AlarmWatch:
         policies = _policies(alarm)
         if not policies:
             return []
-        is_first = schedule.triggered_for != job_of(alarm)
+        is_first = schedule.triggered_for != build_job(alarm)
         interval_s = repeats_after_s(alarm.rule)
         if (
             not is_first
@@ -258,7 +258,7 @@ class AlarmWatch:
         ):
             return []
         is_news = is_first and alarm.status.acted_at in (None, now)
-        schedule.triggered_for, schedule.triggered_at = job_of(alarm), now
+        schedule.triggered_for, schedule.triggered_at = build_job(alarm), now
         items = [self._trigger(alarm, it, verdict, now) for it in policies]
         return items if is_news else []
 
@@ -304,7 +304,7 @@ class AlarmWatch:
         """Write every composite alarm whose state changed; return whether there was one."""
         alarms: list[Alarm] = [it.value for it in metric]
         alarms += [it.value for it in composites]
-        statuses, arns = statuses_of(alarms), arns_of(alarms)
+        statuses, arns = get_statuses(alarms), get_arns(alarms)
         self._composites.keep([it.value for it in composites])
         changed = [self._composites.changed(it.value, statuses, arns, now) for it in composites]
         pairs = zip(composites, changed, strict=True)

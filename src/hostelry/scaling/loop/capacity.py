@@ -75,18 +75,18 @@ class Grouping:
         return Groups(
             endpoints={(it.scope, it.name): it for it in endpoints},
             components={(it.scope, it.name): it for it in components},
-            adapters=grouped(
+            adapters=group_by(
                 (it for it in components if it.adapter is not None),
                 lambda it: (it.scope, "" if it.adapter is None else it.adapter.base_name),
             ),
-            hosted=grouped(components, lambda it: (it.scope, it.endpoint_name, it.variant_name)),
-            copies=grouped(copies, lambda it: (it.scope, it.component_name or "")),
-            copies_on=grouped(copies, lambda it: (it.scope, it.endpoint_name, it.variant_name)),
-            instances=grouped(instances, lambda it: (it.scope, it.endpoint_name, it.variant_name)),
+            hosted=group_by(components, lambda it: (it.scope, it.endpoint_name, it.variant_name)),
+            copies=group_by(copies, lambda it: (it.scope, it.component_name or "")),
+            copies_on=group_by(copies, lambda it: (it.scope, it.endpoint_name, it.variant_name)),
+            instances=group_by(instances, lambda it: (it.scope, it.endpoint_name, it.variant_name)),
         )
 
 
-def grouped(values: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+def group_by(values: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     """The values by their keys, in order."""
     found: dict[K, list[T]] = {}
     for value in values:
@@ -150,7 +150,7 @@ class Capacities:
             component = groups.components.get((scope, names[0]))
             if component is None or component.spec is None:
                 return None
-            return of_component(component, groups)
+            return build_component_resource(component, groups)
         if dimension is not Dimension.COPIES and len(names) == 2:
             endpoint = groups.endpoints.get((scope, names[0]))
             desired = None if endpoint is None else variant_in(endpoint, names[1])
@@ -159,7 +159,7 @@ class Capacities:
             is_serverless = desired.serverless is not None
             if is_serverless is not (dimension is Dimension.PROVISIONED_CONCURRENCY):
                 return None
-            return of_variant(endpoint, desired, groups)
+            return build_variant_resource(endpoint, desired, groups)
         return None
 
     def set(self, target: ScalableTarget, desired: int, now: float) -> None:
@@ -188,9 +188,9 @@ class Capacities:
             raise Gone(f"inference component {name} does not exist any more")
         if found.value.desired_copies == desired:
             return
-        now_there = of_component(found.value, self.groups())
+        now_there = build_component_resource(found.value, self.groups())
         self._check(now_there, desired, f"inference component {name}")
-        refused(lambda: check_limit("DesiredCopyCount", desired, MAX_COPIES))
+        run_check(lambda: check_limit("DesiredCopyCount", desired, MAX_COPIES))
         variant = self._hosting(found)
         after = resize_component(found.value, desired, variant.variant, now)
         self._state.components.put(scope, name, after, expect=found.version)
@@ -203,10 +203,10 @@ class Capacities:
             raise Gone(f"endpoint {endpoint_name} has no variant {variant_name} any more")
         if before.desired_instance_count == desired:
             return
-        now_there = of_variant(found.value, before, self.groups())
+        now_there = build_variant_resource(found.value, before, self.groups())
         self._check(now_there, desired, f"endpoint {endpoint_name}")
         least = found.value.active.config.least_instances
-        refused(lambda: check_instance_count(before.variant, desired, least))
+        run_check(lambda: check_instance_count(before.variant, desired, least))
         active = set_instances(found.value.active, variant_name, desired)
         if desired < before.desired_instance_count:
             reason = self._refuse_fewer(found.value, active)
@@ -226,10 +226,10 @@ class Capacities:
             )
         if config.provisioned_concurrency == desired:
             return
-        now_there = of_variant(found.value, before, self.groups())
+        now_there = build_variant_resource(found.value, before, self.groups())
         self._check(now_there, desired, f"endpoint {endpoint_name}")
         wanted = replace(config, provisioned_concurrency=desired)
-        refused(lambda: check_serverless(wanted, f"variant {variant_name}"))
+        run_check(lambda: check_serverless(wanted, f"variant {variant_name}"))
         active = replace_variant(found.value.active, set_serverless(before, wanted))
         after = replace_active(found.value, active, now)
         self._state.endpoints.put(scope, endpoint_name, after, expect=found.version)
@@ -251,12 +251,12 @@ class Capacities:
         return variant
 
 
-def of_component(component: InferenceComponent, groups: Groups) -> Resource:
+def build_component_resource(component: InferenceComponent, groups: Groups) -> Resource:
     """What a component's number of copies belongs to."""
     name = (component.scope, component.name)
     mine = groups.copies.get(name, ())
     return Resource(
-        keys=tuple(key_of(it) for it in (component, *groups.adapters.get(name, ()))),
+        keys=tuple(get_load_key(it) for it in (component, *groups.adapters.get(name, ()))),
         desired=component.desired_copies,
         serving=sum(it.serves for it in mine),
         status=component.status.value,
@@ -269,7 +269,9 @@ def of_component(component: InferenceComponent, groups: Groups) -> Resource:
     )
 
 
-def of_variant(endpoint: Endpoint, desired: EndpointVariant, groups: Groups) -> Resource:
+def build_variant_resource(
+    endpoint: Endpoint, desired: EndpointVariant, groups: Groups
+) -> Resource:
     """What a variant's number of instances, or of provisioned environments, belongs to."""
     place = (endpoint.scope, endpoint.name, desired.variant.name)
     copies = groups.copies_on.get(place, ())
@@ -299,12 +301,12 @@ def of_variant(endpoint: Endpoint, desired: EndpointVariant, groups: Groups) -> 
 def keys_on(desired: EndpointVariant, place: Variant, groups: Groups) -> tuple[LoadKey, ...]:
     """The names whose requests a variant carries: its model's, or those of its components."""
     if desired.model is None:
-        return tuple(key_of(it) for it in groups.hosted.get(place, ()))
+        return tuple(get_load_key(it) for it in groups.hosted.get(place, ()))
     scope, endpoint_name, variant_name = place
     return (LoadKey(scope=scope, endpoint_name=endpoint_name, variant_name=variant_name),)
 
 
-def key_of(component: InferenceComponent) -> LoadKey:
+def get_load_key(component: InferenceComponent) -> LoadKey:
     """The name that a component's requests are counted by."""
     return LoadKey(
         scope=component.scope,
@@ -319,7 +321,7 @@ def variant_in(endpoint: Endpoint, name: str) -> EndpointVariant | None:
     return next((it for it in endpoint.active.variants if it.variant.name == name), None)
 
 
-def refused(check: Callable[[], None]) -> None:
+def run_check(check: Callable[[], None]) -> None:
     """Run a check of `domain.validation`; raises TerminalError with what it says."""
     try:
         check()

@@ -16,7 +16,7 @@ from hostelry.domain.load import LoadKey, SecondLoad, Wake
 from hostelry.domain.resize import replace_variant, set_environments
 from hostelry.scaling.decide.wake import EnvironmentUse, environments_for, to_end
 from hostelry.scaling.loop.capacity import variant_in
-from hostelry.scaling.loop.loads import LoadReader, name_of
+from hostelry.scaling.loop.loads import LoadReader, get_load_name
 from hostelry.store.records import State, Versioned
 
 IDLE_S = 600.0  # AWS publishes no figure
@@ -165,7 +165,7 @@ def _by_name(copies: Iterable[Copy]) -> Mapping[LoadKey, list[Copy]]:
     found: dict[LoadKey, list[Copy]] = {}
     for copy in copies:
         if not copy.draining:
-            found.setdefault(name_of(copy), []).append(copy)
+            found.setdefault(get_load_name(copy), []).append(copy)
     return found
 
 

@@ -92,8 +92,8 @@ class History:
         if known is not None and not is_due and numbers == (known.desired, known.serving):
             return known
         mine = samples.setdefault(target.scope, [])
-        mine.append(sample_of(target, "desired", now, found.desired))
-        mine.append(sample_of(target, "serving", now, found.serving))
+        mine.append(build_sample(target, "desired", now, found.desired))
+        mine.append(build_sample(target, "serving", now, found.serving))
         since = int(now - EVERY_S) if known is None else known.load_through + 1
         through = known.load_through if known is not None else since - 1
         if is_due:
@@ -115,7 +115,7 @@ class History:
     ) -> Sequence[tuple[float, float]]:
         """(instant, value) of one of `NAMES`, oldest first, `MAX_POINTS` at most."""
         stat = MetricStat(
-            metric=metric_of(target, what),
+            metric=build_metric(target, what),
             period_s=period_for(now - since),
             statistic=STATISTICS[what],
         )
@@ -137,19 +137,23 @@ def load_samples(target: ScalableTarget, seconds: Sequence[SecondLoad]) -> list[
         quiet = it.in_flight_mean == 0.0 and it.arrivals == 0
         if quiet and was is not None and was.in_flight_mean == 0.0 and it is not seconds[-1]:
             continue
-        found.append(sample_of(target, "in_flight", it.second, it.in_flight_mean))
-        found.append(sample_of(target, "arrivals", it.second, it.arrivals))
+        found.append(build_sample(target, "in_flight", it.second, it.in_flight_mean))
+        found.append(build_sample(target, "arrivals", it.second, it.arrivals))
     return found
 
 
-def sample_of(target: ScalableTarget, what: str, at: float, value: float) -> Sample:
+def build_sample(target: ScalableTarget, what: str, at: float, value: float) -> Sample:
     """One value of a target's metric."""
     return Sample(
-        metric=metric_of(target, what), at=at, values=(float(value),), unit="Count", resolution_s=1
+        metric=build_metric(target, what),
+        at=at,
+        values=(float(value),),
+        unit="Count",
+        resolution_s=1,
     )
 
 
-def metric_of(target: ScalableTarget, what: str) -> Metric:
+def build_metric(target: ScalableTarget, what: str) -> Metric:
     """The metric of one of `NAMES`."""
     dimensions = {"ResourceId": target.resource_id, "ScalableDimension": target.dimension.value}
     return Metric.of(OWN_NAMESPACE, NAMES[what], dimensions)

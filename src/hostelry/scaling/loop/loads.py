@@ -52,7 +52,7 @@ class Crashes:
             died = known is not None and copy.status.restarts > known
             stopped_serving = copy.unready_since is not None and not copy.draining
             if died or (stopped_serving and known is not None):
-                fell_at[name_of(copy), copy_id] = now
+                fell_at[get_load_name(copy), copy_id] = now
         self._restarts, self._fell_at = restarts, fell_at
 
     def among(self, keys: Iterable[LoadKey], since: float = -math.inf) -> int:
@@ -82,7 +82,7 @@ class RecentShifts:
         return any(-math.inf < at >= since for at in seen)
 
 
-def name_of(copy: Copy) -> LoadKey:
+def get_load_name(copy: Copy) -> LoadKey:
     """The name that a copy answers for."""
     return LoadKey(
         scope=copy.scope,

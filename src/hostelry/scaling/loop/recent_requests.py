@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hostelry.domain.alarm import AlarmState
 from hostelry.domain.scaling import ScalableTarget, ScalingPolicy
 from hostelry.scaling.decide.decision import PROPOSAL_S, Proposal, Trigger
-from hostelry.scaling.decide.tracking_alarms import AlarmSide, side_of
+from hostelry.scaling.decide.tracking_alarms import AlarmSide, find_alarm_side
 from hostelry.store.records import State
 
 MAX_TRIGGERS = 10_000
@@ -59,8 +59,8 @@ class RecentRequests:
         """
         tracking = (it for it in policies if it.tracking is not None)
         found = {
-            policy.arn: self._of_alarm(policy, AlarmSide.HIGH)
-            or self._of_alarm(policy, AlarmSide.LOW)
+            policy.arn: self._build_alarm_trigger(policy, AlarmSide.HIGH)
+            or self._build_alarm_trigger(policy, AlarmSide.LOW)
             for policy in tracking
         }
         return {arn: trigger for arn, trigger in found.items() if trigger is not None}
@@ -75,9 +75,9 @@ class RecentRequests:
             return None
         return known.proposal
 
-    def _of_alarm(self, policy: ScalingPolicy, side: AlarmSide) -> Trigger | None:
+    def _build_alarm_trigger(self, policy: ScalingPolicy, side: AlarmSide) -> Trigger | None:
         for name in policy.alarm_names:
-            if side_of(name) is not side:
+            if find_alarm_side(name) is not side:
                 continue
             stored = self._state.metric_alarms.get(policy.scope, name)
             if stored is not None and stored.value.status.state is AlarmState.ALARM:

@@ -11,8 +11,8 @@ from hostelry.scaling.decide.decision import Capacity
 from hostelry.scaling.decide.responsive.options import (
     RESPONSIVE_TAG,
     ResponsiveOptions,
-    chosen,
-    options_of_tracking,
+    choose_options,
+    read_tracking,
 )
 from hostelry.scaling.loop.capacity import component_id, variant_id
 from hostelry.store.records import State
@@ -71,7 +71,7 @@ def responsive_targets(state: State) -> ResponsiveTargets:
         mine = policies.get(place, [])
         own, endpoints = tags.get(resource.arn, {}), tags.get(resource.endpoint_arn, {})
         try:
-            options = chosen(own, endpoints, _by_policy(mine, key))
+            options = choose_options(own, endpoints, _by_policy(mine, key))
         except ValueError as error:
             arn = resource.arn if RESPONSIVE_TAG in own else resource.endpoint_arn
             refused[arn] = f"tag {RESPONSIVE_TAG} cannot be read: {error}"
@@ -79,7 +79,7 @@ def responsive_targets(state: State) -> ResponsiveTargets:
         target = targets.get(place)
         if options is None or target is None:
             if options is not None and RESPONSIVE_TAG in own:
-                refused[resource.arn] = _unregistered(resource)
+                refused[resource.arn] = _describe_unregistered(resource)
             continue
         heeded.add(resource.endpoint_arn)
         watched[key] = ResponsiveTarget(
@@ -92,12 +92,12 @@ def responsive_targets(state: State) -> ResponsiveTargets:
     for resource in _resources(state):
         arn = resource.endpoint_arn
         if RESPONSIVE_TAG in tags.get(arn, {}) and arn not in heeded and arn not in refused:
-            refused[arn] = _unregistered(resource)
+            refused[arn] = _describe_unregistered(resource)
     return ResponsiveTargets(watched=watched, refused=refused)
 
 
 def _by_policy(policies: list[ScalingPolicy], key: LoadKey) -> ResponsiveOptions | None:
-    found = [options_of_tracking(it.tracking, key) for it in policies if it.tracking is not None]
+    found = [read_tracking(it.tracking, key) for it in policies if it.tracking is not None]
     return min((it for it in found if it is not None), key=lambda it: it.target, default=None)
 
 
@@ -110,7 +110,7 @@ def _capacity(resource: _Resource, target: ScalableTarget, serving: int) -> Capa
     )
 
 
-def _unregistered(resource: _Resource) -> str:
+def _describe_unregistered(resource: _Resource) -> str:
     return (
         f"nothing is scaled: no scalable target gives the bounds of {resource.resource_id}; "
         f"call RegisterScalableTarget for {resource.dimension.value}"

@@ -21,7 +21,12 @@ from hostelry.domain.scope import Scope
 from hostelry.metrics.protocol import MetricWriter
 from hostelry.scaling.decide.decision import Decision, Proposal
 from hostelry.scaling.decide.responsive.estimates import expected_sample
-from hostelry.scaling.decide.responsive.policy import ResponsiveState, expected, learnt, proposed
+from hostelry.scaling.decide.responsive.policy import (
+    ResponsiveState,
+    get_expected,
+    learnt,
+    propose_capacity,
+)
 from hostelry.scaling.loop.protocol import Scaler
 from hostelry.scaling.loop.responsive_targets import (
     ResponsiveTarget,
@@ -134,7 +139,7 @@ class ResponsiveWatch:
             else:
                 known = self._act(known, load, watched, now)
             self._learnt[key] = known
-            sample = expected_sample(key, expected(known), watched.capacity.serving, second)
+            sample = expected_sample(key, get_expected(known), watched.capacity.serving, second)
             if sample is not None:
                 samples.setdefault(key.scope, []).append(sample)
         self._publish(samples)
@@ -142,7 +147,7 @@ class ResponsiveWatch:
     def _act(
         self, known: ResponsiveState, load: SecondLoad, target: ResponsiveTarget, now: float
     ) -> ResponsiveState:
-        after, decision, may_lower = proposed(
+        after, decision, may_lower = propose_capacity(
             known, load, target.capacity, now, is_tracked=target.is_tracked
         )
         if decision is not None:

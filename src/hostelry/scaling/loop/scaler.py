@@ -34,7 +34,7 @@ from hostelry.scaling.decide.decide import (
     look_back_s,
 )
 from hostelry.scaling.decide.decision import BoundsCheck, Proposal, Request, Trigger
-from hostelry.scaling.loop.activities import ActivityBook, place_of
+from hostelry.scaling.loop.activities import ActivityBook, get_place
 from hostelry.scaling.loop.activity_tracker import ActivityTracker
 from hostelry.scaling.loop.capacity import Capacities, RefuseFewer, component_id
 from hostelry.scaling.loop.loads import Crashes, LoadReader, RecentShifts, added_up
@@ -105,7 +105,7 @@ class TargetScaler:
     def recover(self) -> None:
         """Finish what a predecessor began, and move capacity inside its bounds where it is not."""
         for activity in self.book.every():
-            with self._one_at_a_time(place_of(activity)):
+            with self._one_at_a_time(get_place(activity)):
                 self._recover(activity)
         self.settle_all()
 
@@ -121,7 +121,7 @@ class TargetScaler:
             attempt=lambda: self.trigger(replace(trigger, at=self._deps.clock.now())),
             is_desired=lambda: self._lasts(trigger),
         )
-        own = _of_target(policies, policy.resource_id, policy.dimension)
+        own = _select_policies(policies, policy.resource_id, policy.dimension)
         place = (trigger.scope, target_name(policy.resource_id, policy.dimension))
         self._handle(place, trigger, own, retry)
 
@@ -136,7 +136,7 @@ class TargetScaler:
 
     def wake(self, wake: Wake) -> None:
         """Start the first copies of a name that has none, at once."""
-        name = self._base_of(wake)
+        name = self._find_base(wake)
         if name is not None:
             retry = self._soon(WAKE, lambda: self.wake(wake))
             self._request(wake.key.scope, component_id(name), Dimension.COPIES, wake, retry)
@@ -167,7 +167,7 @@ class TargetScaler:
         self._crashes.see((it.value for it in self._state.copies.list()), steady_now)
         self._shifts.see((it.value for it in self._state.endpoints.list()), steady_now)
         for activity in self.book.open_ones():
-            with self._one_at_a_time(place_of(activity)):
+            with self._one_at_a_time(get_place(activity)):
                 # Activities are written under the target's lock: one that is pending here was left
                 # by a failure.
                 self._recover(self.book.present(activity))
@@ -184,7 +184,7 @@ class TargetScaler:
         self, scope: Scope, resource_id: str, dimension: Dimension, request: Request, retry: Retry
     ) -> None:
         policies = [it.value for it in self._state.scaling_policies.list(scope)]
-        own = _of_target(policies, resource_id, dimension)
+        own = _select_policies(policies, resource_id, dimension)
         self._handle((scope, target_name(resource_id, dimension)), request, own, retry)
 
     def _handle(
@@ -263,7 +263,7 @@ class TargetScaler:
         """Finish a decision that was not carried out to its end."""
         if activity.status is not ActivityStatus.PENDING:
             return
-        stored = self._state.scalable_targets.get(*place_of(activity))
+        stored = self._state.scalable_targets.get(*get_place(activity))
         found = self.capacities.find(activity.scope, activity.resource_id, activity.dimension)
         self._executor.recover(None if stored is None else stored.value, found, activity)
 
@@ -274,7 +274,7 @@ class TargetScaler:
         with lock:
             yield
 
-    def _base_of(self, wake: Wake) -> str | None:
+    def _find_base(self, wake: Wake) -> str | None:
         """The component whose copies answer for what was woken: its base, for an adapter."""
         if wake.key.component_name is None:
             return None
@@ -311,7 +311,7 @@ class TargetScaler:
                     LOG.info("%s: the next attempt follows: %s", name, error)
 
 
-def _of_target(
+def _select_policies(
     policies: Sequence[ScalingPolicy], resource_id: str, dimension: Dimension
 ) -> list[ScalingPolicy]:
     return [it for it in policies if (it.resource_id, it.dimension) == (resource_id, dimension)]

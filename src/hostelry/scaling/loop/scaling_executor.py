@@ -119,7 +119,7 @@ class ScalingExecutor:
             return
         now = self._clock.now()
         activity = replace(self._new(target, 0, 0, cause), description=activity_texts.ATTEMPTING)
-        self._book.write(_failed(activity, why, now), now)
+        self._book.write(_build_failure(activity, why, now), now)
 
     def record_bounds(self, target: ScalableTarget, action_name: str) -> None:
         """Record that a scheduled action gave the target other bounds."""
@@ -141,7 +141,7 @@ class ScalingExecutor:
         now = self._clock.now()
         if found is None or found.is_ending:
             self._book.change(
-                activity, **_ending(_failed(activity, "it does not exist any more", now))
+                activity, **_ending(_build_failure(activity, "it does not exist any more", now))
             )
         elif found.desired == activity.to_capacity:
             self._in_progress(activity)
@@ -157,7 +157,7 @@ class ScalingExecutor:
 
     def override(self, activity: ScalingActivity, by: str, now: float) -> None:
         """End an activity that something later has replaced."""
-        text = activity_texts.superseded(activity.dimension, activity.to_capacity, by)
+        text = activity_texts.say_superseded(activity.dimension, activity.to_capacity, by)
         self._book.change(
             activity, status=ActivityStatus.OVERRIDDEN, status_message=text, ended_at=now
         )
@@ -168,7 +168,7 @@ class ScalingExecutor:
             self._capacities.set(target, activity.to_capacity, now)
         except Unscalable as error:
             refused = replace(
-                _failed(activity, str(error), now),
+                _build_failure(activity, str(error), now),
                 not_scaled=(NotScaled(code=UNSCALABLE, current_capacity=activity.from_capacity),),
             )
             self._book.change(
@@ -176,7 +176,7 @@ class ScalingExecutor:
             )
             return False
         except (Gone, TerminalError) as error:
-            self._book.change(activity, **_ending(_failed(activity, str(error), now)))
+            self._book.change(activity, **_ending(_build_failure(activity, str(error), now)))
             return True
         self._in_progress(activity)
         for earlier in self._book.of(target.scope, target.resource_id, target.dimension):
@@ -216,11 +216,11 @@ class ScalingExecutor:
         )
 
 
-def _failed(activity: ScalingActivity, why: str, now: float) -> ScalingActivity:
+def _build_failure(activity: ScalingActivity, why: str, now: float) -> ScalingActivity:
     return replace(
         activity,
         status=ActivityStatus.FAILED,
-        status_message=activity_texts.failed(activity.dimension, activity.to_capacity, why),
+        status_message=activity_texts.say_failed(activity.dimension, activity.to_capacity, why),
         ended_at=now,
     )
 

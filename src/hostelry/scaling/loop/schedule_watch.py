@@ -7,7 +7,7 @@ from dataclasses import replace
 from hostelry.base.clock import Clock
 from hostelry.base.errors import Conflict
 from hostelry.domain.scaling import ScalableTarget, ScheduledAction, policy_key, target_name
-from hostelry.scaling.decide.schedule import Once, due, next_due, parse_schedule, with_bounds
+from hostelry.scaling.decide.schedule import Once, due, next_due, parse_schedule, replace_bounds
 from hostelry.scaling.loop.scaler import TargetScaler
 from hostelry.store.protocol import RevisionTooOld
 from hostelry.store.records import State, Versioned
@@ -116,7 +116,7 @@ class ScheduleWatch:
         stored = self._state.scalable_targets.get(action.scope, name)
         if stored is None or stored.value.suspended.scheduled:
             return None
-        target = with_bounds(stored.value, action)
+        target = replace_bounds(stored.value, action)
         if target != stored.value:
             self._state.scalable_targets.put(action.scope, name, target, expect=stored.version)
         return target

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hostelry.metrics.persistence.durable import RETRY_S, outage_of
+from hostelry.metrics.persistence.durable import RETRY_S, continue_outage
 
 FOLDER = Path("/home/metrics")
 T = 1_700_000_000.0
@@ -44,7 +44,7 @@ T = 1_700_000_000.0
     ],
 )
 def test_an_outage_has_a_reason_and_a_remedy(error: OSError, reason: str, remedy: str) -> None:
-    found = outage_of(error, FOLDER, T)
+    found = continue_outage(error, FOLDER, T)
     assert (found.reason, found.remedy) == (reason, remedy)
 
 
@@ -60,7 +60,7 @@ def test_an_outage_has_a_reason_and_a_remedy(error: OSError, reason: str, remedy
     ],
 )
 def test_the_disk_is_tried_again(after_s: float, is_due: bool) -> None:
-    first = outage_of(OSError(errno.ENOSPC, "full"), FOLDER, T - 100)
-    again = outage_of(OSError(errno.ENOSPC, "full"), FOLDER, T, first)
+    first = continue_outage(OSError(errno.ENOSPC, "full"), FOLDER, T - 100)
+    again = continue_outage(OSError(errno.ENOSPC, "full"), FOLDER, T, first)
     assert (again.began_at, again.tried_at) == (T - 100, T)
     assert again.is_due_again(T + after_s) is is_due

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from hostelry.domain.metric import Metric
 from hostelry.metrics.query.math_syntax import ExpressionError
-from hostelry.metrics.query.search import parse_search, words_of
+from hostelry.metrics.query.search import parse_search, split_words
 
 METRICS = {
     "cpu a": Metric.of("AWS/EC2", "CPUUtilization", {"InstanceId": "i-a"}),
@@ -106,7 +106,7 @@ def test_a_search_for_one_name_asks_the_store_for_that_name(text: str, name: str
     ],
 )
 def test_names_are_split_into_words(text: str, words: set[str]) -> None:
-    assert words_of(text) == words
+    assert split_words(text) == words
 
 
 @pytest.mark.parametrize(

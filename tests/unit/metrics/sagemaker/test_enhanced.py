@@ -22,7 +22,7 @@ from hostelry.domain.metric import (
     Sample,
     StatisticSet,
 )
-from hostelry.metrics.sagemaker.census import Census, CopyUsage, with_period
+from hostelry.metrics.sagemaker.census import Census, CopyUsage, select_period
 from hostelry.metrics.sagemaker.publication import Publication
 from hostelry.metrics.sagemaker.utilization import utilization
 
@@ -293,6 +293,6 @@ def test_usage_is_published_only_where_the_period_is_theirs() -> None:
     there = place(10)
     slow = replace(there.variants[MODEL], metrics=MetricsConfig())
     there = replace(there, variants={**there.variants, MODEL: slow})
-    assert set(with_period(60, there).variants) == {MODEL}
-    assert not with_period(60, there).components
-    assert set(with_period(10, there).components) == {CHAT, ADAPTER}
+    assert set(select_period(60, there).variants) == {MODEL}
+    assert not select_period(60, there).components
+    assert set(select_period(10, there).components) == {CHAT, ADAPTER}

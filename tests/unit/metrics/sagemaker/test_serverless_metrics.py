@@ -7,8 +7,8 @@ from hostelry.domain.serverless import ServerlessConfig
 from hostelry.metrics.sagemaker.census import Census, CopyUsage, ScopedSample, VariantCensus
 from hostelry.metrics.sagemaker.load_metrics import InFlight
 from hostelry.metrics.sagemaker.serverless import (
-    of_period,
-    of_second,
+    sample_period,
+    sample_second,
     setup_times,
     setups,
 )
@@ -37,7 +37,7 @@ def by_name(scoped: list[ScopedSample]) -> dict[str, Sample]:
 
 def test_requests_beyond_the_provisioned_are_spillover() -> None:
     load = SecondLoad(key=KEY, second=5, arrivals=10, spilled=3)
-    found = by_name(list(of_second(load, census(2))))
+    found = by_name(list(sample_second(load, census(2))))
     counts = {
         name.removeprefix("ServerlessProvisionedConcurrency"): it.values
         for name, it in found.items()
@@ -49,7 +49,7 @@ def test_usage_counts_what_was_served() -> None:
     load = SecondLoad(
         key=KEY, second=5, finished=3, billed_ms=40, bytes_in=7, bytes_out=9, throttled=2
     )
-    found = by_name(list(of_second(load, census())))
+    found = by_name(list(sample_second(load, census())))
     assert {name: it.values[0] for name, it in found.items()} == {
         "ServerlessRequests": 3,
         "ServerlessThrottles": 2,
@@ -62,13 +62,13 @@ def test_usage_counts_what_was_served() -> None:
 
 def test_other_variants_have_none_of_these() -> None:
     load = SecondLoad(key=KEY, second=5, arrivals=3, finished=3, billed_ms=40)
-    assert list(of_second(load, Census())) == []
-    assert list(of_period(0, 10, InFlight(), KEY, Census())) == []
+    assert list(sample_second(load, Census())) == []
+    assert list(sample_period(0, 10, InFlight(), KEY, Census())) == []
 
 
 def test_concurrency_is_a_share_of_the_most_and_of_the_provisioned() -> None:
     seen = InFlight(mean=4.0, least=0, most=6)
-    found = by_name(list(of_period(0, 10, seen, KEY, census(4))))
+    found = by_name(list(sample_period(0, 10, seen, KEY, census(4))))
     tops = {it: found[it].statistics.maximum for it in found if found[it].statistics}  # type: ignore[union-attr]
     assert tops == {
         "ServerlessConcurrentExecutionsUtilization": 0.6,
@@ -79,13 +79,13 @@ def test_concurrency_is_a_share_of_the_most_and_of_the_provisioned() -> None:
 
 
 def test_without_a_request_there_are_zeros() -> None:
-    found = by_name(list(of_period(0, 10, InFlight(), KEY, census(1))))
+    found = by_name(list(sample_period(0, 10, InFlight(), KEY, census(1))))
     utilization = found["ServerlessProvisionedConcurrencyUtilization"].statistics
     assert utilization is not None
     assert utilization.maximum == 0
     assert found["ServerlessProvisionedConcurrencySpilloverInvocations"].values == (0.0,)
     assert "ServerlessProvisionedConcurrencyExecutions" not in by_name(
-        list(of_period(0, 10, InFlight(), KEY, census()))
+        list(sample_period(0, 10, InFlight(), KEY, census()))
     )
 
 

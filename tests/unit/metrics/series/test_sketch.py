@@ -6,17 +6,17 @@ from ddsketch import DDSketch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostelry.metrics.series.bucket import Bucket, merged
+from hostelry.metrics.series.bucket import Bucket, merge_buckets
 from hostelry.metrics.series.sketch import (
     LARGEST,
     RELATIVE_ERROR,
     SMALLEST,
-    key_of,
-    sketch_of,
-    value_of,
+    build_sketch,
+    compute_key,
+    get_value,
     weighted_values,
 )
-from hostelry.metrics.series.sketch import merged as merged_sketches
+from hostelry.metrics.series.sketch import merge as merged_sketches
 from hostelry.metrics.series.statistic import percentile, statistic
 
 ERROR = RELATIVE_ERROR * (1 + 1e-9)
@@ -34,13 +34,13 @@ def bucket(values: list[float]) -> Bucket:
         sum=sum(values),
         minimum=min(values),
         maximum=max(values),
-        sketch=sketch_of(values, [1.0] * len(values)),
+        sketch=build_sketch(values, [1.0] * len(values)),
     )
 
 
 @given(VALUES)
 def test_a_bucket_is_within_the_error_of_its_values(value: float) -> None:
-    stands_for = value_of(key_of(value))
+    stands_for = get_value(compute_key(value))
     if abs(value) < SMALLEST:
         assert stands_for == 0.0
     else:
@@ -49,8 +49,10 @@ def test_a_bucket_is_within_the_error_of_its_values(value: float) -> None:
 
 @given(VALUES, VALUES)
 def test_the_order_of_keys_is_the_order_of_values(one: float, other: float) -> None:
-    assert (key_of(one) - key_of(other)) * (one - other) >= 0 or one == pytest.approx(other)
-    assert -32768 <= key_of(one) <= 32767
+    assert (compute_key(one) - compute_key(other)) * (one - other) >= 0 or one == pytest.approx(
+        other
+    )
+    assert -32768 <= compute_key(one) <= 32767
 
 
 # Source: DDSketch: within the relative error of the value at rank q * (n - 1).
@@ -74,8 +76,8 @@ def test_percentiles_are_those_of_the_ddsketch_package(values: list[float], perc
 
 @given(st.lists(LISTS, min_size=1, max_size=5), st.randoms())
 def test_merges_commute_and_lose_nothing(parts: list[list[float]], random: object) -> None:
-    whole = sketch_of([it for part in parts for it in part], [1.0] * sum(map(len, parts)))
-    sketches = [sketch_of(part, [1.0] * len(part)) for part in parts]
+    whole = build_sketch([it for part in parts for it in part], [1.0] * sum(map(len, parts)))
+    sketches = [build_sketch(part, [1.0] * len(part)) for part in parts]
     random.shuffle(sketches)  # type: ignore[attr-defined]
     assert merged_sketches(sketches) == whole
     assert sum(count for _, count in weighted_values(whole)) == sum(map(len, parts))
@@ -83,8 +85,8 @@ def test_merges_commute_and_lose_nothing(parts: list[list[float]], random: objec
 
 @given(st.lists(LISTS, min_size=2, max_size=4))
 def test_merges_of_buckets_do_not_depend_on_their_order(parts: list[list[float]]) -> None:
-    forth = merged([bucket(part) for part in parts])
-    back = merged([bucket(part) for part in reversed(parts)])
+    forth = merge_buckets([bucket(part) for part in parts])
+    back = merge_buckets([bucket(part) for part in reversed(parts)])
     for name in ("SampleCount", "Minimum", "Maximum", "p50", "p99.9", "TC(10%:90%)"):
         assert statistic(name)(forth) == statistic(name)(back)
 
@@ -92,12 +94,12 @@ def test_merges_of_buckets_do_not_depend_on_their_order(parts: list[list[float]]
 def test_a_sketch_of_a_hundred_latencies_is_small() -> None:
     random = np.random.default_rng(1)
     values = random.lognormal(11.0, 0.8, 100).tolist()
-    assert len(sketch_of(values, [1.0] * 100)) <= 400
-    assert len(sketch_of([1.0, 2.0, 3.0], [1.0] * 3)) == 13
+    assert len(build_sketch(values, [1.0] * 100)) <= 400
+    assert len(build_sketch([1.0, 2.0, 3.0], [1.0] * 3)) == 13
 
 
 @pytest.mark.parametrize("count", [0.5, 65_535.0, 65_536.0, 1e15])
 def test_counts_are_kept_exactly_however_large(count: float) -> None:
-    sketch = sketch_of([1.0, 2.0], [count, 1.0])
+    sketch = build_sketch([1.0, 2.0], [count, 1.0])
     assert [it for _, it in weighted_values(sketch)] == [count, 1.0]
     assert [it for _, it in weighted_values(merged_sketches([sketch] * 3))] == [count * 3, 3.0]

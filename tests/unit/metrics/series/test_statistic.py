@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostelry.metrics.series.bucket import Bucket, merged
-from hostelry.metrics.series.sketch import sketch_of
+from hostelry.metrics.series.bucket import Bucket, merge_buckets
+from hostelry.metrics.series.sketch import build_sketch
 from hostelry.metrics.series.statistic import is_simple, statistic
 
 
@@ -15,7 +15,7 @@ def bucket(*values: float) -> Bucket:
         sum=sum(values),
         minimum=min(values),
         maximum=max(values),
-        sketch=sketch_of(values, [1.0] * len(values)),
+        sketch=build_sketch(values, [1.0] * len(values)),
     )
 
 
@@ -58,14 +58,14 @@ def test_a_statistic_of_ten_values(name: str, expected: float) -> None:
 @pytest.mark.parametrize("name", ["p50", "p100", "tm99", "IQM", "PR(:3)", "TC(1:2)"])
 def test_what_needs_the_values_is_unknown_of_a_summary(name: str) -> None:
     assert statistic(name)(SUMMARY) is None
-    assert statistic(name)(merged([SUMMARY, TEN])) is None
+    assert statistic(name)(merge_buckets([SUMMARY, TEN])) is None
     assert not is_simple(name)
 
 
 @pytest.mark.parametrize("name", ["p50", "tm99", "IQM", "Average", "WM(10%:90%)"])
 def test_samples_of_one_value_have_it_exactly(name: str) -> None:
     alike = Bucket(count=3.0, sum=21.3, minimum=7.1, maximum=7.1)
-    assert statistic(name)(merged([alike, alike])) == pytest.approx(7.1, rel=1e-12)
+    assert statistic(name)(merge_buckets([alike, alike])) == pytest.approx(7.1, rel=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hostelry.domain.scaling import Adjustment, StepAdjustment, StepScaling
 from hostelry.scaling.decide.decision import Capacity, LastAct, LastActs, Situation
-from hostelry.scaling.decide.step import adjusted, decide, percent_change, step_for
+from hostelry.scaling.decide.step import adjust_capacity, decide, percent_change, step_for
 
 NOW = 1_700_000_000.0
 UP = (
@@ -135,7 +135,7 @@ def test_adjustments(
     kind: Adjustment, adjustment: int, least: int | None, capacity: int, wanted: int
 ) -> None:
     step = StepAdjustment(lower=0.0, upper=None, adjustment=adjustment)
-    assert adjusted(policy(step, kind=kind, least=least), step, capacity) == wanted
+    assert adjust_capacity(policy(step, kind=kind, least=least), step, capacity) == wanted
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ from hostelry.scaling.decide.tracking_alarms import (
     AlarmSide,
     alarm_name,
     alarm_rule,
+    find_alarm_side,
     predefined_stat,
     same_metric,
-    side_of,
 )
 
 VARIANT = "endpoint/Llms/variant/AllTraffic"
@@ -135,7 +135,7 @@ def test_metric_math_keeps_its_queries() -> None:
     ],
 )  # fmt: skip
 def test_which_alarm_a_name_is(name: str, side: AlarmSide | None) -> None:
-    assert side_of(name) is side
+    assert find_alarm_side(name) is side
 
 
 def test_names_are_those_of_aws() -> None:

@@ -20,7 +20,7 @@ from hostelry.domain.load import Wake
 from hostelry.domain.metric import Metric, MetricStat, Sample
 from hostelry.domain.scope import Scope
 from hostelry.metrics.series.store import MemoryMetrics
-from hostelry.scaling.decide.alarm_events import Alarm, moved, new_status
+from hostelry.scaling.decide.alarm_events import Alarm, move_status, new_status
 from hostelry.scaling.decide.decision import Proposal, Trigger
 from hostelry.scaling.loop.alarm_actions import Addresses, AlarmActionDeps, AlarmNotifier
 from hostelry.scaling.loop.alarm_watch import AlarmWatch, AlarmWatchDeps
@@ -182,7 +182,7 @@ class Rig:
             else self.state.composite_alarms
         )
         found = records.get(SCOPE, name)
-        status = moved(alarm.status, state, "by hand", data, self.clock.now())
+        status = move_status(alarm.status, state, "by hand", data, self.clock.now())
         records.put(SCOPE, name, replace(alarm, status=status), expect=found.version)
 
     def measure(self, value: float, seconds: int = 1, name: str = "Load") -> None:

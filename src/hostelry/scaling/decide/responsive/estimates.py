@@ -80,7 +80,7 @@ _KEPT = math.exp(-1.0 / RATE_MEMORY_S)
 _IN_FLIGHT_KEPT = math.exp(-1.0 / IN_FLIGHT_S)
 
 
-def averaged(known: Rates, second: Second, dispersion: float) -> Rates:
+def average_second(known: Rates, second: Second, dispersion: float) -> Rates:
     """`known` after one more second; `dispersion` is of seconds."""
     counted = second.arrivals
     if known.weight > 1.0:
@@ -98,7 +98,7 @@ def averaged(known: Rates, second: Second, dispersion: float) -> Rates:
     )
 
 
-def jumped(known: Rates, per_s: float, weight: float) -> Rates:
+def jump_to_level(known: Rates, per_s: float, weight: float) -> Rates:
     """`known` at a new level of arrivals, which counts as `weight` seconds of having been seen.
 
     What a call costs is known as before.
@@ -153,7 +153,7 @@ class Dispersion:
         return self.index[place] * (1.0 + DOUBT_BLOCKS / max(self.scales[place].blocks, 1.0))
 
 
-def observed(known: Dispersion, arrivals: float) -> Dispersion:
+def observe_second(known: Dispersion, arrivals: float) -> Dispersion:
     """`known` after one more second."""
     num_seconds, seen = known.num_seconds + 1, known.seen + arrivals
     scales, index = list(known.scales), list(known.index)
@@ -161,7 +161,7 @@ def observed(known: Dispersion, arrivals: float) -> Dispersion:
     for place, scale_s in enumerate(SCALES_S):
         if num_seconds % scale_s:
             break  # no longer block ends here either: each length divides the next
-        scales[place] = scale = _with_block(scales[place], seen, scale_s, index[place])
+        scales[place] = scale = _add_block(scales[place], seen, scale_s, index[place])
         prior = PRIOR_BLOCKS * max(scale.counts, 1.0) * scale_s / BURST_MEMORY_S
         below = max(1.0, (scale.squares + prior * below) / (scale.counts + prior))
         index[place] = below
@@ -174,7 +174,7 @@ def after_gap(known: Dispersion) -> Dispersion:
     return Dispersion(0, 0.0, scales, known.index)
 
 
-def _with_block(scale: Scale, seen: float, scale_s: int, index: float) -> Scale:
+def _add_block(scale: Scale, seen: float, scale_s: int, index: float) -> Scale:
     block = seen - scale.began_at
     if scale.last is None:
         return Scale(seen, block, scale.squares, scale.counts, scale.blocks)
@@ -250,13 +250,13 @@ def likeliest_rise(
         base = _before(num, window_s, rates) + error_per_s
         if num <= LEAST_EVIDENT * base * window_s:
             continue
-        found = _of_window(num, window_s, base, dispersion.of(window_s), carried_per_s)
+        found = _detect_in_window(num, window_s, base, dispersion.of(window_s), carried_per_s)
         if found is not None and (best is None or found.evidence > best.evidence):
             best = found
     return best
 
 
-def _of_window(
+def _detect_in_window(
     num: float, window_s: int, base: float, dispersion: float, carried_per_s: float
 ) -> Rise | None:
     least = max(LEAST_RATIO, min(MOST_RATIO, carried_per_s / base))
@@ -325,7 +325,7 @@ class Doubt:
         return math.exp(max(0.0, self.level))
 
 
-def doubted(known: Doubt, arrivals: float, per_hour: float) -> Doubt:
+def update_doubt(known: Doubt, arrivals: float, per_hour: float) -> Doubt:
     """`known` after one more second with so many arrivals; `per_hour` false alarms are wanted."""
     if known.level <= -LEAST_STEP and known.trial is None:
         return known

@@ -73,7 +73,7 @@ MINUTE_S = 60.0
 APART_S = 2.0  # another second or two show how far an act must go
 
 
-def acts_of_last_minute(acts: tuple[float, ...], now: float) -> tuple[float, ...]:
+def select_acts_of_minute(acts: tuple[float, ...], now: float) -> tuple[float, ...]:
     """Those that still count; one that lies ahead is of a clock that was set back, and does not."""
     return tuple(at for at in acts if 0.0 <= now - at < MINUTE_S)
 
@@ -105,7 +105,7 @@ SETTINGS = {
 }
 
 
-def options_of_tag(value: str) -> ResponsiveOptions | None:
+def parse_options_tag(value: str) -> ResponsiveOptions | None:
     """What a tag's value asks for, as in "5" or "5 false-alarms-per-hour=0.5"; None for "off".
 
     Raises ValueError that says what may stand there.
@@ -127,7 +127,7 @@ def options_of_tag(value: str) -> ResponsiveOptions | None:
     return ResponsiveOptions(**given)  # type: ignore[arg-type] # checked field by field there
 
 
-def tag_of_options(options: ResponsiveOptions) -> str:
+def build_options_tag(options: ResponsiveOptions) -> str:
     """The shortest tag value that says `options`."""
     usual = ResponsiveOptions(target=options.target)
     words = [f"{options.target:g}"]
@@ -138,7 +138,7 @@ def tag_of_options(options: ResponsiveOptions) -> str:
     return " ".join(words)
 
 
-def options_of_tracking(tracking: TargetTracking, key: LoadKey) -> ResponsiveOptions | None:
+def read_tracking(tracking: TargetTracking, key: LoadKey) -> ResponsiveOptions | None:
     """What a target-tracking policy on `key`'s own expected concurrency asks for; None for others.
 
     Raises ValueError for a target value that cannot be one.
@@ -149,7 +149,7 @@ def options_of_tracking(tracking: TargetTracking, key: LoadKey) -> ResponsiveOpt
     return ResponsiveOptions(target=tracking.target_value)
 
 
-def chosen(
+def choose_options(
     own: Mapping[str, str], endpoints: Mapping[str, str], tracking: ResponsiveOptions | None
 ) -> ResponsiveOptions | None:
     """The options of a target: its own tag, its endpoint's, or its policy's, in that order.
@@ -158,7 +158,7 @@ def chosen(
     """
     for tags in (own, endpoints):
         if RESPONSIVE_TAG in tags:
-            return options_of_tag(tags[RESPONSIVE_TAG])
+            return parse_options_tag(tags[RESPONSIVE_TAG])
     return tracking
 
 

@@ -15,19 +15,19 @@ from hostelry.scaling.decide.responsive.estimates import (
     Rise,
     Second,
     after_gap,
-    averaged,
-    doubted,
+    average_second,
     expected_concurrency,
-    jumped,
+    jump_to_level,
     likeliest_rise,
-    observed,
+    observe_second,
     on_trial,
+    update_doubt,
 )
 from hostelry.scaling.decide.responsive.options import (
     MINUTE_S,
     ResponsiveOptions,
-    acts_of_last_minute,
     may_act,
+    select_acts_of_minute,
     within_limits,
 )
 
@@ -83,7 +83,7 @@ class ResponsiveState:
 # | --- | --- |
 # | `too_old` | a call waits `queue_age_s`, and copies on their way would not carry the load |
 # | `risen` | evidence of a rise at the threshold, to more than the capacity carries |
-# | `sustained` | slow averages, less their errors, above what the capacity carries |
+# | `find_sustained_need` | slow averages, less their errors, above what the capacity carries |
 # | `idle_copies` | one copy less would carry the highest likely load, with a tenth to spare |
 
 
@@ -108,7 +108,7 @@ class CapacityNeed:
     known_s: float = 0.0
 
 
-def carried(options: ResponsiveOptions, capacity: Capacity) -> float:
+def get_carried(options: ResponsiveOptions, capacity: Capacity) -> float:
     """The concurrency that the wanted capacity carries at the target."""
     return options.target * capacity.desired
 
@@ -120,7 +120,7 @@ def too_old(
     if not load.held or load.oldest_held_s < options.queue_age_s:
         return None
     under_way = max(load.in_flight_mean, float(load.held))
-    if capacity.desired > capacity.serving and under_way <= carried(options, capacity):
+    if capacity.desired > capacity.serving and under_way <= get_carried(options, capacity):
         return None
     return CapacityNeed(
         concurrency=under_way,
@@ -139,7 +139,7 @@ def risen(rise: Rise | None, state: ResponsiveState, capacity: Capacity) -> Capa
     if rise is None or rise.evidence < state.threshold:
         return None
     expected = rise.per_s * state.rates.mean_service_s
-    if expected <= carried(state.options, capacity):
+    if expected <= get_carried(state.options, capacity):
         return None
     return CapacityNeed(
         concurrency=expected,
@@ -155,10 +155,10 @@ def risen(rise: Rise | None, state: ResponsiveState, capacity: Capacity) -> Capa
     )
 
 
-def sustained(state: ResponsiveState, capacity: Capacity) -> CapacityNeed | None:
+def find_sustained_need(state: ResponsiveState, capacity: Capacity) -> CapacityNeed | None:
     """The slow averages, less their errors, are above what the capacity carries."""
     rates, dispersion = state.rates, state.dispersion.index[-1]
-    limit = carried(state.options, capacity)
+    limit = get_carried(state.options, capacity)
     if expected_concurrency(rates) <= limit:
         return None
     surely_per_s = rates.per_s - state.deviations * rates.error_per_s(dispersion)
@@ -200,7 +200,7 @@ def copies_for(need: CapacityNeed, options: ResponsiveOptions) -> int:
 # | --- | --- |
 # | a call waits too long (`too_old`) | more copies, at once, also during the warm-up |
 # | arrivals rose for certain (`risen`) | copies for the new rate |
-# | averages surely above capacity (`sustained`) | copies for them |
+# | averages surely above capacity (`find_sustained_need`) | copies for them |
 # | any of these, within `APART_S` of an act or with too many acts this minute | nothing |
 # | any of these at the maximum | AlreadyAtMaxCapacity, once a minute |
 # | none, `scale_in_after_s` of too little load | one copy less |
@@ -232,7 +232,7 @@ def step(
     return _scaled_out(known, need, second_load, capacity, now)
 
 
-def proposed(
+def propose_capacity(
     state: ResponsiveState, load: SecondLoad, capacity: Capacity, now: float, *, is_tracked: bool
 ) -> tuple[ResponsiveState, Decision | None, bool]:
     """The state after one more second, what is to be proposed, and whether that may lower.
@@ -252,7 +252,7 @@ def proposed(
     return after, None if lowers and is_tracked else decision, lowers
 
 
-def expected(state: ResponsiveState) -> float:
+def get_expected(state: ResponsiveState) -> float:
     """The concurrency that is to be expected from what is known, as it is published."""
     return expected_concurrency(state.rates)
 
@@ -281,9 +281,9 @@ def learnt(state: ResponsiveState, load: SecondLoad) -> ResponsiveState:
         second=load.second,
         num_seconds=state.num_seconds + 1,
         counts=(*counts[-NUM_COUNTS + 1 :], second.arrivals),
-        rates=averaged(state.rates, second, state.dispersion.index[0]),
-        dispersion=observed(before, second.arrivals),
-        doubt=doubted(state.doubt, second.arrivals, state.options.false_alarms_per_hour),
+        rates=average_second(state.rates, second, state.dispersion.index[0]),
+        dispersion=observe_second(before, second.arrivals),
+        doubt=update_doubt(state.doubt, second.arrivals, state.options.false_alarms_per_hour),
         acts=state.acts,
         reported_full_at=state.reported_full_at,
         idle_since=state.idle_since,
@@ -312,7 +312,7 @@ def _rise(state: ResponsiveState, capacity: Capacity) -> Rise | None:
     service_s = state.rates.mean_service_s
     if not state.is_warm or service_s <= 0.0 or not state.counts[-1]:
         return None  # a second without arrivals never adds to the evidence
-    carried_per_s = carried(state.options, capacity) / service_s
+    carried_per_s = get_carried(state.options, capacity) / service_s
     return likeliest_rise(state.counts, state.rates, state.dispersion, carried_per_s)
 
 
@@ -325,14 +325,14 @@ def _need(
     need = risen(rise, state, capacity)
     if need is not None:
         return need
-    return sustained(state, capacity)
+    return find_sustained_need(state, capacity)
 
 
 def _scaled_out(
     state: ResponsiveState, need: CapacityNeed, load: SecondLoad, capacity: Capacity, now: float
 ) -> tuple[ResponsiveState, Decision | None]:
     options = state.options
-    acts = acts_of_last_minute(state.acts, now)
+    acts = select_acts_of_minute(state.acts, now)
     if not may_act(acts, options, now):
         return state, None
     asked = copies_for(need, options)
@@ -340,9 +340,9 @@ def _scaled_out(
     signal = {**_signal(state, load, capacity), **need.signal}
     signal |= {"needed_concurrency": need.concurrency, "rose_s_ago": need.since_s}
     if desired > capacity.desired:
-        armed = replace(_rearmed(state, need, desired), acts=(*acts, now), idle_since=None)
+        armed = replace(_rearm(state, need, desired), acts=(*acts, now), idle_since=None)
         if not need.is_certain:
-            carried_per_s = carried(options, capacity) / state.rates.mean_service_s
+            carried_per_s = get_carried(options, capacity) / state.rates.mean_service_s
             armed = replace(armed, doubt=on_trial(state.doubt, carried_per_s, need.excess))
         return armed, Decision(
             desired=desired, reason=_reason(need, capacity, asked, desired), signal=signal
@@ -356,7 +356,7 @@ def _scaled_out(
         current_capacity=capacity.desired,
     )
     reason = f"{need.reason}, but the maximum is {capacity.maximum}"
-    after = _rearmed(replace(state, reported_full_at=now), need, capacity.desired)
+    after = _rearm(replace(state, reported_full_at=now), need, capacity.desired)
     return after, Decision(
         desired=capacity.desired, reason=reason, signal=signal, not_scaled=(full,)
     )
@@ -366,13 +366,13 @@ def _reported_lately(at: float | None, now: float) -> bool:
     return at is not None and 0.0 <= now - at < MINUTE_S
 
 
-def _rearmed(state: ResponsiveState, need: CapacityNeed, copies: int) -> ResponsiveState:
+def _rearm(state: ResponsiveState, need: CapacityNeed, copies: int) -> ResponsiveState:
     """Ready for the next change: the new level is the base now, to be corrected by what comes."""
     if need.per_s is None:
         return state
     covered_per_s = state.options.target * copies / state.rates.mean_service_s
     level_per_s = min(need.per_s, MOST_TIMES * covered_per_s)
-    rates = jumped(state.rates, level_per_s, need.known_s)
+    rates = jump_to_level(state.rates, level_per_s, need.known_s)
     return replace(state, rates=rates, counts=(), dispersion=after_gap(state.dispersion))
 
 

@@ -17,19 +17,19 @@ from hostelry.scaling.decide.responsive.estimates import (
     Rates,
     Second,
     after_gap,
-    averaged,
-    doubted,
-    jumped,
+    average_second,
+    jump_to_level,
     likeliest_rise,
-    observed,
+    observe_second,
     on_trial,
+    update_doubt,
 )
 from hostelry.scaling.decide.responsive.options import (
     ResponsiveOptions,
-    acts_of_last_minute,
+    build_options_tag,
     may_act,
-    options_of_tag,
-    tag_of_options,
+    parse_options_tag,
+    select_acts_of_minute,
     within_limits,
 )
 from hostelry.sim.arrivals import modulated, steady
@@ -46,7 +46,7 @@ def counts(seed: int, per_s: float, cv: float, num_seconds: int) -> list[float]:
 def dispersion_of(arrivals: list[float]) -> Dispersion:
     known = Dispersion()
     for count in arrivals:
-        known = observed(known, count)
+        known = observe_second(known, count)
     return known
 
 
@@ -78,7 +78,7 @@ def test_missing_seconds_are_no_difference_and_forget_nothing() -> None:
     known = dispersion_of(counts(2, 8.0, 3.0, 600))
     after = after_gap(known)
     assert after.index == known.index
-    first = observed(after, 1000.0)
+    first = observe_second(after, 1000.0)
     assert first.index[0] == pytest.approx(known.index[0], rel=0.01)
 
 
@@ -105,7 +105,7 @@ def rates_of(per_s: float, num_seconds: int = 600, service_s: float = 2.0) -> Ra
             service_s=per_s * service_s,
             in_flight=per_s * service_s,
         )
-        known = averaged(known, second, 1.0)
+        known = average_second(known, second, 1.0)
     return known
 
 
@@ -124,17 +124,17 @@ def test_what_calls_take_is_known_before_any_has_finished() -> None:
     known = Rates()
     for second in range(20):
         under_way = min(second, 10) * 3.0
-        known = averaged(
+        known = average_second(
             known, Second(arrivals=3.0, finished=0.0, service_s=0.0, in_flight=under_way), 1.0
         )
     assert 5.0 < known.mean_service_s < 10.0
 
 
 def test_a_jump_moves_the_rate_and_not_what_a_call_takes() -> None:
-    known = jumped(rates_of(4.0), 12.0, 5.0)
+    known = jump_to_level(rates_of(4.0), 12.0, 5.0)
     assert (known.per_s, known.weight) == (12.0, 5.0)
     assert known.mean_service_s == pytest.approx(2.0)
-    assert jumped(Rates(), 3.0, 5.0).per_s == 3.0
+    assert jump_to_level(Rates(), 3.0, 5.0).per_s == 3.0
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_evidence_is_divided_by_dispersion() -> None:
 def after_trial(arrivals: float, known: Doubt, excess: float = 1.0) -> Doubt:
     known = on_trial(known, carried_per_s=5.0, excess=excess)
     for _ in range(120):
-        known = doubted(known, arrivals, per_hour=1.0)
+        known = update_doubt(known, arrivals, per_hour=1.0)
     return known
 
 
@@ -196,7 +196,7 @@ def test_the_first_false_alarm_is_free_and_an_hour_forgives_one() -> None:
     known = after_trial(3.0, known)
     assert known.factor == pytest.approx(1.2, rel=0.02)
     for _ in range(2 * 3600):
-        known = doubted(known, 3.0, per_hour=1.0)
+        known = update_doubt(known, 3.0, per_hour=1.0)
     assert known == Doubt(num_false=2)
 
 
@@ -241,7 +241,7 @@ def test_how_far_an_act_may_go(
     ],
 )
 def test_how_often_it_may_act(acts: tuple[float, ...], may: bool) -> None:
-    assert may_act(acts_of_last_minute(acts, 100.0), OPTIONS, 100.0) is may
+    assert may_act(select_acts_of_minute(acts, 100.0), OPTIONS, 100.0) is may
 
 
 def test_a_rarer_false_alarm_is_a_higher_threshold() -> None:
@@ -265,4 +265,4 @@ def test_options_and_their_tag_say_the_same(
         scale_in_after_s=scale_in_after_s,
         acts_per_minute=acts,
     )
-    assert options_of_tag(tag_of_options(options)) == options
+    assert parse_options_tag(build_options_tag(options)) == options

@@ -15,7 +15,7 @@ from hostelry.scaling.decide.responsive.estimates import expected_sample
 from hostelry.scaling.decide.responsive.options import ResponsiveOptions
 from hostelry.scaling.decide.responsive.policy import (
     ResponsiveState,
-    expected,
+    get_expected,
     kept_up,
     learnt,
     step,
@@ -224,9 +224,9 @@ def test_expected_concurrency_leads_what_is_under_way() -> None:
     state = ResponsiveState(options=OPTIONS)
     for one in even(WARM_S, 2):
         state = learnt(state, one)
-    assert expected(state) == pytest.approx(8.0, rel=0.01)
+    assert get_expected(state) == pytest.approx(8.0, rel=0.01)
     component = replace(KEY, component_name="base")
-    sample = expected_sample(component, expected(state), 4, 7)
+    sample = expected_sample(component, get_expected(state), 4, 7)
     assert sample is not None
     assert (sample.metric.name, sample.resolution_s) == ("ExpectedConcurrencyPerCopy", 1)
     assert sample.values[0] == pytest.approx(2.0, rel=0.01)
