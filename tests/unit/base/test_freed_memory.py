@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-# In an interpreter of its own: a process with more gaps than `fill_gaps` fills has some left.
+# In a fresh interpreter: a process with more gaps than `fill_gaps` fills has some left.
 PROGRAM = """
 import sys
 from hostelry.base.system import SMALL_SIZES, fill_gaps
