@@ -115,7 +115,7 @@ def test_both_are_killed_and_all_serves_until_the_next_up(platform: Platform) ->
         assert f"component {COMPONENT}  InService" in shown
         platform.exec(["true"])
         platform.start()
-        assert platform.running("watcher")
+        until(lambda: platform.running("watcher"), "there is a watcher")
 
 
 def age_s(pid: int) -> float:

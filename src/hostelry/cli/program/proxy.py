@@ -243,7 +243,8 @@ class FrontServer(uvicorn.Server):
 class Forwarder:
     """An ASGI application that sends requests on to `gateway`, those for S3 to `store`.
 
-    `seen` gets each call once it has ended. `for_store` is set on the port that is S3's.
+    `seen` gets each call before its client can know that it has ended, so before the client's next
+    act. `for_store` is set on the port that is S3's.
     """
 
     def __init__(
@@ -268,32 +269,37 @@ class Forwarder:
         exchange = _Exchange(scope, receive)
         host = exchange.headers.get("host", "").partition(":")[0]
         to_store = self._for_store or (is_aws(host) and is_s3(host))
-        status, answer_headers, beginning = await self._passed_on(
-            exchange, self._store if to_store else self._gateway, send
-        )
-        service, operation = get_operation(exchange.request())
-        error = parse_error(status, answer_headers, beginning) if status >= 400 else ("", "")
-        self._seen(
-            SeenCall(
-                service=service,
-                operation=operation,
-                status=status,
-                error=error[0],
-                message=error[1],
-                host=host if is_aws(host) else "",
-                at=self._clock.now(),
-            )
-        )
 
-    async def _passed_on(
-        self, exchange: "_Exchange", origin: httpcore.URL, send: Send
-    ) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers and beginning of the answer, which has been sent on."""
+        def note(status: int, headers: dict[str, str], beginning: bytes) -> None:
+            service, operation = get_operation(exchange.request())  # its body has been read by now
+            error = parse_error(status, headers, beginning) if status >= 400 else ("", "")
+            self._seen(
+                SeenCall(
+                    service=service,
+                    operation=operation,
+                    status=status,
+                    error=error[0],
+                    message=error[1],
+                    host=host if is_aws(host) else "",
+                    at=self._clock.now(),
+                )
+            )
+
+        await self._pass_on(exchange, self._store if to_store else self._gateway, send, note)
+
+    async def _pass_on(
+        self,
+        exchange: "_Exchange",
+        origin: httpcore.URL,
+        send: Send,
+        note: Callable[[int, dict[str, str], bytes], None],
+    ) -> None:
+        """Send the answer on. `note` gets its status, headers and start before its last byte."""
         url = httpcore.URL(
             scheme=origin.scheme, host=origin.host, port=origin.port, target=exchange.target
         )
         has_body = {b"content-length", b"transfer-encoding"} & {it for it, _ in exchange.raw}
-        beginning, has_begun = b"", False
+        beginning, num_bytes, has_begun, is_noted = b"", 0, False, False
         try:
             async with self._pool.stream(
                 exchange.method,
@@ -302,22 +308,28 @@ class Forwarder:
                 content=exchange.body() if has_body else None,
             ) as answer:
                 kept = [it for it in answer.headers if it[0].lower() not in HOP_HEADERS]
-                has_begun = True
+                headers, has_begun = _text(kept), True
+                length = headers.get("content-length", "")
                 await send(
                     {"type": "http.response.start", "status": answer.status, "headers": kept}
                 )
                 async for chunk in answer.aiter_stream():
-                    beginning = (beginning + chunk)[:HEAD_BYTES]
+                    beginning, num_bytes = (beginning + chunk)[:HEAD_BYTES], num_bytes + len(chunk)
+                    if str(num_bytes) == length:
+                        is_noted = True
+                        note(answer.status, headers, beginning)
                     await send(_body(chunk, more=True))
+                if not is_noted:
+                    is_noted = True
+                    note(answer.status, headers, beginning)
                 await send(_body(b"", more=False))
-                return answer.status, _text(kept), beginning
         except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.RemoteProtocolError):
-            if has_begun:
-                return 503, {}, AWAY  # the server cuts an answer that is not whole
-            headers = [(b"content-type", b"application/x-amz-json-1.1")]
-            await send({"type": "http.response.start", "status": 503, "headers": headers})
-            await send(_body(AWAY, more=False))
-            return 503, {}, AWAY
+            if not is_noted:
+                note(503, {}, AWAY)
+            if not has_begun:  # else the server cuts an answer that is not whole
+                head = [(b"content-type", b"application/x-amz-json-1.1")]
+                await send({"type": "http.response.start", "status": 503, "headers": head})
+                await send(_body(AWAY, more=False))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
