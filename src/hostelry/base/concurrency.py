@@ -142,7 +142,7 @@ async def run_guarded(name: str, step: Step, *, quiet: bool = False) -> bool:
         if not quiet:
             LOG.info("%s: will be tried again: %s", name, error)
         return False
-    except Exception:  # the outermost edge of all work that is repeated, see CONTRIBUTING.md
+    except Exception:  # the outermost edge of all work that is repeated, see test_broad_excepts
         if not quiet:
             LOG.exception("%s: failed; will be tried again", name)
         return False

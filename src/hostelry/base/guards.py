@@ -80,7 +80,7 @@ def find_foreign_page(host: str, origin: str | None, own: Collection[str] = ()) 
     """
     name = _name(host)
     if name != "localhost" and name not in own and not _is_loopback(name):
-        return f"Host '{host:.100}' is no name of this server; use 127.0.0.1 or localhost."
+        return f"Host '{host:.100}' is not a name of this server. Use 127.0.0.1 or localhost."
     if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
         return f"Origin '{origin:.100}' is not this server; web pages may not use it."
     return None

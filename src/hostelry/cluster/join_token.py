@@ -53,11 +53,11 @@ class JoinToken:
 
     @classmethod
     def parse(cls, text: str) -> "JoinToken":
-        """The token; raises TerminalError for a text that is none, without quoting it."""
+        """Parse a token. Raises TerminalError, without quoting the text, if it is invalid."""
         found = FORM.fullmatch(text.strip())
         if found is None:
             raise TerminalError(
-                "the token is none: it is a line that `hostelry join-token` prints, h1.….…"
+                "invalid token: paste the line that `hostelry join-token` prints, h1.….…"
             )
         return cls(*found.groups())
 
@@ -72,7 +72,7 @@ def digest_of(secret: str) -> str:
 
 
 def refusal(record: TokenRecord | None, key_digest: str, now: float) -> str | None:
-    """Why a request with the token is refused; None where it is let in."""
+    """The reason to refuse a request with the token. None if it is admitted."""
     if record is None:
         return "the token is unknown here: it was printed by another cluster, or is mistyped"
     if now >= record.expires_at:
@@ -99,7 +99,7 @@ def seconds_of(text: str) -> float:
 # that it has itself: it joins again                 it stays its own
 # of another that runs, or joined a minute ago       refused
 # of another that does not run                       it is its own from now on
-# of another, and who runs is not known yet          refused for now: a new leader knows all soon
+# of another, and who runs is not known yet          refused with 503: a new leader knows soon
 
 
 KIND = "joined_host"

@@ -16,15 +16,12 @@ from hostelry.dataplane.http.reply import ConnectError, Reply, UpstreamError
 from hostelry.dataplane.http.upstream import Timeouts, Upstream
 
 LOG = logging.getLogger(__name__)
-# The leader among several controls, as a host that is none of them finds it.
-#
 # `GET /internal/leader` of any control answers the leader's address, its epoch and all controls.
-# The leader itself is asked most of the time; where it does not confirm that it leads, all are
-# asked.
+# Most of the time only the leader is asked. If it does not confirm that it leads, all are asked.
 #
 # answers of the controls asked            view
 # ---------------------------------------  -------------------------------------------------------
-# some have a leader                       that of the highest epoch
+# some have a leader                       the one of the highest epoch
 # none has one                             no leader, and why
 # an epoch below that of the present view  not used: a control that was cut off or frozen answered
 

@@ -157,8 +157,12 @@ class EventServer:
         return Response(status_code=204)
 
     async def check(self, request: Request) -> Response:
-        """List the missing topics and queues. If none is missing, each gets a test message."""
-        asked = decode(await request.body(), TargetCheck)
+        """List the missing topics and queues. If none is missing, each gets a test message.
+
+        400 if the body is invalid.
+        """
+        with refuse_invalid("check of targets"):
+            asked = decode(await request.body(), TargetCheck)
         missing = await asyncio.to_thread(self._try_targets, asked)
         return JsonResponse({"missing": missing})
 

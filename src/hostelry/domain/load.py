@@ -1,12 +1,14 @@
 """Load reports of gateway workers to control: one value per second and name."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from hostelry.domain.metric import StatisticSet
 from hostelry.domain.scope import Scope
+
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,12 +94,7 @@ NO_CONFIGS: LoadByConfig = {}
 
 def add_configs(one: LoadByConfig, other: LoadByConfig) -> LoadByConfig:
     """Add up the loads by configuration."""
-    if not one or not other:
-        return one or other
-    found = dict(one)
-    for config, load in other.items():
-        found[config] = _add_load(found[config], load) if config in found else load
-    return found
+    return _add_by_key(one, other, _add_load)
 
 
 def subtract(whole: object, parts: LoadByConfig) -> ConfigLoad:
@@ -115,6 +112,17 @@ def _subtract(whole: Distribution, parts: Iterable[Distribution]) -> Distributio
         left.subtract(dict(zip(part.values, part.counts, strict=True)))
     left = +left
     return Distribution(values=tuple(left), counts=tuple(left.values()))
+
+
+def _add_by_key(
+    one: Mapping[str, Part], other: Mapping[str, Part], add: Callable[[Part, Part], Part]
+) -> Mapping[str, Part]:
+    if not one or not other:
+        return one or other
+    found = dict(one)
+    for key, part in other.items():
+        found[key] = add(found[key], part) if key in found else part
+    return found
 
 
 def _add_load(one: ConfigLoad, other: ConfigLoad) -> ConfigLoad:
@@ -156,15 +164,10 @@ OutcomesByCopy = Mapping[str, CopyOutcomes]
 
 def add_outcomes(one: OutcomesByCopy, other: OutcomesByCopy) -> OutcomesByCopy:
     """Add up the outcomes by copy."""
-    if not one or not other:
-        return one or other
-    found = dict(one)
-    for copy_id, here in other.items():
-        found[copy_id] = _added_outcomes(found[copy_id], here) if copy_id in found else here
-    return found
+    return _add_by_key(one, other, _add_outcomes)
 
 
-def _added_outcomes(one: CopyOutcomes, other: CopyOutcomes) -> CopyOutcomes:
+def _add_outcomes(one: CopyOutcomes, other: CopyOutcomes) -> CopyOutcomes:
     return CopyOutcomes(
         finished=one.finished + other.finished,
         errors_4xx=one.errors_4xx + other.errors_4xx,

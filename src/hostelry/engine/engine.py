@@ -188,7 +188,7 @@ class Engine:
         for part in self._fused.parts(plan.chunks):
             try:
                 sampled += self._compute(part)
-            except Exception:  # noqa: BLE001 - an outermost edge, see CONTRIBUTING.md
+            except Exception:  # noqa: BLE001 - an outermost edge, see test_broad_excepts
                 _log.exception("a step of %d requests failed", len(part))
                 sampled += self._computed_singly(part)
         self._scheduler.commit(plan, self._clock.now())
@@ -355,7 +355,7 @@ class Engine:
         for chunk in chunks:
             try:
                 sampled += self._compute([chunk])
-            except Exception as error:  # noqa: BLE001 - an outermost edge, see CONTRIBUTING.md
+            except Exception as error:  # noqa: BLE001 - an outermost edge, see test_broad_excepts
                 _log.warning("request %s: %s: %s", chunk.request_id, type(error).__name__, error)
                 reason = f"the step failed: {type(error).__name__}: {error}"
                 self._end_outside_step(chunk.request_id, FinishReason.ERROR, reason)

@@ -67,7 +67,7 @@ class RequestState:
             return sampled
         try:
             self.history.append(sampled.token_id)
-        except Exception as error:  # noqa: BLE001 - an outermost edge, see CONTRIBUTING.md
+        except Exception as error:  # noqa: BLE001 - an outermost edge, see test_broad_excepts
             _log.exception("request %s: its token cannot be recorded", self.request.id)
             return Sampled(None, error=f"{type(error).__name__}: {error}")
         return sampled

@@ -186,7 +186,7 @@ def check_target(row: CallRow, field: str) -> CallTarget:
         if value is not None and not RESOURCE.fullmatch(value):
             raise FieldFaultError(
                 f"{field}.{name}",
-                f"{value[:80]!r} is no name of 1 to 63 letters, digits and single hyphens",
+                f"{value[:80]!r} is not a name of 1 to 63 letters, digits and single hyphens",
             )
     if row.model is not None and not HEADER.fullmatch(row.model):
         raise FieldFaultError(f"{field}.model", f"{row.model[:80]!r} is no TargetModel")

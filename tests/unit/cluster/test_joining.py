@@ -353,8 +353,8 @@ def test_a_host_that_dies_as_it_joins_joins_again_by_the_same_token(
             "another fingerprint",
             id="of another cluster",
         ),
-        pytest.param(lambda token: token[:-1], "the token is none", id="cut off"),
-        pytest.param(lambda _: "", "the token is none", id="empty"),
+        pytest.param(lambda token: token[:-1], "invalid token", id="cut off"),
+        pytest.param(lambda _: "", "invalid token", id="empty"),
     ],
 )
 def test_a_token_that_is_not_good_is_refused(

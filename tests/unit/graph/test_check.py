@@ -66,7 +66,7 @@ def test_a_plan_has_each_step_behind_those_it_needs() -> None:
         pytest.param(one("{call: {endpoint: e, container: c, component: d}}"),
                      "field call.component: it goes with neither variant, model nor container",
                      id="a container and a component"),
-        pytest.param(one("{call: {endpoint: 'a b'}}"), "field call.endpoint: 'a b' is no name",
+        pytest.param(one("{call: {endpoint: 'a b'}}"), "field call.endpoint: 'a b' is not a name",
                      id="a name that no endpoint can have"),
         pytest.param(one("{scatter: [a, b]}", f"  a: {CALL}"),
                      "step answer, field scatter: there is no step b", id="a missing branch"),

@@ -238,7 +238,7 @@ class SharedMetrics:
                 self._is_busy, self._is_hurried = True, self._is_hurried and not is_commit_due
             try:
                 self._work(is_commit_due=is_commit_due, is_last=is_last)
-            except Exception as error:  # noqa: BLE001 - the outermost edge, see CONTRIBUTING.md
+            except Exception as error:  # noqa: BLE001 - the outermost edge, see test_broad_excepts
                 self._survive(error)
             with self._turn:
                 self._is_busy = False

@@ -2,23 +2,29 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
 from tests.message_rig import MessageRig
 
 from hostelry.api.context import CallContext
 from hostelry.api.events import check_pattern, parse_pattern
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
-from hostelry.control.events import build_call_runner
+from hostelry.control.data import open_data
+from hostelry.control.events import EventServer, build_call_runner
 from hostelry.domain.object_event import ObjectEvent
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Shape
 from hostelry.events.call_rows import CallRows
 from hostelry.events.calls import build_object_calls
 from hostelry.events.runner import CallRunner
+from hostelry.home.home import Home, UpConfig
+from hostelry.store.database import open_database
 from hostelry.store.records import State
 
 Client = Callable[[str], Any]
@@ -407,3 +413,19 @@ def test_a_pattern_is_tried_on_an_event(events: Any) -> None:
     asked["Event"] = json.dumps({**event, "detail": {}})
     assert events.test_event_pattern(**asked)["Result"] is False
     assert "has no id" in refusal(events.test_event_pattern, EventPattern=PATTERN, Event="{}")[1]
+
+
+@pytest.mark.parametrize("path", ["/internal/object-events", "/internal/object-events/targets"])
+@pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"\xff", b'{"targets": 1}'])
+def test_an_invalid_body_of_the_s3_port_is_refused(
+    state: State, clock: ManualClock, messages: MessageRig, tmp_path: Path, path: str, body: bytes
+) -> None:
+    home = Home(tmp_path)
+    home.make()
+    database = open_database(home.state)
+    data = open_data(home, UpConfig(control_port=1), state, database, clock)
+    server = EventServer(data, clock, messages.services, lambda _: pytest.fail("no call is made"))
+    answer = TestClient(Starlette(routes=server.routes())).post(path, content=body)
+    data.close()
+    database.close()
+    assert answer.status_code == 400
