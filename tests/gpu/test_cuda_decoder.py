@@ -8,6 +8,7 @@ from typing import Any
 import numpy
 import pytest
 import torch
+from tests.cases import case, cases
 from tests.unit.engine.native_model import ALL_RANKS, Memory, Part, Shape, model, step
 
 from hostelry.base.clock import SystemClock
@@ -81,21 +82,19 @@ def twins(memory: Memory) -> tuple[PoolTensor, PoolTensor]:
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize("ranks", [{}, MIXED, dict.fromkeys(MODULES, 64)])
-@pytest.mark.parametrize(
-    ("shape", "page_tokens"),
-    [
-        pytest.param(Shape(), 16, id="plain"),
-        pytest.param(Shape(heads=7, kv_heads=1), 5, id="seven heads share keys, odd pages"),
-        pytest.param(Shape(heads=2, kv_heads=1, head_dim=256), 16, id="heads of 256"),
-        pytest.param(Shape(head_dim=80), 16, id="heads of 80"),
-        pytest.param(Shape(window=7), 16, id="a window"),
-        pytest.param(Shape(has_bias=True, is_tied=False), 16, id="biases and own lm_head"),
-        pytest.param(
-            Shape(has_head_norms=True, has_out_norms=True, is_gelu=True, embedding_scale=8.0),
-            16,
-            id="norms and gelu",
-        ),
-    ],
+@cases(
+    "shape, page_tokens",
+    case("plain", Shape(), 16),
+    case("seven heads share keys, odd pages", Shape(heads=7, kv_heads=1), 5),
+    case("heads of 256", Shape(heads=2, kv_heads=1, head_dim=256), 16),
+    case("heads of 80", Shape(head_dim=80), 16),
+    case("a window", Shape(window=7), 16),
+    case("biases and own lm_head", Shape(has_bias=True, is_tied=False), 16),
+    case(
+        "norms and gelu",
+        Shape(has_head_norms=True, has_out_norms=True, is_gelu=True, embedding_scale=8.0),
+        16,
+    ),
 )
 def test_logits_are_those_of_torch(
     shape: Shape, page_tokens: int, ranks: dict[str, int], dtype: torch.dtype

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 import pytest
+from tests.cases import case, cases
 from tests.integration.agent_rig import (
     Rig,
     echo,
@@ -100,18 +101,16 @@ ATTACKS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@cases(
     "shown",
-    [
-        pytest.param([], id="no key"),
-        pytest.param([(COPY_KEY_HEADER, KEY[:-1])], id="a part of it"),
-        pytest.param([(COPY_KEY_HEADER, "")], id="an empty one"),
-        pytest.param([(COPY_KEY_HEADER, "a"), (COPY_KEY_HEADER, KEY)], id="one of two"),
-        pytest.param([(COPY_KEY_HEADER, KEY), (COPY_KEY_HEADER, KEY)], id="it, twice"),
-        pytest.param([(COPY_KEY_HEADER, KEY.upper())], id="other letters"),
-        pytest.param([(COPY_KEY_HEADER, "\xe9" * len(KEY))], id="no ASCII"),
-        pytest.param([("X-Hostelry-Key", KEY)], id="under another name"),
-    ],
+    case("no key", []),
+    case("a part of it", [(COPY_KEY_HEADER, KEY[:-1])]),
+    case("an empty one", [(COPY_KEY_HEADER, "")]),
+    case("one of two", [(COPY_KEY_HEADER, "a"), (COPY_KEY_HEADER, KEY)]),
+    case("it, twice", [(COPY_KEY_HEADER, KEY), (COPY_KEY_HEADER, KEY)]),
+    case("other letters", [(COPY_KEY_HEADER, KEY.upper())]),
+    case("no ASCII", [(COPY_KEY_HEADER, "\xe9" * len(KEY))]),
+    case("under another name", [("X-Hostelry-Key", KEY)]),
 )
 @pytest.mark.parametrize(("method", "path", "body"), ATTACKS)
 def test_who_has_no_key_gets_nothing_from_the_llm_server(
@@ -142,14 +141,12 @@ def test_a_body_is_not_waited_for(llm: Server) -> None:
 
 
 @pytest.mark.parametrize("component_name", ["base", "es"])
-@pytest.mark.parametrize(
+@cases(
     "headers",
-    [
-        pytest.param({}, id="an ordinary caller"),
-        pytest.param({COPY_KEY_HEADER: "a guess"}, id="a caller who sends a key"),
-        pytest.param({COPY_KEY_HEADER.lower(): KEY}, id="a caller who knows the key"),
-        pytest.param({"X-Hostelry-Model": "other", "X-Hostelry-Key": "x"}, id="others of ours"),
-    ],
+    case("an ordinary caller", {}),
+    case("a caller who sends a key", {COPY_KEY_HEADER: "a guess"}),
+    case("a caller who knows the key", {COPY_KEY_HEADER.lower(): KEY}),
+    case("others of ours", {"X-Hostelry-Model": "other", "X-Hostelry-Key": "x"}),
 )
 def test_the_gateway_shows_the_key_and_passes_none_on(
     gateway: GatewayRig, component_name: str, headers: dict[str, str]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.hostile.process_memory import forget_peak, peak_bytes, resident_bytes
 from tests.integration.gateway_rig import (
     EchoProcess,
@@ -149,14 +150,12 @@ def test_a_zipped_form_of_an_unknown_client_is_not_unpacked(
     assert attacked.cpu_s - before_s < 2.0  # one form took as long
 
 
-@pytest.mark.parametrize(
-    ("header", "status"),
-    [
-        pytest.param("X-Hostelry-Tenant: other", 403, id="a tenant"),
-        pytest.param("X-Amz-Target: SageMaker.DeleteEndpoint", 403, id="an operation"),
-        pytest.param("X-Amz-Content-SHA256: UNSIGNED-PAYLOAD", 403, id="leave for another body"),
-        pytest.param("X-Amzn-Trace-Id: Root=1-5759e988-bd862e3fe1be46a994272793", 200, id="trace"),
-    ],
+@cases(
+    "header, status",
+    case("a tenant", "X-Hostelry-Tenant: other", 403),
+    case("an operation", "X-Amz-Target: SageMaker.DeleteEndpoint", 403),
+    case("leave for another body", "X-Amz-Content-SHA256: UNSIGNED-PAYLOAD", 403),
+    case("trace", "X-Amzn-Trace-Id: Root=1-5759e988-bd862e3fe1be46a994272793", 200),
 )
 def test_a_header_that_steers_cannot_be_added_on_the_way(
     attacked: Attacked, header: str, status: int
@@ -168,12 +167,10 @@ def test_a_header_that_steers_cannot_be_added_on_the_way(
     assert (b"not signed" in answer) is (status == 403)
 
 
-@pytest.mark.parametrize(
-    ("role", "tenant", "principal"),
-    [
-        pytest.param("reader", "role/reader", "role/reader", id="a role is its own tenant"),
-        pytest.param("", "another", None, id="the account itself chooses a tenant alone"),
-    ],
+@cases(
+    "role, tenant, principal",
+    case("a role is its own tenant", "reader", "role/reader", "role/reader"),
+    case("the account itself chooses a tenant alone", "", "another", None),
 )
 def test_temporary_keys_name_no_caller_but_their_own_to_a_model_server(
     attacked: Attacked, role: str, tenant: str, principal: str | None
@@ -227,23 +224,21 @@ def test_a_signed_component_cannot_be_replaced_or_doubled(attacked: Attacked) ->
 SMUGGLED = b"POST /endpoints/models/invocations HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
-@pytest.mark.parametrize(
+@cases(
     "lines",
-    [
-        pytest.param(["Content-Length: 0", "Transfer-Encoding: chunked"], id="both framings"),
-        pytest.param(["Transfer-Encoding: chunked", "Content-Length: 0"], id="in the other order"),
-        pytest.param(["Content-Length: 0", "Content-Length: 60"], id="two lengths"),
-        pytest.param(["Content-Length: 0, 60"], id="a list of lengths"),
-        pytest.param(["Content-Length: +0"], id="a signed length"),
-        pytest.param(["Content-Length : 0"], id="a space before the colon"),
-        pytest.param(["Transfer-Encoding: xchunked"], id="an unknown coding"),
-        pytest.param(["Transfer-Encoding: chunked, identity"], id="chunked not last"),
-        pytest.param(["Transfer-Encoding:\tchunked\x0b"], id="a coding with a control character"),
-        pytest.param(["X: a", " Transfer-Encoding: chunked"], id="a folded framing"),
-        pytest.param(["X: a\nContent-Length: 60"], id="a bare line feed"),
-        pytest.param(["X: a\rContent-Length: 60"], id="a bare carriage return"),
-        pytest.param(["Content-Length: 0", "Host: other"], id="two hosts"),
-    ],
+    case("both framings", ["Content-Length: 0", "Transfer-Encoding: chunked"]),
+    case("in the other order", ["Transfer-Encoding: chunked", "Content-Length: 0"]),
+    case("two lengths", ["Content-Length: 0", "Content-Length: 60"]),
+    case("a list of lengths", ["Content-Length: 0, 60"]),
+    case("a signed length", ["Content-Length: +0"]),
+    case("a space before the colon", ["Content-Length : 0"]),
+    case("an unknown coding", ["Transfer-Encoding: xchunked"]),
+    case("chunked not last", ["Transfer-Encoding: chunked, identity"]),
+    case("a coding with a control character", ["Transfer-Encoding:\tchunked\x0b"]),
+    case("a folded framing", ["X: a", " Transfer-Encoding: chunked"]),
+    case("a bare line feed", ["X: a\nContent-Length: 60"]),
+    case("a bare carriage return", ["X: a\rContent-Length: 60"]),
+    case("two hosts", ["Content-Length: 0", "Host: other"]),
 )
 def test_nothing_is_smuggled_behind_a_request(attacked: Attacked, lines: list[str]) -> None:
     head = "\r\n".join(["POST /endpoints/models/invocations HTTP/1.1", "Host: a", *lines, "", ""])
@@ -252,17 +247,15 @@ def test_nothing_is_smuggled_behind_a_request(attacked: Attacked, lines: list[st
     assert answer.count(b"\r\nServer: hostelry") == 1
 
 
-@pytest.mark.parametrize(
-    ("lines", "status"),
-    [
-        pytest.param("Host: 127.0.0.1:8787", 200, id="its address"),
-        pytest.param("Host: localhost", 200, id="its name"),
-        pytest.param("Host: evil.example:8787", 403, id="a rebound name"),
-        pytest.param("Host: 127.0.0.1.evil.example", 403, id="a name that looks like it"),
-        pytest.param("Host: 0.0.0.0:8787", 403, id="any address"),
-        pytest.param("Host: localhost\r\nOrigin: http://evil.example", 403, id="a foreign page"),
-        pytest.param("Host: localhost\r\nOrigin: null", 403, id="a page from a file"),
-    ],
+@cases(
+    "lines, status",
+    case("its address", "Host: 127.0.0.1:8787", 200),
+    case("its name", "Host: localhost", 200),
+    case("a rebound name", "Host: evil.example:8787", 403),
+    case("a name that looks like it", "Host: 127.0.0.1.evil.example", 403),
+    case("any address", "Host: 0.0.0.0:8787", 403),
+    case("a foreign page", "Host: localhost\r\nOrigin: http://evil.example", 403),
+    case("a page from a file", "Host: localhost\r\nOrigin: null", 403),
 )
 @pytest.mark.parametrize("path", [INVOKE, "/", "/v1/models", "/metrics"])
 def test_a_web_page_gets_nothing_from_a_gateway_without_keys(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 from tests.integration.platform import clean_environment, until
 
 from hostelry.base.clock import SystemClock
@@ -85,12 +86,10 @@ def test_no_part_speaks_to_who_has_not_the_stores_own_certificate(
     assert not answered(port, tmp_path), "a client that made a certificate of its own"
 
 
-@pytest.mark.parametrize(
-    ("is_owner", "is_let_in"),
-    [
-        pytest.param(False, False, id="a stranger sees nothing in SeaweedFS's own shell"),
-        pytest.param(True, True, id="who can read the key sees the cluster"),
-    ],
+@cases(
+    "is_owner, is_let_in",
+    case("a stranger sees nothing in SeaweedFS's own shell", False, False),
+    case("who can read the key sees the cluster", True, True),
 )
 def test_seaweedfs_own_shell(store: Store, tmp_path: Path, is_owner: bool, is_let_in: bool) -> None:
     flags = store.flags

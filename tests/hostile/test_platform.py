@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
+from tests.cases import case, cases
 from tests.hostile.process_memory import forget_peak, peak_bytes
 from tests.integration.platform import Platform, client_session
 
@@ -56,12 +57,10 @@ def s3(running: Platform) -> Any:
     return made
 
 
-@pytest.mark.parametrize(
-    ("method", "body"),
-    [
-        pytest.param("GET", None, id="a signature of zeros reads nothing"),
-        pytest.param("PUT", NO_TARGETS, id="a signature of zeros removes nothing"),
-    ],
+@cases(
+    "method, body",
+    case("a signature of zeros reads nothing", "GET", None),
+    case("a signature of zeros removes nothing", "PUT", NO_TARGETS),
 )
 def test_an_access_key_without_its_secret_has_no_notifications(
     platform: Platform, s3: Any, method: str, body: bytes | None
@@ -205,13 +204,11 @@ def status_of_refusal(call: Callable[..., Any], **params: Any) -> int:
     return int(refused.value.response["ResponseMetadata"]["HTTPStatusCode"])
 
 
-@pytest.mark.parametrize(
+@cases(
     "ask",
-    [
-        pytest.param(schedules_of_a_page_of_32_bits, id="a page of 32 bits has no schedules"),
-        pytest.param(files_of_a_page_of_28_digits, id="a page of 28 digits has no files"),
-        pytest.param(a_queue_of_sources_that_are_a_number, id="a queue's sources are not a number"),
-    ],
+    case("a page of 32 bits has no schedules", schedules_of_a_page_of_32_bits),
+    case("a page of 28 digits has no files", files_of_a_page_of_28_digits),
+    case("a queue's sources are not a number", a_queue_of_sources_that_are_a_number),
 )
 def test_a_number_in_the_wrong_place_is_refused(
     platform: Platform, ask: Callable[[Platform], int]

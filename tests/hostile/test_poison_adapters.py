@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.hostile.neighbours import undisturbed
 from tests.integration.lmi_rig import Server, byte_model, eventually, is_idle, serving
 from tests.models import random_adapter
@@ -79,36 +80,28 @@ def looped(folder: Path, model: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("make", "reason"),
-    [
-        pytest.param(
-            saying(target_modules="(?:[a-z0-9._]?){40}!"), "names no module",
-            id="a pattern for hours",
-        ),
-        pytest.param(
-            saying(rank_pattern={f"(?:[a-z0-9._]?){{40}}!{n}": 8 for n in range(1500)}),
-            "instructions; at most", id="many of them",
-        ),
-        pytest.param(
-            saying(target_modules="(?:(?=.*(?=.*(?=.*(?=.*(?=.*(?=.*!)))))).)*"),
-            "steps to match", id="a pattern that looks on and on",
-        ),
-        pytest.param(saying(r=2**31), "max_lora_rank", id="a huge rank"),
-        pytest.param(saying(r=10**400), "max_lora_rank", id="a rank of no float"),
-        pytest.param(saying(lora_alpha=10**400), "lora_alpha", id="an alpha of no float"),
-        pytest.param(saying(lora_alpha=1e299), "no fp32", id="an alpha of no fp32"),
-        pytest.param(scaled(float("nan")), "nan or inf", id="weights of nan"),
-        pytest.param(scaled(float("inf")), "nan or inf", id="weights of inf"),
-        pytest.param(saying(r=4), "shape", id="weights of another shape"),
-        pytest.param(configured("[" * 100_000), "not JSON", id="a configuration of brackets"),
-        pytest.param(configured("[" * 900 + "]" * 900), "object", id="a deep configuration"),
-        pytest.param(weights(lambda raw: raw[:-100]), "", id="weights that are cut off"),
-        pytest.param(weights(lambda raw: raw[:7]), "", id="weights of seven bytes"),
-        pytest.param(weights(huge_header), "", id="a header past the file"),
-        pytest.param(weights(shape_past_memory), "", id="shapes past all memory"),
-        pytest.param(looped, "", id="a link to itself"),
-    ],
+@cases(
+    "make, reason",
+    case("a pattern for hours", saying(target_modules="(?:[a-z0-9._]?){40}!"), "names no module"),
+    case("many of them",
+        saying(rank_pattern={f"(?:[a-z0-9._]?){{40}}!{n}": 8 for n in range(1500)}),
+        "instructions; at most"),
+    case("a pattern that looks on and on",
+        saying(target_modules="(?:(?=.*(?=.*(?=.*(?=.*(?=.*(?=.*!)))))).)*"), "steps to match"),
+    case("a huge rank", saying(r=2**31), "max_lora_rank"),
+    case("a rank of no float", saying(r=10**400), "max_lora_rank"),
+    case("an alpha of no float", saying(lora_alpha=10**400), "lora_alpha"),
+    case("an alpha of no fp32", saying(lora_alpha=1e299), "no fp32"),
+    case("weights of nan", scaled(float("nan")), "nan or inf"),
+    case("weights of inf", scaled(float("inf")), "nan or inf"),
+    case("weights of another shape", saying(r=4), "shape"),
+    case("a configuration of brackets", configured("[" * 100_000), "not JSON"),
+    case("a deep configuration", configured("[" * 900 + "]" * 900), "object"),
+    case("weights that are cut off", weights(lambda raw: raw[:-100]), ""),
+    case("weights of seven bytes", weights(lambda raw: raw[:7]), ""),
+    case("a header past the file", weights(huge_header), ""),
+    case("shapes past all memory", weights(shape_past_memory), ""),
+    case("a link to itself", looped, ""),
 )  # fmt: skip
 def test_a_poisoned_adapter_is_refused_and_harms_no_client(
     server: Server, model: Path, tmp_path: Path, make: Making, reason: str

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.hostile.neighbours import undisturbed
 from tests.integration.lmi_rig import Server, byte_model, eventually, is_idle, serving
 from tests.unit.containers.lmi.request.test_parse import nested
@@ -29,42 +30,34 @@ def text(value: str) -> bytes:
     return inputs(guided_json=value)
 
 
-@pytest.mark.parametrize(
-    ("body", "reason"),
-    [
-        pytest.param(inputs(stop_token_ids=[2**63]), "token ids", id="a stop token of 64 bits"),
-        pytest.param(inputs(stop_token_ids=[259]), "vocabulary", id="a stop token of no model"),
-        pytest.param(inputs(logit_bias={"259": 1}), "vocabulary", id="a biased token of no model"),
-        pytest.param(inputs(repetition_penalty=1e-46), "at least 0.01", id="a penalty of nearly 0"),
-        pytest.param(inputs(repetition_penalty=10**400), "at most 100", id="a penalty of no float"),
-        pytest.param(inputs(temperature=5e-324), None, id="a subnormal temperature"),
-        pytest.param(inputs(top_p=5e-324, temperature=100), None, id="a subnormal top_p"),
-        pytest.param(inputs(top_k=2**63 - 1), "at most", id="a top_k of 64 bits"),
-        pytest.param(inputs(max_new_tokens=2**64), "at least 1", id="more tokens than 64 bits"),
-        pytest.param(inputs(guided_json=nested(400)), "deeper than 200", id="a deep schema"),
-        pytest.param(text(json.dumps(nested(400))), "deeper than 192", id="a deep schema as text"),
-        pytest.param(
-            text('{"default":' + "[" * 900 + "]" * 900 + "}"), "deeper than 192",
-            id="a schema whose default is deep",
-        ),
-        pytest.param(text("[" * 60_000), "not JSON", id="a schema of brackets"),
-        pytest.param(b"[" * 100_000, "deeper than 200", id="a body of brackets"),
-        pytest.param(inputs(guided_regex="(a+)+" * 300), "", id="a pattern of repeats"),
-        pytest.param(inputs(guided_regex="((a{1,999}){1,999}){1,9}"), TOO_SLOW, id="many repeats"),
-        pytest.param(inputs(guided_grammar="root ::= root"), "", id="a grammar without an end"),
-        pytest.param(inputs(stop=["a" * 998 + str(n) for n in range(64)]), None, id="long stops"),
-        pytest.param(inputs(n=128, best_of=128), None, id="as many sequences as may be"),
-        pytest.param(
-            json.dumps({"prompt": [2**64]}).encode(), "token ids", id="a prompt of no token"
-        ),
-        pytest.param(
-            json.dumps({"messages": [{"role": "user", "content": "a", "x": nested(300)}]}).encode(),
-            "deeper than 200",
-            id="a deep message",
-        ),
-        pytest.param(b'{"inputs": "\xed\xa0\x80"}', "JSON", id="half a character"),
-        pytest.param(b'{"inputs": "\\ud800"}', "JSON", id="half a character, escaped"),
-    ],
+@cases(
+    "body, reason",
+    case("a stop token of 64 bits", inputs(stop_token_ids=[2**63]), "token ids"),
+    case("a stop token of no model", inputs(stop_token_ids=[259]), "vocabulary"),
+    case("a biased token of no model", inputs(logit_bias={"259": 1}), "vocabulary"),
+    case("a penalty of nearly 0", inputs(repetition_penalty=1e-46), "at least 0.01"),
+    case("a penalty of no float", inputs(repetition_penalty=10**400), "at most 100"),
+    case("a subnormal temperature", inputs(temperature=5e-324), None),
+    case("a subnormal top_p", inputs(top_p=5e-324, temperature=100), None),
+    case("a top_k of 64 bits", inputs(top_k=2**63 - 1), "at most"),
+    case("more tokens than 64 bits", inputs(max_new_tokens=2**64), "at least 1"),
+    case("a deep schema", inputs(guided_json=nested(400)), "deeper than 200"),
+    case("a deep schema as text", text(json.dumps(nested(400))), "deeper than 192"),
+    case("a schema whose default is deep", text('{"default":' + "[" * 900 + "]" * 900 + "}"),
+        "deeper than 192"),
+    case("a schema of brackets", text("[" * 60_000), "not JSON"),
+    case("a body of brackets", b"[" * 100_000, "deeper than 200"),
+    case("a pattern of repeats", inputs(guided_regex="(a+)+" * 300), ""),
+    case("many repeats", inputs(guided_regex="((a{1,999}){1,999}){1,9}"), TOO_SLOW),
+    case("a grammar without an end", inputs(guided_grammar="root ::= root"), ""),
+    case("long stops", inputs(stop=["a" * 998 + str(n) for n in range(64)]), None),
+    case("as many sequences as may be", inputs(n=128, best_of=128), None),
+    case("a prompt of no token", json.dumps({"prompt": [2**64]}).encode(), "token ids"),
+    case("a deep message",
+        json.dumps({"messages": [{"role": "user", "content": "a", "x": nested(300)}]}).encode(),
+        "deeper than 200"),
+    case("half a character", b'{"inputs": "\xed\xa0\x80"}', "JSON"),
+    case("half a character, escaped", b'{"inputs": "\\ud800"}', "JSON"),
 )  # fmt: skip
 def test_a_poisoned_request_is_answered_and_harms_no_client(
     server: Server, body: bytes, reason: str | None

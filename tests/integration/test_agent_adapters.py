@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 from tests.integration.agent_rig import (
     ObjectStore,
     adapter,
@@ -75,15 +76,11 @@ def test_a_copy_sees_its_model_and_models_named_by_variables(
         run(work())
 
 
-@pytest.mark.parametrize(
-    ("key", "body", "output"),
-    [
-        pytest.param("absent.tar.gz", None, ["NoSuchKey", '"absent.tar.gz"'], id="missing"),
-        pytest.param("junk.tar.gz", b"junk" * 999, ["neither a .tar.gz nor"], id="no archive"),
-        pytest.param(
-            "evil.tar.gz", targz([Member(name="/etc/x")]), ["'/etc/x'", "absolute"], id="hostile"
-        ),
-    ],
+@cases(
+    "key, body, output",
+    case("missing", "absent.tar.gz", None, ["NoSuchKey", '"absent.tar.gz"']),
+    case("no archive", "junk.tar.gz", b"junk" * 999, ["neither a .tar.gz nor"]),
+    case("hostile", "evil.tar.gz", targz([Member(name="/etc/x")]), ["'/etc/x'", "absolute"]),
 )
 def test_a_bad_artifact_fails_the_copy_with_its_cause(
     s3: ObjectStore, tmp_path: Path, key: str, body: bytes | None, output: list[str]

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import uvloop
+from tests.cases import case, cases
 from tests.integration.agent_rig import Rig, agent_command, instance, kill, rig, until_true
 from tests.integration.test_service_forks import (
     MODULE,
@@ -122,12 +123,10 @@ def facts(pid: int, instance_id: str) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize(
-    ("task", "kind", "cause"),
-    [
-        pytest.param("exit 3", TerminalError, "code 3: this is a copy", id="with its code"),
-        pytest.param("signal 9", RetryableError, "signal 9", id="with its signal"),
-    ],
+@cases(
+    "task, kind, cause",
+    case("with its code", "exit 3", TerminalError, "code 3: this is a copy"),
+    case("with its signal", "signal 9", RetryableError, "signal 9"),
 )
 def test_a_forked_agent_that_ends_at_its_start_is_reported(
     tmp_path: Path, task: str, kind: type[HostelryError], cause: str
@@ -156,15 +155,13 @@ def test_the_end_of_an_agent_without_its_interpreter_has_an_unknown_cause(tmp_pa
     uvloop.run(work())
 
 
-@pytest.mark.parametrize(
+@cases(
     "sent",
-    [
-        pytest.param(b"no order\n", id="with what is no order"),
-        pytest.param(b'{"x":' + b"[" * 100_000 + b"\n", id="with an order of many depths"),
-        pytest.param(b'{"lend":true}\n', id="that lends another one"),
-        pytest.param(b"x" * (5 << 20), id="with an order without an end"),
-        pytest.param(b"", id="whose process is gone"),
-    ],
+    case("with what is no order", b"no order\n"),
+    case("with an order of many depths", b'{"x":' + b"[" * 100_000 + b"\n"),
+    case("that lends another one", b'{"lend":true}\n'),
+    case("with an order without an end", b"x" * (5 << 20)),
+    case("whose process is gone", b""),
 )
 def test_a_lent_stream_ends_alone(tmp_path: Path, sent: bytes) -> None:
     async def work() -> None:
@@ -187,12 +184,10 @@ def test_a_lent_stream_ends_alone(tmp_path: Path, sent: bytes) -> None:
     asyncio.run(work())
 
 
-@pytest.mark.parametrize(
-    ("argument", "variable"),
-    [
-        pytest.param("x" * TITLE_ROOM, "", id="whose command line could not be shown"),
-        pytest.param("", "\udcff", id="with a variable that is no text"),
-    ],
+@cases(
+    "argument, variable",
+    case("whose command line could not be shown", "x" * TITLE_ROOM, ""),
+    case("with a variable that is no text", "", "\udcff"),
 )
 def test_a_process_is_not_forked(tmp_path: Path, argument: str, variable: str) -> None:
     async def work() -> None:

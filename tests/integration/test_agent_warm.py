@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.cases import case, cases
 from tests.integration.agent_rig import (
     echo,
     kill,
@@ -191,15 +192,13 @@ THREADS = (
 )
 
 
-@pytest.mark.parametrize(
-    ("module", "cause"),
-    [
-        pytest.param(ENDS, "it ended", id="the interpreter ends"),
-        pytest.param(FAILS, "it ended", id="a module cannot be imported"),
-        pytest.param(BABBLES, "invalid message", id="it prints nonsense"),
-        pytest.param(FLOODS, "invalid message", id="it prints half a message and ends"),
-        pytest.param(THREADS, "more than one thread", id="a module started a thread"),
-    ],
+@cases(
+    "module, cause",
+    case("the interpreter ends", ENDS, "it ended"),
+    case("a module cannot be imported", FAILS, "it ended"),
+    case("it prints nonsense", BABBLES, "invalid message"),
+    case("it prints half a message and ends", FLOODS, "invalid message"),
+    case("a module started a thread", THREADS, "more than one thread"),
 )
 def test_a_warm_interpreter_that_fails_costs_a_cold_start_and_no_more(
     tmp_path: Path, module: str, cause: str

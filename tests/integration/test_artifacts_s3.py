@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 from tests.integration.agent_rig import ObjectStore, object_store, run
 from tests.integration.fake_hub import fake_hub
 from tests.unit.base.tars import Member, targz
@@ -77,13 +78,11 @@ def test_a_prefix_keeps_its_paths(s3: ObjectStore, tmp_path: Path) -> None:
     assert files_of(folder) == {"config.json": b"{}", "deep/er/weights": b"w", "empty": b""}
 
 
-@pytest.mark.parametrize(
-    ("token", "error"),
-    [
-        pytest.param("right", None, id="a model with its folders, and no notes of the client"),
-        pytest.param("wrong", ArtifactError, id="a gated model without the right token"),
-        pytest.param("away", ArtifactUnavailableError, id="a hub that is away"),
-    ],
+@cases(
+    "token, error",
+    case("a model with its folders, and no notes of the client", "right", None),
+    case("a gated model without the right token", "wrong", ArtifactError),
+    case("a hub that is away", "away", ArtifactUnavailableError),
 )
 def test_a_model_of_the_hub(token: str, error: type[Exception] | None, tmp_path: Path) -> None:
     model = {"config.json": b"{}", "1_Pooling/config.json": b"[]", "a.safetensors": b"w"}
@@ -121,34 +120,30 @@ def test_a_large_object_comes_in_parts_with_progress(s3: ObjectStore, tmp_path: 
     assert "48.0 of 48.0 MiB" in notes[-1]
 
 
-@pytest.mark.parametrize(
-    ("uri", "kind", "output"),
-    [
-        pytest.param(
-            "s3://models/none.tar.gz",
-            SourceKind.ARCHIVE,
-            ["NoSuchKey", '"models"', '"none.tar.gz"'],
-            id="a missing object",
-        ),
-        pytest.param(
-            "s3://no-bucket/a.tar.gz",
-            SourceKind.ARCHIVE,
-            ["NoSuchBucket", '"no-bucket"'],
-            id="a missing bucket",
-        ),
-        pytest.param(
-            "s3://models/nothing-here/",
-            SourceKind.PREFIX,
-            ["NoSuchKey", '"models"', '"nothing-here/"'],
-            id="a prefix without objects",
-        ),
-        pytest.param(
-            "s3://no-bucket/p/", SourceKind.PREFIX, ["NoSuchBucket"], id="a prefix, no bucket"
-        ),
-        pytest.param("s3://models/", SourceKind.OBJECT, ["no object in it"], id="a bucket alone"),
-        pytest.param("https://x/y", SourceKind.ARCHIVE, ["is not an S3 URI"], id="another scheme"),
-        pytest.param("s3:///key", SourceKind.ARCHIVE, ["is not an S3 URI"], id="no bucket at all"),
-    ],
+@cases(
+    "uri, kind, output",
+    case(
+        "a missing object",
+        "s3://models/none.tar.gz",
+        SourceKind.ARCHIVE,
+        ["NoSuchKey", '"models"', '"none.tar.gz"'],
+    ),
+    case(
+        "a missing bucket",
+        "s3://no-bucket/a.tar.gz",
+        SourceKind.ARCHIVE,
+        ["NoSuchBucket", '"no-bucket"'],
+    ),
+    case(
+        "a prefix without objects",
+        "s3://models/nothing-here/",
+        SourceKind.PREFIX,
+        ["NoSuchKey", '"models"', '"nothing-here/"'],
+    ),
+    case("a prefix, no bucket", "s3://no-bucket/p/", SourceKind.PREFIX, ["NoSuchBucket"]),
+    case("a bucket alone", "s3://models/", SourceKind.OBJECT, ["no object in it"]),
+    case("another scheme", "https://x/y", SourceKind.ARCHIVE, ["is not an S3 URI"]),
+    case("no bucket at all", "s3:///key", SourceKind.ARCHIVE, ["is not an S3 URI"]),
 )
 def test_what_is_not_there_is_named(
     s3: ObjectStore, tmp_path: Path, uri: str, kind: SourceKind, output: list[str]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.integration.platform import CLI, Platform
 from tests.integration.virtual_environments import virtual_environment
 
@@ -59,12 +60,10 @@ def hostelry(
     )
 
 
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [
-        pytest.param([], [True, True, False, False], id="it stops after a cell that failed"),
-        pytest.param(["--keep-going"], [True, True, False, False, True], id="or goes on"),
-    ],
+@cases(
+    "flags, expected",
+    case("it stops after a cell that failed", [], [True, True, False, False]),
+    case("or goes on", ["--keep-going"], [True, True, False, False, True]),
 )
 def test_a_notebook_is_judged_cell_by_cell(
     platform: Platform, tmp_path: Path, flags: list[str], expected: list[bool]

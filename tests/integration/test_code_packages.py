@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 from tests.integration.framework_rig import runtimes_of_tests, runtimes_with
 
 from hostelry.base.errors import TerminalError
@@ -90,14 +91,10 @@ def test_what_the_runtime_has_already_is_not_installed(instance: Instance) -> No
     assert instance.sets() == []
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        pytest.param("./local", "installed by this copy itself", id="a path"),
-        pytest.param(
-            "--index-url https://example.org/simple", "by this copy itself", id="an index"
-        ),
-    ],
+@cases(
+    "line, words",
+    case("a path", "./local", "installed by this copy itself"),
+    case("an index", "--index-url https://example.org/simple", "by this copy itself"),
 )
 def test_other_lines_are_left_to_the_copy(instance: Instance, line: str, words: str) -> None:
     assert instance.provide(instance.copy("c-1", f"six\n{line}\n")) == [{}]

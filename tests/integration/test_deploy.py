@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.integration.framework_models import trained
 from tests.integration.platform import CLI, Platform
 from tests.integration.served_models import sklearn_runtimes
@@ -223,16 +224,14 @@ def test_a_failure_names_its_cause_its_log_and_the_way_out(
     assert "delete the failed component torn" in mended["steps"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "code"),
-    [
-        pytest.param(["./nothing"], "is not there", 1, id="a missing path"),
-        pytest.param(["localhost/x:1", "--instance-type", "ml.m5.lrge"],
-                     "did you mean ml.m5.large", 2, id="an unknown instance type"),
-        pytest.param(["localhost/x:1", "--memory-mb", "9000000"], "there is not enough room", 1,
-                     id="more than any instance has"),
-        pytest.param(["s3://no-such-bucket/x/"], "cannot be listed", 1, id="no bucket"),
-    ],
+@cases(
+    "arguments, error, code",
+    case("a missing path", ["./nothing"], "is not there", 1),
+    case("an unknown instance type", ["localhost/x:1", "--instance-type", "ml.m5.lrge"],
+        "did you mean ml.m5.large", 2),
+    case("more than any instance has", ["localhost/x:1", "--memory-mb", "9000000"],
+        "there is not enough room", 1),
+    case("no bucket", ["s3://no-such-bucket/x/"], "cannot be listed", 1),
 )  # fmt: skip
 def test_bad_input_is_one_line(
     platform: Platform, arguments: list[str], error: str, code: int

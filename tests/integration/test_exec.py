@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 from tests.integration.platform import CLI, Platform
 from tests.integration.virtual_environments import virtual_environment
 
@@ -37,21 +38,17 @@ def python(platform: Platform, program: str, **environment: str) -> str:
     return platform.exec([sys.executable, "-c", program], environment).stdout
 
 
-@pytest.mark.parametrize(
+@cases(
     "host",
-    [
-        pytest.param("https://sts.us-east-1.amazonaws.com", id="a region's host"),
-        pytest.param("https://sts.amazonaws.com", id="the global host"),
-        pytest.param("https://sts.cn-north-1.amazonaws.com.cn", id="another partition's host"),
-    ],
+    case("a region's host", "https://sts.us-east-1.amazonaws.com"),
+    case("the global host", "https://sts.amazonaws.com"),
+    case("another partition's host", "https://sts.cn-north-1.amazonaws.com.cn"),
 )
-@pytest.mark.parametrize(
+@cases(
     "prefix",
-    [
-        pytest.param([], id="as it is"),
-        pytest.param(["env", "PYTHONPATH=/elsewhere"], id="with a PYTHONPATH of its own"),
-        pytest.param(["sh", "-c", '"$@"; exit $?', "sh"], id="in a subprocess"),
-    ],
+    case("as it is", []),
+    case("with a PYTHONPATH of its own", ["env", "PYTHONPATH=/elsewhere"]),
+    case("in a subprocess", ["sh", "-c", '"$@"; exit $?', "sh"]),
 )
 def test_a_client_of_an_aws_host_is_answered_here(
     platform: Platform, host: str, prefix: list[str]

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from botocore.exceptions import ClientError
+from tests.cases import case, cases
 from tests.integration.gateway_rig import GatewayRig, model_endpoint, running_gateway, snapshot_of
 from tests.integration.platform import until
 
@@ -83,30 +84,20 @@ def test_a_request_is_accepted_only_while_something_keeps_it(rig: GatewayRig) ->
             assert (row["endpoint_name"], row["state"]) == ("queued", "waiting")
 
 
-@pytest.mark.parametrize(
-    ("operation", "params", "text"),
-    [
-        pytest.param(
-            "invoke_endpoint_async", {"EndpointName": "models", "InputLocation": INPUT},
-            "takes InvokeEndpoint, not InvokeEndpointAsync", id="queueing where none is",
-        ),
-        pytest.param(
-            "invoke_endpoint", {"EndpointName": "queued", "Body": b"x"},
-            "it takes InvokeEndpointAsync only", id="an answer at once from a queue",
-        ),
-        pytest.param(
-            "invoke_endpoint_with_response_stream", {"EndpointName": "queued", "Body": b"x"},
-            "it takes InvokeEndpointAsync only", id="a stream from a queue",
-        ),
-        pytest.param(
-            "invoke_endpoint_async", {"EndpointName": "queued", "Body": b"x" * 128_001},
-            "less than or equal to 128000", id="a body too large",
-        ),
-        pytest.param(
-            "invoke_endpoint_async", {"EndpointName": "nope", "InputLocation": INPUT},
-            "Endpoint nope of account 111122223333 not found.", id="no such endpoint",
-        ),
-    ],
+@cases(
+    "operation, params, text",
+    case("queueing where none is", "invoke_endpoint_async",
+        {"EndpointName": "models", "InputLocation": INPUT},
+        "takes InvokeEndpoint, not InvokeEndpointAsync"),
+    case("an answer at once from a queue", "invoke_endpoint",
+        {"EndpointName": "queued", "Body": b"x"}, "it takes InvokeEndpointAsync only"),
+    case("a stream from a queue", "invoke_endpoint_with_response_stream",
+        {"EndpointName": "queued", "Body": b"x"}, "it takes InvokeEndpointAsync only"),
+    case("a body too large", "invoke_endpoint_async",
+        {"EndpointName": "queued", "Body": b"x" * 128_001}, "less than or equal to 128000"),
+    case("no such endpoint", "invoke_endpoint_async",
+        {"EndpointName": "nope", "InputLocation": INPUT},
+        "Endpoint nope of account 111122223333 not found."),
 )  # fmt: skip
 def test_calls_that_are_refused(
     rig: GatewayRig, operation: str, params: dict[str, Any], text: str

@@ -8,6 +8,7 @@ from urllib.request import Request, urlopen
 import openai
 import pytest
 from botocore.exceptions import ClientError
+from tests.cases import case, cases
 from tests.integration.gateway_rig import (
     GatewayRig,
     component,
@@ -80,16 +81,12 @@ def asked(name: str, body: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(
-    ("body", "parts"),
-    [
-        pytest.param({"inputs": "a", "parameters": GREEDY}, 8, id="a token a part"),
-        pytest.param(
-            {"messages": MESSAGES, "max_tokens": 3, "ignore_eos": True, "stream": True,
-             "stream_options": {"include_usage": True}},
-            1 + 3 + 1, id="a chat's role, its tokens, its usage",
-        ),
-    ],
+@cases(
+    "body, parts",
+    case("a token a part", {"inputs": "a", "parameters": GREEDY}, 8),
+    case("a chat's role, its tokens, its usage",
+        {"messages": MESSAGES, "max_tokens": 3, "ignore_eos": True, "stream": True,
+         "stream_options": {"include_usage": True}}, 1 + 3 + 1),
 )  # fmt: skip
 def test_each_part_of_a_stream_is_one_json_value(
     rig: GatewayRig, body: dict[str, Any], parts: int
@@ -153,16 +150,14 @@ def test_a_deadline_goes_through_the_gateway_and_retry_after_comes_back(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(
-    ("name", "body"),
-    [
-        pytest.param("base", {"inputs": "a", "adapters": "nobody"}, id="in LMI's schema"),
-        pytest.param("base", {"inputs": ["a", "b"], "adapters": ["es", "nobody"]}, id="one of two"),
-        pytest.param("base", {"prompt": "a", "adapters": "nobody"}, id="of a completion"),
-        pytest.param("base", {"messages": MESSAGES, "adapters": "nobody"}, id="of a chat"),
-        pytest.param("base", {"messages": MESSAGES, "model": "nobody"}, id="as a chat's model"),
-        pytest.param("ghost", {"inputs": "a"}, id="of the component"),
-    ],
+@cases(
+    "name, body",
+    case("in LMI's schema", "base", {"inputs": "a", "adapters": "nobody"}),
+    case("one of two", "base", {"inputs": ["a", "b"], "adapters": ["es", "nobody"]}),
+    case("of a completion", "base", {"prompt": "a", "adapters": "nobody"}),
+    case("of a chat", "base", {"messages": MESSAGES, "adapters": "nobody"}),
+    case("as a chat's model", "base", {"messages": MESSAGES, "model": "nobody"}),
+    case("of the component", "ghost", {"inputs": "a"}),
 )
 def test_an_invocation_is_refused_without_its_adapter(
     rig: GatewayRig, name: str, body: dict[str, Any], stream: bool

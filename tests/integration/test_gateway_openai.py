@@ -8,6 +8,7 @@ from typing import Any
 import openai
 import pytest
 from benchmarks.echo_model import BREAK_OFF
+from tests.cases import case, cases
 from tests.integration.gateway_rig import (
     EchoProcess,
     GatewayRig,
@@ -116,14 +117,12 @@ def test_a_wrong_key_is_refused(rig: GatewayRig) -> None:
         assert failure.value.code == "invalid_api_key"
 
 
-@pytest.mark.parametrize(
-    ("model", "error", "code"),
-    [
-        pytest.param("gpt-4", openai.NotFoundError, "model_not_found", id="an unknown model"),
-        pytest.param("pirate:x", openai.NotFoundError, "model_not_found", id="no such adapter"),
-        pytest.param("asleep", openai.InternalServerError, "no_capacity", id="no copy"),
-        pytest.param("dead", openai.InternalServerError, "no_capacity", id="no reachable copy"),
-    ],
+@cases(
+    "model, error, code",
+    case("an unknown model", "gpt-4", openai.NotFoundError, "model_not_found"),
+    case("no such adapter", "pirate:x", openai.NotFoundError, "model_not_found"),
+    case("no copy", "asleep", openai.InternalServerError, "no_capacity"),
+    case("no reachable copy", "dead", openai.InternalServerError, "no_capacity"),
 )  # fmt: skip
 def test_models_that_cannot_answer(
     client: openai.OpenAI, model: str, error: type[openai.APIStatusError], code: str
@@ -133,15 +132,13 @@ def test_models_that_cannot_answer(
     assert failure.value.code == code
 
 
-@pytest.mark.parametrize(
-    ("line", "body", "status"),
-    [
-        pytest.param(b"POST /v1/chat/completions", b"{", 400, id="a body that is no JSON"),
-        pytest.param(b"POST /v1/chat/completions", b"{}", 400, id="a body without a model"),
-        pytest.param(b"GET /v1/chat/completions", b"", 405, id="the wrong method"),
-        pytest.param(b"DELETE /v1/models/base", b"", 405, id="a method that is not offered"),
-        pytest.param(b"POST /v1/audio/speech", b"{}", 404, id="a route that is not offered"),
-    ],
+@cases(
+    "line, body, status",
+    case("a body that is no JSON", b"POST /v1/chat/completions", b"{", 400),
+    case("a body without a model", b"POST /v1/chat/completions", b"{}", 400),
+    case("the wrong method", b"GET /v1/chat/completions", b"", 405),
+    case("a method that is not offered", b"DELETE /v1/models/base", b"", 405),
+    case("a route that is not offered", b"POST /v1/audio/speech", b"{}", 404),
 )
 def test_requests_that_make_no_sense(
     rig: GatewayRig, line: bytes, body: bytes, status: int

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from benchmarks.echo_model import STAMP
 from botocore.exceptions import ClientError, EventStreamError
+from tests.cases import case, cases
 from tests.integration.gateway_rig import (
     EchoProcess,
     GatewayRig,
@@ -254,14 +255,10 @@ def test_a_copy_that_refuses_connections_costs_no_request(runtime: Any) -> None:
         assert answer["Body"].read() == body
 
 
-@pytest.mark.parametrize(
-    ("changes", "code"),
-    [
-        pytest.param({"aws_secret_access_key": "wrong"}, "InvalidSignatureException",
-                     id="a wrong secret"),
-        pytest.param({"aws_access_key_id": "AKIAUNKNOWN"}, "UnrecognizedClientException",
-                     id="an unknown key"),
-    ],
+@cases(
+    "changes, code",
+    case("a wrong secret", {"aws_secret_access_key": "wrong"}, "InvalidSignatureException"),
+    case("an unknown key", {"aws_access_key_id": "AKIAUNKNOWN"}, "UnrecognizedClientException"),
 )  # fmt: skip
 def test_callers_that_are_not_believed(rig: GatewayRig, changes: dict[str, str], code: str) -> None:
     with pytest.raises(ClientError) as failure:

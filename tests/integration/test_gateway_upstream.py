@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Iterator
 
 import pytest
 import uvloop
+from tests.cases import case, cases
 
 from hostelry.dataplane.http.reply import BrokenError
 from hostelry.dataplane.http.upstream import Timeouts, UpstreamConnection, UpstreamPool
@@ -160,15 +161,13 @@ def read_and_died(connection: socket.socket, sent: threading.Event) -> None:
     connection.recv(65536)
 
 
-@pytest.mark.parametrize(
-    ("end", "repeated"),
-    [
-        pytest.param(at_once, True, id="closed before the request: nobody read it"),
-        pytest.param(unread, False, id="had it and closed: no proof"),
-        pytest.param(half_read, False, id="read a part, which may have been enough"),
-        pytest.param(read_and_reset, False, id="read all and reset"),
-        pytest.param(read_and_died, False, id="read all and died"),
-    ],
+@cases(
+    "end, repeated",
+    case("closed before the request: nobody read it", at_once, True),
+    case("had it and closed: no proof", unread, False),
+    case("read a part, which may have been enough", half_read, False),
+    case("read all and reset", read_and_reset, False),
+    case("read all and died", read_and_died, False),
 )
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
 def test_a_request_is_repeated_only_where_the_kernel_vouches_for_it(

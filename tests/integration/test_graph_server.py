@@ -16,6 +16,7 @@ from benchmarks.graph_stack import GraphStack, copys_keys, running_graphs
 from botocore.config import Config
 from botocore.exceptions import ClientError, ReadTimeoutError
 from msgspec import convert
+from tests.cases import case, cases
 from tests.integration.platform import client_session, until
 
 from hostelry.base.clock import SystemClock
@@ -92,19 +93,16 @@ def test_memory_is_flat_where_a_megabyte_goes_through_five_hops(graphs: GraphSta
     assert max(grown) < 32 * MIB, f"500 MiB have passed; grown by {grown}"
 
 
-@pytest.mark.parametrize(
-    ("attributes", "status", "message"),
-    [
-        pytest.param("status=400", 424, "step a: endpoint echo answered 424: Received client error",
-                     id="a refusal"),
-        pytest.param("status=503", 503, "step a: endpoint echo answered", id="a busy target"),
-        pytest.param("close=start", 424, "step a: endpoint echo answered 424", id="no answer"),
-        pytest.param("close=middle", 424, "step a: endpoint echo", id="half an answer"),
-        pytest.param("chunks=2", 424, "step a: endpoint echo answered application/jsonlines;",
-                     id="nonsense"),
-        pytest.param("sleep_ms=5000", 504, "step a: the call's deadline of 2 s has passed",
-                     id="a target that hangs"),
-    ],
+@cases(
+    "attributes, status, message",
+    case("a refusal", "status=400", 424,
+        "step a: endpoint echo answered 424: Received client error"),
+    case("a busy target", "status=503", 503, "step a: endpoint echo answered"),
+    case("no answer", "close=start", 424, "step a: endpoint echo answered 424"),
+    case("half an answer", "close=middle", 424, "step a: endpoint echo"),
+    case("nonsense", "chunks=2", 424, "step a: endpoint echo answered application/jsonlines;"),
+    case("a target that hangs", "sleep_ms=5000", 504,
+        "step a: the call's deadline of 2 s has passed"),
 )  # fmt: skip
 def test_a_fault_of_a_target_names_step_and_target(
     graphs: GraphStack, attributes: str, status: int, message: str

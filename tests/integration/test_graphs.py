@@ -15,6 +15,7 @@ import pytest
 from botocore.exceptions import ClientError
 from botocore.session import Session as Boto
 from prometheus_client.parser import text_string_to_metric_families
+from tests.cases import case, cases
 from tests.integration.platform import Platform, until
 from tests.integration.served_models import IMAGE, ROLE, packed, sklearn_runtimes
 
@@ -140,17 +141,14 @@ def test_a_weighted_mean_is_that_of_the_models_own_answers(graphs: Graphs) -> No
     assert graphs.invoke("mean", ROWS)[0] == pytest.approx(expected, abs=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("name", "document", "files", "reason"),
-    [
-        pytest.param("cyclic", "output: a\nsteps: {a: {map: b.x}, b: {map: a.x}}", {},
-                     "step a: it needs itself", id="a cycle"),
-        pytest.param("no-target", "output: a\nsteps: {a: {call: {component: x}}}", {},
-                     "step a, field call.endpoint: it is missing", id="no target"),
-        pytest.param("torn", "output: a\nsteps: {a: {map: {function: 'f:g'}}}",
-                     {"code/f.py": b"import nothing_of_that_name"},
-                     "f:g: ModuleNotFoundError", id="code that cannot be loaded"),
-    ],
+@cases(
+    "name, document, files, reason",
+    case("a cycle", "cyclic", "output: a\nsteps: {a: {map: b.x}, b: {map: a.x}}", {},
+        "step a: it needs itself"),
+    case("no target", "no-target", "output: a\nsteps: {a: {call: {component: x}}}", {},
+        "step a, field call.endpoint: it is missing"),
+    case("code that cannot be loaded", "torn", "output: a\nsteps: {a: {map: {function: 'f:g'}}}",
+        {"code/f.py": b"import nothing_of_that_name"}, "f:g: ModuleNotFoundError"),
 )  # fmt: skip
 def test_a_graph_that_cannot_be_served_fails_with_the_cause(
     graphs: Graphs, name: str, document: str, files: dict[str, bytes], reason: str

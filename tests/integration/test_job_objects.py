@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.integration.platform import client
 from tests.integration.test_objectstore import KEYS, object_store
 
@@ -91,13 +92,11 @@ def answering(*pieces: bytes, breaks: bool = False) -> Reply:
     return reply
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        pytest.param("empty", b"", id="no bytes"),
-        pytest.param("a b/ü+%2F&=?.csv", b"1,2\n", id="a key with all kinds of characters"),
-        pytest.param("large", LARGE, id="many reads"),
-    ],
+@cases(
+    "name, content",
+    case("no bytes", "empty", b""),
+    case("a key with all kinds of characters", "a b/ü+%2F&=?.csv", b"1,2\n"),
+    case("many reads", "large", LARGE),
 )
 def test_an_object_is_read_as_it_was_put(stores: Stores, name: str, content: bytes) -> None:
     async def scenario(store: ObjectStore) -> None:
@@ -111,13 +110,11 @@ def test_an_object_is_read_as_it_was_put(stores: Stores, name: str, content: byt
     assert stores.stored(name) == (content, "text/csv")
 
 
-@pytest.mark.parametrize(
-    ("uri", "secret", "error"),
-    [
-        pytest.param("s3://bucket/missing", "", ObjectMissingError, id="no object"),
-        pytest.param("s3://nowhere-at-all/k", "", NoSuchBucketError, id="no bucket"),
-        pytest.param("s3://bucket/empty", "wrong", ObjectDeniedError, id="keys that may not"),
-    ],
+@cases(
+    "uri, secret, error",
+    case("no object", "s3://bucket/missing", "", ObjectMissingError),
+    case("no bucket", "s3://nowhere-at-all/k", "", NoSuchBucketError),
+    case("keys that may not", "s3://bucket/empty", "wrong", ObjectDeniedError),
 )
 def test_why_an_object_cannot_be_read(
     stores: Stores, uri: str, secret: str, error: type[Exception]
@@ -155,15 +152,13 @@ def test_a_read_goes_on_where_its_connection_broke(stores: Stores) -> None:
     stores.run(scenario)
 
 
-@pytest.mark.parametrize(
-    ("name", "pieces"),
-    [
-        pytest.param("none.out", (), id="no bytes"),
-        pytest.param("small.out", (b"1,", b"2"), id="one put"),
-        pytest.param("middle.out", (LARGE[: 3 * 2**20],), id="one put above a megabyte"),
-        pytest.param("parts.out", (LARGE, b"end"), id="parts"),
-        pytest.param("even.out", (LARGE[: 16 * 2**20],), id="whole parts"),
-    ],
+@cases(
+    "name, pieces",
+    case("no bytes", "none.out", ()),
+    case("one put", "small.out", (b"1,", b"2")),
+    case("one put above a megabyte", "middle.out", (LARGE[: 3 * 2**20],)),
+    case("parts", "parts.out", (LARGE, b"end")),
+    case("whole parts", "even.out", (LARGE[: 16 * 2**20],)),
 )
 def test_an_answer_becomes_its_object(stores: Stores, name: str, pieces: tuple[bytes, ...]) -> None:
     async def scenario(store: ObjectStore) -> None:
@@ -175,15 +170,11 @@ def test_an_answer_becomes_its_object(stores: Stores, name: str, pieces: tuple[b
     assert (content == b"".join(pieces), kind) == (True, "text/csv")
 
 
-@pytest.mark.parametrize(
-    ("reply", "publish", "error"),
-    [
-        pytest.param(lambda: answering(b"1"), refused, StaleClaimError, id="small, a late owner"),
-        pytest.param(lambda: answering(LARGE), refused, StaleClaimError, id="large, a late owner"),
-        pytest.param(
-            lambda: answering(LARGE, breaks=True), agreed, BrokenError, id="an answer that breaks"
-        ),
-    ],
+@cases(
+    "reply, publish, error",
+    case("small, a late owner", lambda: answering(b"1"), refused, StaleClaimError),
+    case("large, a late owner", lambda: answering(LARGE), refused, StaleClaimError),
+    case("an answer that breaks", lambda: answering(LARGE, breaks=True), agreed, BrokenError),
 )
 def test_nothing_is_visible_of_an_answer_that_must_not_be(
     stores: Stores,

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.cases import case, cases
 from tests.integration.agent_rig import ObjectStore, object_store
 from tests.integration.lmi_rig import Server, byte_model, engine_load, eventually, serving
 from tests.models import random_adapter
@@ -128,20 +129,18 @@ def test_an_adapter_is_the_same_from_wherever_it_comes(
         assert names_of(client) == ["es", "fr"]
 
 
-@pytest.mark.parametrize(
-    ("src", "reported"),
-    [
-        pytest.param("s3://models/nothing", "there is none of", id="a prefix without objects"),
-        pytest.param("s3://models/nothing.tar.gz", "NoSuchKey", id="an archive that is not there"),
-        pytest.param("s3://nobody/x", "NoSuchBucket", id="a bucket that is not there"),
-        pytest.param("s3://models/out.tar.gz", "leaves", id="an archive that leads out"),
-        pytest.param("s3://models/link.tar.gz", "symbolic link", id="an archive with a link"),
-        pytest.param("s3://models/cut.tar.gz", "cut off", id="an archive that is cut off"),
-        pytest.param("s3://models/two.tar.gz", "of one: a, b", id="an archive with two adapters"),
-        pytest.param("s3://models/odd", "cannot be", id="no adapter at all"),
-        pytest.param("hf://org/none", "the hub does not give it", id="not in the hub"),
-        pytest.param("hf://org", "hf://organisation/name", id="no name in the hub"),
-    ],
+@cases(
+    "src, reported",
+    case("a prefix without objects", "s3://models/nothing", "there is none of"),
+    case("an archive that is not there", "s3://models/nothing.tar.gz", "NoSuchKey"),
+    case("a bucket that is not there", "s3://nobody/x", "NoSuchBucket"),
+    case("an archive that leads out", "s3://models/out.tar.gz", "leaves"),
+    case("an archive with a link", "s3://models/link.tar.gz", "symbolic link"),
+    case("an archive that is cut off", "s3://models/cut.tar.gz", "cut off"),
+    case("an archive with two adapters", "s3://models/two.tar.gz", "of one: a, b"),
+    case("no adapter at all", "s3://models/odd", "cannot be"),
+    case("not in the hub", "hf://org/none", "the hub does not give it"),
+    case("no name in the hub", "hf://org", "hf://organisation/name"),
 )
 def test_what_cannot_be_fetched_is_refused_and_leaves_nothing(
     shared: Server, root: Path, s3: ObjectStore, src: str, reported: str

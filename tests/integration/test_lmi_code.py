@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.cases import case, cases
 from tests.integration.code_rig import HANDLE, INPUT, OUTPUT, Coded, with_code, write_code
 
 from hostelry.containers.code.confinement import ConfinementError, check_possible
@@ -140,14 +141,12 @@ async def handle(inputs: Input):
 )
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "kind", "text"),
-    [
-        pytest.param({"stream": 1}, 200, "application/jsonlines", '{"n": 2}', id="stream"),
-        pytest.param({"fails": 1}, 418, "application/json", '"error": "no"', id="its own error"),
-        pytest.param({"prompt": "hi"}, 200, "application/json", "a base answer", id="left to us"),
-        pytest.param({"other": 1}, 424, "application/json", "handle returned str", id="no Output"),
-    ],
+@cases(
+    "body, status, kind, text",
+    case("stream", {"stream": 1}, 200, "application/jsonlines", '{"n": 2}'),
+    case("its own error", {"fails": 1}, 418, "application/json", '"error": "no"'),
+    case("left to us", {"prompt": "hi"}, 200, "application/json", "a base answer"),
+    case("no Output", {"other": 1}, 424, "application/json", "handle returned str"),
 )  # fmt: skip
 def test_a_handler_answers_or_leaves_the_request(
     tmp_path: Path, body: Any, status: int, kind: str, text: str
@@ -266,21 +265,18 @@ def test_a_flood_of_output_is_drained_and_harms_nothing(tmp_path: Path) -> None:
     assert answer(tmp_path, base, {"inputs": "a"}).json() == {"generated_text": "a base answer"}
 
 
-@pytest.mark.parametrize(
-    ("code", "message"),
-    [
-        pytest.param("import nothing_of_that_name", "No module named 'nothing_of", id="an import"),
-        pytest.param("import djl_python.huggingface", "djl_python.huggingface", id="DJL's"),
-        pytest.param("def f(:", "SyntaxError", id="syntax"),
-        pytest.param("raise SystemExit(2)", "SystemExit: 2 (model.py line 1", id="an exit"),
-        pytest.param("import os; os._exit(0)", "ended with status 0 during its load", id="its end"),
-        pytest.param("def register_adapter(i): pass", "loads adapters itself", id="DJL's hook"),
-        pytest.param("def model_fn(folder): pass", "belong to SageMaker's", id="others'"),
-        pytest.param(
-            "from djl_python.input_parser import init_handler\n@init_handler\ndef f(): pass",
-            "@init_handler", id="a mark of others",
-        ),
-    ],
+@cases(
+    "code, message",
+    case("an import", "import nothing_of_that_name", "No module named 'nothing_of"),
+    case("DJL's", "import djl_python.huggingface", "djl_python.huggingface"),
+    case("syntax", "def f(:", "SyntaxError"),
+    case("an exit", "raise SystemExit(2)", "SystemExit: 2 (model.py line 1"),
+    case("its end", "import os; os._exit(0)", "ended with status 0 during its load"),
+    case("DJL's hook", "def register_adapter(i): pass", "loads adapters itself"),
+    case("others'", "def model_fn(folder): pass", "belong to SageMaker's"),
+    case("a mark of others",
+        "from djl_python.input_parser import init_handler\n@init_handler\ndef f(): pass",
+        "@init_handler"),
 )  # fmt: skip
 def test_code_that_cannot_be_loaded_fails_the_start(
     tmp_path: Path, code: str, message: str
@@ -324,16 +320,11 @@ def test_code_has_the_packages_that_it_names(tmp_path: Path, policy: CodePolicy)
     assert given.json() == {"total": 3, "key": "none"}
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        pytest.param("-r other.txt", "must be a package's", id="an option"),
-        pytest.param("a @ http://x/a.whl", "must be a package's", id="a URL"),
-        pytest.param(
-            "no-such-package-of-hostelry", "cannot be installed",
-            id="a package that is not there",
-        ),
-    ],
+@cases(
+    "text, message",
+    case("an option", "-r other.txt", "must be a package's"),
+    case("a URL", "a @ http://x/a.whl", "must be a package's"),
+    case("a package that is not there", "no-such-package-of-hostelry", "cannot be installed"),
 )  # fmt: skip
 def test_requirements_that_are_not_installed_fail_the_start(
     tmp_path: Path, text: str, message: str

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from tests.cases import case, cases
 from tests.integration.lmi_rig import (
     END_S,
     START_S,
@@ -295,20 +296,14 @@ def test_a_server_that_is_stopped_while_it_loads_stops(model: Path, tmp_path: Pa
     assert ended(server) == 0
 
 
-@pytest.mark.parametrize(
-    ("env", "status", "reported"),
-    [
-        pytest.param({"OPTION_DTYPE": "int3"}, 2, "OPTION_DTYPE is 'int3'", id="impossible option"),
-        pytest.param(
-            {"SAGEMAKER_BIND_TO_PORT": "web"}, 2, "the port is 'web'", id="a port in words"
-        ),
-        pytest.param(
-            {"HF_MODEL_ID": "org/none", "HF_HUB_OFFLINE": "1"}, 1,
-            "model_id is org/none, which is no local folder", id="a hub model while offline",
-        ),
-        pytest.param({"HF_MODEL_ID": "s3://b/k"}, 1, "s3://b/k", id="a model left in S3"),
-        pytest.param({}, 1, "holds no config.json", id="a folder without a model"),
-    ],
+@cases(
+    "env, status, reported",
+    case("impossible option", {"OPTION_DTYPE": "int3"}, 2, "OPTION_DTYPE is 'int3'"),
+    case("a port in words", {"SAGEMAKER_BIND_TO_PORT": "web"}, 2, "the port is 'web'"),
+    case("a hub model while offline", {"HF_MODEL_ID": "org/none", "HF_HUB_OFFLINE": "1"}, 1,
+        "model_id is org/none, which is no local folder"),
+    case("a model left in S3", {"HF_MODEL_ID": "s3://b/k"}, 1, "s3://b/k"),
+    case("a folder without a model", {}, 1, "holds no config.json"),
 )  # fmt: skip
 def test_a_server_that_cannot_start_names_the_cause(
     env: dict[str, str], status: int, reported: str, tmp_path: Path

@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.cases import case, cases
 from tests.integration.lmi_rig import START_S, Server, byte_model, eventually, serving, start
 
 pytestmark = pytest.mark.integration
@@ -89,9 +90,7 @@ def test_endless_headers_are_cut_off(server: Server) -> None:
     assert server.status() == 200
 
 
-@pytest.mark.parametrize(
-    "tenants", [pytest.param("{", id="cut off"), pytest.param('{"a":{"weight":0}}', id="weight 0")]
-)
+@cases("tenants", case("cut off", "{"), case("weight 0", '{"a":{"weight":0}}'))
 def test_tenants_that_cannot_be_end_the_start(tenants: str, tmp_path: Path) -> None:
     process, _ = start(tmp_path, tmp_path / "log", OPTION_TENANTS=tenants)
     assert process.wait(START_S) == 2

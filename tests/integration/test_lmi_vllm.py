@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.cases import case, cases
 from tests.integration import lmi_rig
 from tests.integration.lmi_rig import Server, eventually, is_idle, serving
 from tests.models import random_adapter, tiny_llama
@@ -115,12 +116,10 @@ def test_seeds_penalties_structures_and_streams(both: tuple[Server, Server]) -> 
     assert lines[-1] == "data: [DONE]"
 
 
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        pytest.param({"temperature": 0.001}, "temperature is 0.001", id="a value vLLM changes"),
-        pytest.param({"prompt": "x" * 3000}, "max_model_len", id="a prompt too long"),
-    ],
+@cases(
+    "body, words",
+    case("a value vLLM changes", {"temperature": 0.001}, "temperature is 0.001"),
+    case("a prompt too long", {"prompt": "x" * 3000}, "max_model_len"),
 )
 def test_refusals(both: tuple[Server, Server], body: dict[str, Any], words: str) -> None:
     with both[0].client() as client:

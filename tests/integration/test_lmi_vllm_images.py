@@ -16,6 +16,7 @@ import httpx
 import pytest
 import torch
 from PIL import Image
+from tests.cases import case, cases
 from tests.integration import lmi_rig
 from tests.integration.lmi_rig import Server, serving
 from tests.models import tiny_llava
@@ -210,23 +211,18 @@ def test_formats_addresses_and_streams_give_the_same_answer(server: Server, pict
     assert "".join(deltas) == plain
 
 
-@pytest.mark.parametrize(
-    ("parts", "more", "message"),
-    [
-        pytest.param([image(b"nonsense")], {}, "none of PNG", id="no picture"),
-        pytest.param([image(picture(RED)[:60])], {}, "cannot be read", id="half a picture"),
-        pytest.param([image(bomb(9000, 9000))], {}, "9000 x 9000 pixels", id="too many pixels"),
-        pytest.param([image(bomb(60000, 60000))], {}, "cannot be read", id="a bomb"),
-        pytest.param([image(b"<svg/>", "image/svg+xml")], {}, "TYPE is one of",
-                     id="a drawing"),
-        pytest.param([image(picture(RED))] * 4, {}, "more than 3 images", id="more than allowed"),
-        pytest.param([at("http://169.254.169.254/x")], {}, "not allowed", id="another host"),
-        pytest.param([at("file:///etc/passwd")], {}, "data URI, or http", id="a file"),
-        pytest.param([image(picture(RED))], {"truncate_prompt_tokens": 3}, "truncation",
-                     id="a prompt cut short"),
-        pytest.param([image(picture(RED))], {"prompt_logprobs": 1}, "of the prompt",
-                     id="scores of its prompt"),
-    ],
+@cases(
+    "parts, more, message",
+    case("no picture", [image(b"nonsense")], {}, "none of PNG"),
+    case("half a picture", [image(picture(RED)[:60])], {}, "cannot be read"),
+    case("too many pixels", [image(bomb(9000, 9000))], {}, "9000 x 9000 pixels"),
+    case("a bomb", [image(bomb(60000, 60000))], {}, "cannot be read"),
+    case("a drawing", [image(b"<svg/>", "image/svg+xml")], {}, "TYPE is one of"),
+    case("more than allowed", [image(picture(RED))] * 4, {}, "more than 3 images"),
+    case("another host", [at("http://169.254.169.254/x")], {}, "not allowed"),
+    case("a file", [at("file:///etc/passwd")], {}, "data URI, or http"),
+    case("a prompt cut short", [image(picture(RED))], {"truncate_prompt_tokens": 3}, "truncation"),
+    case("scores of its prompt", [image(picture(RED))], {"prompt_logprobs": 1}, "of the prompt"),
 )  # fmt: skip
 def test_refusals_name_their_cause_and_the_server_goes_on(
     server: Server, parts: list[dict[str, Any]], more: dict[str, Any], message: str
@@ -238,12 +234,10 @@ def test_refusals_name_their_cause_and_the_server_goes_on(
     assert text(answer(server, image(picture(RED)), words("x")))
 
 
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        pytest.param("/elsewhere", "answered 302", id="one that leads elsewhere"),
-        pytest.param("/large", "more than 20971520 bytes", id="one without end"),
-    ],
+@cases(
+    "path, message",
+    case("one that leads elsewhere", "/elsewhere", "answered 302"),
+    case("one without end", "/large", "more than 20971520 bytes"),
 )
 def test_an_allowed_host_may_not_send_anything(
     server: Server, pictures: str, path: str, message: str

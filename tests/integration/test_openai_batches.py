@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from tests.cases import case, cases
 from tests.devices import DEVICES
 from tests.integration.batch_rig import (
     BASE,
@@ -143,33 +144,27 @@ def test_a_batch_of_many_models_has_the_answers_of_the_same_requests_online(
 GOOD = request("a", greedy(BASE, "hi"))
 
 
-@pytest.mark.parametrize(
-    ("content", "faults"),
-    [
-        pytest.param(b"", [("empty_file", None)], id="an empty file"),
-        pytest.param(b"\n \n", [("empty_file", None)], id="empty lines alone"),
-        pytest.param(b"\x89PNG\r\n\x1a\n\x00\xff", [("invalid_json_line", 1),
-                                                      ("invalid_json_line", 2),
-                                                      ("invalid_json_line", 3)],
-                     id="no JSON lines at all"),
-        pytest.param(written([GOOD])[:-9] + b"\n", [("invalid_json_line", 1)],
-                     id="a line that is cut off"),
-        pytest.param(written([GOOD, request("b", {}), GOOD]),
-                     [("invalid_request", 2), ("duplicate_custom_id", 3)],
-                     id="a body without a model, a custom_id twice"),
-        pytest.param(written([request("b", greedy(BASE, "x"), CHAT)]), [("url_mismatch", 1)],
-                     id="another url"),
-        pytest.param(written([request("b", greedy(BASE, "x"), method="GET")]),
-                     [("invalid_method", 1)], id="another method"),
-        pytest.param(written([GOOD, request("b", {**greedy(BASE, "x"), "stream": True})]),
-                     [("invalid_request", 2)], id="a stream"),
-        pytest.param(written([{"custom_id": "b", "method": "POST", "url": COMPLETIONS}]),
-                     [("invalid_request", 1)], id="no body"),
-        pytest.param(written([GOOD, request("b", greedy(BASE, "x" * (26 * 1024 * 1024)))]),
-                     [("invalid_json_line", 2)], id="a line larger than a request may be"),
-        pytest.param(b"[]\n" * 150, [*[("invalid_json_line", it + 1) for it in range(100)],
-                                     ("more_errors", None)], id="many bad lines"),
-    ],
+@cases(
+    "content, faults",
+    case("an empty file", b"", [("empty_file", None)]),
+    case("empty lines alone", b"\n \n", [("empty_file", None)]),
+    case("no JSON lines at all", b"\x89PNG\r\n\x1a\n\x00\xff",
+        [("invalid_json_line", 1), ("invalid_json_line", 2), ("invalid_json_line", 3)]),
+    case("a line that is cut off", written([GOOD])[:-9] + b"\n", [("invalid_json_line", 1)]),
+    case("a body without a model, a custom_id twice", written([GOOD, request("b", {}), GOOD]),
+        [("invalid_request", 2), ("duplicate_custom_id", 3)]),
+    case("another url", written([request("b", greedy(BASE, "x"), CHAT)]), [("url_mismatch", 1)]),
+    case("another method", written([request("b", greedy(BASE, "x"), method="GET")]),
+        [("invalid_method", 1)]),
+    case("a stream", written([GOOD, request("b", {**greedy(BASE, "x"), "stream": True})]),
+        [("invalid_request", 2)]),
+    case("no body", written([{"custom_id": "b", "method": "POST", "url": COMPLETIONS}]),
+        [("invalid_request", 1)]),
+    case("a line larger than a request may be",
+        written([GOOD, request("b", greedy(BASE, "x" * (26 * 1024 * 1024)))]),
+        [("invalid_json_line", 2)]),
+    case("many bad lines", b"[]\n" * 150,
+        [*[("invalid_json_line", it + 1) for it in range(100)], ("more_errors", None)]),
 )  # fmt: skip
 def test_a_file_that_is_no_list_of_requests_fails_with_its_lines(
     batches: Batches, content: bytes, faults: list[tuple[str, int | None]]

@@ -10,6 +10,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+from tests.cases import case, cases
 from tests.integration.otlp_receiver import OtlpReceiver
 
 from hostelry.base.clock import ManualClock
@@ -116,27 +117,23 @@ def test_what_does_not_fit_or_is_not_taken_is_dropped_and_counted(
     assert len(receiver.spans()) == 2, "the last call, with its arrival"
 
 
-@pytest.mark.parametrize(
-    ("environment", "share", "follows"),
-    [
-        pytest.param({}, 1.0, True, id="all, unless the client decided"),
-        pytest.param({SAMPLER: "always_off"}, 0.0, False, id="none"),
-        pytest.param({SAMPLER: "traceidratio", SHARE: "0.1"}, 0.1, False, id="a share"),
-        pytest.param({SAMPLER: "parentbased_traceidratio"}, 1.0, True, id="a share by default all"),
-    ],
+@cases(
+    "environment, share, follows",
+    case("all, unless the client decided", {}, 1.0, True),
+    case("none", {SAMPLER: "always_off"}, 0.0, False),
+    case("a share", {SAMPLER: "traceidratio", SHARE: "0.1"}, 0.1, False),
+    case("a share by default all", {SAMPLER: "parentbased_traceidratio"}, 1.0, True),
 )
 def test_samplers(environment: dict[str, str], share: float, follows: bool) -> None:
     found = sampling_of(environment)
     assert (found.share, found.follows_parent) == (share, follows)
 
 
-@pytest.mark.parametrize(
+@cases(
     "environment",
-    [
-        pytest.param({SAMPLER: "jaeger_remote"}, id="an unknown sampler"),
-        pytest.param({SAMPLER: "traceidratio", SHARE: "2"}, id="a share above one"),
-        pytest.param({QUEUE: "many"}, id="a queue that is no number"),
-    ],
+    case("an unknown sampler", {SAMPLER: "jaeger_remote"}),
+    case("a share above one", {SAMPLER: "traceidratio", SHARE: "2"}),
+    case("a queue that is no number", {QUEUE: "many"}),
 )
 def test_invalid_settings_are_named_and_export_nothing(
     environment: dict[str, str], caplog: pytest.LogCaptureFixture

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 from tests.integration.container_rig import ENGINE_TABLE, IMAGE, machine
 from tests.integration.multi_model_rig import Models
 from tests.integration.platform import Platform, until
@@ -107,16 +108,14 @@ def test_memory_is_measured_where_the_server_reports_none(mine: Models) -> None:
     assert mine.known()[name]["memory_bytes"] > 0
 
 
-@pytest.mark.parametrize(
-    ("body", "code", "status", "message"),
-    [
-        pytest.param("refuse 400", "ModelError", 400, "by the model", id="refused"),
-        pytest.param("refuse 404", "ModelError", 404, "by the model", id="the model's own 404"),
-        pytest.param("refuse 409", "ModelError", 409, "by the model", id="the model's own 409"),
-        pytest.param("refuse 503", "ModelError", 503, "by the model", id="overloaded"),
-        pytest.param("refuse 507", "ModelError", 507, "by the model", id="never enough memory"),
-        pytest.param("die", "ModelError", 0, "", id="the server dies"),
-    ],
+@cases(
+    "body, code, status, message",
+    case("refused", "refuse 400", "ModelError", 400, "by the model"),
+    case("the model's own 404", "refuse 404", "ModelError", 404, "by the model"),
+    case("the model's own 409", "refuse 409", "ModelError", 409, "by the model"),
+    case("overloaded", "refuse 503", "ModelError", 503, "by the model"),
+    case("never enough memory", "refuse 507", "ModelError", 507, "by the model"),
+    case("the server dies", "die", "ModelError", 0, ""),
 )
 def test_a_request_that_fails_is_a_model_error_with_the_servers_status(
     mine: Models, body: str, code: str, status: int, message: str
@@ -130,12 +129,10 @@ def test_a_request_that_fails_is_a_model_error_with_the_servers_status(
     assert [mine.eventually(it, "2") for it in (name, other)] == [10, 14]
 
 
-@pytest.mark.parametrize(
-    ("fault", "message"),
-    [
-        pytest.param({"refused": "torn weights"}, "torn weights", id="refused"),
-        pytest.param({"dies": True}, "", id="its load kills the server"),
-    ],
+@cases(
+    "fault, message",
+    case("refused", {"refused": "torn weights"}, "torn weights"),
+    case("its load kills the server", {"dies": True}, ""),
 )
 def test_a_model_that_cannot_be_loaded_is_a_model_error_and_others_are_served(
     mine: Models, fault: dict[str, object], message: str

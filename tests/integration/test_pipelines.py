@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from tests.cases import case, cases
 from tests.integration.capture_rig import capture_of
 from tests.integration.container_models import (
     STEP_IMAGE,
@@ -84,14 +85,12 @@ def test_each_container_gets_the_answer_of_the_one_before(platform: Platform) ->
     assert answer["CustomAttributes"] == "from-three"
 
 
-@pytest.mark.parametrize(
-    ("fault", "status", "words"),
-    [
-        pytest.param("status 418", 418, "two does not want this", id="a client error"),
-        pytest.param("status 503", 503, "two does not want this", id="a server error"),
-        pytest.param("cut", 0, "closed the connection", id="an answer that breaks off"),
-        pytest.param("large 1100000", 0, "limit of 1048576 bytes", id="a body above the limit"),
-    ],
+@cases(
+    "fault, status, words",
+    case("a client error", "status 418", 418, "two does not want this"),
+    case("a server error", "status 503", 503, "two does not want this"),
+    case("an answer that breaks off", "cut", 0, "closed the connection"),
+    case("a body above the limit", "large 1100000", 0, "limit of 1048576 bytes"),
 )
 def test_a_fault_in_the_middle_names_the_container(
     platform: Platform, fault: str, status: int, words: str
@@ -176,15 +175,12 @@ def test_requests_in_a_container_that_is_killed_name_it(platform: Platform) -> N
     until(lambda: answers(platform, "chain"), "the pipeline answers")
 
 
-@pytest.mark.parametrize(
-    ("ill", "words"),
-    [
-        pytest.param({"Image": "echo:1", "Environment": {"ECHO_MODE": "exit"}},
-                     "ensure the model container container-2 for variant AllTraffic starts",
-                     id="it does not start"),
-        pytest.param(step("two", ModelDataUrl="s3://seen/none.tar.gz"),
-                     "model data for variant AllTraffic container-2 from URL", id="no archive"),
-    ],
+@cases(
+    "ill, words",
+    case("it does not start", {"Image": "echo:1", "Environment": {"ECHO_MODE": "exit"}},
+        "ensure the model container container-2 for variant AllTraffic starts"),
+    case("no archive", step("two", ModelDataUrl="s3://seen/none.tar.gz"),
+        "model data for variant AllTraffic container-2 from URL"),
 )  # fmt: skip
 def test_a_container_that_cannot_start_fails_the_endpoint_by_name(
     platform: Platform, ill: dict[str, Any], words: str
@@ -317,15 +313,12 @@ def test_a_request_for_a_container_goes_there_alone(platform: Platform, direct: 
         assert only["name"] == name
 
 
-@pytest.mark.parametrize(
-    ("name", "given", "words"),
-    [
-        pytest.param("direct", {}, "name the container to invoke", id="none named"),
-        pytest.param("direct", {"TargetContainerHostname": "up"}, "its containers are left, right",
-                     id="unknown"),
-        pytest.param("chain", {"TargetContainerHostname": "container-1"},
-                     "is not a direct multi-container endpoint", id="a pipeline"),
-    ],
+@cases(
+    "name, given, words",
+    case("none named", "direct", {}, "name the container to invoke"),
+    case("unknown", "direct", {"TargetContainerHostname": "up"}, "its containers are left, right"),
+    case("a pipeline", "chain", {"TargetContainerHostname": "container-1"},
+        "is not a direct multi-container endpoint"),
 )  # fmt: skip
 def test_requests_for_no_container_are_refused(
     platform: Platform, direct: str, name: str, given: dict[str, str], words: str

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.cases import case, cases
 from tests.integration.framework_models import PYTORCH, TENSORFLOW, XGBOOST, ran
 from tests.integration.framework_rig import runtimes_with
 from tests.integration.lmi_rig import eventually
@@ -114,16 +115,14 @@ def boosted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Boosted]:
         yield Boosted(server, folder, trained)
 
 
-@pytest.mark.parametrize(
-    ("written", "kind"),
-    [
-        pytest.param(as_csv, CSV, id="csv"),
-        pytest.param(as_csv, "text/csv; label_size=0; charset=utf-8", id="csv with parameters"),
-        pytest.param(as_libsvm, "text/libsvm", id="libsvm"),
-        pytest.param(as_libsvm, "text/x-libsvm", id="its older name"),
-        pytest.param(as_records, RECORDIO, id="records"),
-        pytest.param(as_sparse_records, RECORDIO, id="sparse records"),
-    ],
+@cases(
+    "written, kind",
+    case("csv", as_csv, CSV),
+    case("csv with parameters", as_csv, "text/csv; label_size=0; charset=utf-8"),
+    case("libsvm", as_libsvm, "text/libsvm"),
+    case("its older name", as_libsvm, "text/x-libsvm"),
+    case("records", as_records, RECORDIO),
+    case("sparse records", as_sparse_records, RECORDIO),
 )
 def test_xgboost_answers_its_own_prediction(boosted: Boosted, written: Any, kind: str) -> None:
     status, answered, body = asked(boosted.server, written(boosted.rows), kind)
@@ -134,27 +133,23 @@ def test_xgboost_answers_its_own_prediction(boosted: Boosted, written: Any, kind
     assert scores == pytest.approx(boosted.predicted)
 
 
-@pytest.mark.parametrize(
-    ("body", "kind", "accept", "status", "message"),
-    [
-        pytest.param(b"1,2,3,4", "image/png", CSV, 415, "it must be text/csv", id="a picture"),
-        pytest.param(b"1,2\n3", CSV, CSV, 415, "different numbers of fields", id="ragged lines"),
-        pytest.param(b"", CSV, CSV, 415, "it is empty", id="nothing"),
-        pytest.param(b"1,2,3,4,5,6", CSV, CSV, 400, "trained with 4", id="too many features"),
-        pytest.param(b"1,2,3,4\n1,2,x,4", CSV, CSV, 415, "line 2: field 3 is 'x'", id="text"),
-        pytest.param(b"1,2,3,4,5", CSV, CSV, 400, "does not match number of features in booster. "
-                     "(its rows have 5 features, the model was trained with 4)",
-                     id="one feature too many"),
-        pytest.param(b"0 99999999999:1", "text/libsvm", CSV, 415, "from 0 to 2147483647",
-                     id="a huge index"),
-        pytest.param(b"0 2147483647:1", "text/libsvm", CSV, 400, "trained with 4",
-                     id="a large one"),
-        pytest.param(b"0 -1:1", "text/libsvm", CSV, 415, "from 0", id="a negative one"),
-        pytest.param(b"\n#\xd7\xce\xff\xff\xff\xffx", RECORDIO, CSV, 415,
-                     "beyond the body", id="a frame that claims too much"),
-        pytest.param(b"1,2,3,4", CSV, "image/png", 406, "Accept is 'image/png'",
-                     id="an answer that is no picture"),
-    ],
+@cases(
+    "body, kind, accept, status, message",
+    case("a picture", b"1,2,3,4", "image/png", CSV, 415, "it must be text/csv"),
+    case("ragged lines", b"1,2\n3", CSV, CSV, 415, "different numbers of fields"),
+    case("nothing", b"", CSV, CSV, 415, "it is empty"),
+    case("too many features", b"1,2,3,4,5,6", CSV, CSV, 400, "trained with 4"),
+    case("text", b"1,2,3,4\n1,2,x,4", CSV, CSV, 415, "line 2: field 3 is 'x'"),
+    case("one feature too many", b"1,2,3,4,5", CSV, CSV, 400,
+        "does not match number of features in booster. "
+                 "(its rows have 5 features, the model was trained with 4)"),
+    case("a huge index", b"0 99999999999:1", "text/libsvm", CSV, 415, "from 0 to 2147483647"),
+    case("a large one", b"0 2147483647:1", "text/libsvm", CSV, 400, "trained with 4"),
+    case("a negative one", b"0 -1:1", "text/libsvm", CSV, 415, "from 0"),
+    case("a frame that claims too much", b"\n#\xd7\xce\xff\xff\xff\xffx", RECORDIO, CSV, 415,
+        "beyond the body"),
+    case("an answer that is no picture", b"1,2,3,4", CSV, "image/png", 406,
+        "Accept is 'image/png'"),
 )  # fmt: skip
 def test_xgboost_refuses_with_the_cause(
     boosted: Boosted, body: bytes, kind: str, accept: str, status: int, message: str

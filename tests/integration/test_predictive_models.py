@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.cases import case, cases
 from tests.integration.lmi_rig import eventually
 from tests.integration.predictive_rig import (
     PredictiveServer,
@@ -131,32 +132,26 @@ def test_models_are_listed_by_pages(models: Models) -> None:
     assert models.sent("GET", "/models").json() == {"models": []}
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "message"),
-    [
-        pytest.param(b"{", 400, "model_name", id="no JSON"),
-        pytest.param(b'{"url": "/tmp"}', 400, "model_name", id="no name"),
-        pytest.param(b'{"model_name": "a/b", "url": "/tmp"}', 400, "no slash", id="a slash"),
-        pytest.param(b'{"model_name": "", "url": "/tmp"}', 400, "1 to 1024", id="an empty name"),
-        pytest.param(b'{"model_name": "a", "url": "/no/such"}', 404, "no folder here",
-                     id="a folder that is not there"),
-        pytest.param(b'{"model_name": "a", "url": "relative"}', 404, "no folder here",
-                     id="a relative folder"),
-        pytest.param(b'{"model_name": "' + b"a" * (1 << 17), 413, "more than", id="a huge body"),
-    ],
+@cases(
+    "body, status, message",
+    case("no JSON", b"{", 400, "model_name"),
+    case("no name", b'{"url": "/tmp"}', 400, "model_name"),
+    case("a slash", b'{"model_name": "a/b", "url": "/tmp"}', 400, "no slash"),
+    case("an empty name", b'{"model_name": "", "url": "/tmp"}', 400, "1 to 1024"),
+    case("a folder that is not there", b'{"model_name": "a", "url": "/no/such"}', 404,
+        "no folder here"),
+    case("a relative folder", b'{"model_name": "a", "url": "relative"}', 404, "no folder here"),
+    case("a huge body", b'{"model_name": "' + b"a" * (1 << 17), 413, "more than"),
 )  # fmt: skip
 def test_orders_that_are_refused(models: Models, body: bytes, status: int, message: str) -> None:
     answer = models.sent("POST", "/models", content=body)
     assert (answer.status_code, message in answer.text) == (status, True), answer.text
 
 
-@pytest.mark.parametrize(
-    ("code", "message"),
-    [
-        pytest.param("def model_fn(d): raise ValueError('no weights')", "ValueError: no weights",
-                     id="it raises"),
-        pytest.param("def model_fn(d): import os; os.abort()", "by signal 6", id="it aborts"),
-    ],
+@cases(
+    "code, message",
+    case("it raises", "def model_fn(d): raise ValueError('no weights')", "ValueError: no weights"),
+    case("it aborts", "def model_fn(d): import os; os.abort()", "by signal 6"),
 )  # fmt: skip
 def test_a_model_that_cannot_be_loaded_harms_no_other(
     models: Models, code: str, message: str, request: pytest.FixtureRequest

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from tests.cases import case, cases
 from tests.integration.multi_model_rig import MANY, Models
 from tests.integration.platform import CLI, Platform, until
 from tests.integration.sdk_rig import SHORT_WAITS
@@ -39,19 +40,17 @@ def served(runtimes: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield Served(platform, tmp_path_factory.mktemp("trained"), python)
 
 
-@pytest.mark.parametrize(
-    ("archive", "environment"),
-    [
-        pytest.param("inside", {}, id="code in the archive"),
-        pytest.param(
-            "model",
-            {
-                "SAGEMAKER_PROGRAM": "entry.py",
-                "SAGEMAKER_SUBMIT_DIRECTORY": "s3://models/source.tar.gz",
-            },
-            id="code of its own archive in S3",
-        ),
-    ],
+@cases(
+    "archive, environment",
+    case("code in the archive", "inside", {}),
+    case(
+        "code of its own archive in S3",
+        "model",
+        {
+            "SAGEMAKER_PROGRAM": "entry.py",
+            "SAGEMAKER_SUBMIT_DIRECTORY": "s3://models/source.tar.gz",
+        },
+    ),
 )
 def test_a_model_answers_as_scikit_learn_does(
     served: Served, archive: str, environment: dict[str, str]
@@ -64,14 +63,11 @@ def test_a_model_answers_as_scikit_learn_does(
     assert answer == pytest.approx(served.expected["predicted"], abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("name", "image", "reason"),
-    [
-        pytest.param("broken", IMAGE, "ValueError: torn (inference.py line 1 in model_fn)",
-                     id="code that fails"),
-        pytest.param("old", IMAGE.replace("1.2-1", "9.9-1"),
-                     "for sklearn:9.9; of sklearn there are 0.20", id="no such runtime"),
-    ],
+@cases(
+    "name, image, reason",
+    case("code that fails", "broken", IMAGE, "ValueError: torn (inference.py line 1 in model_fn)"),
+    case("no such runtime", "old", IMAGE.replace("1.2-1", "9.9-1"),
+        "for sklearn:9.9; of sklearn there are 0.20"),
 )  # fmt: skip
 def test_a_model_that_cannot_be_served_fails_with_the_cause(
     served: Served, name: str, image: str, reason: str
@@ -224,18 +220,14 @@ def test_models_are_served_once_their_objects_are_there(many: Served) -> None:
         assert list(answers) == [[2.0], [4.0], [6.0], [2.0], [4.0], [6.0]]
 
 
-@pytest.mark.parametrize(
-    ("target", "content", "code", "message"),
-    [
-        pytest.param("gone.tar.gz", None, "ValidationError", "Failed to download model data",
-                     id="no such object"),
-        pytest.param("../x.tar.gz", None, "ValidationError", "no path below ModelDataUrl",
-                     id="a path that leads out"),
-        pytest.param("bad.tar.gz", b"no archive", "ValidationError", "bad.tar.gz",
-                     id="no archive"),
-        pytest.param("torn.tar.gz", packed(**{"code/inference.py": MANY.encode()}), "ModelError",
-                     "No such file", id="a model that does not load"),
-    ],
+@cases(
+    "target, content, code, message",
+    case("no such object", "gone.tar.gz", None, "ValidationError", "Failed to download model data"),
+    case("a path that leads out", "../x.tar.gz", None, "ValidationError",
+        "no path below ModelDataUrl"),
+    case("no archive", "bad.tar.gz", b"no archive", "ValidationError", "bad.tar.gz"),
+    case("a model that does not load", "torn.tar.gz",
+        packed(**{"code/inference.py": MANY.encode()}), "ModelError", "No such file"),
 )  # fmt: skip
 def test_a_model_that_cannot_be_had_is_refused_with_the_cause(
     many: Served, target: str, content: bytes | None, code: str, message: str

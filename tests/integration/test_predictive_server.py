@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from tests.cases import case, cases
 from tests.integration.lmi_rig import eventually
 from tests.integration.predictive_rig import PredictiveServer, launched, serving, train
 
@@ -134,16 +135,14 @@ def test_the_answer_is_the_frameworks_own(
     assert answer.headers["content-type"] == JSON
 
 
-@pytest.mark.parametrize(
-    ("accept", "kind", "read"),
-    [
-        pytest.param(CSV, CSV, lambda it: [float(line) for line in it.decode().split()], id="csv"),
-        pytest.param(NPY, NPY, lambda it: np.load(io.BytesIO(it)).tolist(), id="npy"),
-        pytest.param("application/jsonlines", "application/jsonlines",
-                     lambda it: list(map(json.loads, it.split())), id="json lines"),
-        pytest.param("Application/JSON; charset=utf-8", JSON, json.loads, id="with a parameter"),
-        pytest.param("text/plain, */*", JSON, json.loads, id="any, as browsers ask"),
-    ],
+@cases(
+    "accept, kind, read",
+    case("csv", CSV, CSV, lambda it: [float(line) for line in it.decode().split()]),
+    case("npy", NPY, NPY, lambda it: np.load(io.BytesIO(it)).tolist()),
+    case("json lines", "application/jsonlines", "application/jsonlines",
+        lambda it: list(map(json.loads, it.split()))),
+    case("with a parameter", "Application/JSON; charset=utf-8", JSON, json.loads),
+    case("any, as browsers ask", "text/plain, */*", JSON, json.loads),
 )  # fmt: skip
 def test_the_client_chooses_the_form_of_the_answer(
     plain: PredictiveServer, trained: Trained, accept: str, kind: str, read: Any
@@ -166,22 +165,20 @@ def test_python_objects_in_a_request_are_not_read(plain: PredictiveServer, tmp_p
     assert not made.exists()
 
 
-@pytest.mark.parametrize(
-    ("body", "kind", "status", "message"),
-    [
-        pytest.param(b"[[1, 2]]", "application/foo", 415, "Content type application/foo is not",
-                     id="a content type that is not known"),
-        pytest.param(b"[[1, 2", JSON, 500, "JSONDecodeError", id="half an array"),
-        pytest.param(b"[[1, 2, 3]]", JSON, 500, "expecting 2 features", id="another shape"),
-        pytest.param(b"\xff\xfe", CSV, 400, "not text in utf-8", id="bytes that are no text"),
-        pytest.param(b"1,2", "text/csv; charset=punycode", 415, "it must be of utf-8",
-                     id="an encoding that is no charset"),
-        pytest.param(b"", JSON, 500, "JSONDecodeError", id="nothing"),
-        pytest.param(b"1,2\n3,x", CSV, 500, "line 2: field 2 is 'x'", id="csv of text"),
-        pytest.param(b"1,2\n3", CSV, 500, "line 2 has 1, line 1 has 2", id="ragged csv"),
-        pytest.param(b"1,2\n,4", CSV, 500, "NaN", id="csv without a number is not read as -1"),
-        pytest.param(b"1" * (1 << 20) + b"1", JSON, 413, "MAX_PAYLOAD_IN_MB", id="too much"),
-    ],
+@cases(
+    "body, kind, status, message",
+    case("a content type that is not known", b"[[1, 2]]", "application/foo", 415,
+        "Content type application/foo is not"),
+    case("half an array", b"[[1, 2", JSON, 500, "JSONDecodeError"),
+    case("another shape", b"[[1, 2, 3]]", JSON, 500, "expecting 2 features"),
+    case("bytes that are no text", b"\xff\xfe", CSV, 400, "not text in utf-8"),
+    case("an encoding that is no charset", b"1,2", "text/csv; charset=punycode", 415,
+        "it must be of utf-8"),
+    case("nothing", b"", JSON, 500, "JSONDecodeError"),
+    case("csv of text", b"1,2\n3,x", CSV, 500, "line 2: field 2 is 'x'"),
+    case("ragged csv", b"1,2\n3", CSV, 500, "line 2 has 1, line 1 has 2"),
+    case("csv without a number is not read as -1", b"1,2\n,4", CSV, 500, "NaN"),
+    case("too much", b"1" * (1 << 20) + b"1", JSON, 413, "MAX_PAYLOAD_IN_MB"),
 )  # fmt: skip
 def test_bad_requests_are_answered_with_their_cause(
     plain: PredictiveServer, body: bytes, kind: str, status: int, message: str
@@ -208,16 +205,14 @@ def test_functions_see_the_request_and_shape_the_answer(coded: PredictiveServer)
     assert parameters == {"MaxConcurrentTransforms": 2, "BatchStrategy": "MULTI_RECORD"}
 
 
-@pytest.mark.parametrize(
-    ("order", "status", "message"),
-    [
-        pytest.param("abort", 502, "by signal 6", id="it aborts"),
-        pytest.param("exit", 502, "with status 0", id="it exits"),
-        pytest.param("hang", 504, "took more than 2 s", id="it hangs"),
-        pytest.param("leave", 500, "SystemExit: 3 (inference.py line 11", id="it raises an exit"),
-        pytest.param("grow", 500, "inference.py line 14", id="it wants more memory than there is"),
-        pytest.param("flood", 200, "[8.99", id="it floods its output"),
-    ],
+@cases(
+    "order, status, message",
+    case("it aborts", "abort", 502, "by signal 6"),
+    case("it exits", "exit", 502, "with status 0"),
+    case("it hangs", "hang", 504, "took more than 2 s"),
+    case("it raises an exit", "leave", 500, "SystemExit: 3 (inference.py line 11"),
+    case("it wants more memory than there is", "grow", 500, "inference.py line 14"),
+    case("it floods its output", "flood", 200, "[8.99"),
 )
 def test_a_fault_of_the_code_is_one_requests_and_the_next_is_served(
     coded: PredictiveServer, order: str, status: int, message: str
@@ -297,20 +292,17 @@ def sample(
         yield server
 
 
-@pytest.mark.parametrize(
-    ("body", "accept", "expected"),
-    [
-        pytest.param(b"1,2\n1,2", CSV, (200, "text/csv; charset=utf-8", "[89]\\.[0-9]+\n" * 2),
-                     id="csv by their encoders"),
-        pytest.param(b"1,2\n1,2", JSON, (200, JSON, '{"instances": .*'), id="an object"),
-        pytest.param(b"1,2\n1,2", "text/plain", (409, "text/plain; charset=utf-8", "no"),
-                     id="a status and a header"),
-        pytest.param(b"1,2\n1,2", "image/png", (406, "text/plain; charset=utf-8",
-                     "UnsupportedFormatError: Content type image/png.*"), id="an unknown type"),
-        pytest.param(b"train", CSV, (500, "text/plain; charset=utf-8",
-                     "RuntimeError: sagemaker_containers.training_env is for training.*line 14.*"),
-                     id="what trains says so when it is called"),
-    ],
+@cases(
+    "body, accept, expected",
+    case("csv by their encoders", b"1,2\n1,2", CSV,
+        (200, "text/csv; charset=utf-8", "[89]\\.[0-9]+\n" * 2)),
+    case("an object", b"1,2\n1,2", JSON, (200, JSON, '{"instances": .*')),
+    case("a status and a header", b"1,2\n1,2", "text/plain",
+        (409, "text/plain; charset=utf-8", "no")),
+    case("an unknown type", b"1,2\n1,2", "image/png",
+        (406, "text/plain; charset=utf-8", "UnsupportedFormatError: Content type image/png.*")),
+    case("what trains says so when it is called", b"train", CSV, (500, "text/plain; charset=utf-8",
+                 "RuntimeError: sagemaker_containers.training_env is for training.*line 14.*")),
 )  # fmt: skip
 def test_scripts_that_import_the_modules_of_awss_images_are_served(
     sample: PredictiveServer, body: bytes, accept: str, expected: tuple[int, str, str]
@@ -336,22 +328,20 @@ def test_a_transform_function_does_it_all(trained: Trained, tmp_path: Path) -> N
             assert client.get("/execution-parameters").status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("code", "variables", "message"),
-    [
-        pytest.param("def model_fn(: pass", {}, "SyntaxError", id="no Python"),
-        pytest.param("import nothing_of_that_name", {}, "No module named 'nothing_of_that_name'",
-                     id="an import of what is not there"),
-        pytest.param("def model_fn(d): raise ValueError('no weights')", {},
-                     "ValueError: no weights (inference.py line 1 in model_fn)", id="it raises"),
-        pytest.param(TRANSFORM + "def predict_fn(d, m): pass", {}, "Cannot use transform_fn",
-                     id="both ways at once"),
-        pytest.param("def model_fn(d): import os; os._exit(7)", {}, "with status 7", id="it exits"),
-        pytest.param("x = 1", {"SAGEMAKER_PROGRAM": "code/inference.py"}, "in no folder",
-                     id="a program in a folder"),
-        pytest.param("x = 1", {"SAGEMAKER_PROGRAM": "other.py"}, "which is not in the model's code",
-                     id="a program that is not there"),
-    ],
+@cases(
+    "code, variables, message",
+    case("no Python", "def model_fn(: pass", {}, "SyntaxError"),
+    case("an import of what is not there", "import nothing_of_that_name", {},
+        "No module named 'nothing_of_that_name'"),
+    case("it raises", "def model_fn(d): raise ValueError('no weights')", {},
+        "ValueError: no weights (inference.py line 1 in model_fn)"),
+    case("both ways at once", TRANSFORM + "def predict_fn(d, m): pass", {},
+        "Cannot use transform_fn"),
+    case("it exits", "def model_fn(d): import os; os._exit(7)", {}, "with status 7"),
+    case("a program in a folder", "x = 1", {"SAGEMAKER_PROGRAM": "code/inference.py"},
+        "in no folder"),
+    case("a program that is not there", "x = 1", {"SAGEMAKER_PROGRAM": "other.py"},
+        "which is not in the model's code"),
 )  # fmt: skip
 def test_a_model_that_cannot_be_loaded_ends_the_server_with_its_reason(
     trained: Trained, tmp_path: Path, code: str, variables: dict[str, str], message: str
@@ -386,16 +376,14 @@ def test_packages_that_the_code_names_come_before_the_runtimes(
     assert not list(tmp_path.glob("hostelry-packages-*")), "they go with the server"
 
 
-@pytest.mark.parametrize(
-    ("text", "variables", "message"),
-    [
-        pytest.param("six\n", {"HOSTELRY_CUSTOM_CODE_REQUIREMENTS": "refuse"},
-                     "HOSTELRY_CUSTOM_CODE_REQUIREMENTS=refuse", id="the operator refuses"),
-        pytest.param("no-such-package-at-all==9\n", {}, "requirements.txt cannot be installed",
-                     id="no such package"),
-        pytest.param("six ==\n", {}, "requirements.txt cannot be installed", id="half a line"),
-        pytest.param("#" * 100_000, {}, "more than 65536 bytes", id="too large"),
-    ],
+@cases(
+    "text, variables, message",
+    case("the operator refuses", "six\n", {"HOSTELRY_CUSTOM_CODE_REQUIREMENTS": "refuse"},
+        "HOSTELRY_CUSTOM_CODE_REQUIREMENTS=refuse"),
+    case("no such package", "no-such-package-at-all==9\n", {},
+        "requirements.txt cannot be installed"),
+    case("half a line", "six ==\n", {}, "requirements.txt cannot be installed"),
+    case("too large", "#" * 100_000, {}, "more than 65536 bytes"),
 )  # fmt: skip
 def test_packages_that_cannot_be_installed_end_the_server_with_the_reason(
     trained: Trained, tmp_path: Path, text: str, variables: dict[str, str], message: str
@@ -408,17 +396,15 @@ def test_packages_that_cannot_be_installed_end_the_server_with_the_reason(
     assert not list(tmp_path.glob("hostelry-packages-*"))
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        pytest.param(("--framework", "cobol", "--python", "python3"), "must be one of", id="one"),
-        pytest.param(("--framework", "sklearn", "--runtime", "sklearn-0.1"),
-                     "hostelry runtimes install sklearn:0.1", id="a runtime that is not there"),
-        pytest.param(("--framework", "sklearn", "--python", "/nowhere/python"),
-                     "/nowhere/python cannot be started", id="no interpreter"),
-        pytest.param(("--framework", "sklearn", "--python", "/bin/false"), "with status 1",
-                     id="a program that is no interpreter"),
-    ],
+@cases(
+    "flags, message",
+    case("one", ("--framework", "cobol", "--python", "python3"), "must be one of"),
+    case("a runtime that is not there", ("--framework", "sklearn", "--runtime", "sklearn-0.1"),
+        "hostelry runtimes install sklearn:0.1"),
+    case("no interpreter", ("--framework", "sklearn", "--python", "/nowhere/python"),
+        "/nowhere/python cannot be started"),
+    case("a program that is no interpreter", ("--framework", "sklearn", "--python", "/bin/false"),
+        "with status 1"),
 )  # fmt: skip
 def test_a_server_that_cannot_start_ends_with_what_would_help(
     trained: Trained, tmp_path: Path, flags: tuple[str, ...], message: str

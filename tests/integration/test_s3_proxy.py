@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.s3.signed_heads import CREDENTIALS, passage
 
 from hostelry.base.clock import SystemClock
@@ -88,14 +89,12 @@ PUT = b"PUT /b/k HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % len(BODY)
 CHUNKED = b"PUT /b/k HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
 
 
-@pytest.mark.parametrize(
-    ("sent", "num_answers"),
-    [
-        pytest.param(GET, 1, id="a request without a body"),
-        pytest.param(GET + GET, 2, id="two on one connection"),
-        pytest.param(PUT + BODY + GET, 2, id="one behind a large body"),
-        pytest.param(CHUNKED, 1, id="a body in chunks"),
-    ],
+@cases(
+    "sent, num_answers",
+    case("a request without a body", GET, 1),
+    case("two on one connection", GET + GET, 2),
+    case("one behind a large body", PUT + BODY + GET, 2),
+    case("a body in chunks", CHUNKED, 1),
 )
 def test_bytes_pass_unchanged_and_a_half_closed_client_gets_its_answers(
     sent: bytes, num_answers: int
@@ -118,22 +117,19 @@ def test_a_refusal_behind_a_request_comes_after_its_answer() -> None:
     assert received == GET
 
 
-@pytest.mark.parametrize(
+@cases(
     "sent",
-    [
-        pytest.param(b"GET /b\r\n\r\n", id="no version"),
-        pytest.param(b"GET b HTTP/1.1\r\n\r\n", id="no path"),
-        pytest.param(b"PUT /b HTTP/1.1\r\nContent-Length: x\r\n\r\n", id="no length"),
-        pytest.param(b"PUT /b HTTP/1.1\r\nContent-Length: -1\r\n\r\n", id="a negative length"),
-        pytest.param(
-            b"PUT /b HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
-            id="two lengths",
-        ),
-        pytest.param(b"PUT /b HTTP/1.1\r\nContent-Length : 1\r\n\r\n", id="a blank in a name"),
-        pytest.param(b"GET /b HTTP/1.1\r\nA: b\nc: d\r\n\r\n", id="a bare line feed"),
-        pytest.param(b"GET /b HTTP/1.1\r\nA: b", id="a head cut off"),
-        pytest.param(b"GET /b HTTP/1.1\r\nA: " + b"x" * 70_000 + b"\r\n\r\n", id="a huge head"),
-    ],
+    case("no version", b"GET /b\r\n\r\n"),
+    case("no path", b"GET b HTTP/1.1\r\n\r\n"),
+    case("no length", b"PUT /b HTTP/1.1\r\nContent-Length: x\r\n\r\n"),
+    case("a negative length", b"PUT /b HTTP/1.1\r\nContent-Length: -1\r\n\r\n"),
+    case(
+        "two lengths", b"PUT /b HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    ),
+    case("a blank in a name", b"PUT /b HTTP/1.1\r\nContent-Length : 1\r\n\r\n"),
+    case("a bare line feed", b"GET /b HTTP/1.1\r\nA: b\nc: d\r\n\r\n"),
+    case("a head cut off", b"GET /b HTTP/1.1\r\nA: b"),
+    case("a huge head", b"GET /b HTTP/1.1\r\nA: " + b"x" * 70_000 + b"\r\n\r\n"),
 )
 def test_what_two_readers_may_read_in_two_ways_is_refused(sent: bytes) -> None:
     answer, received = talk(sent)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.integration.agent_rig import until_true
 
 from hostelry.base.clock import monotonic_s
@@ -129,13 +130,11 @@ def test_services_outlive_their_interpreter_and_others_are_started_cold(tmp_path
     asyncio.run(work())
 
 
-@pytest.mark.parametrize(
-    ("modules", "variable", "mark"),
-    [
-        pytest.param((MODULE,), "OTHER", "m", id="with a variable that the interpreter has not"),
-        pytest.param((MODULE,), "", "m" * (MARK_ROOM + 1), id="whose path is too long to be shown"),
-        pytest.param(("no_such_module",), "", "m", id="whose module cannot be imported"),
-    ],
+@cases(
+    "modules, variable, mark",
+    case("with a variable that the interpreter has not", (MODULE,), "OTHER", "m"),
+    case("whose path is too long to be shown", (MODULE,), "", "m" * (MARK_ROOM + 1)),
+    case("whose module cannot be imported", ("no_such_module",), "", "m"),
 )
 def test_a_service_is_not_forked(
     tmp_path: Path, modules: tuple[str, ...], variable: str, mark: str

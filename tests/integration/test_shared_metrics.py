@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from tests.cases import case, cases
 from tests.postgres_rig import postgres_database, postgres_server
 
 from hostelry.base.clock import ManualClock
@@ -66,12 +67,10 @@ def num_kept(store: SharedMetrics) -> float:
     return sum(it.value for it in store.datapoints(HERE, stat, T, T + 60))
 
 
-@pytest.mark.parametrize(
+@cases(
     "journal_bytes",
-    [
-        pytest.param(10**9, id="in the journal"),
-        pytest.param(2000, id="while snapshots are written all the time"),
-    ],
+    case("in the journal", 10**9),
+    case("while snapshots are written all the time", 2000),
 )
 def test_no_acknowledged_sample_is_lost_when_the_writer_is_killed(
     url: str, journal_bytes: int

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
+from tests.cases import case, cases
 from tests.integration.drill import (
     copies_of,
     create_component,
@@ -112,12 +113,10 @@ def test_a_second_up_on_the_same_home_names_the_pid_of_the_first(shared: Platfor
     assert shared.boto3("sts").get_caller_identity()["Account"]
 
 
-@pytest.mark.parametrize(
-    ("flag", "purpose"),
-    [
-        pytest.param("--port", "gateway", id="a taken port of the gateway is named with its flag"),
-        pytest.param("--s3-port", "object store", id="so is the object store's"),
-    ],
+@cases(
+    "flag, purpose",
+    case("a taken port of the gateway is named with its flag", "--port", "gateway"),
+    case("so is the object store's", "--s3-port", "object store"),
 )
 def test_a_taken_port(tmp_path: Path, flag: str, purpose: str) -> None:
     platform = Platform(tmp_path / "home")
@@ -131,28 +130,19 @@ def test_a_taken_port(tmp_path: Path, flag: str, purpose: str) -> None:
     assert platform.processes() == []
 
 
-@pytest.mark.parametrize(
-    ("flags", "output", "code"),
-    [
-        pytest.param(
-            ["--host", "0.0.0.0", "--insecure-no-auth"],
-            "allowed on loopback only",
-            2,
-            id="unsigned requests are never let in from the network",
-        ),
-        pytest.param(["--region", "Mars"], "--region Mars", 2, id="a region that is none"),
-        pytest.param(["--account-id", "12"], "12 digits", 2, id="an account id that is none"),
-        pytest.param(["--port", "70000"], "from 1 to 65535", 2, id="a port that is none"),
-        pytest.param(
-            ["--host", "203.0.113.7"], "no such address", 2, id="an address of another machine"
-        ),
-        pytest.param(
-            ["--s3-endpoint", "http://127.0.0.1:1"],
-            "AWS_ACCESS_KEY_ID",
-            1,
-            id="an S3 without keys",
-        ),
-    ],
+@cases(
+    "flags, output, code",
+    case(
+        "unsigned requests are never let in from the network",
+        ["--host", "0.0.0.0", "--insecure-no-auth"],
+        "allowed on loopback only",
+        2,
+    ),
+    case("a region that is none", ["--region", "Mars"], "--region Mars", 2),
+    case("an account id that is none", ["--account-id", "12"], "12 digits", 2),
+    case("a port that is none", ["--port", "70000"], "from 1 to 65535", 2),
+    case("an address of another machine", ["--host", "203.0.113.7"], "no such address", 2),
+    case("an S3 without keys", ["--s3-endpoint", "http://127.0.0.1:1"], "AWS_ACCESS_KEY_ID", 1),
 )
 def test_flags_that_cannot_be(tmp_path: Path, flags: list[str], output: str, code: int) -> None:
     platform = Platform(tmp_path / "home")

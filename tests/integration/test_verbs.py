@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 from tests.integration.platform import CLI, Platform, until
 from tests.integration.verbs_rig import (
     BASE,
@@ -240,17 +241,15 @@ def test_adapters_are_listed_and_removed_with_their_data(platform: Platform, fol
     assert "tiny-fr" not in words(platform, "adapters ls", BASE).stdout
 
 
-@pytest.mark.parametrize(
+@cases(
     "command",
-    [
-        pytest.param("ls", id="ls"),
-        pytest.param("chat x --once x", id="chat"),
-        pytest.param("invoke x /dev/null", id="invoke"),
-        pytest.param("load x", id="load"),
-        pytest.param("rm x", id="rm"),
-        pytest.param("scale x --copies 1", id="scale"),
-        pytest.param("adapters ls x", id="adapters"),
-    ],
+    case("ls", "ls"),
+    case("chat", "chat x --once x"),
+    case("invoke", "invoke x /dev/null"),
+    case("load", "load x"),
+    case("rm", "rm x"),
+    case("scale", "scale x --copies 1"),
+    case("adapters", "adapters ls x"),
 )
 def test_without_a_platform_there_is_a_way_on(command: str, tmp_path: Path) -> None:
     given = [*CLI, *command.split(), "--home", str(tmp_path)]

@@ -17,36 +17,33 @@ from benchmarks.peers.gguf_files import interleaved
 from benchmarks.peers.llama_cpp import body_of
 from benchmarks.trace import Served, gamma_arrival_times, summary
 from benchmarks.wrk import lua_string
+from tests.cases import case, cases
 from tests.models import tiny_llama
 
 
-@pytest.mark.parametrize(
-    ("finding", "verdict"),
-    [
-        pytest.param(Finding(what="w", value=4.0, at_least=4.0), "met", id="exactly the least"),
-        pytest.param(Finding(what="w", value=3.99, at_least=4.0), "not met", id="under the least"),
-        pytest.param(Finding(what="w", value=1.5, at_most=1.5), "met", id="exactly the most"),
-        pytest.param(Finding(what="w", value=1.51, at_most=1.5), "not met", id="over the most"),
-        pytest.param(Finding(what="w", value=0.1), "no aim", id="without an aim"),
-        pytest.param(
-            Finding(what="w", value=None, at_least=4.0, why="it is missing"),
-            "not measured: it is missing",
-            id="a missing peer is said to be missing, never met",
-        ),
-    ],
+@cases(
+    "finding, verdict",
+    case("exactly the least", Finding(what="w", value=4.0, at_least=4.0), "met"),
+    case("under the least", Finding(what="w", value=3.99, at_least=4.0), "not met"),
+    case("exactly the most", Finding(what="w", value=1.5, at_most=1.5), "met"),
+    case("over the most", Finding(what="w", value=1.51, at_most=1.5), "not met"),
+    case("without an aim", Finding(what="w", value=0.1), "no aim"),
+    case(
+        "a missing peer is said to be missing, never met",
+        Finding(what="w", value=None, at_least=4.0, why="it is missing"),
+        "not measured: it is missing",
+    ),
 )
 def test_verdicts(finding: Finding, verdict: str) -> None:
     assert finding_rows([finding])[0]["verdict"] == verdict
 
 
-@pytest.mark.parametrize(
-    ("over", "under", "expected"),
-    [
-        pytest.param(3.0, 2.0, 1.5, id="both are known"),
-        pytest.param(None, 2.0, None, id="ours is unknown"),
-        pytest.param(3.0, None, None, id="the peer's is unknown"),
-        pytest.param(3.0, 0.0, None, id="the peer did nothing"),
-    ],
+@cases(
+    "over, under, expected",
+    case("both are known", 3.0, 2.0, 1.5),
+    case("ours is unknown", None, 2.0, None),
+    case("the peer's is unknown", 3.0, None, None),
+    case("the peer did nothing", 3.0, 0.0, None),
 )
 def test_ratios(over: float | None, under: float | None, expected: float | None) -> None:
     assert ratio(over, under) == expected
@@ -151,14 +148,12 @@ def test_engine_settings_come_from_plain_values() -> None:
     assert (config.max_batch_size, config.dtype) == (7, "fp32")
 
 
-@pytest.mark.parametrize(
-    ("pairs", "message"),
-    [
-        pytest.param(["no_such_setting=1"], "no setting no_such_setting", id="an unknown setting"),
-        pytest.param(["max_batch_size"], "not NAME=JSON", id="a setting without a value"),
-        pytest.param(["max_batch_size=0"], "at least 1", id="a value that the engine refuses"),
-        pytest.param(['max_batch_size="many"'], "Expected", id="a value of another type"),
-    ],
+@cases(
+    "pairs, message",
+    case("an unknown setting", ["no_such_setting=1"], "no setting no_such_setting"),
+    case("a setting without a value", ["max_batch_size"], "not NAME=JSON"),
+    case("a value that the engine refuses", ["max_batch_size=0"], "at least 1"),
+    case("a value of another type", ['max_batch_size="many"'], "Expected"),
 )
 def test_engine_settings_that_cannot_be_are_refused(pairs: list[str], message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -14,17 +14,16 @@ from benchmarks.scale_out_replay import (
     measure_replay,
     policy_named,
 )
+from tests.cases import case, cases
 
 
-@pytest.mark.parametrize(
-    ("policy", "least_s", "most_s"),
-    [
-        pytest.param(CLASSIC, 120.0, 260.0, id="three minutes of a 1-minute metric"),
-        pytest.param(HIGH_RESOLUTION, 20.0, 45.0, id="three periods of ten seconds"),
-        pytest.param(KNATIVE, 2.0, 20.0, id="Knative's panic window"),
-        pytest.param(RAY_SERVE, 30.0, 60.0, id="Ray Serve's delay"),
-        pytest.param(OURS, 0.5, 8.0, id="the responsive policy"),
-    ],
+@cases(
+    "policy, least_s, most_s",
+    case("three minutes of a 1-minute metric", CLASSIC, 120.0, 260.0),
+    case("three periods of ten seconds", HIGH_RESOLUTION, 20.0, 45.0),
+    case("Knative's panic window", KNATIVE, 2.0, 20.0),
+    case("Ray Serve's delay", RAY_SERVE, 30.0, 60.0),
+    case("the responsive policy", OURS, 0.5, 8.0),
 )
 def test_a_step_is_seen_when_its_rule_allows(policy: str, least_s: float, most_s: float) -> None:
     found = delay_s(CASES[0], policy, seed=5)

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from tests.cases import case, cases
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "hostelry"
@@ -65,17 +65,15 @@ def broad_lines(source: str) -> Iterator[int]:
                 yield node.lineno
 
 
-@pytest.mark.parametrize(
-    ("source", "count"),
-    [
-        pytest.param("try: f()\nexcept Exception: g()", 1, id="Exception"),
-        pytest.param("try: f()\nexcept: g()", 1, id="without a class"),
-        pytest.param("try: f()\nexcept (OSError, BaseException): g()", 1, id="one of two"),
-        pytest.param("try: f()\nexcept* Exception: g()", 1, id="of a group"),
-        pytest.param("with contextlib.suppress(Exception): f()", 1, id="suppressed"),
-        pytest.param("try: f()\nexcept BaseException:\n g()\n raise", 0, id="raised on"),
-        pytest.param("try: f()\nexcept OSError: g()", 0, id="a narrow one"),
-    ],
+@cases(
+    "source, count",
+    case("Exception", "try: f()\nexcept Exception: g()", 1),
+    case("without a class", "try: f()\nexcept: g()", 1),
+    case("one of two", "try: f()\nexcept (OSError, BaseException): g()", 1),
+    case("of a group", "try: f()\nexcept* Exception: g()", 1),
+    case("suppressed", "with contextlib.suppress(Exception): f()", 1),
+    case("raised on", "try: f()\nexcept BaseException:\n g()\n raise", 0),
+    case("a narrow one", "try: f()\nexcept OSError: g()", 0),
 )
 def test_what_counts_as_broad(source: str, count: int) -> None:
     assert len(list(broad_lines(source))) == count

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests import constructions
+from tests.cases import case, cases
 from tests.constructions import above, in_page, in_python, lower
 
 PYTHON = {
@@ -43,13 +44,11 @@ def test_code_in_a_page_is_not_prose_and_lines_are_kept() -> None:
     assert [line for line, _, _ in sorted(in_page(page))] == [1, 6, 7]
 
 
-@pytest.mark.parametrize(
-    ("ceilings", "now", "problems"),
-    [
-        pytest.param({"api": {"semicolon": 3}}, {"api": {"semicolon": 3}}, 0, id="as many"),
-        pytest.param({"api": {"semicolon": 3}}, {"api": {"semicolon": 4}}, 1, id="one more"),
-        pytest.param({}, {"new": {"semicolon": 1}}, 1, id="a room without a ceiling has zero"),
-    ],
+@cases(
+    "ceilings, now, problems",
+    case("as many", {"api": {"semicolon": 3}}, {"api": {"semicolon": 3}}, 0),
+    case("one more", {"api": {"semicolon": 3}}, {"api": {"semicolon": 4}}, 1),
+    case("a room without a ceiling has zero", {}, {"new": {"semicolon": 1}}, 1),
 )
 def test_a_room_with_more_than_its_ceiling_is_named(
     ceilings: dict[str, dict[str, int]], now: dict[str, dict[str, int]], problems: int

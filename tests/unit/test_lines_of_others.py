@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.cli.check_runner import one_line
 from hostelry.cli.explain import _unplaced_lines
@@ -80,78 +81,43 @@ def in_file(read: Callable[[Path], Any], path: Path) -> Any:
     return read(path)
 
 
-@pytest.mark.parametrize(
-    ("read", "found"),
-    [
-        pytest.param(
-            lambda _: shown(reason_lines(f"{ODD}\nlast", "  ")), ["  a", "  ", "  z", "  last"],
-            id="status indents each line that a terminal makes of a reason",
-        ),
-        pytest.param(
-            lambda _: unplaced(f"{ODD}\nlast"), ["    a", "    ", "    z", "    last"],
-            id="explain indents each line that a terminal makes of a reason",
-        ),
-        pytest.param(
-            lambda path: in_file(lambda it: last_lines(it, 2), path), [ODD, "last"],
-            id="a log has the lines that its process wrote",
-        ),
-        pytest.param(
-            lambda path: in_file(lambda it: new_lines(it, "t", {"t": 0}), path), [ODD, "last"],
-            id="a log that is followed has the lines that its process wrote",
-        ),
-        pytest.param(
-            lambda path: in_file(lambda it: CopyLog(it).tail(2), path), f"{ODD}\nlast",
-            id="the tail of a copy's log counts the lines that its server wrote",
-        ),
-        pytest.param(
-            lambda _: tail(f"{ODD}\nlast"), [ODD, "last"], id="the console shows a log's lines",
-        ),
-        pytest.param(lambda _: tail(""), [], id="the console shows no line of an empty log"),
-        pytest.param(
-            lambda _: server_lines(f"{ODD}\nlast"), [ODD, "last"],
-            id="a failure's cause has the lines of the server",
-        ),
-        pytest.param(
-            lambda _: find_cause(f"It ended. Last log lines: first\n{ODD}"), f"It ended.\n{ODD}",
-            id="a failure's cause has the whole last line that its reason quotes",
-        ),
-        pytest.param(
-            lambda _: engine_s_last_lines(f"1\n2\n3\n{ODD}".encode()), f"1 2 3 {ODD}",
-            id="a container engine's message has its last four lines",
-        ),
-        pytest.param(
-            lambda _: one_line("Error", f"first\n{ODD}\n"), f"Error: {ODD}",
-            id="a notebook's error is the last line of its text",
-        ),
-        pytest.param(
-            lambda _: token_counts(PAGE), {("c", "1"): 5.0},
-            id="the label of a metric does not end its line",
-        ),
-        pytest.param(
-            lambda _: logical_lines(f"x={ODD}\ny=1"), [f"x={ODD}", "y=1"],
-            id="a value of serving.properties does not end its line",
-        ),
-        pytest.param(
-            lambda _: to_predict_body(f'{JSON_LINE}\r\n{JSON_LINE}\n', "application/jsonlines"),
-            json.dumps({"instances": [json.loads(JSON_LINE)] * 2}),
-            id="a JSON line of TensorFlow's container may hold any character",
-        ),
-        pytest.param(
-            lambda _: to_predict_body(f"{ODD}, b\r\n1, 2\r\n\r\n", "text/csv"),
-            json.dumps({"instances": [[ODD, "b"], [1.0, 2.0]]}),
-            id="a cell of TensorFlow's CSV may hold any character but a newline",
-        ),
-        pytest.param(
-            lambda _: list(decode_json_lines(f"{JSON_LINE}\r\n{JSON_LINE}\n")),
-            [json.loads(JSON_LINE)] * 2,
-            id="a JSON line of a framework's server may hold any character",
-        ),
-        pytest.param(
-            lambda _: measure_distance(*(EVENTS.replace("y", it).encode() for it in AB)).exact,
-            False,
-            id="an event counts although its text has a line separator",
-        ),
-    ],
+@cases(
+    "read, found",
+    case("status indents each line that a terminal makes of a reason",
+        lambda _: shown(reason_lines(f"{ODD}\nlast", "  ")), ["  a", "  ", "  z", "  last"]),
+    case("explain indents each line that a terminal makes of a reason",
+        lambda _: unplaced(f"{ODD}\nlast"), ["    a", "    ", "    z", "    last"]),
+    case("a log has the lines that its process wrote",
+        lambda path: in_file(lambda it: last_lines(it, 2), path), [ODD, "last"]),
+    case("a log that is followed has the lines that its process wrote",
+        lambda path: in_file(lambda it: new_lines(it, "t", {"t": 0}), path), [ODD, "last"]),
+    case("the tail of a copy's log counts the lines that its server wrote",
+        lambda path: in_file(lambda it: CopyLog(it).tail(2), path), f"{ODD}\nlast"),
+    case("the console shows a log's lines", lambda _: tail(f"{ODD}\nlast"), [ODD, "last"]),
+    case("the console shows no line of an empty log", lambda _: tail(""), []),
+    case("a failure's cause has the lines of the server", lambda _: server_lines(f"{ODD}\nlast"),
+        [ODD, "last"]),
+    case("a failure's cause has the whole last line that its reason quotes",
+        lambda _: find_cause(f"It ended. Last log lines: first\n{ODD}"), f"It ended.\n{ODD}"),
+    case("a container engine's message has its last four lines",
+        lambda _: engine_s_last_lines(f"1\n2\n3\n{ODD}".encode()), f"1 2 3 {ODD}"),
+    case("a notebook's error is the last line of its text",
+        lambda _: one_line("Error", f"first\n{ODD}\n"), f"Error: {ODD}"),
+    case("the label of a metric does not end its line", lambda _: token_counts(PAGE),
+        {("c", "1"): 5.0}),
+    case("a value of serving.properties does not end its line",
+        lambda _: logical_lines(f"x={ODD}\ny=1"), [f"x={ODD}", "y=1"]),
+    case("a JSON line of TensorFlow's container may hold any character",
+        lambda _: to_predict_body(f'{JSON_LINE}\r\n{JSON_LINE}\n', "application/jsonlines"),
+        json.dumps({"instances": [json.loads(JSON_LINE)] * 2})),
+    case("a cell of TensorFlow's CSV may hold any character but a newline",
+        lambda _: to_predict_body(f"{ODD}, b\r\n1, 2\r\n\r\n", "text/csv"),
+        json.dumps({"instances": [[ODD, "b"], [1.0, 2.0]]})),
+    case("a JSON line of a framework's server may hold any character",
+        lambda _: list(decode_json_lines(f"{JSON_LINE}\r\n{JSON_LINE}\n")),
+        [json.loads(JSON_LINE)] * 2),
+    case("an event counts although its text has a line separator",
+        lambda _: measure_distance(*(EVENTS.replace("y", it).encode() for it in AB)).exact, False),
 )  # fmt: skip
 def test_a_line_ends_at_newlines_only(
     tmp_path: Path, read: Callable[[Path], Any], found: object
@@ -159,12 +125,10 @@ def test_a_line_ends_at_newlines_only(
     assert read(tmp_path / "log") == found
 
 
-@pytest.mark.parametrize(
-    ("several", "printed"),
-    [
-        pytest.param(True, "c| a\nc| \nc| z\n", id="each line of several logs has its title"),
-        pytest.param(False, "a\n\nz\n", id="a line of one log has no title"),
-    ],
+@cases(
+    "several, printed",
+    case("each line of several logs has its title", True, "c| a\nc| \nc| z\n"),
+    case("a line of one log has no title", False, "a\n\nz\n"),
 )
 def test_a_followed_line_that_a_terminal_breaks_keeps_its_title(
     capsys: pytest.CaptureFixture[str], several: bool, printed: str
@@ -173,21 +137,13 @@ def test_a_followed_line_that_a_terminal_breaks_keeps_its_title(
     assert capsys.readouterr().out == printed
 
 
-@pytest.mark.parametrize(
-    ("read", "found"),
-    [
-        pytest.param(
-            lambda text: read_body(text.encode(), "text/csv"), [[LONG, 1]], id="of a graph",
-        ),
-        pytest.param(
-            lambda text: csv_inputs(f"inputs,n\n{text}"), [LONG], id="of the LLM server",
-        ),
-        pytest.param(
-            lambda text: from_csv(f"inputs,n\n{text}"), {"inputs": [LONG]},
-            id="of Hugging Face's images",
-        ),
-        pytest.param(lambda text: read_csv(f"\n{text}\n"), [[LONG, "1"]], id="of AutoGluon's"),
-    ],
+@cases(
+    "read, found",
+    case("of a graph", lambda text: read_body(text.encode(), "text/csv"), [[LONG, 1]]),
+    case("of the LLM server", lambda text: csv_inputs(f"inputs,n\n{text}"), [LONG]),
+    case("of Hugging Face's images", lambda text: from_csv(f"inputs,n\n{text}"),
+        {"inputs": [LONG]}),
+    case("of AutoGluon's", lambda text: read_csv(f"\n{text}\n"), [[LONG, "1"]]),
 )  # fmt: skip
 def test_a_cell_may_be_a_document(read: Callable[[str], Any], found: object) -> None:
     limit = csv.field_size_limit()

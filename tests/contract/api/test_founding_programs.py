@@ -12,6 +12,7 @@ import boto3
 import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ClientError
+from tests.cases import case, cases
 
 from hostelry.base.clock import ManualClock
 from hostelry.domain.scope import Scope
@@ -102,24 +103,22 @@ def run(
 
 
 @pytest.mark.usefixtures("served")
-@pytest.mark.parametrize(
-    ("program", "resource_id", "metric", "dimensions"),
-    [
-        pytest.param(
-            VARIANT,
-            "endpoint/v/variant/main",
-            "ConcurrentRequestsPerModel",
-            [{"Name": "EndpointName", "Value": "v"}, {"Name": "VariantName", "Value": "main"}],
-            id="variant",
-        ),
-        pytest.param(
-            COMPONENT,
-            "inference-component/base",
-            "ConcurrentRequestsPerCopy",
-            [{"Name": "InferenceComponentName", "Value": "base"}],
-            id="component",
-        ),
-    ],
+@cases(
+    "program, resource_id, metric, dimensions",
+    case(
+        "variant",
+        VARIANT,
+        "endpoint/v/variant/main",
+        "ConcurrentRequestsPerModel",
+        [{"Name": "EndpointName", "Value": "v"}, {"Name": "VariantName", "Value": "main"}],
+    ),
+    case(
+        "component",
+        COMPONENT,
+        "inference-component/base",
+        "ConcurrentRequestsPerCopy",
+        [{"Name": "InferenceComponentName", "Value": "base"}],
+    ),
 )
 def test_the_program_runs_as_it_stands_there(
     run: Callable[..., dict[str, Any]],

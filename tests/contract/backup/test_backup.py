@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry import __version__
 from hostelry.backup.cut import cut_of, one_backup, remove_leftovers
@@ -157,52 +158,48 @@ def pipe_for_manifest(folder: Path) -> None:
 DAT = Path(DATA, "objects/data/load_1.dat")
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        pytest.param(lambda it: (it / DAT).write_bytes(b"N" + FILES["objects/data/load_1.dat"][1:]),
-            "objects/data/load_1.dat was changed", id="a file with another byte"),
-        pytest.param(lambda it: os.truncate(it / DAT, 7),
-            "objects/data/load_1.dat has 7 bytes, not 300000", id="a file that was cut"),
-        pytest.param(lambda it: (it / DATA / "state.db").unlink(), "state.db is missing",
-            id="a file that is gone"),
-        pytest.param(lambda it: (it / DATA / "files" / "more").write_bytes(b""),
-            "files/more is not one of its files", id="a file too many"),
-        pytest.param(lambda it: ((it / DAT).unlink(), (it / DAT).symlink_to("/etc/hostname")),
-            "objects/data/load_1.dat is no file", id="a link in place of a file"),
-        pytest.param(lambda it: (it / MANIFEST).unlink(), "it has no manifest.json",
-            id="no manifest"),
-        pytest.param(lambda it: os.truncate(it / MANIFEST, 100),
-            "manifest.json was changed or cut", id="a manifest that was cut"),
-        pytest.param(lambda it: (it / MANIFEST).write_bytes(
-            (it / MANIFEST).read_bytes().replace(b"300000", b"300001")),
-            "manifest.json was changed: its digest", id="a manifest with another size"),
-        pytest.param(lambda it: rewritten(it, version="999.0.0"),
-            f"is of Hostelry 999.0.0 (format 1), and this is {__version__} (format 1)",
-            id="a newer version"),
-        pytest.param(lambda it: rewritten(it, format=2),
-            f"is of Hostelry {__version__} (format 2), and this is {__version__} (format 1)",
-            id="a newer format"),
-        pytest.param(with_file("../run/up.lock"), "'../run/up.lock', which no backup has",
-            id="a path out of the folder"),
-        pytest.param(with_file("/etc/passwd"), "'/etc/passwd', which no backup has",
-            id="an absolute path"),
-        pytest.param(with_file("run/up.json"), "'run/up.json', which no backup has",
-            id="a file that is no state"),
-        pytest.param(with_file("state.db"), "names 'state.db' twice", id="a file twice"),
-        pytest.param(with_file("files/a\0b"), "which no backup has", id="a path with a NUL"),
-        pytest.param(with_file("files/a\x1b[2J"), r"'files/a\x1b[2J', which no backup has",
-            id="a path that clears the terminal"),
-        pytest.param(lambda it: (it / DATA / "files" / "a\x1b[2J").write_bytes(b""),
-            r"'files/a\x1b[2J' is not one of its files", id="a file that clears the terminal"),
-        pytest.param(lambda it: rewritten(it, version="0.0.1\x1b[2J"), "its version is no version",
-            id="a version that clears the terminal"),
-        pytest.param(lambda it: rewritten(it, created_at=1e300), "a time or a size that no backup",
-            id="a time after all times"),
-        pytest.param(pipe_for_manifest, "manifest.json is no file",
-            id="a pipe, which nothing writes, for a manifest"),
-        pytest.param(lambda it: shutil.rmtree(it), "is not a folder", id="no folder"),
-    ],
+@cases(
+    "change, reason",
+    case("a file with another byte",
+        lambda it: (it / DAT).write_bytes(b"N" + FILES["objects/data/load_1.dat"][1:]),
+        "objects/data/load_1.dat was changed"),
+    case("a file that was cut", lambda it: os.truncate(it / DAT, 7),
+        "objects/data/load_1.dat has 7 bytes, not 300000"),
+    case("a file that is gone", lambda it: (it / DATA / "state.db").unlink(),
+        "state.db is missing"),
+    case("a file too many", lambda it: (it / DATA / "files" / "more").write_bytes(b""),
+        "files/more is not one of its files"),
+    case("a link in place of a file",
+        lambda it: ((it / DAT).unlink(), (it / DAT).symlink_to("/etc/hostname")),
+        "objects/data/load_1.dat is no file"),
+    case("no manifest", lambda it: (it / MANIFEST).unlink(), "it has no manifest.json"),
+    case("a manifest that was cut", lambda it: os.truncate(it / MANIFEST, 100),
+        "manifest.json was changed or cut"),
+    case("a manifest with another size", lambda it: (it / MANIFEST).write_bytes(
+        (it / MANIFEST).read_bytes().replace(b"300000", b"300001")),
+        "manifest.json was changed: its digest"),
+    case("a newer version", lambda it: rewritten(it, version="999.0.0"),
+        f"is of Hostelry 999.0.0 (format 1), and this is {__version__} (format 1)"),
+    case("a newer format", lambda it: rewritten(it, format=2),
+        f"is of Hostelry {__version__} (format 2), and this is {__version__} (format 1)"),
+    case("a path out of the folder", with_file("../run/up.lock"),
+        "'../run/up.lock', which no backup has"),
+    case("an absolute path", with_file("/etc/passwd"), "'/etc/passwd', which no backup has"),
+    case("a file that is no state", with_file("run/up.json"), "'run/up.json', which no backup has"),
+    case("a file twice", with_file("state.db"), "names 'state.db' twice"),
+    case("a path with a NUL", with_file("files/a\0b"), "which no backup has"),
+    case("a path that clears the terminal", with_file("files/a\x1b[2J"),
+        r"'files/a\x1b[2J', which no backup has"),
+    case("a file that clears the terminal",
+        lambda it: (it / DATA / "files" / "a\x1b[2J").write_bytes(b""),
+        r"'files/a\x1b[2J' is not one of its files"),
+    case("a version that clears the terminal", lambda it: rewritten(it, version="0.0.1\x1b[2J"),
+        "its version is no version"),
+    case("a time after all times", lambda it: rewritten(it, created_at=1e300),
+        "a time or a size that no backup"),
+    case("a pipe, which nothing writes, for a manifest", pipe_for_manifest,
+        "manifest.json is no file"),
+    case("no folder", lambda it: shutil.rmtree(it), "is not a folder"),
 )  # fmt: skip
 def test_a_backup_that_is_not_as_it_was_written_is_refused_and_restored_by_no_one(
     folder: Path, tmp_path: Path, change: Callable[[Path], object], reason: str
@@ -220,16 +217,12 @@ def test_a_backup_that_is_not_as_it_was_written_is_refused_and_restored_by_no_on
     refuse_marked(other)  # it is an empty home again
 
 
-@pytest.mark.parametrize(
-    ("config", "reason"),
-    [
-        pytest.param({"store_url": "postgresql://u:secret@db.example/h"}, "in PostgreSQL, "
-            "postgresql://db.example/h: back up that database with pg_dump",
-            id="records in PostgreSQL"),
-        pytest.param({"controls": ("http://c:1",)}, "is a further host's home",
-            id="a host with gateways alone"),
-        pytest.param({"host_name": "b"}, "is a further host's home", id="a further control"),
-    ],
+@cases(
+    "config, reason",
+    case("records in PostgreSQL", {"store_url": "postgresql://u:secret@db.example/h"},
+        "in PostgreSQL, " "postgresql://db.example/h: back up that database with pg_dump"),
+    case("a host with gateways alone", {"controls": ("http://c:1",)}, "is a further host's home"),
+    case("a further control", {"host_name": "b"}, "is a further host's home"),
 )  # fmt: skip
 def test_a_home_whose_state_is_elsewhere_is_not_backed_up(
     home: Home, tmp_path: Path, config: dict[str, Any], reason: str
@@ -241,22 +234,20 @@ def test_a_home_whose_state_is_elsewhere_is_not_backed_up(
     assert not (tmp_path / "b").exists()
 
 
-@pytest.mark.parametrize(
-    ("place", "reason"),
-    [
-        pytest.param("home/backup", "are in one another", id="a folder in the home"),
-        pytest.param("", "are in one another", id="a folder that has the home"),
-        pytest.param("full", "is not empty", id="a folder with files"),
-        pytest.param("backup", "has a backup already", id="a folder with a backup"),
-        pytest.param("file", "is not a folder", id="a file"),
-        pytest.param("link", "is not a folder", id="a link"),
-        pytest.param(
-            "theirs",
-            "is another user's",
-            id="a folder of another user",
-            marks=pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives a folder away"),
-        ),
-    ],
+@cases(
+    "place, reason",
+    case("a folder in the home", "home/backup", "are in one another"),
+    case("a folder that has the home", "", "are in one another"),
+    case("a folder with files", "full", "is not empty"),
+    case("a folder with a backup", "backup", "has a backup already"),
+    case("a file", "file", "is not a folder"),
+    case("a link", "link", "is not a folder"),
+    case(
+        "a folder of another user",
+        "theirs",
+        "is another user's",
+        marks=pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives a folder away"),
+    ),
 )
 def test_a_folder_that_cannot_have_a_backup_is_left_alone(
     home: Home, folder: Path, tmp_path: Path, place: str, reason: str

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.cases import case, cases
 
 from hostelry.cli.main import command_tree
 from hostelry.processes.systemd_unit import unit_text
@@ -188,15 +189,13 @@ def test_each_control_of_the_chart_joins_and_is_known_to_gateways(
     assert policy["matchExpressions"][0]["values"] == ["control", "standby"]
 
 
-@pytest.mark.parametrize(
-    ("values", "fault"),
-    [
-        pytest.param({"gateway": {"replicas": 0}}, "replicas", id="no gateway"),
-        pytest.param({"control": {"replicas": 0}}, "replicas", id="no control"),
-        pytest.param({"accountId": "12"}, "accountId", id="an account of two digits"),
-        pytest.param({"postgresql": {"password": "x"}}, "password", id="a secret as a value"),
-        pytest.param({"control": {"extraArgs": ["rm"]}}, "extraArgs", id="no option"),
-    ],
+@cases(
+    "values, fault",
+    case("no gateway", {"gateway": {"replicas": 0}}, "replicas"),
+    case("no control", {"control": {"replicas": 0}}, "replicas"),
+    case("an account of two digits", {"accountId": "12"}, "accountId"),
+    case("a secret as a value", {"postgresql": {"password": "x"}}, "password"),
+    case("no option", {"control": {"extraArgs": ["rm"]}}, "extraArgs"),
 )
 def test_the_chart_refuses_values(values: dict[str, Any], fault: str, tmp_path: Path) -> None:
     (tmp_path / "values.yaml").write_text(json.dumps(values))
@@ -242,14 +241,12 @@ def known_options(name: str) -> set[str]:
     return {option for parameter in command.params for option in parameter.opts}
 
 
-@pytest.mark.parametrize(
-    ("given", "seen"),
-    [
-        pytest.param({"PGPASSWORD_FILE": "secret"}, "up x y|s3cret||", id="a secret is a file"),
-        pytest.param({"PGPASSWORD": "own"}, "up x y|own||", id="a secret is a variable"),
-        pytest.param({"HOSTELRY_JOIN_TOKEN_FILE": "none"}, "up x y|||", id="a joined home"),
-        pytest.param({"HOSTELRY_JOIN_TOKEN_FILE": "secret"}, "up x y||s3cret|", id="a home joins"),
-    ],
+@cases(
+    "given, seen",
+    case("a secret is a file", {"PGPASSWORD_FILE": "secret"}, "up x y|s3cret||"),
+    case("a secret is a variable", {"PGPASSWORD": "own"}, "up x y|own||"),
+    case("a joined home", {"HOSTELRY_JOIN_TOKEN_FILE": "none"}, "up x y|||"),
+    case("a home joins", {"HOSTELRY_JOIN_TOKEN_FILE": "secret"}, "up x y||s3cret|"),
 )
 def test_the_entrypoint_reads_secrets_from_files(
     given: dict[str, str], seen: str, tmp_path: Path

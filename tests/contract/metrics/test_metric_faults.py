@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import RetryableError
@@ -69,12 +70,10 @@ def opened(folder: Path) -> DurableMetrics:
     return DurableMetrics(folder, ManualClock(T))
 
 
-@pytest.mark.parametrize(
+@cases(
     "journal_bytes",
-    [
-        pytest.param(10**9, id="in the journal"),
-        pytest.param(2000, id="while snapshots are written all the time"),
-    ],
+    case("in the journal", 10**9),
+    case("while snapshots are written all the time", 2000),
 )
 def test_no_acknowledged_sample_is_lost_when_the_writer_is_killed(
     tmp_path: Path, journal_bytes: int
@@ -178,13 +177,11 @@ def add_noise(path: Path) -> None:
     path.write_bytes(path.read_bytes() + b"\xff" * 40)
 
 
-@pytest.mark.parametrize(
-    ("damage", "kept"),
-    [
-        pytest.param(cut_short, 9, id="cut short: all but the last"),
-        pytest.param(flip_a_bit, 9, id="a bit flipped: all but the last"),
-        pytest.param(add_noise, 10, id="noise at its end: all"),
-    ],
+@cases(
+    "damage, kept",
+    case("cut short: all but the last", cut_short, 9),
+    case("a bit flipped: all but the last", flip_a_bit, 9),
+    case("noise at its end: all", add_noise, 10),
 )
 def test_a_damaged_end_of_the_journal_costs_no_more_than_itself(
     tmp_path: Path, damage: Callable[[Path], None], kept: int

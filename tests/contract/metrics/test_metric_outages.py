@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import case, cases
 from tests.unit.scaling.loop.alarm_rig import ALARM, SCOPE, Rig
 
 from hostelry.base.clock import ManualClock
@@ -109,23 +110,19 @@ def disk_is_full(folder: Path) -> contextlib.AbstractContextManager[None]:
     return full_disk()
 
 
-@pytest.mark.parametrize(
-    ("refusing", "message"),
-    [
-        pytest.param(
-            file_in_its_place,
-            "metrics: File exists.*move away the file that stands in its place",
-            id="a file where the folder should be",
-        ),
-        pytest.param(
-            unreadable_segment,
-            "segment-0000000001.log: Is a directory.*move away the folder",
-            id="a segment that cannot be read",
-        ),
-        pytest.param(
-            disk_is_full, "File too large.*raise the limit on the size of files", id="a full disk"
-        ),
-    ],
+@cases(
+    "refusing, message",
+    case(
+        "a file where the folder should be",
+        file_in_its_place,
+        "metrics: File exists.*move away the file that stands in its place",
+    ),
+    case(
+        "a segment that cannot be read",
+        unreadable_segment,
+        "segment-0000000001.log: Is a directory.*move away the folder",
+    ),
+    case("a full disk", disk_is_full, "File too large.*raise the limit on the size of files"),
 )
 def test_a_start_on_a_disk_that_refuses_metrics_goes_on_without_it_and_recovers(
     folder: Path,

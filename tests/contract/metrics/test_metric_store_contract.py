@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.postgres_rig import postgres_database
 
 from hostelry.base.clock import ManualClock
@@ -142,15 +143,13 @@ def test_a_summary_has_every_statistic_but_percentiles(store: MetricStore) -> No
     assert asked(store, "p0") == [(60, 1.0)]
 
 
-@pytest.mark.parametrize(
-    ("start", "end", "found"),
-    [
-        pytest.param(0, 180, [0, 60, 120], id="the end is not in it"),
-        pytest.param(0, 181, [0, 60, 120, 180], id="a period that begins before the end is"),
-        pytest.param(1, 120, [60], id="a period that began before the start is not"),
-        pytest.param(61, 119, [], id="no period begins between"),
-        pytest.param(120, 0, [], id="an end before the start"),
-    ],
+@cases(
+    "start, end, found",
+    case("the end is not in it", 0, 180, [0, 60, 120]),
+    case("a period that begins before the end is", 0, 181, [0, 60, 120, 180]),
+    case("a period that began before the start is not", 1, 120, [60]),
+    case("no period begins between", 61, 119, []),
+    case("an end before the start", 120, 0, []),
 )
 def test_periods_that_begin_in_the_time_asked_for(
     store: MetricStore, start: float, end: float, found: list[int]
@@ -168,15 +167,13 @@ def test_periods_begin_at_multiples_of_their_length(store: MetricStore, period_s
 
 
 # Source: GetMetricStatistics: seconds are kept 3 hours, minutes 15 days, 5 minutes 63 days.
-@pytest.mark.parametrize(
-    ("age_s", "kept"),
-    [
-        pytest.param(2 * HOUR_S, {10, 60, 300, 3600}, id="seconds within three hours"),
-        pytest.param(4 * HOUR_S, {60, 300, 3600}, id="minutes after three hours"),
-        pytest.param(16 * DAY_S, {300, 3600}, id="five minutes after fifteen days"),
-        pytest.param(64 * DAY_S, {3600}, id="hours after 63 days"),
-        pytest.param(456 * DAY_S, set(), id="nothing after 455 days"),
-    ],
+@cases(
+    "age_s, kept",
+    case("seconds within three hours", 2 * HOUR_S, {10, 60, 300, 3600}),
+    case("minutes after three hours", 4 * HOUR_S, {60, 300, 3600}),
+    case("five minutes after fifteen days", 16 * DAY_S, {300, 3600}),
+    case("hours after 63 days", 64 * DAY_S, {3600}),
+    case("nothing after 455 days", 456 * DAY_S, set()),
 )
 def test_what_is_old_is_kept_in_longer_periods(
     store: MetricStore, clock: ManualClock, age_s: float, kept: set[int]
@@ -228,21 +225,17 @@ def test_scopes_and_dimensions_do_not_mix(store: MetricStore) -> None:
     assert asked(store, "Sum") == [(0, 1.0)]
 
 
-@pytest.mark.parametrize(
-    ("filters", "found"),
-    [
-        pytest.param({}, ["Mine/A/", "Mine/B/x=1", "Mine/B/x=1,y=2", "Your/A/x=3"], id="all"),
-        pytest.param({"namespace": "Your"}, ["Your/A/x=3"], id="a namespace"),
-        pytest.param({"name": "A"}, ["Mine/A/", "Your/A/x=3"], id="a name"),
-        pytest.param({"name": "C"}, [], id="a name that is nobody's"),
-        pytest.param(
-            {"dimensions": {"x": "1"}}, ["Mine/B/x=1", "Mine/B/x=1,y=2"], id="a dimension, or more"
-        ),
-        pytest.param({"dimensions": {"x": "1"}, "exact": True}, ["Mine/B/x=1"], id="just these"),
-        pytest.param({"dimensions": {"y": None}}, ["Mine/B/x=1,y=2"], id="any value"),
-        pytest.param({"dimensions": {}, "exact": True}, ["Mine/A/"], id="no dimension at all"),
-        pytest.param({"since": T + 100}, ["Your/A/x=3"], id="only what has newer data"),
-    ],
+@cases(
+    "filters, found",
+    case("all", {}, ["Mine/A/", "Mine/B/x=1", "Mine/B/x=1,y=2", "Your/A/x=3"]),
+    case("a namespace", {"namespace": "Your"}, ["Your/A/x=3"]),
+    case("a name", {"name": "A"}, ["Mine/A/", "Your/A/x=3"]),
+    case("a name that is nobody's", {"name": "C"}, []),
+    case("a dimension, or more", {"dimensions": {"x": "1"}}, ["Mine/B/x=1", "Mine/B/x=1,y=2"]),
+    case("just these", {"dimensions": {"x": "1"}, "exact": True}, ["Mine/B/x=1"]),
+    case("any value", {"dimensions": {"y": None}}, ["Mine/B/x=1,y=2"]),
+    case("no dimension at all", {"dimensions": {}, "exact": True}, ["Mine/A/"]),
+    case("only what has newer data", {"since": T + 100}, ["Your/A/x=3"]),
 )
 def test_metrics_are_found(store: MetricStore, filters: dict[str, Any], found: list[str]) -> None:
     made: list[tuple[str, str, dict[str, str], float]] = [
@@ -262,30 +255,26 @@ def test_metrics_are_found(store: MetricStore, filters: dict[str, Any], found: l
     assert store.find(THERE, MetricFilter()) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     "bad",
-    [
-        pytest.param(sample(T, float("nan")), id="NaN"),
-        pytest.param(sample(T, float("inf")), id="infinity"),
-        pytest.param(sample(T, 1.0, float("-inf")), id="minus infinity among others"),
-        pytest.param(sample(T, 1.0, counts=(float("nan"),)), id="NaN as a count"),
-        pytest.param(sample(T, 1.0, counts=(-1.0,)), id="a negative count"),
-        pytest.param(sample(T, 1.0, 2.0, counts=(1.0,)), id="fewer counts than values"),
-        pytest.param(sample(T, 1e308, 1e308), id="a sum beyond all numbers"),
-        pytest.param(sample(float("nan"), 1.0), id="an instant that is none"),
-        pytest.param(sample(-1.0, 1.0), id="an instant before the epoch"),
-        pytest.param(sample(1e12, 1.0), id="an instant of milliseconds"),
-        pytest.param(
-            sample(
-                T, statistics=StatisticSet(sample_count=1, sum=1, minimum=float("nan"), maximum=1)
-            ),
-            id="NaN in a summary",
-        ),
-        pytest.param(
-            sample(T, statistics=StatisticSet(sample_count=2, sum=1, minimum=3, maximum=1)),
-            id="a summary whose minimum is over its maximum",
-        ),
-    ],
+    case("NaN", sample(T, float("nan"))),
+    case("infinity", sample(T, float("inf"))),
+    case("minus infinity among others", sample(T, 1.0, float("-inf"))),
+    case("NaN as a count", sample(T, 1.0, counts=(float("nan"),))),
+    case("a negative count", sample(T, 1.0, counts=(-1.0,))),
+    case("fewer counts than values", sample(T, 1.0, 2.0, counts=(1.0,))),
+    case("a sum beyond all numbers", sample(T, 1e308, 1e308)),
+    case("an instant that is none", sample(float("nan"), 1.0)),
+    case("an instant before the epoch", sample(-1.0, 1.0)),
+    case("an instant of milliseconds", sample(1e12, 1.0)),
+    case(
+        "NaN in a summary",
+        sample(T, statistics=StatisticSet(sample_count=1, sum=1, minimum=float("nan"), maximum=1)),
+    ),
+    case(
+        "a summary whose minimum is over its maximum",
+        sample(T, statistics=StatisticSet(sample_count=2, sum=1, minimum=3, maximum=1)),
+    ),
 )
 def test_what_is_no_number_is_refused_with_all_that_came_with_it(
     store: MetricStore, bad: Sample

@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.cases import case, cases
 from tests.journal_rows import MemoryRows
 
 from hostelry.base.clock import ManualClock
@@ -69,13 +70,11 @@ def test_what_is_put_is_in_the_rows_when_it_is_acknowledged(rows: MemoryRows, op
     assert counts(opened()) == (3.0, 1.0)
 
 
-@pytest.mark.parametrize(
+@cases(
     "error",
-    [
-        pytest.param(AWAY, id="a database that is away"),
-        pytest.param(TerminalError("epoch 1 is over: another leads"), id="another leader"),
-        pytest.param(TypeError("a bug"), id="a defect"),
-    ],
+    case("a database that is away", AWAY),
+    case("another leader", TerminalError("epoch 1 is over: another leads")),
+    case("a defect", TypeError("a bug")),
 )
 def test_rows_that_cannot_be_written_refuse_what_is_put_and_cost_nothing_of_ours(
     rows: MemoryRows, opened: Open, error: Exception
@@ -155,10 +154,7 @@ def test_rows_that_cannot_be_read_at_the_start_are_read_later(
     assert counts(opened()) == (2.0, 2.0)
 
 
-@pytest.mark.parametrize(
-    "error",
-    [pytest.param(AWAY, id="by the database"), pytest.param(TypeError("a bug"), id="by a defect")],
-)
+@cases("error", case("by the database", AWAY), case("by a defect", TypeError("a bug")))
 def test_a_snapshot_that_breaks_off_anywhere_loses_nothing(
     rows: MemoryRows, opened: Open, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:

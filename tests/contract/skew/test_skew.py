@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.contract.skew.comparison import broken_tables, broken_types
 from tests.contract.skew.exchanged import (
     COUNTS,
@@ -71,39 +72,24 @@ def enum(*values: str) -> dict[str, Any]:
     return {"Status": {"enum": list(values)}}
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "broken"),
-    [
-        pytest.param(types("a", a=TEXT), types("a", a=TEXT), [], id="no change"),
-        pytest.param(
-            types("a", a=TEXT), types("a", a=TEXT, b={"default": 0, **NUMBER}), [],
-            id="a field with a default",
-        ),
-        pytest.param(
-            types("a", a=TEXT), types("a", "b", a=TEXT, b=NUMBER),
-            ["Message.b needs a default: the version before does not send it"],
-            id="a field without one",
-        ),
-        pytest.param(
-            types("a", a=TEXT, b=NUMBER), types("a", a=TEXT),
-            ["Message.b is gone, which the version before needs"], id="a field less",
-        ),
-        pytest.param(
-            types("a", a=TEXT), types("a", a=NUMBER),
-            ["Message.a was {'type': 'string'}, and is {'type': 'integer'}"], id="another type",
-        ),
-        pytest.param(types(a=TEXT), {}, ["Message is gone"], id="a type less"),
-        pytest.param(
-            types(), {"Message": {"properties": {}, "additionalProperties": False}},
-            ["Message refuses fields that it does not know"], id="a type that refuses more",
-        ),
-        pytest.param(
-            enum("a", "b"), enum("b", "c", "later"),
-            ["Status reads 'a' no more, which the version before sends",
-             "Status has 'c', which the version before does not read"],
-            id="other values of an enum, one of which is only read",
-        ),
-    ],
+@cases(
+    "before, now, broken",
+    case("no change", types("a", a=TEXT), types("a", a=TEXT), []),
+    case("a field with a default", types("a", a=TEXT),
+        types("a", a=TEXT, b={"default": 0, **NUMBER}), []),
+    case("a field without one", types("a", a=TEXT), types("a", "b", a=TEXT, b=NUMBER),
+        ["Message.b needs a default: the version before does not send it"]),
+    case("a field less", types("a", a=TEXT, b=NUMBER), types("a", a=TEXT),
+        ["Message.b is gone, which the version before needs"]),
+    case("another type", types("a", a=TEXT), types("a", a=NUMBER),
+        ["Message.a was {'type': 'string'}, and is {'type': 'integer'}"]),
+    case("a type less", types(a=TEXT), {}, ["Message is gone"]),
+    case("a type that refuses more", types(),
+        {"Message": {"properties": {}, "additionalProperties": False}},
+        ["Message refuses fields that it does not know"]),
+    case("other values of an enum, one of which is only read", enum("a", "b"),
+        enum("b", "c", "later"), ["Status reads 'a' no more, which the version before sends",
+         "Status has 'c', which the version before does not read"]),
 )  # fmt: skip
 def test_what_a_change_of_messages_breaks(
     before: dict[str, Any], now: dict[str, Any], broken: list[str]
@@ -111,20 +97,14 @@ def test_what_a_change_of_messages_breaks(
     assert broken_types(before, now, {"Status": frozenset({"later"})}) == broken
 
 
-@pytest.mark.parametrize(
-    ("column", "is_growing", "broken"),
-    [
-        pytest.param("TEXT null", True, [], id="a column that may be null"),
-        pytest.param("TEXT required default", True, [], id="a column with the server's default"),
-        pytest.param(
-            "TEXT required", True, ["t.b is new, and needs a default of the server"],
-            id="a column that must be given",
-        ),
-        pytest.param(
-            "TEXT null", False, ["t.b is new, and nothing adds it where the table is"],
-            id="a column of a table that no migration changes",
-        ),
-    ],
+@cases(
+    "column, is_growing, broken",
+    case("a column that may be null", "TEXT null", True, []),
+    case("a column with the server's default", "TEXT required default", True, []),
+    case("a column that must be given", "TEXT required", True,
+        ["t.b is new, and needs a default of the server"]),
+    case("a column of a table that no migration changes", "TEXT null", False,
+        ["t.b is new, and nothing adds it where the table is"]),
 )  # fmt: skip
 def test_what_a_change_of_tables_breaks(column: str, is_growing: bool, broken: list[str]) -> None:
     old = {"t": {"a": "BIGINT key"}}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import update
+from tests.cases import case, cases
 from tests.postgres_rig import postgres_database
 
 from hostelry.base.errors import TerminalError
@@ -52,14 +53,12 @@ def put_record(place: Path | str, kind: str = "endpoint") -> None:
     store.close()
 
 
-@pytest.mark.parametrize(
-    ("option", "before", "chosen"),
-    [
-        pytest.param(None, None, None, id="a first start is on SQLite"),
-        pytest.param(URL, None, URL, id="a URL is taken"),
-        pytest.param(None, ON_SERVER, URL, id="the home keeps its choice"),
-        pytest.param("sqlite", ON_SERVER, None, id="sqlite goes back to the home's file"),
-    ],
+@cases(
+    "option, before, chosen",
+    case("a first start is on SQLite", None, None, None),
+    case("a URL is taken", URL, None, URL),
+    case("the home keeps its choice", None, ON_SERVER, URL),
+    case("sqlite goes back to the home's file", "sqlite", ON_SERVER, None),
 )
 def test_the_choice_of_a_start(
     option: str | None, before: UpConfig | None, chosen: str | None
@@ -67,13 +66,11 @@ def test_the_choice_of_a_start(
     assert store_url_of(option, before) == chosen
 
 
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        pytest.param(None, "state.db", id="the home's file"),
-        pytest.param("postgresql://u:secret@db:5/h?a=b", "postgresql://db:5/h", id="a URL"),
-        pytest.param("postgres://u:se/cret@db/h", "postgresql://", id="one that is not quoted"),
-    ],
+@cases(
+    "url, shown",
+    case("the home's file", None, "state.db"),
+    case("a URL", "postgresql://u:secret@db:5/h?a=b", "postgresql://db:5/h"),
+    case("one that is not quoted", "postgres://u:se/cret@db/h", "postgresql://"),
 )
 def test_status_shows_where_the_store_is(home: Home, url: str | None, shown: str) -> None:
     found = place_shown(home, replace(ON_SERVER, store_url=url))
@@ -149,12 +146,10 @@ def test_a_missing_driver_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatc
         open_database(URL)
 
 
-@pytest.mark.parametrize(
-    ("version", "is_refused"),
-    [
-        pytest.param("0.2.0", False, id="a neighbour"),
-        pytest.param("99.0.0", True, id="a version too far away"),
-    ],
+@cases(
+    "version, is_refused",
+    case("a neighbour", "0.2.0", False),
+    case("a version too far away", "99.0.0", True),
 )
 def test_no_control_starts_beside_a_version_too_far_away(
     home: Home, url: str, version: str, is_refused: bool

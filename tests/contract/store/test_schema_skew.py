@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from tests.cases import case, cases
 from tests.contract.store.test_store_contract import key, place_of
 
 from hostelry import __version__
@@ -63,12 +64,10 @@ def test_a_control_goes_on_and_one_that_starts_joins_it_when_the_schema_has_grow
         assert connection.execute(sa.select(FLOORS.c.made_by)).scalar_one() == "0.2.0"
 
 
-@pytest.mark.parametrize(
-    ("floor", "by"),
-    [
-        pytest.param(NEWER, "a newer hostelry (0.2.0, of use from revision 0002)", id="its floor"),
-        pytest.param(None, "a newer hostelry;", id="nothing that says who can use it"),
-    ],
+@cases(
+    "floor, by",
+    case("its floor", NEWER, "a newer hostelry (0.2.0, of use from revision 0002)"),
+    case("nothing that says who can use it", None, "a newer hostelry;"),
 )
 def test_a_schema_that_this_version_cannot_use_is_refused_and_left(
     place: Path | str, floor: str | None, by: str

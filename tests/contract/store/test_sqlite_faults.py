@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import Conflict, HostelryError, RetryableError, TerminalError
 from hostelry.domain.scope import Scope
@@ -141,15 +142,13 @@ def make_damaged(path: Path) -> None:
     path.write_bytes(content[:100] + b"\xff" * (len(content) - 100))
 
 
-@pytest.mark.parametrize(
-    ("prepare", "reason"),
-    [
-        pytest.param(make_newer, "9999, made by a newer hostelry", id="a newer version's database"),
-        pytest.param(make_text, "not a database", id="a text file"),
-        pytest.param(make_folder, "cannot be opened", id="a folder"),
-        pytest.param(make_damaged, "damaged", id="a damaged database"),
-        pytest.param(lambda path: None, "folder exists", id="a missing folder"),
-    ],
+@cases(
+    "prepare, reason",
+    case("a newer version's database", make_newer, "9999, made by a newer hostelry"),
+    case("a text file", make_text, "not a database"),
+    case("a folder", make_folder, "cannot be opened"),
+    case("a damaged database", make_damaged, "damaged"),
+    case("a missing folder", lambda path: None, "folder exists"),
 )
 def test_what_is_no_store_of_ours_is_refused_and_left_as_it_is(
     tmp_path: Path, prepare: Callable[[Path], None], reason: str

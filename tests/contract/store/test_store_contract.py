@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 from tests.postgres_rig import postgres_database
 
 from hostelry.base.errors import Conflict
@@ -49,14 +50,12 @@ def test_a_new_store_is_empty_at_revision_0(store: AnyStore) -> None:
     assert list(store.changes(0)) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
-    [
-        pytest.param(b"{}", id="JSON"),
-        pytest.param(b"", id="an empty body, which is not a deleted one"),
-        pytest.param(bytes(range(256)), id="every byte"),
-        pytest.param(b"x" * 3_000_000, id="three megabytes"),
-    ],
+    case("JSON", b"{}"),
+    case("an empty body, which is not a deleted one", b""),
+    case("every byte", bytes(range(256))),
+    case("three megabytes", b"x" * 3_000_000),
 )
 def test_what_was_put_is_got(store: AnyStore, body: bytes) -> None:
     written = store.put(key("a"), body, expect=None)
@@ -65,16 +64,14 @@ def test_what_was_put_is_got(store: AnyStore, body: bytes) -> None:
     assert [record.body for record in store.list("endpoint")] == [body]
 
 
-@pytest.mark.parametrize(
+@cases(
     "name",
-    [
-        pytest.param("arn:aws:sagemaker:us-west-2:123456789012:model/m", id="an ARN"),
-        pytest.param("'; DROP TABLE records; --", id="SQL"),
-        pytest.param("%_*", id="wildcards"),
-        pytest.param("Größe 模型 🦙", id="any script"),
-        pytest.param("", id="an empty name"),
-        pytest.param("a\0b\x01\x02\x01", id="control characters"),
-    ],
+    case("an ARN", "arn:aws:sagemaker:us-west-2:123456789012:model/m"),
+    case("SQL", "'; DROP TABLE records; --"),
+    case("wildcards", "%_*"),
+    case("any script", "Größe 模型 🦙"),
+    case("an empty name", ""),
+    case("control characters", "a\0b\x01\x02\x01"),
 )
 def test_a_name_is_only_a_name(store: AnyStore, name: str) -> None:
     written = store.put(key(name), b"1", expect=None)
@@ -276,16 +273,14 @@ def test_writes_made_together_are_seen_in_their_order(store: AnyStore) -> None:
     store.write_all([])
 
 
-@pytest.mark.parametrize(
+@cases(
     "refused",
-    [
-        pytest.param(write_of("a", b"2", 999), id="another version"),
-        pytest.param(write_of("a", None, 999), id="another version is removed"),
-        pytest.param(write_of("a", b"2"), id="it exists"),
-        pytest.param(write_of("none", b"2", 1), id="it does not exist"),
-        pytest.param(write_of("gone", b"2", 1), id="it was deleted"),
-        pytest.param(write_of("gone", None, 1), id="it was deleted before"),
-    ],
+    case("another version", write_of("a", b"2", 999)),
+    case("another version is removed", write_of("a", None, 999)),
+    case("it exists", write_of("a", b"2")),
+    case("it does not exist", write_of("none", b"2", 1)),
+    case("it was deleted", write_of("gone", b"2", 1)),
+    case("it was deleted before", write_of("gone", None, 1)),
 )
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_of_writes_made_together_all_or_none_are_made(

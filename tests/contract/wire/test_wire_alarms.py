@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.api.context import CallContext
 from hostelry.api.operations import perform
@@ -116,25 +117,17 @@ def test_a_state_that_is_set_is_in_the_history(ask: Ask) -> None:
     assert ask("DescribeAlarms")["MetricAlarms"] == []
 
 
-@pytest.mark.parametrize(
-    ("operation", "params", "code"),
-    [
-        pytest.param(
-            "PutMetricAlarm", {**ALARM, "Period": 15}, "ValidationError", id="a bad period"
-        ),
-        pytest.param(
-            "SetAlarmState",
-            {"AlarmName": "gone", "StateValue": "OK", "StateReason": ""},
-            "ResourceNotFound",
-            id="an unknown alarm",
-        ),
-        pytest.param(
-            "DescribeAlarms", {"NextToken": "odd"}, "InvalidNextToken", id="a token of nobody's"
-        ),
-        pytest.param(
-            "PutMetricAlarm", {**ALARM, "EvaluationPeriods": 0}, "ValidationError", id="no periods"
-        ),
-    ],
+@cases(
+    "operation, params, code",
+    case("a bad period", "PutMetricAlarm", {**ALARM, "Period": 15}, "ValidationError"),
+    case(
+        "an unknown alarm",
+        "SetAlarmState",
+        {"AlarmName": "gone", "StateValue": "OK", "StateReason": ""},
+        "ResourceNotFound",
+    ),
+    case("a token of nobody's", "DescribeAlarms", {"NextToken": "odd"}, "InvalidNextToken"),
+    case("no periods", "PutMetricAlarm", {**ALARM, "EvaluationPeriods": 0}, "ValidationError"),
 )
 def test_refusals_have_cloudwatchs_own_codes(
     ask: Ask, operation: str, params: dict[str, Any], code: str

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from botocore.model import ServiceModel
+from tests.cases import case, cases
 
 from hostelry.aws.call import ApiCall, serialize_error
 from hostelry.aws.codes import query_code
@@ -118,47 +119,41 @@ FORM = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
 GRANITE = "GraniteServiceVersion20100801"
 
 
-@pytest.mark.parametrize(
-    ("request_", "service", "protocol"),
-    [
-        pytest.param(HttpRequest("POST", "/"), "sagemaker", JSON, id="nothing at all: JSON"),
-        pytest.param(
-            HttpRequest("POST", "/", "", {"x-amz-target": "SageMaker.Nope"}),
-            "sagemaker",
-            JSON,
-            id="an unknown operation of a known prefix",
-        ),
-        pytest.param(
-            HttpRequest("POST", "/", "", {"x-amz-target": f"{GRANITE}.Nope"}),
-            "cloudwatch",
-            JSON,
-            id="a query-compatible service in JSON",
-        ),
-        pytest.param(
-            HttpRequest("POST", f"/service/{GRANITE}/operation/Nope"),
-            "cloudwatch",
-            CBOR,
-            id="a Smithy path",
-        ),
-        pytest.param(
-            HttpRequest("POST", "/service/"), "cloudwatch", CBOR, id="a Smithy path cut short"
-        ),
-        pytest.param(
-            HttpRequest("POST", "/", "", FORM, b"Action=Nope&Version=2011-06-15"),
-            "sts",
-            QUERY,
-            id="a form",
-        ),
-        pytest.param(
-            HttpRequest("POST", "/", "", FORM, b"\xff"), "sts", QUERY, id="an unreadable form"
-        ),
-        pytest.param(
-            HttpRequest("GET", "/", "Action=GetCallerIdentity&Version=2011-06-15"),
-            "sts",
-            QUERY,
-            id="a form in the query of a GET",
-        ),
-    ],
+@cases(
+    "request_, service, protocol",
+    case("nothing at all: JSON", HttpRequest("POST", "/"), "sagemaker", JSON),
+    case(
+        "an unknown operation of a known prefix",
+        HttpRequest("POST", "/", "", {"x-amz-target": "SageMaker.Nope"}),
+        "sagemaker",
+        JSON,
+    ),
+    case(
+        "a query-compatible service in JSON",
+        HttpRequest("POST", "/", "", {"x-amz-target": f"{GRANITE}.Nope"}),
+        "cloudwatch",
+        JSON,
+    ),
+    case(
+        "a Smithy path",
+        HttpRequest("POST", f"/service/{GRANITE}/operation/Nope"),
+        "cloudwatch",
+        CBOR,
+    ),
+    case("a Smithy path cut short", HttpRequest("POST", "/service/"), "cloudwatch", CBOR),
+    case(
+        "a form",
+        HttpRequest("POST", "/", "", FORM, b"Action=Nope&Version=2011-06-15"),
+        "sts",
+        QUERY,
+    ),
+    case("an unreadable form", HttpRequest("POST", "/", "", FORM, b"\xff"), "sts", QUERY),
+    case(
+        "a form in the query of a GET",
+        HttpRequest("GET", "/", "Action=GetCallerIdentity&Version=2011-06-15"),
+        "sts",
+        QUERY,
+    ),
 )
 def test_before_a_request_is_read_its_protocol_is_guessed(
     request_: HttpRequest, service: str, protocol: str, client: Any

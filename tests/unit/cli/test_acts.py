@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.cli.acts import (
@@ -110,12 +111,10 @@ def test_a_question_that_is_answered_acts(
     assert control.done == [act]
 
 
-@pytest.mark.parametrize(
-    ("stdin", "why"),
-    [
-        pytest.param(Terminal("n\n"), "nothing was done", id="no"),
-        pytest.param(io.StringIO(), "add --yes if there is no terminal", id="no terminal"),
-    ],
+@cases(
+    "stdin, why",
+    case("no", Terminal("n\n"), "nothing was done"),
+    case("no terminal", io.StringIO(), "add --yes if there is no terminal"),
 )
 def test_without_a_yes_nothing_is_done(
     monkeypatch: pytest.MonkeyPatch, home: Path, stdin: io.StringIO, why: str
@@ -138,15 +137,11 @@ def test_json_without_yes_is_what_would_happen(
     assert control.done == ["restart"]
 
 
-@pytest.mark.parametrize(
-    ("refusal", "why"),
-    [
-        pytest.param(httpx.Response(409, json={"error": "It is ending."}), "It is", id="refused"),
-        pytest.param(
-            httpx.Response(403, text="<Error/>"), "of another version", id="an old control"
-        ),
-        pytest.param(httpx.Response(507, json={"error": "disk \x1b[2J full"}), "disk", id="full"),
-    ],
+@cases(
+    "refusal, why",
+    case("refused", httpx.Response(409, json={"error": "It is ending."}), "It is"),
+    case("an old control", httpx.Response(403, text="<Error/>"), "of another version"),
+    case("full", httpx.Response(507, json={"error": "disk \x1b[2J full"}), "disk"),
 )
 def test_a_refusal_is_the_reason(
     monkeypatch: pytest.MonkeyPatch, home: Path, refusal: httpx.Response, why: str
@@ -176,15 +171,13 @@ ENDPOINTS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "found"),
-    [
-        pytest.param("c-other-us-east-1", {"copy": "c-other-us-east-1"}, id="a copy"),
-        pytest.param("base", {"component": "base"}, id="a component"),
-        pytest.param("other", {"endpoint": "other"}, id="an endpoint"),
-        pytest.param("endpoint/chat", {"endpoint": "chat"}, id="an endpoint by its kind"),
-        pytest.param("base:spanish", {"component": "spanish"}, id="an adapter component"),
-    ],
+@cases(
+    "name, found",
+    case("a copy", "c-other-us-east-1", {"copy": "c-other-us-east-1"}),
+    case("a component", "base", {"component": "base"}),
+    case("an endpoint", "other", {"endpoint": "other"}),
+    case("an endpoint by its kind", "endpoint/chat", {"endpoint": "chat"}),
+    case("an adapter component", "base:spanish", {"component": "spanish"}),
 )
 def test_a_restart_is_of(name: str, found: dict[str, str]) -> None:
     scope = {"account": OWN[0], "region": OWN[1]}
@@ -196,12 +189,10 @@ def test_the_own_region_comes_first_and_another_ones_copy_is_found() -> None:
     assert restart_target("c-chat-eu-west-1", ENDPOINTS, OWN)["region"] == "eu-west-1"
 
 
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        pytest.param("chta", "did you mean chat", id="a near miss"),
-        pytest.param("base:mine", "`hostelry restart base` restarts it", id="inside an archive"),
-    ],
+@cases(
+    "name, why",
+    case("a near miss", "chta", "did you mean chat"),
+    case("inside an archive", "base:mine", "`hostelry restart base` restarts it"),
 )
 def test_a_name_that_is_none_is_refused(name: str, why: str) -> None:
     with pytest.raises(TerminalError, match=why):

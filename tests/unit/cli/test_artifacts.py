@@ -12,6 +12,7 @@ import boto3
 import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.config import Config
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.cli.artifacts.files import (
@@ -25,13 +26,7 @@ from hostelry.cli.artifacts.files import (
 from hostelry.cli.artifacts.upload import PART_BYTES, make_bucket, remove_parts, upload
 
 
-@pytest.mark.parametrize(
-    ("target", "is_folder"),
-    [
-        pytest.param("outside.txt", False, id="a file"),
-        pytest.param("outside", True, id="a folder"),
-    ],
-)
+@cases("target, is_folder", case("a file", "outside.txt", False), case("a folder", "outside", True))
 def test_a_link_out_of_the_folder_is_refused(tmp_path: Path, target: str, is_folder: bool) -> None:
     outside = tmp_path / target
     outside.mkdir() if is_folder else outside.write_text("secret")
@@ -66,12 +61,10 @@ def test_a_broken_link_and_a_pipe_are_refused(tmp_path: Path) -> None:
         files_in(tmp_path, "m")
 
 
-@pytest.mark.parametrize(
-    ("call", "text"),
-    [
-        pytest.param("pathlib.Path.open", "m: a/w cannot be read: Permission denied", id="a file"),
-        pytest.param("os.scandir", "m: .*/a cannot be read: Permission denied", id="a folder"),
-    ],
+@cases(
+    "call, text",
+    case("a file", "pathlib.Path.open", "m: a/w cannot be read: Permission denied"),
+    case("a folder", "os.scandir", "m: .*/a cannot be read: Permission denied"),
 )
 def test_what_cannot_be_read_is_named(
     call: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

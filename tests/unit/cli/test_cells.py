@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.cells.assignment_file import AccountTable, ApartTable, AssignmentDocument, CellTable
@@ -32,27 +33,18 @@ def test_the_first_cell_of_an_account_has_it_and_no_key_is_kept_in_clear() -> No
     assert list(BOTH.cells.values()) == [CellTable(url="http://b:1"), CellTable(url="http://g:1")]
 
 
-@pytest.mark.parametrize(
-    ("before", "moved", "apart"),
-    [
-        pytest.param((), SHOP, (SHOP,), id="away from its account's cell"),
-        pytest.param(
-            (SHOP,),
-            ApartTable(account=ACCOUNT, cell="blue", endpoints=("shop",), components=("llama",)),
-            (), id="back to it",
-        ),
-        pytest.param(
-            (ApartTable(account=ACCOUNT, cell="third", endpoints=("shop", "other")),), SHOP,
-            (SHOP, ApartTable(account=ACCOUNT, cell="third", endpoints=("other",))),
-            id="from a third cell, which keeps the rest",
-        ),
-        pytest.param((SHOP,), SHOP, (SHOP,), id="twice is once"),
-        pytest.param(
-            (ApartTable(account="9" * 12, cell="third", endpoints=("shop",)),), SHOP,
-            (SHOP, ApartTable(account="9" * 12, cell="third", endpoints=("shop",))),
-            id="another account's endpoint of the name stays",
-        ),
-    ],
+@cases(
+    "before, moved, apart",
+    case("away from its account's cell", (), SHOP, (SHOP,)),
+    case("back to it", (SHOP,),
+        ApartTable(account=ACCOUNT, cell="blue", endpoints=("shop",), components=("llama",)), ()),
+    case("from a third cell, which keeps the rest",
+        (ApartTable(account=ACCOUNT, cell="third", endpoints=("shop", "other")),), SHOP,
+        (SHOP, ApartTable(account=ACCOUNT, cell="third", endpoints=("other",)))),
+    case("twice is once", (SHOP,), SHOP, (SHOP,)),
+    case("another account's endpoint of the name stays",
+        (ApartTable(account="9" * 12, cell="third", endpoints=("shop",)),), SHOP,
+        (SHOP, ApartTable(account="9" * 12, cell="third", endpoints=("shop",)))),
 )  # fmt: skip
 def test_a_move_changes_the_table(
     before: tuple[ApartTable, ...], moved: ApartTable, apart: tuple[ApartTable, ...]

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.cli.check import NEVER_ENDED, RUNNER, CellRuns, cell_json, cell_lines, verdict
 from hostelry.cli.program.call import SeenCall
@@ -75,13 +76,11 @@ def test_half_a_note_is_read_once_it_is_whole(notes: Path) -> None:
     assert runs.cells[0].passed
 
 
-@pytest.mark.parametrize(
-    ("codes", "code", "text"),
-    [
-        pytest.param([""], 0, "1 cell ran, and all calls are served", id="all is well"),
-        pytest.param(["", "E: no", "E"], 1, "cell 2, 3 failed", id="two failed"),
-        pytest.param([], 3, "the run ended with exit code 3", id="no cell began"),
-    ],
+@cases(
+    "codes, code, text",
+    case("all is well", [""], 0, "1 cell ran, and all calls are served"),
+    case("two failed", ["", "E: no", "E"], 1, "cell 2, 3 failed"),
+    case("no cell began", [], 3, "the run ended with exit code 3"),
 )
 def test_verdict(notes: Path, codes: list[str], code: int, text: str) -> None:
     runs = CellRuns(notes)

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import msgspec
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.ports import free_ports
 from hostelry.cli.completion import KEPT_VARIABLE, filter_names, join_words
@@ -70,18 +71,16 @@ def completed(home: Home, words: list[str]) -> list[str]:
     return done.stdout.split()
 
 
-@pytest.mark.parametrize(
-    ("words", "found"),
-    [
-        pytest.param(["scali"], ["scaling"], id="a command"),
-        pytest.param(["jobs", "ca"], ["cancel"], id="a command of a group"),
-        pytest.param(["status", "--endp"], ["--endpoint"], id="an option"),
-        pytest.param(["status", "--endpoint", "cha"], ["chairs", "chat"], id="an endpoint"),
-        pytest.param(["explain", "base-"], ["base-fr"], id="a component"),
-        pytest.param(["logs", "c-"], ["c-77"], id="a copy"),
-        pytest.param(["jobs", "show", "j"], ["job-1"], id="a job"),
-        pytest.param(["jobs", "cancel", ""], ["batch_2"], id="a batch"),
-    ],
+@cases(
+    "words, found",
+    case("a command", ["scali"], ["scaling"]),
+    case("a command of a group", ["jobs", "ca"], ["cancel"]),
+    case("an option", ["status", "--endp"], ["--endpoint"]),
+    case("an endpoint", ["status", "--endpoint", "cha"], ["chairs", "chat"]),
+    case("a component", ["explain", "base-"], ["base-fr"]),
+    case("a copy", ["logs", "c-"], ["c-77"]),
+    case("a job", ["jobs", "show", "j"], ["job-1"]),
+    case("a batch", ["jobs", "cancel", ""], ["batch_2"]),
 )
 def test_bash_completes(words: list[str], found: list[str], port: int, tmp_path: Path) -> None:
     assert completed(home_with(tmp_path, port), words) == found
@@ -100,23 +99,14 @@ def test_each_shell_has_a_script(shell: str) -> None:
     assert f"_HOSTELRY_COMPLETE=complete_{shell}" in script
 
 
-@pytest.mark.parametrize(
-    ("words", "place", "joined", "joined_place", "kept"),
-    [
-        pytest.param("hostelry st", 1, "hostelry st", 1, "", id="words without colons stay"),
-        pytest.param("hostelry chat b : e", 4, "hostelry chat b:e", 2, "b:", id="an adapter"),
-        pytest.param("hostelry chat b :", 3, "hostelry chat b:", 2, "b:", id="no letter of it yet"),
-        pytest.param(
-            "hostelry -e http : //a : 80 st",
-            7,
-            "hostelry -e http://a:80 st",
-            3,
-            "",
-            id="an address",
-        ),
-        pytest.param("hostelry a : b c", 2, "hostelry a:", 1, "a:", id="what follows is left out"),
-        pytest.param("hostelry a", 7, "hostelry a", 7, None, id="a place that is not there"),
-    ],
+@cases(
+    "words, place, joined, joined_place, kept",
+    case("words without colons stay", "hostelry st", 1, "hostelry st", 1, ""),
+    case("an adapter", "hostelry chat b : e", 4, "hostelry chat b:e", 2, "b:"),
+    case("no letter of it yet", "hostelry chat b :", 3, "hostelry chat b:", 2, "b:"),
+    case("an address", "hostelry -e http : //a : 80 st", 7, "hostelry -e http://a:80 st", 3, ""),
+    case("what follows is left out", "hostelry a : b c", 2, "hostelry a:", 1, "a:"),
+    case("a place that is not there", "hostelry a", 7, "hostelry a", 7, None),
 )
 def test_words_are_joined_at_colons(
     words: str, place: int, joined: str, joined_place: int, kept: str | None
@@ -128,13 +118,11 @@ def test_words_are_joined_at_colons(
     assert environment.get(KEPT_VARIABLE) == kept
 
 
-@pytest.mark.parametrize(
-    ("incomplete", "kept", "found"),
-    [
-        pytest.param("", "", ["base:es", "base:fr", "chat"], id="each name once, in order"),
-        pytest.param("base:", "base:", ["es", "fr"], id="without what the shell keeps"),
-        pytest.param("x", "", [], id="none that begins otherwise"),
-    ],
+@cases(
+    "incomplete, kept, found",
+    case("each name once, in order", "", "", ["base:es", "base:fr", "chat"]),
+    case("without what the shell keeps", "base:", "base:", ["es", "fr"]),
+    case("none that begins otherwise", "x", "", []),
 )
 def test_offered(incomplete: str, kept: str, found: list[str]) -> None:
     assert filter_names(["chat", "base:fr", "base:es", "chat"], incomplete, kept) == found

@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.cli.control_requests import control_answer, require_endpoint
@@ -34,22 +35,20 @@ def test_an_answer_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert answer(monkeypatch, response) == {"endpoints": []}
 
 
-@pytest.mark.parametrize(
-    ("response", "problem"),
-    [
-        pytest.param(
-            None,
-            "control does not answer at .*9, and only it knows where copies are: start it",
-            id="nothing listens",
-        ),
-        pytest.param(
-            httpx.Response(403, text='{"__type":"MissingAuthenticationToken"}'),
-            "of another version than this command and has no /internal/placement: restart it",
-            id="an older control, which takes the route for an AWS call",
-        ),
-        pytest.param(httpx.Response(500, text="defect"), "control refused: defect", id="a defect"),
-        pytest.param(httpx.Response(200, text="[]"), "cannot be read", id="no JSON object"),
-    ],
+@cases(
+    "response, problem",
+    case(
+        "nothing listens",
+        None,
+        "control does not answer at .*9, and only it knows where copies are: start it",
+    ),
+    case(
+        "an older control, which takes the route for an AWS call",
+        httpx.Response(403, text='{"__type":"MissingAuthenticationToken"}'),
+        "of another version than this command and has no /internal/placement: restart it",
+    ),
+    case("a defect", httpx.Response(500, text="defect"), "control refused: defect"),
+    case("no JSON object", httpx.Response(200, text="[]"), "cannot be read"),
 )
 def test_each_failure_is_an_error_for_people(
     monkeypatch: pytest.MonkeyPatch, response: httpx.Response | None, problem: str
@@ -58,15 +57,12 @@ def test_each_failure_is_an_error_for_people(
         answer(monkeypatch, response)
 
 
-@pytest.mark.parametrize(
-    ("names", "error"),
-    [
-        pytest.param(["chat"], None, id="it is there"),
-        pytest.param(["wine"], "no call of chat is known, .* There are: wine",
-                     id="others are"),
-        pytest.param([], "There are: none", id="there are none"),
-        pytest.param(None, None, id="control does not answer"),
-    ],
+@cases(
+    "names, error",
+    case("it is there", ["chat"], None),
+    case("others are", ["wine"], "no call of chat is known, .* There are: wine"),
+    case("there are none", [], "There are: none"),
+    case("control does not answer", None, None),
 )  # fmt: skip
 def test_an_empty_list_is_refused_for_an_endpoint_that_is_not_there(
     monkeypatch: pytest.MonkeyPatch, names: list[str] | None, error: str | None

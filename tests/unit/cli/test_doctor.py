@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry.cli.doctor.checks import CHECKS, CheckVerdict, cannot_run, run_checks
 from hostelry.cli.doctor.command import RUNS, RUNS_NOT, check_lines
@@ -70,128 +70,112 @@ def test_a_machine_with_everything_is_well() -> None:
     assert check_lines(checks)[-1] == f"{RUNS} {len(CHECKS)} ok, 0 limited, 0 missing."
 
 
-@pytest.mark.parametrize(
-    ("changed", "name", "verdict", "words"),
-    [
-        pytest.param({"cpus": 1}, "cpus", "limited", "take turns", id="one CPU"),
-        pytest.param({"memory_free_bytes": 2 * GIB}, "memory", "limited", "2.0", id="some memory"),
-        pytest.param({"memory_free_bytes": GIB // 2}, "memory", "missing", "0.5", id="no memory"),
-        pytest.param(
-            {"home": replace(HOME, free_bytes=2 * GIB)}, "disk", "limited", "--home", id="some disk"
-        ),
-        pytest.param(
-            {"home": replace(HOME, open_files=("/h/kms.key",))},
-            "home",
-            "limited",
-            "chmod 600 /h/kms.key",
-            id="keys that others read",
-        ),
-        pytest.param({"nvidia": ()}, "gpus", "missing", "driver", id="devices without a driver"),
-        pytest.param(
-            {"nvidia": (), "nvidia_devices": 0}, "gpus", "limited", "simulated", id="no accelerator"
-        ),
-        pytest.param(
-            {"engine": replace(ENGINE, devices=())},
-            "gpus",
-            "missing",
-            "torch 2.9 sees no device",
-            id="a torch for CPUs beside an accelerator",
-        ),
-        pytest.param(
-            {"engine": replace(ENGINE, no_triton="triton is not installed")},
-            "gpus",
-            "limited",
-            "triton is not installed",
-            id="an accelerator without triton",
-        ),
-        pytest.param(
-            {"engine": None, "engine_problem": "no module named torch"},
-            "kernels",
-            "missing",
-            "no module named torch",
-            id="no torch",
-        ),
-        pytest.param(
-            {"engine": None, "engine_problem": LateProblem("torch was not imported within 60 s")},
-            "kernels",
-            "limited",
-            "hostelry doctor again when this machine has less to do",
-            id="torch takes too long, as under load",
-        ),
-        pytest.param(
-            {"containers": None, "containers_problem": LateProblem("podman does not answer")},
-            "containers",
-            "limited",
-            "hostelry doctor again when this machine has less to do",
-            id="podman takes too long, as under load",
-        ),
-        pytest.param(
-            {"engine": replace(ENGINE, kernels=(), no_kernels="not built")},
-            "kernels",
-            "limited",
-            "not built",
-            id="no kernels",
-        ),
-        pytest.param({"limited": ("pids",)}, "limits", "limited", "Delegate=yes", id="no limits"),
-        pytest.param(
-            {"copy_user_problem": "runs as user 7; start it as root"},
-            "copy users",
-            "limited",
-            "-> start it as root",
-            id="one user for all copies",
-        ),
-        pytest.param(
-            {"containers": None, "containers_problem": "podman is not installed"},
-            "containers",
-            "missing",
-            "apt-get install podman runc",
-            id="no container engine",
-        ),
-        pytest.param(
-            {"containers_keep_limits": False}, "containers", "limited", "not kept", id="rootless v1"
-        ),
-        pytest.param({"runtimes": ()}, "runtimes", "limited", "runtimes install", id="no runtime"),
-        pytest.param(
-            {"ports": (replace(PORT, is_free=False),)},
-            "ports",
-            "limited",
-            "taken",
-            id="a taken port",
-        ),
-        pytest.param({"max_open_files": 1024}, "open files", "limited", "ulimit", id="few files"),
-        pytest.param(
-            {"hub": replace(HUB, is_reachable=False, problem="no route", skew_s=None)},
-            "hub",
-            "limited",
-            "no route",
-            id="a hub that does not answer",
-        ),
-        pytest.param(
-            {"hub": replace(HUB, is_offline=True, is_reachable=False)},
-            "hub",
-            "limited",
-            "HF_HUB_OFFLINE",
-            id="offline with an empty cache",
-        ),
-        pytest.param(
-            {"hub": replace(HUB, skew_s=400.0)}, "clock", "limited", "refused", id="a wrong clock"
-        ),
-        pytest.param(
-            {"platform": replace(RUNNING, version="0.0.9")},
-            "platform",
-            "limited",
-            "version 0.0.9 runs",
-            id="a platform of another version",
-        ),
-        pytest.param(
-            {"platform": replace(RUNNING, answers=False)},
-            "platform",
-            "limited",
-            "does not answer",
-            id="a control that hangs",
-        ),
-        pytest.param({"chromium": None}, "chromium", "limited", "tests", id="no browser"),
-    ],
+@cases(
+    "changed, name, verdict, words",
+    case("one CPU", {"cpus": 1}, "cpus", "limited", "take turns"),
+    case("some memory", {"memory_free_bytes": 2 * GIB}, "memory", "limited", "2.0"),
+    case("no memory", {"memory_free_bytes": GIB // 2}, "memory", "missing", "0.5"),
+    case("some disk", {"home": replace(HOME, free_bytes=2 * GIB)}, "disk", "limited", "--home"),
+    case(
+        "keys that others read",
+        {"home": replace(HOME, open_files=("/h/kms.key",))},
+        "home",
+        "limited",
+        "chmod 600 /h/kms.key",
+    ),
+    case("devices without a driver", {"nvidia": ()}, "gpus", "missing", "driver"),
+    case("no accelerator", {"nvidia": (), "nvidia_devices": 0}, "gpus", "limited", "simulated"),
+    case(
+        "a torch for CPUs beside an accelerator",
+        {"engine": replace(ENGINE, devices=())},
+        "gpus",
+        "missing",
+        "torch 2.9 sees no device",
+    ),
+    case(
+        "an accelerator without triton",
+        {"engine": replace(ENGINE, no_triton="triton is not installed")},
+        "gpus",
+        "limited",
+        "triton is not installed",
+    ),
+    case(
+        "no torch",
+        {"engine": None, "engine_problem": "no module named torch"},
+        "kernels",
+        "missing",
+        "no module named torch",
+    ),
+    case(
+        "torch takes too long, as under load",
+        {"engine": None, "engine_problem": LateProblem("torch was not imported within 60 s")},
+        "kernels",
+        "limited",
+        "hostelry doctor again when this machine has less to do",
+    ),
+    case(
+        "podman takes too long, as under load",
+        {"containers": None, "containers_problem": LateProblem("podman does not answer")},
+        "containers",
+        "limited",
+        "hostelry doctor again when this machine has less to do",
+    ),
+    case(
+        "no kernels",
+        {"engine": replace(ENGINE, kernels=(), no_kernels="not built")},
+        "kernels",
+        "limited",
+        "not built",
+    ),
+    case("no limits", {"limited": ("pids",)}, "limits", "limited", "Delegate=yes"),
+    case(
+        "one user for all copies",
+        {"copy_user_problem": "runs as user 7; start it as root"},
+        "copy users",
+        "limited",
+        "-> start it as root",
+    ),
+    case(
+        "no container engine",
+        {"containers": None, "containers_problem": "podman is not installed"},
+        "containers",
+        "missing",
+        "apt-get install podman runc",
+    ),
+    case("rootless v1", {"containers_keep_limits": False}, "containers", "limited", "not kept"),
+    case("no runtime", {"runtimes": ()}, "runtimes", "limited", "runtimes install"),
+    case("a taken port", {"ports": (replace(PORT, is_free=False),)}, "ports", "limited", "taken"),
+    case("few files", {"max_open_files": 1024}, "open files", "limited", "ulimit"),
+    case(
+        "a hub that does not answer",
+        {"hub": replace(HUB, is_reachable=False, problem="no route", skew_s=None)},
+        "hub",
+        "limited",
+        "no route",
+    ),
+    case(
+        "offline with an empty cache",
+        {"hub": replace(HUB, is_offline=True, is_reachable=False)},
+        "hub",
+        "limited",
+        "HF_HUB_OFFLINE",
+    ),
+    case("a wrong clock", {"hub": replace(HUB, skew_s=400.0)}, "clock", "limited", "refused"),
+    case(
+        "a platform of another version",
+        {"platform": replace(RUNNING, version="0.0.9")},
+        "platform",
+        "limited",
+        "version 0.0.9 runs",
+    ),
+    case(
+        "a control that hangs",
+        {"platform": replace(RUNNING, answers=False)},
+        "platform",
+        "limited",
+        "does not answer",
+    ),
+    case("no browser", {"chromium": None}, "chromium", "limited", "tests"),
 )
 def test_less_than_everything_is_named_with_its_cost_and_remedy(
     changed: dict[str, Any], name: str, verdict: str, words: str
@@ -205,15 +189,13 @@ def test_less_than_everything_is_named_with_its_cost_and_remedy(
     assert not cannot_run(checks)
 
 
-@pytest.mark.parametrize(
-    ("changed", "name"),
-    [
-        pytest.param({"system": "Darwin"}, "python", id="no Linux"),
-        pytest.param({"python": (3, 10, 1)}, "python", id="an old Python"),
-        pytest.param({"object_store": None}, "object store", id="no object store"),
-        pytest.param({"home": replace(HOME, is_writable=False)}, "home", id="a read-only home"),
-        pytest.param({"home": replace(HOME, free_bytes=1000)}, "disk", id="a full disk"),
-    ],
+@cases(
+    "changed, name",
+    case("no Linux", {"system": "Darwin"}, "python"),
+    case("an old Python", {"python": (3, 10, 1)}, "python"),
+    case("no object store", {"object_store": None}, "object store"),
+    case("a read-only home", {"home": replace(HOME, is_writable=False)}, "home"),
+    case("a full disk", {"home": replace(HOME, free_bytes=1000)}, "disk"),
 )
 def test_hostelry_cannot_run_without(changed: dict[str, Any], name: str) -> None:
     checks = run_checks(replace(GOOD, **changed))
@@ -246,28 +228,26 @@ def test_unknown_facts_are_no_fault() -> None:
     assert not [it for it in run_checks(replace(GOOD, platform=stopped)) if it.verdict != "ok"]
 
 
-@pytest.mark.parametrize(
-    ("platform", "verdict", "found"),
-    [
-        pytest.param(
-            replace(RUNNING, standbys=2),
-            CheckVerdict.OK,
-            "version 0.1.0 runs, 9 processes, 2 controls on standby",
-            id="a leader and two standbys",
-        ),
-        pytest.param(
-            replace(RUNNING, standbys=0),
-            CheckVerdict.LIMITED,
-            "version 0.1.0 runs, and no control is on standby",
-            id="a leader alone on PostgreSQL",
-        ),
-        pytest.param(
-            replace(RUNNING, standbys=1, has_leader=False),
-            CheckVerdict.LIMITED,
-            "no control leads",
-            id="an election, or a database that is away",
-        ),
-    ],
+@cases(
+    "platform, verdict, found",
+    case(
+        "a leader and two standbys",
+        replace(RUNNING, standbys=2),
+        CheckVerdict.OK,
+        "version 0.1.0 runs, 9 processes, 2 controls on standby",
+    ),
+    case(
+        "a leader alone on PostgreSQL",
+        replace(RUNNING, standbys=0),
+        CheckVerdict.LIMITED,
+        "version 0.1.0 runs, and no control is on standby",
+    ),
+    case(
+        "an election, or a database that is away",
+        replace(RUNNING, standbys=1, has_leader=False),
+        CheckVerdict.LIMITED,
+        "no control leads",
+    ),
 )
 def test_doctor_looks_at_the_controls(
     platform: PlatformFacts, verdict: CheckVerdict, found: str

@@ -2,6 +2,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.cli.environment import (
@@ -46,27 +47,23 @@ def test_variables() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("host", "s3_endpoint", "gateway", "s3"),
-    [
-        pytest.param(
-            "0.0.0.0",
-            None,
-            "http://127.0.0.1:8787",
-            "http://127.0.0.1:8788",
-            id="every address is reached on loopback",
-        ),
-        pytest.param(
-            "::1", None, "http://[::1]:8787", "http://[::1]:8788", id="IPv6 is put in brackets"
-        ),
-        pytest.param(
-            "127.0.0.1",
-            "https://nas",
-            "http://127.0.0.1:8787",
-            "https://nas",
-            id="another S3 is named as it was given",
-        ),
-    ],
+@cases(
+    "host, s3_endpoint, gateway, s3",
+    case(
+        "every address is reached on loopback",
+        "0.0.0.0",
+        None,
+        "http://127.0.0.1:8787",
+        "http://127.0.0.1:8788",
+    ),
+    case("IPv6 is put in brackets", "::1", None, "http://[::1]:8787", "http://[::1]:8788"),
+    case(
+        "another S3 is named as it was given",
+        "127.0.0.1",
+        "https://nas",
+        "http://127.0.0.1:8787",
+        "https://nas",
+    ),
 )
 def test_addresses(host: str, s3_endpoint: str | None, gateway: str, s3: str) -> None:
     config = UpConfig(control_port=1, host=host, s3_endpoint=s3_endpoint)
@@ -74,14 +71,12 @@ def test_addresses(host: str, s3_endpoint: str | None, gateway: str, s3: str) ->
     assert (variables["AWS_ENDPOINT_URL"], variables["AWS_ENDPOINT_URL_S3"]) == (gateway, s3)
 
 
-@pytest.mark.parametrize(
-    ("shell", "line"),
-    [
-        pytest.param("sh", "export K='it'\"'\"'s $(x)'", id="sh"),
-        pytest.param("zsh", "export K='it'\"'\"'s $(x)'", id="zsh as sh"),
-        pytest.param("fish", "set -gx K 'it\\'s $(x)';", id="fish"),
-        pytest.param("powershell", "$Env:K = 'it''s $(x)'", id="powershell"),
-    ],
+@cases(
+    "shell, line",
+    case("sh", "sh", "export K='it'\"'\"'s $(x)'"),
+    case("zsh as sh", "zsh", "export K='it'\"'\"'s $(x)'"),
+    case("fish", "fish", "set -gx K 'it\\'s $(x)';"),
+    case("powershell", "powershell", "$Env:K = 'it''s $(x)'"),
 )
 def test_shell_lines_quote_what_a_shell_would_read(shell: str, line: str) -> None:
     assert shell_lines(shell, {"K": "it's $(x)"}) == [line]
@@ -109,15 +104,11 @@ def test_users_settings_that_would_win_are_left_out() -> None:
     assert without_users_aws(users) == {"AWS_MAX_ATTEMPTS": "9", "HF_TOKEN": "h"}
 
 
-@pytest.mark.parametrize(
-    ("environment", "expected"),
-    [
-        pytest.param({}, "127.0.0.1,localhost,10.0.0.7", id="no proxy settings"),
-        pytest.param(
-            {"NO_PROXY": "corp,localhost"}, "corp,localhost,127.0.0.1,10.0.0.7", id="added once"
-        ),
-        pytest.param({"no_proxy": "corp"}, "corp,127.0.0.1,localhost,10.0.0.7", id="lower case"),
-    ],
+@cases(
+    "environment, expected",
+    case("no proxy settings", {}, "127.0.0.1,localhost,10.0.0.7"),
+    case("added once", {"NO_PROXY": "corp,localhost"}, "corp,localhost,127.0.0.1,10.0.0.7"),
+    case("lower case", {"no_proxy": "corp"}, "corp,127.0.0.1,localhost,10.0.0.7"),
 )
 def test_no_proxy(environment: dict[str, str], expected: str) -> None:
     assert no_proxy(environment, "10.0.0.7") == expected

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 from tests.cluster_rig import identity
 
 from hostelry.base.errors import TerminalError
@@ -26,13 +27,11 @@ def home(tmp_path: Path) -> Home:
     return made
 
 
-@pytest.mark.parametrize(
-    ("url", "token"),
-    [
-        pytest.param(None, None, id="nothing is named"),
-        pytest.param(URL, None, id="a unit names the platform at each start"),
-        pytest.param(URL, TOKEN, id="and has the token of the first start still"),
-    ],
+@cases(
+    "url, token",
+    case("nothing is named", None, None),
+    case("a unit names the platform at each start", URL, None),
+    case("and has the token of the first start still", URL, TOKEN),
 )
 def test_a_home_that_has_joined_asks_no_server(
     home: Home, url: str | None, token: str | None

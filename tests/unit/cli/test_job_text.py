@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.cli import jobs
@@ -94,18 +95,15 @@ ROW: dict[str, Any] = {
 QUEUE = {"scope": SCOPE, "endpoint_name": "scores", "waiting": 5, "running": 1}
 
 
-@pytest.mark.parametrize(
-    ("changes", "cells"),
-    [
-        pytest.param({}, ["1,000 of 4,000", "20", "10.2/s", "4m52s", "-"], id="under way"),
-        pytest.param(ENDED, ["1,000 of 4,000", "20", "20.4/s", "-", "-"], id="ended"),
-        pytest.param({"begun_at": None, "status": "validating"}, ["-", "-", "-"],
-                     id="not begun"),
-        pytest.param({"completed": 0, "failed": 0}, ["0.0/s", "-"], id="nothing ended yet"),
-        pytest.param({"trouble": "no copy\nserves model a"}, ["no copy"], id="what holds it up"),
-        pytest.param({"status": "failed", "faults": [FAULT, WHOLE]},
-                     ["line 7: url must be another."], id="the first fault"),
-    ],
+@cases(
+    "changes, cells",
+    case("under way", {}, ["1,000 of 4,000", "20", "10.2/s", "4m52s", "-"]),
+    case("ended", ENDED, ["1,000 of 4,000", "20", "20.4/s", "-", "-"]),
+    case("not begun", {"begun_at": None, "status": "validating"}, ["-", "-", "-"]),
+    case("nothing ended yet", {"completed": 0, "failed": 0}, ["0.0/s", "-"]),
+    case("what holds it up", {"trouble": "no copy\nserves model a"}, ["no copy"]),
+    case("the first fault", {"status": "failed", "faults": [FAULT, WHOLE]},
+        ["line 7: url must be another."]),
 )  # fmt: skip
 def test_a_list_has_a_line_a_batch(changes: dict[str, Any], cells: list[str]) -> None:
     head, line = batch_lines([{**BATCH_SEEN, **changes}], NOW)
@@ -131,17 +129,14 @@ def test_one_batch_is_shown_whole() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        pytest.param({}, "in_progress  1,000 of 4,000 answered, 20 failed, 10.2/s, 4m52s left",
-                     id="under way"),
-        pytest.param({"status": "validating", "begun_at": None, "total": 0, "completed": 0,
-                      "failed": 0}, "validating  0 of 0 answered", id="not begun"),
-        pytest.param({"trouble": "no copy serves model a", "completed": 0, "failed": 0},
-                     "in_progress  0 of 4,000 answered, 0.0/s; no copy serves model a",
-                     id="what holds it up"),
-    ],
+@cases(
+    "changes, text",
+    case("under way", {}, "in_progress  1,000 of 4,000 answered, 20 failed, 10.2/s, 4m52s left"),
+    case("not begun",
+        {"status": "validating", "begun_at": None, "total": 0, "completed": 0, "failed": 0},
+        "validating  0 of 0 answered"),
+    case("what holds it up", {"trouble": "no copy serves model a", "completed": 0, "failed": 0},
+        "in_progress  0 of 4,000 answered, 0.0/s; no copy serves model a"),
 )  # fmt: skip
 def test_status_has_a_line_for_a_batch(changes: dict[str, Any], text: str) -> None:
     assert batch_line({**BATCH_SEEN, **changes}, NOW) == f"batch batch_1  {text}"
@@ -152,42 +147,40 @@ def test_a_watched_batch_has_a_bar() -> None:
     assert "? %" in batch_bar({**BATCH_SEEN, "total": 0}, NOW)
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        pytest.param(
-            {},
-            "10 of 40 objects, 5,000 records, 1 MiB of 4 MiB, 50.0 records/s, 5m00s left",
-            id="a quarter of the bytes in 100 s leaves 300 s",
-        ),
-        pytest.param(
-            {"progress": {**PROGRESS, "trouble": "the object store does not answer"}},
-            "10 of 40 objects, 5,000 records, 1 MiB of 4 MiB, 50.0 records/s, 5m00s left;"
-            " waits: the object store does not answer",
-            id="what it waits for",
-        ),
-        pytest.param({"started_at": None}, "its instances come up; age 2m10s", id="no copy yet"),
-        pytest.param(
-            {"progress": {**PROGRESS, "objects_total": None, "bytes_total": None}},
-            "10 objects, 5,000 records, 1 MiB, 50.0 records/s",
-            id="the input is not listed yet",
-        ),
-        pytest.param(
-            {"progress": {**PROGRESS, "failed_objects": 2}},
-            "10 of 40 objects, 5,000 records, 1 MiB of 4 MiB, 2 failed, 50.0 records/s, 5m00s left",
-            id="objects that failed",
-        ),
-        pytest.param(
-            {"progress": {**PROGRESS, "bytes": 0, "bytes_total": 0}},
-            "10 of 40 objects, 5,000 records, 0 MiB of 0 MiB, 50.0 records/s, 5m00s left",
-            id="objects without bytes",
-        ),
-        pytest.param(
-            {"status": "Completed", "ended_at": NOW - 50},
-            "10 of 40 objects, 5,000 records, 1 MiB of 4 MiB, 100.0 records/s",
-            id="one that is over is timed to its end",
-        ),
-    ],
+@cases(
+    "changes, expected",
+    case(
+        "a quarter of the bytes in 100 s leaves 300 s",
+        {},
+        "10 of 40 objects, 5,000 records, 1 MiB of 4 MiB, 50.0 records/s, 5m00s left",
+    ),
+    case(
+        "what it waits for",
+        {"progress": {**PROGRESS, "trouble": "the object store does not answer"}},
+        "10 of 40 objects, 5,000 records, 1 MiB of 4 MiB, 50.0 records/s, 5m00s left;"
+        " waits: the object store does not answer",
+    ),
+    case("no copy yet", {"started_at": None}, "its instances come up; age 2m10s"),
+    case(
+        "the input is not listed yet",
+        {"progress": {**PROGRESS, "objects_total": None, "bytes_total": None}},
+        "10 objects, 5,000 records, 1 MiB, 50.0 records/s",
+    ),
+    case(
+        "objects that failed",
+        {"progress": {**PROGRESS, "failed_objects": 2}},
+        "10 of 40 objects, 5,000 records, 1 MiB of 4 MiB, 2 failed, 50.0 records/s, 5m00s left",
+    ),
+    case(
+        "objects without bytes",
+        {"progress": {**PROGRESS, "bytes": 0, "bytes_total": 0}},
+        "10 of 40 objects, 5,000 records, 0 MiB of 0 MiB, 50.0 records/s, 5m00s left",
+    ),
+    case(
+        "one that is over is timed to its end",
+        {"status": "Completed", "ended_at": NOW - 50},
+        "10 of 40 objects, 5,000 records, 1 MiB of 4 MiB, 100.0 records/s",
+    ),
 )
 def test_progress(changes: dict[str, Any], expected: str) -> None:
     assert transform_progress({**JOB, **changes}, NOW) == expected
@@ -217,19 +210,17 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "LOOK_EVERY_S", 0.0)
 
 
-@pytest.mark.parametrize(
-    ("kind", "job", "end", "statuses", "has_failed"),
-    [
-        pytest.param(
-            TRANSFORM_JOB,
-            JOB,
-            {**JOB, "status": "Completed", "ended_at": NOW},
-            ["InProgress", "Completed"],
-            False,
-            id="a transform job",
-        ),
-        pytest.param(BATCH, BATCH_ROW, BATCH_END, ["in_progress", "failed"], True, id="a batch"),
-    ],
+@cases(
+    "kind, job, end, statuses, has_failed",
+    case(
+        "a transform job",
+        TRANSFORM_JOB,
+        JOB,
+        {**JOB, "status": "Completed", "ended_at": NOW},
+        ["InProgress", "Completed"],
+        False,
+    ),
+    case("a batch", BATCH, BATCH_ROW, BATCH_END, ["in_progress", "failed"], True),
 )
 def test_a_watch_ends_with_the_job(
     capsys: pytest.CaptureFixture[str],

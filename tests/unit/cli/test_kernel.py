@@ -3,6 +3,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 from typer.testing import CliRunner
 
 from hostelry.base.errors import TerminalError
@@ -19,17 +20,10 @@ def test_a_kernel_runs_its_python_under_exec() -> None:
     assert made["interrupt_mode"] == "message"
 
 
-@pytest.mark.parametrize(
-    ("prefix", "environment", "folder"),
-    [
-        pytest.param(None, {"JUPYTER_DATA_DIR": "/j"}, "/j/kernels/k", id="Jupyter's own variable"),
-        pytest.param(
-            Path("/venv"),
-            {"JUPYTER_DATA_DIR": "/j"},
-            "/venv/share/jupyter/kernels/k",
-            id="--prefix",
-        ),
-    ],
+@cases(
+    "prefix, environment, folder",
+    case("Jupyter's own variable", None, {"JUPYTER_DATA_DIR": "/j"}, "/j/kernels/k"),
+    case("--prefix", Path("/venv"), {"JUPYTER_DATA_DIR": "/j"}, "/venv/share/jupyter/kernels/k"),
 )
 def test_folders(prefix: Path | None, environment: dict[str, str], folder: str) -> None:
     assert kernel_folder("k", prefix, environment) == Path(folder)

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.cli.load.measures import (
@@ -25,15 +26,13 @@ from hostelry.cli.load.runner import refusal
 OPTIONS = {"concurrency": 4, "rate": None}
 
 
-@pytest.mark.parametrize(
-    ("values", "share", "found"),
-    [
-        pytest.param([], 0.5, 0.0, id="no values"),
-        pytest.param([7.0], 0.99, 7.0, id="one value"),
-        pytest.param([float(it) for it in range(100)], 0.5, 50.0, id="the middle"),
-        pytest.param([float(it) for it in range(100)], 0.99, 99.0, id="near the end"),
-        pytest.param([1.0, 2.0], 1.0, 2.0, id="the end"),
-    ],
+@cases(
+    "values, share, found",
+    case("no values", [], 0.5, 0.0),
+    case("one value", [7.0], 0.99, 7.0),
+    case("the middle", [float(it) for it in range(100)], 0.5, 50.0),
+    case("near the end", [float(it) for it in range(100)], 0.99, 99.0),
+    case("the end", [1.0, 2.0], 1.0, 2.0),
 )
 def test_percentiles(values: list[float], share: float, found: float) -> None:
     assert percentile(values, share) == found
@@ -57,18 +56,12 @@ BUSY = tally(
 )
 
 
-@pytest.mark.parametrize(
-    ("seen", "text"),
-    [
-        pytest.param(tally(cpu_s=2.0, late=array("d", [0.001] * 100)), None, id="an idle client"),
-        pytest.param(tally(cpu_s=9.5), "used 95% of the one core", id="a busy client"),
-        pytest.param(
-            tally(late=array("d", [0.001] * 90 + [0.2] * 10)), "up to 200 ms late", id="a late one"
-        ),
-        pytest.param(
-            tally(num_unsent=7), "7 requests were due and never sent", id="a rate that is too much"
-        ),
-    ],
+@cases(
+    "seen, text",
+    case("an idle client", tally(cpu_s=2.0, late=array("d", [0.001] * 100)), None),
+    case("a busy client", tally(cpu_s=9.5), "used 95% of the one core"),
+    case("a late one", tally(late=array("d", [0.001] * 90 + [0.2] * 10)), "up to 200 ms late"),
+    case("a rate that is too much", tally(num_unsent=7), "7 requests were due and never sent"),
 )
 def test_the_clients_own_limit_is_reported(seen: LoadTally, text: str | None) -> None:
     found = client_limits(seen)
@@ -120,20 +113,18 @@ def test_a_saved_result_is_read_again(tmp_path: Path) -> None:
     assert saved_result(file)["requests_per_s"] == 10
 
 
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        pytest.param(None, "cannot be read: No such file", id="a missing file"),
-        pytest.param(b"hello", "is not a result", id="no JSON"),
-        pytest.param(b"[]", "is not a result", id="no object"),
-        pytest.param(b"{}", "is not a result", id="another object"),
-        pytest.param(
-            b'{"format": 1, "target": "x", "options": {}, "latency_ms": {"p50": "a"}}',
-            "is not a result",
-            id="figures that are none",
-        ),
-        pytest.param(b'{"format": 2, "target": "x", "options": {}}', "version", id="a later form"),
-    ],
+@cases(
+    "content, text",
+    case("a missing file", None, "cannot be read: No such file"),
+    case("no JSON", b"hello", "is not a result"),
+    case("no object", b"[]", "is not a result"),
+    case("another object", b"{}", "is not a result"),
+    case(
+        "figures that are none",
+        b'{"format": 1, "target": "x", "options": {}, "latency_ms": {"p50": "a"}}',
+        "is not a result",
+    ),
+    case("a later form", b'{"format": 2, "target": "x", "options": {}}', "version"),
 )
 def test_a_file_that_is_no_result_is_refused(
     content: bytes | None, text: str, tmp_path: Path
@@ -145,20 +136,14 @@ def test_a_file_that_is_no_result_is_refused(
         saved_result(file)
 
 
-@pytest.mark.parametrize(
-    ("status", "kind", "body", "code", "text"),
-    [
-        pytest.param(
-            424, b"ModelError:http://x", b'{"Message": "broken"}', "424 ModelError", "broken",
-            id="an invocation",
-        ),
-        pytest.param(
-            503, b"", b'{"error": {"code": "no_capacity", "message": "none"}}',
-            "503 no_capacity", "none", id="an OpenAI route",
-        ),
-        pytest.param(502, b"", b"<html>", "502", "<html>", id="no JSON"),
-        pytest.param(500, b"", b'{"error": {"code": ', "500", '{"error": {"code": ', id="cut off"),
-    ],
+@cases(
+    "status, kind, body, code, text",
+    case("an invocation", 424, b"ModelError:http://x", b'{"Message": "broken"}', "424 ModelError",
+        "broken"),
+    case("an OpenAI route", 503, b"", b'{"error": {"code": "no_capacity", "message": "none"}}',
+        "503 no_capacity", "none"),
+    case("no JSON", 502, b"", b"<html>", "502", "<html>"),
+    case("cut off", 500, b"", b'{"error": {"code": ', "500", '{"error": {"code": '),
 )  # fmt: skip
 def test_refusals_have_a_code_and_a_text(
     status: int, kind: bytes, body: bytes, code: str, text: str

@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.cli.logs import find_logs, kept_logs, last_lines, new_lines, request_lines
@@ -49,23 +50,19 @@ def home(tmp_path: Path) -> Home:
     return made
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        pytest.param(
-            None, ["control", "gateway-1", "gateway-2"], id="nothing named: every process"
-        ),
-        pytest.param("gateway", ["gateway-1", "gateway-2"], id="the gateway: all its workers"),
-        pytest.param("gateway-2", ["gateway-2"], id="one of its workers"),
-        pytest.param("control", ["control"], id="a process"),
-        pytest.param("i-1", ["i-1"], id="an instance: its agent"),
-        pytest.param("c-111", ["c-111"], id="a copy"),
-        pytest.param("c-3", ["c-333"], id="the start of a copy's id"),
-        pytest.param("chat", ["c-111", "c-222"], id="an endpoint: its copies"),
-        pytest.param("plain", ["c-333"], id="an endpoint whose variant names a model"),
-        pytest.param("base", ["c-111"], id="a component"),
-        pytest.param("pirate", ["c-111"], id="an adapter: the copies of its base"),
-    ],
+@cases(
+    "name, expected",
+    case("nothing named: every process", None, ["control", "gateway-1", "gateway-2"]),
+    case("the gateway: all its workers", "gateway", ["gateway-1", "gateway-2"]),
+    case("one of its workers", "gateway-2", ["gateway-2"]),
+    case("a process", "control", ["control"]),
+    case("an instance: its agent", "i-1", ["i-1"]),
+    case("a copy", "c-111", ["c-111"]),
+    case("the start of a copy's id", "c-3", ["c-333"]),
+    case("an endpoint: its copies", "chat", ["c-111", "c-222"]),
+    case("an endpoint whose variant names a model", "plain", ["c-333"]),
+    case("a component", "base", ["c-111"]),
+    case("an adapter: the copies of its base", "pirate", ["c-111"]),
 )
 def test_what_a_name_means(home: Home, name: str | None, expected: list[str]) -> None:
     assert list(find_logs(home, STATE, name)) == expected
@@ -81,16 +78,14 @@ def test_an_unknown_name_is_refused_with_the_known_ones(home: Home, name: str) -
         find_logs(home, STATE, name)
 
 
-@pytest.mark.parametrize(
-    ("name", "answers", "text"),
-    [
-        pytest.param("c-0123456789abcdef0", True, "this copy is gone, and no line", id="a copy"),
-        pytest.param("i-0123456789abcdef0", True, "this instance is gone", id="an instance"),
-        pytest.param("empty", True, "it is Failed and has no running copy", id="an endpoint"),
-        pytest.param("late", True, "it is Creating and has no running copy", id="a component"),
-        pytest.param("nobody", True, "it is no process, endpoint", id="a name that is none"),
-        pytest.param("empty", False, ".*control, which knows", id="control does not answer"),
-    ],
+@cases(
+    "name, answers, text",
+    case("a copy", "c-0123456789abcdef0", True, "this copy is gone, and no line"),
+    case("an instance", "i-0123456789abcdef0", True, "this instance is gone"),
+    case("an endpoint", "empty", True, "it is Failed and has no running copy"),
+    case("a component", "late", True, "it is Creating and has no running copy"),
+    case("a name that is none", "nobody", True, "it is no process, endpoint"),
+    case("control does not answer", "empty", False, ".*control, which knows"),
 )
 def test_why_a_name_leads_to_no_log(home: Home, name: str, answers: bool, text: str) -> None:
     late = {"name": "late", "status": "Creating"}
@@ -100,15 +95,13 @@ def test_why_a_name_leads_to_no_log(home: Home, name: str, answers: bool, text: 
         find_logs(home, state, name)
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        pytest.param("ic", {"main/i-9/c-9 of /aws/sagemaker/InferenceComponents/ic"}, id="name"),
-        pytest.param("c-9", {"main/i-9/c-9 of /aws/sagemaker/InferenceComponents/ic"}, id="copy"),
-        pytest.param("i-9", {"main/i-9/c-9 of /aws/sagemaker/InferenceComponents/ic"}, id="host"),
-        pytest.param("i-", set(), id="a part of an id"),
-        pytest.param("none", set(), id="a name that is none"),
-    ],
+@cases(
+    "name, expected",
+    case("name", "ic", {"main/i-9/c-9 of /aws/sagemaker/InferenceComponents/ic"}),
+    case("copy", "c-9", {"main/i-9/c-9 of /aws/sagemaker/InferenceComponents/ic"}),
+    case("host", "i-9", {"main/i-9/c-9 of /aws/sagemaker/InferenceComponents/ic"}),
+    case("a part of an id", "i-", set()),
+    case("a name that is none", "none", set()),
 )
 def test_lines_of_a_copy_that_is_gone_are_kept(home: Home, name: str, expected: set[str]) -> None:
     assert kept_logs(home, name, 2) == {}
@@ -127,14 +120,12 @@ def test_lines_of_a_copy_that_is_gone_are_kept(home: Home, name: str, expected: 
     assert kept_logs(home, name, 2) == {title: ["1", "2"] for title in expected}
 
 
-@pytest.mark.parametrize(
-    ("text", "count", "expected"),
-    [
-        pytest.param("a\nb\nc\n", 2, ["b", "c"], id="the last lines"),
-        pytest.param("a\nb", 5, ["a", "b"], id="fewer than asked, the last unfinished"),
-        pytest.param("", 5, [], id="an empty log"),
-        pytest.param("a\n", 0, [], id="no lines asked"),
-    ],
+@cases(
+    "text, count, expected",
+    case("the last lines", "a\nb\nc\n", 2, ["b", "c"]),
+    case("fewer than asked, the last unfinished", "a\nb", 5, ["a", "b"]),
+    case("an empty log", "", 5, []),
+    case("no lines asked", "a\n", 0, []),
 )
 def test_last_lines(tmp_path: Path, text: str, count: int, expected: list[str]) -> None:
     path = tmp_path / "log"
@@ -160,23 +151,21 @@ def test_following_prints_whole_lines_and_restarts_when_a_log_is_cut(tmp_path: P
     assert new_lines(path, "x", positions) == []
 
 
-@pytest.mark.parametrize(
-    ("lines", "found"),
-    [
-        pytest.param(
-            ["2026-01-01 00:00:01,000 INFO x: a [request r-1]", *TRACE, "2026-01-01 00:00:03,0 y"],
-            ["2026-01-01 00:00:01,000 INFO x: a [request r-1]", *TRACE],
-            id="records of the request with their tracebacks",
-        ),
-        pytest.param(
-            ['{"time":"1","request_id":"r-1"}', '{"time":"2","request_id":"r-2"}'],
-            ['{"time":"1","request_id":"r-1"}'],
-            id="JSON lines",
-        ),
-        pytest.param(["plain r-1", "plain"], ["plain r-1"], id="a copy's own format"),
-        pytest.param(["  File of another", *TRACE[:1]], TRACE[:1], id="a log that begins within"),
-        pytest.param([], [], id="an empty log"),
-    ],
+@cases(
+    "lines, found",
+    case(
+        "records of the request with their tracebacks",
+        ["2026-01-01 00:00:01,000 INFO x: a [request r-1]", *TRACE, "2026-01-01 00:00:03,0 y"],
+        ["2026-01-01 00:00:01,000 INFO x: a [request r-1]", *TRACE],
+    ),
+    case(
+        "JSON lines",
+        ['{"time":"1","request_id":"r-1"}', '{"time":"2","request_id":"r-2"}'],
+        ['{"time":"1","request_id":"r-1"}'],
+    ),
+    case("a copy's own format", ["plain r-1", "plain"], ["plain r-1"]),
+    case("a log that begins within", ["  File of another", *TRACE[:1]], TRACE[:1]),
+    case("an empty log", [], []),
 )
 def test_lines_about_a_request(lines: list[str], found: list[str]) -> None:
     assert request_lines(lines, "r-1") == found

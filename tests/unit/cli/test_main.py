@@ -4,6 +4,7 @@ import pwd
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 from typer.testing import CliRunner
 
 from hostelry import __version__
@@ -50,44 +51,40 @@ def test_every_command_explains_itself_with_an_example(command: str) -> None:
     assert f"hostelry {command}" in result.output.replace("Usage: hostelry", "")
 
 
-@pytest.mark.parametrize(
-    ("failure", "code", "text"),
-    [
-        pytest.param(
-            UsageError("--port 0: a port is a number"), 2, "--port 0: a port", id="arguments"
-        ),
-        pytest.param(TerminalError("it is not there"), 1, "it is not there", id="expected"),
-        pytest.param(
-            PermissionError(errno.EACCES, "Permission denied", "/h/x"),
-            1,
-            "/h/x: Permission denied. Run the command as the user who owns it",
-            id="a file of another user",
-        ),
-        pytest.param(
-            OSError(errno.ENOSPC, "No space left on device"),
-            1,
-            "No space left on device. Make room on the disk of the home and of ",
-            id="a full disk",
-        ),
-        pytest.param(
-            OSError(errno.ENOSPC, "No space left on device", "/h/x"),
-            1,
-            "/h/x: No space left on device. Make room there",
-            id="a full disk of a known file",
-        ),
-        pytest.param(
-            FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']"),
-            1,
-            "no temporary folder can be written",
-            id="no temporary folder",
-        ),
-        pytest.param(
-            OSError("10.0.0.1:80 cannot be listened on"),
-            1,
-            "10.0.0.1:80 cannot be listened on\n",
-            id="a failure with words of its own",
-        ),
-    ],
+@cases(
+    "failure, code, text",
+    case("arguments", UsageError("--port 0: a port is a number"), 2, "--port 0: a port"),
+    case("expected", TerminalError("it is not there"), 1, "it is not there"),
+    case(
+        "a file of another user",
+        PermissionError(errno.EACCES, "Permission denied", "/h/x"),
+        1,
+        "/h/x: Permission denied. Run the command as the user who owns it",
+    ),
+    case(
+        "a full disk",
+        OSError(errno.ENOSPC, "No space left on device"),
+        1,
+        "No space left on device. Make room on the disk of the home and of ",
+    ),
+    case(
+        "a full disk of a known file",
+        OSError(errno.ENOSPC, "No space left on device", "/h/x"),
+        1,
+        "/h/x: No space left on device. Make room there",
+    ),
+    case(
+        "no temporary folder",
+        FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']"),
+        1,
+        "no temporary folder can be written",
+    ),
+    case(
+        "a failure with words of its own",
+        OSError("10.0.0.1:80 cannot be listened on"),
+        1,
+        "10.0.0.1:80 cannot be listened on\n",
+    ),
 )
 def test_a_failure_is_one_sentence_with_its_exit_code(
     failure: Exception, code: int, text: str, capsys: pytest.CaptureFixture[str]
@@ -99,20 +96,18 @@ def test_a_failure_is_one_sentence_with_its_exit_code(
     assert capsys.readouterr().err.startswith(f"hostelry: {text}")
 
 
-@pytest.mark.parametrize(
+@cases(
     "command",
-    [
-        pytest.param(["up", "--port", "80000"], id="a port that is too high"),
-        pytest.param(["up", "--detach", "--logs-days", "0"], id="in the background, too"),
-        pytest.param(["top", "--sort", "nosuch"], id="an unknown order"),
-        pytest.param(["scale", "chat"], id="nothing to scale to"),
-        pytest.param(["load", "chat", "--rate", "0"], id="a value below the least"),
-        pytest.param(["load", "chat", "--rate", "nan"], id="a value that no bound refuses"),
-        pytest.param(["prune", "--older-than-hours", "nan"], id="an age that all are above"),
-        pytest.param(["backup", "verify"], id="a backup without a folder"),
-        pytest.param(["trace", "--slowest", "--failed"], id="two options that exclude each other"),
-        pytest.param(["status", "--nosuch"], id="an unknown option"),
-    ],
+    case("a port that is too high", ["up", "--port", "80000"]),
+    case("in the background, too", ["up", "--detach", "--logs-days", "0"]),
+    case("an unknown order", ["top", "--sort", "nosuch"]),
+    case("nothing to scale to", ["scale", "chat"]),
+    case("a value below the least", ["load", "chat", "--rate", "0"]),
+    case("a value that no bound refuses", ["load", "chat", "--rate", "nan"]),
+    case("an age that all are above", ["prune", "--older-than-hours", "nan"]),
+    case("a backup without a folder", ["backup", "verify"]),
+    case("two options that exclude each other", ["trace", "--slowest", "--failed"]),
+    case("an unknown option", ["status", "--nosuch"]),
 )
 def test_wrong_usage_has_one_exit_code(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -185,15 +180,13 @@ def test_a_backup_of_a_user_who_is_not_there_is_refused() -> None:
     assert "that user has no home folder here" in str(error)
 
 
-@pytest.mark.parametrize(
+@cases(
     "arguments",
-    [
-        pytest.param(["nonsense"], id="an unknown command"),
-        pytest.param(["up", "--port", "many"], id="a port that is no number"),
-        pytest.param(["status", "--nonsense"], id="an unknown option"),
-        pytest.param(["exec"], id="exec of nothing"),
-        pytest.param(["logs", "-n", "-1"], id="a negative number of lines"),
-    ],
+    case("an unknown command", ["nonsense"]),
+    case("a port that is no number", ["up", "--port", "many"]),
+    case("an unknown option", ["status", "--nonsense"]),
+    case("exec of nothing", ["exec"]),
+    case("a negative number of lines", ["logs", "-n", "-1"]),
 )
 def test_wrong_usage_is_exit_code_two(arguments: list[str]) -> None:
     assert CliRunner().invoke(app, arguments).exit_code == 2

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.cli.named import (
@@ -41,62 +42,51 @@ def endpoint(name: str) -> NamedModel:
     return NamedModel(kind=NameKind.ENDPOINT, endpoint=name)
 
 
-@pytest.mark.parametrize(
-    ("name", "prefer", "found"),
-    [
-        pytest.param("wine", NameKind.COMPONENT, endpoint("wine"), id="an endpoint alone"),
-        pytest.param("llama", NameKind.ENDPOINT, component("llama", "shop"), id="a component"),
-        pytest.param(" llama\n", NameKind.COMPONENT, component("llama", "shop"), id="with spaces"),
-        pytest.param(
-            "chat", NameKind.COMPONENT, component("chat", "chat"), id="both: a component preferred"
-        ),
-        pytest.param("chat", NameKind.ENDPOINT, endpoint("chat"), id="both: an endpoint preferred"),
-        pytest.param(
-            "endpoint/stray", NameKind.COMPONENT, endpoint("stray"), id="an endpoint as written"
-        ),
-        pytest.param(
-            "component/stray",
-            NameKind.ENDPOINT,
-            component("stray", "shop"),
-            id="a component as written",
-        ),
-        pytest.param(
-            "llama:es",
-            NameKind.COMPONENT,
-            NamedModel(kind=NameKind.ADAPTER, endpoint="shop", component="llama", adapter="es"),
-            id="an adapter inside an archive",
-        ),
-        pytest.param(
-            "llama:llama-pirate",
-            NameKind.COMPONENT,
-            NamedModel(kind=NameKind.ADAPTER, endpoint="shop", component="llama-pirate"),
-            id="an adapter component by its base",
-        ),
-        pytest.param(
-            "llama:far",
-            NameKind.COMPONENT,
-            NamedModel(kind=NameKind.ADAPTER, endpoint="shop", component="llama", adapter="far"),
-            id="a component of another endpoint is not the adapter",
-        ),
-    ],
+@cases(
+    "name, prefer, found",
+    case("an endpoint alone", "wine", NameKind.COMPONENT, endpoint("wine")),
+    case("a component", "llama", NameKind.ENDPOINT, component("llama", "shop")),
+    case("with spaces", " llama\n", NameKind.COMPONENT, component("llama", "shop")),
+    case("both: a component preferred", "chat", NameKind.COMPONENT, component("chat", "chat")),
+    case("both: an endpoint preferred", "chat", NameKind.ENDPOINT, endpoint("chat")),
+    case("an endpoint as written", "endpoint/stray", NameKind.COMPONENT, endpoint("stray")),
+    case(
+        "a component as written", "component/stray", NameKind.ENDPOINT, component("stray", "shop")
+    ),
+    case(
+        "an adapter inside an archive",
+        "llama:es",
+        NameKind.COMPONENT,
+        NamedModel(kind=NameKind.ADAPTER, endpoint="shop", component="llama", adapter="es"),
+    ),
+    case(
+        "an adapter component by its base",
+        "llama:llama-pirate",
+        NameKind.COMPONENT,
+        NamedModel(kind=NameKind.ADAPTER, endpoint="shop", component="llama-pirate"),
+    ),
+    case(
+        "a component of another endpoint is not the adapter",
+        "llama:far",
+        NameKind.COMPONENT,
+        NamedModel(kind=NameKind.ADAPTER, endpoint="shop", component="llama", adapter="far"),
+    ),
 )
 def test_a_name_stands_for(name: str, prefer: NameKind, found: NamedModel) -> None:
     assert resolve(name, LISTED, prefer) == found
 
 
-@pytest.mark.parametrize(
-    ("name", "listed", "text"),
-    [
-        pytest.param("lama", LISTED, "did you mean llama", id="a letter left out"),
-        pytest.param("WINE", LISTED, "did you mean wine?", id="capitals"),
-        pytest.param("pirate", LISTED, "did you mean llama-pirate?", id="a part of the name"),
-        pytest.param("llma:es", LISTED, "no component llma: did you mean llama", id="its base"),
-        pytest.param("wine:es", LISTED, "there is no component wine", id="adapter of an endpoint"),
-        pytest.param("zzz", LISTED, "`hostelry ls` shows all names", id="nothing like it"),
-        pytest.param("x", ListedNames(), "`hostelry deploy SOURCE` makes one", id="no names yet"),
-        pytest.param("endpoint/llama", LISTED, "no endpoint llama", id="another kind is not taken"),
-        pytest.param("component/wine", LISTED, "no component wine", id="nor the other way round"),
-    ],
+@cases(
+    "name, listed, text",
+    case("a letter left out", "lama", LISTED, "did you mean llama"),
+    case("capitals", "WINE", LISTED, "did you mean wine?"),
+    case("a part of the name", "pirate", LISTED, "did you mean llama-pirate?"),
+    case("its base", "llma:es", LISTED, "no component llma: did you mean llama"),
+    case("adapter of an endpoint", "wine:es", LISTED, "there is no component wine"),
+    case("nothing like it", "zzz", LISTED, "`hostelry ls` shows all names"),
+    case("no names yet", "x", ListedNames(), "`hostelry deploy SOURCE` makes one"),
+    case("another kind is not taken", "endpoint/llama", LISTED, "no endpoint llama"),
+    case("nor the other way round", "component/wine", LISTED, "no component wine"),
 )  # fmt: skip
 def test_an_unknown_name_is_refused_with_what_comes_near(
     name: str, listed: ListedNames, text: str
@@ -106,16 +96,14 @@ def test_an_unknown_name_is_refused_with_what_comes_near(
     assert text in str(failure.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        pytest.param("stray", "write endpoint/stray or component/stray", id="two resources"),
-        pytest.param("", "is not a valid name", id="an empty name"),
-        pytest.param("llama:", "is not a valid name", id="an adapter without a name"),
-        pytest.param(":es", "is not a valid name", id="an adapter without a component"),
-        pytest.param("endpoint/", "is not a valid name", id="a prefix alone"),
-        pytest.param("endpoint/chat:es", "belongs to a component", id="an endpoint's adapter"),
-    ],
+@cases(
+    "name, text",
+    case("two resources", "stray", "write endpoint/stray or component/stray"),
+    case("an empty name", "", "is not a valid name"),
+    case("an adapter without a name", "llama:", "is not a valid name"),
+    case("an adapter without a component", ":es", "is not a valid name"),
+    case("a prefix alone", "endpoint/", "is not a valid name"),
+    case("an endpoint's adapter", "endpoint/chat:es", "belongs to a component"),
 )
 def test_a_name_without_one_meaning_is_refused(name: str, text: str) -> None:
     with pytest.raises(TerminalError, match=text):
@@ -129,14 +117,12 @@ def test_suggestions_are_few_and_the_likeliest_is_first() -> None:
     assert suggestions("zz", names) == []
 
 
-@pytest.mark.parametrize(
-    ("model", "openai_model"),
-    [
-        pytest.param(endpoint("wine"), "wine", id="an endpoint"),
-        pytest.param(component("llama", "shop"), "llama", id="a component"),
-        pytest.param(resolve("llama:es", LISTED), "llama:es", id="an adapter of an archive"),
-        pytest.param(resolve("llama:llama-pirate", LISTED), "llama-pirate", id="an adapter's own"),
-    ],
+@cases(
+    "model, openai_model",
+    case("an endpoint", endpoint("wine"), "wine"),
+    case("a component", component("llama", "shop"), "llama"),
+    case("an adapter of an archive", resolve("llama:es", LISTED), "llama:es"),
+    case("an adapter's own", resolve("llama:llama-pirate", LISTED), "llama-pirate"),
 )
 def test_openai_clients_name_it(model: NamedModel, openai_model: str) -> None:
     assert model.openai_model == openai_model
@@ -172,14 +158,12 @@ class _Pages:
         return [{"InferenceComponents": [row]} for row in rows]
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "base"),
-    [
-        pytest.param("llama", NameKind.COMPONENT, None, id="a base"),
-        pytest.param("llama-pirate", NameKind.ADAPTER, "llama", id="an adapter component"),
-        pytest.param("llama:llama-pirate", NameKind.ADAPTER, "llama", id="an adapter by its base"),
-        pytest.param("wine", NameKind.ENDPOINT, None, id="an endpoint"),
-    ],
+@cases(
+    "name, kind, base",
+    case("a base", "llama", NameKind.COMPONENT, None),
+    case("an adapter component", "llama-pirate", NameKind.ADAPTER, "llama"),
+    case("an adapter by its base", "llama:llama-pirate", NameKind.ADAPTER, "llama"),
+    case("an endpoint", "wine", NameKind.ENDPOINT, None),
 )
 def test_a_name_is_found_without_listing_everything(
     name: str, kind: NameKind, base: str | None
@@ -190,13 +174,11 @@ def test_a_name_is_found_without_listing_everything(
     assert sagemaker.whole_lists == 0
 
 
-@pytest.mark.parametrize(
-    ("name", "model"),
-    [
-        pytest.param("wine", endpoint("wine"), id="an endpoint of one model"),
-        pytest.param("stray-one", component("lonely", "stray-one"), id="its only component"),
-        pytest.param("llama:es", resolve("llama:es", LISTED), id="an adapter of an archive"),
-    ],
+@cases(
+    "name, model",
+    case("an endpoint of one model", "wine", endpoint("wine")),
+    case("its only component", "stray-one", component("lonely", "stray-one")),
+    case("an adapter of an archive", "llama:es", resolve("llama:es", LISTED)),
 )
 def test_calls_go_to(name: str, model: NamedModel) -> None:
     assert called_model(_Listing(), name) == model
@@ -212,18 +194,14 @@ def test_near_misses_are_sought_among_all_names() -> None:
         find_named(_Listing(), "LLAMA")
 
 
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [
-        pytest.param(
-            ClientError({"Error": {"Code": "E", "Message": "no\n such"}}, "DescribeEndpoint"),
-            "DescribeEndpoint was refused: no such",
-            id="a refusal",
-        ),
-        pytest.param(
-            EndpointConnectionError(endpoint_url="u"), "start it with `hostelry up`", id="no answer"
-        ),
-    ],
+@cases(
+    "error, text",
+    case(
+        "a refusal",
+        ClientError({"Error": {"Code": "E", "Message": "no\n such"}}, "DescribeEndpoint"),
+        "DescribeEndpoint was refused: no such",
+    ),
+    case("no answer", EndpointConnectionError(endpoint_url="u"), "start it with `hostelry up`"),
 )
 def test_errors_of_the_api_are_one_line(error: Exception, text: str) -> None:
     with pytest.raises(TerminalError) as failure, api_errors(UpConfig(control_port=1)):

@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.cli.prune import (
@@ -42,27 +43,21 @@ def removed(plan: PrunePlan) -> list[str]:
     return [why for _, why in plan.uploads]
 
 
-@pytest.mark.parametrize(
-    ("uses", "reason"),
-    [
-        pytest.param({}, None, id="no record names anything"),
-        pytest.param({URI: ["model m"]}, "model m names it", id="a model names it"),
-        pytest.param({f"{URI}model.tar.gz": ["model m"]}, "model m names it",
-            id="a model names an object of it"),
-        pytest.param({URI.rstrip("/"): ["endpoint e"]}, "endpoint e names it",
-            id="it is named without its slash"),
-        pytest.param({f"s3://{BUCKET}/deploy/": ["model all"]}, "model all names it",
-            id="a folder of models has it"),
-        pytest.param({f"s3://{BUCKET}/deploy/01": ["model all"]}, "model all names it",
-            id="a prefix of its name is a model's data"),
-        pytest.param({f"s3://{BUCKET}": ["model all"]}, "model all names it",
-            id="the whole bucket is a model's data"),
-        pytest.param({f"s3://{BUCKET}/deploy/ffffffffffffffff/": ["model m"]}, None,
-            id="another upload is named"),
-        pytest.param({f"s3://other/{PREFIX}": ["model m"]}, None, id="another bucket is named"),
-        pytest.param({URI: ["component c", "model m"]}, "component c names it",
-            id="several records name it"),
-    ],
+@cases(
+    "uses, reason",
+    case("no record names anything", {}, None),
+    case("a model names it", {URI: ["model m"]}, "model m names it"),
+    case("a model names an object of it", {f"{URI}model.tar.gz": ["model m"]}, "model m names it"),
+    case("it is named without its slash", {URI.rstrip("/"): ["endpoint e"]}, "endpoint e names it"),
+    case("a folder of models has it", {f"s3://{BUCKET}/deploy/": ["model all"]},
+        "model all names it"),
+    case("a prefix of its name is a model's data", {f"s3://{BUCKET}/deploy/01": ["model all"]},
+        "model all names it"),
+    case("the whole bucket is a model's data", {f"s3://{BUCKET}": ["model all"]},
+        "model all names it"),
+    case("another upload is named", {f"s3://{BUCKET}/deploy/ffffffffffffffff/": ["model m"]}, None),
+    case("another bucket is named", {f"s3://other/{PREFIX}": ["model m"]}, None),
+    case("several records name it", {URI: ["component c", "model m"]}, "component c names it"),
 )  # fmt: skip
 def test_an_upload_goes_if_no_record_names_it(
     uses: dict[str, list[str]], reason: str | None
@@ -73,14 +68,12 @@ def test_an_upload_goes_if_no_record_names_it(
     assert plan.num_bytes == (0 if reason else 100)
 
 
-@pytest.mark.parametrize(
-    ("age_s", "stays"),
-    [
-        pytest.param(0.0, True, id="it was put now"),
-        pytest.param(DAY_S - 1, True, id="it was put less than a day ago"),
-        pytest.param(DAY_S, False, id="it was put a day ago"),
-        pytest.param(-3600.0, True, id="it was put by a clock that is ahead"),
-    ],
+@cases(
+    "age_s, stays",
+    case("it was put now", 0.0, True),
+    case("it was put less than a day ago", DAY_S - 1, True),
+    case("it was put a day ago", DAY_S, False),
+    case("it was put by a clock that is ahead", -3600.0, True),
 )
 def test_what_was_put_a_short_time_ago_stays_though_no_record_names_it(
     age_s: float, stays: bool
@@ -168,20 +161,10 @@ def test_the_index_finds_what_a_look_at_each_address_does() -> None:
         assert (AddressUses({it: ["r"] for it in made}).user_of(asked) is not None) == expected
 
 
-@pytest.mark.parametrize(
-    ("num_removed", "num_kept", "first", "last"),
-    [
-        pytest.param(
-            1, 1, "Would remove 0 former models and 1 upload, 100 B (", "1 upload stays, ", id="one"
-        ),
-        pytest.param(
-            2,
-            2,
-            "Would remove 0 former models and 2 uploads, 200 B (",
-            "2 uploads stay, ",
-            id="two",
-        ),
-    ],
+@cases(
+    "num_removed, num_kept, first, last",
+    case("one", 1, 1, "Would remove 0 former models and 1 upload, 100 B (", "1 upload stays, "),
+    case("two", 2, 2, "Would remove 0 former models and 2 uploads, 200 B (", "2 uploads stay, "),
 )
 def test_numbers_of_uploads_are_shown_with_their_noun(
     num_removed: int, num_kept: int, first: str, last: str, capsys: pytest.CaptureFixture[str]

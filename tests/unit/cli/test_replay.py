@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from typer.testing import CliRunner, Result
 
 from hostelry.base.errors import TerminalError
@@ -79,24 +80,20 @@ def test_a_written_trace_replays_as_its_scenario(tmp_path: Path) -> None:
     assert part["num_requests"] == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reported"),
-    [
-        pytest.param((), "one of --trace FILE and --scenario NAME", id="nothing to replay"),
-        pytest.param((*SHORT, "--trace", "x.csv"), "one of --trace", id="two things to replay"),
-        pytest.param(SHORT, "no --policy FILE", id="no policy"),
-        pytest.param(("--scenario", "no-such", *policy("fixed")), "no scenario", id="no such load"),
-        pytest.param((*SHORT, "--policy", "none.json"), "cannot be read", id="no such policy"),
-        pytest.param(
-            (*SHORT, *policy("fixed"), "--service", "none.json"), "cannot be read", id="no service"
-        ),
-        pytest.param(
-            (*SHORT, *policy("fixed"), "--max-instances", "0"),
-            "max_instances is 0",
-            id="an option beyond its limit",
-        ),
-        pytest.param(("--calibrate", "chat/assistant"), "--service FILE", id="nowhere to write"),
-    ],
+@cases(
+    "arguments, reported",
+    case("nothing to replay", (), "one of --trace FILE and --scenario NAME"),
+    case("two things to replay", (*SHORT, "--trace", "x.csv"), "one of --trace"),
+    case("no policy", SHORT, "no --policy FILE"),
+    case("no such load", ("--scenario", "no-such", *policy("fixed")), "no scenario"),
+    case("no such policy", (*SHORT, "--policy", "none.json"), "cannot be read"),
+    case("no service", (*SHORT, *policy("fixed"), "--service", "none.json"), "cannot be read"),
+    case(
+        "an option beyond its limit",
+        (*SHORT, *policy("fixed"), "--max-instances", "0"),
+        "max_instances is 0",
+    ),
+    case("nowhere to write", ("--calibrate", "chat/assistant"), "--service FILE"),
 )
 def test_what_cannot_be_replayed_is_refused(arguments: Sequence[str], reported: str) -> None:
     with pytest.raises(TerminalError, match=reported):

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 from typer.testing import CliRunner
 
 from hostelry.base.errors import TerminalError
@@ -14,13 +15,11 @@ def test_help(command: list[str]) -> None:
     assert "Usage" in CliRunner().invoke(app, ["runtimes", *command, "--help"]).output
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        pytest.param(["install", "sglang"], "NAME is 'sglang'", id="an unknown runtime"),
-        pytest.param(["install", "vllm", "--device", "tpu"], "cpu, cuda", id="an unknown device"),
-        pytest.param(["remove", "vllm"], "there is no runtime vllm", id="one that is not there"),
-    ],
+@cases(
+    "arguments, text",
+    case("an unknown runtime", ["install", "sglang"], "NAME is 'sglang'"),
+    case("an unknown device", ["install", "vllm", "--device", "tpu"], "cpu, cuda"),
+    case("one that is not there", ["remove", "vllm"], "there is no runtime vllm"),
 )
 def test_refusals(arguments: list[str], text: str, tmp_path: Path) -> None:
     runner = CliRunner(env={"HOSTELRY_RUNTIMES_DIR": str(tmp_path)})

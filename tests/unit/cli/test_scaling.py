@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.cases import case, cases
 from typer.testing import CliRunner
 
 from hostelry.base.errors import TerminalError
@@ -267,16 +268,12 @@ def test_a_file_that_cannot_be_drawn_into(tmp_path: Path, name: str, why: str) -
         draw({"timelines": [TIMELINE], "since": SINCE, "now": NOW}, tmp_path / name, ".png")
 
 
-@pytest.mark.parametrize(
-    ("options", "value"),
-    [
-        pytest.param((5.0, 1.0, None, False), "5", id="the target alone"),
-        pytest.param(
-            (2.5, 0.1, None, False), "2.5 false-alarms-per-hour=0.1", id="a rate of false alarms"
-        ),
-        pytest.param((5.0, 1.0, 900.0, False), "5 scale-in-after-s=900", id="its own scale-in"),
-        pytest.param((None, 1.0, None, True), "off", id="off"),
-    ],
+@cases(
+    "options, value",
+    case("the target alone", (5.0, 1.0, None, False), "5"),
+    case("a rate of false alarms", (2.5, 0.1, None, False), "2.5 false-alarms-per-hour=0.1"),
+    case("its own scale-in", (5.0, 1.0, 900.0, False), "5 scale-in-after-s=900"),
+    case("off", (None, 1.0, None, True), "off"),
 )
 def test_options_become_a_tag_of_the_same_meaning(
     options: tuple[float | None, float, float | None, bool], value: str
@@ -290,16 +287,14 @@ def test_options_become_a_tag_of_the_same_meaning(
         assert text.scale_in_after_s == scale_in_after_s
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        pytest.param((None, 1.0, None, False), "--target is missing", id="no target"),
-        pytest.param((5.0, 1.0, None, True), "give one", id="a target, and off"),
-        pytest.param((0.0, 1.0, None, False), "target is 0", id="no concurrency"),
-        pytest.param((float("nan"), 1.0, None, False), "target is nan", id="no number"),
-        pytest.param((5.0, 0.0, None, False), "false_alarms_per_hour", id="never a false alarm"),
-        pytest.param((5.0, 1.0, 1.0, False), "scale_in_after_s", id="scale-in at once"),
-    ],
+@cases(
+    "options, why",
+    case("no target", (None, 1.0, None, False), "--target is missing"),
+    case("a target, and off", (5.0, 1.0, None, True), "give one"),
+    case("no concurrency", (0.0, 1.0, None, False), "target is 0"),
+    case("no number", (float("nan"), 1.0, None, False), "target is nan"),
+    case("never a false alarm", (5.0, 0.0, None, False), "false_alarms_per_hour"),
+    case("scale-in at once", (5.0, 1.0, 1.0, False), "scale_in_after_s"),
 )
 def test_what_cannot_be_is_refused(
     options: tuple[float | None, float, float | None, bool], why: str
@@ -346,28 +341,23 @@ def home(tmp_path: Path) -> Iterator[Path]:
         thread.join()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "called"),
-    [
-        pytest.param(["--target", "5"], [("AddTags", "endpoint/ep", "5")], id="an endpoint"),
-        pytest.param(["--off"], [("DeleteTags", "endpoint/ep", None)], id="no more"),
-        pytest.param(
-            ["--component", "base", "--target", "5"],
-            [
-                ("DescribeInferenceComponent", None, None),
-                ("AddTags", "inference-component/base", "5"),
-            ],
-            id="a component",
-        ),
-        pytest.param(
-            ["--component", "base", "--off"],
-            [
-                ("DescribeInferenceComponent", None, None),
-                ("AddTags", "inference-component/base", "off"),
-            ],
-            id="a component is left out, whatever its endpoint says",
-        ),
-    ],
+@cases(
+    "arguments, called",
+    case("an endpoint", ["--target", "5"], [("AddTags", "endpoint/ep", "5")]),
+    case("no more", ["--off"], [("DeleteTags", "endpoint/ep", None)]),
+    case(
+        "a component",
+        ["--component", "base", "--target", "5"],
+        [("DescribeInferenceComponent", None, None), ("AddTags", "inference-component/base", "5")],
+    ),
+    case(
+        "a component is left out, whatever its endpoint says",
+        ["--component", "base", "--off"],
+        [
+            ("DescribeInferenceComponent", None, None),
+            ("AddTags", "inference-component/base", "off"),
+        ],
+    ),
 )
 def test_the_command_sets_the_tag(
     home: Path, arguments: list[str], called: list[tuple[str, str | None, str | None]]
@@ -385,12 +375,10 @@ def test_the_command_sets_the_tag(
     assert seen == called
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "component", "why"),
-    [
-        pytest.param("ep", "nobody", "Could not find", id="no such component"),
-        pytest.param("other", "base", "is on endpoint ep, not on other", id="on another endpoint"),
-    ],
+@cases(
+    "endpoint, component, why",
+    case("no such component", "ep", "nobody", "Could not find"),
+    case("on another endpoint", "other", "base", "is on endpoint ep, not on other"),
 )
 def test_a_refusal_is_printed(home: Path, endpoint: str, component: str, why: str) -> None:
     arguments = ["responsive", endpoint, "--component", component, "--target", "5"]

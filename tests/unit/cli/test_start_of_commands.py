@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from tests.cases import case, cases
 
 PROGRAM = """
 import sys
@@ -21,18 +21,16 @@ SLOW = ("botocore", "httpx", "yaml", "starlette", "cryptography", "rich")
 NOT_LISTING = (*HEAVY, "httpx", "botocore", "cryptography", "starlette", "asyncio")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "needed", "heavy"),
-    [
-        pytest.param(["--help"], "typer", NOT_LISTING, id="the list of commands"),
-        pytest.param(["up", "--help"], "hostelry.cli.up", HEAVY, id="the options of up"),
-        pytest.param(
-            ["status", "--home", "HOME"],
-            "hostelry.cli.status",
-            HEAVY,
-            id="the status of a home that is none yet",
-        ),
-    ],
+@cases(
+    "arguments, needed, heavy",
+    case("the list of commands", ["--help"], "typer", NOT_LISTING),
+    case("the options of up", ["up", "--help"], "hostelry.cli.up", HEAVY),
+    case(
+        "the status of a home that is none yet",
+        ["status", "--home", "HOME"],
+        "hostelry.cli.status",
+        HEAVY,
+    ),
 )
 def test_a_command_loads_neither_arrays_nor_the_simulator(
     arguments: list[str], needed: str, heavy: tuple[str, ...], tmp_path: Path
@@ -45,15 +43,13 @@ def test_a_command_loads_neither_arrays_nor_the_simulator(
     assert not loaded.intersection(heavy)
 
 
-@pytest.mark.parametrize(
-    ("module", "without"),
-    [
-        pytest.param("hostelry.processes.detached", SLOW, id="the supervisor in the background"),
-        pytest.param("hostelry.cli.up", (*SLOW, "asyncio"), id="the command that starts it"),
-        pytest.param("hostelry.cli.status", (*SLOW, "asyncio"), id="status"),
-        pytest.param("hostelry.cli.models.ls", (*SLOW, "asyncio"), id="ls"),
-        pytest.param("hostelry.cli.down", SLOW, id="down"),
-    ],
+@cases(
+    "module, without",
+    case("the supervisor in the background", "hostelry.processes.detached", SLOW),
+    case("the command that starts it", "hostelry.cli.up", (*SLOW, "asyncio")),
+    case("status", "hostelry.cli.status", (*SLOW, "asyncio")),
+    case("ls", "hostelry.cli.models.ls", (*SLOW, "asyncio")),
+    case("down", "hostelry.cli.down", SLOW),
 )
 def test_a_module_imports_nothing_slow(module: str, without: tuple[str, ...]) -> None:
     program = f"import sys, {module}\nprint(*sys.modules)"

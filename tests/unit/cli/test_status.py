@@ -1,6 +1,7 @@
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.cli.reasons_once import reasons_once
@@ -18,12 +19,10 @@ def test_one_endpoint_of_several() -> None:
     assert only_endpoint(ENDPOINTS, "embed") == [{"name": "embed", "status": "InService"}]
 
 
-@pytest.mark.parametrize(
-    ("endpoints", "names"),
-    [
-        pytest.param(ENDPOINTS, "chat, embed", id="another name"),
-        pytest.param([], "none", id="no endpoint at all"),
-    ],
+@cases(
+    "endpoints, names",
+    case("another name", ENDPOINTS, "chat, embed"),
+    case("no endpoint at all", [], "none"),
 )
 def test_an_unknown_endpoint_is_refused_with_the_known_ones(
     endpoints: list[dict[str, Any]], names: str
@@ -32,14 +31,12 @@ def test_an_unknown_endpoint_is_refused_with_the_known_ones(
         only_endpoint(endpoints, "chap")
 
 
-@pytest.mark.parametrize(
-    ("state", "running", "text"),
-    [
-        pytest.param(None, False, "Not running: start it", id="nothing runs"),
-        pytest.param(None, True, "Control does not answer", id="control is silent"),
-        pytest.param({"endpoints": []}, True, "No endpoints.", id="nothing was created"),
-        pytest.param({"endpoints": ENDPOINTS}, True, "endpoint chat  InService", id="endpoints"),
-    ],
+@cases(
+    "state, running, text",
+    case("nothing runs", None, False, "Not running: start it"),
+    case("control is silent", None, True, "Control does not answer"),
+    case("nothing was created", {"endpoints": []}, True, "No endpoints."),
+    case("endpoints", {"endpoints": ENDPOINTS}, True, "endpoint chat  InService"),
 )
 def test_controls_state_in_words(state: dict[str, Any] | None, running: bool, text: str) -> None:
     assert text in state_lines(state, running=running, alone=False)[0]
@@ -59,40 +56,38 @@ def control(*members: dict[str, Any], trouble: str | None = None) -> dict[str, A
     return {"epoch": 3, "members": list(members), "changes": [change], "trouble": trouble}
 
 
-@pytest.mark.parametrize(
-    ("found", "lines"),
-    [
-        pytest.param(None, [], id="one control shows nothing"),
-        pytest.param(
-            control(member("a"), member("b", leads=True)),
-            [
-                "leader   b  http://b:1  epoch 3, for 1m30s: the session of a ended",
-                "standby  a  http://a:1",
-            ],
-            id="the leader comes first, with the reason of the change",
-        ),
-        pytest.param(
-            control(member("b", leads=True)) | {"changes": []},
-            [
-                "leader   b  http://b:1  epoch 3",
-                "standby  none: no control follows where the leader ends",
-            ],
-            id="a leader without a standby",
-        ),
-        pytest.param(
-            control(member("a")),
-            ["leader   none  (one is being elected)", "standby  a  http://a:1"],
-            id="an election",
-        ),
-        pytest.param(
-            control(trouble="the store is unavailable"),
-            [
-                "leader   none  (the store is unavailable)",
-                "standby  none: no control follows where the leader ends",
-            ],
-            id="a database that does not answer",
-        ),
-    ],
+@cases(
+    "found, lines",
+    case("one control shows nothing", None, []),
+    case(
+        "the leader comes first, with the reason of the change",
+        control(member("a"), member("b", leads=True)),
+        [
+            "leader   b  http://b:1  epoch 3, for 1m30s: the session of a ended",
+            "standby  a  http://a:1",
+        ],
+    ),
+    case(
+        "a leader without a standby",
+        control(member("b", leads=True)) | {"changes": []},
+        [
+            "leader   b  http://b:1  epoch 3",
+            "standby  none: no control follows where the leader ends",
+        ],
+    ),
+    case(
+        "an election",
+        control(member("a")),
+        ["leader   none  (one is being elected)", "standby  a  http://a:1"],
+    ),
+    case(
+        "a database that does not answer",
+        control(trouble="the store is unavailable"),
+        [
+            "leader   none  (the store is unavailable)",
+            "standby  none: no control follows where the leader ends",
+        ],
+    ),
 )
 def test_status_shows_each_control(found: dict[str, Any] | None, lines: list[str]) -> None:
     assert leader_lines(found, LED_AT) == lines
@@ -104,73 +99,67 @@ def state(version: str, control: str, gateways: str) -> dict[str, Any]:
     return {"version": version, "control": {"members": members}, "gateway_hosts": hosts}
 
 
-@pytest.mark.parametrize(
-    ("found", "lines"),
-    [
-        pytest.param(state("0.1.0", "0.1.0", "0.1.0"), [], id="one version shows nothing"),
-        pytest.param({"control": None}, [], id="an older control, which tells none"),
-        pytest.param(
-            state("0.1.0", "0.2.0", "0.1.0"),
-            ["version 0.1.0  control a, gateways h", "version 0.2.0  control b"],
-            id="an upgrade under way",
-        ),
-        pytest.param(
-            state("0.1.0", "0.1.0", "") | {"control": None},
-            ["version 0.1.0  control that leads", "version unknown  gateways h"],
-            id="gateways that tell none, beside the only control",
-        ),
-        pytest.param(
-            state("0.3.0", "0.3.0", "0.1.0"),
-            [
-                "version 0.1.0  gateways h",
-                "version 0.3.0  control a, control b",
-                "warning: gateways h is Hostelry 0.1.0 and control that leads is 0.3.0: on one"
-                " platform versions may be one minor number apart, so upgrade by one at a time",
-            ],
-            id="hosts that are too far apart",
-        ),
-    ],
+@cases(
+    "found, lines",
+    case("one version shows nothing", state("0.1.0", "0.1.0", "0.1.0"), []),
+    case("an older control, which tells none", {"control": None}, []),
+    case(
+        "an upgrade under way",
+        state("0.1.0", "0.2.0", "0.1.0"),
+        ["version 0.1.0  control a, gateways h", "version 0.2.0  control b"],
+    ),
+    case(
+        "gateways that tell none, beside the only control",
+        state("0.1.0", "0.1.0", "") | {"control": None},
+        ["version 0.1.0  control that leads", "version unknown  gateways h"],
+    ),
+    case(
+        "hosts that are too far apart",
+        state("0.3.0", "0.3.0", "0.1.0"),
+        [
+            "version 0.1.0  gateways h",
+            "version 0.3.0  control a, control b",
+            "warning: gateways h is Hostelry 0.1.0 and control that leads is 0.3.0: on one"
+            " platform versions may be one minor number apart, so upgrade by one at a time",
+        ],
+    ),
 )
 def test_status_shows_versions_where_they_differ(found: dict[str, Any], lines: list[str]) -> None:
     assert version_lines(found) == lines
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "alike"),
-    [
-        pytest.param(
-            f"{START} a starts correctly. The model server exited with code 1.",
-            f"{START} b starts correctly. The model server exited with code 1.",
-            True,
-            id="names differ",
-        ),
-        pytest.param(
-            "copy 01hx3k2 on i-0aa after 3 restarts: no GPU. It is started again in 2 s.",
-            "copy 01hx9zz on i-1bb after 12 restarts: no GPU. It is started again at once.",
-            True,
-            id="ids, counts and pauses differ",
-        ),
-        pytest.param(
-            "It holds 1.5 GiB of 1 GiB.", "It holds 700.25 GiB of 2 GiB.", True, id="sizes differ"
-        ),
-        pytest.param("exited with code 1.", "exited with code 137.", False, id="exit codes differ"),
-        pytest.param("ended by signal 9.", "ended by signal 11.", False, id="signals differ"),
-        pytest.param("answered with HTTP 404", "answered with HTTP 403", False, id="statuses"),
-        pytest.param("[Errno 28] no", "[Errno 13] no", False, id="errors of the system differ"),
-        pytest.param(
-            "It ended. Last log lines: 12:00:01 loading\n12:00:02 no module named x",
-            "It ended. Last log lines: 13:07:55 no module named x",
-            True,
-            id="of the log the last line counts, whenever it was said",
-        ),
-        pytest.param(
-            "It ended. Last log lines: no module named x",
-            "It ended. Last log lines: no module named y",
-            False,
-            id="the last lines of their logs differ",
-        ),
-        pytest.param("memory", "disk", False, id="other words"),
-    ],
+@cases(
+    "one, other, alike",
+    case(
+        "names differ",
+        f"{START} a starts correctly. The model server exited with code 1.",
+        f"{START} b starts correctly. The model server exited with code 1.",
+        True,
+    ),
+    case(
+        "ids, counts and pauses differ",
+        "copy 01hx3k2 on i-0aa after 3 restarts: no GPU. It is started again in 2 s.",
+        "copy 01hx9zz on i-1bb after 12 restarts: no GPU. It is started again at once.",
+        True,
+    ),
+    case("sizes differ", "It holds 1.5 GiB of 1 GiB.", "It holds 700.25 GiB of 2 GiB.", True),
+    case("exit codes differ", "exited with code 1.", "exited with code 137.", False),
+    case("signals differ", "ended by signal 9.", "ended by signal 11.", False),
+    case("statuses", "answered with HTTP 404", "answered with HTTP 403", False),
+    case("errors of the system differ", "[Errno 28] no", "[Errno 13] no", False),
+    case(
+        "of the log the last line counts, whenever it was said",
+        "It ended. Last log lines: 12:00:01 loading\n12:00:02 no module named x",
+        "It ended. Last log lines: 13:07:55 no module named x",
+        True,
+    ),
+    case(
+        "the last lines of their logs differ",
+        "It ended. Last log lines: no module named x",
+        "It ended. Last log lines: no module named y",
+        False,
+    ),
+    case("other words", "memory", "disk", False),
 )
 def test_what_is_the_same_cause(one: str, other: str, alike: bool) -> None:
     assert (find_cause(one, ("a",)) == find_cause(other, ("b",))) is alike

@@ -1,6 +1,7 @@
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.cli.status_text import (
     disk_lines,
@@ -45,15 +46,13 @@ ONE: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("free_bytes", "free_files", "files", "full", "text"),
-    [
-        pytest.param(10 * 1024**3, 9, 10, False, "", id="room"),
-        pytest.param(10 * 1024**3, 0, 0, False, "", id="a filesystem that counts no files"),
-        pytest.param(400 * 1024**2, 9, 10, False, "has 400 MiB left", id="little room"),
-        pytest.param(0, 9, 10, True, "The disk of /h is full (0 MiB free)", id="no byte"),
-        pytest.param(10 * 1024**3, 0, 10, True, "and no further file free", id="no file"),
-    ],
+@cases(
+    "free_bytes, free_files, files, full, text",
+    case("room", 10 * 1024**3, 9, 10, False, ""),
+    case("a filesystem that counts no files", 10 * 1024**3, 0, 0, False, ""),
+    case("little room", 400 * 1024**2, 9, 10, False, "has 400 MiB left"),
+    case("no byte", 0, 9, 10, True, "The disk of /h is full (0 MiB free)"),
+    case("no file", 10 * 1024**3, 0, 10, True, "and no further file free"),
 )
 def test_a_disk_without_room_is_shown(
     free_bytes: int, free_files: int, files: int, full: bool, text: str
@@ -139,62 +138,52 @@ def test_a_reason_is_printed_whole() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("changes", "line"),
-    [
-        pytest.param(
-            {"status": "Failed", "failure_reason": "no capacity"}, "  no capacity", id="a failure"
-        ),
-        pytest.param(
-            {"pending_config": "next"},
-            "endpoint chat  InService  config chat-config -> next  age 1h02m",
-            id="an update under way",
-        ),
-        pytest.param(
-            {"bake": {"config_before": "old", "since": NOW, "going_back": None}},
-            "endpoint chat  InService  config old -> chat-config (on trial)  age 1h02m",
-            id="an update on trial",
-        ),
-        pytest.param(
-            {"bake": {"config_before": "old", "since": NOW, "going_back": "an alarm"}},
-            "  going back: an alarm",
-            id="an update that goes back",
-        ),
-        pytest.param(
-            {"pending_config": "next", "progress": "step 1 of 2: 10 % of traffic"},
-            "  update: step 1 of 2: 10 % of traffic",
-            id="an update in steps",
-        ),
-        pytest.param(
-            {"shift": {"step": 1, "since": NOW, "failure": "an alarm"}},
-            "  going back: an alarm",
-            id="an update in steps that goes back",
-        ),
-        pytest.param(
-            {"instances": []},
-            "    copy c-1  component/base  ready  pid 77  512 MiB  warm start 0.5 s",
-            id="copies whose instance is gone",
-        ),
-    ],
+@cases(
+    "changes, line",
+    case("a failure", {"status": "Failed", "failure_reason": "no capacity"}, "  no capacity"),
+    case(
+        "an update under way",
+        {"pending_config": "next"},
+        "endpoint chat  InService  config chat-config -> next  age 1h02m",
+    ),
+    case(
+        "an update on trial",
+        {"bake": {"config_before": "old", "since": NOW, "going_back": None}},
+        "endpoint chat  InService  config old -> chat-config (on trial)  age 1h02m",
+    ),
+    case(
+        "an update that goes back",
+        {"bake": {"config_before": "old", "since": NOW, "going_back": "an alarm"}},
+        "  going back: an alarm",
+    ),
+    case(
+        "an update in steps",
+        {"pending_config": "next", "progress": "step 1 of 2: 10 % of traffic"},
+        "  update: step 1 of 2: 10 % of traffic",
+    ),
+    case(
+        "an update in steps that goes back",
+        {"shift": {"step": 1, "since": NOW, "failure": "an alarm"}},
+        "  going back: an alarm",
+    ),
+    case(
+        "copies whose instance is gone",
+        {"instances": []},
+        "    copy c-1  component/base  ready  pid 77  512 MiB  warm start 0.5 s",
+    ),
 )
 def test_what_else_may_be(changes: dict[str, Any], line: str) -> None:
     assert line in endpoint_lines([endpoint(**changes)], NOW)
 
 
-@pytest.mark.parametrize(
-    ("reason", "shown"),
-    [
-        pytest.param(
-            None,
-            [
-                "ended 3m00s ago: The model server was ended by signal 9.",
-                "| loading",
-                "| out of luck",
-            ],
-            id="ready again",
-        ),
-        pytest.param("It ended again.", ["It ended again."], id="not ready: its reason says it"),
-    ],
+@cases(
+    "reason, shown",
+    case(
+        "ready again",
+        None,
+        ["ended 3m00s ago: The model server was ended by signal 9.", "| loading", "| out of luck"],
+    ),
+    case("not ready: its reason says it", "It ended again.", ["It ended again."]),
 )
 def test_how_a_copy_ended_last(reason: str | None, shown: list[str]) -> None:
     end = {
@@ -339,33 +328,29 @@ def host(name: str, seen_ago_s: float, version: str = "1.2") -> dict[str, Any]:
     return {"host_id": name, "address": address, "version": version, "seen_ago_s": seen_ago_s}
 
 
-@pytest.mark.parametrize(
-    ("hosts", "lines"),
-    [
-        pytest.param([], [], id="none where none reports itself"),
-        pytest.param(
-            [host("h-1", 0.8), host("h-22", 200.0, "")],
-            [
-                "gateways  h-1   http://h-1:1   version 1.2",
-                "gateways  h-22  http://h-22:1  version unknown  last seen 3m20s ago",
-            ],
-            id="one that is silent says since when",
-        ),
-    ],
+@cases(
+    "hosts, lines",
+    case("none where none reports itself", [], []),
+    case(
+        "one that is silent says since when",
+        [host("h-1", 0.8), host("h-22", 200.0, "")],
+        [
+            "gateways  h-1   http://h-1:1   version 1.2",
+            "gateways  h-22  http://h-22:1  version unknown  last seen 3m20s ago",
+        ],
+    ),
 )
 def test_status_shows_each_host(hosts: list[dict[str, Any]], lines: list[str]) -> None:
     assert gateway_host_lines(hosts) == lines
 
 
-@pytest.mark.parametrize(
-    ("ready", "starting", "provisioned", "used_at", "expected"),
-    [
-        pytest.param(0, 0, 0, None,
-            "  serverless main  0 of at most 5 environments ready, 1024 MB each", id="at zero"),
-        pytest.param(1, 2, 1, 970.0,
-            "  serverless main  1 of at most 5 environments ready, 2 starting, 1 provisioned,"
-            " 1024 MB each  last used 30s ago", id="starting"),
-    ],
+@cases(
+    "ready, starting, provisioned, used_at, expected",
+    case("at zero", 0, 0, 0, None,
+        "  serverless main  0 of at most 5 environments ready, 1024 MB each"),
+    case("starting", 1, 2, 1, 970.0,
+        "  serverless main  1 of at most 5 environments ready, 2 starting, 1 provisioned,"
+        " 1024 MB each  last used 30s ago"),
 )  # fmt: skip
 def test_what_a_serverless_variant_is_doing(
     ready: int, starting: int, provisioned: int, used_at: float | None, expected: str
@@ -384,29 +369,19 @@ def test_what_a_serverless_variant_is_doing(
     assert environment_lines(endpoint, 1000.0) == [expected]
 
 
-@pytest.mark.parametrize(
-    ("changes", "step"),
-    [
-        pytest.param({}, "ends in 2h", id="runs"),
-        pytest.param(
-            {"status": "Created", "start_at": SEEN_AT + 90},
-            "starts in 1m30s, ends in 2h",
-            id="waits",
-        ),
-        pytest.param(
-            {"status": "Starting", "deadline_at": SEEN_AT + 600},
-            "the shadow comes up, given up in 10m00s; ends in 2h",
-            id="starts",
-        ),
-        pytest.param(
-            {"status": "Starting", "is_deployed": False}, "its endpoint is changed", id="begins"
-        ),
-        pytest.param({"status": "Updating"}, "its endpoint takes the update", id="updates"),
-        pytest.param(
-            {"status": "Stopping", "promotes": True}, "the shadow is promoted", id="promotes"
-        ),
-        pytest.param({"status": "Stopping"}, "the shadow is removed", id="stops"),
-    ],
+@cases(
+    "changes, step",
+    case("runs", {}, "ends in 2h"),
+    case("waits", {"status": "Created", "start_at": SEEN_AT + 90}, "starts in 1m30s, ends in 2h"),
+    case(
+        "starts",
+        {"status": "Starting", "deadline_at": SEEN_AT + 600},
+        "the shadow comes up, given up in 10m00s; ends in 2h",
+    ),
+    case("begins", {"status": "Starting", "is_deployed": False}, "its endpoint is changed"),
+    case("updates", {"status": "Updating"}, "its endpoint takes the update"),
+    case("promotes", {"status": "Stopping", "promotes": True}, "the shadow is promoted"),
+    case("stops", {"status": "Stopping"}, "the shadow is removed"),
 )
 def test_a_line_shows_the_share_and_the_step(changes: dict[str, Any], step: str) -> None:
     line = experiment_lines([{**ONE, **changes}], SEEN_AT)[0]

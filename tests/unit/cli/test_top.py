@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry.cli.top.command import after_key, fitting, look_lines
 from hostelry.cli.top.document import (
@@ -106,12 +106,10 @@ def test_a_look_has_what_is_served_with_its_load_and_the_sums() -> None:
     assert (instance["cpu_percent_used"], instance["memory_bytes_used"]) == (80.0, GIB)
 
 
-@pytest.mark.parametrize(
-    ("changes", "known"),
-    [
-        pytest.param({"state": None, "load": None}, None, id="control does not answer"),
-        pytest.param({"load": None}, "- req/s, - err/s, - in flight, - queued", id="the load"),
-    ],
+@cases(
+    "changes, known",
+    case("control does not answer", {"state": None, "load": None}, None),
+    case("the load", {"load": None}, "- req/s, - err/s, - in flight, - queued"),
 )
 def test_what_is_not_known_is_no_zero(changes: dict[str, Any], known: str | None) -> None:
     found = top_document(replace(LOOK, **changes), TopChoice())
@@ -129,13 +127,11 @@ def test_a_row_serves_nothing_and_a_copy_of_a_model_has_its_whole_instance() -> 
     assert found["instances"][0]["cpus_reserved"] == INSTANCE["cpus"]
 
 
-@pytest.mark.parametrize(
-    ("choice", "names"),
-    [
-        pytest.param(TopChoice(sort="name"), ["base", "fr", "idle", "plain"], id="by name"),
-        pytest.param(TopChoice(sort="tokens", rows=1), ["base"], id="the first by tokens"),
-        pytest.param(TopChoice(part="la"), ["plain"], id="those with a part in their name"),
-    ],
+@cases(
+    "choice, names",
+    case("by name", TopChoice(sort="name"), ["base", "fr", "idle", "plain"]),
+    case("the first by tokens", TopChoice(sort="tokens", rows=1), ["base"]),
+    case("those with a part in their name", TopChoice(part="la"), ["plain"]),
 )
 def test_what_is_chosen(choice: TopChoice, names: list[str]) -> None:
     found = top_document(LOOK, choice)
@@ -167,12 +163,10 @@ def test_a_look_as_text() -> None:
     assert "... and 2 more rows (by requests)" in text
 
 
-@pytest.mark.parametrize(
-    ("state", "words"),
-    [
-        pytest.param(None, "Control does not answer", id="without control"),
-        pytest.param({"endpoints": []}, "No endpoints.", id="without endpoints"),
-    ],
+@cases(
+    "state, words",
+    case("without control", None, "Control does not answer"),
+    case("without endpoints", {"endpoints": []}, "No endpoints."),
 )
 def test_a_look_at_little(state: dict[str, Any] | None, words: str) -> None:
     look = TopLook(at=0.0, processes=LOOK.processes, state=state, load=None)
@@ -189,17 +183,15 @@ def test_tokens_a_second_are_those_of_all_copies() -> None:
     assert rates == {"base": 20.0}, "a copy that is new or began again adds nothing yet"
 
 
-@pytest.mark.parametrize(
-    ("keys", "typed", "choice"),
-    [
-        pytest.param("s", None, TopChoice(sort="latency"), id="s orders by the next column"),
-        pytest.param("j", None, TopChoice(rows=25), id="j shows more rows"),
-        pytest.param("kkkkk", None, TopChoice(rows=5), id="k shows fewer, five at least"),
-        pytest.param("/cha", "cha", TopChoice(), id="a filter while it is typed"),
-        pytest.param("/chx\x7fat\n", None, TopChoice(part="chat"), id="a filter that was mended"),
-        pytest.param("/ch\x1b", None, TopChoice(), id="a filter that was left"),
-        pytest.param("x", None, TopChoice(), id="another key"),
-    ],
+@cases(
+    "keys, typed, choice",
+    case("s orders by the next column", "s", None, TopChoice(sort="latency")),
+    case("j shows more rows", "j", None, TopChoice(rows=25)),
+    case("k shows fewer, five at least", "kkkkk", None, TopChoice(rows=5)),
+    case("a filter while it is typed", "/cha", "cha", TopChoice()),
+    case("a filter that was mended", "/chx\x7fat\n", None, TopChoice(part="chat")),
+    case("a filter that was left", "/ch\x1b", None, TopChoice()),
+    case("another key", "x", None, TopChoice()),
 )
 def test_keys(keys: str, typed: str | None, choice: TopChoice) -> None:
     now: str | None = None

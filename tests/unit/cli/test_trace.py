@@ -1,6 +1,6 @@
 from typing import Any
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry.cli.trace import (
     NOTHING,
@@ -104,15 +104,13 @@ def test_what_went_wrong_is_beside_its_span_and_in_words_at_the_end() -> None:
     assert list(list_calls(top)) == [child]
 
 
-@pytest.mark.parametrize(
-    ("at_ms", "took_ms", "drawn"),
-    [
-        pytest.param(0, 100, "██████████", id="all of it"),
-        pytest.param(0, 0, "█         ", id="nothing is one character"),
-        pytest.param(100, 0, "         █", id="at the very end"),
-        pytest.param(50, 20, "     ██   ", id="a part"),
-        pytest.param(-5, 1000, "██████████", id="more than the whole"),
-    ],
+@cases(
+    "at_ms, took_ms, drawn",
+    case("all of it", 0, 100, "██████████"),
+    case("nothing is one character", 0, 0, "█         "),
+    case("at the very end", 100, 0, "         █"),
+    case("a part", 50, 20, "     ██   "),
+    case("more than the whole", -5, 1000, "██████████"),
 )
 def test_a_bar_is_a_part_of_the_whole(at_ms: float, took_ms: float, drawn: str) -> None:
     assert bar(at_ms, took_ms, 100, 10) == drawn

@@ -7,6 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 from starlette.applications import Starlette
+from tests.cases import case, cases
 from tests.unit.reconcile.samples import (
     SCOPE,
     Town,
@@ -106,13 +107,7 @@ def test_a_restart_is_audited_and_carried_out(acts: Acts) -> None:
     assert not set(before) & set(acts.copies)
 
 
-@pytest.mark.parametrize(
-    ("act", "asked"),
-    [
-        pytest.param("restart", {"endpoint": "ep"}, id="a restart"),
-        pytest.param("drain", {}, id="a drain"),
-    ],
-)
+@cases("act, asked", case("a restart", "restart", {"endpoint": "ep"}), case("a drain", "drain", {}))
 def test_a_dry_run_changes_nothing_and_is_not_audited(
     acts: Acts, act: str, asked: dict[str, str]
 ) -> None:
@@ -144,26 +139,20 @@ def test_a_drain_is_cancelled(acts: Acts) -> None:
     assert acts.audited()[0].outcome == f"refused: Instance {drained} is not draining."
 
 
-@pytest.mark.parametrize(
-    ("act", "asked", "status", "why"),
-    [
-        pytest.param("restart", {"copy": "c-9"}, 404, "no copy c-9", id="no such copy"),
-        pytest.param("restart", {"component": "x"}, 404, "no inference component x", id="no name"),
-        pytest.param("restart", {"endpoint": "x"}, 404, "no endpoint x", id="no such endpoint"),
-        pytest.param("drain", {"instance": "i-9"}, 404, "no instance i-9", id="no such instance"),
-        pytest.param(
-            "restart", {"component": "base", "endpoint": "x"}, 404, "on endpoint ep", id="elsewhere"
-        ),
-        pytest.param("restart", {}, 400, "name one copy", id="nothing named"),
-        pytest.param("restart", {"copy": "c", "component": "base"}, 400, "name one", id="two"),
-        pytest.param("restart", {"copy": "c" * 600}, 400, "no act", id="a name too long"),
-        pytest.param("restart", {"endpoint": "ep", "who": ""}, 400, "no act", id="no person"),
-        pytest.param("drain", {"instance": ""}, 400, "no act", id="no name at all"),
-        pytest.param("drain", {"instance": "i", "force": True}, 400, "no act", id="unknown member"),
-        pytest.param(
-            "drain", {"instance": "i-001", "account": "x"}, 404, "no instance", id="others' account"
-        ),
-    ],
+@cases(
+    "act, asked, status, why",
+    case("no such copy", "restart", {"copy": "c-9"}, 404, "no copy c-9"),
+    case("no name", "restart", {"component": "x"}, 404, "no inference component x"),
+    case("no such endpoint", "restart", {"endpoint": "x"}, 404, "no endpoint x"),
+    case("no such instance", "drain", {"instance": "i-9"}, 404, "no instance i-9"),
+    case("elsewhere", "restart", {"component": "base", "endpoint": "x"}, 404, "on endpoint ep"),
+    case("nothing named", "restart", {}, 400, "name one copy"),
+    case("two", "restart", {"copy": "c", "component": "base"}, 400, "name one"),
+    case("a name too long", "restart", {"copy": "c" * 600}, 400, "no act"),
+    case("no person", "restart", {"endpoint": "ep", "who": ""}, 400, "no act"),
+    case("no name at all", "drain", {"instance": ""}, 400, "no act"),
+    case("unknown member", "drain", {"instance": "i", "force": True}, 400, "no act"),
+    case("others' account", "drain", {"instance": "i-001", "account": "x"}, 404, "no instance"),
 )
 def test_what_cannot_be_done_is_answered_with_the_reason(
     acts: Acts, act: str, asked: dict[str, object], status: int, why: str

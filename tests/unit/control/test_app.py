@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.cases import case, cases
 
 from hostelry import __version__
 from hostelry.aws.temporary_keys import Session
@@ -129,16 +130,14 @@ def test_internal_routes_say_that_the_store_is_away(path: str) -> None:
     with_app(scenario)
 
 
-@pytest.mark.parametrize(
+@cases(
     "headers",
-    [
-        pytest.param({}, id="no key"),
-        pytest.param({"X-Hostelry-Key": ""}, id="an empty key"),
-        pytest.param({"X-Hostelry-Key": "internal-kex"}, id="a wrong key"),
-        pytest.param({"X-Hostelry-Key": "internal-key2"}, id="a longer key"),
-        pytest.param({"X-Hostelry-Key": "\u00e9"}, id="a key that is no ASCII"),
-        pytest.param({"Authorization": "internal-key"}, id="the key elsewhere"),
-    ],
+    case("no key", {}),
+    case("an empty key", {"X-Hostelry-Key": ""}),
+    case("a wrong key", {"X-Hostelry-Key": "internal-kex"}),
+    case("a longer key", {"X-Hostelry-Key": "internal-key2"}),
+    case("a key that is no ASCII", {"X-Hostelry-Key": "\u00e9"}),
+    case("the key elsewhere", {"Authorization": "internal-key"}),
 )
 @pytest.mark.parametrize("path", ["/", "/internal/state", "/internal/routes", "/internal/health"])
 def test_nothing_is_answered_without_the_key(headers: dict[str, str], path: str) -> None:
@@ -169,17 +168,15 @@ def test_a_call_is_performed_for_the_verified_caller() -> None:
     with_app(scenario)
 
 
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        pytest.param(b"", 400, id="an empty body"),
-        pytest.param(b"{", 400, id="half a body"),
-        pytest.param(b"[]", 400, id="a list"),
-        pytest.param(b"\xff\xfe{}", 400, id="no UTF-8"),
-        pytest.param(b'{"EndpointConfigName": 7}', 400, id="a wrong type"),
-        pytest.param(b"[" * 9_000, 400, id="deep nesting"),
-        pytest.param(b"{" + b" " * 10_000 + b"}", 413, id="more than the limit"),
-    ],
+@cases(
+    "body, status",
+    case("an empty body", b"", 400),
+    case("half a body", b"{", 400),
+    case("a list", b"[]", 400),
+    case("no UTF-8", b"\xff\xfe{}", 400),
+    case("a wrong type", b'{"EndpointConfigName": 7}', 400),
+    case("deep nesting", b"[" * 9_000, 400),
+    case("more than the limit", b"{" + b" " * 10_000 + b"}", 413),
 )
 def test_bad_bodies_are_refused_in_aws_form_with_the_request_id(body: bytes, status: int) -> None:
     async def scenario(app: App) -> None:
@@ -243,15 +240,11 @@ def test_a_call_that_comes_to_its_turn_too_late_is_not_performed(
     with_app(scenario)
 
 
-@pytest.mark.parametrize(
-    ("session", "sharer"),
-    [
-        pytest.param({}, "1/", id="the account's own keys share"),
-        pytest.param(
-            {"session_name": "s"}, "1/", id="keys of the account's sessions share with them"
-        ),
-        pytest.param({"role_name": "R", "session_name": "s"}, "1/R", id="a role's sessions share"),
-    ],
+@cases(
+    "session, sharer",
+    case("the account's own keys share", {}, "1/"),
+    case("keys of the account's sessions share with them", {"session_name": "s"}, "1/"),
+    case("a role's sessions share", {"role_name": "R", "session_name": "s"}, "1/R"),
 )
 def test_callers_share_threads_by_account_and_role(session: dict[str, str], sharer: str) -> None:
     caller = VerifiedCaller(
@@ -276,12 +269,10 @@ def test_unknown_operations_and_paths_get_a_modelled_error() -> None:
     with_app(scenario)
 
 
-@pytest.mark.parametrize(
-    ("fault", "status", "code"),
-    [
-        pytest.param(StoreUnavailable("disk full"), 503, "ServiceUnavailable", id="a full disk"),
-        pytest.param(ZeroDivisionError("secret detail"), 500, "InternalFailure", id="a defect"),
-    ],
+@cases(
+    "fault, status, code",
+    case("a full disk", StoreUnavailable("disk full"), 503, "ServiceUnavailable"),
+    case("a defect", ZeroDivisionError("secret detail"), 500, "InternalFailure"),
 )
 def test_defects_are_answered_with_the_request_id_and_without_details(
     fault: Exception, status: int, code: str, caplog: pytest.LogCaptureFixture

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.control.usage_routes import find_address_uses, find_addresses, find_model_uses
@@ -20,23 +21,20 @@ def record(kind: str, name: str, value: object) -> Record:
     return Record(key=key, body=msgspec.json.encode(value), version=1)
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        pytest.param("s3://b/k", ["s3://b/k"], id="an address"),
-        pytest.param("s3://b", ["s3://b"], id="a bucket"),
-        pytest.param('{"a": "s3://b/k", "c": "s3://b/l"}', ["s3://b/k", "s3://b/l"],
-            id="addresses in a variable's JSON"),
-        pytest.param("--model s3://b/k,s3://b/l;s3://b/m", ["s3://b/k", "s3://b/l", "s3://b/m"],
-            id="addresses in a command line"),
-        pytest.param("https://bkt.s3.us-east-1.amazonaws.com/k", ["s3://bkt/k"],
-            id="a web address of S3"),
-        pytest.param("https://s3.amazonaws.com/b/k", ["s3://b/k"], id="the bucket in the path"),
-        pytest.param("https://example.com/k", [], id="another web address"),
-        pytest.param("s3://", [], id="the beginning alone"),
-        pytest.param("s3://b/k s3://b/k", ["s3://b/k"] * 2, id="an address twice"),
-        pytest.param("", [], id="no text"),
-    ],
+@cases(
+    "text, found",
+    case("an address", "s3://b/k", ["s3://b/k"]),
+    case("a bucket", "s3://b", ["s3://b"]),
+    case("addresses in a variable's JSON", '{"a": "s3://b/k", "c": "s3://b/l"}',
+        ["s3://b/k", "s3://b/l"]),
+    case("addresses in a command line", "--model s3://b/k,s3://b/l;s3://b/m",
+        ["s3://b/k", "s3://b/l", "s3://b/m"]),
+    case("a web address of S3", "https://bkt.s3.us-east-1.amazonaws.com/k", ["s3://bkt/k"]),
+    case("the bucket in the path", "https://s3.amazonaws.com/b/k", ["s3://b/k"]),
+    case("another web address", "https://example.com/k", []),
+    case("the beginning alone", "s3://", []),
+    case("an address twice", "s3://b/k s3://b/k", ["s3://b/k"] * 2),
+    case("no text", "", []),
 )  # fmt: skip
 def test_addresses_are_found_in_any_text(text: str, found: list[str]) -> None:
     assert list(find_addresses(text)) == found

@@ -8,6 +8,7 @@ import httpx
 import msgspec
 import pytest
 from starlette.applications import Starlette
+from tests.cases import case, cases
 from tests.message_rig import HERE, MessageRig
 
 from hostelry.control.jobs_routes import AsyncRoutes
@@ -94,27 +95,21 @@ def test_the_oldest_of_too_many_publications_are_forgotten(monkeypatch: pytest.M
     assert ids_by_topic(rig) == {"ends": ["r-0", "r-1", "r-2", "r-0"]}
 
 
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        pytest.param(msgspec.json.encode(MESSAGE), 404, id="no such topic"),
-        pytest.param(b'{"topic_arn": "x"}', 400, id="half a message"),
-        pytest.param(b"\xff", 400, id="no text"),
-        pytest.param(
-            msgspec.json.encode(replace(MESSAGE, message="x" * 300_000)), 400, id="a huge message"
-        ),
-    ],
+@cases(
+    "body, status",
+    case("no such topic", msgspec.json.encode(MESSAGE), 404),
+    case("half a message", b'{"topic_arn": "x"}', 400),
+    case("no text", b"\xff", 400),
+    case("a huge message", msgspec.json.encode(replace(MESSAGE, message="x" * 300_000)), 400),
 )
 def test_messages_that_are_refused(body: bytes, status: int) -> None:
     assert statuses(MessageRig(), "/internal/publish", body) == [status]
 
 
-@pytest.mark.parametrize(
+@cases(
     "hosts",
-    [
-        pytest.param([("", 5.0)] * 2, id="by one process"),
-        pytest.param([("a", 9.0), ("b", 5.0)], id="by the process of each host"),
-    ],
+    case("by one process", [("", 5.0)] * 2),
+    case("by the process of each host", [("a", 9.0), ("b", 5.0)]),
 )
 def test_a_report_is_published_once(hosts: list[tuple[str, float]]) -> None:
     rig = MessageRig()

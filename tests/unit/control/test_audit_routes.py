@@ -7,6 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 from starlette.applications import Starlette
+from tests.cases import case, cases
 
 from hostelry.base.clock import ManualClock
 from hostelry.control.audit import MAX_CHARS, AuditEntry, AuditLog, AuditRoutes, AuditRows
@@ -91,17 +92,15 @@ def test_an_act_of_another_process_is_added_with_the_time(tmp_path: Path) -> Non
     assert send(log, "GET", "?endpoint=none").json() == {"entries": []}
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
-    [
-        pytest.param(b"", id="nothing"),
-        pytest.param(b"\xff\xfe", id="no text"),
-        pytest.param(b"[1]", id="a list"),
-        pytest.param(b'{"who": "user ada"}', id="without an act"),
-        pytest.param({**ASKED, "who": ""}, id="nobody"),
-        pytest.param({**ASKED, "target": "x" * (MAX_CHARS + 1)}, id="a text that is too long"),
-        pytest.param({**ASKED, "at": 5}, id="a time of its own"),
-    ],
+    case("nothing", b""),
+    case("no text", b"\xff\xfe"),
+    case("a list", b"[1]"),
+    case("without an act", b'{"who": "user ada"}'),
+    case("nobody", {**ASKED, "who": ""}),
+    case("a text that is too long", {**ASKED, "target": "x" * (MAX_CHARS + 1)}),
+    case("a time of its own", {**ASKED, "at": 5}),
 )
 def test_a_body_that_is_no_entry_is_refused(tmp_path: Path, body: object) -> None:
     log = AuditLog(tmp_path / "audit.jsonl")

@@ -1,6 +1,7 @@
 """Turns of callers: tables of calls that come and end."""
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.control.call_threads import CallsFull, CallTurns, TurnLimits
 
@@ -14,21 +15,15 @@ def taken(turns: CallTurns[str]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("calls", "ends", "at_once", "then"),
-    [
-        pytest.param("a1 a2", "", "a1 a2", "", id="few calls run at once"),
-        pytest.param("a1 a2 a3", "", "a1 a2", "", id="one caller has its share and no more"),
-        pytest.param("a1 a2 a3", "a", "a1 a2", "a3", id="the oldest call follows one that ended"),
-        pytest.param("a1 a2 a3 b1", "", "a1 b1 a2", "", id="another caller runs meanwhile"),
-        pytest.param(
-            "a1 a2 a3 b1 b2", "a", "a1 b1 a2", "b2", id="a caller with fewer running is next"
-        ),
-        pytest.param("a1 b1 c1 a2 b2 c2", "a b c", "a1 b1 c1", "a2 b2 c2", id="callers take turns"),
-        pytest.param(
-            "a1 a2 b1 a3 c1", "b", "a1 b1 c1", "a2", id="no more run than threads there are"
-        ),
-    ],
+@cases(
+    "calls, ends, at_once, then",
+    case("few calls run at once", "a1 a2", "", "a1 a2", ""),
+    case("one caller has its share and no more", "a1 a2 a3", "", "a1 a2", ""),
+    case("the oldest call follows one that ended", "a1 a2 a3", "a", "a1 a2", "a3"),
+    case("another caller runs meanwhile", "a1 a2 a3 b1", "", "a1 b1 a2", ""),
+    case("a caller with fewer running is next", "a1 a2 a3 b1 b2", "a", "a1 b1 a2", "b2"),
+    case("callers take turns", "a1 b1 c1 a2 b2 c2", "a b c", "a1 b1 c1", "a2 b2 c2"),
+    case("no more run than threads there are", "a1 a2 b1 a3 c1", "b", "a1 b1 c1", "a2"),
 )
 def test_turns(calls: str, ends: str, at_once: str, then: str) -> None:
     turns: CallTurns[str] = CallTurns(LIMITS)
@@ -40,17 +35,13 @@ def test_turns(calls: str, ends: str, at_once: str, then: str) -> None:
     assert taken(turns) == then.split()
 
 
-@pytest.mark.parametrize(
-    ("waiting", "caller", "refusal"),
-    [
-        pytest.param("aaa", "a", None, id="there is room"),
-        pytest.param(
-            "aaaa", "a", "4 calls of this caller wait", id="the caller's places are taken"
-        ),
-        pytest.param("aaaa", "b", None, id="another caller has its own places"),
-        pytest.param("aaaabb", "b", "6 calls of all callers wait", id="all places are taken"),
-        pytest.param("aaaabb", "c", None, id="all places are taken, but a caller has none of them"),
-    ],
+@cases(
+    "waiting, caller, refusal",
+    case("there is room", "aaa", "a", None),
+    case("the caller's places are taken", "aaaa", "a", "4 calls of this caller wait"),
+    case("another caller has its own places", "aaaa", "b", None),
+    case("all places are taken", "aaaabb", "b", "6 calls of all callers wait"),
+    case("all places are taken, but a caller has none of them", "aaaabb", "c", None),
 )
 def test_places_are_bounded(waiting: str, caller: str, refusal: str | None) -> None:
     turns: CallTurns[str] = CallTurns(LIMITS)

@@ -4,8 +4,8 @@ import asyncio
 
 import httpx
 import msgspec
-import pytest
 from starlette.applications import Starlette
+from tests.cases import case, cases
 from tests.unit.dataplane.capture.capture_sample import AT, KEY
 
 from hostelry.base.clock import ManualClock
@@ -50,30 +50,28 @@ class Posted:
         return found[0].value if found else None
 
 
-@pytest.mark.parametrize(
-    ("bodies", "sums"),
-    [
-        pytest.param(
-            [body("gateway-1", 1, captured=3), body("gateway-1", 1, captured=3)],
-            (3, 0),
-            id="the same one twice counts once",
-        ),
-        pytest.param(
-            [body("gateway-1", 1, captured=3), body("gateway-1", 2, captured=1, dropped=2)],
-            (4, 2),
-            id="the next one adds",
-        ),
-        pytest.param(
-            [body("gateway-1", 7, captured=3), body("gateway-1", 1, AT + 9.0, captured=1)],
-            (4, 0),
-            id="a restarted worker begins again",
-        ),
-        pytest.param(
-            [body("gateway-1", 1, captured=3), body("gateway-2", 1, captured=1)],
-            (4, 0),
-            id="workers add up",
-        ),
-    ],
+@cases(
+    "bodies, sums",
+    case(
+        "the same one twice counts once",
+        [body("gateway-1", 1, captured=3), body("gateway-1", 1, captured=3)],
+        (3, 0),
+    ),
+    case(
+        "the next one adds",
+        [body("gateway-1", 1, captured=3), body("gateway-1", 2, captured=1, dropped=2)],
+        (4, 2),
+    ),
+    case(
+        "a restarted worker begins again",
+        [body("gateway-1", 7, captured=3), body("gateway-1", 1, AT + 9.0, captured=1)],
+        (4, 0),
+    ),
+    case(
+        "workers add up",
+        [body("gateway-1", 1, captured=3), body("gateway-2", 1, captured=1)],
+        (4, 0),
+    ),
 )
 def test_reports_are_counted_once(bodies: list[bytes], sums: tuple[int, int]) -> None:
     found = Posted(*bodies)
@@ -100,8 +98,6 @@ def test_the_status_has_the_last_cause_until_uploads_succeed() -> None:
     assert found.board.list_variants(KEY.scope, "other") == []
 
 
-@pytest.mark.parametrize(
-    "text", [pytest.param(b"", id="nothing"), pytest.param(b"{}", id="half a report")]
-)
+@cases("text", case("nothing", b""), case("half a report", b"{}"))
 def test_what_is_no_report_is_refused(text: bytes) -> None:
     assert Posted(text).answers == [400]

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import httpx
-import pytest
 from starlette.applications import Starlette
+from tests.cases import case, cases
 from tests.unit.reconcile.samples import SCOPE, deployment, endpoint, variant
 
 from hostelry.base.clock import ManualClock
@@ -135,18 +135,14 @@ def test_a_shadows_answers_are_shown_and_decide_where_a_share_may_differ() -> No
     assert (found["outcome"], found["divergence"]["outcome"]) == ("worse", "worse")
 
 
-@pytest.mark.parametrize(
-    ("asked", "status", "text"),
-    [
-        pytest.param({"new": "gone"}, 404, "'gone' is not of endpoint", id="no such variant"),
-        pytest.param({"endpoint": "none"}, 404, "there is no such endpoint", id="no endpoint"),
-        pytest.param(
-            {"alpha": "0"}, 400, "alpha is 0; it must be more than 0, at most 0.5.", id="no alpha"
-        ),
-        pytest.param({"errors": "2"}, 400, "errors is 2; it must be from 0 to 1.", id="too many"),
-        pytest.param({"latency": "x"}, 400, 'latency is "x"; it must be a number.', id="no number"),
-        pytest.param({"latency": "nan"}, 400, "latency is nan", id="not a number"),
-    ],
+@cases(
+    "asked, status, text",
+    case("no such variant", {"new": "gone"}, 404, "'gone' is not of endpoint"),
+    case("no endpoint", {"endpoint": "none"}, 404, "there is no such endpoint"),
+    case("no alpha", {"alpha": "0"}, 400, "alpha is 0; it must be more than 0, at most 0.5."),
+    case("too many", {"errors": "2"}, 400, "errors is 2; it must be from 0 to 1."),
+    case("no number", {"latency": "x"}, 400, 'latency is "x"; it must be a number.'),
+    case("not a number", {"latency": "nan"}, 400, "latency is nan"),
 )
 def test_what_cannot_be_compared_is_refused(asked: dict[str, str], status: int, text: str) -> None:
     answer = Rig().get(**asked)

@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 from starlette.applications import Starlette
+from tests.cases import case, cases
 from tests.unit.reconcile.samples import Town, adapter, component, deployment, endpoint, variant
 
 from hostelry.base.errors import RetryableError
@@ -14,16 +15,14 @@ from hostelry.control.copy_routes import CopyCacheRoutes
 KEPT: dict[str, Any] = {"adapters": {}}
 
 
-@pytest.mark.parametrize(
-    ("query", "is_llm", "is_there", "answers"),
-    [
-        pytest.param("", True, True, [{"cache": KEPT}] * 2, id="every copy of an LLM"),
-        pytest.param("?component=base&limit=5", True, True, [{"cache": KEPT}] * 2, id="of one"),
-        pytest.param("?component=other", True, True, [], id="of a component that is not there"),
-        pytest.param("?endpoint=other", True, True, [], id="of an endpoint that is not there"),
-        pytest.param("", False, True, [], id="a copy that keeps nothing is not asked"),
-        pytest.param("", True, False, [{"fault": "it is gone"}] * 2, id="an agent that is gone"),
-    ],
+@cases(
+    "query, is_llm, is_there, answers",
+    case("every copy of an LLM", "", True, True, [{"cache": KEPT}] * 2),
+    case("of one", "?component=base&limit=5", True, True, [{"cache": KEPT}] * 2),
+    case("of a component that is not there", "?component=other", True, True, []),
+    case("of an endpoint that is not there", "?endpoint=other", True, True, []),
+    case("a copy that keeps nothing is not asked", "", False, True, []),
+    case("an agent that is gone", "", True, False, [{"fault": "it is gone"}] * 2),
 )
 def test_copies(query: str, is_llm: bool, is_there: bool, answers: list[dict[str, Any]]) -> None:
     town = Town()

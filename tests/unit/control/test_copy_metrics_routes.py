@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import httpx
 import pytest
 from starlette.applications import Starlette
+from tests.cases import case, cases
 from tests.unit.reconcile.samples import Town, component, deployment, endpoint, variant
 
 from hostelry.base.errors import RetryableError
@@ -58,13 +59,11 @@ def test_a_copy_beyond_the_pages_bound_is_down() -> None:
     assert "\nn{" not in text
 
 
-@pytest.mark.parametrize(
-    ("query", "status", "words"),
-    [
-        pytest.param("", 200, "# TYPE hostelry_copy_metrics_up gauge", id="no copy at all"),
-        pytest.param("?endpoint=e", 404, "There is no endpoint e.", id="an unknown endpoint"),
-        pytest.param("?name=e", 400, "the only parameter is endpoint", id="another parameter"),
-    ],
+@cases(
+    "query, status, words",
+    case("no copy at all", "", 200, "# TYPE hostelry_copy_metrics_up gauge"),
+    case("an unknown endpoint", "?endpoint=e", 404, "There is no endpoint e."),
+    case("another parameter", "?name=e", 400, "the only parameter is endpoint"),
 )
 def test_an_answer_without_a_copy(query: str, status: int, words: str) -> None:
     async def none(address: str) -> Sequence[CopyPage]:

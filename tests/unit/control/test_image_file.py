@@ -3,6 +3,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.control.image_file import ImageFile
 
@@ -41,13 +42,11 @@ def test_a_rule_that_is_added_or_taken_away_holds_at_the_next_use(path: Path) ->
     assert images.is_llm(LMI)
 
 
-@pytest.mark.parametrize(
+@cases(
     "fault",
-    [
-        pytest.param("[[image]\n", id="no TOML"),
-        pytest.param('[[image]]\npattern = "djl-*"\n', id="a rule without a command"),
-        pytest.param("\N{REPLACEMENT CHARACTER}" * 9, id="no text"),
-    ],
+    case("no TOML", "[[image]\n"),
+    case("a rule without a command", '[[image]]\npattern = "djl-*"\n'),
+    case("no text", "\N{REPLACEMENT CHARACTER}" * 9),
 )
 def test_a_broken_file_keeps_what_held_and_is_logged_once(
     path: Path, fault: str, caplog: pytest.LogCaptureFixture

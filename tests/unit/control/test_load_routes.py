@@ -4,9 +4,9 @@ import asyncio
 
 import httpx
 import msgspec
-import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
+from tests.cases import case, cases
 from tests.unit.metrics.sagemaker.load_sample import CHAT, T0, load, report
 
 from hostelry.base.clock import ManualClock
@@ -34,16 +34,14 @@ def test_a_report_is_taken_and_again_taken_for_counted() -> None:
     assert [it.arrivals for it in board.recent(CHAT, T0)] == [3]
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
-    [
-        pytest.param(b"", id="nothing"),
-        pytest.param(b"\xff\xfe", id="no text"),
-        pytest.param(b'{"worker": "gateway-1"}', id="half a report"),
-        pytest.param(GOOD.replace(b'"arrivals":3', b'"arrivals":-3'), id="a negative count"),
-        pytest.param(GOOD.replace(b'"arrivals":3', b'"arrivals":NaN'), id="no number"),
-        pytest.param(GOOD.replace(b'"arrivals":3', b'"arrivals":1e999'), id="no finite number"),
-    ],
+    case("nothing", b""),
+    case("no text", b"\xff\xfe"),
+    case("half a report", b'{"worker": "gateway-1"}'),
+    case("a negative count", GOOD.replace(b'"arrivals":3', b'"arrivals":-3')),
+    case("no number", GOOD.replace(b'"arrivals":3', b'"arrivals":NaN')),
+    case("no finite number", GOOD.replace(b'"arrivals":3', b'"arrivals":1e999')),
 )
 def test_what_is_no_report_is_refused_and_counts_nothing(body: bytes) -> None:
     board = LoadAggregator(T0 - 60.0)

@@ -1,19 +1,17 @@
 """Reports on placement: made again when records change or they grow old, not at each look."""
 
-import pytest
+from tests.cases import case, cases
 from tests.unit.reconcile.samples import Town, component, deployment, endpoint, variant
 
 from hostelry.control.reports import PLACEMENT_AGE_S, PlacementReports
 from hostelry.reconcile.plan.endpoint_state import InstanceFacts
 
 
-@pytest.mark.parametrize(
-    ("later_s", "writes", "num_more"),
-    [
-        pytest.param(PLACEMENT_AGE_S - 1, False, 0, id="nothing has changed"),
-        pytest.param(PLACEMENT_AGE_S, False, 1, id="the report is old"),
-        pytest.param(0.0, True, 1, id="a record has changed"),
-    ],
+@cases(
+    "later_s, writes, num_more",
+    case("nothing has changed", PLACEMENT_AGE_S - 1, False, 0),
+    case("the report is old", PLACEMENT_AGE_S, False, 1),
+    case("a record has changed", 0.0, True, 1),
 )
 def test_when_a_report_is_made_again(later_s: float, writes: bool, num_more: int) -> None:
     town = Town()

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
+from tests.cases import case, cases
 from tests.unit.reconcile.samples import SCOPE
 from tests.unit.reconcile.transform_rig import COMPLETED, TransformTown, transform_job
 
@@ -83,31 +84,29 @@ def test_progress_and_the_end_are_taken_again_and_again(place: TransformTown) ->
     ask(place, scenario)
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "status"),
-    [
-        pytest.param("progress", b"", 400, id="no progress"),
-        pytest.param("progress", b"\xff", 400, id="no text"),
-        pytest.param(
-            "progress",
-            msgspec.json.encode(PROGRESS).replace(b'"objects":2', b'"objects":"2"'),
-            400,
-            id="a number that is none",
-        ),
-        pytest.param("finish", b"{}", 400, id="no end"),
-        pytest.param(
-            "finish",
-            msgspec.json.encode(COMPLETED).replace(b"Completed", b"Gone"),
-            400,
-            id="a status that is none",
-        ),
-        pytest.param(
-            "finish",
-            msgspec.json.encode(COMPLETED).replace(b"nightly", b"other"),
-            404,
-            id="a job that is none",
-        ),
-    ],
+@cases(
+    "path, body, status",
+    case("no progress", "progress", b"", 400),
+    case("no text", "progress", b"\xff", 400),
+    case(
+        "a number that is none",
+        "progress",
+        msgspec.json.encode(PROGRESS).replace(b'"objects":2', b'"objects":"2"'),
+        400,
+    ),
+    case("no end", "finish", b"{}", 400),
+    case(
+        "a status that is none",
+        "finish",
+        msgspec.json.encode(COMPLETED).replace(b"Completed", b"Gone"),
+        400,
+    ),
+    case(
+        "a job that is none",
+        "finish",
+        msgspec.json.encode(COMPLETED).replace(b"nightly", b"other"),
+        404,
+    ),
 )
 def test_what_is_no_report_changes_nothing(
     place: TransformTown, path: str, body: bytes, status: int

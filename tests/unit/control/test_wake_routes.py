@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
+from tests.cases import case, cases
 from tests.unit.reconcile.samples import SCOPE, Town, component, deployment, endpoint, variant
 
 from hostelry.control.gateway_routes import WakeRoutes
@@ -47,16 +48,14 @@ def test_a_wake_is_passed_on() -> None:
     assert woken == [WAKE]
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
-    [
-        pytest.param(b"", id="nothing"),
-        pytest.param(b"\xff\xfe", id="no text"),
-        pytest.param(b'{"held": 3}', id="half a wake"),
-        pytest.param(GOOD.replace(b'"held":3', b'"held":0'), id="nobody waits"),
-        pytest.param(GOOD.replace(b'"held":3', b'"held":"many"'), id="no number"),
-        pytest.param(GOOD.replace(b'"at":5.0', b'"at":1e999'), id="no instant"),
-    ],
+    case("nothing", b""),
+    case("no text", b"\xff\xfe"),
+    case("half a wake", b'{"held": 3}'),
+    case("nobody waits", GOOD.replace(b'"held":3', b'"held":0')),
+    case("no number", GOOD.replace(b'"held":3', b'"held":"many"')),
+    case("no instant", GOOD.replace(b'"at":5.0', b'"at":1e999')),
 )
 def test_what_is_no_wake_is_refused_and_wakes_nothing(body: bytes) -> None:
     (answer,), woken = answers(open_state(MemoryStore()), ("POST", "/wake", body))

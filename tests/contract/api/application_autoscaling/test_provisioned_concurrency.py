@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import ServiceError
 from hostelry.domain.endpoint import EndpointStatus
@@ -86,20 +87,16 @@ def test_it_is_registered_tracked_stepped_and_scheduled(
     )
 
 
-@pytest.mark.parametrize(
-    ("ready", "params", "message"),
-    [
-        pytest.param(1, {"MinCapacity": 0, "MaxCapacity": 5},
-                     "MinCapacity is 0; of provisioned concurrency at least 1 is needed",
-                     id="none at all"),
-        pytest.param(1, {"MinCapacity": 1, "MaxCapacity": 6},
-                     "MaxCapacity is 6; at most 5 (MaxConcurrency) are possible",
-                     id="more than may run"),
-        pytest.param(0, BOUNDS, "has no ProvisionedConcurrency; give it some by",
-                     id="a variant without any"),
-        pytest.param(1, {**BOUNDS, "ScalableDimension": "sagemaker:variant:DesiredInstanceCount"},
-                     "is serverless: the platform chooses its instances", id="its instances"),
-    ],
+@cases(
+    "ready, params, message",
+    case("none at all", 1, {"MinCapacity": 0, "MaxCapacity": 5},
+        "MinCapacity is 0; of provisioned concurrency at least 1 is needed"),
+    case("more than may run", 1, {"MinCapacity": 1, "MaxCapacity": 6},
+        "MaxCapacity is 6; at most 5 (MaxConcurrency) are possible"),
+    case("a variant without any", 0, BOUNDS, "has no ProvisionedConcurrency; give it some by"),
+    case("its instances", 1,
+        {**BOUNDS, "ScalableDimension": "sagemaker:variant:DesiredInstanceCount"},
+        "is serverless: the platform chooses its instances"),
 )  # fmt: skip
 def test_what_cannot_be_registered(
     on_variant: Call,

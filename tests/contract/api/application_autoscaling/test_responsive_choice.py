@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.domain.scope import Scope
 from hostelry.scaling.loop.responsive_targets import responsive_targets
@@ -42,12 +43,10 @@ def registered(served: None, scaling: Call) -> None:
         scaling("RegisterScalableTarget", **params, MinCapacity=1, MaxCapacity=9)
 
 
-@pytest.mark.parametrize(
-    ("place", "metric"),
-    [
-        pytest.param(COPIES, OF_COMPONENT, id="a component's copies"),
-        pytest.param(INSTANCES, OF_VARIANT, id="a variant's instances"),
-    ],
+@cases(
+    "place, metric",
+    case("a component's copies", COPIES, OF_COMPONENT),
+    case("a variant's instances", INSTANCES, OF_VARIANT),
 )
 def test_by_a_policy_on_its_own_metric(
     scaling: Call, state: State, place: dict[str, str], metric: dict[str, Any]
@@ -76,13 +75,11 @@ def test_by_a_policy_on_its_own_metric(
     assert not responsive_targets(state).watched
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "watched"),
-    [
-        pytest.param("inference-component", "base", ["inference-component/base"], id="component"),
-        pytest.param("endpoint", "e", ["inference-component/base"], id="endpoint of components"),
-        pytest.param("endpoint", "v", ["endpoint/v/variant/main"], id="endpoint of models"),
-    ],
+@cases(
+    "kind, name, watched",
+    case("component", "inference-component", "base", ["inference-component/base"]),
+    case("endpoint of components", "endpoint", "e", ["inference-component/base"]),
+    case("endpoint of models", "endpoint", "v", ["endpoint/v/variant/main"]),
 )
 def test_by_a_tag(
     call: Call, state: State, scope: Scope, kind: str, name: str, watched: list[str]
@@ -94,16 +91,14 @@ def test_by_a_tag(
     assert not responsive_targets(state).watched
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        pytest.param("fast", '"fast" is no number', id="no number"),
-        pytest.param("0", "target is 0", id="no concurrency"),
-        pytest.param("", "wanted concurrency per copy", id="nothing"),
-        pytest.param("5 scale-in-after-s=1", "scale_in_after_s is 1", id="a setting out of bounds"),
-        pytest.param("5 max-growth=2 max-growth=3", "given twice", id="a setting twice"),
-        pytest.param("5 max-growth=", "is no number", id="a setting without a value"),
-    ],
+@cases(
+    "value, message",
+    case("no number", "fast", '"fast" is no number'),
+    case("no concurrency", "0", "target is 0"),
+    case("nothing", "", "wanted concurrency per copy"),
+    case("a setting out of bounds", "5 scale-in-after-s=1", "scale_in_after_s is 1"),
+    case("a setting twice", "5 max-growth=2 max-growth=3", "given twice"),
+    case("a setting without a value", "5 max-growth=", "is no number"),
 )
 def test_a_tag_that_cannot_be_is_refused_and_changes_nothing(
     call: Call, refused: Refused, state: State, scope: Scope, value: str, message: str

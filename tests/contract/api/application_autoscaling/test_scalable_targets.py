@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
@@ -101,47 +102,46 @@ def test_registering_writes_what_is_wanted_and_no_capacity(
     assert state.store.revision() > revision, "the scaler looks at the number again"
 
 
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        pytest.param({**COPIES, "MaxCapacity": 4}, "MinCapacity is required", id="no minimum"),
-        pytest.param({**COPIES, "MinCapacity": 4}, "MaxCapacity is required", id="no maximum"),
-        pytest.param({**COPIES, "MinCapacity": 5, "MaxCapacity": 4},
-            "Maximum capacity cannot be less than minimum capacity", id="bounds crossed"),
-        pytest.param({**COPIES, "MinCapacity": -1, "MaxCapacity": 4}, "cannot be less than 0",
-            id="less than nothing"),
-        pytest.param({**COPIES, "MinCapacity": 1, "MaxCapacity": 10**9}, "at most 1000",
-            id="more than any machine has"),
-        pytest.param({**INSTANCES, "MinCapacity": 0, "MaxCapacity": 4},
-            "a real-time variant needs at least 1 instance", id="a variant at zero (7.1)"),
-        pytest.param({**COPIES, **BOUNDS, "ResourceId": "inference-component/absent"},
-            "Could not find inference component", id="no such component (RST)"),
-        pytest.param({**COPIES, **BOUNDS, "ResourceId": "inference-component/es"},
-            "is an adapter, which has no copies of its own; scale its base,"
-            " inference-component/base", id="an adapter"),
-        pytest.param({**INSTANCES, **BOUNDS, "ResourceId": "endpoint/absent/variant/main"},
-            "Could not find endpoint", id="no such endpoint"),
-        pytest.param({**INSTANCES, **BOUNDS, "ResourceId": "endpoint/v/variant/absent"},
-            "its variants are main, other", id="no such variant"),
-        pytest.param({**INSTANCES, **BOUNDS, "ResourceId": "inference-component/base"},
-            "Unsupported service namespace, resource type or scalable dimension",
-            id="a component with a variant's dimension"),
-        pytest.param({**COPIES, **BOUNDS, "ResourceId": "endpoint/v/variant/main"},
-            "Unsupported service namespace", id="a variant with a component's dimension"),
-        pytest.param({**COPIES, **BOUNDS, "ResourceId": "base"}, "Unsupported", id="a bare name"),
-        pytest.param({**COPIES, **BOUNDS, "ResourceId": "inference-component/"},
-            "Could not find", id="an empty name"),
-        pytest.param({**COPIES, **BOUNDS, "ResourceId": "inference-component/../x"},
-            "Unsupported", id="a path for a name"),
-        pytest.param({**INSTANCES, **BOUNDS, "ScalableDimension":
-            "sagemaker:variant:DesiredProvisionedConcurrency"},
-            "has instances, and no provisioned concurrency. Register it with",
-            id="provisioned concurrency of instances"),
-        pytest.param({"ResourceId": "service/c/s", "ScalableDimension": "ecs:service:DesiredCount",
-            "ServiceNamespace": "ecs", **BOUNDS}, "Hostelry scales sagemaker", id="of ECS"),
-        pytest.param({**COPIES, **BOUNDS, "ServiceNamespace": "ecs"}, "Unsupported",
-            id="our dimension in another namespace"),
-    ],
+@cases(
+    "params, message",
+    case("no minimum", {**COPIES, "MaxCapacity": 4}, "MinCapacity is required"),
+    case("no maximum", {**COPIES, "MinCapacity": 4}, "MaxCapacity is required"),
+    case("bounds crossed", {**COPIES, "MinCapacity": 5, "MaxCapacity": 4},
+        "Maximum capacity cannot be less than minimum capacity"),
+    case("less than nothing", {**COPIES, "MinCapacity": -1, "MaxCapacity": 4},
+        "cannot be less than 0"),
+    case("more than any machine has", {**COPIES, "MinCapacity": 1, "MaxCapacity": 10**9},
+        "at most 1000"),
+    case("a variant at zero (7.1)", {**INSTANCES, "MinCapacity": 0, "MaxCapacity": 4},
+        "a real-time variant needs at least 1 instance"),
+    case("no such component (RST)",
+        {**COPIES, **BOUNDS, "ResourceId": "inference-component/absent"},
+        "Could not find inference component"),
+    case("an adapter", {**COPIES, **BOUNDS, "ResourceId": "inference-component/es"},
+        "is an adapter, which has no copies of its own; scale its base,"
+        " inference-component/base"),
+    case("no such endpoint", {**INSTANCES, **BOUNDS, "ResourceId": "endpoint/absent/variant/main"},
+        "Could not find endpoint"),
+    case("no such variant", {**INSTANCES, **BOUNDS, "ResourceId": "endpoint/v/variant/absent"},
+        "its variants are main, other"),
+    case("a component with a variant's dimension",
+        {**INSTANCES, **BOUNDS, "ResourceId": "inference-component/base"},
+        "Unsupported service namespace, resource type or scalable dimension"),
+    case("a variant with a component's dimension",
+        {**COPIES, **BOUNDS, "ResourceId": "endpoint/v/variant/main"},
+        "Unsupported service namespace"),
+    case("a bare name", {**COPIES, **BOUNDS, "ResourceId": "base"}, "Unsupported"),
+    case("an empty name", {**COPIES, **BOUNDS, "ResourceId": "inference-component/"},
+        "Could not find"),
+    case("a path for a name", {**COPIES, **BOUNDS, "ResourceId": "inference-component/../x"},
+        "Unsupported"),
+    case("provisioned concurrency of instances", {**INSTANCES, **BOUNDS, "ScalableDimension":
+        "sagemaker:variant:DesiredProvisionedConcurrency"},
+        "has instances, and no provisioned concurrency. Register it with"),
+    case("of ECS", {"ResourceId": "service/c/s", "ScalableDimension": "ecs:service:DesiredCount",
+        "ServiceNamespace": "ecs", **BOUNDS}, "Hostelry scales sagemaker"),
+    case("our dimension in another namespace", {**COPIES, **BOUNDS, "ServiceNamespace": "ecs"},
+        "Unsupported"),
 )  # fmt: skip
 def test_what_cannot_be_registered(unscaled: Refused, params: dict[str, Any], message: str) -> None:
     code, text = unscaled("RegisterScalableTarget", **params)
@@ -149,14 +149,12 @@ def test_what_cannot_be_registered(unscaled: Refused, params: dict[str, Any], me
     assert message in text
 
 
-@pytest.mark.parametrize(
-    ("status", "is_refused"),
-    [
-        pytest.param(ComponentStatus.CREATING, True, id="not there yet (7.1)"),
-        pytest.param(ComponentStatus.FAILED, True, id="failed"),
-        pytest.param(ComponentStatus.DELETING, True, id="going"),
-        pytest.param(ComponentStatus.UPDATING, False, id="updating, perhaps because it is scaled"),
-    ],
+@cases(
+    "status, is_refused",
+    case("not there yet (7.1)", ComponentStatus.CREATING, True),
+    case("failed", ComponentStatus.FAILED, True),
+    case("going", ComponentStatus.DELETING, True),
+    case("updating, perhaps because it is scaled", ComponentStatus.UPDATING, False),
 )
 def test_a_component_must_serve(
     scaling: Call,
@@ -365,10 +363,11 @@ def test_a_user_s_alarm_stays_without_the_policy_that_is_deleted(
     assert items[0]["HistorySummary"] == 'Alarm "own" updated'
 
 
-@pytest.mark.parametrize("resource", [
-    pytest.param(INSTANCES, id="an endpoint"),
-    pytest.param(COPIES, id="a component"),
-])  # fmt: skip
+@cases(
+    "resource",
+    case("an endpoint", INSTANCES),
+    case("a component", COPIES),
+)  # fmt: skip
 def test_a_target_that_an_earlier_version_kept_does_not_act_on_a_later_resource(
     scaling: Call, call: Call, state: State, scope: Scope, make: Any, resource: dict[str, str]
 ) -> None:
@@ -384,13 +383,11 @@ def test_a_target_that_an_earlier_version_kept_does_not_act_on_a_later_resource(
     assert scaled(scaling) == {"targets": [], "policies": [], "actions": []}
 
 
-@pytest.mark.parametrize(
-    ("variant", "message"),
-    [
-        pytest.param({"VariantName": "other", "ModelName": "m"}, "has no such variant",
-            id="the variant is dropped (7.1)"),
-        pytest.param({"VariantName": "main", "ModelName": "m"}, None, id="the variant stays"),
-    ],
+@cases(
+    "variant, message",
+    case("the variant is dropped (7.1)", {"VariantName": "other", "ModelName": "m"},
+        "has no such variant"),
+    case("the variant stays", {"VariantName": "main", "ModelName": "m"}, None),
 )  # fmt: skip
 def test_an_update_must_keep_scaled_variants(
     scaling: Call,
@@ -439,12 +436,10 @@ def test_tags(scaling: Call, call_as: Call, scope: Scope) -> None:
     assert tagging("ListTagsForResource") == {"Tags": {"b": "2", "c": "4"}}
 
 
-@pytest.mark.parametrize(
-    ("tags", "code"),
-    [
-        pytest.param({f"k{at}": "" for at in range(51)}, "TooManyTagsException", id="too many"),
-        pytest.param({"AWS:x": "1"}, "ValidationException", id="a reserved prefix"),
-    ],
+@cases(
+    "tags, code",
+    case("too many", {f"k{at}": "" for at in range(51)}, "TooManyTagsException"),
+    case("a reserved prefix", {"AWS:x": "1"}, "ValidationException"),
 )
 def test_tags_that_cannot_be(
     scaling: Call, unscaled: Refused, tags: dict[str, str], code: str

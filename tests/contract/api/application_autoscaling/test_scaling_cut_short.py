@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.api.application_autoscaling.policy import renew_alarms
 from hostelry.api.cloudwatch import alarm
@@ -140,22 +141,17 @@ def check_whole(state: State) -> None:
 
 
 @pytest.mark.parametrize("dies_at", range(12))
-@pytest.mark.parametrize(
-    ("before", "step", "after"),
-    [
-        pytest.param([], REGISTER, {"targets": 1, "tags": 1}, id="register"),
-        pytest.param([REGISTER], PUT, {"policies": 1, "alarms": 2}, id="a new policy"),
-        pytest.param([REGISTER, PUT], PUT_WITHOUT_IN, {"policies": 1, "alarms": 1},
-            id="an alarm less"),
-        pytest.param([REGISTER, PUT_WITHOUT_IN], PUT, {"policies": 1, "alarms": 2},
-            id="an alarm more"),
-        pytest.param([REGISTER, PUT], DELETE, {"policies": 0, "alarms": 0}, id="delete a policy"),
-        pytest.param([REGISTER, PUT, SCHEDULE], DEREGISTER,
-            {"targets": 0, "policies": 0, "alarms": 0, "actions": 0, "tags": 0}, id="deregister"),
-        pytest.param([REGISTER, PUT, SCHEDULE], REMOVE,
-            {"targets": 0, "policies": 0, "alarms": 0, "actions": 0, "tags": 0},
-            id="delete the component"),
-    ],
+@cases(
+    "before, step, after",
+    case("register", [], REGISTER, {"targets": 1, "tags": 1}),
+    case("a new policy", [REGISTER], PUT, {"policies": 1, "alarms": 2}),
+    case("an alarm less", [REGISTER, PUT], PUT_WITHOUT_IN, {"policies": 1, "alarms": 1}),
+    case("an alarm more", [REGISTER, PUT_WITHOUT_IN], PUT, {"policies": 1, "alarms": 2}),
+    case("delete a policy", [REGISTER, PUT], DELETE, {"policies": 0, "alarms": 0}),
+    case("deregister", [REGISTER, PUT, SCHEDULE], DEREGISTER,
+        {"targets": 0, "policies": 0, "alarms": 0, "actions": 0, "tags": 0}),
+    case("delete the component", [REGISTER, PUT, SCHEDULE], REMOVE,
+        {"targets": 0, "policies": 0, "alarms": 0, "actions": 0, "tags": 0}),
 )  # fmt: skip
 def test_the_same_call_again_makes_it_whole(
     before: list[Step], step: Step, after: dict[str, int], dies_at: int

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.clock import ManualClock
 from hostelry.domain.alarm import AlarmState
@@ -255,54 +256,54 @@ M1 = {"Id": "m1", "MetricStat": STAT}
 OFF = {**M1, "ReturnData": False}
 
 
-@pytest.mark.parametrize(
-    ("policy", "message"),
-    [
-        pytest.param(tracking(None), "Exactly one of PredefinedMetricSpecification", id="none"),
-        pytest.param(tracking(CustomizedMetricSpecification=METRIC), "Exactly one of",
-            id="both kinds of metric (7.2)"),
-        pytest.param(tracking(TargetValue=0.0), "TargetValue is 0", id="a target of nothing"),
-        pytest.param(tracking(TargetValue=-5.0), "greater than 0", id="a negative target"),
-        pytest.param(tracking(TargetValue=float("nan")), "finite number", id="NaN for a target"),
-        pytest.param(tracking(TargetValue=float("inf")), "finite number", id="endless target"),
-        pytest.param(tracking(ScaleInCooldown=-1), "ScaleInCooldown is -1", id="negative cooldown"),
-        pytest.param(tracking("ECSServiceAverageCPUUtilization"), "cannot be used with",
-            id="a metric of another service"),
-        pytest.param(tracking("SageMakerVariantInvocationsPerInstance"),
-            f"use one of {INVOCATIONS}, {CONCURRENCY}", id="a variant's metric for a component"),
-        pytest.param(tracking(None, PredefinedMetricSpecification={"PredefinedMetricType":
-            CONCURRENCY, "ResourceLabel": "app/x"}), "ResourceLabel", id="a load balancer's label"),
-        pytest.param(customized(Namespace="Own"), "MetricName is required", id="no metric name"),
-        pytest.param(customized(**METRIC, Metrics=[M1]), "MetricName cannot be given together",
-            id="a metric and metric math"),
-        pytest.param(customized(**METRIC, Dimensions=[{"Name": "a", "Value": "1"}] * 2),
-            'the dimension "a" is given twice', id="a dimension twice"),
-        pytest.param(math(OFF), "Exactly one element of Metrics must have ReturnData true",
-            id="nothing returned (7.2)"),
-        pytest.param(math(M1, {**M1, "Id": "m2"}), "here they are: m1, m2", id="two (7.2)"),
-        pytest.param(math(OFF, {"Id": "e1", "Expression": "m1 +"}), "Metrics cannot be used",
-            id="half an expression"),
-        pytest.param(math(OFF, {"Id": "e1", "Expression": "m9"}), "m9", id="an unknown id"),
-        pytest.param(math(OFF, {**OFF, "MetricStat": STAT}, {"Id": "e1", "Expression": "m1"}),
-            "the same id", id="an id twice"),
-        pytest.param(math({"Id": "e1", "Expression": "SEARCH('{Own} x', 'Sum', 60)"}),
-            "must give one time series", id="several series (7.2)"),
-        pytest.param(math({"Id": "e1", "Expression": "SUM(SEARCH('{Own} x', 'Sum', 60))"}),
-            "SEARCH is not supported", id="a search, which alarms cannot do"),
-        pytest.param(math({"Id": "X", "MetricStat": STAT}), "lower-case letter", id="a bad id"),
-        pytest.param(math({"Id": "m1"}), "exactly one of MetricStat and Expression", id="neither"),
-        pytest.param(math({**M1, "Expression": "1"}), "exactly one of MetricStat", id="both"),
-        pytest.param(math({"Id": "m1", "MetricStat": {**STAT, "Stat": "Most"}}), "not a statistic",
-            id="no statistic"),
-        pytest.param(math({"Id": "m1", "MetricStat": {"Metric": {"Namespace": "Own"},
-            "Stat": "Sum"}}), "MetricName is required", id="a stat without name"),
-        pytest.param({"PolicyType": "TargetTrackingScaling"}, "is required for PolicyType",
-            id="no configuration"),
-        pytest.param({**tracking(), "StepScalingPolicyConfiguration": stepping()[
-            "StepScalingPolicyConfiguration"]}, "cannot be given with PolicyType", id="both kinds"),
-        pytest.param({"PolicyType": "PredictiveScaling"}, "PredictiveScaling is not supported",
-            id="predictive scaling (7.2)"),
-    ],
+@cases(
+    "policy, message",
+    case("none", tracking(None), "Exactly one of PredefinedMetricSpecification"),
+    case("both kinds of metric (7.2)", tracking(CustomizedMetricSpecification=METRIC),
+        "Exactly one of"),
+    case("a target of nothing", tracking(TargetValue=0.0), "TargetValue is 0"),
+    case("a negative target", tracking(TargetValue=-5.0), "greater than 0"),
+    case("NaN for a target", tracking(TargetValue=float("nan")), "finite number"),
+    case("endless target", tracking(TargetValue=float("inf")), "finite number"),
+    case("negative cooldown", tracking(ScaleInCooldown=-1), "ScaleInCooldown is -1"),
+    case("a metric of another service", tracking("ECSServiceAverageCPUUtilization"),
+        "cannot be used with"),
+    case("a variant's metric for a component", tracking("SageMakerVariantInvocationsPerInstance"),
+        f"use one of {INVOCATIONS}, {CONCURRENCY}"),
+    case("a load balancer's label",
+        tracking(None, PredefinedMetricSpecification={"PredefinedMetricType":
+        CONCURRENCY, "ResourceLabel": "app/x"}), "ResourceLabel"),
+    case("no metric name", customized(Namespace="Own"), "MetricName is required"),
+    case("a metric and metric math", customized(**METRIC, Metrics=[M1]),
+        "MetricName cannot be given together"),
+    case("a dimension twice", customized(**METRIC, Dimensions=[{"Name": "a", "Value": "1"}] * 2),
+        'the dimension "a" is given twice'),
+    case("nothing returned (7.2)", math(OFF),
+        "Exactly one element of Metrics must have ReturnData true"),
+    case("two (7.2)", math(M1, {**M1, "Id": "m2"}), "here they are: m1, m2"),
+    case("half an expression", math(OFF, {"Id": "e1", "Expression": "m1 +"}),
+        "Metrics cannot be used"),
+    case("an unknown id", math(OFF, {"Id": "e1", "Expression": "m9"}), "m9"),
+    case("an id twice", math(OFF, {**OFF, "MetricStat": STAT}, {"Id": "e1", "Expression": "m1"}),
+        "the same id"),
+    case("several series (7.2)", math({"Id": "e1", "Expression": "SEARCH('{Own} x', 'Sum', 60)"}),
+        "must give one time series"),
+    case("a search, which alarms cannot do",
+        math({"Id": "e1", "Expression": "SUM(SEARCH('{Own} x', 'Sum', 60))"}),
+        "SEARCH is not supported"),
+    case("a bad id", math({"Id": "X", "MetricStat": STAT}), "lower-case letter"),
+    case("neither", math({"Id": "m1"}), "exactly one of MetricStat and Expression"),
+    case("both", math({**M1, "Expression": "1"}), "exactly one of MetricStat"),
+    case("no statistic", math({"Id": "m1", "MetricStat": {**STAT, "Stat": "Most"}}),
+        "not a statistic"),
+    case("a stat without name",
+        math({"Id": "m1", "MetricStat": {"Metric": {"Namespace": "Own"}, "Stat": "Sum"}}),
+        "MetricName is required"),
+    case("no configuration", {"PolicyType": "TargetTrackingScaling"}, "is required for PolicyType"),
+    case("both kinds", {**tracking(), "StepScalingPolicyConfiguration": stepping()[
+        "StepScalingPolicyConfiguration"]}, "cannot be given with PolicyType"),
+    case("predictive scaling (7.2)", {"PolicyType": "PredictiveScaling"},
+        "PredictiveScaling is not supported"),
 )  # fmt: skip
 def test_what_is_no_target_tracking(
     scaling: Call, unscaled: Refused, policy: dict[str, Any], message: str
@@ -338,18 +339,16 @@ def test_steps_are_described_with_the_alarms_that_name_them(
     assert [it["AlarmName"] for it in alarms(call_as, scope)] == ["none-left"]
 
 
-@pytest.mark.parametrize(
+@cases(
     "steps",
-    [
-        pytest.param([step(0, None)], id="out (UG)"),
-        pytest.param([step(None, 0)], id="in (UG)"),
-        pytest.param([step(None, -20, -30), step(-20, -10, -10), step(-10, 0, 0)], id="down (UG)"),
-        pytest.param([step(20, None), step(0, 10), step(10, 20)], id="in any order"),
-        pytest.param([step(None, 0), step(0, None)], id="both ways"),
-        pytest.param([step(0, 5), *[step(5 * at, 5 * at + 5) for at in range(1, 19)],
-            step(95, None)], id="twenty (7.1)"),
-        pytest.param([step(5, None)], id="not from the threshold on"),
-    ],
+    case("out (UG)", [step(0, None)]),
+    case("in (UG)", [step(None, 0)]),
+    case("down (UG)", [step(None, -20, -30), step(-20, -10, -10), step(-10, 0, 0)]),
+    case("in any order", [step(20, None), step(0, 10), step(10, 20)]),
+    case("both ways", [step(None, 0), step(0, None)]),
+    case("twenty (7.1)",
+        [step(0, 5), *[step(5 * at, 5 * at + 5) for at in range(1, 19)], step(95, None)]),
+    case("not from the threshold on", [step(5, None)]),
 )  # fmt: skip
 def test_steps_that_can_be(scaling: Call, steps: list[dict[str, Any]]) -> None:
     put(scaling, stepping(*steps))
@@ -357,42 +356,38 @@ def test_steps_that_can_be(scaling: Call, steps: list[dict[str, Any]]) -> None:
     put(scaling, stepping(*steps, **percent))
 
 
-@pytest.mark.parametrize(
-    ("policy", "code", "message"),
-    [
-        pytest.param(stepping(step(None, None)), "ValidationException", "or both", id="no bounds"),
-        pytest.param(stepping(step(5, 5)), "ValidationException", "must be less than", id="empty"),
-        pytest.param(stepping(step(9, 5)), "ValidationException", "must be less", id="crossed"),
-        pytest.param(stepping(step(0, 10), step(11, None)), "ValidationException", "leave gaps",
-            id="a gap (UG)"),
-        pytest.param(stepping(step(0, 10), step(9, None)), "ValidationException", "overlap",
-            id="an overlap (UG)"),
-        pytest.param(stepping(step(0, None), step(5, None)), "ValidationException", "At most one",
-            id="two without upper bound (UG)"),
-        pytest.param(stepping(step(None, 0), step(None, 5)), "ValidationException", "At most one",
-            id="two without lower bound (UG)"),
-        pytest.param(stepping(step(0, None), step(10, 20)), "ValidationException", "overlap",
-            id="one goes on for ever, another follows"),
-        pytest.param(stepping(step(-10, 0)), "ValidationException",
-            "without MetricIntervalLowerBound is required", id="ends short below (UG)"),
-        pytest.param(stepping(step(0, 10)), "ValidationException",
-            "without MetricIntervalUpperBound is required", id="ends short above (UG)"),
-        pytest.param(stepping(step(float("nan"), None)), "ValidationException", "finite", id="NaN"),
-        pytest.param(stepping(*[step(at, at + 1) for at in range(21)]), "LimitExceededException",
-            "at most 20", id="twenty-one steps (7.1)"),
-        pytest.param(stepping(StepAdjustments=[]), "ValidationException", "at least one",
-            id="no steps"),
-        pytest.param({"PolicyType": "StepScaling", "StepScalingPolicyConfiguration": {}},
-            "ValidationException", "AdjustmentType is required", id="nothing"),
-        pytest.param(stepping(MinAdjustmentMagnitude=2), "ValidationException",
-            "only be given with AdjustmentType PercentChangeInCapacity", id="magnitude (PSP)"),
-        pytest.param(stepping(AdjustmentType="PercentChangeInCapacity", MinAdjustmentMagnitude=0),
-            "ValidationException", "at least 1", id="a magnitude of nothing"),
-        pytest.param(stepping(step(0, None, -1), AdjustmentType="ExactCapacity"),
-            "ValidationException", "must be 0 or more", id="an exact number below nothing (PSP)"),
-        pytest.param(stepping(Cooldown=-1), "ValidationException", "0 seconds or more",
-            id="a negative cooldown"),
-    ],
+@cases(
+    "policy, code, message",
+    case("no bounds", stepping(step(None, None)), "ValidationException", "or both"),
+    case("empty", stepping(step(5, 5)), "ValidationException", "must be less than"),
+    case("crossed", stepping(step(9, 5)), "ValidationException", "must be less"),
+    case("a gap (UG)", stepping(step(0, 10), step(11, None)), "ValidationException", "leave gaps"),
+    case("an overlap (UG)", stepping(step(0, 10), step(9, None)), "ValidationException", "overlap"),
+    case("two without upper bound (UG)", stepping(step(0, None), step(5, None)),
+        "ValidationException", "At most one"),
+    case("two without lower bound (UG)", stepping(step(None, 0), step(None, 5)),
+        "ValidationException", "At most one"),
+    case("one goes on for ever, another follows", stepping(step(0, None), step(10, 20)),
+        "ValidationException", "overlap"),
+    case("ends short below (UG)", stepping(step(-10, 0)), "ValidationException",
+        "without MetricIntervalLowerBound is required"),
+    case("ends short above (UG)", stepping(step(0, 10)), "ValidationException",
+        "without MetricIntervalUpperBound is required"),
+    case("NaN", stepping(step(float("nan"), None)), "ValidationException", "finite"),
+    case("twenty-one steps (7.1)", stepping(*[step(at, at + 1) for at in range(21)]),
+        "LimitExceededException", "at most 20"),
+    case("no steps", stepping(StepAdjustments=[]), "ValidationException", "at least one"),
+    case("nothing", {"PolicyType": "StepScaling", "StepScalingPolicyConfiguration": {}},
+        "ValidationException", "AdjustmentType is required"),
+    case("magnitude (PSP)", stepping(MinAdjustmentMagnitude=2), "ValidationException",
+        "only be given with AdjustmentType PercentChangeInCapacity"),
+    case("a magnitude of nothing",
+        stepping(AdjustmentType="PercentChangeInCapacity", MinAdjustmentMagnitude=0),
+        "ValidationException", "at least 1"),
+    case("an exact number below nothing (PSP)",
+        stepping(step(0, None, -1), AdjustmentType="ExactCapacity"), "ValidationException",
+        "must be 0 or more"),
+    case("a negative cooldown", stepping(Cooldown=-1), "ValidationException", "0 seconds or more"),
 )  # fmt: skip
 def test_what_is_no_step_scaling(
     scaling: Call, unscaled: Refused, policy: dict[str, Any], code: str, message: str
@@ -438,16 +433,16 @@ def test_describing_by_name_and_resource(scaling: Call, unscaled: Refused) -> No
     ] == ("ValidationException")
 
 
-@pytest.mark.parametrize(
-    ("operation", "params", "text"),
-    [
-        pytest.param("PutScalingPolicy", tracking(), "No scalable target registered for service"
-            " namespace: sagemaker, resource ID: inference-component/es, scalable dimension:"
-            " sagemaker:inference-component:DesiredCopyCount", id="a policy of no target (7.1)"),
-        pytest.param("DeleteScalingPolicy", {}, "No scaling policy found for service namespace:"
-            " sagemaker, resource ID: inference-component/es, scalable dimension:"
-            " sagemaker:inference-component:DesiredCopyCount, policy name: p", id="no such policy"),
-    ],
+@cases(
+    "operation, params, text",
+    case("a policy of no target (7.1)", "PutScalingPolicy", tracking(),
+        "No scalable target registered for service"
+        " namespace: sagemaker, resource ID: inference-component/es, scalable dimension:"
+        " sagemaker:inference-component:DesiredCopyCount"),
+    case("no such policy", "DeleteScalingPolicy", {},
+        "No scaling policy found for service namespace:"
+        " sagemaker, resource ID: inference-component/es, scalable dimension:"
+        " sagemaker:inference-component:DesiredCopyCount, policy name: p"),
 )  # fmt: skip
 def test_what_is_not_there(
     unscaled: Refused, operation: str, params: dict[str, Any], text: str

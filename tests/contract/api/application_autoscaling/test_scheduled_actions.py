@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.clock import ManualClock
 from hostelry.domain.scaling import ScheduledAction
@@ -110,37 +111,30 @@ def test_the_same_schedule_again_forgets_no_firing(
     assert due(stored(state, scope), clock.now()) == missed
 
 
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        pytest.param({"Schedule": None}, "Schedule is required", id="no schedule (PSA)"),
-        pytest.param({"Schedule": "0 22 * * *"}, "it must be at(", id="a line of crontab"),
-        pytest.param({"Schedule": "cron(0 22 * * * *)"}, "must be ?", id="no question mark"),
-        pytest.param({"Schedule": "rate(0 hours)"}, "whole number from 1", id="no rate"),
-        pytest.param({"Schedule": "at(2001-01-01T00:00:00)"}, "would not fire any more",
-            id="a time in the past"),
-        pytest.param({"Schedule": "cron(0 0 30 2 ? *)"}, "would not fire", id="30 February"),
-        pytest.param({"EndTime": 1.0}, "would not fire", id="over before it began"),
-        pytest.param({"Timezone": "Mars/Olympus"}, "is not the name of an IANA time zone",
-            id="no time zone"),
-        pytest.param({"Timezone": "../../../etc/passwd"}, "IANA", id="a path for a time zone"),
-        pytest.param({"StartTime": 9e9, "EndTime": 8e9}, "StartTime must be before EndTime",
-            id="ends before it starts"),
-        pytest.param({"StartTime": 9e9, "EndTime": 9e9}, "must be before", id="ends as it starts"),
-        pytest.param({"StartTime": 8e9}, "would not fire", id="starts beyond every calendar"),
-        pytest.param({"ScalableTargetAction": None}, "ScalableTargetAction is required",
-            id="no action"),
-        pytest.param({"ScalableTargetAction": {}}, "ScalableTargetAction is required",
-            id="an empty action (PSA)"),
-        pytest.param({"ScalableTargetAction": {"MinCapacity": 3, "MaxCapacity": 2}},
-            "Maximum capacity cannot be less", id="bounds crossed"),
-        pytest.param({"ScalableTargetAction": {"MinCapacity": -1}}, "cannot be less than 0",
-            id="less than nothing"),
-        pytest.param({"ScalableTargetAction": {"MaxCapacity": -1}}, "cannot be less",
-            id="at most less than nothing"),
-        pytest.param({"ScalableTargetAction": {"MaxCapacity": 10**8}}, "at most 1000",
-            id="too many"),
-    ],
+@cases(
+    "params, message",
+    case("no schedule (PSA)", {"Schedule": None}, "Schedule is required"),
+    case("a line of crontab", {"Schedule": "0 22 * * *"}, "it must be at("),
+    case("no question mark", {"Schedule": "cron(0 22 * * * *)"}, "must be ?"),
+    case("no rate", {"Schedule": "rate(0 hours)"}, "whole number from 1"),
+    case("a time in the past", {"Schedule": "at(2001-01-01T00:00:00)"}, "would not fire any more"),
+    case("30 February", {"Schedule": "cron(0 0 30 2 ? *)"}, "would not fire"),
+    case("over before it began", {"EndTime": 1.0}, "would not fire"),
+    case("no time zone", {"Timezone": "Mars/Olympus"}, "is not the name of an IANA time zone"),
+    case("a path for a time zone", {"Timezone": "../../../etc/passwd"}, "IANA"),
+    case("ends before it starts", {"StartTime": 9e9, "EndTime": 8e9},
+        "StartTime must be before EndTime"),
+    case("ends as it starts", {"StartTime": 9e9, "EndTime": 9e9}, "must be before"),
+    case("starts beyond every calendar", {"StartTime": 8e9}, "would not fire"),
+    case("no action", {"ScalableTargetAction": None}, "ScalableTargetAction is required"),
+    case("an empty action (PSA)", {"ScalableTargetAction": {}}, "ScalableTargetAction is required"),
+    case("bounds crossed", {"ScalableTargetAction": {"MinCapacity": 3, "MaxCapacity": 2}},
+        "Maximum capacity cannot be less"),
+    case("less than nothing", {"ScalableTargetAction": {"MinCapacity": -1}},
+        "cannot be less than 0"),
+    case("at most less than nothing", {"ScalableTargetAction": {"MaxCapacity": -1}},
+        "cannot be less"),
+    case("too many", {"ScalableTargetAction": {"MaxCapacity": 10**8}}, "at most 1000"),
 )  # fmt: skip
 def test_what_is_no_scheduled_action(
     scaling: Call, unscaled: Refused, params: dict[str, Any], message: str

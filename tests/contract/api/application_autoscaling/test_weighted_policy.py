@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.scaling.loop.alarm_rig import Web
 from tests.unit.scaling.loop.scaling_town import FakeLoads
 
@@ -97,23 +98,13 @@ def served(
         run(name, "main", endpoint().active.generation, CopyPhase.READY)
 
 
-@pytest.mark.parametrize(
-    ("expression", "target", "loads", "expected"),
-    [
-        pytest.param(
-            "0.5 * g6 + 0.5 * g6e", 10.0, (30, 10), 4, id="20 on average for 10: twice as many"
-        ),
-        pytest.param(
-            "0.7 * g6 + 0.3 * g6e", 10.0, (30, 10), 5, id="the heavier type's load counts for more"
-        ),
-        pytest.param(
-            "0.5 * g6 + 0.5 * g6e", 10.0, (30, 0), 3, id="a type without load counts as zero"
-        ),
-        pytest.param(
-            "(FILL(g6, 0) / 12 + FILL(g6e, 0) / 16) / 2", 0.7, (24, 16), 5,
-            id="shares of what each type can take at once",
-        ),
-    ],
+@cases(
+    "expression, target, loads, expected",
+    case("20 on average for 10: twice as many", "0.5 * g6 + 0.5 * g6e", 10.0, (30, 10), 4),
+    case("the heavier type's load counts for more", "0.7 * g6 + 0.3 * g6e", 10.0, (30, 10), 5),
+    case("a type without load counts as zero", "0.5 * g6 + 0.5 * g6e", 10.0, (30, 0), 3),
+    case("shares of what each type can take at once", "(FILL(g6, 0) / 12 + FILL(g6e, 0) / 16) / 2",
+        0.7, (24, 16), 5),
 )  # fmt: skip
 def test_load_on_a_variant_with_pools_scales_by_the_weighted_expression(
     served: None,

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.contract.api.cloudwatch.alarm_samples import (
     TOPIC,
     Call,
@@ -43,12 +44,10 @@ def test_setting_a_state_leaves_its_actions_to_be_done(
     assert shown["StateUpdatedTimestamp"] == shown["StateTransitionedTimestamp"] + 5
 
 
-@pytest.mark.parametrize(
-    ("params", "code"),
-    [
-        pytest.param({"AlarmName": "gone"}, "ResourceNotFound", id="an unknown alarm"),
-        pytest.param({"StateReasonData": "{"}, "InvalidFormat", id="data that is not JSON"),
-    ],
+@cases(
+    "params, code",
+    case("an unknown alarm", {"AlarmName": "gone"}, "ResourceNotFound"),
+    case("data that is not JSON", {"StateReasonData": "{"}, "InvalidFormat"),
 )
 def test_a_state_that_cannot_be_set(cloudwatch: Call, params: dict[str, Any], code: str) -> None:
     make(cloudwatch, "high")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import pytest
+from tests.cases import case, cases
 from tests.contract.api.cloudwatch.alarm_samples import (
     PLAIN,
     POLICY,
@@ -91,108 +91,91 @@ def metrics_with(*queries: dict[str, Any]) -> dict[str, Any]:
 ONE = {"Id": "m1", "MetricStat": STAT}
 
 
-@pytest.mark.parametrize(
-    ("params", "text"),
-    [
-        pytest.param(without("Threshold"), "Threshold is required", id="no threshold"),
-        pytest.param(without("ComparisonOperator"), "ComparisonOperator is", id="no comparison"),
-        pytest.param(without("EvaluationPeriods"), "EvaluationPeriods is", id="no periods"),
-        pytest.param(without("MetricName"), "MetricName is required", id="no metric"),
-        pytest.param(without("Namespace"), "Namespace is required", id="no namespace"),
-        pytest.param(without("Period"), "Period is required", id="no period"),
-        pytest.param(without("Statistic"), "Exactly one of Statistic", id="no statistic"),
-        pytest.param(
-            {**PLAIN, "ExtendedStatistic": "p99"}, "Exactly one of Statistic", id="two statistics"
+@cases(
+    "params, text",
+    case("no threshold", without("Threshold"), "Threshold is required"),
+    case("no comparison", without("ComparisonOperator"), "ComparisonOperator is"),
+    case("no periods", without("EvaluationPeriods"), "EvaluationPeriods is"),
+    case("no metric", without("MetricName"), "MetricName is required"),
+    case("no namespace", without("Namespace"), "Namespace is required"),
+    case("no period", without("Period"), "Period is required"),
+    case("no statistic", without("Statistic"), "Exactly one of Statistic"),
+    case("two statistics", {**PLAIN, "ExtendedStatistic": "p99"}, "Exactly one of Statistic"),
+    case("no such percentile", {**without("Statistic"), "ExtendedStatistic": "p101"}, "p101"),
+    case("an odd period", {**PLAIN, "Period": 15}, "any multiple of 60"),
+    case(
+        "more than a day",
+        {**PLAIN, "Period": 60, "EvaluationPeriods": 1441},
+        "across more than a day",
+    ),
+    case(
+        "more than a week of hours",
+        {**PLAIN, "Period": 3600, "EvaluationPeriods": 169},
+        "across more than seven days",
+    ),
+    case(
+        "more to alarm than are evaluated",
+        {**PLAIN, "DatapointsToAlarm": 4},
+        "DatapointsToAlarm must be less than or equal to EvaluationPeriods",
+    ),
+    case("an unknown treatment", {**PLAIN, "TreatMissingData": "fine"}, "'fine'"),
+    case(
+        "few samples of no percentile",
+        {**PLAIN, "EvaluateLowSampleCountPercentile": "ignore"},
+        "with a percentile",
+    ),
+    case(
+        "a band", {**PLAIN, "ComparisonOperator": "GreaterThanUpperThreshold"}, "anomaly detection"
+    ),
+    case("a band's id", {**PLAIN, "ThresholdMetricId": "ad1"}, "ThresholdMetricId"),
+    case(
+        "a dimension twice",
+        {**PLAIN, "Dimensions": [{"Name": "A", "Value": "1"}, {"Name": "A", "Value": "2"}]},
+        "given twice",
+    ),
+    case(
+        "a function",
+        {**PLAIN, "AlarmActions": ["arn:aws:lambda:us-west-2:123456789012:function:f"]},
+        "is not supported",
+    ),
+    case(
+        "a machine",
+        {**PLAIN, "OKActions": ["arn:aws:automate:us-west-2:ec2:reboot"]},
+        "is not supported",
+    ),
+    case("ftp", {**PLAIN, "AlarmActions": ["ftp://a/b"]}, "is not supported"),
+    case("no host", {**PLAIN, "AlarmActions": ["http://"]}, "is not supported"),
+    case("no port", {**PLAIN, "AlarmActions": ["http://a:x/"]}, "not supported"),
+    case("an odd name", {**PLAIN, "AlarmName": "a\nb"}, "control characters"),
+    case("both kinds", {**PLAIN, "Metrics": [ONE]}, "together with Metrics"),
+    case("two that return data", metrics_with(ONE, ONE), "Exactly one element"),
+    case("none returns", metrics_with({**ONE, "ReturnData": False}), "Exactly one element"),
+    case("an id in capitals", metrics_with({**ONE, "Id": "M1"}), "small letter"),
+    case("neither", metrics_with({"Id": "m1"}), "exactly one of MetricStat"),
+    case(
+        "two periods",
+        metrics_with(
+            {**ONE, "ReturnData": False}, {"Id": "m2", "MetricStat": {**STAT, "Period": 300}}
         ),
-        pytest.param(
-            {**without("Statistic"), "ExtendedStatistic": "p101"}, "p101", id="no such percentile"
-        ),
-        pytest.param({**PLAIN, "Period": 15}, "any multiple of 60", id="an odd period"),
-        pytest.param(
-            {**PLAIN, "Period": 60, "EvaluationPeriods": 1441},
-            "across more than a day",
-            id="more than a day",
-        ),
-        pytest.param(
-            {**PLAIN, "Period": 3600, "EvaluationPeriods": 169},
-            "across more than seven days",
-            id="more than a week of hours",
-        ),
-        pytest.param(
-            {**PLAIN, "DatapointsToAlarm": 4},
-            "DatapointsToAlarm must be less than or equal to EvaluationPeriods",
-            id="more to alarm than are evaluated",
-        ),
-        pytest.param({**PLAIN, "TreatMissingData": "fine"}, "'fine'", id="an unknown treatment"),
-        pytest.param(
-            {**PLAIN, "EvaluateLowSampleCountPercentile": "ignore"},
-            "with a percentile",
-            id="few samples of no percentile",
-        ),
-        pytest.param(
-            {**PLAIN, "ComparisonOperator": "GreaterThanUpperThreshold"},
-            "anomaly detection",
-            id="a band",
-        ),
-        pytest.param({**PLAIN, "ThresholdMetricId": "ad1"}, "ThresholdMetricId", id="a band's id"),
-        pytest.param(
-            {**PLAIN, "Dimensions": [{"Name": "A", "Value": "1"}, {"Name": "A", "Value": "2"}]},
-            "given twice",
-            id="a dimension twice",
-        ),
-        pytest.param(
-            {**PLAIN, "AlarmActions": ["arn:aws:lambda:us-west-2:123456789012:function:f"]},
-            "is not supported",
-            id="a function",
-        ),
-        pytest.param(
-            {**PLAIN, "OKActions": ["arn:aws:automate:us-west-2:ec2:reboot"]},
-            "is not supported",
-            id="a machine",
-        ),
-        pytest.param({**PLAIN, "AlarmActions": ["ftp://a/b"]}, "is not supported", id="ftp"),
-        pytest.param({**PLAIN, "AlarmActions": ["http://"]}, "is not supported", id="no host"),
-        pytest.param({**PLAIN, "AlarmActions": ["http://a:x/"]}, "not supported", id="no port"),
-        pytest.param({**PLAIN, "AlarmName": "a\nb"}, "control characters", id="an odd name"),
-        pytest.param({**PLAIN, "Metrics": [ONE]}, "together with Metrics", id="both kinds"),
-        pytest.param(metrics_with(ONE, ONE), "Exactly one element", id="two that return data"),
-        pytest.param(
-            metrics_with({**ONE, "ReturnData": False}), "Exactly one element", id="none returns"
-        ),
-        pytest.param(metrics_with({**ONE, "Id": "M1"}), "small letter", id="an id in capitals"),
-        pytest.param(metrics_with({"Id": "m1"}), "exactly one of MetricStat", id="neither"),
-        pytest.param(
-            metrics_with(
-                {**ONE, "ReturnData": False},
-                {"Id": "m2", "MetricStat": {**STAT, "Period": 300}},
-            ),
-            "same Period",
-            id="two periods",
-        ),
-        pytest.param(
-            metrics_with({**ONE, "AccountId": "999999999999"}), "other accounts", id="an account"
-        ),
-        pytest.param(
-            metrics_with(
-                *({**ONE, "Id": f"m{it}", "ReturnData": it == 0} for it in range(11)),
-            ),
-            "at most 10",
-            id="eleven metrics",
-        ),
-        pytest.param(
-            metrics_with({"Id": "e1", "Expression": "SEARCH('{Own} Load', 'Sum')", "Period": 60}),
-            "SEARCH is not supported",
-            id="a search",
-        ),
-        pytest.param(
-            metrics_with({**ONE, "ReturnData": False}, {"Id": "e1", "Expression": "m1 +"}),
-            "Invalid metrics list",
-            id="an expression that cannot be read",
-        ),
-        pytest.param(
-            metrics_with({**ONE, "MetricStat": {**STAT, "Stat": "Mean"}}), "Mean", id="no statistic"
-        ),
-    ],
+        "same Period",
+    ),
+    case("an account", metrics_with({**ONE, "AccountId": "999999999999"}), "other accounts"),
+    case(
+        "eleven metrics",
+        metrics_with(*({**ONE, "Id": f"m{it}", "ReturnData": it == 0} for it in range(11))),
+        "at most 10",
+    ),
+    case(
+        "a search",
+        metrics_with({"Id": "e1", "Expression": "SEARCH('{Own} Load', 'Sum')", "Period": 60}),
+        "SEARCH is not supported",
+    ),
+    case(
+        "an expression that cannot be read",
+        metrics_with({**ONE, "ReturnData": False}, {"Id": "e1", "Expression": "m1 +"}),
+        "Invalid metrics list",
+    ),
+    case("no statistic", metrics_with({**ONE, "MetricStat": {**STAT, "Stat": "Mean"}}), "Mean"),
 )
 def test_what_no_alarm_can_be_is_refused(
     cloudwatch: Call, state: State, params: dict[str, Any], text: str
@@ -226,38 +209,34 @@ def test_a_composite_alarm_is_described_with_its_rule_and_suppressor(cloudwatch:
     assert "quiet" in shown["ActionsSuppressedReason"]
 
 
-@pytest.mark.parametrize(
-    ("params", "text"),
-    [
-        pytest.param({"AlarmRule": "ALARM(a"}, "cannot be used", id="a rule that cannot be read"),
-        pytest.param({"AlarmRule": "ALARM(gone) OR OK(far)"}, "[gone, far]", id="unknown alarms"),
-        pytest.param({"AlarmRule": "ALARM(new)"}, "new -> new", id="itself"),
-        pytest.param({"AlarmRule": "TRUE", "AlarmActions": [POLICY]}, "composite", id="a policy"),
-        pytest.param(
-            {"AlarmRule": "TRUE", "ActionsSuppressor": "a"}, "given together", id="no periods"
-        ),
-        pytest.param(
-            {
-                "AlarmRule": "TRUE",
-                "ActionsSuppressor": "gone",
-                "ActionsSuppressorWaitPeriod": 1,
-                "ActionsSuppressorExtensionPeriod": 1,
-            },
-            "no alarm",
-            id="an unknown suppressor",
-        ),
-        pytest.param(
-            {
-                "AlarmRule": "TRUE",
-                "ActionsSuppressor": "a",
-                "ActionsSuppressorWaitPeriod": -1,
-                "ActionsSuppressorExtensionPeriod": 1,
-            },
-            "0 to",
-            id="a negative wait",
-        ),
-        pytest.param({"AlarmRule": "TRUE", "AlarmName": "a"}, "metric alarm", id="a taken name"),
-    ],
+@cases(
+    "params, text",
+    case("a rule that cannot be read", {"AlarmRule": "ALARM(a"}, "cannot be used"),
+    case("unknown alarms", {"AlarmRule": "ALARM(gone) OR OK(far)"}, "[gone, far]"),
+    case("itself", {"AlarmRule": "ALARM(new)"}, "new -> new"),
+    case("a policy", {"AlarmRule": "TRUE", "AlarmActions": [POLICY]}, "composite"),
+    case("no periods", {"AlarmRule": "TRUE", "ActionsSuppressor": "a"}, "given together"),
+    case(
+        "an unknown suppressor",
+        {
+            "AlarmRule": "TRUE",
+            "ActionsSuppressor": "gone",
+            "ActionsSuppressorWaitPeriod": 1,
+            "ActionsSuppressorExtensionPeriod": 1,
+        },
+        "no alarm",
+    ),
+    case(
+        "a negative wait",
+        {
+            "AlarmRule": "TRUE",
+            "ActionsSuppressor": "a",
+            "ActionsSuppressorWaitPeriod": -1,
+            "ActionsSuppressorExtensionPeriod": 1,
+        },
+        "0 to",
+    ),
+    case("a taken name", {"AlarmRule": "TRUE", "AlarmName": "a"}, "metric alarm"),
 )
 def test_what_no_composite_alarm_can_be_is_refused(
     cloudwatch: Call, params: dict[str, Any], text: str
@@ -281,24 +260,20 @@ def test_a_metric_alarm_cannot_take_the_name_of_a_composite(cloudwatch: Call) ->
     assert "composite alarm" in refusal(cloudwatch, "PutMetricAlarm", **PLAIN).message
 
 
-@pytest.mark.parametrize(
-    ("params", "names"),
-    [
-        pytest.param({}, ["a1", "a2", "b1"], id="all metric alarms"),
-        pytest.param({"AlarmNamePrefix": "a"}, ["a1", "a2"], id="a prefix"),
-        pytest.param({"AlarmNames": ["b1", "gone"]}, ["b1"], id="names, also of none"),
-        pytest.param({"StateValue": "ALARM"}, ["a2"], id="a state"),
-        pytest.param({"ActionPrefix": TOPIC[:20]}, ["b1"], id="an action"),
-        pytest.param({"AlarmTypes": ["CompositeAlarm"]}, ["both"], id="composite alarms"),
-        pytest.param(
-            {"AlarmTypes": ["CompositeAlarm", "MetricAlarm"]},
-            ["a1", "a2", "b1", "both"],
-            id="all kinds",
-        ),
-        pytest.param({"ChildrenOfAlarmName": "both"}, ["a1", "b1"], id="children"),
-        pytest.param({"ParentsOfAlarmName": "b1"}, ["both"], id="parents"),
-        pytest.param({"ParentsOfAlarmName": "a2"}, [], id="no parents"),
-    ],
+@cases(
+    "params, names",
+    case("all metric alarms", {}, ["a1", "a2", "b1"]),
+    case("a prefix", {"AlarmNamePrefix": "a"}, ["a1", "a2"]),
+    case("names, also of none", {"AlarmNames": ["b1", "gone"]}, ["b1"]),
+    case("a state", {"StateValue": "ALARM"}, ["a2"]),
+    case("an action", {"ActionPrefix": TOPIC[:20]}, ["b1"]),
+    case("composite alarms", {"AlarmTypes": ["CompositeAlarm"]}, ["both"]),
+    case(
+        "all kinds", {"AlarmTypes": ["CompositeAlarm", "MetricAlarm"]}, ["a1", "a2", "b1", "both"]
+    ),
+    case("children", {"ChildrenOfAlarmName": "both"}, ["a1", "b1"]),
+    case("parents", {"ParentsOfAlarmName": "b1"}, ["both"]),
+    case("no parents", {"ParentsOfAlarmName": "a2"}, []),
 )
 def test_alarms_are_found(cloudwatch: Call, params: dict[str, Any], names: list[str]) -> None:
     make(cloudwatch, "a1", "a2")

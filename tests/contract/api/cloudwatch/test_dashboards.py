@@ -13,6 +13,7 @@ import pytest
 from botocore.exceptions import ClientError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.api.cloudwatch import dashboard
 from hostelry.api.cloudwatch.dashboard import find_errors, find_warnings
@@ -120,74 +121,45 @@ def test_tags_come_and_go_with_the_dashboard(cloudwatch: Any) -> None:
     assert tags() == {}
 
 
-@pytest.mark.parametrize(
-    ("widget", "remarks"),
-    [
-        pytest.param(
-            metric(metrics=None),
-            [
-                ("/widgets/0/properties", "Should have required property 'metrics'"),
-                (
-                    "/widgets/0/properties",
-                    "The metric widget should have specified a region and a data source or an alarm"
-                    " annotation",
-                ),
-                ("/widgets/0/properties", "Should have required property 'annotations'"),
-            ],
-            id="a metric widget without metrics",
-        ),
-        pytest.param(
-            metric("AWS/SageMaker"),
-            [
-                ("/widgets/0/properties/metrics/0", "Should be array"),
-                (
-                    "/widgets/0/properties/metrics/0",
-                    'Field "metrics" has to be an array of array of strings, with an optional'
-                    " metricRenderer object as last element",
-                ),
-            ],
-            id="a metric that is no list",
-        ),
-        pytest.param(
-            metric(["AWS/SageMaker", "Invocations", {"EndpointName": "e"}, {"stat": "Sum"}]),
-            [
-                (
-                    "/widgets/0/properties/metrics/0/2",
-                    'Invalid metric field type, only "String" type is allowed',
-                )
-            ],
-            id="dimensions as an object",
-        ),
-        pytest.param(
-            metric(LOAD[:3]),
-            [("/widgets/0/properties/metrics/0", "Should NOT have more than 2 items")],
-            id="a dimension without a value",
-        ),
-        pytest.param(
-            {"type": "alarm", "properties": {"alarms": []}},
-            [("/widgets/0/properties/alarms", "Should NOT have less than 1 items")],
-            id="no alarms",
-        ),
-        pytest.param(
-            {"type": "text", "properties": {}},
-            [("/widgets/0/properties", "Should have required property 'markdown'")],
-            id="no text",
-        ),
-        pytest.param(
-            {**TEXT, "x": 24, "width": 0, "height": 2.5},
-            [
-                ("/widgets/0/x", "Should be <= 23"),
-                ("/widgets/0/width", "Should be >= 1"),
-                ("/widgets/0/height", "Should be integer"),
-            ],
-            id="beside the grid",
-        ),
-        pytest.param(
-            {"properties": {}}, [("/widgets/0", "Should have required property 'type'")],
-            id="no type",
-        ),
-        pytest.param(7, [("/widgets/0", "Should be object")], id="a widget that is no object"),
-    ],
+@cases(
+    "widget, remarks",
+    case("a metric widget without metrics", metric(metrics=None), [
+            ("/widgets/0/properties", "Should have required property 'metrics'"),
+            (
+                "/widgets/0/properties",
+                "The metric widget should have specified a region and a data source or an alarm"
+                " annotation",
+            ),
+            ("/widgets/0/properties", "Should have required property 'annotations'"),
+        ]),
+    case("a metric that is no list", metric("AWS/SageMaker"), [
+            ("/widgets/0/properties/metrics/0", "Should be array"),
+            (
+                "/widgets/0/properties/metrics/0",
+                'Field "metrics" has to be an array of array of strings, with an optional'
+                " metricRenderer object as last element",
+            ),
+        ]),
+    case("dimensions as an object",
+        metric(["AWS/SageMaker", "Invocations", {"EndpointName": "e"}, {"stat": "Sum"}]), [
+            (
+                "/widgets/0/properties/metrics/0/2",
+                'Invalid metric field type, only "String" type is allowed',
+            )
+        ]),
+    case("a dimension without a value", metric(LOAD[:3]),
+        [("/widgets/0/properties/metrics/0", "Should NOT have more than 2 items")]),
+    case("no alarms", {"type": "alarm", "properties": {"alarms": []}},
+        [("/widgets/0/properties/alarms", "Should NOT have less than 1 items")]),
+    case("no text", {"type": "text", "properties": {}},
+        [("/widgets/0/properties", "Should have required property 'markdown'")]),
+    case("beside the grid", {**TEXT, "x": 24, "width": 0, "height": 2.5}, [
+            ("/widgets/0/x", "Should be <= 23"),
+            ("/widgets/0/width", "Should be >= 1"),
+            ("/widgets/0/height", "Should be integer"),
+        ]),
+    case("no type", {"properties": {}}, [("/widgets/0", "Should have required property 'type'")]),
+    case("a widget that is no object", 7, [("/widgets/0", "Should be object")]),
 )  # fmt: skip
 def test_an_invalid_body_is_refused_with_each_place(
     cloudwatch: Any, widget: Any, remarks: list[tuple[str, str]]
@@ -204,25 +176,22 @@ def test_an_invalid_body_is_refused_with_each_place(
 NOT_JSON = "The field DashboardBody must be a valid JSON object"
 
 
-@pytest.mark.parametrize(
-    ("name", "body", "message"),
-    [
-        pytest.param("a", "{", NOT_JSON, id="no JSON"),
-        pytest.param("a", "[]", NOT_JSON, id="no object"),
-        pytest.param("a", "[" * 100_000, NOT_JSON, id="a hundred thousand brackets"),
-        pytest.param("a", '{"widgets": ' + "[" * 900 + "]" * 900 + "}", "nested deeper than 50",
-                     id="nested too deep"),
-        pytest.param("a", f'{{"widgets": ["{"x" * 1024 * 1024}"]}}', "it has at most 1048576",
-                     id="too large"),
-        pytest.param("a", "{}", "required property 'widgets'", id="no widgets"),
-        pytest.param("a", '{"widgets": {}}', "Should be array", id="widgets that are no list"),
-        pytest.param("a", json.dumps({"widgets": [TEXT] * 501}), "more than 500 items", id="501"),
-        pytest.param("a", '{"widgets": [], "end": "x"}', "property 'start'", id="an end alone"),
-        pytest.param("a/b", BODY, "letters, digits, - and _", id="a slash in the name"),
-        pytest.param("", BODY, "1 to 255 characters", id="no name"),
-        pytest.param("x" * 256, BODY, "1 to 255 characters", id="a long name"),
-        pytest.param("\u00e9\n", BODY, "letters, digits, - and _", id="other letters"),
-    ],
+@cases(
+    "name, body, message",
+    case("no JSON", "a", "{", NOT_JSON),
+    case("no object", "a", "[]", NOT_JSON),
+    case("a hundred thousand brackets", "a", "[" * 100_000, NOT_JSON),
+    case("nested too deep", "a", '{"widgets": ' + "[" * 900 + "]" * 900 + "}",
+        "nested deeper than 50"),
+    case("too large", "a", f'{{"widgets": ["{"x" * 1024 * 1024}"]}}', "it has at most 1048576"),
+    case("no widgets", "a", "{}", "required property 'widgets'"),
+    case("widgets that are no list", "a", '{"widgets": {}}', "Should be array"),
+    case("501", "a", json.dumps({"widgets": [TEXT] * 501}), "more than 500 items"),
+    case("an end alone", "a", '{"widgets": [], "end": "x"}', "property 'start'"),
+    case("a slash in the name", "a/b", BODY, "letters, digits, - and _"),
+    case("no name", "", BODY, "1 to 255 characters"),
+    case("a long name", "x" * 256, BODY, "1 to 255 characters"),
+    case("other letters", "\u00e9\n", BODY, "letters, digits, - and _"),
 )  # fmt: skip
 def test_what_is_no_dashboard_is_refused(
     cloudwatch: Any, name: str, body: str, message: str

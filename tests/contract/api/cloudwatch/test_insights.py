@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from tests.cases import case, cases
 
 from hostelry.base.clock import ManualClock
 from hostelry.domain.alarm import AlarmState
@@ -102,15 +103,12 @@ def test_an_alarm_watches_a_query_of_one_series(
     assert (shown_query["Expression"], shown_query["Period"]) == (QUERY, 60)
 
 
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        pytest.param(alarm(f"{QUERY} GROUP BY Host", Period=60), "'q1' must give one time series",
-                     id="one alarm for several series"),
-        pytest.param(alarm(QUERY), "the same Period; here there are: none", id="no Period"),
-        pytest.param(alarm("SELECT AVG(Load)", Period=60), "Expected FROM, found the end",
-                     id="half a query"),
-    ],
+@cases(
+    "params, message",
+    case("one alarm for several series", alarm(f"{QUERY} GROUP BY Host", Period=60),
+        "'q1' must give one time series"),
+    case("no Period", alarm(QUERY), "the same Period; here there are: none"),
+    case("half a query", alarm("SELECT AVG(Load)", Period=60), "Expected FROM, found the end"),
 )  # fmt: skip
 def test_an_alarm_is_refused_for(cloudwatch: Any, params: dict[str, Any], message: str) -> None:
     code, text = refusal(cloudwatch.put_metric_alarm, **params)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import RetryableError, ServiceError
@@ -107,21 +108,19 @@ def test_each_unit_has_datapoints_of_its_own(
 
 # Source: PutMetricData: values and counts; StatisticValues; up to 150 values; two weeks back and
 # two hours ahead.
-@pytest.mark.parametrize(
-    ("datum", "expected"),
-    [
-        pytest.param({"Values": [1.0, 2.0]}, (2.0, 3.0), id="values count once"),
-        pytest.param({"Values": [1.0, 2.0], "Counts": [3.0, 1.0]}, (4.0, 5.0), id="with counts"),
-        pytest.param({"Values": [1.0] * 150}, (150.0, 150.0), id="150 values"),
-        pytest.param(
-            {"StatisticValues": {"SampleCount": 5, "Sum": 10, "Minimum": 1, "Maximum": 4}},
-            (5.0, 10.0),
-            id="a summary",
-        ),
-        pytest.param({"StorageResolution": 1}, (1.0, 2.0), id="high resolution"),
-        pytest.param({"Value": 0.0}, (1.0, 0.0), id="zero is a value"),
-        pytest.param({"Value": 2.0**360}, (1.0, 2.0**360), id="the largest value"),
-    ],
+@cases(
+    "datum, expected",
+    case("values count once", {"Values": [1.0, 2.0]}, (2.0, 3.0)),
+    case("with counts", {"Values": [1.0, 2.0], "Counts": [3.0, 1.0]}, (4.0, 5.0)),
+    case("150 values", {"Values": [1.0] * 150}, (150.0, 150.0)),
+    case(
+        "a summary",
+        {"StatisticValues": {"SampleCount": 5, "Sum": 10, "Minimum": 1, "Maximum": 4}},
+        (5.0, 10.0),
+    ),
+    case("high resolution", {"StorageResolution": 1}, (1.0, 2.0)),
+    case("zero is a value", {"Value": 0.0}, (1.0, 0.0)),
+    case("the largest value", {"Value": 2.0**360}, (1.0, 2.0**360)),
 )
 def test_what_is_put_is_got(
     call: Call, put: Callable[..., None], minute: float, datum: Any, expected: tuple[float, float]
@@ -163,131 +162,113 @@ def datum(**members: Any) -> dict[str, Any]:
     return {"MetricData": [{**DATUM, **members}]}
 
 
-@pytest.mark.parametrize(
-    ("params", "code", "text"),
-    [
-        pytest.param({"MetricData": []}, "MissingParameter", "MetricData", id="no data"),
-        pytest.param({}, "MissingParameter", "MetricData", id="no list"),
-        pytest.param(
-            {"MetricData": [DATUM] * 1001}, "InvalidParameterValue", "1000", id="1001 metrics"
-        ),
-        pytest.param(
-            {"MetricData": [{"MetricName": "m"}]},
-            "MissingParameter",
-            "MetricData.member.1.Value",
-            id="nothing measured",
-        ),
-        pytest.param(
-            datum(Values=[1.0]),
-            "InvalidParameterCombination",
-            "mutually exclusive",
-            id="a value and values",
-        ),
-        pytest.param(
-            datum(Counts=[1.0]), "InvalidParameterCombination", "Counts", id="counts without values"
-        ),
-        pytest.param(
-            {"MetricData": [{"MetricName": "m", "Values": [1.0] * 151}]},
-            "InvalidParameterValue",
-            "150",
-            id="151 values",
-        ),
-        pytest.param(
-            {"MetricData": [{"MetricName": "m", "Values": []}]},
-            "InvalidParameterValue",
-            "1 to 150",
-            id="no values",
-        ),
-        pytest.param(
-            {"MetricData": [{"MetricName": "m", "Values": [1.0], "Counts": [1.0, 2.0]}]},
-            "InvalidParameterValue",
-            "same size",
-            id="more counts than values",
-        ),
-        pytest.param(
-            {"MetricData": [{"MetricName": "m", "Values": [1.0], "Counts": [-1.0]}]},
-            "InvalidParameterValue",
-            "below 0",
-            id="a negative count",
-        ),
-        pytest.param(
-            datum(StorageResolution=10),
-            "InvalidParameterValue",
-            "1 or 60",
-            id="a resolution of ten seconds",
-        ),
-        pytest.param(
-            datum(Value=1e200), "InvalidParameterValue", r"2\^360", id="a value too large"
-        ),
-        pytest.param(
-            datum(Timestamp=1_700_000_070.0 - 14 * DAY_S - 1),
-            "InvalidParameterValue",
-            "two weeks",
-            id="an instant too old",
-        ),
-        pytest.param(
-            datum(Timestamp=1_700_000_070.0 + 7201),
-            "InvalidParameterValue",
-            "two hours",
-            id="an instant too far ahead",
-        ),
-        pytest.param(
-            datum(Dimensions=DIMENSIONS * 2),
-            "InvalidParameterValue",
-            "twice",
-            id="a dimension twice",
-        ),
-        pytest.param(
-            datum(Dimensions=[{"Name": ":x", "Value": "v"}]),
-            "InvalidParameterValue",
-            "':'",
-            id="a dimension that begins with a colon",
-        ),
-        pytest.param(
-            datum(Dimensions=[{"Name": "x", "Value": "\u00e9"}]),
-            "InvalidParameterValue",
-            "ASCII",
-            id="a dimension's value that is not ASCII",
-        ),
-        pytest.param(
-            datum(Dimensions=[{"Name": "x", "Value": " "}]),
-            "InvalidParameterValue",
-            "blank",
-            id="a dimension's value of blanks",
-        ),
-        pytest.param(
-            datum(MetricName="a\0b"),
-            "InvalidParameterValue",
-            "printable",
-            id="a name with a zero byte",
-        ),
-        pytest.param(
-            {"Namespace": "AWS/SageMaker", "MetricData": [DATUM]},
-            "InvalidParameterValue",
-            "AWS/",
-            id="the platform's namespace",
-        ),
-        pytest.param(
-            {
-                "MetricData": [
-                    {
-                        "MetricName": "m",
-                        "StatisticValues": {"SampleCount": 0, "Sum": 1, "Minimum": 1, "Maximum": 1},
-                    }
-                ]
-            },
-            "InvalidParameterValue",
-            "SampleCount over 0",
-            id="a summary of nothing",
-        ),
-        pytest.param(datum(Value=float("nan")), "ValidationException", "finite", id="NaN"),
-        pytest.param(
-            {"MetricData": [{**DATUM, "Dimensions": [{"Name": "x", "Value": "v" * 1024}]}] * 1000},
-            "RequestEntityTooLarge",
-            "1048576",
-            id="more than a mebibyte",
-        ),
-    ],
+@cases(
+    "params, code, text",
+    case("no data", {"MetricData": []}, "MissingParameter", "MetricData"),
+    case("no list", {}, "MissingParameter", "MetricData"),
+    case("1001 metrics", {"MetricData": [DATUM] * 1001}, "InvalidParameterValue", "1000"),
+    case(
+        "nothing measured",
+        {"MetricData": [{"MetricName": "m"}]},
+        "MissingParameter",
+        "MetricData.member.1.Value",
+    ),
+    case(
+        "a value and values",
+        datum(Values=[1.0]),
+        "InvalidParameterCombination",
+        "mutually exclusive",
+    ),
+    case("counts without values", datum(Counts=[1.0]), "InvalidParameterCombination", "Counts"),
+    case(
+        "151 values",
+        {"MetricData": [{"MetricName": "m", "Values": [1.0] * 151}]},
+        "InvalidParameterValue",
+        "150",
+    ),
+    case(
+        "no values",
+        {"MetricData": [{"MetricName": "m", "Values": []}]},
+        "InvalidParameterValue",
+        "1 to 150",
+    ),
+    case(
+        "more counts than values",
+        {"MetricData": [{"MetricName": "m", "Values": [1.0], "Counts": [1.0, 2.0]}]},
+        "InvalidParameterValue",
+        "same size",
+    ),
+    case(
+        "a negative count",
+        {"MetricData": [{"MetricName": "m", "Values": [1.0], "Counts": [-1.0]}]},
+        "InvalidParameterValue",
+        "below 0",
+    ),
+    case(
+        "a resolution of ten seconds",
+        datum(StorageResolution=10),
+        "InvalidParameterValue",
+        "1 or 60",
+    ),
+    case("a value too large", datum(Value=1e200), "InvalidParameterValue", r"2\^360"),
+    case(
+        "an instant too old",
+        datum(Timestamp=1_700_000_070.0 - 14 * DAY_S - 1),
+        "InvalidParameterValue",
+        "two weeks",
+    ),
+    case(
+        "an instant too far ahead",
+        datum(Timestamp=1_700_000_070.0 + 7201),
+        "InvalidParameterValue",
+        "two hours",
+    ),
+    case("a dimension twice", datum(Dimensions=DIMENSIONS * 2), "InvalidParameterValue", "twice"),
+    case(
+        "a dimension that begins with a colon",
+        datum(Dimensions=[{"Name": ":x", "Value": "v"}]),
+        "InvalidParameterValue",
+        "':'",
+    ),
+    case(
+        "a dimension's value that is not ASCII",
+        datum(Dimensions=[{"Name": "x", "Value": "\u00e9"}]),
+        "InvalidParameterValue",
+        "ASCII",
+    ),
+    case(
+        "a dimension's value of blanks",
+        datum(Dimensions=[{"Name": "x", "Value": " "}]),
+        "InvalidParameterValue",
+        "blank",
+    ),
+    case("a name with a zero byte", datum(MetricName="a\0b"), "InvalidParameterValue", "printable"),
+    case(
+        "the platform's namespace",
+        {"Namespace": "AWS/SageMaker", "MetricData": [DATUM]},
+        "InvalidParameterValue",
+        "AWS/",
+    ),
+    case(
+        "a summary of nothing",
+        {
+            "MetricData": [
+                {
+                    "MetricName": "m",
+                    "StatisticValues": {"SampleCount": 0, "Sum": 1, "Minimum": 1, "Maximum": 1},
+                }
+            ]
+        },
+        "InvalidParameterValue",
+        "SampleCount over 0",
+    ),
+    case("NaN", datum(Value=float("nan")), "ValidationException", "finite"),
+    case(
+        "more than a mebibyte",
+        {"MetricData": [{**DATUM, "Dimensions": [{"Name": "x", "Value": "v" * 1024}]}] * 1000},
+        "RequestEntityTooLarge",
+        "1048576",
+    ),
 )
 def test_what_put_metric_data_refuses(
     refusal: Callable[..., tuple[str, str]],

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
@@ -25,98 +26,88 @@ def stat(statistic: str = "Sum", period_s: int = 60) -> dict[str, Any]:
     return {"Metric": metric, "Period": period_s, "Stat": statistic}
 
 
-@pytest.mark.parametrize(
-    ("queries", "params", "code", "text"),
-    [
-        pytest.param([], {}, "ValidationException", "1 to 500", id="no query"),
-        pytest.param(
-            [{"Id": f"a{it}", "MetricStat": stat()} for it in range(501)],
-            {},
-            "ValidationException",
-            "501",
-            id="501 queries",
-        ),
-        pytest.param(
-            [{"Id": "a", "MetricStat": stat()}] * 2,
-            {},
-            "ValidationError",
-            "same id",
-            id="an id twice",
-        ),
-        pytest.param(
-            [{"Id": "A", "MetricStat": stat()}], {}, "ValidationError", "lower-case", id="an id"
-        ),
-        pytest.param(
-            [{"Id": "a", "MetricStat": stat(), "Expression": "1"}],
-            {},
-            "ValidationError",
-            "either",
-            id="a metric and an expression",
-        ),
-        pytest.param(
-            [{"Id": "a", "MetricStat": stat(statistic="Mean")}],
-            {},
-            "ValidationError",
-            "Mean",
-            id="no statistic",
-        ),
-        pytest.param(
-            [{"Id": "a", "MetricStat": stat(period_s=7)}],
-            {},
-            "InvalidParameterValue",
-            "multiple of 60",
-            id="a period of seven seconds",
-        ),
-        pytest.param(
-            [{"Id": "a", "MetricStat": stat(period_s=86460)}],
-            {},
-            "InvalidParameterValue",
-            "86400",
-            id="a period of more than a day",
-        ),
-        pytest.param(
-            [{"Id": "a", "MetricStat": {**stat(), "Metric": {"MetricName": "m"}}}],
-            {},
-            "MissingParameter",
-            "Namespace",
-            id="no namespace",
-        ),
-        pytest.param(
-            [{"Id": "a", "MetricStat": stat(), "AccountId": "999999999999"}],
-            {},
-            "InvalidParameterValue",
-            "own account",
-            id="another account",
-        ),
-        pytest.param(
-            [{"Id": "a", "Expression": "1/0"}],
-            {},
-            "ValidationError",
-            "Error in expression 'a'",
-            id="an expression without a series",
-        ),
-        pytest.param(
-            [{"Id": "a", "MetricStat": stat()}],
-            {"EndTime": 1.0},
-            "ValidationException",
-            "StartTime must be less",
-            id="an end before the start",
-        ),
-        pytest.param(
-            [{"Id": "a", "MetricStat": stat()}],
-            {"MaxDatapoints": 100_801},
-            "InvalidParameterValue",
-            "100800",
-            id="too many datapoints a page",
-        ),
-        pytest.param(
-            [{"Id": "a", "MetricStat": stat(period_s=1)}, {"Id": "b", "Expression": "FILL(a, 0)"}],
-            {"EndTime": 1_700_000_000.0 + 365 * DAY_S},
-            "ValidationError",
-            "can be filled",
-            id="a year of seconds to fill",
-        ),
-    ],
+@cases(
+    "queries, params, code, text",
+    case("no query", [], {}, "ValidationException", "1 to 500"),
+    case(
+        "501 queries",
+        [{"Id": f"a{it}", "MetricStat": stat()} for it in range(501)],
+        {},
+        "ValidationException",
+        "501",
+    ),
+    case("an id twice", [{"Id": "a", "MetricStat": stat()}] * 2, {}, "ValidationError", "same id"),
+    case("an id", [{"Id": "A", "MetricStat": stat()}], {}, "ValidationError", "lower-case"),
+    case(
+        "a metric and an expression",
+        [{"Id": "a", "MetricStat": stat(), "Expression": "1"}],
+        {},
+        "ValidationError",
+        "either",
+    ),
+    case(
+        "no statistic",
+        [{"Id": "a", "MetricStat": stat(statistic="Mean")}],
+        {},
+        "ValidationError",
+        "Mean",
+    ),
+    case(
+        "a period of seven seconds",
+        [{"Id": "a", "MetricStat": stat(period_s=7)}],
+        {},
+        "InvalidParameterValue",
+        "multiple of 60",
+    ),
+    case(
+        "a period of more than a day",
+        [{"Id": "a", "MetricStat": stat(period_s=86460)}],
+        {},
+        "InvalidParameterValue",
+        "86400",
+    ),
+    case(
+        "no namespace",
+        [{"Id": "a", "MetricStat": {**stat(), "Metric": {"MetricName": "m"}}}],
+        {},
+        "MissingParameter",
+        "Namespace",
+    ),
+    case(
+        "another account",
+        [{"Id": "a", "MetricStat": stat(), "AccountId": "999999999999"}],
+        {},
+        "InvalidParameterValue",
+        "own account",
+    ),
+    case(
+        "an expression without a series",
+        [{"Id": "a", "Expression": "1/0"}],
+        {},
+        "ValidationError",
+        "Error in expression 'a'",
+    ),
+    case(
+        "an end before the start",
+        [{"Id": "a", "MetricStat": stat()}],
+        {"EndTime": 1.0},
+        "ValidationException",
+        "StartTime must be less",
+    ),
+    case(
+        "too many datapoints a page",
+        [{"Id": "a", "MetricStat": stat()}],
+        {"MaxDatapoints": 100_801},
+        "InvalidParameterValue",
+        "100800",
+    ),
+    case(
+        "a year of seconds to fill",
+        [{"Id": "a", "MetricStat": stat(period_s=1)}, {"Id": "b", "Expression": "FILL(a, 0)"}],
+        {"EndTime": 1_700_000_000.0 + 365 * DAY_S},
+        "ValidationError",
+        "can be filled",
+    ),
 )
 def test_what_get_metric_data_refuses(
     call: Call,
@@ -132,41 +123,36 @@ def test_what_get_metric_data_refuses(
     assert text in refused.value.message
 
 
-@pytest.mark.parametrize(
-    ("params", "code", "text"),
-    [
-        pytest.param({}, "InvalidParameterCombination", "At least one", id="no statistic"),
-        pytest.param(
-            {"Statistics": ["Sum"], "ExtendedStatistics": ["p9"]},
-            "InvalidParameterCombination",
-            "not both",
-            id="both kinds of statistics",
-        ),
-        pytest.param(
-            {"ExtendedStatistics": ["p101"]},
-            "InvalidParameterValue",
-            "p101",
-            id="a percentile over 100",
-        ),
-        pytest.param(
-            {"Statistics": ["Sum"], "Period": 61},
-            "InvalidParameterValue",
-            "multiple of 60",
-            id="a period of 61 seconds",
-        ),
-        pytest.param(
-            {"Statistics": ["Sum"], "EndTime": 1_700_000_000.0},
-            "InvalidParameterCombination",
-            "StartTime must be less",
-            id="an end at the start",
-        ),
-        pytest.param(
-            {"Statistics": ["Sum"], "EndTime": 1_700_000_000.0 + 1441 * 60},
-            "InvalidParameterCombination",
-            "You have requested up to 1441 datapoints, which exceeds the limit of 1440.",
-            id="1441 datapoints",
-        ),
-    ],
+@cases(
+    "params, code, text",
+    case("no statistic", {}, "InvalidParameterCombination", "At least one"),
+    case(
+        "both kinds of statistics",
+        {"Statistics": ["Sum"], "ExtendedStatistics": ["p9"]},
+        "InvalidParameterCombination",
+        "not both",
+    ),
+    case(
+        "a percentile over 100", {"ExtendedStatistics": ["p101"]}, "InvalidParameterValue", "p101"
+    ),
+    case(
+        "a period of 61 seconds",
+        {"Statistics": ["Sum"], "Period": 61},
+        "InvalidParameterValue",
+        "multiple of 60",
+    ),
+    case(
+        "an end at the start",
+        {"Statistics": ["Sum"], "EndTime": 1_700_000_000.0},
+        "InvalidParameterCombination",
+        "StartTime must be less",
+    ),
+    case(
+        "1441 datapoints",
+        {"Statistics": ["Sum"], "EndTime": 1_700_000_000.0 + 1441 * 60},
+        "InvalidParameterCombination",
+        "You have requested up to 1441 datapoints, which exceeds the limit of 1440.",
+    ),
 )
 def test_what_get_metric_statistics_refuses(
     call: Call, params: dict[str, Any], code: str, text: str
@@ -197,18 +183,14 @@ def several(metrics: MemoryMetrics, scope: Scope, now: float) -> None:
         metrics.record(scope, [Sample(metric=metric, at=now - age_s, values=(1.0,))])
 
 
-@pytest.mark.parametrize(
-    ("params", "found"),
-    [
-        pytest.param({}, ["Errors a=1", "Load a=1", "Load a=2 b=1"], id="of two weeks"),
-        pytest.param({"RecentlyActive": "PT3H"}, ["Load a=1"], id="of three hours"),
-        pytest.param({"MetricName": "Load"}, ["Load a=1", "Load a=2 b=1"], id="of a name"),
-        pytest.param({"Namespace": "Your"}, [], id="of a namespace without any"),
-        pytest.param(
-            {"Dimensions": [{"Name": "a", "Value": "1"}]}, ["Errors a=1", "Load a=1"], id="of a=1"
-        ),
-        pytest.param({"Dimensions": [{"Name": "b"}]}, ["Load a=2 b=1"], id="with a dimension b"),
-    ],
+@cases(
+    "params, found",
+    case("of two weeks", {}, ["Errors a=1", "Load a=1", "Load a=2 b=1"]),
+    case("of three hours", {"RecentlyActive": "PT3H"}, ["Load a=1"]),
+    case("of a name", {"MetricName": "Load"}, ["Load a=1", "Load a=2 b=1"]),
+    case("of a namespace without any", {"Namespace": "Your"}, []),
+    case("of a=1", {"Dimensions": [{"Name": "a", "Value": "1"}]}, ["Errors a=1", "Load a=1"]),
+    case("with a dimension b", {"Dimensions": [{"Name": "b"}]}, ["Load a=2 b=1"]),
 )
 def test_metrics_are_listed(
     call: Call, several: None, params: dict[str, Any], found: list[str]

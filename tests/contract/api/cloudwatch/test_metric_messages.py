@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.clock import ManualClock
 from hostelry.domain.metric import Metric, Sample
@@ -56,23 +57,21 @@ def ask(
     return ask
 
 
-@pytest.mark.parametrize(
-    ("expression", "num_points", "is_reported"),
-    [
-        pytest.param("calls / load", 2, True, id="a division by zero"),
-        pytest.param("LOG(load)", 2, True, id="the logarithm of zero"),
-        pytest.param("calls ^ (calls ^ (calls * calls))", 0, True, id="beyond all numbers"),
-        pytest.param("calls / AVG(nothing)", 0, True, id="by the average of no points"),
-        pytest.param("SUM([calls / load, calls])", 3, True, id="in a part of a sum"),
-        pytest.param("RATE(calls / load)", 1, True, id="before a rate"),
-        pytest.param("IF(load > 9, 1, calls / load)", 2, True, id="in a branch"),
-        pytest.param("calls / (load + 1)", 3, False, id="numbers only"),
-        pytest.param("FILL(calls / load, 0)", 3, False, id="a gap that is filled"),
-        pytest.param("calls / nothing", 0, False, id="no point to divide by"),
-        pytest.param("IF(load, calls)", 2, False, id="no value chosen"),
-        pytest.param("FILL(nothing, REPEAT)", 0, False, id="nothing to fill with"),
-        pytest.param("SEARCH('{Mine} Nowhere', 'Sum', 60)", 0, False, id="nothing found"),
-    ],
+@cases(
+    "expression, num_points, is_reported",
+    case("a division by zero", "calls / load", 2, True),
+    case("the logarithm of zero", "LOG(load)", 2, True),
+    case("beyond all numbers", "calls ^ (calls ^ (calls * calls))", 0, True),
+    case("by the average of no points", "calls / AVG(nothing)", 0, True),
+    case("in a part of a sum", "SUM([calls / load, calls])", 3, True),
+    case("before a rate", "RATE(calls / load)", 1, True),
+    case("in a branch", "IF(load > 9, 1, calls / load)", 2, True),
+    case("numbers only", "calls / (load + 1)", 3, False),
+    case("a gap that is filled", "FILL(calls / load, 0)", 3, False),
+    case("no point to divide by", "calls / nothing", 0, False),
+    case("no value chosen", "IF(load, calls)", 2, False),
+    case("nothing to fill with", "FILL(nothing, REPEAT)", 0, False),
+    case("nothing found", "SEARCH('{Mine} Nowhere', 'Sum', 60)", 0, False),
 )
 def test_a_result_reports_values_that_are_no_numbers(
     ask: Callable[..., dict[str, Any]], expression: str, num_points: int, is_reported: bool
@@ -98,12 +97,10 @@ def test_of_an_array_only_the_series_that_lack_points_report_it(
     assert [(len(it["Values"]), len(it.get("Messages", ()))) for it in found] == [(2, 1), (3, 0)]
 
 
-@pytest.mark.parametrize(
-    ("num_metrics", "is_reported"),
-    [
-        pytest.param(500, False, id="as many as a SEARCH may find"),
-        pytest.param(501, True, id="one more"),
-    ],
+@cases(
+    "num_metrics, is_reported",
+    case("as many as a SEARCH may find", 500, False),
+    case("one more", 501, True),
 )
 def test_a_search_that_is_cut_is_reported(
     ask: Callable[..., dict[str, Any]],

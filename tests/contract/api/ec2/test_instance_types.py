@@ -4,66 +4,65 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import ServiceError
 
 Call = Callable[..., dict[str, Any]]
 
 
-@pytest.mark.parametrize(
-    ("name", "cpus", "memory_mib", "member", "inner"),
-    [
-        pytest.param("m5.large", 2, 8192, None, {}, id="a type without accelerators"),
-        pytest.param(
-            "g5.12xlarge",
-            48,
-            196608,
-            "GpuInfo",
-            {
-                "Gpus": [
-                    {
-                        "Name": "A10G",
-                        "Manufacturer": "NVIDIA",
-                        "Count": 4,
-                        "MemoryInfo": {"SizeInMiB": 24576},
-                    }
-                ],
-                "TotalGpuMemoryInMiB": 98304,
-            },
-            id="four GPUs",
-        ),
-        pytest.param(
-            "inf2.xlarge",
-            4,
-            16384,
-            "NeuronInfo",
-            {
-                "NeuronDevices": [
-                    {"Name": "Inferentia2", "Count": 1, "MemoryInfo": {"SizeInMiB": 32768}}
-                ],
-                "TotalNeuronDeviceMemoryInMiB": 32768,
-            },
-            id="a chip of AWS's",
-        ),
-        pytest.param(
-            "dl1.24xlarge",
-            96,
-            786432,
-            "InferenceAcceleratorInfo",
-            {
-                "Accelerators": [
-                    {
-                        "Name": "Gaudi HL-205",
-                        "Manufacturer": "Habana",
-                        "Count": 8,
-                        "MemoryInfo": {"SizeInMiB": 32768},
-                    }
-                ],
-                "TotalInferenceMemoryInMiB": 262144,
-            },
-            id="another maker's card",
-        ),
-    ],
+@cases(
+    "name, cpus, memory_mib, member, inner",
+    case("a type without accelerators", "m5.large", 2, 8192, None, {}),
+    case(
+        "four GPUs",
+        "g5.12xlarge",
+        48,
+        196608,
+        "GpuInfo",
+        {
+            "Gpus": [
+                {
+                    "Name": "A10G",
+                    "Manufacturer": "NVIDIA",
+                    "Count": 4,
+                    "MemoryInfo": {"SizeInMiB": 24576},
+                }
+            ],
+            "TotalGpuMemoryInMiB": 98304,
+        },
+    ),
+    case(
+        "a chip of AWS's",
+        "inf2.xlarge",
+        4,
+        16384,
+        "NeuronInfo",
+        {
+            "NeuronDevices": [
+                {"Name": "Inferentia2", "Count": 1, "MemoryInfo": {"SizeInMiB": 32768}}
+            ],
+            "TotalNeuronDeviceMemoryInMiB": 32768,
+        },
+    ),
+    case(
+        "another maker's card",
+        "dl1.24xlarge",
+        96,
+        786432,
+        "InferenceAcceleratorInfo",
+        {
+            "Accelerators": [
+                {
+                    "Name": "Gaudi HL-205",
+                    "Manufacturer": "Habana",
+                    "Count": 8,
+                    "MemoryInfo": {"SizeInMiB": 32768},
+                }
+            ],
+            "TotalInferenceMemoryInMiB": 262144,
+        },
+    ),
 )
 def test_an_instance_type_has_its_declared_shape(
     call: Call, name: str, cpus: int, memory_mib: int, member: str | None, inner: Any
@@ -77,44 +76,36 @@ def test_an_instance_type_has_its_declared_shape(
         assert found[member] == inner
 
 
-@pytest.mark.parametrize(
-    ("operation", "params", "code"),
-    [
-        pytest.param(
-            "DescribeInstanceTypes",
-            {"InstanceTypes": ["g5.xlarge", "zz.huge"]},
-            "InvalidInstanceType",
-            id="an unknown type",
-        ),
-        pytest.param(
-            "DescribeInstanceTypes",
-            {"InstanceTypes": ["ml.g5.xlarge"]},
-            "InvalidInstanceType",
-            id="SageMaker's name of a type",
-        ),
-        pytest.param(
-            "DescribeInstanceTypes",
-            {"Filters": [{"Name": "hypervisor", "Values": ["nitro"]}]},
-            "InvalidParameterValue",
-            id="a filter that is not served",
-        ),
-        pytest.param("DescribeInstanceTypes", {"DryRun": True}, "DryRunOperation", id="a dry run"),
-        pytest.param(
-            "DescribeInstanceTypes", {"NextToken": "x"}, "InvalidNextToken", id="a garbled token"
-        ),
-        pytest.param(
-            "DescribeInstanceTypeOfferings",
-            {"LocationType": "outpost"},
-            "InvalidParameterValue",
-            id="a kind of place that is not there",
-        ),
-        pytest.param(
-            "DescribeRegions", {"RegionNames": ["mars"]}, "InvalidParameterValue", id="a region"
-        ),
-        pytest.param(
-            "DescribeAvailabilityZones", {"ZoneNames": ["x"]}, "InvalidParameterValue", id="a zone"
-        ),
-    ],
+@cases(
+    "operation, params, code",
+    case(
+        "an unknown type",
+        "DescribeInstanceTypes",
+        {"InstanceTypes": ["g5.xlarge", "zz.huge"]},
+        "InvalidInstanceType",
+    ),
+    case(
+        "SageMaker's name of a type",
+        "DescribeInstanceTypes",
+        {"InstanceTypes": ["ml.g5.xlarge"]},
+        "InvalidInstanceType",
+    ),
+    case(
+        "a filter that is not served",
+        "DescribeInstanceTypes",
+        {"Filters": [{"Name": "hypervisor", "Values": ["nitro"]}]},
+        "InvalidParameterValue",
+    ),
+    case("a dry run", "DescribeInstanceTypes", {"DryRun": True}, "DryRunOperation"),
+    case("a garbled token", "DescribeInstanceTypes", {"NextToken": "x"}, "InvalidNextToken"),
+    case(
+        "a kind of place that is not there",
+        "DescribeInstanceTypeOfferings",
+        {"LocationType": "outpost"},
+        "InvalidParameterValue",
+    ),
+    case("a region", "DescribeRegions", {"RegionNames": ["mars"]}, "InvalidParameterValue"),
+    case("a zone", "DescribeAvailabilityZones", {"ZoneNames": ["x"]}, "InvalidParameterValue"),
 )
 def test_what_is_not_there_is_refused_by_name(
     call: Call, operation: str, params: dict[str, Any], code: str

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import ServiceError
 from hostelry.domain.scope import Scope
@@ -47,50 +48,40 @@ def test_pages_hold_every_repository_once(call: Call) -> None:
 NOT_FOUND = "RepositoryNotFoundException"
 
 
-@pytest.mark.parametrize(
-    ("operation", "params", "code", "text"),
-    [
-        pytest.param(
-            "CreateRepository",
-            {"repositoryName": "here"},
-            "RepositoryAlreadyExistsException",
-            "'here' already exists",
-            id="a name twice",
-        ),
-        pytest.param(
-            "DescribeRepositories", {"repositoryNames": ["x1"]}, NOT_FOUND, "'x1'", id="describe"
-        ),
-        pytest.param("DeleteRepository", {"repositoryName": "x1"}, NOT_FOUND, "'x1'", id="delete"),
-        pytest.param("ListImages", {"repositoryName": "x1"}, NOT_FOUND, "'x1'", id="list images"),
-        pytest.param(
-            "ListImages",
-            {"repositoryName": "here", "registryId": "999999999999"},
-            NOT_FOUND,
-            "999999999999",
-            id="another account's registry",
-        ),
-        pytest.param(
-            "DescribeImages",
-            {"repositoryName": "here", "imageIds": [{"imageTag": "v1"}]},
-            "ImageNotFoundException",
-            "imageTag:'v1'",
-            id="an image",
-        ),
-        pytest.param(
-            "GetAuthorizationToken",
-            {},
-            "UnknownOperationException",
-            "no image registry",
-            id="a log-in",
-        ),
-        pytest.param(
-            "ListTagsForResource",
-            {"resourceArn": "arn:aws:ecr:us-west-2:111122223333:topic/here"},
-            NOT_FOUND,
-            "",
-            id="an ARN of something else",
-        ),
-    ],
+@cases(
+    "operation, params, code, text",
+    case(
+        "a name twice",
+        "CreateRepository",
+        {"repositoryName": "here"},
+        "RepositoryAlreadyExistsException",
+        "'here' already exists",
+    ),
+    case("describe", "DescribeRepositories", {"repositoryNames": ["x1"]}, NOT_FOUND, "'x1'"),
+    case("delete", "DeleteRepository", {"repositoryName": "x1"}, NOT_FOUND, "'x1'"),
+    case("list images", "ListImages", {"repositoryName": "x1"}, NOT_FOUND, "'x1'"),
+    case(
+        "another account's registry",
+        "ListImages",
+        {"repositoryName": "here", "registryId": "999999999999"},
+        NOT_FOUND,
+        "999999999999",
+    ),
+    case(
+        "an image",
+        "DescribeImages",
+        {"repositoryName": "here", "imageIds": [{"imageTag": "v1"}]},
+        "ImageNotFoundException",
+        "imageTag:'v1'",
+    ),
+    case("a log-in", "GetAuthorizationToken", {}, "UnknownOperationException", "no image registry"),
+    case(
+        "an ARN of something else",
+        "ListTagsForResource",
+        {"resourceArn": "arn:aws:ecr:us-west-2:111122223333:topic/here"},
+        NOT_FOUND,
+        "",
+    ),
 )
 def test_what_is_not_there_is_refused_by_name(
     call: Call, operation: str, params: dict[str, Any], code: str, text: str

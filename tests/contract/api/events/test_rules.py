@@ -9,6 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
+from tests.cases import case, cases
 from tests.message_rig import MessageRig
 
 from hostelry.api.context import CallContext
@@ -182,27 +183,23 @@ def test_there_is_the_default_bus_alone(events: Any) -> None:
     assert (code, text.startswith("Event bus other")) == ("ResourceNotFoundException", True)
 
 
-@pytest.mark.parametrize(
-    ("given", "code", "words"),
-    [
-        pytest.param({}, "ValidationException", "EventPattern", id="no pattern"),
-        pytest.param(
-            {"ScheduleExpression": "rate(1 hour)"}, "ValidationException", "Scheduler", id="a rate"
-        ),
-        pytest.param({"EventPattern": "{"}, "InvalidEventPatternException", "JSON", id="no JSON"),
-        pytest.param(
-            {"EventPattern": '{"source": "aws.s3"}'},
-            "InvalidEventPatternException",
-            '"source" must be an object or an array',
-            id="a value that is no array",
-        ),
-        pytest.param(
-            {"EventPattern": '{"source": [{"like": "a"}]}'},
-            "InvalidEventPatternException",
-            "Unrecognized match type like",
-            id="an unknown condition",
-        ),
-    ],
+@cases(
+    "given, code, words",
+    case("no pattern", {}, "ValidationException", "EventPattern"),
+    case("a rate", {"ScheduleExpression": "rate(1 hour)"}, "ValidationException", "Scheduler"),
+    case("no JSON", {"EventPattern": "{"}, "InvalidEventPatternException", "JSON"),
+    case(
+        "a value that is no array",
+        {"EventPattern": '{"source": "aws.s3"}'},
+        "InvalidEventPatternException",
+        '"source" must be an object or an array',
+    ),
+    case(
+        "an unknown condition",
+        {"EventPattern": '{"source": [{"like": "a"}]}'},
+        "InvalidEventPatternException",
+        "Unrecognized match type like",
+    ),
 )
 def test_a_rule_that_cannot_be_is_refused(
     events: Any, given: dict[str, Any], code: str, words: str
@@ -211,36 +208,32 @@ def test_a_rule_that_cannot_be_is_refused(
     assert words in refusal(events.put_rule, Name="r", **given)[1]
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        pytest.param({"Arn": "arn:aws:lambda:::f"}, "not supported", id="a function"),
-        pytest.param({"RoleArn": None}, "RoleArn is required", id="an operation without a role"),
-        pytest.param({"RoleArn": ROLE + "2"}, "cannot be assumed", id="no such role"),
-        pytest.param(
-            {"DeadLetterConfig": {"Arn": "arn:aws:sqs:us-west-2:123456789012:no"}},
-            "does not exist",
-            id="no such dead-letter queue",
-        ),
-        pytest.param({"InputPath": "$.detail"}, "Only one of", id="two inputs"),
-        pytest.param({"Input": None, "InputPath": "detail"}, "no path", id="no path"),
-        pytest.param(
-            {"Input": None, "InputTransformer": {"InputTemplate": '{"a": <key>}'}},
-            "<key>, which InputPathsMap does not have",
-            id="a name without a path",
-        ),
-        pytest.param(
-            {
-                "Input": None,
-                "InputTransformer": {"InputPathsMap": {"k": "$.id"}, "InputTemplate": "{<k>"},
-            },
-            "is not JSON",
-            id="a template of no JSON",
-        ),
-        pytest.param(
-            {"SqsParameters": {"MessageGroupId": "g"}}, "SqsParameters", id="other parameters"
-        ),
-    ],
+@cases(
+    "changes, words",
+    case("a function", {"Arn": "arn:aws:lambda:::f"}, "not supported"),
+    case("an operation without a role", {"RoleArn": None}, "RoleArn is required"),
+    case("no such role", {"RoleArn": ROLE + "2"}, "cannot be assumed"),
+    case(
+        "no such dead-letter queue",
+        {"DeadLetterConfig": {"Arn": "arn:aws:sqs:us-west-2:123456789012:no"}},
+        "does not exist",
+    ),
+    case("two inputs", {"InputPath": "$.detail"}, "Only one of"),
+    case("no path", {"Input": None, "InputPath": "detail"}, "no path"),
+    case(
+        "a name without a path",
+        {"Input": None, "InputTransformer": {"InputTemplate": '{"a": <key>}'}},
+        "<key>, which InputPathsMap does not have",
+    ),
+    case(
+        "a template of no JSON",
+        {
+            "Input": None,
+            "InputTransformer": {"InputPathsMap": {"k": "$.id"}, "InputTemplate": "{<k>"},
+        },
+        "is not JSON",
+    ),
+    case("other parameters", {"SqsParameters": {"MessageGroupId": "g"}}, "SqsParameters"),
 )
 def test_a_target_that_cannot_be_called_is_refused(
     events: Any, changes: dict[str, Any], words: str
@@ -349,12 +342,10 @@ def test_a_call_that_is_refused_goes_to_the_dead_letter_queue(
     assert 'Could not find model "' in given["ERROR_MESSAGE"]
 
 
-@pytest.mark.parametrize(
-    ("chain_length", "is_started"),
-    [
-        pytest.param(2, True, id="the output of two jobs in a row starts a third"),
-        pytest.param(3, False, id="that of three starts none"),
-    ],
+@cases(
+    "chain_length, is_started",
+    case("the output of two jobs in a row starts a third", 2, True),
+    case("that of three starts none", 3, False),
 )
 def test_outputs_below_a_watched_prefix_do_not_start_jobs_for_ever(
     events: Any,

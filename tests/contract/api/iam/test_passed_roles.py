@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import pytest
+from tests.cases import case, cases
 
 Call = Callable[..., dict[str, Any]]
 ACCOUNT = "123456789012"
@@ -23,36 +23,30 @@ def source(account: str) -> dict[str, Any]:
 SAGEMAKER = "sagemaker.amazonaws.com"
 
 
-@pytest.mark.parametrize(
-    ("document", "arn", "accepted"),
-    [
-        pytest.param(trust(SAGEMAKER), f"arn:aws:iam::{ACCOUNT}:role/p/r", True, id="a role"),
-        pytest.param(
-            trust(SAGEMAKER, Condition=source(ACCOUNT)),
-            f"arn:aws:iam::{ACCOUNT}:role/p/r",
-            True,
-            id="for this account only",
-        ),
-        pytest.param(
-            trust(SAGEMAKER, Condition=source("999999999999")),
-            f"arn:aws:iam::{ACCOUNT}:role/p/r",
-            False,
-            id="for another account only",
-        ),
-        pytest.param(
-            trust("ec2.amazonaws.com"),
-            f"arn:aws:iam::{ACCOUNT}:role/p/r",
-            False,
-            id="trusts another service",
-        ),
-        pytest.param(
-            trust(SAGEMAKER), f"arn:aws:iam::{ACCOUNT}:role/r", False, id="without its path"
-        ),
-        pytest.param(
-            trust(SAGEMAKER), "arn:aws:iam::999999999999:role/p/r", False, id="another account"
-        ),
-        pytest.param(trust(SAGEMAKER), f"arn:aws:iam::{ACCOUNT}:role/none", False, id="not there"),
-    ],
+@cases(
+    "document, arn, accepted",
+    case("a role", trust(SAGEMAKER), f"arn:aws:iam::{ACCOUNT}:role/p/r", True),
+    case(
+        "for this account only",
+        trust(SAGEMAKER, Condition=source(ACCOUNT)),
+        f"arn:aws:iam::{ACCOUNT}:role/p/r",
+        True,
+    ),
+    case(
+        "for another account only",
+        trust(SAGEMAKER, Condition=source("999999999999")),
+        f"arn:aws:iam::{ACCOUNT}:role/p/r",
+        False,
+    ),
+    case(
+        "trusts another service",
+        trust("ec2.amazonaws.com"),
+        f"arn:aws:iam::{ACCOUNT}:role/p/r",
+        False,
+    ),
+    case("without its path", trust(SAGEMAKER), f"arn:aws:iam::{ACCOUNT}:role/r", False),
+    case("another account", trust(SAGEMAKER), "arn:aws:iam::999999999999:role/p/r", False),
+    case("not there", trust(SAGEMAKER), f"arn:aws:iam::{ACCOUNT}:role/none", False),
 )
 def test_a_role_is_taken_where_sagemaker_can_assume_it(
     call: Call, make: Any, refused: Callable[..., str], document: str, arn: str, accepted: bool

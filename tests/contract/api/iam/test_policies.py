@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import ServiceError
 
@@ -115,45 +116,41 @@ def test_a_service_linked_role_is_its_services(iam: Call) -> None:
     assert iam("GetServiceLinkedRoleDeletionStatus", DeletionTaskId=task)["Status"] == "SUCCEEDED"
 
 
-@pytest.mark.parametrize(
-    ("text", "code", "message"),
-    [
-        pytest.param("nothing", "MalformedPolicyDocument", "Syntax errors", id="no JSON"),
-        pytest.param("[]", "MalformedPolicyDocument", "Syntax errors", id="a list"),
-        pytest.param(
-            document("GetObject"), "MalformedPolicyDocument", "prefaced by a vendor", id="no vendor"
-        ),
-        pytest.param(
-            document("s3:GetObject", Resource="bucket"),
-            "MalformedPolicyDocument",
-            'Resource bucket must be in ARN format or "*".',
-            id="no ARN",
-        ),
-        pytest.param(
-            document("s3:GetObject", Principal="*"),
-            "MalformedPolicyDocument",
-            "should not specify a principal",
-            id="a principal",
-        ),
-        pytest.param(
-            document("s3:GetObject", Condition={"StringNearly": {"a": "b"}}),
-            "MalformedPolicyDocument",
-            "Syntax errors",
-            id="an operator that there is not",
-        ),
-        pytest.param(
-            document("s3:GetObject").replace("2012", "2008"),
-            "MalformedPolicyDocument",
-            "must be version 2012-10-17 or greater",
-            id="the old version",
-        ),
-        pytest.param(
-            document(*(f"s3:{n:030}" for n in range(200))),
-            "LimitExceeded",
-            "PolicySize: 6144",
-            id="too long",
-        ),
-    ],
+@cases(
+    "text, code, message",
+    case("no JSON", "nothing", "MalformedPolicyDocument", "Syntax errors"),
+    case("a list", "[]", "MalformedPolicyDocument", "Syntax errors"),
+    case("no vendor", document("GetObject"), "MalformedPolicyDocument", "prefaced by a vendor"),
+    case(
+        "no ARN",
+        document("s3:GetObject", Resource="bucket"),
+        "MalformedPolicyDocument",
+        'Resource bucket must be in ARN format or "*".',
+    ),
+    case(
+        "a principal",
+        document("s3:GetObject", Principal="*"),
+        "MalformedPolicyDocument",
+        "should not specify a principal",
+    ),
+    case(
+        "an operator that there is not",
+        document("s3:GetObject", Condition={"StringNearly": {"a": "b"}}),
+        "MalformedPolicyDocument",
+        "Syntax errors",
+    ),
+    case(
+        "the old version",
+        document("s3:GetObject").replace("2012", "2008"),
+        "MalformedPolicyDocument",
+        "must be version 2012-10-17 or greater",
+    ),
+    case(
+        "too long",
+        document(*(f"s3:{n:030}" for n in range(200))),
+        "LimitExceeded",
+        "PolicySize: 6144",
+    ),
 )
 def test_documents_that_are_refused(iam: Call, text: str, code: str, message: str) -> None:
     with pytest.raises(ServiceError) as caught:
@@ -164,80 +161,72 @@ def test_documents_that_are_refused(iam: Call, text: str, code: str, message: st
 NO_POLICY = "arn:aws:iam::123456789012:policy/none"
 
 
-@pytest.mark.parametrize(
-    ("operation", "params", "code", "text"),
-    [
-        pytest.param(
-            "GetPolicy", {"PolicyArn": NO_POLICY}, "NoSuchEntity", "was not found", id="get"
-        ),
-        pytest.param(
-            "AttachRolePolicy",
-            {"RoleName": ROLE, "PolicyArn": NO_POLICY},
-            "NoSuchEntity",
-            "does not exist or is not attachable",
-            id="attach",
-        ),
-        pytest.param(
-            "DetachRolePolicy",
-            {"RoleName": ROLE, "PolicyArn": OWN},
-            "NoSuchEntity",
-            "was not found",
-            id="detach what is not attached",
-        ),
-        pytest.param(
-            "DeletePolicy",
-            {"PolicyArn": FULL_ACCESS},
-            "AccessDenied",
-            "cannot be changed",
-            id="delete AWS's own",
-        ),
-        pytest.param(
-            "CreatePolicy",
-            {"PolicyName": "P", "PolicyDocument": document("s3:*")},
-            "EntityAlreadyExists",
-            "A policy called P already exists",
-            id="a name twice",
-        ),
-        pytest.param(
-            "SimulatePrincipalPolicy",
-            {
-                "PolicySourceArn": "arn:aws:iam::123456789012:user/u",
-                "ActionNames": ["s3:GetObject"],
-            },
-            "InvalidInput",
-            "Invalid Entity Arn",
-            id="simulate a user",
-        ),
-        pytest.param(
-            "SimulateCustomPolicy",
-            {
-                "PolicyInputList": [document("*", Resource="arn:aws:s3:::" + "*a" * 1500 + "b")]
-                * 40,
-                "ActionNames": [f"s3:Get{n}" for n in range(1000)],
-                "ResourceArns": ["arn:aws:s3:::" + "a" * 2000],
-                "MaxItems": 1000,
-            },
-            "InvalidInput",
-            "more than 50000000 characters",
-            id="simulate more than one call may compare",
-        ),
-        pytest.param(
-            "SimulateCustomPolicy",
-            {
-                "PolicyInputList": [
-                    document("s3:*", Condition={"StringLike": {"aws:k": "${aws:v}" * 600}})
-                ],
-                "ActionNames": ["s3:GetObject"],
-                "ContextEntries": [
-                    {"ContextKeyName": "aws:k", "ContextKeyValues": ["a"]},
-                    {"ContextKeyName": "aws:v", "ContextKeyValues": ["a" * 100_000]},
-                ],
-            },
-            "InvalidInput",
-            "shorter policies and values",
-            id="simulate a variable that grows without bound",
-        ),
-    ],
+@cases(
+    "operation, params, code, text",
+    case("get", "GetPolicy", {"PolicyArn": NO_POLICY}, "NoSuchEntity", "was not found"),
+    case(
+        "attach",
+        "AttachRolePolicy",
+        {"RoleName": ROLE, "PolicyArn": NO_POLICY},
+        "NoSuchEntity",
+        "does not exist or is not attachable",
+    ),
+    case(
+        "detach what is not attached",
+        "DetachRolePolicy",
+        {"RoleName": ROLE, "PolicyArn": OWN},
+        "NoSuchEntity",
+        "was not found",
+    ),
+    case(
+        "delete AWS's own",
+        "DeletePolicy",
+        {"PolicyArn": FULL_ACCESS},
+        "AccessDenied",
+        "cannot be changed",
+    ),
+    case(
+        "a name twice",
+        "CreatePolicy",
+        {"PolicyName": "P", "PolicyDocument": document("s3:*")},
+        "EntityAlreadyExists",
+        "A policy called P already exists",
+    ),
+    case(
+        "simulate a user",
+        "SimulatePrincipalPolicy",
+        {"PolicySourceArn": "arn:aws:iam::123456789012:user/u", "ActionNames": ["s3:GetObject"]},
+        "InvalidInput",
+        "Invalid Entity Arn",
+    ),
+    case(
+        "simulate more than one call may compare",
+        "SimulateCustomPolicy",
+        {
+            "PolicyInputList": [document("*", Resource="arn:aws:s3:::" + "*a" * 1500 + "b")] * 40,
+            "ActionNames": [f"s3:Get{n}" for n in range(1000)],
+            "ResourceArns": ["arn:aws:s3:::" + "a" * 2000],
+            "MaxItems": 1000,
+        },
+        "InvalidInput",
+        "more than 50000000 characters",
+    ),
+    case(
+        "simulate a variable that grows without bound",
+        "SimulateCustomPolicy",
+        {
+            "PolicyInputList": [
+                document("s3:*", Condition={"StringLike": {"aws:k": "${aws:v}" * 600}})
+            ],
+            "ActionNames": ["s3:GetObject"],
+            "ContextEntries": [
+                {"ContextKeyName": "aws:k", "ContextKeyValues": ["a"]},
+                {"ContextKeyName": "aws:v", "ContextKeyValues": ["a" * 100_000]},
+            ],
+        },
+        "InvalidInput",
+        "shorter policies and values",
+    ),
 )
 def test_what_is_refused_of_policies(
     iam: Call, operation: str, params: dict[str, Any], code: str, text: str

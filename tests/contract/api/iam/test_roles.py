@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.api.iam.execution_role import ensure_execution_role
 from hostelry.base.errors import ServiceError
@@ -95,69 +96,65 @@ def test_the_execution_role_is_made_once(iam: Call, state: State, scope: Scope) 
 NEW = {"RoleName": "new", "AssumeRolePolicyDocument": TRUST}
 
 
-@pytest.mark.parametrize(
-    ("operation", "params", "code", "text"),
-    [
-        pytest.param(
-            "CreateRole",
-            {**NEW, "RoleName": "HERE"},
-            "EntityAlreadyExists",
-            "Role with name HERE already exists.",
-            id="a name in another case",
-        ),
-        pytest.param(
-            "CreateRole",
-            {**NEW, "AssumeRolePolicyDocument": "{"},
-            "MalformedPolicyDocument",
-            "This policy contains invalid Json",
-            id="no JSON",
-        ),
-        pytest.param(
-            "CreateRole",
-            {**NEW, "AssumeRolePolicyDocument": "[" * 100_000},
-            "MalformedPolicyDocument",
-            "This policy contains invalid Json",
-            id="deep JSON",
-        ),
-        pytest.param(
-            "CreateRole",
-            {**NEW, "AssumeRolePolicyDocument": TRUST.replace("sagemaker", "s" * 2048)},
-            "LimitExceeded",
-            "Cannot exceed quota for ACLSizePerRole: 2048",
-            id="a long trust policy",
-        ),
-        pytest.param(
-            "CreateRole",
-            {**NEW, "Tags": [{"Key": "a", "Value": ""}, {"Key": "A", "Value": ""}]},
-            "InvalidInput",
-            "Duplicate tag keys found",
-            id="a tag twice",
-        ),
-        pytest.param(
-            "CreateRole",
-            {**NEW, "Path": "/aws-service-role/x/"},
-            "ValidationError",
-            "CreateServiceLinkedRole only",
-            id="a service's path",
-        ),
-        pytest.param(
-            "DeleteRole",
-            {"RoleName": "HostelryExecutionRole"},
-            "UnmodifiableEntity",
-            "protected role 'HostelryExecutionRole'",
-            id="the platform's own role",
-        ),
-        pytest.param(
-            "TagRole",
-            {"RoleName": "here", "Tags": [{"Key": f"k{n}", "Value": ""} for n in range(50)]},
-            "LimitExceeded",
-            "maximum limit: 50",
-            id="too many tags",
-        ),
-        pytest.param(
-            "ListRoles", {"Marker": "***"}, "ValidationError", "Invalid Marker", id="no marker"
-        ),
-    ],
+@cases(
+    "operation, params, code, text",
+    case(
+        "a name in another case",
+        "CreateRole",
+        {**NEW, "RoleName": "HERE"},
+        "EntityAlreadyExists",
+        "Role with name HERE already exists.",
+    ),
+    case(
+        "no JSON",
+        "CreateRole",
+        {**NEW, "AssumeRolePolicyDocument": "{"},
+        "MalformedPolicyDocument",
+        "This policy contains invalid Json",
+    ),
+    case(
+        "deep JSON",
+        "CreateRole",
+        {**NEW, "AssumeRolePolicyDocument": "[" * 100_000},
+        "MalformedPolicyDocument",
+        "This policy contains invalid Json",
+    ),
+    case(
+        "a long trust policy",
+        "CreateRole",
+        {**NEW, "AssumeRolePolicyDocument": TRUST.replace("sagemaker", "s" * 2048)},
+        "LimitExceeded",
+        "Cannot exceed quota for ACLSizePerRole: 2048",
+    ),
+    case(
+        "a tag twice",
+        "CreateRole",
+        {**NEW, "Tags": [{"Key": "a", "Value": ""}, {"Key": "A", "Value": ""}]},
+        "InvalidInput",
+        "Duplicate tag keys found",
+    ),
+    case(
+        "a service's path",
+        "CreateRole",
+        {**NEW, "Path": "/aws-service-role/x/"},
+        "ValidationError",
+        "CreateServiceLinkedRole only",
+    ),
+    case(
+        "the platform's own role",
+        "DeleteRole",
+        {"RoleName": "HostelryExecutionRole"},
+        "UnmodifiableEntity",
+        "protected role 'HostelryExecutionRole'",
+    ),
+    case(
+        "too many tags",
+        "TagRole",
+        {"RoleName": "here", "Tags": [{"Key": f"k{n}", "Value": ""} for n in range(50)]},
+        "LimitExceeded",
+        "maximum limit: 50",
+    ),
+    case("no marker", "ListRoles", {"Marker": "***"}, "ValidationError", "Invalid Marker"),
 )
 def test_what_is_refused(
     iam: Call, operation: str, params: dict[str, Any], code: str, text: str

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
@@ -82,22 +83,18 @@ def test_every_form_of_a_name_finds_the_key(kms: Kms, key_id: str, form: str) ->
     assert (answer["Plaintext"], answer["KeyId"]) == (b"secret", f"{ARN}key/{key_id}")
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        pytest.param(ABSENT_ID, f"Key '{ARN}key/{ABSENT_ID}' does not exist", id="a key id"),
-        pytest.param("alias/no", f"Alias {ARN}alias/no is not found.", id="an alias"),
-        pytest.param(f"{ARN}alias/no", f"Alias {ARN}alias/no is not found.", id="an alias's ARN"),
-        pytest.param("nonsense", "Invalid keyId 'nonsense'", id="neither"),
-        pytest.param(
-            f"arn:aws:kms:eu-west-1:123456789012:key/{ABSENT_ID}",
-            "Invalid arn eu-west-1",
-            id="another region",
-        ),
-        pytest.param(
-            "arn:aws:s3:::bucket", "Invalid arn arn:aws:s3:::bucket", id="another service"
-        ),
-    ],
+@cases(
+    "given, message",
+    case("a key id", ABSENT_ID, f"Key '{ARN}key/{ABSENT_ID}' does not exist"),
+    case("an alias", "alias/no", f"Alias {ARN}alias/no is not found."),
+    case("an alias's ARN", f"{ARN}alias/no", f"Alias {ARN}alias/no is not found."),
+    case("neither", "nonsense", "Invalid keyId 'nonsense'"),
+    case(
+        "another region",
+        f"arn:aws:kms:eu-west-1:123456789012:key/{ABSENT_ID}",
+        "Invalid arn eu-west-1",
+    ),
+    case("another service", "arn:aws:s3:::bucket", "Invalid arn arn:aws:s3:::bucket"),
 )
 def test_a_name_without_a_key(
     fails: Callable[..., tuple[str, str]], given: str, message: str

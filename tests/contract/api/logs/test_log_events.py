@@ -3,6 +3,7 @@ from typing import Any
 
 import boto3
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import ServiceError
 from hostelry.domain.scope import Scope
@@ -79,14 +80,12 @@ def test_an_empty_stream_has_a_token_to_come_back_with(logs: Call) -> None:
     assert messages(get(logs, nextToken=page["nextForwardToken"])) == ["first"]
 
 
-@pytest.mark.parametrize(
-    ("params", "expected"),
-    [
-        pytest.param({"startTime": NOW_MS + 1}, ["1", "2"], id="from an instant on"),
-        pytest.param({"endTime": NOW_MS + 1}, ["0"], id="to an instant, without it"),
-        pytest.param({"startTime": 2**63 - 1}, [], id="far ahead"),
-        pytest.param({"endTime": 2**63 - 1}, ["0", "1", "2"], id="to the end of time"),
-    ],
+@cases(
+    "params, expected",
+    case("from an instant on", {"startTime": NOW_MS + 1}, ["1", "2"]),
+    case("to an instant, without it", {"endTime": NOW_MS + 1}, ["0"]),
+    case("far ahead", {"startTime": 2**63 - 1}, []),
+    case("to the end of time", {"endTime": 2**63 - 1}, ["0", "1", "2"]),
 )
 def test_a_range_of_a_stream(logs: Call, params: dict[str, int], expected: list[str]) -> None:
     put(logs, (0, "0"), (1, "1"), (2, "2"))
@@ -104,22 +103,16 @@ def test_a_page_has_at_most_a_megabyte(logs: Call) -> None:
     assert [it[0] for it in messages(rest)] == ["2"]
 
 
-@pytest.mark.parametrize(
-    ("params", "expected"),
-    [
-        pytest.param({}, ["a 0", "b 1", "a 2", "b 3"], id="all streams by time"),
-        pytest.param({"logStreamNames": ["t"]}, ["b 1", "b 3"], id="a stream"),
-        pytest.param({"logStreamNamePrefix": "s"}, ["a 0", "a 2"], id="a prefix"),
-        pytest.param({"filterPattern": "b -3"}, ["b 1"], id="a pattern"),
-        pytest.param(
-            {"startTime": NOW_MS + 1, "endTime": NOW_MS + 2}, ["b 1", "a 2"], id="both ends count"
-        ),
-        pytest.param({"interleaved": True, "startFromHead": True}, None, id="said again"),
-        pytest.param(
-            {"startFromHead": False, "startTime": 1_704_067_200_000}, [], id="after all of it"
-        ),
-        pytest.param({"startFromHead": False}, ["b 3", "a 2", "b 1", "a 0"], id="newest first"),
-    ],
+@cases(
+    "params, expected",
+    case("all streams by time", {}, ["a 0", "b 1", "a 2", "b 3"]),
+    case("a stream", {"logStreamNames": ["t"]}, ["b 1", "b 3"]),
+    case("a prefix", {"logStreamNamePrefix": "s"}, ["a 0", "a 2"]),
+    case("a pattern", {"filterPattern": "b -3"}, ["b 1"]),
+    case("both ends count", {"startTime": NOW_MS + 1, "endTime": NOW_MS + 2}, ["b 1", "a 2"]),
+    case("said again", {"interleaved": True, "startFromHead": True}, None),
+    case("after all of it", {"startFromHead": False, "startTime": 1_704_067_200_000}, []),
+    case("newest first", {"startFromHead": False}, ["b 3", "a 2", "b 1", "a 0"]),
 )
 def test_a_search(logs: Call, params: dict[str, Any], expected: list[str] | None) -> None:
     put(logs, (0, "a 0"), (2, "a 2"))
@@ -155,14 +148,12 @@ def test_events_too_old_and_too_new_are_left_out_and_named(logs: Call) -> None:
     assert "rejectedLogEventsInfo" not in put(logs, (0, "now"))
 
 
-@pytest.mark.parametrize(
-    ("events", "cause"),
-    [
-        pytest.param([(1, "x"), (0, "y")], "must be in chronological order", id="order"),
-        pytest.param([(-DAY_MS - 1, "x"), (0, "y")], "span more than 24 hours", id="span"),
-        pytest.param([(0, "x" * 1_048_576)], "Log event too large: 1048602", id="an event"),
-        pytest.param([(0, "x" * 600_000)] * 2, "Upload too large: 1200052", id="a batch"),
-    ],
+@cases(
+    "events, cause",
+    case("order", [(1, "x"), (0, "y")], "must be in chronological order"),
+    case("span", [(-DAY_MS - 1, "x"), (0, "y")], "span more than 24 hours"),
+    case("an event", [(0, "x" * 1_048_576)], "Log event too large: 1048602"),
+    case("a batch", [(0, "x" * 600_000)] * 2, "Upload too large: 1200052"),
 )
 def test_a_batch_that_is_refused(logs: Call, events: list[tuple[int, str]], cause: str) -> None:
     with pytest.raises(ServiceError, match=cause) as refused:

@@ -2,6 +2,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import ServiceError
 
@@ -43,18 +44,16 @@ def test_a_group_lives_from_its_creation_to_its_deletion(logs: Call) -> None:
     assert logs("ListTagsForResource", resourceArn=f"{ARN}/app/a") == {"tags": {}}
 
 
-@pytest.mark.parametrize(
-    ("params", "found"),
-    [
-        pytest.param({}, ["/app/a", "/app/b", "/sys"], id="all by name"),
-        pytest.param({"logGroupNamePrefix": "/app"}, ["/app/a", "/app/b"], id="a prefix"),
-        pytest.param({"logGroupNamePattern": "s"}, ["/sys"], id="a part"),
-        pytest.param({"logGroupNamePattern": "S"}, [], id="a part in another case"),
-        pytest.param({"logGroupIdentifiers": ["/sys"]}, ["/sys"], id="an identifier"),
-        pytest.param({"logGroupIdentifiers": [f"{ARN}/sys"]}, ["/sys"], id="an ARN"),
-        pytest.param({"accountIdentifiers": ["999999999999"]}, [], id="another account"),
-        pytest.param({"logGroupClass": "INFREQUENT_ACCESS"}, [], id="another class"),
-    ],
+@cases(
+    "params, found",
+    case("all by name", {}, ["/app/a", "/app/b", "/sys"]),
+    case("a prefix", {"logGroupNamePrefix": "/app"}, ["/app/a", "/app/b"]),
+    case("a part", {"logGroupNamePattern": "s"}, ["/sys"]),
+    case("a part in another case", {"logGroupNamePattern": "S"}, []),
+    case("an identifier", {"logGroupIdentifiers": ["/sys"]}, ["/sys"]),
+    case("an ARN", {"logGroupIdentifiers": [f"{ARN}/sys"]}, ["/sys"]),
+    case("another account", {"accountIdentifiers": ["999999999999"]}, []),
+    case("another class", {"logGroupClass": "INFREQUENT_ACCESS"}, []),
 )
 def test_groups_are_found(logs: Call, params: dict[str, Any], found: list[str]) -> None:
     for name in ("/sys", "/app/b", "/app/a"):
@@ -122,113 +121,111 @@ NO_STREAM = ("ResourceNotFoundException", "The specified log stream does not exi
 EVENTS = [{"timestamp": 1_700_000_000_000, "message": "x"}]
 
 
-@pytest.mark.parametrize(
-    ("operation", "params", "refusal"),
-    [
-        pytest.param("DeleteLogGroup", NO_GROUP, GONE, id="delete of no group"),
-        pytest.param("DescribeLogStreams", NO_GROUP, GONE, id="streams of no group"),
-        pytest.param("FilterLogEvents", NO_GROUP, GONE, id="search in no group"),
-        pytest.param("GetLogEvents", {**NO_GROUP, "logStreamName": "s"}, GONE, id="get, no group"),
-        pytest.param("GetLogEvents", {**GROUP, "logStreamName": "n"}, NO_STREAM, id="no stream"),
-        pytest.param("DeleteLogStream", {**GROUP, "logStreamName": "n"}, NO_STREAM, id="delete"),
-        pytest.param("FilterLogEvents", {**GROUP, "logStreamNames": ["n"]}, NO_STREAM, id="search"),
-        pytest.param(
-            "PutLogEvents",
-            {**GROUP, "logStreamName": "n", "logEvents": EVENTS},
-            NO_STREAM,
-            id="put into no stream",
-        ),
-        pytest.param(
-            "CreateLogGroup",
-            GROUP,
-            ("ResourceAlreadyExistsException", "The specified log group already exists"),
-            id="a group twice",
-        ),
-        pytest.param(
-            "CreateLogStream",
-            {**GROUP, "logStreamName": "s"},
-            ("ResourceAlreadyExistsException", "The specified log stream already exists"),
-            id="a stream twice",
-        ),
-        pytest.param(
-            "PutRetentionPolicy",
-            {**GROUP, "retentionInDays": 2},
-            ("InvalidParameterException", "must be one of 1, 3, 5, 7"),
-            id="a retention that AWS does not have",
-        ),
-        pytest.param(
-            "CreateLogGroup",
-            {"logGroupName": "x", "logGroupClass": "INFREQUENT_ACCESS"},
-            ("InvalidParameterException", "logGroupClass INFREQUENT_ACCESS is not supported"),
-            id="another class",
-        ),
-        pytest.param(
-            "CreateLogGroup",
-            {"logGroupName": "x", "deletionProtectionEnabled": True},
-            ("InvalidParameterException", "deletionProtectionEnabled is not supported"),
-            id="protection",
-        ),
-        pytest.param(
-            "CreateLogGroup",
-            {"logGroupName": "x", "tags": {"aws:x": "1"}},
-            ("InvalidParameterException", "reserved"),
-            id="a reserved tag",
-        ),
-        pytest.param(
-            "TagResource",
-            {"resourceArn": f"{ARN}g", "tags": {f"k{it}": "" for it in range(50)}},
-            ("TooManyTagsException", "at most 50"),
-            id="too many tags",
-        ),
-        pytest.param(
-            "TagResource",
-            {"resourceArn": ARN.replace("us-west-2", "eu-west-1") + "g", "tags": {"a": "b"}},
-            GONE,
-            id="an ARN of another region",
-        ),
-        pytest.param(
-            "DescribeLogStreams",
-            {**GROUP, "orderBy": "LastEventTime", "logStreamNamePrefix": "a"},
-            ("InvalidParameterException", "Cannot order by LastEventTime with a logStreamName"),
-            id="a prefix in another order",
-        ),
-        pytest.param(
-            "DescribeLogStreams",
-            {**GROUP, "logGroupIdentifier": "g"},
-            ("InvalidParameterException", "Exactly one"),
-            id="a group twice named",
-        ),
-        pytest.param(
-            "DescribeLogGroups",
-            {"logGroupNamePrefix": "a", "logGroupNamePattern": "b"},
-            ("InvalidParameterException", "mutually exclusive"),
-            id="a prefix and a pattern",
-        ),
-        pytest.param(
-            "DescribeLogGroups",
-            {"nextToken": "x"},
-            ("InvalidParameterException", "The specified nextToken is invalid."),
-            id="a token of its own",
-        ),
-        pytest.param(
-            "FilterLogEvents",
-            {**GROUP, "logStreamNames": ["s"], "logStreamNamePrefix": "s"},
-            ("InvalidParameterException", "mutually exclusive"),
-            id="names and a prefix",
-        ),
-        pytest.param(
-            "FilterLogEvents",
-            {**GROUP, "filterPattern": "{ $.a }"},
-            ("InvalidParameterException", "Invalid filter pattern"),
-            id="an invalid pattern",
-        ),
-        pytest.param(
-            "StartQuery",
-            {**GROUP, "startTime": 1, "endTime": 2, "queryString": "x"},
-            ("UnknownOperationException", "logs:StartQuery"),
-            id="Insights",
-        ),
-    ],
+@cases(
+    "operation, params, refusal",
+    case("delete of no group", "DeleteLogGroup", NO_GROUP, GONE),
+    case("streams of no group", "DescribeLogStreams", NO_GROUP, GONE),
+    case("search in no group", "FilterLogEvents", NO_GROUP, GONE),
+    case("get, no group", "GetLogEvents", {**NO_GROUP, "logStreamName": "s"}, GONE),
+    case("no stream", "GetLogEvents", {**GROUP, "logStreamName": "n"}, NO_STREAM),
+    case("delete", "DeleteLogStream", {**GROUP, "logStreamName": "n"}, NO_STREAM),
+    case("search", "FilterLogEvents", {**GROUP, "logStreamNames": ["n"]}, NO_STREAM),
+    case(
+        "put into no stream",
+        "PutLogEvents",
+        {**GROUP, "logStreamName": "n", "logEvents": EVENTS},
+        NO_STREAM,
+    ),
+    case(
+        "a group twice",
+        "CreateLogGroup",
+        GROUP,
+        ("ResourceAlreadyExistsException", "The specified log group already exists"),
+    ),
+    case(
+        "a stream twice",
+        "CreateLogStream",
+        {**GROUP, "logStreamName": "s"},
+        ("ResourceAlreadyExistsException", "The specified log stream already exists"),
+    ),
+    case(
+        "a retention that AWS does not have",
+        "PutRetentionPolicy",
+        {**GROUP, "retentionInDays": 2},
+        ("InvalidParameterException", "must be one of 1, 3, 5, 7"),
+    ),
+    case(
+        "another class",
+        "CreateLogGroup",
+        {"logGroupName": "x", "logGroupClass": "INFREQUENT_ACCESS"},
+        ("InvalidParameterException", "logGroupClass INFREQUENT_ACCESS is not supported"),
+    ),
+    case(
+        "protection",
+        "CreateLogGroup",
+        {"logGroupName": "x", "deletionProtectionEnabled": True},
+        ("InvalidParameterException", "deletionProtectionEnabled is not supported"),
+    ),
+    case(
+        "a reserved tag",
+        "CreateLogGroup",
+        {"logGroupName": "x", "tags": {"aws:x": "1"}},
+        ("InvalidParameterException", "reserved"),
+    ),
+    case(
+        "too many tags",
+        "TagResource",
+        {"resourceArn": f"{ARN}g", "tags": {f"k{it}": "" for it in range(50)}},
+        ("TooManyTagsException", "at most 50"),
+    ),
+    case(
+        "an ARN of another region",
+        "TagResource",
+        {"resourceArn": ARN.replace("us-west-2", "eu-west-1") + "g", "tags": {"a": "b"}},
+        GONE,
+    ),
+    case(
+        "a prefix in another order",
+        "DescribeLogStreams",
+        {**GROUP, "orderBy": "LastEventTime", "logStreamNamePrefix": "a"},
+        ("InvalidParameterException", "Cannot order by LastEventTime with a logStreamName"),
+    ),
+    case(
+        "a group twice named",
+        "DescribeLogStreams",
+        {**GROUP, "logGroupIdentifier": "g"},
+        ("InvalidParameterException", "Exactly one"),
+    ),
+    case(
+        "a prefix and a pattern",
+        "DescribeLogGroups",
+        {"logGroupNamePrefix": "a", "logGroupNamePattern": "b"},
+        ("InvalidParameterException", "mutually exclusive"),
+    ),
+    case(
+        "a token of its own",
+        "DescribeLogGroups",
+        {"nextToken": "x"},
+        ("InvalidParameterException", "The specified nextToken is invalid."),
+    ),
+    case(
+        "names and a prefix",
+        "FilterLogEvents",
+        {**GROUP, "logStreamNames": ["s"], "logStreamNamePrefix": "s"},
+        ("InvalidParameterException", "mutually exclusive"),
+    ),
+    case(
+        "an invalid pattern",
+        "FilterLogEvents",
+        {**GROUP, "filterPattern": "{ $.a }"},
+        ("InvalidParameterException", "Invalid filter pattern"),
+    ),
+    case(
+        "Insights",
+        "StartQuery",
+        {**GROUP, "startTime": 1, "endTime": 2, "queryString": "x"},
+        ("UnknownOperationException", "logs:StartQuery"),
+    ),
 )
 def test_a_refusal(
     logs: Call, operation: str, params: dict[str, Any], refusal: tuple[str, str]

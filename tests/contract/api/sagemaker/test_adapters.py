@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 
@@ -46,57 +46,41 @@ def test_an_adapter_lives_in_its_base_and_reserves_nothing(
     assert shown["RuntimeConfig"] == {"DesiredCopyCount": 3, "CurrentCopyCount": 0}
 
 
-@pytest.mark.parametrize(
-    ("specification", "more", "message"),
-    [
-        pytest.param({"BaseInferenceComponentName": "gone"}, {}, "Could not find", id="no base"),
-        pytest.param(
-            {"BaseInferenceComponentName": "es"}, {}, "is an adapter itself", id="on an adapter"
-        ),
-        pytest.param(
-            {"BaseInferenceComponentName": "elsewhere"},
-            {},
-            'is on endpoint "other"',
-            id="a base of another endpoint",
-        ),
-        pytest.param(
-            {"BaseInferenceComponentName": "failed"}, {}, "in status Failed", id="a failed base"
-        ),
-        pytest.param({"Container": {}}, {}, "ArtifactUrl is required", id="no weights"),
-        pytest.param({"Container": None}, {}, "ArtifactUrl is required", id="no container"),
-        pytest.param(
-            {"Container": {"ArtifactUrl": "s3://b/folder/"}},
-            {},
-            "one .tar.gz object",
-            id="a folder",
-        ),
-        pytest.param({"Container": OWN}, {}, "Container.Image cannot be given", id="an image"),
-        pytest.param(
-            {"Container": {"ArtifactUrl": "s3://b/k", "Environment": {"A": "1"}}},
-            {},
-            "Container.Environment cannot be given",
-            id="an environment",
-        ),
-        pytest.param({"ModelName": "m"}, {}, "ModelName cannot be given", id="a model"),
-        pytest.param(
-            {"ComputeResourceRequirements": NEEDS},
-            {},
-            "ComputeResourceRequirements cannot be given",
-            id="requirements",
-        ),
-        pytest.param(
-            {},
-            {"RuntimeConfig": {"CopyCount": 1}},
-            "RuntimeConfig cannot be given for an adapter",
-            id="copies",
-        ),
-        pytest.param(
-            {},
-            {"VariantName": "main"},
-            "VariantName cannot be given for an adapter",
-            id="a variant",
-        ),
-    ],
+@cases(
+    "specification, more, message",
+    case("no base", {"BaseInferenceComponentName": "gone"}, {}, "Could not find"),
+    case("on an adapter", {"BaseInferenceComponentName": "es"}, {}, "is an adapter itself"),
+    case(
+        "a base of another endpoint",
+        {"BaseInferenceComponentName": "elsewhere"},
+        {},
+        'is on endpoint "other"',
+    ),
+    case("a failed base", {"BaseInferenceComponentName": "failed"}, {}, "in status Failed"),
+    case("no weights", {"Container": {}}, {}, "ArtifactUrl is required"),
+    case("no container", {"Container": None}, {}, "ArtifactUrl is required"),
+    case("a folder", {"Container": {"ArtifactUrl": "s3://b/folder/"}}, {}, "one .tar.gz object"),
+    case("an image", {"Container": OWN}, {}, "Container.Image cannot be given"),
+    case(
+        "an environment",
+        {"Container": {"ArtifactUrl": "s3://b/k", "Environment": {"A": "1"}}},
+        {},
+        "Container.Environment cannot be given",
+    ),
+    case("a model", {"ModelName": "m"}, {}, "ModelName cannot be given"),
+    case(
+        "requirements",
+        {"ComputeResourceRequirements": NEEDS},
+        {},
+        "ComputeResourceRequirements cannot be given",
+    ),
+    case(
+        "copies",
+        {},
+        {"RuntimeConfig": {"CopyCount": 1}},
+        "RuntimeConfig cannot be given for an adapter",
+    ),
+    case("a variant", {}, {"VariantName": "main"}, "VariantName cannot be given for an adapter"),
 )
 def test_an_adapter_that_cannot_be_is_refused(
     call: Call,

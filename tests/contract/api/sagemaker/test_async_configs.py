@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from tests.cases import case, cases
 
 from hostelry.domain.async_request import AsyncInference
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
@@ -33,44 +34,39 @@ def output(**fields: Any) -> dict[str, Any]:
     return {"OutputConfig": {**PATHS, **fields}}
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        pytest.param(
-            EVERYTHING,
-            AsyncInference(
-                output_uri="s3://out/answers",
-                failure_uri="s3://out/failures",
-                max_concurrent_per_instance=7,
-                success_topic_arn=TOPICS + "done",
-                error_topic_arn=TOPICS + "failed",
-                include_response_in=("SUCCESS_NOTIFICATION_TOPIC", "ERROR_NOTIFICATION_TOPIC"),
-                kms_key_id="alias/k",
-            ),
-            id="with every field",
+@cases(
+    "given, expected",
+    case(
+        "with every field",
+        EVERYTHING,
+        AsyncInference(
+            output_uri="s3://out/answers",
+            failure_uri="s3://out/failures",
+            max_concurrent_per_instance=7,
+            success_topic_arn=TOPICS + "done",
+            error_topic_arn=TOPICS + "failed",
+            include_response_in=("SUCCESS_NOTIFICATION_TOPIC", "ERROR_NOTIFICATION_TOPIC"),
+            kms_key_id="alias/k",
         ),
-        pytest.param(
-            {"OutputConfig": {"S3OutputPath": "s3://out"}},
-            AsyncInference(output_uri="s3://out", max_concurrent_per_instance=4),
-            id="with a bucket alone",
+    ),
+    case(
+        "with a bucket alone",
+        {"OutputConfig": {"S3OutputPath": "s3://out"}},
+        AsyncInference(output_uri="s3://out", max_concurrent_per_instance=4),
+    ),
+    case(
+        "with web addresses of S3",
+        output(
+            S3OutputPath="https://out.s3.us-west-2.amazonaws.com/a/b/",
+            S3FailurePath="https://s3.us-west-2.amazonaws.com/bad/c",
         ),
-        pytest.param(
-            output(
-                S3OutputPath="https://out.s3.us-west-2.amazonaws.com/a/b/",
-                S3FailurePath="https://s3.us-west-2.amazonaws.com/bad/c",
-            ),
-            AsyncInference(output_uri="s3://out/a/b", failure_uri="s3://bad/c"),
-            id="with web addresses of S3",
-        ),
-        pytest.param(
-            {
-                **output(S3FailurePath="s3://x", KmsKeyId="", NotificationConfig={}),
-                "ClientConfig": {},
-            },
-            AsyncInference(output_uri="s3://out/answers", failure_uri="s3://x"),
-            id="with members that are empty",
-        ),
-    ],
+        AsyncInference(output_uri="s3://out/a/b", failure_uri="s3://bad/c"),
+    ),
+    case(
+        "with members that are empty",
+        {**output(S3FailurePath="s3://x", KmsKeyId="", NotificationConfig={}), "ClientConfig": {}},
+        AsyncInference(output_uri="s3://out/answers", failure_uri="s3://x"),
+    ),
 )
 def test_a_configuration_is_echoed_and_kept_as_settings(
     call: Call,
@@ -89,50 +85,44 @@ def test_a_configuration_is_echoed_and_kept_as_settings(
     assert found.value.async_inference == expected
 
 
-@pytest.mark.parametrize(
-    ("given", "variant", "message"),
-    [
-        pytest.param(
-            {"OutputConfig": {}}, {}, "OutputConfig.S3OutputPath is required", id="no place"
+@cases(
+    "given, variant, message",
+    case("no place", {"OutputConfig": {}}, {}, "OutputConfig.S3OutputPath is required"),
+    case(
+        "a web address that is not S3's",
+        output(S3OutputPath="https://example.com/x"),
+        {},
+        'S3OutputPath "https://example.com/x" is not supported',
+    ),
+    case(
+        "answers in messages to a success topic that is not given",
+        output(NotificationConfig={"IncludeInferenceResponseIn": ["SUCCESS_NOTIFICATION_TOPIC"]}),
+        {},
+        "NotificationConfig.SuccessTopic is not given",
+    ),
+    case(
+        "answers in messages to an error topic that is not given",
+        output(
+            NotificationConfig={
+                "SuccessTopic": TOPICS + "done",
+                "IncludeInferenceResponseIn": ["ERROR_NOTIFICATION_TOPIC"],
+            }
         ),
-        pytest.param(
-            output(S3OutputPath="https://example.com/x"),
-            {},
-            'S3OutputPath "https://example.com/x" is not supported',
-            id="a web address that is not S3's",
-        ),
-        pytest.param(
-            output(
-                NotificationConfig={"IncludeInferenceResponseIn": ["SUCCESS_NOTIFICATION_TOPIC"]}
-            ),
-            {},
-            "NotificationConfig.SuccessTopic is not given",
-            id="answers in messages to a success topic that is not given",
-        ),
-        pytest.param(
-            output(
-                NotificationConfig={
-                    "SuccessTopic": TOPICS + "done",
-                    "IncludeInferenceResponseIn": ["ERROR_NOTIFICATION_TOPIC"],
-                }
-            ),
-            {},
-            "NotificationConfig.ErrorTopic is not given",
-            id="answers in messages to an error topic that is not given",
-        ),
-        pytest.param(
-            EVERYTHING,
-            {"ModelName": None},
-            "InvokeEndpointAsync cannot name an inference component",
-            id="an endpoint for components",
-        ),
-        pytest.param(
-            EVERYTHING,
-            {"ModelName": "many"},
-            "InvokeEndpointAsync has no TargetModel",
-            id="a multi-model container",
-        ),
-    ],
+        {},
+        "NotificationConfig.ErrorTopic is not given",
+    ),
+    case(
+        "an endpoint for components",
+        EVERYTHING,
+        {"ModelName": None},
+        "InvokeEndpointAsync cannot name an inference component",
+    ),
+    case(
+        "a multi-model container",
+        EVERYTHING,
+        {"ModelName": "many"},
+        "InvokeEndpointAsync has no TargetModel",
+    ),
 )
 def test_a_configuration_that_cannot_be_is_refused(
     call: Call,
@@ -156,24 +146,20 @@ def test_a_configuration_that_cannot_be_is_refused(
     assert call("ListEndpointConfigs")["EndpointConfigs"] == []
 
 
-@pytest.mark.parametrize(
+@cases(
     "given",
-    [
-        pytest.param(
-            {**output(), "ClientConfig": {"MaxConcurrentInvocationsPerInstance": 1001}},
-            id="more than 1000 at once",
-        ),
-        pytest.param(
-            output(NotificationConfig={"SuccessTopic": "done"}), id="a topic that is no ARN"
-        ),
-        pytest.param(
-            output(NotificationConfig={"IncludeInferenceResponseIn": ["ALL"]}),
-            id="answers in messages to an unknown kind of topic",
-        ),
-        pytest.param(output(S3OutputPath="ftp://out/x"), id="a place that is not in S3"),
-        pytest.param(output(S3FailurePath="s3:///x"), id="failures without a bucket"),
-        pytest.param(output(KmsKeyId="no key"), id="a key's name with a blank"),
-    ],
+    case(
+        "more than 1000 at once",
+        {**output(), "ClientConfig": {"MaxConcurrentInvocationsPerInstance": 1001}},
+    ),
+    case("a topic that is no ARN", output(NotificationConfig={"SuccessTopic": "done"})),
+    case(
+        "answers in messages to an unknown kind of topic",
+        output(NotificationConfig={"IncludeInferenceResponseIn": ["ALL"]}),
+    ),
+    case("a place that is not in S3", output(S3OutputPath="ftp://out/x")),
+    case("failures without a bucket", output(S3FailurePath="s3:///x")),
+    case("a key's name with a blank", output(KmsKeyId="no key")),
 )
 def test_values_beyond_the_service_model_are_refused(
     make: Any, client: Callable[[str], Any], given: dict[str, Any]
@@ -285,12 +271,10 @@ def test_a_queue_may_have_no_instance_and_be_scaled_from_there(
     )
 
 
-@pytest.mark.parametrize(
-    ("settings", "count"),
-    [
-        pytest.param({"AsyncInferenceConfig": output()}, 0, id="with a queue: none"),
-        pytest.param({}, 1, id="without a queue: one"),
-    ],
+@cases(
+    "settings, count",
+    case("with a queue: none", {"AsyncInferenceConfig": output()}, 0),
+    case("without a queue: one", {}, 1),
 )
 def test_an_update_retains_that_there_is_no_instance_where_that_is_possible(
     call: Call,

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.domain.copy import CopyPhase
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
@@ -47,27 +48,23 @@ def wide(
 
 
 @pytest.mark.usefixtures("wide")
-@pytest.mark.parametrize(
-    ("variant", "message"),
-    [
-        pytest.param({"InitialInstanceCount": 4}, None, id="as many as there are"),
-        pytest.param({"InitialInstanceCount": 2}, None, id="as many as the copies need"),
-        pytest.param(
-            {"InitialInstanceCount": 1},
-            f"would have at most 1 x {GPU}; of the 3 copies of inference components that serve now,"
-            " 1 would have no place there",
-            id="one less",
-        ),
-        pytest.param({"InitialInstanceCount": 1, **scaled(2)}, None, id="managed, to enough"),
-        pytest.param(
-            {"InitialInstanceCount": 1, **scaled(1)}, "1 would have no place", id="managed, to less"
-        ),
-        pytest.param(
-            {"InstanceType": "ml.g5.48xlarge", "InitialInstanceCount": 1},
-            "NumberOfAcceleratorDevicesRequired is 4, but one ml.g5.48xlarge instance offers 0",
-            id="of a type that holds none",
-        ),
-    ],
+@cases(
+    "variant, message",
+    case("as many as there are", {"InitialInstanceCount": 4}, None),
+    case("as many as the copies need", {"InitialInstanceCount": 2}, None),
+    case(
+        "one less",
+        {"InitialInstanceCount": 1},
+        f"would have at most 1 x {GPU}; of the 3 copies of inference components that serve now,"
+        " 1 would have no place there",
+    ),
+    case("managed, to enough", {"InitialInstanceCount": 1, **scaled(2)}, None),
+    case("managed, to less", {"InitialInstanceCount": 1, **scaled(1)}, "1 would have no place"),
+    case(
+        "of a type that holds none",
+        {"InstanceType": "ml.g5.48xlarge", "InitialInstanceCount": 1},
+        "NumberOfAcceleratorDevicesRequired is 4, but one ml.g5.48xlarge instance offers 0",
+    ),
 )
 def test_an_update_of_the_endpoint_leaves_room_for_what_serves(
     call: Call,
@@ -89,9 +86,7 @@ def test_an_update_of_the_endpoint_leaves_room_for_what_serves(
 
 
 @pytest.mark.usefixtures("wide")
-@pytest.mark.parametrize(
-    ("count", "fits"), [pytest.param(2, True, id="enough"), pytest.param(1, False, id="one less")]
-)
+@cases("count, fits", case("enough", 2, True), case("one less", 1, False))
 def test_a_new_instance_count_leaves_room_for_what_serves(
     call: Call, refused: Refused, endpoint: Callable[[], Endpoint], count: int, fits: bool
 ) -> None:
@@ -116,9 +111,7 @@ def test_copies_that_are_not_wanted_any_more_need_no_room(
     call("UpdateEndpointWeightsAndCapacities", EndpointName="e", DesiredWeightsAndCapacities=wanted)
 
 
-@pytest.mark.parametrize(
-    ("count", "fits"), [pytest.param(2, True, id="enough"), pytest.param(1, False, id="one less")]
-)
+@cases("count, fits", case("enough", 2, True), case("one less", 1, False))
 def test_a_move_to_another_type_leaves_room_for_what_serves(
     call: Call,
     make: Any,

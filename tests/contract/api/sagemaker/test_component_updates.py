@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.clock import ManualClock
 from hostelry.domain.component import ComponentSpec, ComponentStatus, InferenceComponent
@@ -77,38 +78,36 @@ def test_a_new_specification_stands_beside_the_one_before(
 
 
 @pytest.mark.usefixtures("base")
-@pytest.mark.parametrize(
-    ("new", "image", "environment", "shown"),
-    [
-        pytest.param(
-            {"Container": {"Environment": {"C": "new"}}},
-            None,
-            {"A": "1", "B": "own", "C": "new"},
-            {"ModelName": "m", "Environment": {"B": "own", "C": "new"}},
-            id="more environment",
-        ),
-        pytest.param(
-            {"ModelName": "m2"},
-            None,
-            {"A": "1", "B": "2"},
-            {"ModelName": "m2", "Environment": None},
-            id="another model starts afresh",
-        ),
-        pytest.param(
-            {"Container": {"Image": "other"}},
-            "other",
-            {},
-            {"ModelName": None, "Environment": None},
-            id="another image starts afresh",
-        ),
-        pytest.param(
-            {"StartupParameters": {"ContainerStartupHealthCheckTimeoutInSeconds": 99}},
-            None,
-            {"A": "1", "B": "own"},
-            {"ModelName": "m", "Environment": {"B": "own"}},
-            id="other timeouts leave the container",
-        ),
-    ],
+@cases(
+    "new, image, environment, shown",
+    case(
+        "more environment",
+        {"Container": {"Environment": {"C": "new"}}},
+        None,
+        {"A": "1", "B": "own", "C": "new"},
+        {"ModelName": "m", "Environment": {"B": "own", "C": "new"}},
+    ),
+    case(
+        "another model starts afresh",
+        {"ModelName": "m2"},
+        None,
+        {"A": "1", "B": "2"},
+        {"ModelName": "m2", "Environment": None},
+    ),
+    case(
+        "another image starts afresh",
+        {"Container": {"Image": "other"}},
+        "other",
+        {},
+        {"ModelName": None, "Environment": None},
+    ),
+    case(
+        "other timeouts leave the container",
+        {"StartupParameters": {"ContainerStartupHealthCheckTimeoutInSeconds": 99}},
+        None,
+        {"A": "1", "B": "own"},
+        {"ModelName": "m", "Environment": {"B": "own"}},
+    ),
 )
 def test_what_an_update_leaves_out_stays(
     call: Call,
@@ -173,15 +172,11 @@ def test_after_a_rollback_what_is_shown_and_changed_is_what_came_back(
 
 
 @pytest.mark.usefixtures("base")
-@pytest.mark.parametrize("copies", [pytest.param(0, id="none"), pytest.param(5, id="more")])
-@pytest.mark.parametrize(
-    ("operation", "member"),
-    [
-        pytest.param("UpdateInferenceComponent", "RuntimeConfig", id="by its update"),
-        pytest.param(
-            "UpdateInferenceComponentRuntimeConfig", "DesiredRuntimeConfig", id="by its own call"
-        ),
-    ],
+@cases("copies", case("none", 0), case("more", 5))
+@cases(
+    "operation, member",
+    case("by its update", "UpdateInferenceComponent", "RuntimeConfig"),
+    case("by its own call", "UpdateInferenceComponentRuntimeConfig", "DesiredRuntimeConfig"),
 )
 def test_a_new_copy_count_leaves_the_copies_that_run(
     call: Call, component: Stored, operation: str, member: str, copies: int
@@ -258,76 +253,72 @@ def test_an_adapter_waits_as_long_as_its_base_may_take(
 
 
 @pytest.mark.usefixtures("base")
-@pytest.mark.parametrize(
-    ("name", "params", "message"),
-    [
-        pytest.param("base", {}, "Nothing to update", id="nothing"),
-        pytest.param(
-            "base",
-            {
-                "RuntimeConfig": {"CopyCount": 1},
-                "DeploymentConfig": {
-                    "RollingUpdatePolicy": {
-                        "MaximumBatchSize": {"Type": "COPY_COUNT", "Value": 2},
-                        "WaitIntervalInSeconds": 0,
-                    }
-                },
+@cases(
+    "name, params, message",
+    case("nothing", "base", {}, "Nothing to update"),
+    case(
+        "copies alone, with batches that cannot be",
+        "base",
+        {
+            "RuntimeConfig": {"CopyCount": 1},
+            "DeploymentConfig": {
+                "RollingUpdatePolicy": {
+                    "MaximumBatchSize": {"Type": "COPY_COUNT", "Value": 2},
+                    "WaitIntervalInSeconds": 0,
+                }
             },
-            "MaximumBatchSize is 2; it must be 1 to 1 of 1 copies",
-            id="copies alone, with batches that cannot be",
-        ),
-        pytest.param(
-            "base",
-            {"DeploymentConfig": {"RollingUpdatePolicy": POLICY}},
-            "Nothing to update",
-            id="a DeploymentConfig alone",
-        ),
-        pytest.param(
-            "base", {"Specification": {"ModelName": "m"}}, "Could not find model", id="a lost model"
-        ),
-        pytest.param(
-            "base",
-            {"Specification": {"BaseInferenceComponentName": "base"}},
-            "an update cannot make it an adapter",
-            id="a base into an adapter",
-        ),
-        pytest.param(
-            "base",
-            {"Specification": {"InstanceType": "ml.m5.xlarge"}},
-            "the variant's instances are ml.g5.12xlarge",
-            id="another instance type",
-        ),
-        pytest.param(
-            "base",
-            {"Specification": {"ComputeResourceRequirements": {"MinMemoryRequiredInMb": 10**9}}},
-            "one ml.g5.12xlarge instance offers",
-            id="more than an instance has",
-        ),
-        pytest.param(
-            "es",
-            {"RuntimeConfig": {"CopyCount": 2}},
-            "RuntimeConfig cannot be given for an adapter",
-            id="copies of an adapter",
-        ),
-        pytest.param(
-            "es",
-            {"Specification": {"BaseInferenceComponentName": "other"}},
-            'an update cannot give it another, "other"',
-            id="an adapter to another base",
-        ),
-        pytest.param(
-            "es",
-            {"Specification": {"Container": {"Image": "i"}}},
-            "Container.Image cannot be given for an adapter",
-            id="an adapter with an image",
-        ),
-        pytest.param(
-            "es",
-            {"Specification": {"ComputeResourceRequirements": {"MinMemoryRequiredInMb": 128}}},
-            "ComputeResourceRequirements cannot be given for an adapter",
-            id="an adapter with requirements of its own",
-        ),
-    ],
+        },
+        "MaximumBatchSize is 2; it must be 1 to 1 of 1 copies",
+    ),
+    case(
+        "a DeploymentConfig alone",
+        "base",
+        {"DeploymentConfig": {"RollingUpdatePolicy": POLICY}},
+        "Nothing to update",
+    ),
+    case("a lost model", "base", {"Specification": {"ModelName": "m"}}, "Could not find model"),
+    case(
+        "a base into an adapter",
+        "base",
+        {"Specification": {"BaseInferenceComponentName": "base"}},
+        "an update cannot make it an adapter",
+    ),
+    case(
+        "another instance type",
+        "base",
+        {"Specification": {"InstanceType": "ml.m5.xlarge"}},
+        "the variant's instances are ml.g5.12xlarge",
+    ),
+    case(
+        "more than an instance has",
+        "base",
+        {"Specification": {"ComputeResourceRequirements": {"MinMemoryRequiredInMb": 10**9}}},
+        "one ml.g5.12xlarge instance offers",
+    ),
+    case(
+        "copies of an adapter",
+        "es",
+        {"RuntimeConfig": {"CopyCount": 2}},
+        "RuntimeConfig cannot be given for an adapter",
+    ),
+    case(
+        "an adapter to another base",
+        "es",
+        {"Specification": {"BaseInferenceComponentName": "other"}},
+        'an update cannot give it another, "other"',
+    ),
+    case(
+        "an adapter with an image",
+        "es",
+        {"Specification": {"Container": {"Image": "i"}}},
+        "Container.Image cannot be given for an adapter",
+    ),
+    case(
+        "an adapter with requirements of its own",
+        "es",
+        {"Specification": {"ComputeResourceRequirements": {"MinMemoryRequiredInMb": 128}}},
+        "ComputeResourceRequirements cannot be given for an adapter",
+    ),
 )
 def test_an_update_that_cannot_be_is_refused(
     refused: Refused, component: Stored, name: str, params: dict[str, Any], message: str
@@ -348,14 +339,12 @@ def test_an_adapter_has_no_copy_count(refused: Refused) -> None:
 
 
 @pytest.mark.usefixtures("base")
-@pytest.mark.parametrize(
-    ("status", "message"),
-    [
-        pytest.param(ComponentStatus.CREATING, IN_PROGRESS, id="creating"),
-        pytest.param(ComponentStatus.UPDATING, IN_PROGRESS, id="updating"),
-        pytest.param(ComponentStatus.DELETING, IN_PROGRESS, id="deleting"),
-        pytest.param(ComponentStatus.FAILED, "in status Failed; delete it", id="failed"),
-    ],
+@cases(
+    "status, message",
+    case("creating", ComponentStatus.CREATING, IN_PROGRESS),
+    case("updating", ComponentStatus.UPDATING, IN_PROGRESS),
+    case("deleting", ComponentStatus.DELETING, IN_PROGRESS),
+    case("failed", ComponentStatus.FAILED, "in status Failed; delete it"),
 )
 def test_an_update_in_the_wrong_status_is_refused(
     refused: Refused, change_component: Callable[..., None], status: ComponentStatus, message: str

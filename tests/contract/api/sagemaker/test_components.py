@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
@@ -57,36 +58,34 @@ def test_a_base_comes_up_creating_with_a_deadline(
     assert deadline_at > clock.now() + 300
 
 
-@pytest.mark.parametrize(
-    ("specification", "expected"),
-    [
-        pytest.param(
-            {"ModelName": "m"},
-            Container(
-                image="registry/m",
-                source=ArtifactSource(uri="s3://b/m.tar.gz", kind=SourceKind.ARCHIVE),
-                environment={"A": "1", "B": "2"},
-            ),
-            id="a model's container",
+@cases(
+    "specification, expected",
+    case(
+        "a model's container",
+        {"ModelName": "m"},
+        Container(
+            image="registry/m",
+            source=ArtifactSource(uri="s3://b/m.tar.gz", kind=SourceKind.ARCHIVE),
+            environment={"A": "1", "B": "2"},
         ),
-        pytest.param(
-            {"Container": {"Image": "own"}},
-            Container(image="own"),
-            id="its own container, without artifacts",
+    ),
+    case(
+        "its own container, without artifacts",
+        {"Container": {"Image": "own"}},
+        Container(image="own"),
+    ),
+    case(
+        "a model's container with its own artifacts and environment over it",
+        {
+            "ModelName": "m",
+            "Container": {"ArtifactUrl": "s3://b/own.tar.gz", "Environment": {"B": "3"}},
+        },
+        Container(
+            image="registry/m",
+            source=ArtifactSource(uri="s3://b/own.tar.gz", kind=SourceKind.ARCHIVE),
+            environment={"A": "1", "B": "3"},
         ),
-        pytest.param(
-            {
-                "ModelName": "m",
-                "Container": {"ArtifactUrl": "s3://b/own.tar.gz", "Environment": {"B": "3"}},
-            },
-            Container(
-                image="registry/m",
-                source=ArtifactSource(uri="s3://b/own.tar.gz", kind=SourceKind.ARCHIVE),
-                environment={"A": "1", "B": "3"},
-            ),
-            id="a model's container with its own artifacts and environment over it",
-        ),
-    ],
+    ),
 )
 def test_what_a_base_runs(
     call: Call, make: Any, component: Stored, specification: dict[str, Any], expected: Container
@@ -172,108 +171,98 @@ def with_needs(**more: Any) -> dict[str, Any]:
     return {**SPEC, "ComputeResourceRequirements": {**NEEDS, **more}}
 
 
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        pytest.param({"EndpointName": "gone"}, "Could not find endpoint", id="no endpoint"),
-        pytest.param(
-            {"EndpointName": "of-model"},
-            "Inference Components are not supported in this Endpoint. Please make sure this"
-            " endpoint can deploy inference components.",
-            id="a model's endpoint",
-        ),
-        pytest.param({"VariantName": "gone"}, 'Could not find variant "gone"', id="no variant"),
-        pytest.param(
-            {"InferenceComponentName": "TAKEN"},
-            f'Cannot create already existing inference component "{ARN}inference-component/taken".',
-            id="a name that is taken, in another case",
-        ),
-        pytest.param(
-            {"RuntimeConfig": {"CopyCount": 0}},
-            "the copy count must be an integer larger than 0",
-            id="no copies",
-        ),
-        pytest.param(
-            {"Specification": None}, "Exactly one of Specification and", id="no specification"
-        ),
-        pytest.param({"Specifications": [SPEC]}, "both were given", id="both forms"),
-        pytest.param(
-            {"Specification": {**SPEC, "InstanceType": "ml.m5.xlarge"}},
-            "the variant's instances are ml.g5.12xlarge",
-            id="another instance type",
-        ),
-        pytest.param(
-            {"Specification": None, "Specifications": [{**SPEC, "InstanceType": "ml.m5.xlarge"}]},
-            "None of Specifications is for ml.g5.12xlarge",
-            id="no specification for the instance type",
-        ),
-        pytest.param(
-            {"Specification": None, "Specifications": [SPEC, SPEC]},
-            "Specifications.1.InstanceType is required",
-            id="several without instance types",
-        ),
-        pytest.param(
-            {
-                "Specification": None,
-                "Specifications": [{**SPEC, "InstanceType": "ml.g5.12xlarge"}] * 2,
-            },
-            "name an instance type twice",
-            id="several for one instance type",
-        ),
-        pytest.param(
-            {"Specification": {"ComputeResourceRequirements": NEEDS}},
-            "ModelName or Specification.Container is required",
-            id="nothing to run",
-        ),
-        pytest.param(
-            {"Specification": {**SPEC, "Container": {"Environment": {"A": "1"}}}},
-            "Specification.Container.Image is required",
-            id="no image",
-        ),
-        pytest.param(
-            {"Specification": {**SPEC, "ModelName": "gone", "Container": None}},
-            f'Could not find model "{ARN}model/gone".',
-            id="no model",
-        ),
-        pytest.param(
-            {"Specification": {"Container": OWN}},
-            "ComputeResourceRequirements is required",
-            id="no requirements",
-        ),
-        pytest.param(
-            {"Specification": with_needs(NumberOfAcceleratorDevicesRequired=5)},
-            "NumberOfAcceleratorDevicesRequired is 5, but one ml.g5.12xlarge instance offers 4",
-            id="more accelerators than an instance has",
-        ),
-        pytest.param(
-            {"Specification": with_needs(MinMemoryRequiredInMb=10**9)},
-            "MinMemoryRequiredInMb is 1000000000, but one ml.g5.12xlarge instance offers 196608",
-            id="more memory than an instance has",
-        ),
-        pytest.param(
-            {"Specification": with_needs(NumberOfAcceleratorDevicesRequired=1.5)},
-            "must be a whole number",
-            id="half a device",
-        ),
-        pytest.param(
-            {"Specification": with_needs(AcceleratorPartitionType="mig-1g.5gb")},
-            "AcceleratorPartitionType is not supported",
-            id="a part of a device",
-        ),
-        pytest.param(
-            {
-                "Specification": {
-                    **SPEC,
-                    "Container": {
-                        **OWN,
-                        "Environment": {f"K{n}": "x" * 1000 for n in range(40)},
-                    },
-                }
-            },
-            "at most 32768 are allowed",
-            id="a large environment",
-        ),
-    ],
+@cases(
+    "params, message",
+    case("no endpoint", {"EndpointName": "gone"}, "Could not find endpoint"),
+    case(
+        "a model's endpoint",
+        {"EndpointName": "of-model"},
+        "Inference Components are not supported in this Endpoint. Please make sure this"
+        " endpoint can deploy inference components.",
+    ),
+    case("no variant", {"VariantName": "gone"}, 'Could not find variant "gone"'),
+    case(
+        "a name that is taken, in another case",
+        {"InferenceComponentName": "TAKEN"},
+        f'Cannot create already existing inference component "{ARN}inference-component/taken".',
+    ),
+    case(
+        "no copies",
+        {"RuntimeConfig": {"CopyCount": 0}},
+        "the copy count must be an integer larger than 0",
+    ),
+    case("no specification", {"Specification": None}, "Exactly one of Specification and"),
+    case("both forms", {"Specifications": [SPEC]}, "both were given"),
+    case(
+        "another instance type",
+        {"Specification": {**SPEC, "InstanceType": "ml.m5.xlarge"}},
+        "the variant's instances are ml.g5.12xlarge",
+    ),
+    case(
+        "no specification for the instance type",
+        {"Specification": None, "Specifications": [{**SPEC, "InstanceType": "ml.m5.xlarge"}]},
+        "None of Specifications is for ml.g5.12xlarge",
+    ),
+    case(
+        "several without instance types",
+        {"Specification": None, "Specifications": [SPEC, SPEC]},
+        "Specifications.1.InstanceType is required",
+    ),
+    case(
+        "several for one instance type",
+        {"Specification": None, "Specifications": [{**SPEC, "InstanceType": "ml.g5.12xlarge"}] * 2},
+        "name an instance type twice",
+    ),
+    case(
+        "nothing to run",
+        {"Specification": {"ComputeResourceRequirements": NEEDS}},
+        "ModelName or Specification.Container is required",
+    ),
+    case(
+        "no image",
+        {"Specification": {**SPEC, "Container": {"Environment": {"A": "1"}}}},
+        "Specification.Container.Image is required",
+    ),
+    case(
+        "no model",
+        {"Specification": {**SPEC, "ModelName": "gone", "Container": None}},
+        f'Could not find model "{ARN}model/gone".',
+    ),
+    case(
+        "no requirements",
+        {"Specification": {"Container": OWN}},
+        "ComputeResourceRequirements is required",
+    ),
+    case(
+        "more accelerators than an instance has",
+        {"Specification": with_needs(NumberOfAcceleratorDevicesRequired=5)},
+        "NumberOfAcceleratorDevicesRequired is 5, but one ml.g5.12xlarge instance offers 4",
+    ),
+    case(
+        "more memory than an instance has",
+        {"Specification": with_needs(MinMemoryRequiredInMb=10**9)},
+        "MinMemoryRequiredInMb is 1000000000, but one ml.g5.12xlarge instance offers 196608",
+    ),
+    case(
+        "half a device",
+        {"Specification": with_needs(NumberOfAcceleratorDevicesRequired=1.5)},
+        "must be a whole number",
+    ),
+    case(
+        "a part of a device",
+        {"Specification": with_needs(AcceleratorPartitionType="mig-1g.5gb")},
+        "AcceleratorPartitionType is not supported",
+    ),
+    case(
+        "a large environment",
+        {
+            "Specification": {
+                **SPEC,
+                "Container": {**OWN, "Environment": {f"K{n}": "x" * 1000 for n in range(40)}},
+            }
+        },
+        "at most 32768 are allowed",
+    ),
 )
 def test_a_base_that_cannot_be_is_refused(
     call: Call, make: Any, refused: Refused, params: dict[str, Any], message: str
@@ -300,15 +289,13 @@ def without_none(value: Any) -> Any:
     return value
 
 
-@pytest.mark.parametrize(
-    ("status", "accepted"),
-    [
-        pytest.param(EndpointStatus.CREATING, True, id="creating"),
-        pytest.param(EndpointStatus.IN_SERVICE, True, id="in service"),
-        pytest.param(EndpointStatus.UPDATING, True, id="updating"),
-        pytest.param(EndpointStatus.FAILED, False, id="failed"),
-        pytest.param(EndpointStatus.DELETING, False, id="deleting"),
-    ],
+@cases(
+    "status, accepted",
+    case("creating", EndpointStatus.CREATING, True),
+    case("in service", EndpointStatus.IN_SERVICE, True),
+    case("updating", EndpointStatus.UPDATING, True),
+    case("failed", EndpointStatus.FAILED, False),
+    case("deleting", EndpointStatus.DELETING, False),
 )
 def test_a_component_needs_an_endpoint_that_lives(
     make: Any, change: Callable[..., None], status: EndpointStatus, accepted: bool, call: Call

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.domain.model import ExecutionMode
 from hostelry.domain.scope import Scope
@@ -23,20 +24,18 @@ def named(*names: str | None, **given: Any) -> list[dict[str, Any]]:
     return [{"Image": IMAGE, **host, **given} for host in hosts]
 
 
-@pytest.mark.parametrize(
-    ("containers", "more", "names", "mode"),
-    [
-        pytest.param(named(None, None, None), {}, ["container-1", "container-2", "container-3"],
-                     ExecutionMode.SERIAL, id="a pipeline without names"),
-        pytest.param(named("a", "b"), {"InferenceExecutionConfig": {"Mode": "Serial"}}, ["a", "b"],
-                     ExecutionMode.SERIAL, id="a pipeline with names"),
-        pytest.param(named("a", "b"), DIRECT, ["a", "b"], ExecutionMode.DIRECT, id="direct"),
-        pytest.param(named(*[None] * 15), {}, [f"container-{it}" for it in range(1, 16)],
-                     ExecutionMode.SERIAL, id="fifteen"),
-        pytest.param([*named(None), MANY], {}, ["container-1", "container-2"],
-                     ExecutionMode.SERIAL, id="a pipeline with one step of many models"),
-        pytest.param(named("only"), {}, [None], ExecutionMode.SERIAL, id="a lone container"),
-    ],
+@cases(
+    "containers, more, names, mode",
+    case("a pipeline without names", named(None, None, None), {},
+        ["container-1", "container-2", "container-3"], ExecutionMode.SERIAL),
+    case("a pipeline with names", named("a", "b"), {"InferenceExecutionConfig": {"Mode": "Serial"}},
+        ["a", "b"], ExecutionMode.SERIAL),
+    case("direct", named("a", "b"), DIRECT, ["a", "b"], ExecutionMode.DIRECT),
+    case("fifteen", named(*[None] * 15), {}, [f"container-{it}" for it in range(1, 16)],
+        ExecutionMode.SERIAL),
+    case("a pipeline with one step of many models", [*named(None), MANY], {},
+        ["container-1", "container-2"], ExecutionMode.SERIAL),
+    case("a lone container", named("only"), {}, [None], ExecutionMode.SERIAL),
 )  # fmt: skip
 def test_containers_are_stored_by_name_and_shown_as_given(
     call: Call,
@@ -57,26 +56,23 @@ def test_containers_are_stored_by_name_and_shown_as_given(
     assert shown.get("InferenceExecutionConfig") == more.get("InferenceExecutionConfig")
 
 
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        pytest.param({"Containers": named("a", "b", "a")}, '"a" is given to 2 containers',
-                     id="a name twice"),
-        pytest.param({"Containers": named("a", None)}, "Containers.2.ContainerHostname is missing",
-                     id="names for some of a pipeline"),
-        pytest.param({"Containers": named("a", None), **DIRECT},
-                     "Containers.2.ContainerHostname is required", id="direct without a name"),
-        pytest.param({"Containers": named("a"), **DIRECT}, "needs Containers of 2 to 15",
-                     id="direct with one container"),
-        pytest.param({"PrimaryContainer": {"Image": IMAGE}, **DIRECT}, "needs Containers of 2",
-                     id="direct with a primary container"),
-        pytest.param({"Containers": [MANY, MANY]}, "a pipeline may have one such container",
-                     id="two steps of many models"),
-        pytest.param({"Containers": [{**MANY, "ContainerHostname": "a"}, *named("b")], **DIRECT},
-                     'Container "a" has Mode MultiModel', id="direct with many models"),
-        pytest.param({"Containers": [*named(None), {}]}, "Containers.2.Image is required",
-                     id="no image"),
-    ],
+@cases(
+    "params, message",
+    case("a name twice", {"Containers": named("a", "b", "a")}, '"a" is given to 2 containers'),
+    case("names for some of a pipeline", {"Containers": named("a", None)},
+        "Containers.2.ContainerHostname is missing"),
+    case("direct without a name", {"Containers": named("a", None), **DIRECT},
+        "Containers.2.ContainerHostname is required"),
+    case("direct with one container", {"Containers": named("a"), **DIRECT},
+        "needs Containers of 2 to 15"),
+    case("direct with a primary container", {"PrimaryContainer": {"Image": IMAGE}, **DIRECT},
+        "needs Containers of 2"),
+    case("two steps of many models", {"Containers": [MANY, MANY]},
+        "a pipeline may have one such container"),
+    case("direct with many models",
+        {"Containers": [{**MANY, "ContainerHostname": "a"}, *named("b")], **DIRECT},
+        'Container "a" has Mode MultiModel'),
+    case("no image", {"Containers": [*named(None), {}]}, "Containers.2.Image is required"),
 )  # fmt: skip
 def test_containers_that_no_model_can_have(
     refused: Refused, params: dict[str, Any], message: str
@@ -91,19 +87,17 @@ def models(call: Call) -> None:
     call("CreateModel", ModelName="m", PrimaryContainer={"Image": IMAGE})
 
 
-@pytest.mark.parametrize(
-    ("model", "variant", "config", "message"),
-    [
-        pytest.param("chain", {"VariantName": "v", "ServerlessConfig": {
-            "MemorySizeInMB": 1024, "MaxConcurrency": 1}}, {}, "inference pipelines are not",
-            id="a pipeline without servers"),
-        pytest.param("direct", PLAIN, {"AsyncInferenceConfig": {
-            "OutputConfig": {"S3OutputPath": "s3://out/x"}}}, "has no TargetContainerHostname",
-            id="asynchronous requests cannot name a container"),
-        pytest.param("chain", PLAIN, {"ShadowProductionVariants": [
-            {**PLAIN, "VariantName": "s", "ModelName": "m"}]}, "which has 2 containers",
-            id="a shadow of a pipeline"),
-    ],
+@cases(
+    "model, variant, config, message",
+    case("a pipeline without servers", "chain",
+        {"VariantName": "v", "ServerlessConfig": {"MemorySizeInMB": 1024, "MaxConcurrency": 1}}, {},
+        "inference pipelines are not"),
+    case("asynchronous requests cannot name a container", "direct", PLAIN,
+        {"AsyncInferenceConfig": {"OutputConfig": {"S3OutputPath": "s3://out/x"}}},
+        "has no TargetContainerHostname"),
+    case("a shadow of a pipeline", "chain", PLAIN,
+        {"ShadowProductionVariants": [{**PLAIN, "VariantName": "s", "ModelName": "m"}]},
+        "which has 2 containers"),
 )  # fmt: skip
 def test_configurations_that_models_of_several_containers_cannot_have(
     models: None,
@@ -120,15 +114,13 @@ def test_configurations_that_models_of_several_containers_cannot_have(
     assert message in found
 
 
-@pytest.mark.parametrize(
+@cases(
     "config",
-    [
-        pytest.param({"AsyncInferenceConfig": {"OutputConfig": {"S3OutputPath": "s3://out/x"}}},
-                     id="asynchronous"),
-        pytest.param({"DataCaptureConfig": {
-            "InitialSamplingPercentage": 100, "DestinationS3Uri": "s3://out/y",
-            "CaptureOptions": [{"CaptureMode": "InputAndOutput"}]}}, id="captured"),
-    ],
+    case("asynchronous",
+        {"AsyncInferenceConfig": {"OutputConfig": {"S3OutputPath": "s3://out/x"}}}),
+    case("captured", {"DataCaptureConfig": {
+        "InitialSamplingPercentage": 100, "DestinationS3Uri": "s3://out/y",
+        "CaptureOptions": [{"CaptureMode": "InputAndOutput"}]}}),
 )  # fmt: skip
 def test_a_pipeline_may_be_asynchronous_and_captured(
     models: None, call: Call, config: dict[str, Any]
@@ -156,12 +148,10 @@ def test_instance_pools_need_the_same_containers_to_name(
     assert "different containers that requests name" in found
 
 
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        pytest.param("chain", None, id="a pipeline"),
-        pytest.param("direct", "no container; create a model of the one container", id="direct"),
-    ],
+@cases(
+    "model, message",
+    case("a pipeline", "chain", None),
+    case("direct", "direct", "no container; create a model of the one container"),
 )
 def test_a_transform_job_goes_through_a_pipeline_alone(
     models: None, call: Call, refused: Refused, model: str, message: str | None

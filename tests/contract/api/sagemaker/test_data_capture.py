@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.domain.data_capture import CaptureEncoding, DataCapture
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
@@ -66,15 +67,13 @@ def test_every_field_is_kept_and_described(
     )
 
 
-@pytest.mark.parametrize(
-    ("status", "capture", "shown"),
-    [
-        pytest.param(EndpointStatus.CREATING, CAPTURE, "Stopped", id="not before it serves"),
-        pytest.param(EndpointStatus.UPDATING, CAPTURE, "Started", id="while it is updated"),
-        pytest.param(EndpointStatus.FAILED, CAPTURE, "Stopped", id="not once it has failed"),
-        pytest.param(EndpointStatus.IN_SERVICE, OFF, "Stopped", id="not when switched off"),
-        pytest.param(EndpointStatus.IN_SERVICE, None, None, id="nothing where none was asked for"),
-    ],
+@cases(
+    "status, capture, shown",
+    case("not before it serves", EndpointStatus.CREATING, CAPTURE, "Stopped"),
+    case("while it is updated", EndpointStatus.UPDATING, CAPTURE, "Started"),
+    case("not once it has failed", EndpointStatus.FAILED, CAPTURE, "Stopped"),
+    case("not when switched off", EndpointStatus.IN_SERVICE, OFF, "Stopped"),
+    case("nothing where none was asked for", EndpointStatus.IN_SERVICE, None, None),
 )
 def test_the_status_reports_whether_data_is_captured(
     call: Call,
@@ -124,25 +123,21 @@ def test_a_destination_elsewhere_is_refused(refused: Refused, make: Any) -> None
     assert 'DataCaptureConfig.DestinationS3Uri "https://example.com/x" is not supported' in text
 
 
-@pytest.mark.parametrize(
-    ("variant", "more", "message"),
-    [
-        pytest.param(
-            MAIN, {}, "DataCaptureConfig of an endpoint for inference components", id="components"
-        ),
-        pytest.param(
-            {**MAIN, "ModelName": "many"},
-            {},
-            'DataCaptureConfig with the multi-model container (Mode MultiModel) of model "many"',
-            id="multi-model",
-        ),
-        pytest.param(
-            {"VariantName": "main", "ModelName": "m", "ServerlessConfig": SERVERLESS},
-            {},
-            "DataCaptureConfig cannot be given beside",
-            id="serverless",
-        ),
-    ],
+@cases(
+    "variant, more, message",
+    case("components", MAIN, {}, "DataCaptureConfig of an endpoint for inference components"),
+    case(
+        "multi-model",
+        {**MAIN, "ModelName": "many"},
+        {},
+        'DataCaptureConfig with the multi-model container (Mode MultiModel) of model "many"',
+    ),
+    case(
+        "serverless",
+        {"VariantName": "main", "ModelName": "m", "ServerlessConfig": SERVERLESS},
+        {},
+        "DataCaptureConfig cannot be given beside",
+    ),
 )
 def test_only_endpoints_of_one_model_a_variant_are_captured(
     call: Call,
@@ -170,17 +165,15 @@ EXCLUDE = {
 NEW = {**CAPTURE, "InitialSamplingPercentage": 80}
 
 
-@pytest.mark.parametrize(
-    ("live", "new", "params", "percent"),
-    [
-        pytest.param(CAPTURE, NEW, {}, 80, id="the new one unless asked to retain"),
-        pytest.param(CAPTURE, NEW, RETAIN, 20, id="the live one where it is retained"),
-        pytest.param(CAPTURE, NEW, EXCLUDE, 80, id="the new one where it is excluded"),
-        pytest.param(CAPTURE, None, {}, None, id="none where the new one has none"),
-        pytest.param(CAPTURE, None, RETAIN, 20, id="the live one where the new one has none"),
-        pytest.param(None, NEW, RETAIN, None, id="none where none was live"),
-        pytest.param(None, NEW, EXCLUDE, 80, id="the new one, excluded, where none was live"),
-    ],
+@cases(
+    "live, new, params, percent",
+    case("the new one unless asked to retain", CAPTURE, NEW, {}, 80),
+    case("the live one where it is retained", CAPTURE, NEW, RETAIN, 20),
+    case("the new one where it is excluded", CAPTURE, NEW, EXCLUDE, 80),
+    case("none where the new one has none", CAPTURE, None, {}, None),
+    case("the live one where the new one has none", CAPTURE, None, RETAIN, 20),
+    case("none where none was live", None, NEW, RETAIN, None),
+    case("the new one, excluded, where none was live", None, NEW, EXCLUDE, 80),
 )
 def test_an_update_retains_the_live_capture(
     call: Call,

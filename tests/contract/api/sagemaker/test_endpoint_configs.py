@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.clock import ManualClock
 from hostelry.domain.endpoint_config import RoutingStrategy
@@ -109,134 +110,126 @@ def test_a_variant_is_stored_as_it_is_given(state: State, scope: Scope, make: An
     assert (variant.scaling.enabled, variant.scaling.max_instances) == (True, 3)
 
 
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        pytest.param(
-            {"ProductionVariants": [OF_MODEL, OF_MODEL]}, '"main" was given 2 times', id="one name"
-        ),
-        pytest.param(
-            {"ProductionVariants": [{**OF_MODEL, "ModelName": "gone"}]},
-            f'Could not find model "{ARN}model/gone".',
-            id="a model that is not there",
-        ),
-        pytest.param(
-            {"ProductionVariants": [OF_MODEL, {**MAIN, "VariantName": "other"}]},
-            "never share an endpoint",
-            id="with and without a model",
-        ),
-        pytest.param(
-            {"ProductionVariants": [MAIN, {**MAIN, "VariantName": "other"}]},
-            "exactly one production variant",
-            id="two variants for components",
-        ),
-        pytest.param(
-            {"ProductionVariants": [MAIN], "ExecutionRoleArn": None},
-            "ExecutionRoleArn is required",
-            id="no role for components",
-        ),
-        pytest.param(
-            {"ProductionVariants": [{**OF_MODEL, "ManagedInstanceScaling": {"Status": "ENABLED"}}]},
-            "ManagedInstanceScaling is only supported for inference component endpoints.",
-            id="managed scaling of a model",
-        ),
-        pytest.param(
-            {
-                "ProductionVariants": [
-                    {
-                        **MAIN,
-                        "ManagedInstanceScaling": {
-                            "Status": "ENABLED",
-                            "MinInstanceCount": 3,
-                            "MaxInstanceCount": 2,
-                        },
-                    }
-                ]
-            },
-            "MinInstanceCount 3 is greater than MaxInstanceCount 2",
-            id="bounds that contradict",
-        ),
-        pytest.param(
-            {
-                "ProductionVariants": [
-                    {**MAIN, "ManagedInstanceScaling": {"Status": "DISABLED", **NONE_AT_LEAST}}
-                ]
-            },
-            "MinInstanceCount 0 needs Status ENABLED",
-            id="down to nothing, with managed scaling off",
-        ),
-        pytest.param(
-            {"ProductionVariants": [{**MAIN, "ManagedInstanceScaling": NONE_AT_LEAST}]},
-            "MinInstanceCount 0 needs Status ENABLED",
-            id="down to nothing, with managed scaling not said to be on",
-        ),
-        pytest.param(
-            {"ProductionVariants": [{"VariantName": "main", "InitialInstanceCount": 1}]},
-            "InstanceType and ProductionVariants.1.InstancePools is required for production variant"
-            ' "main"; none was given',
-            id="no instance type",
-        ),
-        pytest.param(
-            {
-                "ProductionVariants": [
-                    {"VariantName": "main", "ModelName": "m", "InstanceType": "ml.m5.xlarge"}
-                ]
-            },
-            "InitialInstanceCount is required",
-            id="no instance count",
-        ),
-        pytest.param(
-            {"ProductionVariants": [{**OF_MODEL, "InitialVariantWeight": float("nan")}]},
-            "'ProductionVariants.1.InitialVariantWeight' must be a finite number",
-            id="a weight that is no number",
-        ),
-        pytest.param(
-            {"ProductionVariants": [{**MAIN, "InstancePools": [pool("ml.m5.xlarge", 1)]}]},
-            "both were given",
-            id="an instance type and pools",
-        ),
-        pytest.param(
-            {"ProductionVariants": [{**POOLED, "InstancePools": [pool("ml.m5.xlarge", 1)] * 2}]},
-            "name ml.m5.xlarge 2 times; each instance type needs one pool",
-            id="two pools of one instance type",
-        ),
-        pytest.param(
-            {
-                "ProductionVariants": [
-                    {**POOLED, "InstancePools": [pool("ml.m5.xlarge", 1, "m"), GPU_POOL]}
-                ]
-            },
-            'ModelNameOverride "m" cannot be given where the variant has no ModelName',
-            id="a pool's own model where components are placed",
-        ),
-        pytest.param(
-            {
-                "ProductionVariants": [
-                    {
-                        **POOLED,
-                        "ModelName": "m",
-                        "InstancePools": [pool("ml.m5.xlarge", 1, "gone"), GPU_POOL],
-                    }
-                ]
-            },
-            f'Could not find model "{ARN}model/gone".',
-            id="a pool's model that is not there",
-        ),
-        pytest.param(
-            {
-                "ProductionVariants": [
-                    {**MAIN, "RoutingConfig": {"RoutingStrategy": "PREFIX_AWARE"}}
-                ]
-            },
-            "RoutingStrategy=PREFIX_AWARE is not supported",
-            id="routing by prefix",
-        ),
-        pytest.param(
-            {"EnableNetworkIsolation": True, "ProductionVariants": [MAIN]},
-            "EnableNetworkIsolation=true is not supported",
-            id="network isolation",
-        ),
-    ],
+@cases(
+    "params, message",
+    case("one name", {"ProductionVariants": [OF_MODEL, OF_MODEL]}, '"main" was given 2 times'),
+    case(
+        "a model that is not there",
+        {"ProductionVariants": [{**OF_MODEL, "ModelName": "gone"}]},
+        f'Could not find model "{ARN}model/gone".',
+    ),
+    case(
+        "with and without a model",
+        {"ProductionVariants": [OF_MODEL, {**MAIN, "VariantName": "other"}]},
+        "never share an endpoint",
+    ),
+    case(
+        "two variants for components",
+        {"ProductionVariants": [MAIN, {**MAIN, "VariantName": "other"}]},
+        "exactly one production variant",
+    ),
+    case(
+        "no role for components",
+        {"ProductionVariants": [MAIN], "ExecutionRoleArn": None},
+        "ExecutionRoleArn is required",
+    ),
+    case(
+        "managed scaling of a model",
+        {"ProductionVariants": [{**OF_MODEL, "ManagedInstanceScaling": {"Status": "ENABLED"}}]},
+        "ManagedInstanceScaling is only supported for inference component endpoints.",
+    ),
+    case(
+        "bounds that contradict",
+        {
+            "ProductionVariants": [
+                {
+                    **MAIN,
+                    "ManagedInstanceScaling": {
+                        "Status": "ENABLED",
+                        "MinInstanceCount": 3,
+                        "MaxInstanceCount": 2,
+                    },
+                }
+            ]
+        },
+        "MinInstanceCount 3 is greater than MaxInstanceCount 2",
+    ),
+    case(
+        "down to nothing, with managed scaling off",
+        {
+            "ProductionVariants": [
+                {**MAIN, "ManagedInstanceScaling": {"Status": "DISABLED", **NONE_AT_LEAST}}
+            ]
+        },
+        "MinInstanceCount 0 needs Status ENABLED",
+    ),
+    case(
+        "down to nothing, with managed scaling not said to be on",
+        {"ProductionVariants": [{**MAIN, "ManagedInstanceScaling": NONE_AT_LEAST}]},
+        "MinInstanceCount 0 needs Status ENABLED",
+    ),
+    case(
+        "no instance type",
+        {"ProductionVariants": [{"VariantName": "main", "InitialInstanceCount": 1}]},
+        "InstanceType and ProductionVariants.1.InstancePools is required for production variant"
+        ' "main"; none was given',
+    ),
+    case(
+        "no instance count",
+        {
+            "ProductionVariants": [
+                {"VariantName": "main", "ModelName": "m", "InstanceType": "ml.m5.xlarge"}
+            ]
+        },
+        "InitialInstanceCount is required",
+    ),
+    case(
+        "a weight that is no number",
+        {"ProductionVariants": [{**OF_MODEL, "InitialVariantWeight": float("nan")}]},
+        "'ProductionVariants.1.InitialVariantWeight' must be a finite number",
+    ),
+    case(
+        "an instance type and pools",
+        {"ProductionVariants": [{**MAIN, "InstancePools": [pool("ml.m5.xlarge", 1)]}]},
+        "both were given",
+    ),
+    case(
+        "two pools of one instance type",
+        {"ProductionVariants": [{**POOLED, "InstancePools": [pool("ml.m5.xlarge", 1)] * 2}]},
+        "name ml.m5.xlarge 2 times; each instance type needs one pool",
+    ),
+    case(
+        "a pool's own model where components are placed",
+        {
+            "ProductionVariants": [
+                {**POOLED, "InstancePools": [pool("ml.m5.xlarge", 1, "m"), GPU_POOL]}
+            ]
+        },
+        'ModelNameOverride "m" cannot be given where the variant has no ModelName',
+    ),
+    case(
+        "a pool's model that is not there",
+        {
+            "ProductionVariants": [
+                {
+                    **POOLED,
+                    "ModelName": "m",
+                    "InstancePools": [pool("ml.m5.xlarge", 1, "gone"), GPU_POOL],
+                }
+            ]
+        },
+        f'Could not find model "{ARN}model/gone".',
+    ),
+    case(
+        "routing by prefix",
+        {"ProductionVariants": [{**MAIN, "RoutingConfig": {"RoutingStrategy": "PREFIX_AWARE"}}]},
+        "RoutingStrategy=PREFIX_AWARE is not supported",
+    ),
+    case(
+        "network isolation",
+        {"EnableNetworkIsolation": True, "ProductionVariants": [MAIN]},
+        "EnableNetworkIsolation=true is not supported",
+    ),
 )
 def test_a_configuration_that_cannot_be_is_refused(
     call: Call, make: Any, refused: Refused, params: dict[str, Any], message: str

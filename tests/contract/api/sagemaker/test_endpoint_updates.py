@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
@@ -78,33 +79,31 @@ def test_a_generation_is_never_used_again(
     assert generations == sorted(set(generations))
 
 
-@pytest.mark.parametrize(
-    ("params", "count", "weight"),
-    [
-        pytest.param({}, 1, 1.0, id="nothing unless asked"),
-        pytest.param({"RetainAllVariantProperties": True}, 3, 0.25, id="everything"),
-        pytest.param(
-            {
-                "RetainAllVariantProperties": True,
-                "ExcludeRetainedVariantProperties": [
-                    {"VariantPropertyType": "DesiredInstanceCount"},
-                    {"VariantPropertyType": "DataCaptureConfig"},
-                ],
-            },
-            1,
-            0.25,
-            id="all but the count",
-        ),
-        pytest.param(
-            {
-                "RetainAllVariantProperties": True,
-                "ExcludeRetainedVariantProperties": [{"VariantPropertyType": "DesiredWeight"}],
-            },
-            3,
-            1.0,
-            id="all but the weight",
-        ),
-    ],
+@cases(
+    "params, count, weight",
+    case("nothing unless asked", {}, 1, 1.0),
+    case("everything", {"RetainAllVariantProperties": True}, 3, 0.25),
+    case(
+        "all but the count",
+        {
+            "RetainAllVariantProperties": True,
+            "ExcludeRetainedVariantProperties": [
+                {"VariantPropertyType": "DesiredInstanceCount"},
+                {"VariantPropertyType": "DataCaptureConfig"},
+            ],
+        },
+        1,
+        0.25,
+    ),
+    case(
+        "all but the weight",
+        {
+            "RetainAllVariantProperties": True,
+            "ExcludeRetainedVariantProperties": [{"VariantPropertyType": "DesiredWeight"}],
+        },
+        3,
+        1.0,
+    ),
 )
 def test_an_update_retains_what_it_asks_for(
     call: Call,
@@ -153,14 +152,12 @@ def test_the_deployment_configuration_of_an_update_is_shown_and_can_be_kept(
         change(status=EndpointStatus.IN_SERVICE, pending=None)
 
 
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        pytest.param("gone", "Could not find endpoint configuration", id="no configuration"),
-        pytest.param("e-config", "is already in use", id="the one in use"),
-        pytest.param("of-model", "hosts inference components; an update cannot", id="of a model"),
-        pytest.param("renamed", 'must keep that name, not "renamed"', id="another variant name"),
-    ],
+@cases(
+    "config, message",
+    case("no configuration", "gone", "Could not find endpoint configuration"),
+    case("the one in use", "e-config", "is already in use"),
+    case("of a model", "of-model", "hosts inference components; an update cannot"),
+    case("another variant name", "renamed", 'must keep that name, not "renamed"'),
 )
 def test_an_update_of_a_component_endpoint_that_cannot_be_is_refused(
     call: Call,
@@ -188,31 +185,29 @@ def needing(needs: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {**IMAGE, "ComputeResourceRequirements": needs, **more}
 
 
-@pytest.mark.parametrize(
+@cases(
     "given",
-    [
-        pytest.param({"Specification": needing(ON_CPU)}, id="it fits"),
-        pytest.param(
-            {
-                "Specifications": [
-                    needing(ON_CPU, InstanceType="ml.m5.xlarge"),
-                    needing(ON_CPU, InstanceType="ml.g5.12xlarge"),
-                ],
-                "Specification": None,
-            },
-            id="the same specification was given for both types",
-        ),
-        pytest.param(
-            {
-                "Specifications": [
-                    needing(ON_CPU, InstanceType="ml.m5.xlarge"),
-                    needing({"MinMemoryRequiredInMb": 20_000}, InstanceType="ml.g5.12xlarge"),
-                ],
-                "Specification": None,
-            },
-            id="another specification was given for the new type",
-        ),
-    ],
+    case("it fits", {"Specification": needing(ON_CPU)}),
+    case(
+        "the same specification was given for both types",
+        {
+            "Specifications": [
+                needing(ON_CPU, InstanceType="ml.m5.xlarge"),
+                needing(ON_CPU, InstanceType="ml.g5.12xlarge"),
+            ],
+            "Specification": None,
+        },
+    ),
+    case(
+        "another specification was given for the new type",
+        {
+            "Specifications": [
+                needing(ON_CPU, InstanceType="ml.m5.xlarge"),
+                needing({"MinMemoryRequiredInMb": 20_000}, InstanceType="ml.g5.12xlarge"),
+            ],
+            "Specification": None,
+        },
+    ),
 )
 def test_an_endpoint_for_components_moves_to_another_instance_type(
     call: Call,
@@ -349,14 +344,12 @@ def test_a_configuration_of_the_same_name_made_again_is_another(
 IN_PROGRESS = f'Cannot update in-progress endpoint "{ARN}endpoint/e".'
 
 
-@pytest.mark.parametrize(
-    ("status", "message"),
-    [
-        pytest.param(EndpointStatus.CREATING, IN_PROGRESS, id="creating"),
-        pytest.param(EndpointStatus.UPDATING, IN_PROGRESS, id="updating"),
-        pytest.param(EndpointStatus.DELETING, IN_PROGRESS, id="deleting"),
-        pytest.param(EndpointStatus.FAILED, "in status Failed; delete it", id="failed"),
-    ],
+@cases(
+    "status, message",
+    case("creating", EndpointStatus.CREATING, IN_PROGRESS),
+    case("updating", EndpointStatus.UPDATING, IN_PROGRESS),
+    case("deleting", EndpointStatus.DELETING, IN_PROGRESS),
+    case("failed", EndpointStatus.FAILED, "in status Failed; delete it"),
 )
 def test_an_update_in_the_wrong_status_is_refused(
     make: Any, change: Callable[..., None], refused: Refused, status: EndpointStatus, message: str
@@ -393,28 +386,22 @@ def test_weights_and_counts_of_several_variants_change_at_once(
     assert "PendingDeploymentSummary" not in shown
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        pytest.param([{"VariantName": "gone", "DesiredWeight": 1.0}], "Could not find", id="gone"),
-        pytest.param(
-            [{"VariantName": "main", "DesiredWeight": 1.0}] * 2, "named twice", id="named twice"
-        ),
-        pytest.param([{"VariantName": "main"}], "is required", id="no change"),
-        pytest.param(
-            [{"VariantName": "main", "DesiredInstanceCount": 3}],
-            "cannot be set: its ManagedInstanceScaling is ENABLED",
-            id="a count that follows copies",
-        ),
-        pytest.param(
-            [{"VariantName": "main", "ServerlessUpdateConfig": {"MaxConcurrency": 1}}],
-            'ServerlessUpdateConfig: variant "main" has instances',
-            id="a serverless variant's change",
-        ),
-        pytest.param(
-            [{"VariantName": "main", "DesiredWeight": float("inf")}], "finite", id="no number"
-        ),
-    ],
+@cases(
+    "changes, message",
+    case("gone", [{"VariantName": "gone", "DesiredWeight": 1.0}], "Could not find"),
+    case("named twice", [{"VariantName": "main", "DesiredWeight": 1.0}] * 2, "named twice"),
+    case("no change", [{"VariantName": "main"}], "is required"),
+    case(
+        "a count that follows copies",
+        [{"VariantName": "main", "DesiredInstanceCount": 3}],
+        "cannot be set: its ManagedInstanceScaling is ENABLED",
+    ),
+    case(
+        "a serverless variant's change",
+        [{"VariantName": "main", "ServerlessUpdateConfig": {"MaxConcurrency": 1}}],
+        'ServerlessUpdateConfig: variant "main" has instances',
+    ),
+    case("no number", [{"VariantName": "main", "DesiredWeight": float("inf")}], "finite"),
 )
 def test_a_change_of_weights_that_cannot_be_is_refused(
     call: Call,

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.clock import ManualClock
 from hostelry.domain.copy import CopyPhase
@@ -81,62 +82,57 @@ def test_a_model_that_went_before_the_endpoint_came_is_missed(
     assert text == f'Could not find model "{ARN}model/m".'
 
 
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        pytest.param(
-            {"EndpointConfigName": "gone"},
-            f'Could not find endpoint configuration "{ARN}endpoint-config/gone".',
-            id="no configuration",
-        ),
-        pytest.param(
-            {"EndpointName": "E"},
-            f'Cannot create already existing endpoint "{ARN}endpoint/e".',
-            id="a name that is taken, in another case",
-        ),
-        pytest.param(
-            {
-                "DeploymentConfig": {
-                    "BlueGreenUpdatePolicy": {
-                        "TrafficRoutingConfiguration": {
-                            "Type": "ALL_AT_ONCE",
-                            "WaitIntervalInSeconds": 0,
-                        },
-                        "TerminationWaitInSeconds": 600,
-                        "MaximumExecutionTimeoutInSeconds": 600,
-                    }
-                }
-            },
-            "TerminationWaitInSeconds 600 must be less than MaximumExecutionTimeoutInSeconds 600",
-            id="a wait that is longer than the whole",
-        ),
-        pytest.param(
-            {
-                "DeploymentConfig": {
-                    "RollingUpdatePolicy": {
-                        "MaximumBatchSize": {"Type": "INSTANCE_COUNT", "Value": 1},
+@cases(
+    "params, message",
+    case(
+        "no configuration",
+        {"EndpointConfigName": "gone"},
+        f'Could not find endpoint configuration "{ARN}endpoint-config/gone".',
+    ),
+    case(
+        "a name that is taken, in another case",
+        {"EndpointName": "E"},
+        f'Cannot create already existing endpoint "{ARN}endpoint/e".',
+    ),
+    case(
+        "a wait that is longer than the whole",
+        {
+            "DeploymentConfig": {
+                "BlueGreenUpdatePolicy": {
+                    "TrafficRoutingConfiguration": {
+                        "Type": "ALL_AT_ONCE",
                         "WaitIntervalInSeconds": 0,
-                    }
+                    },
+                    "TerminationWaitInSeconds": 600,
+                    "MaximumExecutionTimeoutInSeconds": 600,
                 }
-            },
-            "DeploymentConfig.RollingUpdatePolicy is not supported",
-            id="a rolling update of inference components",
-        ),
-        pytest.param(
-            {
-                "DeploymentConfig": {
-                    "BlueGreenUpdatePolicy": {
-                        "TrafficRoutingConfiguration": {
-                            "Type": "CANARY",
-                            "WaitIntervalInSeconds": 0,
-                        }
-                    }
+            }
+        },
+        "TerminationWaitInSeconds 600 must be less than MaximumExecutionTimeoutInSeconds 600",
+    ),
+    case(
+        "a rolling update of inference components",
+        {
+            "DeploymentConfig": {
+                "RollingUpdatePolicy": {
+                    "MaximumBatchSize": {"Type": "INSTANCE_COUNT", "Value": 1},
+                    "WaitIntervalInSeconds": 0,
                 }
-            },
-            "Type=CANARY is not supported",
-            id="a canary of inference components",
-        ),
-    ],
+            }
+        },
+        "DeploymentConfig.RollingUpdatePolicy is not supported",
+    ),
+    case(
+        "a canary of inference components",
+        {
+            "DeploymentConfig": {
+                "BlueGreenUpdatePolicy": {
+                    "TrafficRoutingConfiguration": {"Type": "CANARY", "WaitIntervalInSeconds": 0}
+                }
+            }
+        },
+        "Type=CANARY is not supported",
+    ),
 )
 def test_an_endpoint_that_cannot_be_is_refused(
     make: Any, refused: Refused, params: dict[str, Any], message: str

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
@@ -91,14 +92,12 @@ def pinned(value: str = "true") -> list[dict[str, str]]:
     return [{"Key": "hostelry:pinned", "Value": value}]
 
 
-@pytest.mark.parametrize(
-    ("tags", "expected"),
-    [
-        pytest.param(None, False, id="no tags"),
-        pytest.param(pinned(), True, id="true"),
-        pytest.param(pinned("false"), False, id="false"),
-        pytest.param([{"Key": "pinned", "Value": "true"}], False, id="another tag"),
-    ],
+@cases(
+    "tags, expected",
+    case("no tags", None, False),
+    case("true", pinned(), True),
+    case("false", pinned("false"), False),
+    case("another tag", [{"Key": "pinned", "Value": "true"}], False),
 )
 def test_a_component_is_pinned_from_its_creation(
     make: Any, component: Stored, tags: list[dict[str, str]] | None, expected: bool
@@ -125,14 +124,12 @@ def test_tags_pin_and_free_a_component_that_runs(call: Call, make: Any, componen
     assert component("Base") == before
 
 
-@pytest.mark.parametrize(
+@cases(
     "value",
-    [
-        pytest.param("yes", id="yes"),
-        pytest.param("True", id="in capitals"),
-        pytest.param("", id="nothing"),
-        pytest.param("1", id="a number"),
-    ],
+    case("yes", "yes"),
+    case("in capitals", "True"),
+    case("nothing", ""),
+    case("a number", "1"),
 )
 def test_a_pin_that_is_neither_true_nor_false_is_refused(
     call: Call, make: Any, component: Stored, refused: Refused, value: str
@@ -184,16 +181,12 @@ def models(make: Any, change: Callable[..., None]) -> None:
 
 
 @pytest.mark.usefixtures("models")
-@pytest.mark.parametrize(
-    ("value", "allowance"),
-    [
-        pytest.param(None, None, id="no tag"),
-        pytest.param("off", None, id="off"),
-        pytest.param("on", Allowance(), id="on"),
-        pytest.param(
-            "errors=0.05 alpha=0.001", Allowance(errors=0.05, alpha=0.001), id="with settings"
-        ),
-    ],
+@cases(
+    "value, allowance",
+    case("no tag", None, None),
+    case("off", "off", None),
+    case("on", "on", Allowance()),
+    case("with settings", "errors=0.05 alpha=0.001", Allowance(errors=0.05, alpha=0.001)),
 )
 def test_an_update_takes_the_allowance_of_the_endpoints_tag(
     call: Call, endpoint: Callable[[], Endpoint], value: str | None, allowance: Allowance | None
@@ -209,15 +202,13 @@ def test_an_update_takes_the_allowance_of_the_endpoints_tag(
 
 
 @pytest.mark.usefixtures("models")
-@pytest.mark.parametrize(
-    ("value", "problem"),
-    [
-        pytest.param("", "it is empty", id="empty"),
-        pytest.param("yes", '"yes" is no setting; there are errors, latency', id="a word"),
-        pytest.param("on errors=0.1", '"on" is no setting', id="both"),
-        pytest.param("errors=2", "errors is 2; it must be from 0 to 1", id="too large"),
-        pytest.param("errors=0.1 errors=0.2", "a setting is given twice", id="twice"),
-    ],
+@cases(
+    "value, problem",
+    case("empty", "", "it is empty"),
+    case("a word", "yes", '"yes" is no setting; there are errors, latency'),
+    case("both", "on errors=0.1", '"on" is no setting'),
+    case("too large", "errors=2", "errors is 2; it must be from 0 to 1"),
+    case("twice", "errors=0.1 errors=0.2", "a setting is given twice"),
 )
 def test_a_wrong_value_is_refused(call: Call, refused: Refused, value: str, problem: str) -> None:
     arn = ARN + "endpoint/e"

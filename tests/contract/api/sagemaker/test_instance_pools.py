@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry.base.clock import ManualClock
 from hostelry.domain.copy import CopyPhase, InstanceState
@@ -55,21 +55,19 @@ def test_pools_are_echoed_as_given_and_kept_by_priority(
     assert variant.provision_timeout_s == 900.0
 
 
-@pytest.mark.parametrize(
-    ("given", "kept"),
-    [
-        pytest.param(None, ScaleInPolicy(), id="idle instances go where nothing is said"),
-        pytest.param(
-            {"Strategy": "CONSOLIDATION"},
-            ScaleInPolicy(strategy=ScaleInStrategy.CONSOLIDATION, max_step=1, cooldown_s=1200.0),
-            id="one instance each 20 minutes where only the strategy is said",
-        ),
-        pytest.param(
-            {"Strategy": "IDLE_RELEASE", "MaximumStepSize": 3, "CooldownInMinutes": 5},
-            ScaleInPolicy(strategy=ScaleInStrategy.IDLE_RELEASE, max_step=3, cooldown_s=300.0),
-            id="steps and cooldown as said",
-        ),
-    ],
+@cases(
+    "given, kept",
+    case("idle instances go where nothing is said", None, ScaleInPolicy()),
+    case(
+        "one instance each 20 minutes where only the strategy is said",
+        {"Strategy": "CONSOLIDATION"},
+        ScaleInPolicy(strategy=ScaleInStrategy.CONSOLIDATION, max_step=1, cooldown_s=1200.0),
+    ),
+    case(
+        "steps and cooldown as said",
+        {"Strategy": "IDLE_RELEASE", "MaximumStepSize": 3, "CooldownInMinutes": 5},
+        ScaleInPolicy(strategy=ScaleInStrategy.IDLE_RELEASE, max_step=3, cooldown_s=300.0),
+    ),
 )
 def test_a_scale_in_policy_is_echoed_and_kept(
     call: Call, state: State, scope: Scope, given: dict[str, Any] | None, kept: ScaleInPolicy
@@ -144,12 +142,10 @@ def test_an_update_to_pools_shows_them_while_it_is_pending(
     assert "InstanceType" not in variant
 
 
-@pytest.mark.parametrize(
-    ("live", "kept"),
-    [
-        pytest.param(9, 4, id="no more than the new bounds allow"),
-        pytest.param(3, 3, id="as many as there are"),
-    ],
+@cases(
+    "live, kept",
+    case("no more than the new bounds allow", 9, 4),
+    case("as many as there are", 3, 3),
 )
 def test_an_update_that_retains_counts_keeps_its_own_bounds(
     call: Call,
@@ -186,10 +182,7 @@ def test_an_update_that_retains_no_instances_keeps_one_where_nothing_brings_them
     assert pending.variants[0].desired_instance_count == 1
 
 
-@pytest.mark.parametrize(
-    ("timeout_s", "more_s"),
-    [pytest.param(300, -300.0, id="less than usual"), pytest.param(3600, 3000.0, id="more")],
-)
+@cases("timeout_s, more_s", case("less than usual", 300, -300.0), case("more", 3600, 3000.0))
 def test_instances_may_take_as_long_as_the_variant_allows(
     call: Call,
     make: Any,

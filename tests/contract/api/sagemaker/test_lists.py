@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.api.context import CallContext
 from hostelry.api.page import list_answer
@@ -56,31 +57,21 @@ def names(answer: dict[str, Any], member: str, name: str) -> list[str]:
 
 @pytest.mark.usefixtures("three")
 @pytest.mark.parametrize(("operation", "member", "name"), LISTS)
-@pytest.mark.parametrize(
-    ("params", "expected"),
-    [
-        pytest.param({}, ["c-y", "a-x", "b-x"], id="newest first"),
-        pytest.param({"SortOrder": "Ascending"}, ["b-x", "a-x", "c-y"], id="oldest first"),
-        pytest.param(
-            {"SortBy": "Name", "SortOrder": "Ascending"}, ["a-x", "b-x", "c-y"], id="by name"
-        ),
-        pytest.param({"SortBy": "Name"}, ["c-y", "b-x", "a-x"], id="by name, descending"),
-        pytest.param({"NameContains": "-x"}, ["a-x", "b-x"], id="name contains"),
-        pytest.param({"NameContains": "X"}, [], id="name contains, in its own case"),
-        pytest.param(
-            {"CreationTimeAfter": START + 30},
-            ["c-y", "a-x"],
-            id="created after",
-        ),
-        pytest.param(
-            {"CreationTimeBefore": START + 60.0}, ["b-x"], id="created before, not at the instant"
-        ),
-        pytest.param(
-            {"CreationTimeAfter": START + 30, "CreationTimeBefore": START + 90},
-            ["a-x"],
-            id="created between",
-        ),
-    ],
+@cases(
+    "params, expected",
+    case("newest first", {}, ["c-y", "a-x", "b-x"]),
+    case("oldest first", {"SortOrder": "Ascending"}, ["b-x", "a-x", "c-y"]),
+    case("by name", {"SortBy": "Name", "SortOrder": "Ascending"}, ["a-x", "b-x", "c-y"]),
+    case("by name, descending", {"SortBy": "Name"}, ["c-y", "b-x", "a-x"]),
+    case("name contains", {"NameContains": "-x"}, ["a-x", "b-x"]),
+    case("name contains, in its own case", {"NameContains": "X"}, []),
+    case("created after", {"CreationTimeAfter": START + 30}, ["c-y", "a-x"]),
+    case("created before, not at the instant", {"CreationTimeBefore": START + 60.0}, ["b-x"]),
+    case(
+        "created between",
+        {"CreationTimeAfter": START + 30, "CreationTimeBefore": START + 90},
+        ["a-x"],
+    ),
 )
 def test_filters_and_order(
     call: Call,
@@ -179,27 +170,23 @@ def altered(token: str, **parts: Any) -> str:
     return base64.urlsafe_b64encode(json.dumps(content).encode()).decode()
 
 
-@pytest.mark.parametrize(
-    ("garble", "more"),
-    [
-        pytest.param(lambda token: "x", {}, id="a word"),
-        pytest.param(lambda token: "ünlesbar", {}, id="not base64"),
-        pytest.param(lambda token: token[:-4], {}, id="cut off"),
-        pytest.param(lambda token: token[4:], {}, id="without its head"),
-        pytest.param(lambda token: altered(token, name="zzz"), {}, id="another position"),
-        pytest.param(lambda token: altered(token, key="zzz"), {}, id="a position of another type"),
-        pytest.param(lambda token: altered(token, check=None), {}, id="no digest"),
-        pytest.param(
-            lambda token: base64.urlsafe_b64encode(b"[" * 6000).decode(), {}, id="deeply nested"
-        ),
-        pytest.param(
-            lambda token: base64.urlsafe_b64encode(b'{"a": 1, "b": 2, "c": 3}').decode(),
-            {},
-            id="another JSON",
-        ),
-        pytest.param(lambda token: token, {"SortBy": "Name"}, id="of another order"),
-        pytest.param(lambda token: token, {"NameContains": "m"}, id="of another filter"),
-    ],
+@cases(
+    "garble, more",
+    case("a word", lambda token: "x", {}),
+    case("not base64", lambda token: "ünlesbar", {}),
+    case("cut off", lambda token: token[:-4], {}),
+    case("without its head", lambda token: token[4:], {}),
+    case("another position", lambda token: altered(token, name="zzz"), {}),
+    case("a position of another type", lambda token: altered(token, key="zzz"), {}),
+    case("no digest", lambda token: altered(token, check=None), {}),
+    case("deeply nested", lambda token: base64.urlsafe_b64encode(b"[" * 6000).decode(), {}),
+    case(
+        "another JSON",
+        lambda token: base64.urlsafe_b64encode(b'{"a": 1, "b": 2, "c": 3}').decode(),
+        {},
+    ),
+    case("of another order", lambda token: token, {"SortBy": "Name"}),
+    case("of another filter", lambda token: token, {"NameContains": "m"}),
 )
 def test_a_token_that_is_not_this_lists_is_refused(
     call: Call, make: Any, refused: Refused, garble: Callable[[str], str], more: dict[str, Any]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
@@ -31,44 +32,42 @@ def test_a_model_is_echoed_with_its_arn_and_time(call: Call, make: Any, clock: M
     assert call("ListModels")["Models"] == []
 
 
-@pytest.mark.parametrize(
-    ("container", "source"),
-    [
-        pytest.param({}, None, id="no artifacts"),
-        pytest.param(
-            {"ModelDataUrl": "s3://b/m.tar.gz"},
-            ArtifactSource(uri="s3://b/m.tar.gz", kind=SourceKind.ARCHIVE),
-            id="an archive by URL",
-        ),
-        pytest.param(
-            {"ModelDataSource": {"S3DataSource": S3_SOURCE}},
-            ArtifactSource(uri="s3://b/k/", kind=SourceKind.PREFIX),
-            id="a prefix",
-        ),
-        pytest.param(
-            {
-                "ModelDataSource": {
-                    "S3DataSource": {**S3_SOURCE, "S3Uri": "s3://b/k", "S3DataType": "S3Object"}
+@cases(
+    "container, source",
+    case("no artifacts", {}, None),
+    case(
+        "an archive by URL",
+        {"ModelDataUrl": "s3://b/m.tar.gz"},
+        ArtifactSource(uri="s3://b/m.tar.gz", kind=SourceKind.ARCHIVE),
+    ),
+    case(
+        "a prefix",
+        {"ModelDataSource": {"S3DataSource": S3_SOURCE}},
+        ArtifactSource(uri="s3://b/k/", kind=SourceKind.PREFIX),
+    ),
+    case(
+        "one object",
+        {
+            "ModelDataSource": {
+                "S3DataSource": {**S3_SOURCE, "S3Uri": "s3://b/k", "S3DataType": "S3Object"}
+            }
+        },
+        ArtifactSource(uri="s3://b/k", kind=SourceKind.OBJECT),
+    ),
+    case(
+        "an archive by source, with its licence accepted",
+        {
+            "ModelDataSource": {
+                "S3DataSource": {
+                    "S3Uri": "s3://b/k",
+                    "S3DataType": "S3Object",
+                    "CompressionType": "Gzip",
+                    "ModelAccessConfig": {"AcceptEula": True},
                 }
-            },
-            ArtifactSource(uri="s3://b/k", kind=SourceKind.OBJECT),
-            id="one object",
-        ),
-        pytest.param(
-            {
-                "ModelDataSource": {
-                    "S3DataSource": {
-                        "S3Uri": "s3://b/k",
-                        "S3DataType": "S3Object",
-                        "CompressionType": "Gzip",
-                        "ModelAccessConfig": {"AcceptEula": True},
-                    }
-                }
-            },
-            ArtifactSource(uri="s3://b/k", kind=SourceKind.ARCHIVE),
-            id="an archive by source, with its licence accepted",
-        ),
-    ],
+            }
+        },
+        ArtifactSource(uri="s3://b/k", kind=SourceKind.ARCHIVE),
+    ),
 )
 def test_where_a_models_artifacts_lie(
     call: Call, state: State, scope: Scope, container: dict[str, Any], source: ArtifactSource | None
@@ -79,48 +78,38 @@ def test_where_a_models_artifacts_lie(
     assert stored.value.containers[0].source == source
 
 
-@pytest.mark.parametrize(
-    ("address", "uri"),
-    [
-        pytest.param(
-            "https://models.s3.us-west-2.amazonaws.com/a/m.tar.gz",
-            "s3://models/a/m.tar.gz",
-            id="the bucket as host",
-        ),
-        pytest.param(
-            "https://s3.us-west-2.amazonaws.com/models/a/m.tar.gz",
-            "s3://models/a/m.tar.gz",
-            id="the bucket in the path",
-        ),
-        pytest.param(
-            "https://models.s3.amazonaws.com/m.tar.gz", "s3://models/m.tar.gz", id="no region"
-        ),
-        pytest.param(
-            "https://s3.amazonaws.com/models/m.tar.gz",
-            "s3://models/m.tar.gz",
-            id="no region, in the path",
-        ),
-        pytest.param(
-            "https://models.s3-eu-west-1.amazonaws.com/m.tar.gz",
-            "s3://models/m.tar.gz",
-            id="the old form of a region",
-        ),
-        pytest.param(
-            "https://a.b.s3.dualstack.us-gov-west-1.amazonaws.com/m.tar.gz",
-            "s3://a.b/m.tar.gz",
-            id="both protocols, and a bucket with a dot",
-        ),
-        pytest.param(
-            "https://models.s3.cn-north-1.amazonaws.com.cn/m.tar.gz",
-            "s3://models/m.tar.gz",
-            id="China",
-        ),
-        pytest.param(
-            "https://models.s3.amazonaws.com/some%20where/w%C3%A4ights.tar.gz",
-            "s3://models/some where/wäights.tar.gz",
-            id="letters that are escaped",
-        ),
-    ],
+@cases(
+    "address, uri",
+    case(
+        "the bucket as host",
+        "https://models.s3.us-west-2.amazonaws.com/a/m.tar.gz",
+        "s3://models/a/m.tar.gz",
+    ),
+    case(
+        "the bucket in the path",
+        "https://s3.us-west-2.amazonaws.com/models/a/m.tar.gz",
+        "s3://models/a/m.tar.gz",
+    ),
+    case("no region", "https://models.s3.amazonaws.com/m.tar.gz", "s3://models/m.tar.gz"),
+    case(
+        "no region, in the path", "https://s3.amazonaws.com/models/m.tar.gz", "s3://models/m.tar.gz"
+    ),
+    case(
+        "the old form of a region",
+        "https://models.s3-eu-west-1.amazonaws.com/m.tar.gz",
+        "s3://models/m.tar.gz",
+    ),
+    case(
+        "both protocols, and a bucket with a dot",
+        "https://a.b.s3.dualstack.us-gov-west-1.amazonaws.com/m.tar.gz",
+        "s3://a.b/m.tar.gz",
+    ),
+    case("China", "https://models.s3.cn-north-1.amazonaws.com.cn/m.tar.gz", "s3://models/m.tar.gz"),
+    case(
+        "letters that are escaped",
+        "https://models.s3.amazonaws.com/some%20where/w%C3%A4ights.tar.gz",
+        "s3://models/some where/wäights.tar.gz",
+    ),
 )
 def test_web_addresses_of_s3_name_objects_of_the_platforms_store(
     call: Call, state: State, scope: Scope, address: str, uri: str
@@ -339,14 +328,12 @@ def tags(**given: str) -> list[dict[str, str]]:
     return [{"Key": key, "Value": value} for key, value in given.items()]
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        pytest.param("model", "m", id="model"),
-        pytest.param("endpoint-config", "e-config", id="endpoint configuration"),
-        pytest.param("endpoint", "e", id="endpoint"),
-        pytest.param("inference-component", "base", id="component"),
-    ],
+@cases(
+    "kind, name",
+    case("model", "model", "m"),
+    case("endpoint configuration", "endpoint-config", "e-config"),
+    case("endpoint", "endpoint", "e"),
+    case("component", "inference-component", "base"),
 )
 def test_every_resource_can_be_tagged(call: Call, make: Any, kind: str, name: str) -> None:
     make.model()
@@ -370,23 +357,17 @@ def test_tags_of_a_creation_go_with_the_resource(call: Call, make: Any) -> None:
     assert call("ListTags", ResourceArn=arn)["Tags"] == []
 
 
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        pytest.param({"ResourceArn": ARN + "model/gone"}, "Could not find model", id="no model"),
-        pytest.param(
-            {"ResourceArn": "arn:aws:sagemaker:us-west-2:210987654321:model/m"},
-            "Could not find model",
-            id="another account's",
-        ),
-        pytest.param(
-            {"ResourceArn": ARN + "training-job/t"}, "is not a resource", id="another kind"
-        ),
-        pytest.param({"ResourceArn": ARN + "model"}, "Could not find model", id="no name"),
-        pytest.param(
-            {"ResourceArn": ARN + "model/m", "NextToken": "x"}, "NextToken", id="a token of nothing"
-        ),
-    ],
+@cases(
+    "params, message",
+    case("no model", {"ResourceArn": ARN + "model/gone"}, "Could not find model"),
+    case(
+        "another account's",
+        {"ResourceArn": "arn:aws:sagemaker:us-west-2:210987654321:model/m"},
+        "Could not find model",
+    ),
+    case("another kind", {"ResourceArn": ARN + "training-job/t"}, "is not a resource"),
+    case("no name", {"ResourceArn": ARN + "model"}, "Could not find model"),
+    case("a token of nothing", {"ResourceArn": ARN + "model/m", "NextToken": "x"}, "NextToken"),
 )
 def test_tags_of_what_is_not_there(
     make: Any, refused: Refused, params: dict[str, Any], message: str

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.clock import ManualClock
 from hostelry.domain.component import ComponentStatus, InferenceComponent
@@ -124,26 +125,24 @@ def of_size(kind: str, unit: str, value: int, wait_s: int = 60) -> dict[str, Any
 
 
 @pytest.mark.usefixtures("models")
-@pytest.mark.parametrize(
-    ("policy", "traffic"),
-    [
-        pytest.param(
-            of_size("CANARY", "CAPACITY_PERCENT", 10),
-            TrafficPolicy(
-                type=TrafficType.CANARY,
-                size=FleetSize(unit=FleetUnit.CAPACITY_PERCENT, value=10),
-                wait_s=60.0,
-            ),
-            id="a canary",
+@cases(
+    "policy, traffic",
+    case(
+        "a canary",
+        of_size("CANARY", "CAPACITY_PERCENT", 10),
+        TrafficPolicy(
+            type=TrafficType.CANARY,
+            size=FleetSize(unit=FleetUnit.CAPACITY_PERCENT, value=10),
+            wait_s=60.0,
         ),
-        pytest.param(
-            of_size("LINEAR", "CAPACITY_PERCENT", 20, 0),
-            TrafficPolicy(
-                type=TrafficType.LINEAR, size=FleetSize(unit=FleetUnit.CAPACITY_PERCENT, value=20)
-            ),
-            id="in steps",
+    ),
+    case(
+        "in steps",
+        of_size("LINEAR", "CAPACITY_PERCENT", 20, 0),
+        TrafficPolicy(
+            type=TrafficType.LINEAR, size=FleetSize(unit=FleetUnit.CAPACITY_PERCENT, value=20)
         ),
-    ],
+    ),
 )
 def test_steps_are_kept_and_shown(
     call: Call, endpoint: Callable[[], Endpoint], policy: dict[str, Any], traffic: TrafficPolicy
@@ -157,32 +156,30 @@ def test_steps_are_kept_and_shown(
 
 
 @pytest.mark.usefixtures("alarms", "models")
-@pytest.mark.parametrize(
-    ("shift", "after_s", "status", "message"),
-    [
-        pytest.param(None, 5.0, "Creating", None, id="the new instances come up"),
-        pytest.param(
-            Shift(step=2, since=0.0),
-            1.0,
-            "ActivatingTraffic",
-            "step 2 of 5: 40 % of traffic; baking 1 s of 300 s; alarms watched: errors",
-            id="a step begins",
-        ),
-        pytest.param(
-            Shift(step=2, since=0.0),
-            40.0,
-            "Baking",
-            "step 2 of 5: 40 % of traffic; baking 40 s of 300 s; alarms watched: errors",
-            id="a step is watched",
-        ),
-        pytest.param(
-            Shift(step=2, since=0.0, failure="an alarm"),
-            40.0,
-            "Updating",
-            "an alarm",
-            id="on the way back, until old instances can serve",
-        ),
-    ],
+@cases(
+    "shift, after_s, status, message",
+    case("the new instances come up", None, 5.0, "Creating", None),
+    case(
+        "a step begins",
+        Shift(step=2, since=0.0),
+        1.0,
+        "ActivatingTraffic",
+        "step 2 of 5: 40 % of traffic; baking 1 s of 300 s; alarms watched: errors",
+    ),
+    case(
+        "a step is watched",
+        Shift(step=2, since=0.0),
+        40.0,
+        "Baking",
+        "step 2 of 5: 40 % of traffic; baking 40 s of 300 s; alarms watched: errors",
+    ),
+    case(
+        "on the way back, until old instances can serve",
+        Shift(step=2, since=0.0, failure="an alarm"),
+        40.0,
+        "Updating",
+        "an alarm",
+    ),
 )
 def test_the_step_of_an_update_is_shown(
     call: Call,
@@ -211,46 +208,41 @@ def test_the_step_of_an_update_is_shown(
 
 
 @pytest.mark.usefixtures("models")
-@pytest.mark.parametrize(
-    ("policy", "message"),
-    [
-        pytest.param(
-            {"TrafficRoutingConfiguration": {"Type": "CANARY", "WaitIntervalInSeconds": 60}},
-            "TrafficRoutingConfiguration.CanarySize is required for CANARY.",
-            id="no size",
-        ),
-        pytest.param(
-            {
-                "TrafficRoutingConfiguration": {
-                    "Type": "LINEAR",
-                    "WaitIntervalInSeconds": 60,
-                    "CanarySize": {"Type": "CAPACITY_PERCENT", "Value": 10},
-                    "LinearStepSize": {"Type": "CAPACITY_PERCENT", "Value": 10},
-                }
-            },
-            "TrafficRoutingConfiguration.CanarySize is for CANARY; Type is LINEAR.",
-            id="the size of another type",
-        ),
-        pytest.param(
-            of_size("CANARY", "INSTANCE_COUNT", 1),
-            "CanarySize.Value is 1, and variant main has 1 instance; use CAPACITY_PERCENT",
-            id="all instances",
-        ),
-        pytest.param(
-            of_size("LINEAR", "CAPACITY_PERCENT", 51),
-            "LinearStepSize.Value is 51; it must be 10 to 50 per cent",
-            id="a step of more than half",
-        ),
-        pytest.param(
-            {
-                **of_size("LINEAR", "CAPACITY_PERCENT", 25, 200),
-                "MaximumExecutionTimeoutInSeconds": 600,
-            },
-            "3 times WaitIntervalInSeconds 200 and TerminationWaitInSeconds 0 must be less than"
-            " MaximumExecutionTimeoutInSeconds 600.",
-            id="waits that take all the time",
-        ),
-    ],
+@cases(
+    "policy, message",
+    case(
+        "no size",
+        {"TrafficRoutingConfiguration": {"Type": "CANARY", "WaitIntervalInSeconds": 60}},
+        "TrafficRoutingConfiguration.CanarySize is required for CANARY.",
+    ),
+    case(
+        "the size of another type",
+        {
+            "TrafficRoutingConfiguration": {
+                "Type": "LINEAR",
+                "WaitIntervalInSeconds": 60,
+                "CanarySize": {"Type": "CAPACITY_PERCENT", "Value": 10},
+                "LinearStepSize": {"Type": "CAPACITY_PERCENT", "Value": 10},
+            }
+        },
+        "TrafficRoutingConfiguration.CanarySize is for CANARY; Type is LINEAR.",
+    ),
+    case(
+        "all instances",
+        of_size("CANARY", "INSTANCE_COUNT", 1),
+        "CanarySize.Value is 1, and variant main has 1 instance; use CAPACITY_PERCENT",
+    ),
+    case(
+        "a step of more than half",
+        of_size("LINEAR", "CAPACITY_PERCENT", 51),
+        "LinearStepSize.Value is 51; it must be 10 to 50 per cent",
+    ),
+    case(
+        "waits that take all the time",
+        {**of_size("LINEAR", "CAPACITY_PERCENT", 25, 200), "MaximumExecutionTimeoutInSeconds": 600},
+        "3 times WaitIntervalInSeconds 200 and TerminationWaitInSeconds 0 must be less than"
+        " MaximumExecutionTimeoutInSeconds 600.",
+    ),
 )
 def test_steps_that_cannot_be_are_refused(
     refused: Refused, endpoint: Callable[[], Endpoint], policy: dict[str, Any], message: str
@@ -314,22 +306,18 @@ def moving(
 
 
 @pytest.mark.usefixtures("alarms")
-@pytest.mark.parametrize(
-    ("failure", "status"),
-    [
-        pytest.param(
-            None,
-            {
-                "Status": "Baking",
-                "StatusMessage": "step 1 of 1: 100 % of traffic; baking 0 s of 300 s; alarms"
-                " watched: errors",
-            },
-            id="on trial",
-        ),
-        pytest.param(
-            "an alarm", {"Status": "Updating", "StatusMessage": "an alarm"}, id="on its way back"
-        ),
-    ],
+@cases(
+    "failure, status",
+    case(
+        "on trial",
+        None,
+        {
+            "Status": "Baking",
+            "StatusMessage": "step 1 of 1: 100 % of traffic; baking 0 s of 300 s; alarms"
+            " watched: errors",
+        },
+    ),
+    case("on its way back", "an alarm", {"Status": "Updating", "StatusMessage": "an alarm"}),
 )
 def test_the_trial_of_an_endpoint_of_components_is_shown(
     call: Call,
@@ -392,31 +380,29 @@ def test_a_component_that_could_not_follow_or_go_back_is_refused(
 
 
 @pytest.mark.usefixtures("alarms")
-@pytest.mark.parametrize(
-    ("policy", "message"),
-    [
-        pytest.param(
-            {"TerminationWaitInSeconds": 600, "MaximumExecutionTimeoutInSeconds": 600},
-            "must be less than MaximumExecutionTimeoutInSeconds 600",
-            id="a trial that could not end in time",
-        ),
-        pytest.param(
-            {
-                "TrafficRoutingConfiguration": {
-                    "Type": "CANARY",
-                    "WaitIntervalInSeconds": 60,
-                    "CanarySize": {"Type": "INSTANCE_COUNT", "Value": 1},
-                }
-            },
-            "Use ALL_AT_ONCE",
-            id="a canary",
-        ),
-        pytest.param(
-            {"TrafficRoutingConfiguration": {"Type": "LINEAR", "WaitIntervalInSeconds": 60}},
-            "Use ALL_AT_ONCE",
-            id="in steps",
-        ),
-    ],
+@cases(
+    "policy, message",
+    case(
+        "a trial that could not end in time",
+        {"TerminationWaitInSeconds": 600, "MaximumExecutionTimeoutInSeconds": 600},
+        "must be less than MaximumExecutionTimeoutInSeconds 600",
+    ),
+    case(
+        "a canary",
+        {
+            "TrafficRoutingConfiguration": {
+                "Type": "CANARY",
+                "WaitIntervalInSeconds": 60,
+                "CanarySize": {"Type": "INSTANCE_COUNT", "Value": 1},
+            }
+        },
+        "Use ALL_AT_ONCE",
+    ),
+    case(
+        "in steps",
+        {"TrafficRoutingConfiguration": {"Type": "LINEAR", "WaitIntervalInSeconds": 60}},
+        "Use ALL_AT_ONCE",
+    ),
 )
 def test_a_policy_that_cannot_be_kept_is_refused_for_components(
     make: Any,

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.clock import ManualClock
 from hostelry.domain.copy import CopyPhase, InstanceState
@@ -34,38 +35,36 @@ def models(make: Any, change: Callable[..., None]) -> None:
 
 
 @pytest.mark.usefixtures("models")
-@pytest.mark.parametrize(
-    ("config", "guard"),
-    [
-        pytest.param(
-            rolling(),
-            UpdateGuard(
-                traffic=TrafficPolicy(
-                    type=TrafficType.ROLLING,
-                    size=FleetSize(unit=FleetUnit.INSTANCE_COUNT, value=1),
-                    wait_s=60.0,
-                )
-            ),
-            id="the least",
+@cases(
+    "config, guard",
+    case(
+        "the least",
+        rolling(),
+        UpdateGuard(
+            traffic=TrafficPolicy(
+                type=TrafficType.ROLLING,
+                size=FleetSize(unit=FleetUnit.INSTANCE_COUNT, value=1),
+                wait_s=60.0,
+            )
         ),
-        pytest.param(
-            rolling(
-                MaximumBatchSize=HALF,
-                RollbackMaximumBatchSize=ONE,
-                MaximumExecutionTimeoutInSeconds=1800,
-            ),
-            UpdateGuard(
-                max_execution_s=1800.0,
-                traffic=TrafficPolicy(
-                    type=TrafficType.ROLLING,
-                    size=FleetSize(unit=FleetUnit.CAPACITY_PERCENT, value=50),
-                    wait_s=60.0,
-                    rollback_size=FleetSize(unit=FleetUnit.INSTANCE_COUNT, value=1),
-                ),
-            ),
-            id="everything",
+    ),
+    case(
+        "everything",
+        rolling(
+            MaximumBatchSize=HALF,
+            RollbackMaximumBatchSize=ONE,
+            MaximumExecutionTimeoutInSeconds=1800,
         ),
-    ],
+        UpdateGuard(
+            max_execution_s=1800.0,
+            traffic=TrafficPolicy(
+                type=TrafficType.ROLLING,
+                size=FleetSize(unit=FleetUnit.CAPACITY_PERCENT, value=50),
+                wait_s=60.0,
+                rollback_size=FleetSize(unit=FleetUnit.INSTANCE_COUNT, value=1),
+            ),
+        ),
+    ),
 )
 @pytest.mark.parametrize("retained", [False, True], ids=["given", "retained"])
 def test_a_policy_is_kept_and_shown(
@@ -96,49 +95,44 @@ def test_at_a_creation_the_policy_is_kept_for_later(call: Call, make: Any) -> No
 
 
 @pytest.mark.usefixtures("models")
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        pytest.param(
-            rolling(MaximumBatchSize={"Type": "CAPACITY_PERCENT", "Value": 51}),
-            "MaximumBatchSize.Value is 51; it must be 5 to 50 per cent of the instances.",
-            id="more than half",
-        ),
-        pytest.param(
-            rolling(MaximumBatchSize={"Type": "INSTANCE_COUNT", "Value": 3}),
-            "MaximumBatchSize.Value is 3, and variant main has 4 instances; it must be 1 to 2",
-            id="more instances than half",
-        ),
-        pytest.param(
-            rolling(RollbackMaximumBatchSize={"Type": "CAPACITY_PERCENT", "Value": 101}),
-            "RollbackMaximumBatchSize.Value is 101; it must be 1 to 100 per cent.",
-            id="a rollback of more than all",
-        ),
-        pytest.param(
-            rolling(RollbackMaximumBatchSize={"Type": "INSTANCE_COUNT", "Value": 5}),
-            "RollbackMaximumBatchSize.Value is 5; it must be 1 to 4, the instances of variant",
-            id="a rollback of more instances than there are",
-        ),
-        pytest.param(
-            rolling(WaitIntervalInSeconds=150, MaximumExecutionTimeoutInSeconds=600),
-            "RollingUpdatePolicy: 4 times WaitIntervalInSeconds 150 must be less than"
-            " MaximumExecutionTimeoutInSeconds 600.",
-            id="waits that take all the time",
-        ),
-        pytest.param(
-            {
-                **rolling(),
-                "BlueGreenUpdatePolicy": {
-                    "TrafficRoutingConfiguration": {
-                        "Type": "ALL_AT_ONCE",
-                        "WaitIntervalInSeconds": 0,
-                    }
-                },
+@cases(
+    "config, message",
+    case(
+        "more than half",
+        rolling(MaximumBatchSize={"Type": "CAPACITY_PERCENT", "Value": 51}),
+        "MaximumBatchSize.Value is 51; it must be 5 to 50 per cent of the instances.",
+    ),
+    case(
+        "more instances than half",
+        rolling(MaximumBatchSize={"Type": "INSTANCE_COUNT", "Value": 3}),
+        "MaximumBatchSize.Value is 3, and variant main has 4 instances; it must be 1 to 2",
+    ),
+    case(
+        "a rollback of more than all",
+        rolling(RollbackMaximumBatchSize={"Type": "CAPACITY_PERCENT", "Value": 101}),
+        "RollbackMaximumBatchSize.Value is 101; it must be 1 to 100 per cent.",
+    ),
+    case(
+        "a rollback of more instances than there are",
+        rolling(RollbackMaximumBatchSize={"Type": "INSTANCE_COUNT", "Value": 5}),
+        "RollbackMaximumBatchSize.Value is 5; it must be 1 to 4, the instances of variant",
+    ),
+    case(
+        "waits that take all the time",
+        rolling(WaitIntervalInSeconds=150, MaximumExecutionTimeoutInSeconds=600),
+        "RollingUpdatePolicy: 4 times WaitIntervalInSeconds 150 must be less than"
+        " MaximumExecutionTimeoutInSeconds 600.",
+    ),
+    case(
+        "two policies",
+        {
+            **rolling(),
+            "BlueGreenUpdatePolicy": {
+                "TrafficRoutingConfiguration": {"Type": "ALL_AT_ONCE", "WaitIntervalInSeconds": 0}
             },
-            "give one of them",
-            id="two policies",
-        ),
-    ],
+        },
+        "give one of them",
+    ),
 )
 def test_a_policy_that_cannot_be_is_refused(
     refused: Refused, endpoint: Callable[[], Endpoint], config: dict[str, Any], message: str
@@ -149,25 +143,23 @@ def test_a_policy_that_cannot_be_is_refused(
 
 
 @pytest.mark.usefixtures("models")
-@pytest.mark.parametrize(
-    ("variant", "message"),
-    [
-        pytest.param(
-            {"VariantName": "other"},
-            "has the variants main, the new configuration has other: DeploymentConfig"
-            ".RollingUpdatePolicy needs the same ones.",
-            id="another variant",
-        ),
-        pytest.param(
-            {
-                "InstanceType": None,
-                "InitialInstanceCount": None,
-                "ServerlessConfig": {"MemorySizeInMB": 1024, "MaxConcurrency": 1},
-            },
-            'Variant "main" is serverless. Use BlueGreenUpdatePolicy.',
-            id="a serverless one",
-        ),
-    ],
+@cases(
+    "variant, message",
+    case(
+        "another variant",
+        {"VariantName": "other"},
+        "has the variants main, the new configuration has other: DeploymentConfig"
+        ".RollingUpdatePolicy needs the same ones.",
+    ),
+    case(
+        "a serverless one",
+        {
+            "InstanceType": None,
+            "InitialInstanceCount": None,
+            "ServerlessConfig": {"MemorySizeInMB": 1024, "MaxConcurrency": 1},
+        },
+        'Variant "main" is serverless. Use BlueGreenUpdatePolicy.',
+    ),
 )
 def test_variants_without_instances_to_replace_are_refused(
     call: Call,
@@ -190,23 +182,17 @@ def test_variants_without_instances_to_replace_are_refused(
 
 
 @pytest.mark.usefixtures("models")
-@pytest.mark.parametrize(
-    ("stage", "status", "message", "of_old"),
-    [
-        pytest.param(
-            ShiftStage.BAKING, "Baking", "baking 40 s of 60 s", ["Updating"], id="it bakes"
-        ),
-        pytest.param(
-            ShiftStage.LEAVING,
-            "Updating",
-            "the old instances that it replaces are being terminated",
-            ["Updating", "Deleting"],
-            id="old instances leave",
-        ),
-        pytest.param(
-            ShiftStage.COMING, "Creating", "batch 2 comes up", ["Updating"], id="the next comes up"
-        ),
-    ],
+@cases(
+    "stage, status, message, of_old",
+    case("it bakes", ShiftStage.BAKING, "Baking", "baking 40 s of 60 s", ["Updating"]),
+    case(
+        "old instances leave",
+        ShiftStage.LEAVING,
+        "Updating",
+        "the old instances that it replaces are being terminated",
+        ["Updating", "Deleting"],
+    ),
+    case("the next comes up", ShiftStage.COMING, "Creating", "batch 2 comes up", ["Updating"]),
 )
 def test_the_stage_of_a_batch_is_shown(
     call: Call,
@@ -243,12 +229,10 @@ def terminate(state: State, scope: Scope) -> None:
 
 
 @pytest.mark.usefixtures("models")
-@pytest.mark.parametrize(
-    ("later", "expected"),
-    [
-        pytest.param(1, ["Deleting"], id="of the configuration before"),
-        pytest.param(0, [], id="of the present one, as it shrinks"),
-    ],
+@cases(
+    "later, expected",
+    case("of the configuration before", 1, ["Deleting"]),
+    case("of the present one, as it shrinks", 0, []),
 )
 def test_instances_that_an_update_replaced_are_shown_until_they_are_gone(
     call: Call,

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
@@ -112,22 +113,20 @@ def test_a_new_copy_count_keeps_what_the_last_update_was_done_by(
 
 
 @pytest.mark.usefixtures("base")
-@pytest.mark.parametrize(
-    ("copies", "size", "message"),
-    [
-        pytest.param(20, batch(10), None, id="half of the copies"),
-        pytest.param(20, batch(11), "is 11; it must be 1 to 10 of 20 copies", id="more than half"),
-        pytest.param(21, batch(11), "it must be 2 to 10 of 21 copies", id="half rounds down"),
-        pytest.param(100, batch(5), None, id="a twentieth"),
-        pytest.param(100, batch(4), "is 4; it must be 5 to 50 of 100 copies", id="less than that"),
-        pytest.param(1, batch(1), None, id="the only copy"),
-        pytest.param(0, batch(1), None, id="no copy at all"),
-        pytest.param(1, batch(2), "is 2; it must be 1 to 1 of 1 copies", id="more than there are"),
-        pytest.param(20, percent(5), None, id="the least share"),
-        pytest.param(1, percent(50), None, id="the largest share, of one copy"),
-        pytest.param(20, percent(4), "it must be 5 to 50 per cent", id="too small a share"),
-        pytest.param(20, percent(51), "it must be 5 to 50 per cent", id="too large a share"),
-    ],
+@cases(
+    "copies, size, message",
+    case("half of the copies", 20, batch(10), None),
+    case("more than half", 20, batch(11), "is 11; it must be 1 to 10 of 20 copies"),
+    case("half rounds down", 21, batch(11), "it must be 2 to 10 of 21 copies"),
+    case("a twentieth", 100, batch(5), None),
+    case("less than that", 100, batch(4), "is 4; it must be 5 to 50 of 100 copies"),
+    case("the only copy", 1, batch(1), None),
+    case("no copy at all", 0, batch(1), None),
+    case("more than there are", 1, batch(2), "is 2; it must be 1 to 1 of 1 copies"),
+    case("the least share", 20, percent(5), None),
+    case("the largest share, of one copy", 1, percent(50), None),
+    case("too small a share", 20, percent(4), "it must be 5 to 50 per cent"),
+    case("too large a share", 20, percent(51), "it must be 5 to 50 per cent"),
 )
 def test_a_batch_is_5_to_50_per_cent_of_the_copies_the_update_wants(
     call: Call,
@@ -153,18 +152,12 @@ def test_a_batch_is_5_to_50_per_cent_of_the_copies_the_update_wants(
 
 
 @pytest.mark.usefixtures("base")
-@pytest.mark.parametrize(
-    ("size", "kept"),
-    [
-        pytest.param(None, None, id="nothing said goes back in one step"),
-        pytest.param(percent(100), None, id="all of it is one step"),
-        pytest.param(
-            percent(99), CapacitySize(unit=CapacityUnit.CAPACITY_PERCENT, value=99), id="a share"
-        ),
-        pytest.param(
-            batch(500), CapacitySize(unit=CapacityUnit.COPY_COUNT, value=500), id="a count"
-        ),
-    ],
+@cases(
+    "size, kept",
+    case("nothing said goes back in one step", None, None),
+    case("all of it is one step", percent(100), None),
+    case("a share", percent(99), CapacitySize(unit=CapacityUnit.CAPACITY_PERCENT, value=99)),
+    case("a count", batch(500), CapacitySize(unit=CapacityUnit.COPY_COUNT, value=500)),
 )
 def test_what_a_rollback_goes_by(
     call: Call, component: Stored, size: dict[str, Any] | None, kept: CapacitySize | None
@@ -175,48 +168,46 @@ def test_what_a_rollback_goes_by(
 
 
 @pytest.mark.usefixtures("base")
-@pytest.mark.parametrize(
-    ("name", "params", "message"),
-    [
-        pytest.param(
-            "base",
-            {
-                "DeploymentConfig": {
-                    **deployment(batch(2)),
-                    "AutoRollbackConfiguration": {"Alarms": [{"AlarmName": "too-many-5xx"}]},
-                }
-            },
-            'AutoRollbackConfiguration.Alarms: there is no alarm "too-many-5xx".',
-            id="an alarm that nothing would raise",
-        ),
-        pytest.param(
-            "base",
-            {"DeploymentConfig": deployment(batch(1), 3600)},
-            "20 batches that wait 3600 s each take 72000 s, and the whole update may take 28800 s",
-            id="waits that take longer than any update",
-        ),
-        pytest.param(
-            "base",
-            {"DeploymentConfig": deployment(batch(2), 60, MaximumExecutionTimeoutInSeconds=600)},
-            "10 batches that wait 60 s each take 600 s, and the whole update may take 600 s",
-            id="waits that take as long as this update may",
-        ),
-        pytest.param(
-            "base",
-            {"DeploymentConfig": deployment(batch(2), RollbackMaximumBatchSize=percent(101))},
-            "RollbackMaximumBatchSize is 101 per cent",
-            id="more than everything back",
-        ),
-        pytest.param(
-            "es",
-            {
-                "Specification": {"Container": {"ArtifactUrl": "s3://b/k.tar.gz"}},
-                "DeploymentConfig": deployment(batch(1)),
-            },
-            "DeploymentConfig cannot be given for an update of an adapter",
-            id="batches of an adapter",
-        ),
-    ],
+@cases(
+    "name, params, message",
+    case(
+        "an alarm that nothing would raise",
+        "base",
+        {
+            "DeploymentConfig": {
+                **deployment(batch(2)),
+                "AutoRollbackConfiguration": {"Alarms": [{"AlarmName": "too-many-5xx"}]},
+            }
+        },
+        'AutoRollbackConfiguration.Alarms: there is no alarm "too-many-5xx".',
+    ),
+    case(
+        "waits that take longer than any update",
+        "base",
+        {"DeploymentConfig": deployment(batch(1), 3600)},
+        "20 batches that wait 3600 s each take 72000 s, and the whole update may take 28800 s",
+    ),
+    case(
+        "waits that take as long as this update may",
+        "base",
+        {"DeploymentConfig": deployment(batch(2), 60, MaximumExecutionTimeoutInSeconds=600)},
+        "10 batches that wait 60 s each take 600 s, and the whole update may take 600 s",
+    ),
+    case(
+        "more than everything back",
+        "base",
+        {"DeploymentConfig": deployment(batch(2), RollbackMaximumBatchSize=percent(101))},
+        "RollbackMaximumBatchSize is 101 per cent",
+    ),
+    case(
+        "batches of an adapter",
+        "es",
+        {
+            "Specification": {"Container": {"ArtifactUrl": "s3://b/k.tar.gz"}},
+            "DeploymentConfig": deployment(batch(1)),
+        },
+        "DeploymentConfig cannot be given for an update of an adapter",
+    ),
 )
 def test_a_rolling_update_that_cannot_be_is_refused(
     component: Stored, refused: Refused, name: str, params: dict[str, Any], message: str
@@ -264,13 +255,11 @@ def test_an_update_waits_for_the_one_before(call: Call, refused: Refused) -> Non
         assert "in-progress" in refused(operation, InferenceComponentName="base", **params)
 
 
-@pytest.mark.parametrize(
+@cases(
     "operation",
-    [
-        pytest.param("CreateInferenceComponent", id="at the creation"),
-        pytest.param("UpdateInferenceComponent", id="by an update"),
-        pytest.param("UpdateInferenceComponentRuntimeConfig", id="by its own call"),
-    ],
+    case("at the creation", "CreateInferenceComponent"),
+    case("by an update", "UpdateInferenceComponent"),
+    case("by its own call", "UpdateInferenceComponentRuntimeConfig"),
 )
 @pytest.mark.usefixtures("base")
 def test_more_copies_than_any_machine_keeps_are_refused(

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import ServiceError
 from hostelry.domain.endpoint import Endpoint, EndpointStatus, EndpointVariant
@@ -56,13 +57,11 @@ def settled(change: Callable[..., None], stored: Endpoint) -> None:
 
 
 @pytest.mark.usefixtures("model")
-@pytest.mark.parametrize(
-    ("given", "environments"),
-    [
-        pytest.param(serverless(), 1, id="one that may go to zero begins with one"),
-        pytest.param(serverless(ready=3), 3, id="provisioned ones all begin"),
-        pytest.param(serverless(6144, 200, 200), 200, id="the largest there is"),
-    ],
+@cases(
+    "given, environments",
+    case("one that may go to zero begins with one", serverless(), 1),
+    case("provisioned ones all begin", serverless(ready=3), 3),
+    case("the largest there is", serverless(6144, 200, 200), 200),
 )
 def test_it_is_created_and_described_without_instance_counts(
     call: Call,
@@ -171,16 +170,14 @@ def test_an_account_has_fifty_serverless_endpoints(create: Callable[..., None]) 
 
 
 @pytest.mark.usefixtures("model")
-@pytest.mark.parametrize(
-    ("changed", "expected", "environments"),
-    [
-        pytest.param({"MaxConcurrency": 9}, ServerlessConfig(
-            memory_mb=2048, max_concurrency=9, provisioned_concurrency=2), 2, id="the most"),
-        pytest.param({"ProvisionedConcurrency": 4}, ServerlessConfig(
-            memory_mb=2048, max_concurrency=5, provisioned_concurrency=4), 4, id="those kept"),
-        pytest.param({"MaxConcurrency": 3, "ProvisionedConcurrency": 1}, ServerlessConfig(
-            memory_mb=2048, max_concurrency=3, provisioned_concurrency=1), 2, id="fewer of both"),
-    ],
+@cases(
+    "changed, expected, environments",
+    case("the most", {"MaxConcurrency": 9},
+        ServerlessConfig(memory_mb=2048, max_concurrency=9, provisioned_concurrency=2), 2),
+    case("those kept", {"ProvisionedConcurrency": 4},
+        ServerlessConfig(memory_mb=2048, max_concurrency=5, provisioned_concurrency=4), 4),
+    case("fewer of both", {"MaxConcurrency": 3, "ProvisionedConcurrency": 1},
+        ServerlessConfig(memory_mb=2048, max_concurrency=3, provisioned_concurrency=1), 2),
 )  # fmt: skip
 def test_its_concurrency_is_changed_in_place(
     call: Call,
@@ -212,20 +209,14 @@ def test_its_concurrency_is_changed_in_place(
 
 
 @pytest.mark.usefixtures("model")
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        pytest.param({"DesiredInstanceCount": 2}, "is serverless, and the platform chooses its",
-                     id="instances"),
-        pytest.param({}, "or DesiredWeightsAndCapacities.1.ServerlessUpdateConfig is required",
-                     id="nothing"),
-        pytest.param({"ServerlessUpdateConfig": {"ProvisionedConcurrency": 6}},
-                     "ProvisionedConcurrency is 6; it cannot be more than MaxConcurrency",
-                     id="more kept than may be"),
-        pytest.param({"ServerlessUpdateConfig": {"MaxConcurrency": 1}},
-                     "cannot be more than MaxConcurrency, which is 1",
-                     id="fewer than are kept"),
-    ],
+@cases(
+    "changed, message",
+    case("instances", {"DesiredInstanceCount": 2}, "is serverless, and the platform chooses its"),
+    case("nothing", {}, "or DesiredWeightsAndCapacities.1.ServerlessUpdateConfig is required"),
+    case("more kept than may be", {"ServerlessUpdateConfig": {"ProvisionedConcurrency": 6}},
+        "ProvisionedConcurrency is 6; it cannot be more than MaxConcurrency"),
+    case("fewer than are kept", {"ServerlessUpdateConfig": {"MaxConcurrency": 1}},
+        "cannot be more than MaxConcurrency, which is 1"),
 )  # fmt: skip
 def test_a_change_in_place_that_cannot_be_is_refused(
     create: Callable[..., None],

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry.domain.copy import CopyPhase
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
@@ -56,87 +56,85 @@ def test_a_shadow_is_echoed_and_shown_apart_from_production(
     assert "VariantStatus" not in shadow
 
 
-@pytest.mark.parametrize(
-    ("production", "shadows", "more", "message"),
-    [
-        pytest.param(
-            [MAIN],
-            [SHADOW, {**SHADOW, "VariantName": "second"}],
-            {},
-            "exactly one production variant and one shadow variant; 1 and 2 were given",
-            id="two shadows",
-        ),
-        pytest.param(
-            [MAIN, {**MAIN, "VariantName": "other"}],
-            [SHADOW],
-            {},
-            "exactly one production variant and one shadow variant; 2 and 1 were given",
-            id="two production variants",
-        ),
-        pytest.param(
-            [MAIN],
-            [{**SHADOW, "VariantName": "main"}],
-            {},
-            'variant names must be unique; "main" was given 2 times',
-            id="the production variant's name",
-        ),
-        pytest.param(
-            [MAIN],
-            [{**NO_MODEL, "VariantName": "shadow"}],
-            {},
-            'ShadowProductionVariants needs a ModelName on variant "shadow"',
-            id="a shadow without a model",
-        ),
-        pytest.param(
-            [NO_MODEL],
-            [SHADOW],
-            {"ExecutionRoleArn": "arn:aws:iam::123456789012:role/HostelryExecutionRole"},
-            'ShadowProductionVariants needs a ModelName on variant "main"',
-            id="an endpoint for inference components",
-        ),
-        pytest.param(
-            [MAIN],
-            [SERVERLESS],
-            {},
-            "ShadowProductionVariants.1.ServerlessConfig is not possible",
-            id="a serverless shadow",
-        ),
-        pytest.param(
-            [MAIN],
-            [SHADOW],
-            {"AsyncInferenceConfig": {"OutputConfig": {"S3OutputPath": "s3://b/out"}}},
-            "ShadowProductionVariants cannot be given beside AsyncInferenceConfig",
-            id="requests that are queued",
-        ),
-        pytest.param(
-            [MAIN],
-            [{**SHADOW, "ModelName": "many"}],
-            {},
-            'multi-model container (Mode MultiModel) of model "many" is not supported',
-            id="a shadow of many models",
-        ),
-        pytest.param(
-            [{**MAIN, "ModelName": "many"}],
-            [SHADOW],
-            {},
-            'multi-model container (Mode MultiModel) of model "many" is not supported',
-            id="a production variant of many models",
-        ),
-        pytest.param(
-            [MAIN],
-            [{**SHADOW, "ModelName": "gone"}],
-            {},
-            'Could not find model "arn:aws:sagemaker:us-west-2:123456789012:model/gone"',
-            id="a model that is not there",
-        ),
-        pytest.param(
-            [MAIN],
-            [{name: it for name, it in SHADOW.items() if name != "InitialInstanceCount"}],
-            {},
-            "ShadowProductionVariants.1.InitialInstanceCount is required",
-            id="no instances",
-        ),
-    ],
+@cases(
+    "production, shadows, more, message",
+    case(
+        "two shadows",
+        [MAIN],
+        [SHADOW, {**SHADOW, "VariantName": "second"}],
+        {},
+        "exactly one production variant and one shadow variant; 1 and 2 were given",
+    ),
+    case(
+        "two production variants",
+        [MAIN, {**MAIN, "VariantName": "other"}],
+        [SHADOW],
+        {},
+        "exactly one production variant and one shadow variant; 2 and 1 were given",
+    ),
+    case(
+        "the production variant's name",
+        [MAIN],
+        [{**SHADOW, "VariantName": "main"}],
+        {},
+        'variant names must be unique; "main" was given 2 times',
+    ),
+    case(
+        "a shadow without a model",
+        [MAIN],
+        [{**NO_MODEL, "VariantName": "shadow"}],
+        {},
+        'ShadowProductionVariants needs a ModelName on variant "shadow"',
+    ),
+    case(
+        "an endpoint for inference components",
+        [NO_MODEL],
+        [SHADOW],
+        {"ExecutionRoleArn": "arn:aws:iam::123456789012:role/HostelryExecutionRole"},
+        'ShadowProductionVariants needs a ModelName on variant "main"',
+    ),
+    case(
+        "a serverless shadow",
+        [MAIN],
+        [SERVERLESS],
+        {},
+        "ShadowProductionVariants.1.ServerlessConfig is not possible",
+    ),
+    case(
+        "requests that are queued",
+        [MAIN],
+        [SHADOW],
+        {"AsyncInferenceConfig": {"OutputConfig": {"S3OutputPath": "s3://b/out"}}},
+        "ShadowProductionVariants cannot be given beside AsyncInferenceConfig",
+    ),
+    case(
+        "a shadow of many models",
+        [MAIN],
+        [{**SHADOW, "ModelName": "many"}],
+        {},
+        'multi-model container (Mode MultiModel) of model "many" is not supported',
+    ),
+    case(
+        "a production variant of many models",
+        [{**MAIN, "ModelName": "many"}],
+        [SHADOW],
+        {},
+        'multi-model container (Mode MultiModel) of model "many" is not supported',
+    ),
+    case(
+        "a model that is not there",
+        [MAIN],
+        [{**SHADOW, "ModelName": "gone"}],
+        {},
+        'Could not find model "arn:aws:sagemaker:us-west-2:123456789012:model/gone"',
+    ),
+    case(
+        "no instances",
+        [MAIN],
+        [{name: it for name, it in SHADOW.items() if name != "InitialInstanceCount"}],
+        {},
+        "ShadowProductionVariants.1.InitialInstanceCount is required",
+    ),
 )
 def test_a_shadow_that_cannot_be_is_refused(
     make: Any,
@@ -194,17 +192,15 @@ def test_weight_and_count_of_a_shadow_change_and_are_retained(
     assert len(shown["ShadowProductionVariants"]) == 1
 
 
-@pytest.mark.parametrize(
-    ("production", "shadow", "share"),
-    [
-        pytest.param(1.0, 1.0, 1.0, id="equal weights: all"),
-        pytest.param(1.0, 0.5, 0.5, id="half the weight: half"),
-        pytest.param(4.0, 1.0, 0.25, id="a quarter of the weight: a quarter"),
-        pytest.param(1.0, 3.0, 1.0, id="a larger weight: all, once"),
-        pytest.param(0.0, 1.0, 1.0, id="production without weight, which still has all: all"),
-        pytest.param(1.0, 0.0, 0.0, id="no weight: none"),
-        pytest.param(0.0, 0.0, 0.0, id="no weights: none"),
-    ],
+@cases(
+    "production, shadow, share",
+    case("equal weights: all", 1.0, 1.0, 1.0),
+    case("half the weight: half", 1.0, 0.5, 0.5),
+    case("a quarter of the weight: a quarter", 4.0, 1.0, 0.25),
+    case("a larger weight: all, once", 1.0, 3.0, 1.0),
+    case("production without weight, which still has all: all", 0.0, 1.0, 1.0),
+    case("no weight: none", 1.0, 0.0, 0.0),
+    case("no weights: none", 0.0, 0.0, 0.0),
 )
 def test_the_share_follows_the_weights(
     call: Call,

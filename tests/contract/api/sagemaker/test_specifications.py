@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.domain.component import (
     ComponentSpec,
@@ -102,47 +103,43 @@ def test_one_specification_may_be_for_one_instance_type(make: Any, component: St
 
 
 @pytest.mark.usefixtures("pooled")
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        pytest.param(
-            [{**FOR_CPU, "ComputeResourceRequirements": ON_GPU}, FOR_GPU],
-            f"NumberOfAcceleratorDevicesRequired is 2, but one {CPU} instance offers 0.",
-            id="one that does not fit its own type",
-        ),
-        pytest.param(
-            [{"Container": {"Image": "i"}, "ComputeResourceRequirements": TOO_MUCH}],
-            "is 5, but one ml.g5.12xlarge instance offers 4. NumberOfAcceleratorDevicesRequired is"
-            " 5, but one ml.m5.xlarge instance offers 0.",
-            id="one that fits no type",
-        ),
-        pytest.param(
-            [FOR_CPU, {**FOR_GPU, "InstanceType": CPU}], "name an instance type twice", id="twice"
-        ),
-        pytest.param(
-            [{**FOR_CPU, "InstanceType": ELSEWHERE}],
-            f"None of Specifications is for {GPU}, {CPU}",
-            id="none for the endpoint's types",
-        ),
-        pytest.param(
-            [{**FOR_CPU, "SchedulingConfig": {"PlacementStrategy": "BINPACK"}}, FOR_GPU],
-            "SchedulingConfig must be the same in all Specifications",
-            id="copies packed on one type and spread on another",
-        ),
-        pytest.param(
-            [
-                {**FOR_CPU, "InstanceType": ELSEWHERE, "ComputeResourceRequirements": CONTRADICTS},
-                FOR_GPU,
-            ],
-            "MaxMemoryRequiredInMb 128 is less than MinMemoryRequiredInMb 256",
-            id="one for another type that contradicts itself",
-        ),
-        pytest.param(
-            [{"InstanceType": CPU, "BaseInferenceComponentName": "base"}, FOR_GPU],
-            "An adapter (BaseInferenceComponentName is given) has one Specification",
-            id="an adapter of several",
-        ),
-    ],
+@cases(
+    "given, message",
+    case(
+        "one that does not fit its own type",
+        [{**FOR_CPU, "ComputeResourceRequirements": ON_GPU}, FOR_GPU],
+        f"NumberOfAcceleratorDevicesRequired is 2, but one {CPU} instance offers 0.",
+    ),
+    case(
+        "one that fits no type",
+        [{"Container": {"Image": "i"}, "ComputeResourceRequirements": TOO_MUCH}],
+        "is 5, but one ml.g5.12xlarge instance offers 4. NumberOfAcceleratorDevicesRequired is"
+        " 5, but one ml.m5.xlarge instance offers 0.",
+    ),
+    case("twice", [FOR_CPU, {**FOR_GPU, "InstanceType": CPU}], "name an instance type twice"),
+    case(
+        "none for the endpoint's types",
+        [{**FOR_CPU, "InstanceType": ELSEWHERE}],
+        f"None of Specifications is for {GPU}, {CPU}",
+    ),
+    case(
+        "copies packed on one type and spread on another",
+        [{**FOR_CPU, "SchedulingConfig": {"PlacementStrategy": "BINPACK"}}, FOR_GPU],
+        "SchedulingConfig must be the same in all Specifications",
+    ),
+    case(
+        "one for another type that contradicts itself",
+        [
+            {**FOR_CPU, "InstanceType": ELSEWHERE, "ComputeResourceRequirements": CONTRADICTS},
+            FOR_GPU,
+        ],
+        "MaxMemoryRequiredInMb 128 is less than MinMemoryRequiredInMb 256",
+    ),
+    case(
+        "an adapter of several",
+        [{"InstanceType": CPU, "BaseInferenceComponentName": "base"}, FOR_GPU],
+        "An adapter (BaseInferenceComponentName is given) has one Specification",
+    ),
 )
 def test_specifications_that_cannot_be_are_refused(
     call: Call, refused: Refused, given: list[dict[str, Any]], message: str
@@ -179,25 +176,23 @@ def test_an_update_may_leave_an_instance_type(call: Call, component: Stored, mak
 
 
 @pytest.mark.usefixtures("typed")
-@pytest.mark.parametrize(
-    ("new", "message"),
-    [
-        pytest.param(
-            {"Specification": {"Container": {"Environment": {"B": "new"}}}},
-            "Specification.Container.Image is required",
-            id="one change for two specifications",
-        ),
-        pytest.param(
-            {"Specification": {"Container": {"Image": "other"}}},
-            "ComputeResourceRequirements is required",
-            id="one image for two specifications",
-        ),
-        pytest.param(
-            {"Specifications": [{"InstanceType": ELSEWHERE, "Container": {"Image": "i"}}]},
-            "None of Specifications is for",
-            id="for a type that the endpoint does not have",
-        ),
-    ],
+@cases(
+    "new, message",
+    case(
+        "one change for two specifications",
+        {"Specification": {"Container": {"Environment": {"B": "new"}}}},
+        "Specification.Container.Image is required",
+    ),
+    case(
+        "one image for two specifications",
+        {"Specification": {"Container": {"Image": "other"}}},
+        "ComputeResourceRequirements is required",
+    ),
+    case(
+        "for a type that the endpoint does not have",
+        {"Specifications": [{"InstanceType": ELSEWHERE, "Container": {"Image": "i"}}]},
+        "None of Specifications is for",
+    ),
 )
 def test_an_update_of_which_it_is_not_clear_what_it_changes_is_refused(
     component: Stored, refused: Refused, new: dict[str, Any], message: str
@@ -234,32 +229,28 @@ def test_after_a_rollback_both_specifications_are_those_before(
 
 
 @pytest.mark.usefixtures("pooled")
-@pytest.mark.parametrize(
-    ("given", "kept"),
-    [
-        pytest.param(None, Scheduling(), id="spread where nothing is said"),
-        pytest.param(
-            {"PlacementStrategy": "BINPACK"},
-            Scheduling(strategy=PlacementStrategy.BINPACK),
-            id="packed",
-        ),
-        pytest.param(
-            {
-                "PlacementStrategy": "SPREAD",
-                "AvailabilityZoneBalance": {"EnforcementMode": "PERMISSIVE", "MaxImbalance": 3},
-            },
-            Scheduling(max_imbalance=3),
-            id="over zones, three more in one than in another",
-        ),
-        pytest.param(
-            {
-                "PlacementStrategy": "BINPACK",
-                "AvailabilityZoneBalance": {"EnforcementMode": "PERMISSIVE"},
-            },
-            Scheduling(strategy=PlacementStrategy.BINPACK, max_imbalance=0),
-            id="packed, as many in each zone",
-        ),
-    ],
+@cases(
+    "given, kept",
+    case("spread where nothing is said", None, Scheduling()),
+    case(
+        "packed", {"PlacementStrategy": "BINPACK"}, Scheduling(strategy=PlacementStrategy.BINPACK)
+    ),
+    case(
+        "over zones, three more in one than in another",
+        {
+            "PlacementStrategy": "SPREAD",
+            "AvailabilityZoneBalance": {"EnforcementMode": "PERMISSIVE", "MaxImbalance": 3},
+        },
+        Scheduling(max_imbalance=3),
+    ),
+    case(
+        "packed, as many in each zone",
+        {
+            "PlacementStrategy": "BINPACK",
+            "AvailabilityZoneBalance": {"EnforcementMode": "PERMISSIVE"},
+        },
+        Scheduling(strategy=PlacementStrategy.BINPACK, max_imbalance=0),
+    ),
 )
 def test_scheduling_is_kept_and_echoed(
     call: Call, make: Any, component: Stored, given: dict[str, Any] | None, kept: Scheduling

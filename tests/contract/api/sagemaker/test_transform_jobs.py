@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
@@ -168,156 +169,138 @@ def test_what_the_container_may_choose_is_left_open(
     assert (found.invocation_timeout_s, found.max_retries) == (600.0, 3)
 
 
-@pytest.mark.parametrize(
-    ("params", "expected"),
-    [
-        pytest.param(
-            job_with((("TransformResources", "InstanceCount"), 100)), None, id="100 instances"
+@cases(
+    "params, expected",
+    case("100 instances", job_with((("TransformResources", "InstanceCount"), 100)), None),
+    case("100 MB in flight", {**JOB, "MaxConcurrentTransforms": 4, "MaxPayloadInMB": 25}, None),
+    case("a payload of 100 MB", {**JOB, "MaxPayloadInMB": 100}, None),
+    case(
+        "payloads without a limit",
+        {**JOB, "MaxConcurrentTransforms": 50, "MaxPayloadInMB": 0},
+        None,
+    ),
+    case(
+        "a strategy for objects that are not split, as in AWS's image examples",
+        {**JOB, "BatchStrategy": "SingleRecord"},
+        None,
+    ),
+    case("101 MB", {**JOB, "MaxPayloadInMB": 101}, "MaxPayloadInMB is 101; at most 100"),
+    case(
+        "125 MB in flight",
+        {**JOB, "MaxConcurrentTransforms": 5, "MaxPayloadInMB": 25},
+        "MaxConcurrentTransforms 5 times MaxPayloadInMB 25 is 125 MB",
+    ),
+    case(
+        "an augmented manifest",
+        job_with((SOURCE, {"S3DataType": "AugmentedManifestFile"})),
+        "S3DataType=AugmentedManifestFile is not supported",
+    ),
+    case(
+        "conversations",
+        job_with((SOURCE, {"S3DataType": "Converse"})),
+        "S3DataType=Converse is not supported",
+    ),
+    case("a manifest of one object", job_with((SOURCE, {"S3DataType": "ManifestFile"})), None),
+    case(
+        "a manifest that is a folder",
+        job_with((SOURCE, {"S3DataType": "ManifestFile", "S3Uri": "s3://in/prefix/"})),
+        "must name the manifest, one object",
+    ),
+    case(
+        "an input elsewhere on the web",
+        job_with((SOURCE, {"S3Uri": "https://example.com/in"})),
+        'S3Uri "https://example.com/in" is not supported',
+    ),
+    case("a whole bucket", job_with((SOURCE, {"S3Uri": "s3://in"})), None),
+    case(
+        "an output elsewhere on the web",
+        job_with((("TransformOutput", "S3OutputPath"), "https://example.com/x")),
+        "TransformOutput.S3OutputPath",
+    ),
+    case("the whole record", processed(InputFilter="$"), None),
+    case(
+        "a filter that is no JSONPath",
+        processed(InputFilter="features"),
+        'DataProcessing.InputFilter "features" is not a JSONPath',
+    ),
+    case("a recursive descent", processed(OutputFilter="$..deep"), "is not a JSONPath"),
+    case(
+        "a member of a CSV row",
+        processed(OutputFilter="$.SageMakerOutput"),
+        "names members, which a row of text/csv does not have",
+    ),
+    case(
+        "a join of records of unknown type",
+        job_with((("DataProcessing",), {"JoinSource": "Input"})),
+        "TransformInput.ContentType is not given",
+    ),
+    case(
+        "a join of pictures",
+        job_with(
+            (("TransformInput",), {"ContentType": "image/png"}),
+            (("DataProcessing",), {"JoinSource": "Input"}),
         ),
-        pytest.param(
-            {**JOB, "MaxConcurrentTransforms": 4, "MaxPayloadInMB": 25},
-            None,
-            id="100 MB in flight",
+        "TransformInput.ContentType is image/png",
+    ),
+    case(
+        "a join of CSV and JSON",
+        job_with(
+            (("TransformInput",), CSV_INPUT),
+            (("TransformOutput",), {**CSV_OUTPUT, "Accept": "application/json"}),
+            (("DataProcessing",), {"JoinSource": "Input"}),
         ),
-        pytest.param({**JOB, "MaxPayloadInMB": 100}, None, id="a payload of 100 MB"),
-        pytest.param(
-            {**JOB, "MaxConcurrentTransforms": 50, "MaxPayloadInMB": 0},
-            None,
-            id="payloads without a limit",
+        "needs the same type for both",
+    ),
+    case(
+        "an input filter before answers that nobody reads",
+        job_with(
+            (("TransformInput",), CSV_INPUT),
+            (("TransformOutput",), {"Accept": "application/json"}),
+            (("DataProcessing",), {"InputFilter": "$[1:]"}),
         ),
-        pytest.param(
-            {**JOB, "BatchStrategy": "SingleRecord"},
-            None,
-            id="a strategy for objects that are not split, as in AWS's image examples",
+        None,
+    ),
+    case(
+        "rows that would run together",
+        job_with(
+            (("TransformInput",), CSV_INPUT),
+            (("TransformOutput",), {"Accept": "text/csv"}),
+            (("DataProcessing",), {"OutputFilter": "$[-1]"}),
         ),
-        pytest.param(
-            {**JOB, "MaxPayloadInMB": 101}, "MaxPayloadInMB is 101; at most 100", id="101 MB"
+        "SplitType is Line and TransformOutput.AssembleWith None",
+    ),
+    case(
+        "a filter of binary records",
+        job_with(
+            (("TransformInput",), {"ContentType": "text/csv", "SplitType": "RecordIO"}),
+            (("DataProcessing",), {"InputFilter": "$[1:]"}),
         ),
-        pytest.param(
-            {**JOB, "MaxConcurrentTransforms": 5, "MaxPayloadInMB": 25},
-            "MaxConcurrentTransforms 5 times MaxPayloadInMB 25 is 125 MB",
-            id="125 MB in flight",
+        "SplitType RecordIO does not go with DataProcessing",
+    ),
+    case(
+        "inference ids in pictures",
+        job_with(
+            (("TransformInput",), {"ContentType": "image/png"}),
+            (("DataCaptureConfig",), {"DestinationS3Uri": "s3://c/k", "GenerateInferenceId": True}),
         ),
-        pytest.param(
-            job_with((SOURCE, {"S3DataType": "AugmentedManifestFile"})),
-            "S3DataType=AugmentedManifestFile is not supported",
-            id="an augmented manifest",
-        ),
-        pytest.param(
-            job_with((SOURCE, {"S3DataType": "Converse"})),
-            "S3DataType=Converse is not supported",
-            id="conversations",
-        ),
-        pytest.param(
-            job_with((SOURCE, {"S3DataType": "ManifestFile"})), None, id="a manifest of one object"
-        ),
-        pytest.param(
-            job_with((SOURCE, {"S3DataType": "ManifestFile", "S3Uri": "s3://in/prefix/"})),
-            "must name the manifest, one object",
-            id="a manifest that is a folder",
-        ),
-        pytest.param(
-            job_with((SOURCE, {"S3Uri": "https://example.com/in"})),
-            'S3Uri "https://example.com/in" is not supported',
-            id="an input elsewhere on the web",
-        ),
-        pytest.param(job_with((SOURCE, {"S3Uri": "s3://in"})), None, id="a whole bucket"),
-        pytest.param(
-            job_with((("TransformOutput", "S3OutputPath"), "https://example.com/x")),
-            "TransformOutput.S3OutputPath",
-            id="an output elsewhere on the web",
-        ),
-        pytest.param(processed(InputFilter="$"), None, id="the whole record"),
-        pytest.param(
-            processed(InputFilter="features"),
-            'DataProcessing.InputFilter "features" is not a JSONPath',
-            id="a filter that is no JSONPath",
-        ),
-        pytest.param(
-            processed(OutputFilter="$..deep"), "is not a JSONPath", id="a recursive descent"
-        ),
-        pytest.param(
-            processed(OutputFilter="$.SageMakerOutput"),
-            "names members, which a row of text/csv does not have",
-            id="a member of a CSV row",
-        ),
-        pytest.param(
-            job_with((("DataProcessing",), {"JoinSource": "Input"})),
-            "TransformInput.ContentType is not given",
-            id="a join of records of unknown type",
-        ),
-        pytest.param(
-            job_with(
-                (("TransformInput",), {"ContentType": "image/png"}),
-                (("DataProcessing",), {"JoinSource": "Input"}),
-            ),
-            "TransformInput.ContentType is image/png",
-            id="a join of pictures",
-        ),
-        pytest.param(
-            job_with(
-                (("TransformInput",), CSV_INPUT),
-                (("TransformOutput",), {**CSV_OUTPUT, "Accept": "application/json"}),
-                (("DataProcessing",), {"JoinSource": "Input"}),
-            ),
-            "needs the same type for both",
-            id="a join of CSV and JSON",
-        ),
-        pytest.param(
-            job_with(
-                (("TransformInput",), CSV_INPUT),
-                (("TransformOutput",), {"Accept": "application/json"}),
-                (("DataProcessing",), {"InputFilter": "$[1:]"}),
-            ),
-            None,
-            id="an input filter before answers that nobody reads",
-        ),
-        pytest.param(
-            job_with(
-                (("TransformInput",), CSV_INPUT),
-                (("TransformOutput",), {"Accept": "text/csv"}),
-                (("DataProcessing",), {"OutputFilter": "$[-1]"}),
-            ),
-            "SplitType is Line and TransformOutput.AssembleWith None",
-            id="rows that would run together",
-        ),
-        pytest.param(
-            job_with(
-                (("TransformInput",), {"ContentType": "text/csv", "SplitType": "RecordIO"}),
-                (("DataProcessing",), {"InputFilter": "$[1:]"}),
-            ),
-            "SplitType RecordIO does not go with DataProcessing",
-            id="a filter of binary records",
-        ),
-        pytest.param(
-            job_with(
-                (("TransformInput",), {"ContentType": "image/png"}),
-                (
-                    ("DataCaptureConfig",),
-                    {"DestinationS3Uri": "s3://c/k", "GenerateInferenceId": True},
-                ),
-            ),
-            "TransformOutput.Accept is image/png",
-            id="inference ids in pictures",
-        ),
-        pytest.param({**JOB, "ModelName": "gone"}, "Could not find model", id="no such model"),
-        pytest.param(
-            {**JOB, "ModelName": "many"},
-            "name the model that the job shall use, as the tag hostelry:target-model",
-            id="many models, none of them named",
-        ),
-        pytest.param(
-            {**JOB, "ModelName": "many", **tagged("../other.tar.gz")},
-            'Tag hostelry:target-model is "../other.tar.gz"; it must be a path below'
-            " s3://models/all/",
-            id="a model outside the prefix",
-        ),
-        pytest.param(
-            {**JOB, **tagged("m1.tar.gz")},
-            'but model "m" has no multi-model container',
-            id="a model of many where there is one",
-        ),
-    ],
+        "TransformOutput.Accept is image/png",
+    ),
+    case("no such model", {**JOB, "ModelName": "gone"}, "Could not find model"),
+    case(
+        "many models, none of them named",
+        {**JOB, "ModelName": "many"},
+        "name the model that the job shall use, as the tag hostelry:target-model",
+    ),
+    case(
+        "a model outside the prefix",
+        {**JOB, "ModelName": "many", **tagged("../other.tar.gz")},
+        'Tag hostelry:target-model is "../other.tar.gz"; it must be a path below s3://models/all/',
+    ),
+    case(
+        "a model of many where there is one",
+        {**JOB, **tagged("m1.tar.gz")},
+        'but model "m" has no multi-model container',
+    ),
 )
 def test_rules_of_a_request(
     call: Call, make: Any, refused: Refused, params: dict[str, Any], expected: str | None

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from tests.cases import case, cases
 from tests.message_rig import MessageRig
 
 from hostelry.api.context import CallContext
@@ -122,43 +123,37 @@ def test_a_group_holds_schedules_and_takes_them_along(scheduler: Any) -> None:
     assert left["GroupName"] == "default"
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        pytest.param({"ScheduleExpression": "at(2020-01-01T00:00:00)"}, "past", id="in the past"),
-        pytest.param({"ScheduleExpression": "now"}, "must be at(", id="no expression"),
-        pytest.param({"ScheduleExpressionTimezone": "Moon"}, "IANA", id="no time zone"),
-        pytest.param({"FlexibleTimeWindow": {"Mode": "FLEXIBLE"}}, "Maximum", id="no window"),
-        pytest.param({"KmsKeyArn": "arn:aws:kms:us-west-2:1:key/x"}, "Kms", id="a key"),
-        pytest.param(
-            {"Target": {**TARGET, "Arn": "arn:aws:lambda:::f"}}, "not supported", id="a function"
-        ),
-        pytest.param(
-            {"Target": {**TARGET, "Arn": DELETE_MODEL.replace("deleteModel", "listModels")}},
-            "cannot be called",
-            id="an operation that reads",
-        ),
-        pytest.param({"Target": {**TARGET, "Input": "{"}}, "not JSON", id="an input of no JSON"),
-        pytest.param({"Target": {**TARGET, "Input": "[]"}}, "JSON object", id="an input of a list"),
-        pytest.param(
-            {"Target": {**TARGET, "RoleArn": ROLE + "2"}}, "assume the role", id="no such role"
-        ),
-        pytest.param(
-            {"Target": {**TARGET, "SqsParameters": {"MessageGroupId": "g"}}},
-            "SqsParameters",
-            id="parameters of a template",
-        ),
-        pytest.param(
-            {
-                "Target": {
-                    **TARGET,
-                    "DeadLetterConfig": {"Arn": "arn:aws:sqs:us-west-2:123456789012:no"},
-                }
-            },
-            "dead-letter queue",
-            id="no such queue",
-        ),
-    ],
+@cases(
+    "changes, words",
+    case("in the past", {"ScheduleExpression": "at(2020-01-01T00:00:00)"}, "past"),
+    case("no expression", {"ScheduleExpression": "now"}, "must be at("),
+    case("no time zone", {"ScheduleExpressionTimezone": "Moon"}, "IANA"),
+    case("no window", {"FlexibleTimeWindow": {"Mode": "FLEXIBLE"}}, "Maximum"),
+    case("a key", {"KmsKeyArn": "arn:aws:kms:us-west-2:1:key/x"}, "Kms"),
+    case("a function", {"Target": {**TARGET, "Arn": "arn:aws:lambda:::f"}}, "not supported"),
+    case(
+        "an operation that reads",
+        {"Target": {**TARGET, "Arn": DELETE_MODEL.replace("deleteModel", "listModels")}},
+        "cannot be called",
+    ),
+    case("an input of no JSON", {"Target": {**TARGET, "Input": "{"}}, "not JSON"),
+    case("an input of a list", {"Target": {**TARGET, "Input": "[]"}}, "JSON object"),
+    case("no such role", {"Target": {**TARGET, "RoleArn": ROLE + "2"}}, "assume the role"),
+    case(
+        "parameters of a template",
+        {"Target": {**TARGET, "SqsParameters": {"MessageGroupId": "g"}}},
+        "SqsParameters",
+    ),
+    case(
+        "no such queue",
+        {
+            "Target": {
+                **TARGET,
+                "DeadLetterConfig": {"Arn": "arn:aws:sqs:us-west-2:123456789012:no"},
+            }
+        },
+        "dead-letter queue",
+    ),
 )
 def test_an_invalid_schedule_is_refused_with_its_reason(
     scheduler: Any, changes: dict[str, Any], words: str
@@ -305,12 +300,10 @@ def test_a_kill_after_the_call_makes_it_again(
     assert [it.params for it in calls] == [it.params for it in more]
 
 
-@pytest.mark.parametrize(
+@cases(
     "outcome",
-    [
-        pytest.param(None, id="a call that was made"),
-        pytest.param(ServiceError("ServiceUnavailable", "later", 503), id="a call that failed"),
-    ],
+    case("a call that was made", None),
+    case("a call that failed", ServiceError("ServiceUnavailable", "later", 503)),
 )
 def test_a_call_whose_outcome_a_full_disk_refuses_is_not_made_again(
     outcome: Exception | None, scheduler: Any, clock: ManualClock, state: State

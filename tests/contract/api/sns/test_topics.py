@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from tests.cases import case, cases
 from tests.message_rig import MessageRig
 
 from hostelry.base.clock import ManualClock
@@ -183,86 +184,75 @@ NOT_SUPPORTED = "not supported by this version of Hostelry"
 SUBSCRIBE = {"TopicArn": ARN, "Protocol": "sqs", "Endpoint": QUEUE}
 
 
-@pytest.mark.parametrize(
-    ("operation", "params", "text"),
-    [
-        pytest.param("create_topic", {"Name": "a b"}, "Topic Name", id="a name"),
-        pytest.param("create_topic", {"Name": "t.fifo"}, NOT_SUPPORTED, id="a FIFO topic"),
-        pytest.param(
-            "create_topic",
-            {"Name": "x", "Attributes": {"KmsMasterKeyId": "alias/k"}},
-            NOT_SUPPORTED,
-            id="an encrypted topic",
-        ),
-        pytest.param(
-            "subscribe",
-            {"TopicArn": ARN, "Protocol": "email", "Endpoint": "a@b.example"},
-            "Subscribe with the protocol http",
-            id="email",
-        ),
-        pytest.param(
-            "subscribe",
-            {"TopicArn": ARN, "Protocol": "https", "Endpoint": HOOK},
-            "Endpoint must match the specified protocol",
-            id="an address of another protocol",
-        ),
-        pytest.param(
-            "subscribe",
-            {"TopicArn": ARN, "Protocol": "http", "Endpoint": "http://forbidden/"},
-            "forbidden here",
-            id="an address that the operator does not allow",
-        ),
-        pytest.param(
-            "subscribe",
-            {"TopicArn": ARN, "Protocol": "file", "Endpoint": "../../etc/cron.d/x.jsonl"},
-            "letters, digits",
-            id="a file outside the folder",
-        ),
-        pytest.param(
-            "subscribe",
-            {"TopicArn": ARN, "Protocol": "sqs", "Endpoint": "http://q"},
-            "SQS endpoint ARN",
-            id="a queue that is no ARN",
-        ),
-        pytest.param(
-            "subscribe",
-            {**SUBSCRIBE, "Attributes": {"FilterPolicy": '{"a": "b"}'}},
-            "must be an object or an array",
-            id="a filter policy that is none",
-        ),
-        pytest.param(
-            "subscribe",
-            {**SUBSCRIBE, "Attributes": {"DeliveryPolicy": '{"throttlePolicy": {}}'}},
-            "throttlePolicy is not supported",
-            id="a throttle policy",
-        ),
-        pytest.param("publish", {"TopicArn": ARN, "Message": ""}, "Empty message", id="empty"),
-        pytest.param(
-            "publish",
-            {"TopicArn": ARN, "Message": "x" * (256 * 1024 + 1)},
-            "Message too long",
-            id="more than 256 KB",
-        ),
-        pytest.param(
-            "publish", {"TopicArn": ARN, "Message": "m", "Subject": "a\nb"}, "Subject", id="subject"
-        ),
-        pytest.param(
-            "publish",
-            {"TopicArn": ARN, "Message": "{}", "MessageStructure": "json"},
-            "No default entry",
-            id="a structured message without default",
-        ),
-        pytest.param("publish", {"PhoneNumber": "+1", "Message": "m"}, NOT_SUPPORTED, id="a phone"),
-        pytest.param(
-            "publish", {"TopicArn": "t", "Message": "m"}, "at least 6 elements", id="no ARN"
-        ),
-        pytest.param(
-            "publish",
-            {"TopicArn": ARN + "x", "Message": "m"},
-            "Topic does not exist",
-            id="no topic",
-        ),
-    ],
+@cases(
+    "operation, params, text",
+    case("a name", "create_topic", {"Name": "a b"}, "Topic Name"),
+    case("a FIFO topic", "create_topic", {"Name": "t.fifo"}, NOT_SUPPORTED),
+    case(
+        "an encrypted topic",
+        "create_topic",
+        {"Name": "x", "Attributes": {"KmsMasterKeyId": "alias/k"}},
+        NOT_SUPPORTED,
+    ),
+    case(
+        "email",
+        "subscribe",
+        {"TopicArn": ARN, "Protocol": "email", "Endpoint": "a@b.example"},
+        "Subscribe with the protocol http",
+    ),
+    case(
+        "an address of another protocol",
+        "subscribe",
+        {"TopicArn": ARN, "Protocol": "https", "Endpoint": HOOK},
+        "Endpoint must match the specified protocol",
+    ),
+    case(
+        "an address that the operator does not allow",
+        "subscribe",
+        {"TopicArn": ARN, "Protocol": "http", "Endpoint": "http://forbidden/"},
+        "forbidden here",
+    ),
+    case(
+        "a file outside the folder",
+        "subscribe",
+        {"TopicArn": ARN, "Protocol": "file", "Endpoint": "../../etc/cron.d/x.jsonl"},
+        "letters, digits",
+    ),
+    case(
+        "a queue that is no ARN",
+        "subscribe",
+        {"TopicArn": ARN, "Protocol": "sqs", "Endpoint": "http://q"},
+        "SQS endpoint ARN",
+    ),
+    case(
+        "a filter policy that is none",
+        "subscribe",
+        {**SUBSCRIBE, "Attributes": {"FilterPolicy": '{"a": "b"}'}},
+        "must be an object or an array",
+    ),
+    case(
+        "a throttle policy",
+        "subscribe",
+        {**SUBSCRIBE, "Attributes": {"DeliveryPolicy": '{"throttlePolicy": {}}'}},
+        "throttlePolicy is not supported",
+    ),
+    case("empty", "publish", {"TopicArn": ARN, "Message": ""}, "Empty message"),
+    case(
+        "more than 256 KB",
+        "publish",
+        {"TopicArn": ARN, "Message": "x" * (256 * 1024 + 1)},
+        "Message too long",
+    ),
+    case("subject", "publish", {"TopicArn": ARN, "Message": "m", "Subject": "a\nb"}, "Subject"),
+    case(
+        "a structured message without default",
+        "publish",
+        {"TopicArn": ARN, "Message": "{}", "MessageStructure": "json"},
+        "No default entry",
+    ),
+    case("a phone", "publish", {"PhoneNumber": "+1", "Message": "m"}, NOT_SUPPORTED),
+    case("no ARN", "publish", {"TopicArn": "t", "Message": "m"}, "at least 6 elements"),
+    case("no topic", "publish", {"TopicArn": ARN + "x", "Message": "m"}, "Topic does not exist"),
 )
 def test_what_is_refused(sns: Any, operation: str, params: dict[str, Any], text: str) -> None:
     with pytest.raises(ClientError) as refused:

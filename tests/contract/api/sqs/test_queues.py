@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from tests.cases import case, cases
 from tests.message_rig import MessageRig
 
 from hostelry.api.context import CallContext, NotYetError
@@ -153,71 +154,69 @@ def test_a_queue_is_made_once_tagged_purged_and_deleted(
     assert gone.value.response["Error"]["Code"] == "AWS.SimpleQueueService.NonExistentQueue"
 
 
-@pytest.mark.parametrize(
-    ("operation", "params", "code"),
-    [
-        pytest.param("create_queue", {"QueueName": "a b"}, "InvalidParameterValue", id="a name"),
-        pytest.param("create_queue", {"QueueName": "q.fifo"}, "InvalidParameterValue", id="FIFO"),
-        pytest.param(
-            "create_queue",
-            {"QueueName": "q", "Attributes": {"KmsMasterKeyId": "k"}},
-            "InvalidAttributeValue",
-            id="an encrypted queue",
-        ),
-        pytest.param(
-            "create_queue",
-            {"QueueName": "q", "Attributes": {"VisibilityTimeout": "9" * 40}},
-            "InvalidAttributeValue",
-            id="a huge number",
-        ),
-        pytest.param(
-            "create_queue",
-            {"QueueName": "q", "Attributes": {"Colour": "red"}},
-            "InvalidAttributeName",
-            id="an unknown attribute",
-        ),
-        pytest.param(
-            "create_queue",
-            {"QueueName": "q", "Attributes": {"RedrivePolicy": '{"maxReceiveCount": 2}'}},
-            "InvalidParameterValue",
-            id="a dead-letter queue that is not there",
-        ),
-        pytest.param(
-            "create_queue",
-            {
-                "QueueName": "q",
-                "Attributes": {
-                    "RedriveAllowPolicy": '{"redrivePermission":"byQueue","sourceQueueArns":5}'
-                },
+@cases(
+    "operation, params, code",
+    case("a name", "create_queue", {"QueueName": "a b"}, "InvalidParameterValue"),
+    case("FIFO", "create_queue", {"QueueName": "q.fifo"}, "InvalidParameterValue"),
+    case(
+        "an encrypted queue",
+        "create_queue",
+        {"QueueName": "q", "Attributes": {"KmsMasterKeyId": "k"}},
+        "InvalidAttributeValue",
+    ),
+    case(
+        "a huge number",
+        "create_queue",
+        {"QueueName": "q", "Attributes": {"VisibilityTimeout": "9" * 40}},
+        "InvalidAttributeValue",
+    ),
+    case(
+        "an unknown attribute",
+        "create_queue",
+        {"QueueName": "q", "Attributes": {"Colour": "red"}},
+        "InvalidAttributeName",
+    ),
+    case(
+        "a dead-letter queue that is not there",
+        "create_queue",
+        {"QueueName": "q", "Attributes": {"RedrivePolicy": '{"maxReceiveCount": 2}'}},
+        "InvalidParameterValue",
+    ),
+    case(
+        "a policy whose list of queues is a number",
+        "create_queue",
+        {
+            "QueueName": "q",
+            "Attributes": {
+                "RedriveAllowPolicy": '{"redrivePermission":"byQueue","sourceQueueArns":5}'
             },
-            "InvalidParameterValue",
-            id="a policy whose list of queues is a number",
-        ),
-        pytest.param(
-            "receive_message",
-            {"QueueUrl": "/123456789012/jobs", "WaitTimeSeconds": 21},
-            "InvalidParameterValue",
-            id="a wait of more than 20 s",
-        ),
-        pytest.param(
-            "send_message",
-            {"QueueUrl": "/123456789012/jobs", "MessageBody": "x" * (1024 * 1024 + 1)},
-            "InvalidParameterValue",
-            id="a message of more than 1 MiB",
-        ),
-        pytest.param(
-            "send_message",
-            {"QueueUrl": "http://h/../etc", "MessageBody": "x"},
-            "InvalidAddress",
-            id="a URL that is no queue's",
-        ),
-        pytest.param(
-            "send_message_batch",
-            {"QueueUrl": "/123456789012/jobs", "Entries": []},
-            "AWS.SimpleQueueService.EmptyBatchRequest",
-            id="an empty batch",
-        ),
-    ],
+        },
+        "InvalidParameterValue",
+    ),
+    case(
+        "a wait of more than 20 s",
+        "receive_message",
+        {"QueueUrl": "/123456789012/jobs", "WaitTimeSeconds": 21},
+        "InvalidParameterValue",
+    ),
+    case(
+        "a message of more than 1 MiB",
+        "send_message",
+        {"QueueUrl": "/123456789012/jobs", "MessageBody": "x" * (1024 * 1024 + 1)},
+        "InvalidParameterValue",
+    ),
+    case(
+        "a URL that is no queue's",
+        "send_message",
+        {"QueueUrl": "http://h/../etc", "MessageBody": "x"},
+        "InvalidAddress",
+    ),
+    case(
+        "an empty batch",
+        "send_message_batch",
+        {"QueueUrl": "/123456789012/jobs", "Entries": []},
+        "AWS.SimpleQueueService.EmptyBatchRequest",
+    ),
 )
 @pytest.mark.usefixtures("url")
 def test_what_is_refused(sqs: Any, operation: str, params: dict[str, Any], code: str) -> None:

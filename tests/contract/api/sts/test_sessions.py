@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.aws.temporary_keys import Session, TokenSeal
 from hostelry.base.clock import ManualClock
@@ -75,35 +76,27 @@ def test_sessions_end_with_their_role(
         assert (caught.value.code, caught.value.http_status) == ("UnrecognizedClientException", 403)
 
 
-@pytest.mark.parametrize(
-    ("document", "trusted"),
-    [
-        pytest.param(trust(), True, id="the account"),
-        pytest.param(trust({"AWS": ACCOUNT}), True, id="the account's number"),
-        pytest.param(trust("*"), True, id="everyone"),
-        pytest.param(
-            trust({"AWS": f"arn:aws:iam::{ACCOUNT}:role/HostelryExecutionRole"}),
-            True,
-            id="the caller's role",
-        ),
-        pytest.param(
-            trust({"AWS": f"arn:aws:sts::{ACCOUNT}:assumed-role/HostelryExecutionRole/hostelry"}),
-            True,
-            id="the caller's session",
-        ),
-        pytest.param(trust({"AWS": "999999999999"}), False, id="another account"),
-        pytest.param(trust({"AWS": f"arn:aws:iam::{ACCOUNT}:role/o"}), False, id="another role"),
-        pytest.param(trust({"Service": "sagemaker.amazonaws.com"}), False, id="a service"),
-        pytest.param(trust(Effect="Deny"), False, id="denied"),
-        pytest.param(
-            trust(Condition={"StringEquals": {"sts:ExternalId": "xx"}}), True, id="its external id"
-        ),
-        pytest.param(
-            trust(Condition={"StringEquals": {"sts:ExternalId": "yy"}}),
-            False,
-            id="another external id",
-        ),
-    ],
+@cases(
+    "document, trusted",
+    case("the account", trust(), True),
+    case("the account's number", trust({"AWS": ACCOUNT}), True),
+    case("everyone", trust("*"), True),
+    case(
+        "the caller's role",
+        trust({"AWS": f"arn:aws:iam::{ACCOUNT}:role/HostelryExecutionRole"}),
+        True,
+    ),
+    case(
+        "the caller's session",
+        trust({"AWS": f"arn:aws:sts::{ACCOUNT}:assumed-role/HostelryExecutionRole/hostelry"}),
+        True,
+    ),
+    case("another account", trust({"AWS": "999999999999"}), False),
+    case("another role", trust({"AWS": f"arn:aws:iam::{ACCOUNT}:role/o"}), False),
+    case("a service", trust({"Service": "sagemaker.amazonaws.com"}), False),
+    case("denied", trust(Effect="Deny"), False),
+    case("its external id", trust(Condition={"StringEquals": {"sts:ExternalId": "xx"}}), True),
+    case("another external id", trust(Condition={"StringEquals": {"sts:ExternalId": "yy"}}), False),
 )
 def test_the_trust_policy_decides_who_assumes_a_role(
     call: Call, role: Callable[..., str], document: str, trusted: bool
@@ -117,35 +110,29 @@ def test_the_trust_policy_decides_who_assumes_a_role(
     assert (caught.value.code, caught.value.http_status) == ("AccessDenied", 403)
 
 
-@pytest.mark.parametrize(
-    ("more", "code", "text"),
-    [
-        pytest.param(
-            {"DurationSeconds": 7201}, "ValidationError", "MaxSessionDuration set", id="too long"
-        ),
-        pytest.param({"Policy": "{}"}, "ValidationError", "Policy is not supp", id="a policy"),
-        pytest.param(
-            {"SerialNumber": "123456789"}, "ValidationError", "no MFA devices", id="an MFA device"
-        ),
-        pytest.param(
-            {"RoleArn": f"arn:aws:iam::{ACCOUNT}:role/none"},
-            "AccessDenied",
-            NOT_AUTHORIZED,
-            id="a role that is not there",
-        ),
-        pytest.param(
-            {"RoleArn": "arn:aws:iam::999999999999:role/r"},
-            "AccessDenied",
-            NOT_AUTHORIZED,
-            id="a role of another account",
-        ),
-        pytest.param(
-            {"RoleArn": f"arn:aws:iam::{ACCOUNT}:user/root/r"},
-            "AccessDenied",
-            NOT_AUTHORIZED,
-            id="no role at all",
-        ),
-    ],
+@cases(
+    "more, code, text",
+    case("too long", {"DurationSeconds": 7201}, "ValidationError", "MaxSessionDuration set"),
+    case("a policy", {"Policy": "{}"}, "ValidationError", "Policy is not supp"),
+    case("an MFA device", {"SerialNumber": "123456789"}, "ValidationError", "no MFA devices"),
+    case(
+        "a role that is not there",
+        {"RoleArn": f"arn:aws:iam::{ACCOUNT}:role/none"},
+        "AccessDenied",
+        NOT_AUTHORIZED,
+    ),
+    case(
+        "a role of another account",
+        {"RoleArn": "arn:aws:iam::999999999999:role/r"},
+        "AccessDenied",
+        NOT_AUTHORIZED,
+    ),
+    case(
+        "no role at all",
+        {"RoleArn": f"arn:aws:iam::{ACCOUNT}:user/root/r"},
+        "AccessDenied",
+        NOT_AUTHORIZED,
+    ),
 )
 def test_what_assume_role_refuses(
     call: Call, role: Callable[..., str], more: dict[str, Any], code: str, text: str

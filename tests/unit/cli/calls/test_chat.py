@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.cli.calls.chat import (
@@ -126,14 +127,12 @@ def test_reasoning_is_shown_apart_and_not_sent_again(
     assert spoken.conversation.turns == [("hello", "yes")]
 
 
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        pytest.param(b"", "there is no question", id="an empty pipe"),
-        pytest.param(b" \n", "there is no question", id="spaces"),
-        pytest.param(b"\xff", "is not UTF-8 text", id="bytes"),
-        pytest.param(b"x" * 101, "has more than the 100 bytes", id="too much"),
-    ],
+@cases(
+    "content, text",
+    case("an empty pipe", b"", "there is no question"),
+    case("spaces", b" \n", "there is no question"),
+    case("bytes", b"\xff", "is not UTF-8 text"),
+    case("too much", b"x" * 101, "has more than the 100 bytes"),
 )
 def test_a_pipe_without_a_question_is_refused(
     content: bytes, text: str, monkeypatch: pytest.MonkeyPatch
@@ -148,29 +147,25 @@ def test_a_pipe_is_one_question(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_question(None, 100) == "/quit\nis a word"
 
 
-@pytest.mark.parametrize(
-    ("line", "turn"),
-    [
-        pytest.param("hello there ", AskedQuestion("hello there"), id="a question"),
-        pytest.param("   ", None, id="an empty line"),
-        pytest.param("//etc is it", AskedQuestion("/etc is it"), id="a slash to be sent"),
-        pytest.param("/adapter pirate", ChosenAdapter("pirate"), id="an adapter"),
-        pytest.param("/adapter", ChosenAdapter(""), id="the base again"),
-    ],
+@cases(
+    "line, turn",
+    case("a question", "hello there ", AskedQuestion("hello there")),
+    case("an empty line", "   ", None),
+    case("a slash to be sent", "//etc is it", AskedQuestion("/etc is it")),
+    case("an adapter", "/adapter pirate", ChosenAdapter("pirate")),
+    case("the base again", "/adapter", ChosenAdapter("")),
 )
 def test_a_line_asks_for(line: str, turn: object) -> None:
     assert Conversation().take(line) == turn
 
 
-@pytest.mark.parametrize(
-    ("line", "kind"),
-    [
-        pytest.param("/quit", QuitChat, id="the end"),
-        pytest.param("/bye", QuitChat, id="the end as elsewhere"),
-        pytest.param("/adapters", ListAdapters, id="the adapters"),
-        pytest.param("/help", ShownNote, id="help"),
-        pytest.param("/nonsense", ShownNote, id="an unknown command is not sent"),
-    ],
+@cases(
+    "line, kind",
+    case("the end", "/quit", QuitChat),
+    case("the end as elsewhere", "/bye", QuitChat),
+    case("the adapters", "/adapters", ListAdapters),
+    case("help", "/help", ShownNote),
+    case("an unknown command is not sent", "/nonsense", ShownNote),
 )
 def test_a_command_is_no_question(line: str, kind: type) -> None:
     assert isinstance(Conversation().take(line), kind)
@@ -200,27 +195,23 @@ def test_a_model_without_a_template_completes_the_text_so_far() -> None:
     assert "messages" not in body
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "is_set_to"),
-    [
-        pytest.param("temperature", "0.2", 0.2, id="a number"),
-        pytest.param("max_tokens", "12", 12, id="a whole number"),
-        pytest.param("stop", "the end", "the end", id="a text"),
-    ],
+@cases(
+    "name, value, is_set_to",
+    case("a number", "temperature", "0.2", 0.2),
+    case("a whole number", "max_tokens", "12", 12),
+    case("a text", "stop", "the end", "the end"),
 )
 def test_settings(name: str, value: str, is_set_to: object) -> None:
     assert setting(name, value) == is_set_to
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "text"),
-    [
-        pytest.param("heat", "1", "there is no setting heat: there are temperature", id="unknown"),
-        pytest.param("temperature", "hot", "from 0 to 2, not hot", id="no number"),
-        pytest.param("temperature", "nan", "from 0 to 2, not nan", id="not a number"),
-        pytest.param("max_tokens", "1.5", "a whole number", id="a fraction"),
-        pytest.param("max_tokens", "0", "from 1", id="too small"),
-    ],
+@cases(
+    "name, value, text",
+    case("unknown", "heat", "1", "there is no setting heat: there are temperature"),
+    case("no number", "temperature", "hot", "from 0 to 2, not hot"),
+    case("not a number", "temperature", "nan", "from 0 to 2, not nan"),
+    case("a fraction", "max_tokens", "1.5", "a whole number"),
+    case("too small", "max_tokens", "0", "from 1"),
 )
 def test_a_wrong_setting_is_refused(name: str, value: str, text: str) -> None:
     with pytest.raises(TerminalError, match=text):
@@ -238,14 +229,12 @@ def test_a_setting_without_a_value_is_the_models_own_again() -> None:
     assert talk.settings == {}
 
 
-@pytest.mark.parametrize(
-    ("message", "lacks"),
-    [
-        pytest.param("the model has no chat template; set option.x", True, id="here"),
-        pytest.param("default chat template is no longer allowed", True, id="as vLLM says it"),
-        pytest.param("templates of requests are not trusted", False, id="another refusal"),
-        pytest.param("The model `x` does not exist.", False, id="another error"),
-    ],
+@cases(
+    "message, lacks",
+    case("here", "the model has no chat template; set option.x", True),
+    case("as vLLM says it", "default chat template is no longer allowed", True),
+    case("another refusal", "templates of requests are not trusted", False),
+    case("another error", "The model `x` does not exist.", False),
 )
 def test_a_missing_template_is_recognised(message: str, lacks: bool) -> None:
     assert lacks_template(message) is lacks

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.cli.calls.invoke import (
@@ -24,34 +25,30 @@ from hostelry.cli.calls.llm_calls import model_error_text
 PNG = b"\x89PNG\r\n\x1a\n\x00"
 
 
-@pytest.mark.parametrize(
-    ("name", "body", "kind"),
-    [
-        pytest.param("a/rows.CSV", b"1,2", "text/csv", id="a CSV file, whatever its case"),
-        pytest.param("x.json", b"no JSON", "application/json", id="a name goes before the body"),
-        pytest.param("x.jsonl", b"", "application/jsonlines", id="lines of JSON"),
-        pytest.param("x.png", b"", "image/png", id="a picture by its name"),
-        pytest.param(None, PNG, "image/png", id="a picture by its bytes"),
-        pytest.param(None, b' {"a": 1}\n', "application/json", id="JSON by its bytes"),
-        pytest.param("noname", b"[1, 2]", "application/json", id="a name without an ending"),
-        pytest.param(None, b"{ not json", "text/plain", id="text that begins like JSON"),
-        pytest.param(None, b"[" * 200_000, "text/plain", id="brackets without end"),
-        pytest.param(None, b"\x00\x01", "application/octet-stream", id="bytes"),
-        pytest.param(None, b"\xff\xfe", "application/octet-stream", id="bytes that are no UTF-8"),
-        pytest.param(None, b"", "text/plain", id="nothing"),
-    ],
+@cases(
+    "name, body, kind",
+    case("a CSV file, whatever its case", "a/rows.CSV", b"1,2", "text/csv"),
+    case("a name goes before the body", "x.json", b"no JSON", "application/json"),
+    case("lines of JSON", "x.jsonl", b"", "application/jsonlines"),
+    case("a picture by its name", "x.png", b"", "image/png"),
+    case("a picture by its bytes", None, PNG, "image/png"),
+    case("JSON by its bytes", None, b' {"a": 1}\n', "application/json"),
+    case("a name without an ending", "noname", b"[1, 2]", "application/json"),
+    case("text that begins like JSON", None, b"{ not json", "text/plain"),
+    case("brackets without end", None, b"[" * 200_000, "text/plain"),
+    case("bytes", None, b"\x00\x01", "application/octet-stream"),
+    case("bytes that are no UTF-8", None, b"\xff\xfe", "application/octet-stream"),
+    case("nothing", None, b"", "text/plain"),
 )
 def test_content_types(name: str | None, body: bytes, kind: str) -> None:
     assert guess_content_type(name, body) == kind
 
 
-@pytest.mark.parametrize(
-    ("kind", "is_readable"),
-    [
-        pytest.param("text/csv; charset=utf-8", True, id="text"),
-        pytest.param("application/problem+json", True, id="a kind of JSON"),
-        pytest.param("image/png", False, id="a picture"),
-    ],
+@cases(
+    "kind, is_readable",
+    case("text", "text/csv; charset=utf-8", True),
+    case("a kind of JSON", "application/problem+json", True),
+    case("a picture", "image/png", False),
 )
 def test_text_differs_from_bytes(kind: str, is_readable: bool) -> None:
     assert is_text(kind) is is_readable
@@ -62,26 +59,22 @@ def test_a_packed_adapter_is_chosen_by_the_body() -> None:
     assert add_adapter(b"\x00", None) == b"\x00", "other bodies are not looked at"
 
 
-@pytest.mark.parametrize(
-    ("body", "text"),
-    [
-        pytest.param(b"1,2", "give a body that is a JSON object", id="no JSON"),
-        pytest.param(b"[1]", "give a body that is a JSON object", id="no object"),
-        pytest.param(b'{"adapters": "fr"}', "has adapters 'fr', not es", id="another adapter"),
-    ],
+@cases(
+    "body, text",
+    case("no JSON", b"1,2", "give a body that is a JSON object"),
+    case("no object", b"[1]", "give a body that is a JSON object"),
+    case("another adapter", b'{"adapters": "fr"}', "has adapters 'fr', not es"),
 )
 def test_a_body_that_cannot_choose_the_adapter_is_refused(body: bytes, text: str) -> None:
     with pytest.raises(TerminalError, match=text):
         add_adapter(body, "es")
 
 
-@pytest.mark.parametrize(
-    ("file", "text"),
-    [
-        pytest.param("missing", "missing cannot be read: No such file", id="a missing file"),
-        pytest.param(".", "cannot be read: Is a directory", id="a folder"),
-        pytest.param("/dev/zero", "has more than the 100 bytes", id="an endless file"),
-    ],
+@cases(
+    "file, text",
+    case("a missing file", "missing", "missing cannot be read: No such file"),
+    case("a folder", ".", "cannot be read: Is a directory"),
+    case("an endless file", "/dev/zero", "has more than the 100 bytes"),
 )
 def test_bodies_that_are_refused(file: str, text: str) -> None:
     with pytest.raises(TerminalError, match=text):
@@ -101,15 +94,12 @@ class _Body:
 HEAD = {"HTTPStatusCode": 200, "RequestId": "r-1"}
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
-    [
-        pytest.param(_Body(b"\x00\xff"), id="whole"),
-        pytest.param(
-            [{"PayloadPart": {"Bytes": b"\x00"}}, {}, {"PayloadPart": {"Bytes": b"\xff"}}],
-            id="streamed",
-        ),
-    ],
+    case("whole", _Body(b"\x00\xff")),
+    case(
+        "streamed", [{"PayloadPart": {"Bytes": b"\x00"}}, {}, {"PayloadPart": {"Bytes": b"\xff"}}]
+    ),
 )
 def test_bytes_reach_standard_output_unchanged(body: Any, capfdbinary: Any) -> None:
     answer = {"ResponseMetadata": HEAD, "ContentType": "image/x", "Body": body}
@@ -131,12 +121,10 @@ class _Terminal(io.TextIOWrapper):
         return True
 
 
-@pytest.mark.parametrize(
-    ("kind", "shown"),
-    [
-        pytest.param("text/plain", b"a[2J\n", id="text without control characters"),
-        pytest.param("image/png", b"\n", id="no bytes that are no text"),
-    ],
+@cases(
+    "kind, shown",
+    case("text without control characters", "text/plain", b"a[2J\n"),
+    case("no bytes that are no text", "image/png", b"\n"),
 )
 def test_a_terminal_gets(kind: str, shown: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = _Terminal(io.BytesIO(), encoding="utf-8")
@@ -153,26 +141,24 @@ def refusal(**members: Any) -> ClientError:
     return ClientError(given, "InvokeEndpoint")
 
 
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [
-        pytest.param(refusal(), "m n", id="the gateway's refusal"),
-        pytest.param(
-            refusal(OriginalStatusCode=500, OriginalMessage="line 1\nline 2\x1b[0m\n"),
-            "the model answered 500: line 1\nline 2[0m",
-            id="the container's text",
-        ),
-        pytest.param(
-            refusal(OriginalStatusCode=400, OriginalMessage='{"error": {"message": "bad"}}'),
-            "the model answered 400: bad",
-            id="the message within its JSON",
-        ),
-        pytest.param(
-            refusal(OriginalStatusCode=0, OriginalMessage="it died"),
-            "the model gave no answer: it died",
-            id="no answer",
-        ),
-    ],
+@cases(
+    "error, text",
+    case("the gateway's refusal", refusal(), "m n"),
+    case(
+        "the container's text",
+        refusal(OriginalStatusCode=500, OriginalMessage="line 1\nline 2\x1b[0m\n"),
+        "the model answered 500: line 1\nline 2[0m",
+    ),
+    case(
+        "the message within its JSON",
+        refusal(OriginalStatusCode=400, OriginalMessage='{"error": {"message": "bad"}}'),
+        "the model answered 400: bad",
+    ),
+    case(
+        "no answer",
+        refusal(OriginalStatusCode=0, OriginalMessage="it died"),
+        "the model gave no answer: it died",
+    ),
 )
 def test_errors_have_the_containers_text(error: ClientError, text: str) -> None:
     assert model_error_text(error) == text

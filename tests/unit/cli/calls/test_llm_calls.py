@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from botocore.exceptions import ClientError
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.cli.calls import llm_calls
@@ -55,18 +56,16 @@ def read_whole(stream: bytes) -> list[AnswerPiece]:
 CHAT = event(delta={"role": "assistant", "content": ""}) + event(delta={"content": "hé"})
 
 
-@pytest.mark.parametrize(
-    ("stream", "text"),
-    [
-        pytest.param(CHAT + USAGE + DONE, "hé", id="chat"),
-        pytest.param(event(text="a") + event(text="b") + DONE, "ab", id="completions"),
-        pytest.param(b'{"choices": [{"delta": {"content": "x"}}]}\n', "x", id="lines of JSON"),
-        pytest.param(b'{"choices": [{"message": {"content": "x"}}]}', "x", id="a whole answer"),
-        pytest.param(b": ping\nevent: message\nid: 1\n" + CHAT, "hé", id="other fields of events"),
-        pytest.param(CHAT.replace(b"\n", b"\r\n"), "hé", id="lines that end as in HTTP"),
-        pytest.param(event(delta=None) + event(delta={"content": None}) + CHAT, "hé", id="nulls"),
-        pytest.param(b'data: {"choices": [7, {}]}\n' + CHAT, "hé", id="choices that are none"),
-    ],
+@cases(
+    "stream, text",
+    case("chat", CHAT + USAGE + DONE, "hé"),
+    case("completions", event(text="a") + event(text="b") + DONE, "ab"),
+    case("lines of JSON", b'{"choices": [{"delta": {"content": "x"}}]}\n', "x"),
+    case("a whole answer", b'{"choices": [{"message": {"content": "x"}}]}', "x"),
+    case("other fields of events", b": ping\nevent: message\nid: 1\n" + CHAT, "hé"),
+    case("lines that end as in HTTP", CHAT.replace(b"\n", b"\r\n"), "hé"),
+    case("nulls", event(delta=None) + event(delta={"content": None}) + CHAT, "hé"),
+    case("choices that are none", b'data: {"choices": [7, {}]}\n' + CHAT, "hé"),
 )
 def test_an_answer_is_the_same_however_it_is_cut(stream: bytes, text: str) -> None:
     for size in (1, 7, len(stream)):
@@ -84,17 +83,15 @@ def test_reasoning_is_marked() -> None:
     assert pieces == [AnswerPiece("hm", is_reasoning=True), AnswerPiece("so")]
 
 
-@pytest.mark.parametrize(
-    ("stream", "text"),
-    [
-        pytest.param(b'data: {"error": {"message": "out of\\n memory"}}\n', "out of", id="error"),
-        pytest.param(b'{"error_msg": "broken"}\n', "broken", id="an LLM server's error"),
-        pytest.param(b"", "empty", id="no answer"),
-        pytest.param(b"hello \x1b[31m\n", "not an LLM's; it begins: hello [31m", id="a text"),
-        pytest.param(b'{"a": 1}\n', "no `choices`", id="another model's JSON"),
-        pytest.param(b"[" * 100_000 + b"\n", "not an LLM's", id="deep nesting"),
-        pytest.param(b"\xff\xfe\n", "not an LLM's", id="no text"),
-    ],
+@cases(
+    "stream, text",
+    case("error", b'data: {"error": {"message": "out of\\n memory"}}\n', "out of"),
+    case("an LLM server's error", b'{"error_msg": "broken"}\n', "broken"),
+    case("no answer", b"", "empty"),
+    case("a text", b"hello \x1b[31m\n", "not an LLM's; it begins: hello [31m"),
+    case("another model's JSON", b'{"a": 1}\n', "no `choices`"),
+    case("deep nesting", b"[" * 100_000 + b"\n", "not an LLM's"),
+    case("no text", b"\xff\xfe\n", "not an LLM's"),
 )
 def test_an_answer_that_is_none_is_refused(stream: bytes, text: str) -> None:
     with pytest.raises(ModelAnswerError, match=text.replace("[", r"\[")):
@@ -107,37 +104,26 @@ def test_a_line_without_an_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> No
         AnswerReader().feed(b"x" * 101)
 
 
-@pytest.mark.parametrize(
-    ("body", "text"),
-    [
-        pytest.param({"error": {"message": "m", "code": "c"}}, "m", id="OpenAI's"),
-        pytest.param({"error": "m"}, "m", id="a text"),
-        pytest.param({"message": "m\nn"}, "m", id="AWS's, its first line"),
-        pytest.param({"error": {"message": None}}, "{'message': None}", id="without a message"),
-        pytest.param("plain\x07", "plain", id="no object"),
-    ],
+@cases(
+    "body, text",
+    case("OpenAI's", {"error": {"message": "m", "code": "c"}}, "m"),
+    case("a text", {"error": "m"}, "m"),
+    case("AWS's, its first line", {"message": "m\nn"}, "m"),
+    case("without a message", {"error": {"message": None}}, "{'message': None}"),
+    case("no object", "plain\x07", "plain"),
 )
 def test_error_texts(body: object, text: str) -> None:
     assert text in error_text(body)
 
 
-@pytest.mark.parametrize(
-    ("times", "text"),
-    [
-        pytest.param(
-            AnswerTimes(num_tokens=11, first_s=0.5, total_s=1.0),
-            "11 tokens, first after 500 ms, 20.0 tokens/s",
-            id="several tokens",
-        ),
-        pytest.param(
-            AnswerTimes(num_tokens=1, first_s=0.1, total_s=0.1), "1 token, first after 100 ms",
-            id="one token has no rate",
-        ),
-        pytest.param(
-            AnswerTimes(num_tokens=0, first_s=None, total_s=0.25), "no text, after 0.25 s",
-            id="no token",
-        ),
-    ],
+@cases(
+    "times, text",
+    case("several tokens", AnswerTimes(num_tokens=11, first_s=0.5, total_s=1.0),
+        "11 tokens, first after 500 ms, 20.0 tokens/s"),
+    case("one token has no rate", AnswerTimes(num_tokens=1, first_s=0.1, total_s=0.1),
+        "1 token, first after 100 ms"),
+    case("no token", AnswerTimes(num_tokens=0, first_s=None, total_s=0.25),
+        "no text, after 0.25 s"),
 )  # fmt: skip
 def test_times(times: AnswerTimes, text: str) -> None:
     assert times.text() == text
@@ -174,31 +160,29 @@ NAMES = RoutedNames(
 )
 
 
-@pytest.mark.parametrize(
-    ("name", "found"),
-    [
-        pytest.param("wine", NamedModel(kind=NameKind.ENDPOINT, endpoint="wine"), id="a model"),
-        pytest.param(
-            "chat",
-            NamedModel(kind=COMPONENT, endpoint="chat", component="llama"),
-            id="the only component of an endpoint",
-        ),
-        pytest.param(
-            "es",
-            NamedModel(kind=ADAPTER, endpoint="shop", component="es", base="base"),
-            id="an adapter that is a component",
-        ),
-        pytest.param(
-            "base:fr",
-            NamedModel(kind=ADAPTER, endpoint="shop", component="base", adapter="fr"),
-            id="an adapter inside an archive",
-        ),
-        pytest.param(
-            "broken",
-            NamedModel(kind=COMPONENT, endpoint="shop", component="broken"),
-            id="a failed component, whose calls get the reason",
-        ),
-    ],
+@cases(
+    "name, found",
+    case("a model", "wine", NamedModel(kind=NameKind.ENDPOINT, endpoint="wine")),
+    case(
+        "the only component of an endpoint",
+        "chat",
+        NamedModel(kind=COMPONENT, endpoint="chat", component="llama"),
+    ),
+    case(
+        "an adapter that is a component",
+        "es",
+        NamedModel(kind=ADAPTER, endpoint="shop", component="es", base="base"),
+    ),
+    case(
+        "an adapter inside an archive",
+        "base:fr",
+        NamedModel(kind=ADAPTER, endpoint="shop", component="base", adapter="fr"),
+    ),
+    case(
+        "a failed component, whose calls get the reason",
+        "broken",
+        NamedModel(kind=COMPONENT, endpoint="shop", component="broken"),
+    ),
 )
 def test_a_name_is_found_in_the_routes(name: str, found: NamedModel) -> None:
     assert called_model(NAMES, name) == found
@@ -209,12 +193,10 @@ def test_a_name_that_is_not_in_the_routes_is_refused() -> None:
         called_model(NAMES, "wines")
 
 
-@pytest.mark.parametrize(
-    ("code", "error"),
-    [
-        pytest.param("ServiceUnavailable", NoControlAnswerError, id="control is away"),
-        pytest.param("ValidationException", TerminalError, id="a refusal"),
-    ],
+@cases(
+    "code, error",
+    case("control is away", "ServiceUnavailable", NoControlAnswerError),
+    case("a refusal", "ValidationException", TerminalError),
 )
 def test_without_routes_the_cause_is_raised(
     code: str, error: type[TerminalError], tmp_path: Path

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
+from tests.cases import case, cases
 from tests.unit.cli.dashboards.promql import Reader
 from tests.unit.control.test_exposition import Page
 from typer.testing import CliRunner
@@ -78,16 +79,14 @@ def test_an_expression_names_what_the_pages_have(
     assert found.labels - labels == set()
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
-    [
-        pytest.param("sum by (a) (rate(x[5m])", id="an open parenthesis"),
-        pytest.param("rate(x)", id="a rate without a range"),
-        pytest.param("sum(x[5m])", id="a range without a rate"),
-        pytest.param("rates(x[5m])", id="no such function"),
-        pytest.param('x{a="b" c="d"}', id="matchers without a comma"),
-        pytest.param("x > > 1", id="two operators"),
-    ],
+    case("an open parenthesis", "sum by (a) (rate(x[5m])"),
+    case("a rate without a range", "rate(x)"),
+    case("a range without a rate", "sum(x[5m])"),
+    case("no such function", "rates(x[5m])"),
+    case("matchers without a comma", 'x{a="b" c="d"}'),
+    case("two operators", "x > > 1"),
 )
 def test_the_reader_refuses_what_is_no_promql(text: str) -> None:
     with pytest.raises(AssertionError):

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 from tests.selection import numbers
 from tests.unit.cli.declared.documents import LATER, SHOP
 from tests.unit.cli.declared.rig import ROLE, Killed, TownAws, apply, described, difference
@@ -59,12 +60,10 @@ def written(aws: TownAws) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("texts", "prune"),
-    [
-        pytest.param([SHOP], False, id="everything is created"),
-        pytest.param([SHOP, LATER], True, id="each kind changes and goes"),
-    ],
+@cases(
+    "texts, prune",
+    case("everything is created", [SHOP], False),
+    case("each kind changes and goes", [SHOP, LATER], True),
 )
 def test_an_apply_after_a_kill_at_any_write_comes_to_the_same(
     texts: list[str], prune: bool, folder: Path, pytestconfig: pytest.Config
@@ -136,12 +135,10 @@ def test_on_a_terminal_one_line_shows_what_is_waited_for_and_is_cleared() -> Non
     assert seen.written[-2:] == ["\r" + " " * 16 + "\r", "created endpoint e (3.0 s)\n"]
 
 
-@pytest.mark.parametrize(
-    ("is_terminal", "text"),
-    [
-        pytest.param(True, "  m.tar.gz 25 % of 2 kB 1 s", id="in the line of a terminal at once"),
-        pytest.param(False, "", id="not at once elsewhere"),
-    ],
+@cases(
+    "is_terminal, text",
+    case("in the line of a terminal at once", True, "  m.tar.gz 25 % of 2 kB 1 s"),
+    case("not at once elsewhere", False, ""),
 )
 def test_how_far_an_upload_is(is_terminal: bool, text: str) -> None:
     seen = Seen(is_terminal=is_terminal)
@@ -164,18 +161,16 @@ def test_elsewhere_a_long_upload_is_a_line_every_ten_seconds() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("end", "reason", "text"),
-    [
-        pytest.param(AppliedEnd.FAILED, "no room", "create endpoint e: no room\n", id="failed"),
-        pytest.param(
-            AppliedEnd.CONFLICT,
-            "Cannot create",
-            "create endpoint e: changed meanwhile\n",
-            id="changed by others: planned again",
-        ),
-        pytest.param(AppliedEnd.SKIPPED, "it needs m", "", id="not tried: its need is named"),
-    ],
+@cases(
+    "end, reason, text",
+    case("failed", AppliedEnd.FAILED, "no room", "create endpoint e: no room\n"),
+    case(
+        "changed by others: planned again",
+        AppliedEnd.CONFLICT,
+        "Cannot create",
+        "create endpoint e: changed meanwhile\n",
+    ),
+    case("not tried: its need is named", AppliedEnd.SKIPPED, "it needs m", ""),
 )
 def test_a_step_that_is_not_done(end: AppliedEnd, reason: str, text: str) -> None:
     seen = Seen(is_terminal=False)
@@ -183,30 +178,28 @@ def test_a_step_that_is_not_done(end: AppliedEnd, reason: str, text: str) -> Non
     assert "".join(seen.written) == text
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "found"),
-    [
-        pytest.param({"a": 1}, {"a": 1}, [], id="none"),
-        pytest.param(
-            {"a": {"b": 1, "c": 2}},
-            {"a": {"b": 2}},
-            [FieldChange("a.b", 1, 2), FieldChange("a.c", 2, ABSENT)],
-            id="the innermost fields",
-        ),
-        pytest.param(
-            {"v": [{"VariantName": "x", "n": 1}, {"VariantName": "y"}]},
-            {"v": [{"VariantName": "y"}, {"VariantName": "x", "n": 2}]},
-            [FieldChange("v[x].n", 1, 2)],
-            id="items by their name, whatever their order",
-        ),
-        pytest.param(
-            {},
-            {"d": [{"Name": "n", "Value": "v"}]},
-            [FieldChange("d[n]", ABSENT, "v")],
-            id="dimensions by name",
-        ),
-        pytest.param({"l": [1]}, {"l": [1, 2]}, [FieldChange("l", [1], [1, 2])], id="a list"),
-    ],
+@cases(
+    "before, after, found",
+    case("none", {"a": 1}, {"a": 1}, []),
+    case(
+        "the innermost fields",
+        {"a": {"b": 1, "c": 2}},
+        {"a": {"b": 2}},
+        [FieldChange("a.b", 1, 2), FieldChange("a.c", 2, ABSENT)],
+    ),
+    case(
+        "items by their name, whatever their order",
+        {"v": [{"VariantName": "x", "n": 1}, {"VariantName": "y"}]},
+        {"v": [{"VariantName": "y"}, {"VariantName": "x", "n": 2}]},
+        [FieldChange("v[x].n", 1, 2)],
+    ),
+    case(
+        "dimensions by name",
+        {},
+        {"d": [{"Name": "n", "Value": "v"}]},
+        [FieldChange("d[n]", ABSENT, "v")],
+    ),
+    case("a list", {"l": [1]}, {"l": [1, 2]}, [FieldChange("l", [1], [1, 2])]),
 )
 def test_changes(before: object, after: object, found: list[FieldChange]) -> None:
     assert changes(before, after) == found

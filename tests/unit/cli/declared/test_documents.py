@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.cli.declared.rig import ROLE
 
 from hostelry.base.errors import TerminalError
@@ -27,224 +28,208 @@ def wanted(*texts: str) -> dict[str, Any]:
     return {f"{key.kind.value} {key.name}": it.params for key, it in found.items()}
 
 
-@pytest.mark.parametrize(
-    ("text", "name", "params"),
-    [
-        pytest.param(
-            "models: {m: {Image: i, ModelDataUrl: s3://b/m, Environment: {A: 1.10, B: true}}}",
-            "model m",
-            {
-                "Containers": [
-                    {
-                        "Image": "i",
-                        "ModelDataUrl": "s3://b/m",
-                        "Environment": {"A": "1.10", "B": "true"},
-                    }
-                ],
-            },
-            id="a model's single container stands beside its fields; variables are texts",
-        ),
-        pytest.param(
-            "models: {m: {Containers: [{Image: i}, {Image: j}],"
-            " ExecutionRoleArn: 'arn:aws:iam::1:role/r'}}",
-            "model m",
-            {
-                "ExecutionRoleArn": "arn:aws:iam::1:role/r",
-                "Containers": [{"Image": "i"}, {"Image": "j"}],
-            },
-            id="a pipeline has AWS's own list",
-        ),
-        pytest.param(
-            "endpoints: {e: {ModelName: m, InstanceType: ml.m5.large}}",
-            "endpoint e",
-            {
-                "Config": {
-                    "ProductionVariants": [
-                        {
-                            "ModelName": "m",
-                            "InstanceType": "ml.m5.large",
-                            "VariantName": "AllTraffic",
-                            "InitialInstanceCount": 1,
-                        }
-                    ]
+@cases(
+    "text, name, params",
+    case(
+        "a model's single container stands beside its fields; variables are texts",
+        "models: {m: {Image: i, ModelDataUrl: s3://b/m, Environment: {A: 1.10, B: true}}}",
+        "model m",
+        {
+            "Containers": [
+                {
+                    "Image": "i",
+                    "ModelDataUrl": "s3://b/m",
+                    "Environment": {"A": "1.10", "B": "true"},
                 }
-            },
-            id="a single variant stands beside the endpoint's fields",
-        ),
-        pytest.param(
-            "endpoints: {e: {ModelName: m, ServerlessConfig: {MemorySizeInMB: 1024,"
-            " MaxConcurrency: 2}, Scaling: {MinCapacity: 1, MaxCapacity: 2, TargetValue: 0.5}}}",
-            "scaling policy target-tracking",
-            {
-                "PolicyType": "TargetTrackingScaling",
-                "TargetTrackingScalingPolicyConfiguration": {
-                    "TargetValue": 0.5,
-                    "PredefinedMetricSpecification": {
-                        "PredefinedMetricType": (
-                            "SageMakerVariantProvisionedConcurrencyUtilization"
-                        )
-                    },
-                },
-            },
-            id="a target value alone is a policy of the usual metric, of serverless another",
-        ),
-        pytest.param(
-            f"components: {{c: {{EndpointName: e, ModelName: m, {NEEDS}, CopyCount: 2}}}}",
-            "component c",
-            {
-                "EndpointName": "e",
-                "CopyCount": 2,
-                "Specification": {
-                    "ModelName": "m",
-                    "ComputeResourceRequirements": {"MinMemoryRequiredInMb": 128},
-                },
-            },
-            id="a component of an endpoint in no document has a section of its own",
-        ),
-        pytest.param(
-            f"endpoints: {{e: {{InstanceType: t, Components: {{c: {{Image: i, {NEEDS},"
-            " Adapters: {a: ../es}}}}}",
-            "component a",
-            {
-                "EndpointName": "e",
-                "Specification": {
-                    "Container": {"ArtifactUrl": "local:archive:/es"},
-                    "BaseInferenceComponentName": "c",
-                },
-            },
-            id="an adapter is its archive; a local path begins at the document's folder",
-        ),
-        pytest.param(
-            "models: {m: {Image: i, Mode: MultiModel, ModelDataUrl: ./models}}",
-            "model m",
-            {
-                "Containers": [
+            ]
+        },
+    ),
+    case(
+        "a pipeline has AWS's own list",
+        "models: {m: {Containers: [{Image: i}, {Image: j}],"
+        " ExecutionRoleArn: 'arn:aws:iam::1:role/r'}}",
+        "model m",
+        {
+            "ExecutionRoleArn": "arn:aws:iam::1:role/r",
+            "Containers": [{"Image": "i"}, {"Image": "j"}],
+        },
+    ),
+    case(
+        "a single variant stands beside the endpoint's fields",
+        "endpoints: {e: {ModelName: m, InstanceType: ml.m5.large}}",
+        "endpoint e",
+        {
+            "Config": {
+                "ProductionVariants": [
                     {
-                        "Image": "i",
-                        "Mode": "MultiModel",
-                        "ModelDataUrl": "local:prefix:/docs/models",
+                        "ModelName": "m",
+                        "InstanceType": "ml.m5.large",
+                        "VariantName": "AllTraffic",
+                        "InitialInstanceCount": 1,
                     }
-                ],
+                ]
+            }
+        },
+    ),
+    case(
+        "a target value alone is a policy of the usual metric, of serverless another",
+        "endpoints: {e: {ModelName: m, ServerlessConfig: {MemorySizeInMB: 1024,"
+        " MaxConcurrency: 2}, Scaling: {MinCapacity: 1, MaxCapacity: 2, TargetValue: 0.5}}}",
+        "scaling policy target-tracking",
+        {
+            "PolicyType": "TargetTrackingScaling",
+            "TargetTrackingScalingPolicyConfiguration": {
+                "TargetValue": 0.5,
+                "PredefinedMetricSpecification": {
+                    "PredefinedMetricType": ("SageMakerVariantProvisionedConcurrencyUtilization")
+                },
             },
-            id="a local folder of many models becomes a prefix",
-        ),
-        pytest.param(
-            "scaling: {endpoint/e/variant/v: {MinCapacity: 0, MaxCapacity: 2, ScheduledActions:"
-            " {n: {Schedule: rate(1 day), MinCapacity: 0, StartTime: 2030-01-01T00:00:00Z}}}}",
-            "scheduled action n",
-            {
-                "Schedule": "rate(1 day)",
-                "StartTime": "2030-01-01T00:00:00+00:00",
-                "ScalableTargetAction": {"MinCapacity": 0},
+        },
+    ),
+    case(
+        "a component of an endpoint in no document has a section of its own",
+        f"components: {{c: {{EndpointName: e, ModelName: m, {NEEDS}, CopyCount: 2}}}}",
+        "component c",
+        {
+            "EndpointName": "e",
+            "CopyCount": 2,
+            "Specification": {
+                "ModelName": "m",
+                "ComputeResourceRequirements": {"MinMemoryRequiredInMb": 128},
             },
-            id="a scheduled action has its bounds beside its fields, and times in UTC",
-        ),
-        pytest.param(
-            "alarms: {a: {Dimensions: {Z: 1z, A: a}, ActionsEnabled: true, Threshold: 1.0}}",
-            "alarm a",
-            {
-                "Dimensions": [{"Name": "A", "Value": "a"}, {"Name": "Z", "Value": "1z"}],
-                "Threshold": 1,
+        },
+    ),
+    case(
+        "an adapter is its archive; a local path begins at the document's folder",
+        f"endpoints: {{e: {{InstanceType: t, Components: {{c: {{Image: i, {NEEDS},"
+        " Adapters: {a: ../es}}}}}",
+        "component a",
+        {
+            "EndpointName": "e",
+            "Specification": {
+                "Container": {"ArtifactUrl": "local:archive:/es"},
+                "BaseInferenceComponentName": "c",
             },
-            id="an alarm's dimensions are values by name; defaults make no difference",
-        ),
-    ],
+        },
+    ),
+    case(
+        "a local folder of many models becomes a prefix",
+        "models: {m: {Image: i, Mode: MultiModel, ModelDataUrl: ./models}}",
+        "model m",
+        {
+            "Containers": [
+                {"Image": "i", "Mode": "MultiModel", "ModelDataUrl": "local:prefix:/docs/models"}
+            ]
+        },
+    ),
+    case(
+        "a scheduled action has its bounds beside its fields, and times in UTC",
+        "scaling: {endpoint/e/variant/v: {MinCapacity: 0, MaxCapacity: 2, ScheduledActions:"
+        " {n: {Schedule: rate(1 day), MinCapacity: 0, StartTime: 2030-01-01T00:00:00Z}}}}",
+        "scheduled action n",
+        {
+            "Schedule": "rate(1 day)",
+            "StartTime": "2030-01-01T00:00:00+00:00",
+            "ScalableTargetAction": {"MinCapacity": 0},
+        },
+    ),
+    case(
+        "an alarm's dimensions are values by name; defaults make no difference",
+        "alarms: {a: {Dimensions: {Z: 1z, A: a}, ActionsEnabled: true, Threshold: 1.0}}",
+        "alarm a",
+        {"Dimensions": [{"Name": "A", "Value": "a"}, {"Name": "Z", "Value": "1z"}], "Threshold": 1},
+    ),
 )
 def test_short_forms_become_the_fields_of_requests(text: str, name: str, params: Any) -> None:
     assert wanted(text)[name] == params
 
 
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        pytest.param(
-            "models:\n  m:\n    Image: i\n    Enviroment: {A: 1}",
-            "1.yaml:4: models.m.Enviroment: there is no such field; is it Environment?",
-            id="a misspelt field, with the near miss",
-        ),
-        pytest.param(
-            "endpoints:\n  e: {InstanceType: t, InitialInstanceCount: two}",
-            '1.yaml:2: endpoints.e.InitialInstanceCount: "two" is a text; a whole number is'
-            " expected",
-            id="a value of another type",
-        ),
-        pytest.param(
-            "endpoints:\n  e:\n    InstanceType: t\n    Components:\n      c:\n"
-            "        MinMemoryRequiredInMb: 1",
-            "1.yaml:6: endpoints.e.Components.c.MinMemoryRequiredInMb: 1 is out of range; it is"
-            " at least 128",
-            id="a number out of range",
-        ),
-        pytest.param(
-            "alarms:\n  a: {ComparisonOperator: GreaterThanTreshold}",
-            '1.yaml:2: alarms.a.ComparisonOperator: "GreaterThanTreshold" is not allowed; is it'
-            " GreaterThanThreshold",
-            id="a value that is not allowed, with what is",
-        ),
-        pytest.param(
-            "models: {m: {Image: i}}\nmodels: {n: {Image: i}}",
-            "1.yaml:2: it is not valid YAML: the key models is given twice",
-            id="a key that is given twice",
-        ),
-        pytest.param(
-            "models: {m: ", "1.yaml:1: it is not valid YAML:", id="a text that is no YAML"
-        ),
-        pytest.param("- a", '1.yaml:1: ["a"] is a list; a mapping is expected', id="a list"),
-        pytest.param(
-            "models: {a: &x {Image: i}, b: *x}",
-            "1.yaml:1: it is not valid YAML: anchors and aliases are refused",
-            id="anchors, of which a few lines are gigabytes",
-        ),
-        pytest.param(
-            "models: {m: {Image: i, PrimaryContainer: {Image: j}}}",
-            "1.yaml:1: models.m.Image: it belongs in PrimaryContainer, which is given too",
-            id="a container in two places",
-        ),
-        pytest.param(
-            "endpoints: {e: {InstanceType: t, ProductionVariants: [{VariantName: v}]}}",
-            "1.yaml:1: endpoints.e.InstanceType: it belongs in ProductionVariants",
-            id="a variant in two places",
-        ),
-        pytest.param(
-            "endpoints: {e: {}}",
-            "1.yaml:1: endpoints.e: it has no variant; give InstanceType, or ProductionVariants",
-            id="an endpoint without a variant",
-        ),
-        pytest.param(
-            "endpoints: {e: {InstanceType: t, Scaling: {MinCapacity: 1}}}",
-            "1.yaml:1: endpoints.e.Scaling: MaxCapacity is required",
-            id="scaling without a bound",
-        ),
-        pytest.param(
-            "scaling: {endpoint/e: {MinCapacity: 1, MaxCapacity: 2}}",
-            "1.yaml:1: scaling.endpoint/e: its name is endpoint/NAME/variant/NAME or",
-            id="a resource that cannot be scaled",
-        ),
-        pytest.param(
-            "scaling: {inference-component/c: {MinCapacity: 1, MaxCapacity: 2, Policies:"
-            " {p: {TargetValue: 1, StepAdjustments: []}}}}",
-            "Policies.p: StepAdjustments is of step scaling; TargetValue is of target tracking",
-            id="a policy of two types",
-        ),
-        pytest.param(
-            "scaling: {inference-component/c: {MinCapacity: 1, MaxCapacity: 2, ScheduledActions:"
-            " {n: {Schedule: rate(1 day), StartTime: soon}}}}",
-            "ScheduledActions.n: Invalid isoformat string: 'soon'",
-            id="a time that is none",
-        ),
-        pytest.param(
-            "alarms: {a: {AlarmRule: ALARM(b), Period: 60}}",
-            "1.yaml:1: alarms.a.Period: an alarm with an AlarmRule has no such field",
-            id="a composite alarm with a metric",
-        ),
-        pytest.param(
-            f"endpoints: {{e: {{InstanceType: t, Components: {{c: {{Image: i, {NEEDS},"
-            " Adapters: {a: s3://b/a}}}}}\nadapters: {d: {EndpointName: e,"
-            " BaseInferenceComponentName: a, ArtifactUrl: s3://b/d}}",
-            "1.yaml:2: d: its base a is an adapter itself",
-            id="an adapter of an adapter",
-        ),
-    ],
+@cases(
+    "text, fault",
+    case(
+        "a misspelt field, with the near miss",
+        "models:\n  m:\n    Image: i\n    Enviroment: {A: 1}",
+        "1.yaml:4: models.m.Enviroment: there is no such field; is it Environment?",
+    ),
+    case(
+        "a value of another type",
+        "endpoints:\n  e: {InstanceType: t, InitialInstanceCount: two}",
+        '1.yaml:2: endpoints.e.InitialInstanceCount: "two" is a text; a whole number is expected',
+    ),
+    case(
+        "a number out of range",
+        "endpoints:\n  e:\n    InstanceType: t\n    Components:\n      c:\n"
+        "        MinMemoryRequiredInMb: 1",
+        "1.yaml:6: endpoints.e.Components.c.MinMemoryRequiredInMb: 1 is out of range; it is"
+        " at least 128",
+    ),
+    case(
+        "a value that is not allowed, with what is",
+        "alarms:\n  a: {ComparisonOperator: GreaterThanTreshold}",
+        '1.yaml:2: alarms.a.ComparisonOperator: "GreaterThanTreshold" is not allowed; is it'
+        " GreaterThanThreshold",
+    ),
+    case(
+        "a key that is given twice",
+        "models: {m: {Image: i}}\nmodels: {n: {Image: i}}",
+        "1.yaml:2: it is not valid YAML: the key models is given twice",
+    ),
+    case("a text that is no YAML", "models: {m: ", "1.yaml:1: it is not valid YAML:"),
+    case("a list", "- a", '1.yaml:1: ["a"] is a list; a mapping is expected'),
+    case(
+        "anchors, of which a few lines are gigabytes",
+        "models: {a: &x {Image: i}, b: *x}",
+        "1.yaml:1: it is not valid YAML: anchors and aliases are refused",
+    ),
+    case(
+        "a container in two places",
+        "models: {m: {Image: i, PrimaryContainer: {Image: j}}}",
+        "1.yaml:1: models.m.Image: it belongs in PrimaryContainer, which is given too",
+    ),
+    case(
+        "a variant in two places",
+        "endpoints: {e: {InstanceType: t, ProductionVariants: [{VariantName: v}]}}",
+        "1.yaml:1: endpoints.e.InstanceType: it belongs in ProductionVariants",
+    ),
+    case(
+        "an endpoint without a variant",
+        "endpoints: {e: {}}",
+        "1.yaml:1: endpoints.e: it has no variant; give InstanceType, or ProductionVariants",
+    ),
+    case(
+        "scaling without a bound",
+        "endpoints: {e: {InstanceType: t, Scaling: {MinCapacity: 1}}}",
+        "1.yaml:1: endpoints.e.Scaling: MaxCapacity is required",
+    ),
+    case(
+        "a resource that cannot be scaled",
+        "scaling: {endpoint/e: {MinCapacity: 1, MaxCapacity: 2}}",
+        "1.yaml:1: scaling.endpoint/e: its name is endpoint/NAME/variant/NAME or",
+    ),
+    case(
+        "a policy of two types",
+        "scaling: {inference-component/c: {MinCapacity: 1, MaxCapacity: 2, Policies:"
+        " {p: {TargetValue: 1, StepAdjustments: []}}}}",
+        "Policies.p: StepAdjustments is of step scaling; TargetValue is of target tracking",
+    ),
+    case(
+        "a time that is none",
+        "scaling: {inference-component/c: {MinCapacity: 1, MaxCapacity: 2, ScheduledActions:"
+        " {n: {Schedule: rate(1 day), StartTime: soon}}}}",
+        "ScheduledActions.n: Invalid isoformat string: 'soon'",
+    ),
+    case(
+        "a composite alarm with a metric",
+        "alarms: {a: {AlarmRule: ALARM(b), Period: 60}}",
+        "1.yaml:1: alarms.a.Period: an alarm with an AlarmRule has no such field",
+    ),
+    case(
+        "an adapter of an adapter",
+        f"endpoints: {{e: {{InstanceType: t, Components: {{c: {{Image: i, {NEEDS},"
+        " Adapters: {a: s3://b/a}}}}}\nadapters: {d: {EndpointName: e,"
+        " BaseInferenceComponentName: a, ArtifactUrl: s3://b/d}}",
+        "1.yaml:2: d: its base a is an adapter itself",
+    ),
 )
 def test_a_fault_names_its_file_line_field_and_what_is_allowed(text: str, fault: str) -> None:
     with pytest.raises(DocumentError) as caught:
@@ -275,13 +260,11 @@ def test_folders_files_and_several_documents_are_read_in_order(tmp_path: Path) -
     assert [it.name for it in found if it.kind is ResourceKind.MODEL] == ["a", "c", "b"]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "reason"),
-    [
-        pytest.param("absent.yaml", None, "cannot be read: No such file", id="no file"),
-        pytest.param("a.yaml", b"\xff", "is not UTF-8 (byte 0)", id="no text"),
-        pytest.param("a.yaml", b"# nothing", "there is no document", id="comments alone"),
-    ],
+@cases(
+    "name, content, reason",
+    case("no file", "absent.yaml", None, "cannot be read: No such file"),
+    case("no text", "a.yaml", b"\xff", "is not UTF-8 (byte 0)"),
+    case("comments alone", "a.yaml", b"# nothing", "there is no document"),
 )
 def test_a_file_without_a_document_is_an_error(
     name: str, content: bytes | None, reason: str, tmp_path: Path

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.cli.declared.documents import EVERY, LATER, SHOP
 from tests.unit.cli.declared.rig import (
     ROLE,
@@ -67,91 +68,48 @@ def lines(aws: TownAws, text: str, *, prune: bool = False) -> list[str]:
     return [line for _, line in diff_lines(difference(aws, text, prune=prune))]
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "operations"),
-    [
-        pytest.param("", MODEL, ["CreateModel m"], id="a model that is not there is created"),
-        pytest.param(
-            MODEL + ENDPOINT,
-            MODEL.replace("V: 1", "V: 2") + ENDPOINT,
-            [
-                "CreateModel m",
-                "CreateEndpointConfig e-",
-                "UpdateEndpoint e",
-                "DeleteEndpointConfig e-",
-                "DeleteModel m",
-            ],
-            id="a changed model is another one: its endpoints are updated, the old one goes last",
-        ),
-        pytest.param(
-            MODEL + ENDPOINT,
-            MODEL + ENDPOINT.replace("ml.big", "ml.big, InitialInstanceCount: 2"),
-            ["UpdateEndpointWeightsAndCapacities e"],
-            id="a count alone needs no new configuration",
-        ),
-        pytest.param(
-            COMPONENTS,
-            COMPONENTS.replace("1024", "1024, CopyCount: 2"),
-            ["UpdateInferenceComponentRuntimeConfig base"],
-            id="a number of copies alone needs no new copies of the others",
-        ),
-        pytest.param(
-            COMPONENTS,
-            COMPONENTS.replace("1024", "2048, CopyCount: 2"),
-            ["UpdateInferenceComponent base"],
-            id="a specification and a number of copies are one update",
-        ),
-        pytest.param(
-            COMPONENTS,
-            COMPONENTS.replace("1024", "1024, CopyCount: 0"),
-            ["UpdateInferenceComponentRuntimeConfig base"],
-            id="a component can have no copy",
-        ),
-        pytest.param(
-            SCALED,
-            SCALED.replace("1024", "1024, CopyCount: 2"),
-            [],
-            id="the copies of a scaled component are its target's",
-        ),
-        pytest.param(
-            SCALED,
-            SCALED.replace("MaxCapacity: 2", "MaxCapacity: 3").replace("{p: ", OTHER + "p: "),
-            ["RegisterScalableTarget inference-component/base", "TagResource q",
-             "PutScalingPolicy q"],
-            id="a policy is marked before it is there",
-        ),
-        pytest.param(
-            f"alarms: {{a: {ALARM}}}",
-            f"alarms: {{a: {ALARM[:-1]}, Tags: {{t: 1}}}}}}",
-            ["TagResource a"],
-            id="tags alone",
-        ),
-        pytest.param(
-            f"alarms: {{a: {ALARM[:-1]}, Tags: {{t: 1, u: 2}}}}}}",
-            f"alarms: {{a: {ALARM[:-1]}, Tags: {{t: 1}}}}}}",
-            ["UntagResource a"],
-            id="a tag that is named no more",
-        ),
-        pytest.param(
-            f"alarms: {{a: {ALARM[:-1]}, Tags: {{t: 1}}}}}}",
-            f"alarms: {{a: {ALARM}}}",
-            [],
-            id="without Tags those that are there stay",
-        ),
-        pytest.param(
-            f"alarms: {{a: {ALARM}, b: {ALARM}}}",
-            f"alarms: {{a: {{AlarmRule: ALARM(b)}}, b: {ALARM}}}",
-            ["DeleteAlarms a", "PutCompositeAlarm a"],
-            id="no metric alarm becomes a composite one",
-        ),
-        pytest.param(
-            MODEL + "endpoints: {e: {ModelName: m, InstanceType: ml.big}}",
-            MODEL + "endpoints: {e: {InstanceType: ml.big}}",
-            ["DeleteEndpoint e", "CreateEndpointConfig e-", "CreateEndpoint e",
-             "DeleteEndpointConfig e-"],
-            id="an endpoint of models cannot become one of components by an update",
-        ),
-    ],
+@cases(
+    "before, after, operations",
+    case("a model that is not there is created", "", MODEL, ["CreateModel m"]),
+    case("a changed model is another one: its endpoints are updated, the old one goes last",
+        MODEL + ENDPOINT, MODEL.replace("V: 1", "V: 2") + ENDPOINT, [
+            "CreateModel m",
+            "CreateEndpointConfig e-",
+            "UpdateEndpoint e",
+            "DeleteEndpointConfig e-",
+            "DeleteModel m",
+        ]),
+    case("a count alone needs no new configuration", MODEL + ENDPOINT,
+        MODEL + ENDPOINT.replace("ml.big", "ml.big, InitialInstanceCount: 2"),
+        ["UpdateEndpointWeightsAndCapacities e"]),
+    case("a number of copies alone needs no new copies of the others", COMPONENTS,
+        COMPONENTS.replace("1024", "1024, CopyCount: 2"),
+        ["UpdateInferenceComponentRuntimeConfig base"]),
+    case("a specification and a number of copies are one update", COMPONENTS,
+        COMPONENTS.replace("1024", "2048, CopyCount: 2"), ["UpdateInferenceComponent base"]),
+    case("a component can have no copy", COMPONENTS,
+        COMPONENTS.replace("1024", "1024, CopyCount: 0"),
+        ["UpdateInferenceComponentRuntimeConfig base"]),
+    case("the copies of a scaled component are its target's", SCALED,
+        SCALED.replace("1024", "1024, CopyCount: 2"), []),
+    case("a policy is marked before it is there", SCALED,
+        SCALED.replace("MaxCapacity: 2", "MaxCapacity: 3").replace("{p: ", OTHER + "p: "),
+        ["RegisterScalableTarget inference-component/base", "TagResource q",
+         "PutScalingPolicy q"]),
+    case("tags alone", f"alarms: {{a: {ALARM}}}", f"alarms: {{a: {ALARM[:-1]}, Tags: {{t: 1}}}}}}",
+        ["TagResource a"]),
+    case("a tag that is named no more", f"alarms: {{a: {ALARM[:-1]}, Tags: {{t: 1, u: 2}}}}}}",
+        f"alarms: {{a: {ALARM[:-1]}, Tags: {{t: 1}}}}}}", ["UntagResource a"]),
+    case("without Tags those that are there stay", f"alarms: {{a: {ALARM[:-1]}, Tags: {{t: 1}}}}}}",
+        f"alarms: {{a: {ALARM}}}", []),
+    case("no metric alarm becomes a composite one", f"alarms: {{a: {ALARM}, b: {ALARM}}}",
+        f"alarms: {{a: {{AlarmRule: ALARM(b)}}, b: {ALARM}}}",
+        ["DeleteAlarms a", "PutCompositeAlarm a"]),
+    case("an endpoint of models cannot become one of components by an update",
+        MODEL + "endpoints: {e: {ModelName: m, InstanceType: ml.big}}",
+        MODEL + "endpoints: {e: {InstanceType: ml.big}}",
+        ["DeleteEndpoint e", "CreateEndpointConfig e-", "CreateEndpoint e",
+         "DeleteEndpointConfig e-"]),
 )  # fmt: skip
 def test_the_steps_between_two_documents(
     aws: TownAws, before: str, after: str, operations: list[str]
@@ -328,10 +286,11 @@ def test_a_value_that_others_put_back_ends_after_some_rounds(aws: TownAws) -> No
     assert "after 5 rounds this is still different from the documents: alarm a" in str(caught.value)
 
 
-@pytest.mark.parametrize("prune", [
-    pytest.param(False, id="what else there is stays"),
-    pytest.param(True, id="what no document names is deleted"),
-])  # fmt: skip
+@cases(
+    "prune",
+    case("what else there is stays", False),
+    case("what no document names is deleted", True),
+)  # fmt: skip
 def test_a_component_that_is_replaced_is_scaled_again(aws: TownAws, prune: bool) -> None:
     text = "set: mine\n" + SCALED.replace("{p: ", OTHER + "p: ")
     apply(aws, text)

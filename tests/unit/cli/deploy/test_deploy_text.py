@@ -2,7 +2,7 @@ import json
 import shlex
 from typing import Any
 
-import pytest
+from tests.cases import case, cases
 from tests.unit.cli.deploy.test_plan import CODE, LAPTOP, LLM, SKLEARN, deployment, folder
 
 from hostelry.cli.deploy.calls import waiting_text
@@ -23,18 +23,16 @@ XGBOOST = Recognised(
 GRAPH = Recognised(kind=DeployKind.GRAPH, title="a graph")
 
 
-@pytest.mark.parametrize(
-    ("recognised", "environment", "titles", "body"),
-    [
-        pytest.param(LLM, {}, ["curl", "openai", "boto3"], '"messages"', id="a chat"),
-        pytest.param(TEXT, {}, ["curl", "openai", "boto3"], '"prompt"', id="a base model"),
-        pytest.param(VECTORS, {}, ["curl", "openai", "boto3"], '"input"', id="vectors"),
-        pytest.param(CLASSES, {}, ["curl", "boto3"], '"inputs"', id="classes"),
-        pytest.param(SKLEARN, {}, ["curl", "boto3"], "[[1.0, 1.0, 1.0, 1.0]]", id="rows"),
-        pytest.param(XGBOOST, {}, ["curl", "boto3"], "1,1,1", id="a csv line"),
-        pytest.param(CODE, {"HOSTELRY_PROBE_BODY": "it's"}, ["curl", "boto3"], "it", id="a probe"),
-        pytest.param(GRAPH, {}, [], "", id="nothing says which body it reads"),
-    ],
+@cases(
+    "recognised, environment, titles, body",
+    case("a chat", LLM, {}, ["curl", "openai", "boto3"], '"messages"'),
+    case("a base model", TEXT, {}, ["curl", "openai", "boto3"], '"prompt"'),
+    case("vectors", VECTORS, {}, ["curl", "openai", "boto3"], '"input"'),
+    case("classes", CLASSES, {}, ["curl", "boto3"], '"inputs"'),
+    case("rows", SKLEARN, {}, ["curl", "boto3"], "[[1.0, 1.0, 1.0, 1.0]]"),
+    case("a csv line", XGBOOST, {}, ["curl", "boto3"], "1,1,1"),
+    case("a probe", CODE, {"HOSTELRY_PROBE_BODY": "it's"}, ["curl", "boto3"], "it"),
+    case("nothing says which body it reads", GRAPH, {}, [], ""),
 )
 def test_the_programs_of_a_model(
     recognised: Recognised, environment: dict[str, str], titles: list[str], body: str
@@ -85,22 +83,16 @@ def test_a_plan_names_everything_that_is_created() -> None:
     assert document["scaling"] == {"min": 0, "max": 2}
 
 
-@pytest.mark.parametrize(
-    ("state", "text"),
-    [
-        pytest.param(None, "component chat: control does not answer", id="no control"),
-        pytest.param({"endpoints": []}, "component chat", id="no endpoint yet"),
-        pytest.param(
-            {"endpoints": [{"name": "chat", "copies": [
-                {"phase": "ready"}, {"phase": "downloading", "reason": "40 %"}]}]},
-            "component chat: copy downloading, 40 %", id="a copy on its way",
-        ),
-        pytest.param(
-            {"endpoints": [{"name": "chat", "copies": [],
-                            "components": [{"placement_note": "no room"}]}]},
-            "component chat: no room", id="no place for it",
-        ),
-    ],
+@cases(
+    "state, text",
+    case("no control", None, "component chat: control does not answer"),
+    case("no endpoint yet", {"endpoints": []}, "component chat"),
+    case("a copy on its way", {"endpoints": [{"name": "chat", "copies": [
+            {"phase": "ready"}, {"phase": "downloading", "reason": "40 %"}]}]},
+        "component chat: copy downloading, 40 %"),
+    case("no place for it", {"endpoints": [{"name": "chat", "copies": [],
+                        "components": [{"placement_note": "no room"}]}]},
+        "component chat: no room"),
 )  # fmt: skip
 def test_the_text_of_a_wait(state: dict[str, Any] | None, text: str) -> None:
     assert waiting_text("component chat", "chat", state) == text

@@ -2,6 +2,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.cli.artifacts.files import FoundFile
@@ -88,14 +89,12 @@ def test_the_memory_of_an_llm_is_that_of_its_parts() -> None:
     assert found.requirements.cpus == 4.0
 
 
-@pytest.mark.parametrize(
-    ("recognised", "machine", "memory_mb", "expected"),
-    [
-        pytest.param(LLM, SERVER, None, (8.0, 1.0, 1152), id="an LLM takes an accelerator"),
-        pytest.param(SKLEARN, SERVER, None, (1.0, 0.0, 1152), id="a file of scikit-learn does not"),
-        pytest.param(LLM, LAPTOP, 300, (4.0, 0.0, 300), id="--memory-mb to the megabyte"),
-        pytest.param(IMAGE, LAPTOP, None, (1.0, 0.0, 512), id="an image"),
-    ],
+@cases(
+    "recognised, machine, memory_mb, expected",
+    case("an LLM takes an accelerator", LLM, SERVER, None, (8.0, 1.0, 1152)),
+    case("a file of scikit-learn does not", SKLEARN, SERVER, None, (1.0, 0.0, 1152)),
+    case("--memory-mb to the megabyte", LLM, LAPTOP, 300, (4.0, 0.0, 300)),
+    case("an image", IMAGE, LAPTOP, None, (1.0, 0.0, 512)),
 )
 def test_the_reservation_of_a_copy(
     recognised: Recognised,
@@ -113,16 +112,14 @@ def test_the_cache_of_a_config_that_does_not_say_is_nothing() -> None:
     assert dict(reservation(odd, 0, LAPTOP, None).parts)["cache of 4 texts"] == 0
 
 
-@pytest.mark.parametrize(
-    ("given", "present_type", "expected"),
-    [
-        pytest.param({}, None, "ml.m5.2xlarge", id="room for one more, for an update in place"),
-        pytest.param({"copies": 3}, None, "ml.m5.4xlarge", id="for all copies and one more"),
-        pytest.param({"max_copies": 9}, None, "ml.m5.12xlarge", id="for the most copies"),
-        pytest.param({}, "ml.m5.xlarge", "ml.m5.xlarge", id="what is there stays"),
-        pytest.param({}, "ml.m5.large", "ml.m5.2xlarge", id="unless no copy fits there"),
-        pytest.param({"instance_type": "ml.g5.xlarge"}, "ml.m5.large", "ml.g5.xlarge", id="given"),
-    ],
+@cases(
+    "given, present_type, expected",
+    case("room for one more, for an update in place", {}, None, "ml.m5.2xlarge"),
+    case("for all copies and one more", {"copies": 3}, None, "ml.m5.4xlarge"),
+    case("for the most copies", {"max_copies": 9}, None, "ml.m5.12xlarge"),
+    case("what is there stays", {}, "ml.m5.xlarge", "ml.m5.xlarge"),
+    case("unless no copy fits there", {}, "ml.m5.large", "ml.m5.2xlarge"),
+    case("given", {"instance_type": "ml.g5.xlarge"}, "ml.m5.large", "ml.g5.xlarge"),
 )
 def test_the_instance_type(
     given: Mapping[str, Any], present_type: str | None, expected: str
@@ -149,18 +146,13 @@ def test_a_folder_is_uploaded_file_by_file_below_a_digest() -> None:
     assert it.model.environment["OPTION_ENABLE_LORA"] == "true"
 
 
-@pytest.mark.parametrize(
-    ("found", "uri", "is_archive"),
-    [
-        pytest.param(
-            folder("model.joblib", place=Origin.PREFIX, uri="s3://b/p/"), "s3://b/p/", False,
-            id="a prefix is served where it is",
-        ),
-        pytest.param(
-            folder("model.joblib", place=Origin.OBJECT, uri="s3://b/m.tar.gz"), "s3://b/m.tar.gz",
-            True, id="so is an archive in S3",
-        ),
-    ],
+@cases(
+    "found, uri, is_archive",
+    case("a prefix is served where it is",
+        folder("model.joblib", place=Origin.PREFIX, uri="s3://b/p/"), "s3://b/p/", False),
+    case("so is an archive in S3",
+        folder("model.joblib", place=Origin.OBJECT, uri="s3://b/m.tar.gz"), "s3://b/m.tar.gz",
+        True),
 )  # fmt: skip
 def test_a_source_in_s3_is_not_uploaded(found: Found, uri: str, is_archive: bool) -> None:
     it = deployment(SKLEARN, found)
@@ -203,17 +195,15 @@ def test_code_at_the_top_is_named_and_variables_of_the_command_come_last() -> No
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("given", "scaling", "copies"),
-    [
-        pytest.param({}, None, None, id="nothing given leaves the number as it is"),
-        pytest.param({"copies": 2}, None, 2, id="a number"),
-        pytest.param({"min_copies": 0}, (0, 1), None, id="scale to zero"),
-        pytest.param({"max_copies": 3}, (1, 3), None, id="from one to the most"),
-        pytest.param({"min_copies": 2}, (2, 2), None, id="no fewer"),
-        pytest.param({"min_copies": 1, "max_copies": 4, "copies": 2}, (1, 4), None,
-                     id="between bounds the policy decides"),
-    ],
+@cases(
+    "given, scaling, copies",
+    case("nothing given leaves the number as it is", {}, None, None),
+    case("a number", {"copies": 2}, None, 2),
+    case("scale to zero", {"min_copies": 0}, (0, 1), None),
+    case("from one to the most", {"max_copies": 3}, (1, 3), None),
+    case("no fewer", {"min_copies": 2}, (2, 2), None),
+    case("between bounds the policy decides", {"min_copies": 1, "max_copies": 4, "copies": 2},
+        (1, 4), None),
 )  # fmt: skip
 def test_copies_and_bounds(
     given: Mapping[str, Any], scaling: tuple[int, int] | None, copies: int | None
@@ -224,30 +214,26 @@ def test_copies_and_bounds(
     assert it.config.min_instances == (0 if scaling and scaling[0] == 0 else 1)
 
 
-@pytest.mark.parametrize(
-    ("given", "error"),
-    [
-        pytest.param({"copies": 0}, "--copies is 0; it must be 1 to", id="no copies"),
-        pytest.param({"min_copies": 3, "max_copies": 2}, "--min is 3 and --max 2", id="min > max"),
-        pytest.param({"min_copies": -1}, "--min is -1", id="a negative number"),
-        pytest.param({"copies": 5, "max_copies": 2}, "--copies is 5, outside of", id="outside"),
-        pytest.param({"name": "a_b"}, r"not a valid name: .* for example a-b", id="a name"),
-        pytest.param({"name": "a" * 64}, "not a valid name: up to 63", id="a name of 64 letters"),
-        pytest.param({"instance_type": "ml.t2.medium"}, "there is not enough room: a copy needs 4 "
-                     "CPUs and 1152 MB, and ml.t2.medium has", id="an instance type too small"),
-    ],
+@cases(
+    "given, error",
+    case("no copies", {"copies": 0}, "--copies is 0; it must be 1 to"),
+    case("min > max", {"min_copies": 3, "max_copies": 2}, "--min is 3 and --max 2"),
+    case("a negative number", {"min_copies": -1}, "--min is -1"),
+    case("outside", {"copies": 5, "max_copies": 2}, "--copies is 5, outside of"),
+    case("a name", {"name": "a_b"}, r"not a valid name: .* for example a-b"),
+    case("a name of 64 letters", {"name": "a" * 64}, "not a valid name: up to 63"),
+    case("an instance type too small", {"instance_type": "ml.t2.medium"},
+        "there is not enough room: a copy needs 4 " "CPUs and 1152 MB, and ml.t2.medium has"),
 )  # fmt: skip
 def test_options_that_do_not_go_together(given: Mapping[str, Any], error: str) -> None:
     with pytest.raises(TerminalError, match=error):
         deployment(**given)
 
 
-@pytest.mark.parametrize(
-    ("name", "error"),
-    [
-        pytest.param("ml.m5.lrge", "did you mean ml.m5.large", id="a near miss"),
-        pytest.param("zzz", "for example ml.m5.large", id="nothing like it"),
-    ],
+@cases(
+    "name, error",
+    case("a near miss", "ml.m5.lrge", "did you mean ml.m5.large"),
+    case("nothing like it", "zzz", "for example ml.m5.large"),
 )
 def test_an_unknown_instance_type(name: str, error: str) -> None:
     with pytest.raises(TerminalError, match=error):
@@ -273,31 +259,26 @@ def test_adapters_are_packed_each_under_its_own_digest() -> None:
     assert it.model == deployment().model  # so that another adapter updates nothing else
 
 
-@pytest.mark.parametrize(
-    ("found", "names"),
-    [
-        pytest.param(folder("adapter_config.json"), ["m"], id="one folder"),
-        pytest.param(folder("adapters/es/adapter_config.json"), ["es"], id="folders below"),
-        pytest.param(folder("es.tar.gz", "x.txt", place=Origin.PREFIX, uri="s3://b/a/"), ["es"],
-                     id="archives below a prefix"),
-        pytest.param(Found(given="s3://b/es.tgz", place=Origin.OBJECT, uri="s3://b/es.tgz"), ["es"],
-                     id="one archive"),
-    ],
+@cases(
+    "found, names",
+    case("one folder", folder("adapter_config.json"), ["m"]),
+    case("folders below", folder("adapters/es/adapter_config.json"), ["es"]),
+    case("archives below a prefix",
+        folder("es.tar.gz", "x.txt", place=Origin.PREFIX, uri="s3://b/a/"), ["es"]),
+    case("one archive", Found(given="s3://b/es.tgz", place=Origin.OBJECT, uri="s3://b/es.tgz"),
+        ["es"]),
 )  # fmt: skip
 def test_adapters_of_a_source(found: Found, names: list[str]) -> None:
     assert [it.name for it in adapters_in(found)] == names
 
 
-@pytest.mark.parametrize(
-    ("found", "error"),
-    [
-        pytest.param(folder("readme.txt"), "has readme.txt; looked for adapter_config.json",
-                     id="no adapter"),
-        pytest.param(folder("a/es/adapter_config.json", "b/es/adapter_config.json"),
-                     "two adapters of one name", id="two of one name"),
-        pytest.param(folder("es/adapter_config.json", place=Origin.PREFIX, uri="s3://b/"),
-                     "has no .tar.gz", id="a folder in S3"),
-    ],
+@cases(
+    "found, error",
+    case("no adapter", folder("readme.txt"), "has readme.txt; looked for adapter_config.json"),
+    case("two of one name", folder("a/es/adapter_config.json", "b/es/adapter_config.json"),
+        "two adapters of one name"),
+    case("a folder in S3", folder("es/adapter_config.json", place=Origin.PREFIX, uri="s3://b/"),
+        "has no .tar.gz"),
 )  # fmt: skip
 def test_adapters_that_are_none(found: Found, error: str) -> None:
     with pytest.raises(TerminalError, match=error):
@@ -321,16 +302,14 @@ def endpoint(*free_cpus: float) -> dict[str, Any]:
     return {"instances": instances}
 
 
-@pytest.mark.parametrize(
-    ("shown", "copies", "text"),
-    [
-        pytest.param(None, 1, "yes: 1 x ml.m5.2xlarge (8 CPUs and 32768 MB) will be started for it",
-                     id="no endpoint yet"),
-        pytest.param(endpoint(4.0), 1, "yes, on what runs: i-0 has 4 CPUs and 8192 MB free",
-                     id="room on what runs"),
-        pytest.param(endpoint(3.0), 1, "on another ml.m5.2xlarge", id="room on another instance"),
-        pytest.param(endpoint(3.0, 1.0), 1, "not now, until copies", id="none, and none allowed"),
-    ],
+@cases(
+    "shown, copies, text",
+    case("no endpoint yet", None, 1,
+        "yes: 1 x ml.m5.2xlarge (8 CPUs and 32768 MB) will be started for it"),
+    case("room on what runs", endpoint(4.0), 1,
+        "yes, on what runs: i-0 has 4 CPUs and 8192 MB free"),
+    case("room on another instance", endpoint(3.0), 1, "on another ml.m5.2xlarge"),
+    case("none, and none allowed", endpoint(3.0, 1.0), 1, "not now, until copies"),
 )  # fmt: skip
 def test_where_copies_fit(shown: dict[str, Any] | None, copies: int, text: str) -> None:
     assert instances_text(deployment(), shown, copies).startswith(text)

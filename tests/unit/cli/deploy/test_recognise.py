@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.cli.artifacts.files import FoundFile
@@ -66,25 +67,23 @@ def llm(architecture: str, *more: str) -> Found:
     return found("model.safetensors", *more, texts={"config.json": config})
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "expected"),
-    [
-        pytest.param("m.pkl", SKLEARN, ("sklearn", "1.2.2", 4), id="scikit-learn, protocol 4"),
-        pytest.param("m.pkl", SKLEARN_2, ("sklearn", "1.4.0", 13), id="scikit-learn, protocol 2"),
-        pytest.param("m.joblib", zlib.compress(SKLEARN), ("sklearn", "1.2.2", 4), id="zlib"),
-        pytest.param("m.joblib", gzip.compress(SKLEARN), ("sklearn", "1.2.2", 4), id="gzip"),
-        pytest.param("m.joblib", bz2.compress(SKLEARN), ("sklearn", "1.2.2", 4), id="bz2"),
-        pytest.param("m.joblib", b"\x1f\x8btorn", ("", None, None), id="a torn gzip is unknown"),
-        pytest.param("m.json", XGBOOST_JSON, ("xgboost", "1.7", 4), id="XGBoost's JSON"),
-        pytest.param("m.json", b'{"version": [1, 2]}', ("", "1.2", None), id="other JSON"),
-        pytest.param("m.ubj", XGBOOST_UBJ, ("xgboost", "3.0", 9), id="XGBoost's UBJ"),
-        pytest.param("xgboost-model", b"binf\0", ("xgboost", None, None), id="the older binary"),
-        pytest.param("m.pkl", BOTH, ("sklearn and xgboost", "1.2.2", None), id="both in a pickle"),
-        pytest.param("m.pkl", b"\x80\x04cos\nsystem\n", ("", None, None), id="any other pickle"),
-        pytest.param("m.pt", TORCHSCRIPT, ("pytorch", None, None), id="TorchScript"),
-        pytest.param("m.pt", STATE_DICT, ("weights", None, None), id="a state dict has no code"),
-        pytest.param("m.bin", b"GGUF\3", ("gguf", None, None), id="GGUF by its bytes"),
-    ],
+@cases(
+    "name, content, expected",
+    case("scikit-learn, protocol 4", "m.pkl", SKLEARN, ("sklearn", "1.2.2", 4)),
+    case("scikit-learn, protocol 2", "m.pkl", SKLEARN_2, ("sklearn", "1.4.0", 13)),
+    case("zlib", "m.joblib", zlib.compress(SKLEARN), ("sklearn", "1.2.2", 4)),
+    case("gzip", "m.joblib", gzip.compress(SKLEARN), ("sklearn", "1.2.2", 4)),
+    case("bz2", "m.joblib", bz2.compress(SKLEARN), ("sklearn", "1.2.2", 4)),
+    case("a torn gzip is unknown", "m.joblib", b"\x1f\x8btorn", ("", None, None)),
+    case("XGBoost's JSON", "m.json", XGBOOST_JSON, ("xgboost", "1.7", 4)),
+    case("other JSON", "m.json", b'{"version": [1, 2]}', ("", "1.2", None)),
+    case("XGBoost's UBJ", "m.ubj", XGBOOST_UBJ, ("xgboost", "3.0", 9)),
+    case("the older binary", "xgboost-model", b"binf\0", ("xgboost", None, None)),
+    case("both in a pickle", "m.pkl", BOTH, ("sklearn and xgboost", "1.2.2", None)),
+    case("any other pickle", "m.pkl", b"\x80\x04cos\nsystem\n", ("", None, None)),
+    case("TorchScript", "m.pt", TORCHSCRIPT, ("pytorch", None, None)),
+    case("a state dict has no code", "m.pt", STATE_DICT, ("weights", None, None)),
+    case("GGUF by its bytes", "m.bin", b"GGUF\3", ("gguf", None, None)),
 )  # fmt: skip
 def test_a_model_file_is_read_without_being_unpickled(
     name: str, content: bytes, expected: tuple[str, str | None, int | None]
@@ -94,15 +93,13 @@ def test_a_model_file_is_read_without_being_unpickled(
     assert model_format(name, content) == wanted
 
 
-@pytest.mark.parametrize(
-    ("made_by", "installed", "expected"),
-    [
-        pytest.param("1.2.2", (), "1.2", id="the same version"),
-        pytest.param("1.3.0", ("1.2",), "1.4", id="else the next later one"),
-        pytest.param("0.9", (), "1.0", id="numbers are not texts"),
-        pytest.param(None, ("1.0", "1.2"), "1.2", id="unknown: the latest that is installed"),
-        pytest.param(None, ("9.9",), "1.4", id="unknown and none installed: the latest"),
-    ],
+@cases(
+    "made_by, installed, expected",
+    case("the same version", "1.2.2", (), "1.2"),
+    case("else the next later one", "1.3.0", ("1.2",), "1.4"),
+    case("numbers are not texts", "0.9", (), "1.0"),
+    case("unknown: the latest that is installed", None, ("1.0", "1.2"), "1.2"),
+    case("unknown and none installed: the latest", None, ("9.9",), "1.4"),
 )
 def test_the_runtime_of_a_version(
     made_by: str | None, installed: tuple[str, ...], expected: str
@@ -115,52 +112,49 @@ def test_a_model_of_a_later_version_than_any_runtime_is_refused() -> None:
         served_version("sklearn", "1.6.1", ["1.2", "1.4"], ())
 
 
-@pytest.mark.parametrize(
-    ("source", "kind", "expected"),
-    [
-        pytest.param(llm("LlamaForCausalLM"), None, ("llm", "", Task.TEXT), id="a base LLM"),
-        pytest.param(llm("LlamaForCausalLM", "chat_template.jinja"), None, ("llm", "", Task.CHAT),
-                     id="an LLM with a chat template"),
-        pytest.param(llm("BertModel"), None, ("llm", "", Task.VECTORS), id="an encoder"),
-        pytest.param(llm("BertForSequenceClassification"), None, ("llm", "", Task.CLASSES),
-                     id="a classifier"),
-        pytest.param(llm("PhiForCausalLM"), None, ("llm", "vllm", Task.TEXT),
-                     id="an LLM that only vLLM reads"),
-        pytest.param(llm("ViTForImageClassification"), None,
-                     ("framework", "huggingface:4.51", Task.UNKNOWN), id="another task"),
-        pytest.param(found(heads={"m.joblib": SKLEARN}), None, ("framework", "sklearn:1.2", None),
-                     id="a scikit-learn file"),
-        pytest.param(found(heads={"m.json": XGBOOST_JSON}), None,
-                     ("framework", "xgboost:1.7", None), id="an XGBoost file"),
-        pytest.param(found(heads={"net.pt": TORCHSCRIPT}), None,
-                     ("framework", "pytorch:2.4", None), id="TorchScript, by what is installed"),
-        pytest.param(found("half/1/saved_model.pb"), None,
-                     ("framework", "tensorflow:2.19", None), id="a SavedModel"),
-        pytest.param(found("p/predictor.pkl", "p/learner.pkl"), None,
-                     ("framework", "autogluon:1.3", None), id="AutoGluon"),
-        pytest.param(found("graph.yaml", "code/wines.py"), None, ("graph", "", None), id="a graph"),
-        pytest.param(found("scale/config.pbtxt", "scale/1/model.py"), None,
-                     ("triton", "triton", None), id="a Triton repository"),
-        pytest.param(found(texts={"inference.py": "import torch\n"}), None,
-                     ("framework", "pytorch:2.4", None), id="code by what it imports"),
-        pytest.param(found(texts={"code/inference.py": "import json\n"}), None,
-                     ("framework", "sklearn:1.2", None), id="code that names no framework"),
-        pytest.param(found(texts={"inference.py": "import joblib, os"},
-                           heads={"m.joblib": SKLEARN_2}), None,
-                     ("framework", "sklearn:1.4", None), id="code beside a file of a version"),
-        pytest.param(found(texts={"inference.py": "from transformers import pipeline\nimport torch",
-                                  "config.json": LLAMA}, heads={"model.safetensors": b""}), None,
-                     ("framework", "huggingface:4.51", None), id="code before the model's files"),
-        pytest.param(found(texts={"inference.py": "import torch\nimport xgboost",
-                                  "requirements.txt": "xgboost==1.7\n"}), None,
-                     ("framework", "pytorch:2.4", None), id="what it installs is no runtime"),
-        pytest.param(found("weights.bin"), "sklearn:1.4", ("framework", "sklearn:1.4", None),
-                     id="--as decides"),
-        pytest.param(found(heads={"m.pkl": SKLEARN}), "sklearn", ("framework", "sklearn:1.2", None),
-                     id="--as without a version takes the file's"),
-        pytest.param(found("graph.yaml", texts={"inference.py": ""}), "graph", ("graph", "", None),
-                     id="--as where two are possible"),
-    ],
+@cases(
+    "source, kind, expected",
+    case("a base LLM", llm("LlamaForCausalLM"), None, ("llm", "", Task.TEXT)),
+    case("an LLM with a chat template", llm("LlamaForCausalLM", "chat_template.jinja"), None,
+        ("llm", "", Task.CHAT)),
+    case("an encoder", llm("BertModel"), None, ("llm", "", Task.VECTORS)),
+    case("a classifier", llm("BertForSequenceClassification"), None, ("llm", "", Task.CLASSES)),
+    case("an LLM that only vLLM reads", llm("PhiForCausalLM"), None, ("llm", "vllm", Task.TEXT)),
+    case("another task", llm("ViTForImageClassification"), None,
+        ("framework", "huggingface:4.51", Task.UNKNOWN)),
+    case("a scikit-learn file", found(heads={"m.joblib": SKLEARN}), None,
+        ("framework", "sklearn:1.2", None)),
+    case("an XGBoost file", found(heads={"m.json": XGBOOST_JSON}), None,
+        ("framework", "xgboost:1.7", None)),
+    case("TorchScript, by what is installed", found(heads={"net.pt": TORCHSCRIPT}), None,
+        ("framework", "pytorch:2.4", None)),
+    case("a SavedModel", found("half/1/saved_model.pb"), None,
+        ("framework", "tensorflow:2.19", None)),
+    case("AutoGluon", found("p/predictor.pkl", "p/learner.pkl"), None,
+        ("framework", "autogluon:1.3", None)),
+    case("a graph", found("graph.yaml", "code/wines.py"), None, ("graph", "", None)),
+    case("a Triton repository", found("scale/config.pbtxt", "scale/1/model.py"), None,
+        ("triton", "triton", None)),
+    case("code by what it imports", found(texts={"inference.py": "import torch\n"}), None,
+        ("framework", "pytorch:2.4", None)),
+    case("code that names no framework", found(texts={"code/inference.py": "import json\n"}), None,
+        ("framework", "sklearn:1.2", None)),
+    case("code beside a file of a version",
+        found(texts={"inference.py": "import joblib, os"}, heads={"m.joblib": SKLEARN_2}), None,
+        ("framework", "sklearn:1.4", None)),
+    case("code before the model's files",
+        found(texts={"inference.py": "from transformers import pipeline\nimport torch",
+                              "config.json": LLAMA}, heads={"model.safetensors": b""}), None,
+        ("framework", "huggingface:4.51", None)),
+    case("what it installs is no runtime",
+        found(texts={"inference.py": "import torch\nimport xgboost",
+                              "requirements.txt": "xgboost==1.7\n"}), None,
+        ("framework", "pytorch:2.4", None)),
+    case("--as decides", found("weights.bin"), "sklearn:1.4", ("framework", "sklearn:1.4", None)),
+    case("--as without a version takes the file's", found(heads={"m.pkl": SKLEARN}), "sklearn",
+        ("framework", "sklearn:1.2", None)),
+    case("--as where two are possible", found("graph.yaml", texts={"inference.py": ""}), "graph",
+        ("graph", "", None)),
 )  # fmt: skip
 def test_a_source_is_recognised(
     source: Found, kind: str | None, expected: tuple[str, str, Task | None]
@@ -169,41 +163,37 @@ def test_a_source_is_recognised(
     assert (it.kind.value, it.runtime, it.task) == expected
 
 
-@pytest.mark.parametrize(
-    ("source", "kind", "text"),
-    [
-        pytest.param(found(), None, "./m is empty", id="an empty folder"),
-        pytest.param(found("a.txt", "b.csv"), None,
-                     r"has a.txt, b.csv, of which none is known. Looked for: graph.yaml.*--as llm",
-                     id="nothing known: what was found, looked for, and the flag"),
-        pytest.param(replace(found("README.md"), place=Origin.FILE), None,
-                     r"^./m is not a known model file. Looked for: ", id="a file that is no model"),
-        pytest.param(found("adapter_config.json", "adapter_model.safetensors"), None,
-                     "is a LoRA adapter: deploy its base model", id="an adapter alone"),
-        pytest.param(found("graph.yaml", texts={"inference.py": ""}), None,
-                     r"may be a graph .* or a model with its own code", id="a graph, or code"),
-        pytest.param(found(heads={"m.pkl": BOTH}), None, "--as sklearn:VERSION",
-                     id="a pickle of two frameworks"),
-        pytest.param(found(heads={"a.pkl": SKLEARN, "b.pkl": SKLEARN}), None, "loads one file",
-                     id="two files of scikit-learn"),
-        pytest.param(found(heads={"a.pkl": SKLEARN, "b.json": XGBOOST_JSON}), None,
-                     r"a.pkl \(sklearn\), b.json \(xgboost\)", id="files of two frameworks"),
-        pytest.param(found(heads={"m.onnx": b"\x08\x08"}), None,
-                     "no server here reads ONNX by itself", id="ONNX"),
-        pytest.param(found(heads={"m.gguf": b"GGUF"}), None, "GGUF is not read", id="GGUF"),
-        pytest.param(found(heads={"net.pt": STATE_DICT}), None, "weights alone", id="a state dict"),
-        pytest.param(found("pytorch_model.bin", texts={"config.json": LLAMA}), None,
-                     "from safetensors only", id="a Hugging Face folder without safetensors"),
-        pytest.param(found("m.safetensors", texts={"config.json": "[1]"}), None,
-                     "config.json of ./m is not a JSON object", id="a config.json that is a list"),
-        pytest.param(found("m.safetensors", texts={"config.json": "{}"}), None,
-                     "neither architectures nor model_type", id="a config.json that says nothing"),
-        pytest.param(found("m.bin"), "onnx", "--as is 'onnx'; it must be one of llm", id="--as"),
-        pytest.param(found("m.bin"), "sklearn:9.9", "the runtimes of sklearn are 0.20",
-                     id="--as with a version that there is not"),
-        pytest.param(found(texts={"inference.py": "import torch, os\nimport tensorflow"}), None,
-                     "--as pytorch or --as tensorflow", id="code of two frameworks"),
-    ],
+@cases(
+    "source, kind, text",
+    case("an empty folder", found(), None, "./m is empty"),
+    case("nothing known: what was found, looked for, and the flag", found("a.txt", "b.csv"), None,
+        r"has a.txt, b.csv, of which none is known. Looked for: graph.yaml.*--as llm"),
+    case("a file that is no model", replace(found("README.md"), place=Origin.FILE), None,
+        r"^./m is not a known model file. Looked for: "),
+    case("an adapter alone", found("adapter_config.json", "adapter_model.safetensors"), None,
+        "is a LoRA adapter: deploy its base model"),
+    case("a graph, or code", found("graph.yaml", texts={"inference.py": ""}), None,
+        r"may be a graph .* or a model with its own code"),
+    case("a pickle of two frameworks", found(heads={"m.pkl": BOTH}), None, "--as sklearn:VERSION"),
+    case("two files of scikit-learn", found(heads={"a.pkl": SKLEARN, "b.pkl": SKLEARN}), None,
+        "loads one file"),
+    case("files of two frameworks", found(heads={"a.pkl": SKLEARN, "b.json": XGBOOST_JSON}), None,
+        r"a.pkl \(sklearn\), b.json \(xgboost\)"),
+    case("ONNX", found(heads={"m.onnx": b"\x08\x08"}), None, "no server here reads ONNX by itself"),
+    case("GGUF", found(heads={"m.gguf": b"GGUF"}), None, "GGUF is not read"),
+    case("a state dict", found(heads={"net.pt": STATE_DICT}), None, "weights alone"),
+    case("a Hugging Face folder without safetensors",
+        found("pytorch_model.bin", texts={"config.json": LLAMA}), None, "from safetensors only"),
+    case("a config.json that is a list", found("m.safetensors", texts={"config.json": "[1]"}), None,
+        "config.json of ./m is not a JSON object"),
+    case("a config.json that says nothing", found("m.safetensors", texts={"config.json": "{}"}),
+        None, "neither architectures nor model_type"),
+    case("--as", found("m.bin"), "onnx", "--as is 'onnx'; it must be one of llm"),
+    case("--as with a version that there is not", found("m.bin"), "sklearn:9.9",
+        "the runtimes of sklearn are 0.20"),
+    case("code of two frameworks",
+        found(texts={"inference.py": "import torch, os\nimport tensorflow"}), None,
+        "--as pytorch or --as tensorflow"),
 )  # fmt: skip
 def test_what_is_not_deployed_is_refused_with_what_would_help(
     source: Found, kind: str | None, text: str

@@ -3,6 +3,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError, UsageError
 from hostelry.cli.deploy.look import look_at_archive, look_at_file, look_at_folder
@@ -17,68 +18,60 @@ from hostelry.cli.deploy.source import (
 )
 
 
-@pytest.mark.parametrize(
-    ("text", "place", "value"),
-    [
-        pytest.param("s3://models/a/b", Origin.PREFIX, "s3://models/a/b/", id="an S3 prefix"),
-        pytest.param("s3://models/a.tar.gz", Origin.OBJECT, "s3://models/a.tar.gz", id="in S3"),
-        pytest.param("HuggingFaceTB/SmolLM2-135M", Origin.HUB, "HuggingFaceTB/SmolLM2-135M",
-                     id="an id of the hub"),
-        pytest.param("hf://org/name", Origin.HUB, "org/name", id="hf://"),
-        pytest.param("localhost/lengths:1", Origin.IMAGE, "localhost/lengths:1", id="local"),
-        pytest.param("ghcr.io/me/server", Origin.IMAGE, "ghcr.io/me/server", id="a registry"),
-        pytest.param("lengths:1", Origin.IMAGE, "lengths:1", id="a tag"),
-        pytest.param("docker://lengths", Origin.IMAGE, "lengths", id="docker://"),
-    ],
+@cases(
+    "text, place, value",
+    case("an S3 prefix", "s3://models/a/b", Origin.PREFIX, "s3://models/a/b/"),
+    case("in S3", "s3://models/a.tar.gz", Origin.OBJECT, "s3://models/a.tar.gz"),
+    case("an id of the hub", "HuggingFaceTB/SmolLM2-135M", Origin.HUB,
+        "HuggingFaceTB/SmolLM2-135M"),
+    case("hf://", "hf://org/name", Origin.HUB, "org/name"),
+    case("local", "localhost/lengths:1", Origin.IMAGE, "localhost/lengths:1"),
+    case("a registry", "ghcr.io/me/server", Origin.IMAGE, "ghcr.io/me/server"),
+    case("a tag", "lengths:1", Origin.IMAGE, "lengths:1"),
+    case("docker://", "docker://lengths", Origin.IMAGE, "lengths"),
 )  # fmt: skip
 def test_a_text_that_is_no_path(text: str, place: Origin, value: str) -> None:
     found = read_source(text, exists=False, is_folder=False, as_image=False)
     assert (found.place, found.value) == (place, value)
 
 
-@pytest.mark.parametrize(
-    ("text", "is_folder", "place"),
-    [
-        pytest.param("org/name", True, Origin.FOLDER, id="a folder comes before the hub"),
-        pytest.param("m.tar.gz", False, Origin.ARCHIVE, id="an archive"),
-        pytest.param("m.joblib", False, Origin.FILE, id="a file"),
-    ],
+@cases(
+    "text, is_folder, place",
+    case("a folder comes before the hub", "org/name", True, Origin.FOLDER),
+    case("an archive", "m.tar.gz", False, Origin.ARCHIVE),
+    case("a file", "m.joblib", False, Origin.FILE),
 )
 def test_a_path_that_is_there(text: str, is_folder: bool, place: Origin) -> None:
     assert read_source(text, exists=True, is_folder=is_folder, as_image=False).place is place
 
 
-@pytest.mark.parametrize(
-    ("text", "error"),
-    [
-        pytest.param("./smollm2", "is not there: no such file or folder", id="a missing path"),
-        pytest.param("models/a/b", "is not there", id="a missing path without a dot"),
-        pytest.param("model.joblib", "is not there", id="a missing file"),
-        pytest.param("s3://Bucket", "is not an S3 address", id="no bucket and prefix"),
-        pytest.param("https://x/y", "sources are paths, s3://", id="another scheme"),
-        pytest.param("smollm", r"not a path here, .*REGISTRY/NAME:TAG", id="a bare word"),
-        pytest.param("hf://a/b/c", "is not a model of the hub", id="three parts are no id"),
-    ],
+@cases(
+    "text, error",
+    case("a missing path", "./smollm2", "is not there: no such file or folder"),
+    case("a missing path without a dot", "models/a/b", "is not there"),
+    case("a missing file", "model.joblib", "is not there"),
+    case("no bucket and prefix", "s3://Bucket", "is not an S3 address"),
+    case("another scheme", "https://x/y", "sources are paths, s3://"),
+    case("a bare word", "smollm", r"not a path here, .*REGISTRY/NAME:TAG"),
+    case("three parts are no id", "hf://a/b/c", "is not a model of the hub"),
 )
 def test_a_text_that_names_nothing(text: str, error: str) -> None:
     with pytest.raises(TerminalError, match=error):
         read_source(text, exists=False, is_folder=False, as_image=False)
 
 
-@pytest.mark.parametrize(
-    ("given", "name"),
-    [
-        pytest.param("/tmp/smollm2/", "smollm2", id="a folder"),
-        pytest.param("/tmp/my_model v2.joblib", "my-model-v2", id="what AWS does not allow"),
-        pytest.param("s3://b/x/model.tar.gz", "model", id="an archive"),
-        pytest.param("org/SmolLM2-1.7B", "SmolLM2-1-7B", id="an id of the hub"),
-        pytest.param("localhost:5000/lengths:1.2", "lengths", id="an image without its tag"),
-        pytest.param("/tmp/mödel", "model", id="an umlaut"),
-        pytest.param("/tmp/mo\u0308del.joblib", "model", id="an umlaut in two characters"),
-        pytest.param("Größe Ærø Łódź", "Grosse-AEro-Lodz", id="letters without marks"),
-        pytest.param("___", "model", id="nothing is left"),
-        pytest.param("a" * 80, "a" * 63, id="too long"),
-    ],
+@cases(
+    "given, name",
+    case("a folder", "/tmp/smollm2/", "smollm2"),
+    case("what AWS does not allow", "/tmp/my_model v2.joblib", "my-model-v2"),
+    case("an archive", "s3://b/x/model.tar.gz", "model"),
+    case("an id of the hub", "org/SmolLM2-1.7B", "SmolLM2-1-7B"),
+    case("an image without its tag", "localhost:5000/lengths:1.2", "lengths"),
+    case("an umlaut", "/tmp/mödel", "model"),
+    case("an umlaut in two characters", "/tmp/mo\u0308del.joblib", "model"),
+    case("letters without marks", "Größe Ærø Łódź", "Grosse-AEro-Lodz"),
+    case("nothing is left", "___", "model"),
+    case("too long", "a" * 80, "a" * 63),
 )
 def test_the_name_of_a_source(given: str, name: str) -> None:
     assert default_name(given) == name
@@ -100,13 +93,11 @@ def test_names_with_digests_are_within_the_limit_and_follow_from_their_parts() -
     assert adapter_name("b" * 60, "one-adapter") != adapter_name("b" * 60, "two-adapter")
 
 
-@pytest.mark.parametrize(
-    ("given", "error"),
-    [
-        pytest.param("NAME", "is not NAME=VALUE", id="no value"),
-        pytest.param("1A=b", "is not NAME=VALUE", id="a name that begins with a digit"),
-        pytest.param("A=" + "b" * 1025, "A has 1025 characters", id="too long"),
-    ],
+@cases(
+    "given, error",
+    case("no value", "NAME", "is not NAME=VALUE"),
+    case("a name that begins with a digit", "1A=b", "is not NAME=VALUE"),
+    case("too long", "A=" + "b" * 1025, "A has 1025 characters"),
 )
 def test_a_variable_that_sagemaker_does_not_allow(given: str, error: str) -> None:
     with pytest.raises(TerminalError, match=error):

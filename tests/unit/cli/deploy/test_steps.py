@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.cli.deploy.test_plan import deployment, folder
 
 from hostelry.base.errors import TerminalError
@@ -164,56 +165,36 @@ def test_a_run_that_is_killed_anywhere_is_finished_by_the_next(killed_after: int
 ONE = deployment(copies=2)
 
 
-@pytest.mark.parametrize(
-    ("it", "present", "expected"),
-    [
-        pytest.param(
-            ONE, whole(ONE, components={"chat": component(ONE, model="older")}),
-            [Action.UPDATE_COMPONENT], id="another model",
-        ),
-        pytest.param(
-            ONE, whole(ONE, components={"chat": component(ONE, cpus=1.0)}),
-            [Action.UPDATE_COMPONENT], id="another reservation",
-        ),
-        pytest.param(
-            ONE, whole(ONE, components={"chat": component(ONE, copies=1)}),
-            [Action.SET_COPIES], id="another number of copies",
-        ),
-        pytest.param(
-            ONE, whole(ONE, endpoint=PresentEndpoint(status="InService", config="older")),
-            [Action.UPDATE_ENDPOINT], id="another instance type",
-        ),
-        pytest.param(
-            SCALED, whole(SCALED, bounds=(1, 2)), [Action.SCALE], id="other bounds",
-        ),
-        pytest.param(
-            SCALED,
-            whole(SCALED, components=dict(whole(SCALED).components)
-                  | {"chat-es": adapter(SCALED, 0, uri="s3://older")}),
-            [Action.UPDATE_ADAPTER], id="an adapter's other weights",
-        ),
-        pytest.param(
-            ONE, whole(ONE, components={"chat": component(ONE, status="Failed")}),
-            [Action.DELETE_COMPONENT, Action.CREATE_COMPONENT], id="what failed before is remade",
-        ),
-        pytest.param(
-            SCALED,
-            whole(SCALED, components=dict(whole(SCALED).components)
-                  | {"chat": component(SCALED, status="Failed")}),
-            [Action.DELETE_COMPONENT, Action.DELETE_COMPONENT, Action.DELETE_COMPONENT,
-             Action.CREATE_COMPONENT, Action.CREATE_ADAPTER, Action.CREATE_ADAPTER],
-            id="with its adapters, which go first",
-        ),
-        pytest.param(
-            ONE, whole(ONE, endpoint=PresentEndpoint(status="Failed", config=ONE.config.name)),
-            [Action.DELETE_COMPONENT, Action.DELETE_ENDPOINT, Action.CREATE_ENDPOINT,
-             Action.CREATE_COMPONENT], id="so is an endpoint, with its component",
-        ),
-        pytest.param(
-            ONE, whole(ONE, components={"chat": component(ONE, status="Updating", copies=7)}),
-            [Action.SET_COPIES], id="an update under way is waited for",
-        ),
-    ],
+@cases(
+    "it, present, expected",
+    case("another model", ONE, whole(ONE, components={"chat": component(ONE, model="older")}),
+        [Action.UPDATE_COMPONENT]),
+    case("another reservation", ONE, whole(ONE, components={"chat": component(ONE, cpus=1.0)}),
+        [Action.UPDATE_COMPONENT]),
+    case("another number of copies", ONE, whole(ONE, components={"chat": component(ONE, copies=1)}),
+        [Action.SET_COPIES]),
+    case("another instance type", ONE,
+        whole(ONE, endpoint=PresentEndpoint(status="InService", config="older")),
+        [Action.UPDATE_ENDPOINT]),
+    case("other bounds", SCALED, whole(SCALED, bounds=(1, 2)), [Action.SCALE]),
+    case("an adapter's other weights", SCALED,
+        whole(SCALED, components=dict(whole(SCALED).components)
+              | {"chat-es": adapter(SCALED, 0, uri="s3://older")}), [Action.UPDATE_ADAPTER]),
+    case("what failed before is remade", ONE,
+        whole(ONE, components={"chat": component(ONE, status="Failed")}),
+        [Action.DELETE_COMPONENT, Action.CREATE_COMPONENT]),
+    case("with its adapters, which go first", SCALED,
+        whole(SCALED, components=dict(whole(SCALED).components)
+              | {"chat": component(SCALED, status="Failed")}),
+        [Action.DELETE_COMPONENT, Action.DELETE_COMPONENT, Action.DELETE_COMPONENT,
+         Action.CREATE_COMPONENT, Action.CREATE_ADAPTER, Action.CREATE_ADAPTER]),
+    case("so is an endpoint, with its component", ONE,
+        whole(ONE, endpoint=PresentEndpoint(status="Failed", config=ONE.config.name)),
+        [Action.DELETE_COMPONENT, Action.DELETE_ENDPOINT, Action.CREATE_ENDPOINT,
+         Action.CREATE_COMPONENT]),
+    case("an update under way is waited for", ONE,
+        whole(ONE, components={"chat": component(ONE, status="Updating", copies=7)}),
+        [Action.SET_COPIES]),
 )  # fmt: skip
 def test_only_what_differs_is_changed(
     it: ModelDeployment, present: Present, expected: list[Action]
@@ -229,29 +210,20 @@ def test_without_a_number_the_copies_that_there_are_stay() -> None:
     assert changes(it, scaled) == []
 
 
-@pytest.mark.parametrize(
-    ("present", "tried", "reason"),
-    [
-        pytest.param(
-            whole(ONE, components={"chat": component(ONE, status="Failed", reason="no memory")}),
-            DeployStep(Action.CREATE_COMPONENT, "chat"), "no memory", id="a component",
-        ),
-        pytest.param(
-            whole(ONE, components={"chat": component(ONE, model="older", reason="torn")}),
-            DeployStep(Action.UPDATE_COMPONENT, "chat"),
-            "torn",
-            id="an update that was rolled back",
-        ),
-        pytest.param(
-            whole(ONE, endpoint=PresentEndpoint(status="Failed", config="c", reason="no room")),
-            DeployStep(Action.CREATE_ENDPOINT, "chat"), "no room", id="an endpoint",
-        ),
-        pytest.param(
-            whole(SCALED, components=dict(whole(SCALED).components)
-                  | {"chat-es": adapter(SCALED, 0, status="Failed", reason="rank 128")}),
-            DeployStep(Action.CREATE_ADAPTER, "chat-es"), "rank 128", id="an adapter",
-        ),
-    ],
+@cases(
+    "present, tried, reason",
+    case("a component",
+        whole(ONE, components={"chat": component(ONE, status="Failed", reason="no memory")}),
+        DeployStep(Action.CREATE_COMPONENT, "chat"), "no memory"),
+    case("an update that was rolled back",
+        whole(ONE, components={"chat": component(ONE, model="older", reason="torn")}),
+        DeployStep(Action.UPDATE_COMPONENT, "chat"), "torn"),
+    case("an endpoint",
+        whole(ONE, endpoint=PresentEndpoint(status="Failed", config="c", reason="no room")),
+        DeployStep(Action.CREATE_ENDPOINT, "chat"), "no room"),
+    case("an adapter", whole(SCALED, components=dict(whole(SCALED).components)
+              | {"chat-es": adapter(SCALED, 0, status="Failed", reason="rank 128")}),
+        DeployStep(Action.CREATE_ADAPTER, "chat-es"), "rank 128"),
 )  # fmt: skip
 def test_what_fails_in_this_run_ends_it_with_the_cause(
     present: Present, tried: DeployStep, reason: str
@@ -265,18 +237,14 @@ def test_what_fails_in_this_run_ends_it_with_the_cause(
     assert again.action is not Action.FAIL, "the next run tries again"
 
 
-@pytest.mark.parametrize(
-    ("present", "error"),
-    [
-        pytest.param(
-            whole(ONE, endpoint=PresentEndpoint(status="InService", config="c", has_models=True)),
-            "an endpoint chat with models of its own", id="an endpoint of models",
-        ),
-        pytest.param(
-            whole(ONE, components={"chat": component(ONE, endpoint="shared")}),
-            "component chat on endpoint shared: choose another --name", id="a component elsewhere",
-        ),
-    ],
+@cases(
+    "present, error",
+    case("an endpoint of models",
+        whole(ONE, endpoint=PresentEndpoint(status="InService", config="c", has_models=True)),
+        "an endpoint chat with models of its own"),
+    case("a component elsewhere",
+        whole(ONE, components={"chat": component(ONE, endpoint="shared")}),
+        "component chat on endpoint shared: choose another --name"),
 )  # fmt: skip
 def test_what_belongs_to_something_else_is_left_alone(present: Present, error: str) -> None:
     with pytest.raises(TerminalError, match=error):

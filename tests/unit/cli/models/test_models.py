@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.cli.models.adapters import adapter_archive
@@ -99,28 +100,22 @@ def test_other_weights_are_another_archive(tmp_path: Path) -> None:
     assert packed(one, tmp_path) != packed(two, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("files", "text"),
-    [
-        pytest.param({}, "has no adapter_model.safetensors nor", id="no weights"),
-        pytest.param({"adapter_config__json": b"{"}, "has no adapter_model", id="weights first"),
-        pytest.param(
-            {"adapter_config__json": b"{", "adapter_model__bin": b""}, "is not JSON", id="no JSON"
-        ),
-        pytest.param(
-            {"adapter_config__json": b"[" * 100_000, "adapter_model__bin": b""},
-            "is not JSON",
-            id="deep nesting",
-        ),
-        pytest.param(
-            {"adapter_config__json": b'{"peft_type": "IA3"}', "adapter_model__bin": b""},
-            "peft_type of its adapter_config.json is 'IA3'",
-            id="another kind of adapter",
-        ),
-        pytest.param(
-            {"adapter_config__json": b"[]", "adapter_model__bin": b""}, "is None", id="a list"
-        ),
-    ],
+@cases(
+    "files, text",
+    case("no weights", {}, "has no adapter_model.safetensors nor"),
+    case("weights first", {"adapter_config__json": b"{"}, "has no adapter_model"),
+    case("no JSON", {"adapter_config__json": b"{", "adapter_model__bin": b""}, "is not JSON"),
+    case(
+        "deep nesting",
+        {"adapter_config__json": b"[" * 100_000, "adapter_model__bin": b""},
+        "is not JSON",
+    ),
+    case(
+        "another kind of adapter",
+        {"adapter_config__json": b'{"peft_type": "IA3"}', "adapter_model__bin": b""},
+        "peft_type of its adapter_config.json is 'IA3'",
+    ),
+    case("a list", {"adapter_config__json": b"[]", "adapter_model__bin": b""}, "is None"),
 )
 def test_what_is_no_adapter_is_refused(files: dict[str, bytes], text: str, tmp_path: Path) -> None:
     given = {name.replace("__", "."): content for name, content in files.items()}
@@ -132,13 +127,11 @@ def test_what_is_no_adapter_is_refused(files: dict[str, bytes], text: str, tmp_p
         adapter_archive(folder, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        pytest.param(b"hello", "is not a readable archive", id="no archive"),
-        pytest.param(b"", "is not a readable archive", id="an empty file"),
-        pytest.param(None, "it has no adapter_config.json", id="an archive of something else"),
-    ],
+@cases(
+    "content, text",
+    case("no archive", b"hello", "is not a readable archive"),
+    case("an empty file", b"", "is not a readable archive"),
+    case("an archive of something else", None, "it has no adapter_config.json"),
 )
 def test_archives_that_are_refused(content: bytes | None, text: str, tmp_path: Path) -> None:
     path = tmp_path / "a.tar.gz"
@@ -151,49 +144,41 @@ def test_archives_that_are_refused(content: bytes | None, text: str, tmp_path: P
         adapter_archive(path, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("asked", "text"),
-    [
-        pytest.param({}, "give --copies N, or --min", id="nothing"),
-        pytest.param({"copies": 1, "most": 2}, "give one", id="a number and bounds"),
-        pytest.param({"least": 3, "most": 2}, "--min 3 is more than --max 2", id="crossed bounds"),
-    ],
+@cases(
+    "asked, text",
+    case("nothing", {}, "give --copies N, or --min"),
+    case("a number and bounds", {"copies": 1, "most": 2}, "give one"),
+    case("crossed bounds", {"least": 3, "most": 2}, "--min 3 is more than --max 2"),
 )
 def test_a_change_that_contradicts_itself_is_refused(asked: dict[str, Any], text: str) -> None:
     with pytest.raises(TerminalError, match=text):
         CapacityChange(**asked)
 
 
-@pytest.mark.parametrize(
-    ("change", "known", "found"),
-    [
-        pytest.param(CapacityChange(least=0, most=4), None, (0, 4), id="both"),
-        pytest.param(CapacityChange(most=9), KNOWN, (1, 9), id="one of them stays"),
-        pytest.param(CapacityChange(target=2.0), KNOWN, (1, 3), id="another target alone"),
-    ],
+@cases(
+    "change, known, found",
+    case("both", CapacityChange(least=0, most=4), None, (0, 4)),
+    case("one of them stays", CapacityChange(most=9), KNOWN, (1, 9)),
+    case("another target alone", CapacityChange(target=2.0), KNOWN, (1, 3)),
 )
 def test_bounds(change: CapacityChange, known: Any, found: tuple[int, int]) -> None:
     assert tuple(bounds(change, known).values()) == found
 
 
-@pytest.mark.parametrize(
-    ("change", "known", "text"),
-    [
-        pytest.param(CapacityChange(most=4), None, "give --min and --max", id="one is missing"),
-        pytest.param(CapacityChange(least=5), KNOWN, "would be 5 to 3", id="the other one crosses"),
-    ],
+@cases(
+    "change, known, text",
+    case("one is missing", CapacityChange(most=4), None, "give --min and --max"),
+    case("the other one crosses", CapacityChange(least=5), KNOWN, "would be 5 to 3"),
 )
 def test_bounds_that_cannot_be(change: CapacityChange, known: Any, text: str) -> None:
     with pytest.raises(TerminalError, match=text):
         bounds(change, known)
 
 
-@pytest.mark.parametrize(
-    ("model", "resource", "metric"),
-    [
-        pytest.param(COMPONENT, "inference-component/llama", "PerCopy", id="a component"),
-        pytest.param(ENDPOINT, "endpoint/wine/variant/A", "PerModel", id="a variant"),
-    ],
+@cases(
+    "model, resource, metric",
+    case("a component", COMPONENT, "inference-component/llama", "PerCopy"),
+    case("a variant", ENDPOINT, "endpoint/wine/variant/A", "PerModel"),
 )
 def test_targets_and_policies(model: NamedModel, resource: str, metric: str) -> None:
     target = scalable_id(model, "A")
@@ -208,29 +193,23 @@ def seen(ready: int, desired: int, status: str = "InService", note: str = "") ->
     return SeenCapacity(ready=ready, desired=desired, status=status, note=note or None)
 
 
-@pytest.mark.parametrize(
-    ("state", "is_reached"),
-    [
-        pytest.param(seen(2, 2), True, id="all are ready"),
-        pytest.param(seen(1, 2), False, id="one is missing"),
-        pytest.param(seen(2, 2, "Updating"), False, id="still updating"),
-        pytest.param(seen(3, 3), False, id="as many as before"),
-    ],
+@cases(
+    "state, is_reached",
+    case("all are ready", seen(2, 2), True),
+    case("one is missing", seen(1, 2), False),
+    case("still updating", seen(2, 2, "Updating"), False),
+    case("as many as before", seen(3, 3), False),
 )
 def test_copies_are_there(state: SeenCapacity, is_reached: bool) -> None:
     assert is_there(state, 2, 2) is is_reached
 
 
-@pytest.mark.parametrize(
-    ("state", "unchanged_s", "text"),
-    [
-        pytest.param(seen(1, 3), 600.0, None, id="a slow start is none"),
-        pytest.param(seen(1, 3, note="no room"), 1.0, None, id="it may find room"),
-        pytest.param(
-            seen(1, 3, note="no room"), 15.0, "1 of 3 fit and are ready; .* no room", id="no room"
-        ),
-        pytest.param(seen(0, 1, "Failed", "exited"), 0.0, "exited", id="a failure"),
-    ],
+@cases(
+    "state, unchanged_s, text",
+    case("a slow start is none", seen(1, 3), 600.0, None),
+    case("it may find room", seen(1, 3, note="no room"), 1.0, None),
+    case("no room", seen(1, 3, note="no room"), 15.0, "1 of 3 fit and are ready; .* no room"),
+    case("a failure", seen(0, 1, "Failed", "exited"), 0.0, "exited"),
 )
 def test_trouble(state: SeenCapacity, unchanged_s: float, text: str | None) -> None:
     found = trouble(state, unchanged_s)
@@ -298,13 +277,11 @@ def test_without_models_the_way_to_one_is_shown() -> None:
     assert listing_lines([], NOW) == [NOTHING]
 
 
-@pytest.mark.parametrize(
-    ("now", "requests"),
-    [
-        pytest.param(60.0, 70.0, id="a minute that has just begun"),
-        pytest.param(90.0, 40.0, id="half a minute"),
-        pytest.param(119.0, 11.0, id="a minute at its end"),
-    ],
+@cases(
+    "now, requests",
+    case("a minute that has just begun", 60.0, 70.0),
+    case("half a minute", 90.0, 40.0),
+    case("a minute at its end", 119.0, 11.0),
 )
 def test_requests_of_the_last_minute_slide(now: float, requests: float) -> None:
     assert requests_in_last_minute(60.0, 10.0, now) == pytest.approx(requests)

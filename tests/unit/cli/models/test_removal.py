@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from botocore.exceptions import ClientError
+from tests.cases import case, cases
 
 from hostelry.cli.models.removal import (
     HeldComponent,
@@ -55,54 +55,47 @@ def component(name: str, kind: NameKind = NameKind.COMPONENT) -> NamedModel:
     return NamedModel(kind=kind, endpoint="shop", component=name)
 
 
-@pytest.mark.parametrize(
-    ("named", "removal"),
-    [
-        pytest.param(
-            endpoint("shop"),
-            Removal(
-                targets=("inference-component/llama",),
-                adapters=("es", "fr"),
-                components=("gemma", "llama"),
-                endpoints=("shop",),
-                configs=("shop-2",),
-                models=("llama-model",),
-            ),
-            id="an endpoint with its components, adapters, models and targets",
+@cases(
+    "named, removal",
+    case(
+        "an endpoint with its components, adapters, models and targets",
+        endpoint("shop"),
+        Removal(
+            targets=("inference-component/llama",),
+            adapters=("es", "fr"),
+            components=("gemma", "llama"),
+            endpoints=("shop",),
+            configs=("shop-2",),
+            models=("llama-model",),
         ),
-        pytest.param(
-            endpoint("wine"),
-            Removal(
-                targets=("endpoint/wine/variant/A",),
-                endpoints=("wine",),
-                configs=("wine",),
-                models=("wine",),
-                kept=("model common stays: component far uses it",),
-            ),
-            id="a model of another component stays, and so does a target with a longer name",
+    ),
+    case(
+        "a model of another component stays, and so does a target with a longer name",
+        endpoint("wine"),
+        Removal(
+            targets=("endpoint/wine/variant/A",),
+            endpoints=("wine",),
+            configs=("wine",),
+            models=("wine",),
+            kept=("model common stays: component far uses it",),
         ),
-        pytest.param(
-            endpoint("twin"),
-            Removal(
-                endpoints=("twin",),
-                kept=("configuration twins stays: endpoint tw2 uses it",),
-            ),
-            id="a configuration of another endpoint stays, with its models",
+    ),
+    case(
+        "a configuration of another endpoint stays, with its models",
+        endpoint("twin"),
+        Removal(endpoints=("twin",), kept=("configuration twins stays: endpoint tw2 uses it",)),
+    ),
+    case(
+        "a base with its adapters",
+        component("llama"),
+        Removal(
+            targets=("inference-component/llama",),
+            adapters=("es", "fr"),
+            components=("llama",),
+            models=("llama-model",),
         ),
-        pytest.param(
-            component("llama"),
-            Removal(
-                targets=("inference-component/llama",),
-                adapters=("es", "fr"),
-                components=("llama",),
-                models=("llama-model",),
-            ),
-            id="a base with its adapters",
-        ),
-        pytest.param(
-            component("es", NameKind.ADAPTER), Removal(adapters=("es",)), id="an adapter alone"
-        ),
-    ],
+    ),
+    case("an adapter alone", component("es", NameKind.ADAPTER), Removal(adapters=("es",))),
 )
 def test_what_goes_with_a_name(named: NamedModel, removal: Removal) -> None:
     assert planned_removal([named], HELD) == removal
@@ -129,20 +122,16 @@ def test_what_an_interrupted_removal_left_goes_by_its_name() -> None:
     assert "configuration wine stays: endpoint wine uses it" in kept
 
 
-@pytest.mark.parametrize(
-    ("named", "data", "kept"),
-    [
-        pytest.param(component("es", NameKind.ADAPTER), ("s3://b/es.tar.gz",), "", id="its own"),
-        pytest.param(
-            component("fr", NameKind.ADAPTER),
-            (),
-            "data s3://b/shared/fr stays: component far uses it",
-            id="not what is in a folder of another",
-        ),
-        pytest.param(
-            component("llama"), ("s3://b/es.tar.gz", "s3://b/llama/"), "shared/fr", id="its models'"
-        ),
-    ],
+@cases(
+    "named, data, kept",
+    case("its own", component("es", NameKind.ADAPTER), ("s3://b/es.tar.gz",), ""),
+    case(
+        "not what is in a folder of another",
+        component("fr", NameKind.ADAPTER),
+        (),
+        "data s3://b/shared/fr stays: component far uses it",
+    ),
+    case("its models'", component("llama"), ("s3://b/es.tar.gz", "s3://b/llama/"), "shared/fr"),
 )
 def test_data_goes_where_no_other_uses_it(
     named: NamedModel, data: tuple[str, ...], kept: str
@@ -153,28 +142,24 @@ def test_data_goes_where_no_other_uses_it(
     assert planned_removal([named], HELD).data == ()
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "is_one"),
-    [
-        pytest.param("s3://b/a", "s3://b/a/", True, id="a folder with and without its slash"),
-        pytest.param("s3://b/a/x", "s3://b/a", True, id="an object in a folder"),
-        pytest.param("s3://b/a", "s3://b/a/x/y", True, id="the other way round"),
-        pytest.param("s3://b/ab", "s3://b/a", False, id="a longer name"),
-        pytest.param("s3://c/a", "s3://b/a", False, id="another bucket"),
-    ],
+@cases(
+    "one, other, is_one",
+    case("a folder with and without its slash", "s3://b/a", "s3://b/a/", True),
+    case("an object in a folder", "s3://b/a/x", "s3://b/a", True),
+    case("the other way round", "s3://b/a", "s3://b/a/x/y", True),
+    case("a longer name", "s3://b/ab", "s3://b/a", False),
+    case("another bucket", "s3://c/a", "s3://b/a", False),
 )
 def test_addresses_overlap(one: str, other: str, is_one: bool) -> None:
     assert overlaps(one, other) is is_one
 
 
-@pytest.mark.parametrize(
-    ("own", "removed"),
-    [
-        pytest.param(["s3://b/a/", "s3://b/a/x"], ["s3://b/a/"], id="a folder has its objects"),
-        pytest.param(["s3://b/"], [], id="never a whole bucket"),
-        pytest.param(["s3://b"], [], id="nor one without a slash"),
-        pytest.param(["https://h/x"], [], id="nothing elsewhere"),
-    ],
+@cases(
+    "own, removed",
+    case("a folder has its objects", ["s3://b/a/", "s3://b/a/x"], ["s3://b/a/"]),
+    case("never a whole bucket", ["s3://b/"], []),
+    case("nor one without a slash", ["s3://b"], []),
+    case("nothing elsewhere", ["https://h/x"], []),
 )
 def test_data_that_is_removed(own: list[str], removed: list[str]) -> None:
     found, kept = removable_data(own, {})
@@ -182,16 +167,14 @@ def test_data_that_is_removed(own: list[str], removed: list[str]) -> None:
     assert bool(kept) is not bool(removed)
 
 
-@pytest.mark.parametrize(
-    ("fields", "lines"),
-    [
-        pytest.param(
-            {"components": ("a",), "models": ("m",), "kept": ("model k stays: x uses it",)},
-            ["This removes", "  component  a", "  model      m", "model k stays: x uses it"],
-            id="what goes and what stays",
-        ),
-        pytest.param({}, [], id="nothing"),
-    ],
+@cases(
+    "fields, lines",
+    case(
+        "what goes and what stays",
+        {"components": ("a",), "models": ("m",), "kept": ("model k stays: x uses it",)},
+        ["This removes", "  component  a", "  model      m", "model k stays: x uses it"],
+    ),
+    case("nothing", {}, []),
 )
 def test_it_is_shown_first(fields: dict[str, Any], lines: list[str]) -> None:
     assert removal_lines(Removal(**fields)) == lines
@@ -216,46 +199,44 @@ class _Sagemaker:
         return {"EndpointName": "shop", **self._shown}
 
 
-@pytest.mark.parametrize(
-    ("shown", "held"),
-    [
-        pytest.param(
-            {"Specification": {"ModelName": "m"}},
-            HeldComponent(name="x", endpoint="shop", models=("m",)),
-            id="a model",
-        ),
-        pytest.param(
-            {
-                "Specification": {
-                    "BaseInferenceComponentName": "llama",
-                    "Container": {"ArtifactUrl": "s3://b/a.tar.gz"},
-                }
-            },
-            HeldComponent(name="x", endpoint="shop", base="llama", data=("s3://b/a.tar.gz",)),
-            id="an adapter",
-        ),
-        pytest.param(
-            {
-                "Specification": {
-                    "Container": {
-                        "Environment": {
-                            "OPTION_MODEL_ID": "s3://b/m/",
-                            "HF_MODEL_ID": "org/name",
-                            "OUTPUT": "s3://b/others/",
-                        }
+@cases(
+    "shown, held",
+    case(
+        "a model",
+        {"Specification": {"ModelName": "m"}},
+        HeldComponent(name="x", endpoint="shop", models=("m",)),
+    ),
+    case(
+        "an adapter",
+        {
+            "Specification": {
+                "BaseInferenceComponentName": "llama",
+                "Container": {"ArtifactUrl": "s3://b/a.tar.gz"},
+            }
+        },
+        HeldComponent(name="x", endpoint="shop", base="llama", data=("s3://b/a.tar.gz",)),
+    ),
+    case(
+        "a model's address in a variable, and no other variable's",
+        {
+            "Specification": {
+                "Container": {
+                    "Environment": {
+                        "OPTION_MODEL_ID": "s3://b/m/",
+                        "HF_MODEL_ID": "org/name",
+                        "OUTPUT": "s3://b/others/",
                     }
                 }
-            },
-            HeldComponent(name="x", endpoint="shop", data=("s3://b/m/",)),
-            id="a model's address in a variable, and no other variable's",
-        ),
-        pytest.param(
-            {"Specifications": [{"ModelName": "a"}, {"ModelName": "b"}]},
-            HeldComponent(name="x", endpoint="shop", models=("a", "b")),
-            id="one by instance type",
-        ),
-        pytest.param(None, None, id="one that was deleted meanwhile"),
-    ],
+            }
+        },
+        HeldComponent(name="x", endpoint="shop", data=("s3://b/m/",)),
+    ),
+    case(
+        "one by instance type",
+        {"Specifications": [{"ModelName": "a"}, {"ModelName": "b"}]},
+        HeldComponent(name="x", endpoint="shop", models=("a", "b")),
+    ),
+    case("one that was deleted meanwhile", None, None),
 )
 def test_what_a_component_names(shown: dict[str, Any] | None, held: HeldComponent | None) -> None:
     assert held_component(_Sagemaker(shown), "x") == held

@@ -1,6 +1,7 @@
 """Names and verdicts of AWS calls as they are seen on the wire."""
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.cli.program.call import (
     MAX_ROWS,
@@ -38,92 +39,72 @@ def signed(service: str) -> dict[str, str]:
     return {"authorization": f"AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host"}
 
 
-@pytest.mark.parametrize(
-    ("method", "target", "headers", "body", "named"),
-    [
-        pytest.param(
-            "POST",
-            "/",
-            {**signed("sagemaker"), "x-amz-target": "SageMaker.CreateModel"},
-            b"{}",
-            ("sagemaker", "CreateModel"),
-            id="JSON",
-        ),
-        pytest.param(
-            "POST",
-            "/",
-            {**signed("monitoring"), "x-amz-target": "GraniteServiceVersion20100801.ListMetrics"},
-            b"",
-            ("cloudwatch", "ListMetrics"),
-            id="a service whose signing name differs",
-        ),
-        pytest.param(
-            "POST",
-            "/",
-            signed("iam"),
-            b"Action=GetRole&RoleName=r",
-            ("iam", "GetRole"),
-            id="a form",
-        ),
-        pytest.param(
-            "GET", "/?Action=ListTopics", signed("sns"), b"", ("sns", "ListTopics"), id="a query"
-        ),
-        pytest.param(
-            "POST",
-            "/service/GraniteServiceVersion20100801/operation/PutMetricData",
-            signed("monitoring"),
-            b"",
-            ("cloudwatch", "PutMetricData"),
-            id="CBOR",
-        ),
-        pytest.param(
-            "POST",
-            "/endpoints/e/invocations",
-            signed("sagemaker"),
-            b"",
-            ("sagemaker-runtime", "InvokeEndpoint"),
-            id="an invocation",
-        ),
-        pytest.param(
-            "GET",
-            "/2015-03-31/functions/",
-            signed("lambda"),
-            b"",
-            ("lambda", "GET /2015-03-31/functions/"),
-            id="a REST service",
-        ),
-        pytest.param("GET", "/", {}, b"", ("unsigned", "GET /"), id="no signature"),
-        pytest.param("GET", "/", signed("s3"), b"", ("s3", "ListBuckets"), id="list buckets"),
-        pytest.param("PUT", "/b", signed("s3"), b"", ("s3", "CreateBucket"), id="create bucket"),
-        pytest.param(
-            "GET", "/b?list-type=2&prefix=a", signed("s3"), b"", ("s3", "ListObjectsV2"), id="list"
-        ),
-        pytest.param(
-            "PUT",
-            "/b/k?partNumber=1&uploadId=u",
-            signed("s3"),
-            b"",
-            ("s3", "UploadPart"),
-            id="a part",
-        ),
-        pytest.param(
-            "PUT",
-            "/b/k",
-            {**signed("s3"), "x-amz-copy-source": "b/j"},
-            b"",
-            ("s3", "CopyObject"),
-            id="a copy",
-        ),
-        pytest.param(
-            "GET",
-            "/b/k?X-Amz-Credential=AKIA1%2F20261122%2Fus-west-2%2Fs3%2Faws4_request",
-            {},
-            b"",
-            ("s3", "GetObject"),
-            id="a presigned address",
-        ),
-        pytest.param("PATCH", "/b/k", signed("s3"), b"", ("s3", "PATCH object"), id="no operation"),
-    ],
+@cases(
+    "method, target, headers, body, named",
+    case(
+        "JSON",
+        "POST",
+        "/",
+        {**signed("sagemaker"), "x-amz-target": "SageMaker.CreateModel"},
+        b"{}",
+        ("sagemaker", "CreateModel"),
+    ),
+    case(
+        "a service whose signing name differs",
+        "POST",
+        "/",
+        {**signed("monitoring"), "x-amz-target": "GraniteServiceVersion20100801.ListMetrics"},
+        b"",
+        ("cloudwatch", "ListMetrics"),
+    ),
+    case("a form", "POST", "/", signed("iam"), b"Action=GetRole&RoleName=r", ("iam", "GetRole")),
+    case("a query", "GET", "/?Action=ListTopics", signed("sns"), b"", ("sns", "ListTopics")),
+    case(
+        "CBOR",
+        "POST",
+        "/service/GraniteServiceVersion20100801/operation/PutMetricData",
+        signed("monitoring"),
+        b"",
+        ("cloudwatch", "PutMetricData"),
+    ),
+    case(
+        "an invocation",
+        "POST",
+        "/endpoints/e/invocations",
+        signed("sagemaker"),
+        b"",
+        ("sagemaker-runtime", "InvokeEndpoint"),
+    ),
+    case(
+        "a REST service",
+        "GET",
+        "/2015-03-31/functions/",
+        signed("lambda"),
+        b"",
+        ("lambda", "GET /2015-03-31/functions/"),
+    ),
+    case("no signature", "GET", "/", {}, b"", ("unsigned", "GET /")),
+    case("list buckets", "GET", "/", signed("s3"), b"", ("s3", "ListBuckets")),
+    case("create bucket", "PUT", "/b", signed("s3"), b"", ("s3", "CreateBucket")),
+    case("list", "GET", "/b?list-type=2&prefix=a", signed("s3"), b"", ("s3", "ListObjectsV2")),
+    case("a part", "PUT", "/b/k?partNumber=1&uploadId=u", signed("s3"), b"", ("s3", "UploadPart")),
+    case(
+        "a copy",
+        "PUT",
+        "/b/k",
+        {**signed("s3"), "x-amz-copy-source": "b/j"},
+        b"",
+        ("s3", "CopyObject"),
+    ),
+    case(
+        "a presigned address",
+        "GET",
+        "/b/k?X-Amz-Credential=AKIA1%2F20261122%2Fus-west-2%2Fs3%2Faws4_request",
+        {},
+        b"",
+        ("s3", "GetObject"),
+    ),
+    case("no operation", "PATCH", "/b/k", signed("s3"), b"", ("s3", "PATCH object")),
 )
 def test_a_request_has_the_name_of_its_operation(
     method: str, target: str, headers: dict[str, str], body: bytes, named: tuple[str, str]
@@ -132,33 +113,31 @@ def test_a_request_has_the_name_of_its_operation(
     assert get_operation(request) == named
 
 
-@pytest.mark.parametrize(
-    ("status", "headers", "body", "found"),
-    [
-        pytest.param(
-            400,
-            {},
-            b'{"__type":"com.amazon#ValidationException","message":"no \\"x\\""}',
-            ("ValidationException", 'no \\"x\\"'),
-            id="JSON with a namespace",
-        ),
-        pytest.param(
-            400,
-            {"x-amzn-errortype": "ValidationError:http://x"},
-            b'{"Message":"m"}',
-            ("ValidationError", "m"),
-            id="the header of REST services",
-        ),
-        pytest.param(
-            404,
-            {},
-            b"<Error><Code>NoSuchKey</Code><Message>gone</Message></Error>",
-            ("NoSuchKey", "gone"),
-            id="XML",
-        ),
-        pytest.param(404, {}, b"", ("404", ""), id="the answer to HEAD"),
-        pytest.param(502, {}, b"\xff\xfe", ("502", ""), id="no text"),
-    ],
+@cases(
+    "status, headers, body, found",
+    case(
+        "JSON with a namespace",
+        400,
+        {},
+        b'{"__type":"com.amazon#ValidationException","message":"no \\"x\\""}',
+        ("ValidationException", 'no \\"x\\"'),
+    ),
+    case(
+        "the header of REST services",
+        400,
+        {"x-amzn-errortype": "ValidationError:http://x"},
+        b'{"Message":"m"}',
+        ("ValidationError", "m"),
+    ),
+    case(
+        "XML",
+        404,
+        {},
+        b"<Error><Code>NoSuchKey</Code><Message>gone</Message></Error>",
+        ("NoSuchKey", "gone"),
+    ),
+    case("the answer to HEAD", 404, {}, b"", ("404", "")),
+    case("no text", 502, {}, b"\xff\xfe", ("502", "")),
 )
 def test_an_error_has_code_and_message(
     status: int, headers: dict[str, str], body: bytes, found: tuple[str, str]

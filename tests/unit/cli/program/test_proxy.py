@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.cli.program.proxy import (
     Proxy,
@@ -30,26 +31,19 @@ def test_connect_names_host_and_port(head: bytes, authority: tuple[str, int] | N
     assert connect_authority(head) == authority
 
 
-@pytest.mark.parametrize(
-    ("environment", "host", "proxy"),
-    [
-        pytest.param({}, "pypi.org", "", id="no proxy"),
-        pytest.param({"https_proxy": "http://p:1"}, "pypi.org", "http://p:1", id="lower case"),
-        pytest.param({"HTTPS_PROXY": "http://p:1"}, "pypi.org", "http://p:1", id="upper case"),
-        pytest.param(
-            {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "a, .pypi.org"},
-            "x.pypi.org",
-            "",
-            id="a domain",
-        ),
-        pytest.param(
-            {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "pi.org"},
-            "pypi.org",
-            "http://p:1",
-            id="the end of another name",
-        ),
-        pytest.param({"HTTPS_PROXY": "http://p:1", "no_proxy": "*"}, "pypi.org", "", id="all"),
-    ],
+@cases(
+    "environment, host, proxy",
+    case("no proxy", {}, "pypi.org", ""),
+    case("lower case", {"https_proxy": "http://p:1"}, "pypi.org", "http://p:1"),
+    case("upper case", {"HTTPS_PROXY": "http://p:1"}, "pypi.org", "http://p:1"),
+    case("a domain", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "a, .pypi.org"}, "x.pypi.org", ""),
+    case(
+        "the end of another name",
+        {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "pi.org"},
+        "pypi.org",
+        "http://p:1",
+    ),
+    case("all", {"HTTPS_PROXY": "http://p:1", "no_proxy": "*"}, "pypi.org", ""),
 )
 def test_the_users_own_proxy_is_minded(environment: dict[str, str], host: str, proxy: str) -> None:
     assert users_proxy(environment).for_host(host) == proxy
@@ -99,30 +93,23 @@ async def answered(head: bytes, target: bytes = b"sts.us-east-1.amazonaws.com:44
         return answer
 
 
-@pytest.mark.parametrize(
+@cases(
     "target",
-    [
-        pytest.param(b"sts.us-east-1.amazonaws.com:443", id="its server is away"),
-        pytest.param(b"x" * 64 + b".example:443", id="a name that no host can have"),
-        pytest.param(b"127.0.0.1:99999", id="a port beyond 65535"),
-    ],
+    case("its server is away", b"sts.us-east-1.amazonaws.com:443"),
+    case("a name that no host can have", b"x" * 64 + b".example:443"),
+    case("a port beyond 65535", b"127.0.0.1:99999"),
 )
 def test_a_host_that_cannot_be_reached_is_an_error(target: bytes) -> None:
     assert asyncio.run(answered(PROOF, target)).startswith(b"HTTP/1.1 502 ")
 
 
-@pytest.mark.parametrize(
+@cases(
     "head",
-    [
-        pytest.param(b"", id="nothing"),
-        pytest.param(b"Proxy-Authorization: Basic\r\n", id="no secret"),
-        pytest.param(
-            b"Proxy-Authorization: " + basic_credentials("hostelry", "t") + b"\r\n",
-            id="another secret",
-        ),
-        pytest.param(PROOF.replace(b"Proxy-Auth", b"Auth"), id="the header of servers"),
-        pytest.param(b"Proxy-Authorization: \xff\r\n", id="no text"),
-    ],
+    case("nothing", b""),
+    case("no secret", b"Proxy-Authorization: Basic\r\n"),
+    case("another secret", b"Proxy-Authorization: " + basic_credentials("hostelry", "t") + b"\r\n"),
+    case("the header of servers", PROOF.replace(b"Proxy-Auth", b"Auth")),
+    case("no text", b"Proxy-Authorization: \xff\r\n"),
 )
 def test_only_the_program_that_has_the_secret_is_served(head: bytes) -> None:
     assert head != PROOF

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.clock import ManualClock
 from hostelry.containers.graph.call import AnswerCache, GraphCall, GraphDeps, GraphResult
@@ -162,28 +163,24 @@ def test_the_deadline_ends_every_step_and_names_those_under_way() -> None:
 ONE = "output: answer\nsteps:\n  answer: {{call: {{endpoint: a{0}}}{1}}}\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "answer", "value"),
-    [
-        pytest.param(ONE.format("", ""), {"p": 1}, {"p": 1}, id="the answer"),
-        pytest.param(ONE.format("", ""), CallTargetError("busy", 503), (503, "step answer: busy"),
-                     id="a busy target"),
-        pytest.param(ONE.format("", ", on_error: default, default: 7"), CallTargetError("x"), 7,
-                     id="a default"),
-        pytest.param(ONE.format("", ", timeout_s: 0.01"), asyncio.Event(),
-                     (504, "step answer: it took more than 0.01 s"), id="a target that hangs"),
-        pytest.param(ONE.format("", ", timeout_s: 0.01, on_error: default, default: 7"),
-                     asyncio.Event(), 7, id="a default for a target that hangs"),
-        pytest.param(ONE.format("", ""), TargetAnswer(body=b"{", content_type=JSON),
-                     (424, "step answer: endpoint a answered nonsense: the body is not "
-                     "application/json: Input data was truncated"), id="nonsense"),
-        pytest.param(ONE.format("", ""), TargetAnswer(body=b"<p>", content_type="text/html"),
-                     (424, "step answer: endpoint a answered text/html; accept is "
-                     "application/json"), id="another content type"),
-        pytest.param(ONE.format(", accept: text/csv", ""),
-                     TargetAnswer(body=b"1,2\n", content_type="text/csv; charset=utf-8"), [[1, 2]],
-                     id="CSV"),
-    ],
+@cases(
+    "text, answer, value",
+    case("the answer", ONE.format("", ""), {"p": 1}, {"p": 1}),
+    case("a busy target", ONE.format("", ""), CallTargetError("busy", 503),
+        (503, "step answer: busy")),
+    case("a default", ONE.format("", ", on_error: default, default: 7"), CallTargetError("x"), 7),
+    case("a target that hangs", ONE.format("", ", timeout_s: 0.01"), asyncio.Event(),
+        (504, "step answer: it took more than 0.01 s")),
+    case("a default for a target that hangs",
+        ONE.format("", ", timeout_s: 0.01, on_error: default, default: 7"), asyncio.Event(), 7),
+    case("nonsense", ONE.format("", ""), TargetAnswer(body=b"{", content_type=JSON),
+        (424, "step answer: endpoint a answered nonsense: the body is not "
+                 "application/json: Input data was truncated")),
+    case("another content type", ONE.format("", ""),
+        TargetAnswer(body=b"<p>", content_type="text/html"),
+        (424, "step answer: endpoint a answered text/html; accept is " "application/json")),
+    case("CSV", ONE.format(", accept: text/csv", ""),
+        TargetAnswer(body=b"1,2\n", content_type="text/csv; charset=utf-8"), [[1, 2]]),
 )  # fmt: skip
 def test_a_call_counts_by_its_answer_and_rule(text: str, answer: Any, value: Any) -> None:
     found, _ = run(text, {}, a=answer)
@@ -198,18 +195,14 @@ def test_a_whole_input_is_sent_as_it_came() -> None:
     assert targets.bodies["b"] == b'{"n":  1.0}'
 
 
-@pytest.mark.parametrize(
-    ("step", "value"),
-    [
-        pytest.param("map: {function: 'f:g'}, input: input.x", ["f:g", 3, 30.0], id="a function"),
-        pytest.param("map: {function: 'f:g'}, timeout_s: 2", ["f:g", {"x": 3}, 2.0],
-                     id="with a time limit"),
-        pytest.param("map: {function: 'f:broken'}",
-                     (500, "step answer: f:broken of code/: ValueError (f.py line 2 in broken)"),
-                     id="that fails"),
-        pytest.param("map: 'sum(input.x)'", (422, "step answer: the expression sum(input.x) fails"),
-                     id="an expression that fails"),
-    ],
+@cases(
+    "step, value",
+    case("a function", "map: {function: 'f:g'}, input: input.x", ["f:g", 3, 30.0]),
+    case("with a time limit", "map: {function: 'f:g'}, timeout_s: 2", ["f:g", {"x": 3}, 2.0]),
+    case("that fails", "map: {function: 'f:broken'}",
+        (500, "step answer: f:broken of code/: ValueError (f.py line 2 in broken)")),
+    case("an expression that fails", "map: 'sum(input.x)'",
+        (422, "step answer: the expression sum(input.x) fails")),
 )  # fmt: skip
 def test_a_map_is_a_function_or_an_expression(step: str, value: Any) -> None:
     found, _ = run(f"output: answer\nsteps: {{answer: {{{step}}}}}", {"x": 3})
@@ -236,16 +229,15 @@ def test_a_cached_answer_is_not_asked_for_again_until_its_time_is_over() -> None
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(
-    ("text", "called", "is_streamed"),
-    [
-        pytest.param(ONE.format("", ""), ["a as a stream"], True, id="a call"),
-        pytest.param("output: answer\nsteps: {answer: {cascade: [{step: a, enough: p}, {step: b}]},"
-                     " a: {call: {endpoint: a}}, b: {call: {endpoint: b}}}",
-                     ["a", "b as a stream"], True, id="the last step of a cascade"),
-        pytest.param("output: answer\nsteps: {answer: {map: a.p}, a: {call: {endpoint: a}}}",
-                     ["a"], False, id="not a step that a map reads"),
-    ],
+@cases(
+    "text, called, is_streamed",
+    case("a call", ONE.format("", ""), ["a as a stream"], True),
+    case("the last step of a cascade",
+        "output: answer\nsteps: {answer: {cascade: [{step: a, enough: p}, {step: b}]},"
+                 " a: {call: {endpoint: a}}, b: {call: {endpoint: b}}}", ["a", "b as a stream"],
+        True),
+    case("not a step that a map reads",
+        "output: answer\nsteps: {answer: {map: a.p}, a: {call: {endpoint: a}}}", ["a"], False),
 )  # fmt: skip
 def test_the_last_step_is_streamed_through(
     text: str, called: list[str], *, is_streamed: bool
@@ -279,16 +271,12 @@ def test_answers_of_one_call_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     assert found == (424, "step c: the answers of this call have more than 10 bytes")
 
 
-@pytest.mark.parametrize(
-    ("named_by", "header", "path"),
-    [
-        pytest.param({"component": "c"}, "X-Amzn-SageMaker-Inference-Component", "e/c",
-                     id="a component"),
-        pytest.param({"container": "c"}, "X-Amzn-SageMaker-Target-Container-Hostname", "e/c",
-                     id="a container"),
-        pytest.param({"variant": "c"}, "X-Amzn-SageMaker-Target-Variant", "e/c", id="a variant"),
-        pytest.param({"model": "c"}, "X-Amzn-SageMaker-Target-Model", "e", id="a target model"),
-    ],
+@cases(
+    "named_by, header, path",
+    case("a component", {"component": "c"}, "X-Amzn-SageMaker-Inference-Component", "e/c"),
+    case("a container", {"container": "c"}, "X-Amzn-SageMaker-Target-Container-Hostname", "e/c"),
+    case("a variant", {"variant": "c"}, "X-Amzn-SageMaker-Target-Variant", "e/c"),
+    case("a target model", {"model": "c"}, "X-Amzn-SageMaker-Target-Model", "e"),
 )  # fmt: skip
 def test_a_target_is_named_by_its_header(named_by: dict[str, str], header: str, path: str) -> None:
     target = CallTarget(endpoint="e", content_type=JSON, accept=JSON, **named_by)
@@ -299,15 +287,13 @@ def test_a_target_is_named_by_its_header(named_by: dict[str, str], header: str, 
 TARGET = CallTarget(endpoint="e", component="c", content_type=JSON, accept=JSON)
 
 
-@pytest.mark.parametrize(
-    ("path", "found"),
-    [
-        pytest.param((), ("e/c",), id="the first"),
-        pytest.param(("e/a",), ("e/a", "e/c"), id="another component of the endpoint"),
-        pytest.param(("e/c", "x"), "the graph calls itself: e/c -> x -> e/c", id="a cycle"),
-        pytest.param(("1", "2", "3", "4"),
-                     "graphs call graphs more than 4 deep: 1 -> 2 -> 3 -> 4 -> e/c", id="too deep"),
-    ],
+@cases(
+    "path, found",
+    case("the first", (), ("e/c",)),
+    case("another component of the endpoint", ("e/a",), ("e/a", "e/c")),
+    case("a cycle", ("e/c", "x"), "the graph calls itself: e/c -> x -> e/c"),
+    case("too deep", ("1", "2", "3", "4"),
+        "graphs call graphs more than 4 deep: 1 -> 2 -> 3 -> 4 -> e/c"),
 )  # fmt: skip
 def test_graphs_that_call_themselves_are_refused(path: tuple[str, ...], found: Any) -> None:
     if isinstance(found, tuple):

@@ -6,6 +6,7 @@ import pytest
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
+from tests.cases import case, cases
 
 from hostelry.aws.sigv4 import Verifier
 from hostelry.aws.temporary_keys import Session, TokenSeal
@@ -32,14 +33,11 @@ SESSION = Session(access_key_id="ASIA0000000000000000", account_id="111122223333
                   expires_at=int(NOW) + 60, session_name="i-1")  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("text", "error", "reason"),
-    [
-        pytest.param(None, TerminalError, "the model's archive has no graph.yaml", id="no file"),
-        pytest.param(b"\xff", TerminalError, "graph.yaml cannot be read", id="no text"),
-        pytest.param(b"steps: {}", GraphDocumentError, "missing required field `output`",
-                     id="no graph"),
-    ],
+@cases(
+    "text, error, reason",
+    case("no file", None, TerminalError, "the model's archive has no graph.yaml"),
+    case("no text", b"\xff", TerminalError, "graph.yaml cannot be read"),
+    case("no graph", b"steps: {}", GraphDocumentError, "missing required field `output`"),
 )  # fmt: skip
 def test_a_folder_without_a_graph_ends_the_start(
     tmp_path: Path, text: bytes | None, error: type[Exception], reason: str
@@ -50,13 +48,11 @@ def test_a_folder_without_a_graph_ends_the_start(
         read_plan(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("reserved", "fits"),
-    [
-        pytest.param("", True, id="no reservation"),
-        pytest.param("1100", True, id="just enough"),
-        pytest.param("1099", False, id="too little"),
-    ],
+@cases(
+    "reserved, fits",
+    case("no reservation", "", True),
+    case("just enough", "1100", True),
+    case("too little", "1099", False),
 )
 def test_caches_take_no_more_than_is_reserved(tmp_path: Path, reserved: str, *, fits: bool) -> None:
     (tmp_path / "graph.yaml").write_text(CACHED)
@@ -104,13 +100,11 @@ def test_the_least_recently_used_leaves_for_room() -> None:
     assert cache.size_bytes == 2 * (ENTRY_BYTES + 100)
 
 
-@pytest.mark.parametrize(
+@cases(
     "outcome",
-    [
-        pytest.param(StepOutcome(value="x" * 5000), id="larger than the cache"),
-        pytest.param(StepOutcome(is_dropped=True), id="dropped"),
-        pytest.param(StepOutcome(fault=StepFault(step="s", reason="r", status=424)), id="failed"),
-    ],
+    case("larger than the cache", StepOutcome(value="x" * 5000)),
+    case("dropped", StepOutcome(is_dropped=True)),
+    case("failed", StepOutcome(fault=StepFault(step="s", reason="r", status=424))),
 )
 def test_some_outcomes_are_not_kept_and_take_the_place_of_an_older_one(
     outcome: StepOutcome,
@@ -122,14 +116,12 @@ def test_some_outcomes_are_not_kept_and_take_the_place_of_an_older_one(
     assert cache.size_bytes == 0
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "equal"),
-    [
-        pytest.param({"a": 1, "b": 2}, {"b": 2, "a": 1}, True, id="the order of keys"),
-        pytest.param([1, 2], [2, 1], False, id="the order of a list"),
-        pytest.param("x", b'"x"', False, id="a text and bytes"),
-        pytest.param(1, True, False, id="1 and true"),
-    ],
+@cases(
+    "one, other, equal",
+    case("the order of keys", {"a": 1, "b": 2}, {"b": 2, "a": 1}, True),
+    case("the order of a list", [1, 2], [2, 1], False),
+    case("a text and bytes", "x", b'"x"', False),
+    case("1 and true", 1, True, False),
 )
 def test_a_key_is_the_content(one: object, other: object, *, equal: bool) -> None:
     keys = [hash_input(StepOutcome(value=it)) for it in (one, other)]
@@ -156,15 +148,13 @@ def request_of(head: bytes, body: bytes) -> HttpRequest:
     return HttpRequest(method, path, "", headers, body)
 
 
-@pytest.mark.parametrize(
-    ("path", "headers", "body"),
-    [
-        pytest.param("/endpoints/e/invocations", {"content-type": "text/csv"}, b"1,2", id="a call"),
-        pytest.param("/endpoints/e/invocations", {"X-Hostelry-Graph-Path": "a  b, c"}, b"",
-                     id="blanks in a header"),
-        pytest.param("/endpoints/a%20b/invocations-response-stream", {}, b"x" * 10_000,
-                     id="a name that is encoded"),
-    ],
+@cases(
+    "path, headers, body",
+    case("a call", "/endpoints/e/invocations", {"content-type": "text/csv"}, b"1,2"),
+    case("blanks in a header", "/endpoints/e/invocations", {"X-Hostelry-Graph-Path": "a  b, c"},
+        b""),
+    case("a name that is encoded", "/endpoints/a%20b/invocations-response-stream", {},
+        b"x" * 10_000),
 )  # fmt: skip
 def test_the_gateway_knows_who_signed(path: str, headers: dict[str, str], body: bytes) -> None:
     head, _ = signed(path, headers, body)

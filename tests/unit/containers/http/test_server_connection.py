@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.containers.http.server_connection import (
     MAX_HEAD_BYTES,
@@ -105,17 +106,15 @@ def test_a_body_that_is_read_slowly_comes_whole() -> None:
     run([answer(body), b""], asking)
 
 
-@pytest.mark.parametrize(
-    ("sent", "reason"),
-    [
-        pytest.param(b"", "closed the connection before", id="no answer"),
-        pytest.param(b"HTTP/1.1 200", "closed the connection before", id="half a head"),
-        pytest.param(answer(b"ab", 3), "closed the connection before", id="half a body"),
-        pytest.param(b"SSH-2.0\r\n", "is no HTTP", id="another protocol"),
-        pytest.param(b"HTTP/1.1 200 OK\r\nX: " + b"x" * MAX_HEAD_BYTES * 2, "head has more than",
-                     id="a head without end"),
-        pytest.param(answer(b"x" * 17 * MIB), "more than 16777216 bytes", id="too large a body"),
-    ],
+@cases(
+    "sent, reason",
+    case("no answer", b"", "closed the connection before"),
+    case("half a head", b"HTTP/1.1 200", "closed the connection before"),
+    case("half a body", answer(b"ab", 3), "closed the connection before"),
+    case("another protocol", b"SSH-2.0\r\n", "is no HTTP"),
+    case("a head without end", b"HTTP/1.1 200 OK\r\nX: " + b"x" * MAX_HEAD_BYTES * 2,
+        "head has more than"),
+    case("too large a body", answer(b"x" * 17 * MIB), "more than 16777216 bytes"),
 )  # fmt: skip
 def test_a_broken_answer_is_an_error(sent: bytes, reason: str) -> None:
     async def asking(pool: ServerPool) -> None:

@@ -1,30 +1,28 @@
 from pathlib import Path
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry.containers.lmi.artifact_path import path_inside
 
 
-@pytest.mark.parametrize(
-    ("text", "means"),
-    [
-        pytest.param("a/t.jinja", "a/t.jinja", id="a file of the folder"),
-        pytest.param("none", "none", id="one that is not there"),
-        pytest.param("/opt/ml/model/a", "a", id="as a container has it"),
-        pytest.param("/opt/ml/model", ".", id="the folder itself"),
-        pytest.param("inner", "inner", id="a link within"),
-        pytest.param("/etc/passwd", None, id="a file of the machine"),
-        pytest.param("../secret", None, id="a file beside the folder"),
-        pytest.param("a/../../secret", None, id="by way of the folder"),
-        pytest.param("/opt/ml/model/../secret", None, id="by way of the container's"),
-        pytest.param("/opt/ml/modelx", None, id="a name that begins alike"),
-        pytest.param("out", None, id="a link that leads out"),
-        pytest.param("out/secret", None, id="below a link that leads out"),
-        pytest.param("circle", None, id="a link to itself"),
-        pytest.param("a\0b", None, id="a NUL"),
-        pytest.param("a" * 300, None, id="a name that is too long"),
-        pytest.param("a/" * 600, None, id="a path that is too long"),
-    ],
+@cases(
+    "text, means",
+    case("a file of the folder", "a/t.jinja", "a/t.jinja"),
+    case("one that is not there", "none", "none"),
+    case("as a container has it", "/opt/ml/model/a", "a"),
+    case("the folder itself", "/opt/ml/model", "."),
+    case("a link within", "inner", "inner"),
+    case("a file of the machine", "/etc/passwd", None),
+    case("a file beside the folder", "../secret", None),
+    case("by way of the folder", "a/../../secret", None),
+    case("by way of the container's", "/opt/ml/model/../secret", None),
+    case("a name that begins alike", "/opt/ml/modelx", None),
+    case("a link that leads out", "out", None),
+    case("below a link that leads out", "out/secret", None),
+    case("a link to itself", "circle", None),
+    case("a NUL", "a\0b", None),
+    case("a name that is too long", "a" * 300, None),
+    case("a path that is too long", "a/" * 600, None),
 )
 def test_what_an_author_names_lies_in_the_model_folder(
     text: str, means: str | None, tmp_path: Path

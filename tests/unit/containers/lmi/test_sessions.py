@@ -1,6 +1,7 @@
 """Sessions: opened, used, closed, expired, refused."""
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.containers.lmi.refusal import Cause, Refusal
 from hostelry.containers.lmi.sessions import (
@@ -31,13 +32,11 @@ def test_a_request_without_a_session_is_served(given: str | None) -> None:
     OpenSessions(60).check(given, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("table", "request_type", "given", "message"),
-    [
-        pytest.param(OpenSessions(60), CLOSE, None, "invalid session_id", id="close without an id"),
-        pytest.param(OpenSessions(60), CLOSE, "x", "session not found: x", id="close another's"),
-        pytest.param(OpenSessions(None), OPEN, None, "not enabled", id="sessions are off"),
-    ],
+@cases(
+    "table, request_type, given, message",
+    case("close without an id", OpenSessions(60), CLOSE, None, "invalid session_id"),
+    case("close another's", OpenSessions(60), CLOSE, "x", "session not found: x"),
+    case("sessions are off", OpenSessions(None), OPEN, None, "not enabled"),
 )
 def test_requests_that_are_refused(
     table: OpenSessions, request_type: SessionRequest, given: str | None, message: str

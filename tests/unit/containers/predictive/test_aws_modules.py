@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import case, cases
 
 from hostelry.containers.predictive.worker import aws_functions, aws_modules, recordio
 from hostelry.containers.predictive.worker.aws_functions import ScriptResponse
@@ -49,21 +50,18 @@ def test_a_package_that_is_there_comes_first_and_whole(
 HUGGING_FACE = "sagemaker_huggingface_inference_toolkit"
 
 
-@pytest.mark.parametrize(
-    ("module", "name", "arguments", "expected"),
-    [
-        pytest.param(f"{HUGGING_FACE}.decoder_encoder", "decode", ['{"inputs": "a"}'],
-                     {"inputs": "a"}, id="Hugging Face's JSON in"),
-        pytest.param(f"{HUGGING_FACE}.decoder_encoder", "decode", ["inputs\na\nb\n", "text/csv"],
-                     {"inputs": ["a", "b"]}, id="its csv in"),
-        pytest.param(f"{HUGGING_FACE}.decoder_encoder", "encode",
-                     [{"a": np.float32(0.5)}, "application/json"], '{"a":0.5}', id="its JSON out"),
-        pytest.param(f"{HUGGING_FACE}.decoder_encoder", "encode", [[{"a": 1}], "text/csv"],
-                     "a\r\n1\r\n", id="its csv out"),
-        pytest.param("sagemaker_xgboost_container.encoder", "json_to_jsonlines",
-                     [{"predictions": [{"score": 1}, 2]}], b'{"score": 1}\n2\n',
-                     id="XGBoost's JSON lines"),
-    ],
+@cases(
+    "module, name, arguments, expected",
+    case("Hugging Face's JSON in", f"{HUGGING_FACE}.decoder_encoder", "decode", ['{"inputs": "a"}'],
+        {"inputs": "a"}),
+    case("its csv in", f"{HUGGING_FACE}.decoder_encoder", "decode", ["inputs\na\nb\n", "text/csv"],
+        {"inputs": ["a", "b"]}),
+    case("its JSON out", f"{HUGGING_FACE}.decoder_encoder", "encode",
+        [{"a": np.float32(0.5)}, "application/json"], '{"a":0.5}'),
+    case("its csv out", f"{HUGGING_FACE}.decoder_encoder", "encode", [[{"a": 1}], "text/csv"],
+        "a\r\n1\r\n"),
+    case("XGBoost's JSON lines", "sagemaker_xgboost_container.encoder", "json_to_jsonlines",
+        [{"predictions": [{"score": 1}, 2]}], b'{"score": 1}\n2\n'),
 )  # fmt: skip
 def test_functions_of_awss_modules(
     module: str, name: str, arguments: list[Any], expected: Any
@@ -71,80 +69,68 @@ def test_functions_of_awss_modules(
     assert getattr(importlib.import_module(module), name)(*arguments) == expected
 
 
-@pytest.mark.parametrize(
-    ("module", "names"),
-    [
-        pytest.param(f"{HUGGING_FACE}.content_types",
-                     {"JPEG": "image/jpeg", "X_IMAGE": "image/x-image", "WAV": "audio/wave",
-                      "X_AUDIO": "audio/x-audio", "UTF8_TYPES": ["application/json", "text/csv"]},
-                     id="Hugging Face's"),
-        pytest.param("sagemaker_xgboost_container.constants.xgb_content_types",
-                     {"LIBSVM": "text/libsvm", "X_PARQUET": "application/x-parquet"},
-                     id="XGBoost's"),
-        pytest.param("sagemaker_containers._content_types", {"NPY": "application/x-npy"},
-                     id="those of the others"),
-    ],
+@cases(
+    "module, names",
+    case("Hugging Face's", f"{HUGGING_FACE}.content_types",
+        {"JPEG": "image/jpeg", "X_IMAGE": "image/x-image", "WAV": "audio/wave",
+                  "X_AUDIO": "audio/x-audio", "UTF8_TYPES": ["application/json", "text/csv"]}),
+    case("XGBoost's", "sagemaker_xgboost_container.constants.xgb_content_types",
+        {"LIBSVM": "text/libsvm", "X_PARQUET": "application/x-parquet"}),
+    case("those of the others", "sagemaker_containers._content_types",
+        {"NPY": "application/x-npy"}),
 )  # fmt: skip
 def test_content_types_have_awss_names(module: str, names: dict[str, Any]) -> None:
     there = vars(importlib.import_module(module))
     assert {name: there[name] for name in names} == names
 
 
-@pytest.mark.parametrize(
-    ("text", "dtype", "expected"),
-    [
-        pytest.param("1,2\n3,4\n", None, [[1, 2], [3, 4]], id="numbers"),
-        pytest.param("1,2\n", None, [1, 2], id="one row has one dimension"),
-        pytest.param(b"1\n2\n", None, [1, 2], id="so has one column"),
-        pytest.param('a,"b,c"\n', None, ["a", "b,c"], id="text, with quotes"),
-        pytest.param("1,2", "int32", [1, 2], id="a type"),
-    ],
+@cases(
+    "text, dtype, expected",
+    case("numbers", "1,2\n3,4\n", None, [[1, 2], [3, 4]]),
+    case("one row has one dimension", "1,2\n", None, [1, 2]),
+    case("so has one column", b"1\n2\n", None, [1, 2]),
+    case("text, with quotes", 'a,"b,c"\n', None, ["a", "b,c"]),
+    case("a type", "1,2", "int32", [1, 2]),
 )
 def test_csv_is_read_as_by_awss_encoders(text: Any, dtype: Any, expected: list[Any]) -> None:
     assert aws_functions.csv_to_numpy(text, dtype).tolist() == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "dtype", "message"),
-    [
-        pytest.param("a,b", float, "a value that is not", id="text in place of numbers"),
-        pytest.param('"a', None, "cannot be read", id="half a quote"),
-        pytest.param(
-            "x" * 99_999 + "\n1" * 9999,
-            None,
-            "an array of 3999960000 bytes",
-            id="a long cell, for which each has room",
-        ),
-    ],
+@cases(
+    "text, dtype, message",
+    case("text in place of numbers", "a,b", float, "a value that is not"),
+    case("half a quote", '"a', None, "cannot be read"),
+    case(
+        "a long cell, for which each has room",
+        "x" * 99_999 + "\n1" * 9999,
+        None,
+        "an array of 3999960000 bytes",
+    ),
 )
 def test_csv_that_is_refused(text: str, dtype: Any, message: str) -> None:
     with pytest.raises(aws_functions.ClientError, match=message):
         aws_functions.csv_to_numpy(text, dtype)
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        pytest.param([[1.0, 2.0], [3.0, 4.0]], "1.0,2.0\n3.0,4.0\n", id="rows"),
-        pytest.param(np.array([1, 2]), "1\n2\n", id="one dimension"),
-        pytest.param([["a,b", "c"]], '"a,b",c\n', id="text with a comma"),
-        pytest.param(5, "5\n", id="one value"),
-    ],
+@cases(
+    "values, expected",
+    case("rows", [[1.0, 2.0], [3.0, 4.0]], "1.0,2.0\n3.0,4.0\n"),
+    case("one dimension", np.array([1, 2]), "1\n2\n"),
+    case("text with a comma", [["a,b", "c"]], '"a,b",c\n'),
+    case("one value", 5, "5\n"),
 )
 def test_csv_is_written_as_by_awss_encoders(values: Any, expected: str) -> None:
     assert aws_functions.array_to_csv(values) == expected
 
 
-@pytest.mark.parametrize(
-    ("response", "expected"),
-    [
-        pytest.param(ScriptResponse("ü", mimetype="text/csv"),
-                     (200, "ü".encode(), "text/csv; charset=utf-8", {}), id="text"),
-        pytest.param(ScriptResponse([b"a", "b"], status="404 NOT FOUND"),
-                     (404, b"ab", "application/json", {}), id="pieces, and a status with words"),
-        pytest.param(ScriptResponse(b"", headers=[("X-A", "b")], mimetype="image/png"),
-                     (200, b"", "image/png", {"X-A": "b"}), id="headers"),
-    ],
+@cases(
+    "response, expected",
+    case("text", ScriptResponse("ü", mimetype="text/csv"),
+        (200, "ü".encode(), "text/csv; charset=utf-8", {})),
+    case("pieces, and a status with words", ScriptResponse([b"a", "b"], status="404 NOT FOUND"),
+        (404, b"ab", "application/json", {})),
+    case("headers", ScriptResponse(b"", headers=[("X-A", "b")], mimetype="image/png"),
+        (200, b"", "image/png", {"X-A": "b"})),
 )  # fmt: skip
 def test_their_responses_are_answers(response: Any, expected: tuple[Any, ...]) -> None:
     reply = convert_flask_response(response)

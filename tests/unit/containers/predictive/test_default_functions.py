@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import case, cases
 
 from hostelry.containers.predictive.worker import (
     bodies,
@@ -43,37 +44,30 @@ def record(values: bytes, kind: int = F32, name: bytes = b"values") -> bytes:
     return frame(pack_field(1, pack_field(1, name) + pack_field(2, value)))
 
 
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        pytest.param(record(struct.pack("<3f", 1, 2, 3)), [[1, 2, 3]], id="32-bit floats"),
-        pytest.param(record(struct.pack("<2d", 1, -2), F64), [[1, -2]], id="64-bit floats"),
-        pytest.param(
-            record(pack_varint(7) + pack_varint((1 << 64) - 1), I32), [[7, -1]], id="integers"
-        ),
-        pytest.param(record(struct.pack("<f", 1)) * 2, [[1], [1]], id="two records"),
-    ],
+@cases(
+    "body, expected",
+    case("32-bit floats", record(struct.pack("<3f", 1, 2, 3)), [[1, 2, 3]]),
+    case("64-bit floats", record(struct.pack("<2d", 1, -2), F64), [[1, -2]]),
+    case("integers", record(pack_varint(7) + pack_varint((1 << 64) - 1), I32), [[7, -1]]),
+    case("two records", record(struct.pack("<f", 1)) * 2, [[1], [1]]),
 )
 def test_dense_records_are_an_array(body: bytes, expected: list[list[float]]) -> None:
     assert recordio.decode_features(body).tolist() == expected
 
 
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        pytest.param(b"", "no record with features", id="nothing"),
-        pytest.param(b"abc", "is cut", id="a piece of a frame"),
-        pytest.param(b"\0" * 8, "no magic number", id="another format"),
-        pytest.param(struct.pack("<II", recordio.MAGIC, 1 << 31), "beyond the body",
-                     id="a length beyond the body"),
-        pytest.param(frame(b"\x0a\x7f"), "longer than the record", id="a field beyond the record"),
-        pytest.param(frame(b"\xff" * 12), "cut in a number", id="an endless number"),
-        pytest.param(frame(b"\x0b"), "unknown kind", id="a kind that protobuf has not"),
-        pytest.param(record(b"1234", name=b"others"), "no features with the name values",
-                     id="another name"),
-        pytest.param(record(b"1234", 9), "no tensor", id="bytes in place of a tensor"),
-        pytest.param(record(b"123"), "buffer size", id="a piece of a number"),
-    ],
+@cases(
+    "body, message",
+    case("nothing", b"", "no record with features"),
+    case("a piece of a frame", b"abc", "is cut"),
+    case("another format", b"\0" * 8, "no magic number"),
+    case("a length beyond the body", struct.pack("<II", recordio.MAGIC, 1 << 31),
+        "beyond the body"),
+    case("a field beyond the record", frame(b"\x0a\x7f"), "longer than the record"),
+    case("an endless number", frame(b"\xff" * 12), "cut in a number"),
+    case("a kind that protobuf has not", frame(b"\x0b"), "unknown kind"),
+    case("another name", record(b"1234", name=b"others"), "no features with the name values"),
+    case("bytes in place of a tensor", record(b"1234", 9), "no tensor"),
+    case("a piece of a number", record(b"123"), "buffer size"),
 )  # fmt: skip
 def test_damaged_records_are_refused(body: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -91,41 +85,36 @@ def test_answers_as_records_can_be_read() -> None:
     assert second != first
 
 
-@pytest.mark.parametrize(
-    ("values", "kind", "expected"),
-    [
-        pytest.param([0.25, 0.5], "text/csv", b"0.25\n0.5\n", id="a line each"),
-        pytest.param([[0.25, 0.5]], "text/csv", b"0.25,0.5\n", id="a line of classes"),
-        pytest.param([0.25], "application/json", b'{"predictions": [{"score": 0.25}]}', id="json"),
-        pytest.param([0.25], "application/jsonlines", b'{"score": 0.25}\n', id="json lines"),
-    ],
+@cases(
+    "values, kind, expected",
+    case("a line each", [0.25, 0.5], "text/csv", b"0.25\n0.5\n"),
+    case("a line of classes", [[0.25, 0.5]], "text/csv", b"0.25,0.5\n"),
+    case("json", [0.25], "application/json", b'{"predictions": [{"score": 0.25}]}'),
+    case("json lines", [0.25], "application/jsonlines", b'{"score": 0.25}\n'),
 )
 def test_xgboosts_scores(values: Any, kind: str, expected: bytes) -> None:
     assert default_xgboost.encode_scores(default_xgboost.Scores(values, "", 0), kind) == expected
 
 
-@pytest.mark.parametrize(
-    ("read", "body", "message"),
-    [
-        pytest.param(default_xgboost.from_csv, "1,2\n3,x", "line 2: field 2 is 'x', which is not a",
-                     id="text in csv"),
-        pytest.param(default_xgboost.from_csv, '1,"a\nb"\n', "line 1: field 2 is '\"a'",
-                     id="a line break in quotes"),
-        pytest.param(default_xgboost.from_csv, "1,2\n\n3,4", "line 2 has 1, line 1 has 2",
-                     id="a blank line in csv"),
-        pytest.param(default_xgboost.from_libsvm, "1 0:1\n1 0:a", "line 2: field 2 is '0:a', which",
-                     id="text in libsvm"),
-        pytest.param(default_xgboost.from_libsvm, "1 0:1\n1 -1:1", "line 2 has the index -1",
-                     id="a negative index"),
-        pytest.param(recordio.decode_features, record(b"1234") + frame(b"\x0a\x7f"), "record 2: ",
-                     id="a damaged record"),
-        pytest.param(bodies.decode_json_lines, "[1]\n\n[2", "line 3: Expecting",
-                     id="half a JSON line"),
-        pytest.param(bodies.decode_libsvm, "x\n0:1 1:b", "line 2: field 2 is '1:b'",
-                     id="text in another framework's libsvm"),
-        pytest.param(default_tensorflow.to_predict_body, '{"a": 1}\n{', "line 2: Expecting",
-                     id="TensorFlow's lines"),
-    ],
+@cases(
+    "read, body, message",
+    case("text in csv", default_xgboost.from_csv, "1,2\n3,x",
+        "line 2: field 2 is 'x', which is not a"),
+    case("a line break in quotes", default_xgboost.from_csv, '1,"a\nb"\n',
+        "line 1: field 2 is '\"a'"),
+    case("a blank line in csv", default_xgboost.from_csv, "1,2\n\n3,4",
+        "line 2 has 1, line 1 has 2"),
+    case("text in libsvm", default_xgboost.from_libsvm, "1 0:1\n1 0:a",
+        "line 2: field 2 is '0:a', which"),
+    case("a negative index", default_xgboost.from_libsvm, "1 0:1\n1 -1:1",
+        "line 2 has the index -1"),
+    case("a damaged record", recordio.decode_features, record(b"1234") + frame(b"\x0a\x7f"),
+        "record 2: "),
+    case("half a JSON line", bodies.decode_json_lines, "[1]\n\n[2", "line 3: Expecting"),
+    case("text in another framework's libsvm", bodies.decode_libsvm, "x\n0:1 1:b",
+        "line 2: field 2 is '1:b'"),
+    case("TensorFlow's lines", default_tensorflow.to_predict_body, '{"a": 1}\n{',
+        "line 2: Expecting"),
 )  # fmt: skip
 def test_what_is_wrong_with_a_body_names_its_record(read: Any, body: Any, message: str) -> None:
     arguments = (
@@ -136,17 +125,15 @@ def test_what_is_wrong_with_a_body_names_its_record(read: Any, body: Any, messag
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        pytest.param("[18:42:40] ../src/learner.cc:1483: Check failed: a >= b (4 vs. 6) : Number "
-                     "of columns does not match number of features in booster.\nStack trace:\n x",
-                     "Number of columns does not match number of features in booster.",
-                     id="a check with its reason"),
-        pytest.param("[18:42:40] src/x.cc:1: Check failed: a == b (1 vs. 2)", "a == b (1 vs. 2)",
-                     id="a check without one"),
-        pytest.param("need to call fit first", "need to call fit first", id="no check"),
-    ],
+@cases(
+    "text, expected",
+    case("a check with its reason",
+        "[18:42:40] ../src/learner.cc:1483: Check failed: a >= b (4 vs. 6) : Number "
+                 "of columns does not match number of features in booster.\nStack trace:\n x",
+        "Number of columns does not match number of features in booster."),
+    case("a check without one", "[18:42:40] src/x.cc:1: Check failed: a == b (1 vs. 2)",
+        "a == b (1 vs. 2)"),
+    case("no check", "need to call fit first", "need to call fit first"),
 )  # fmt: skip
 def test_xgboosts_errors_say_what_is_wrong_not_where_in_its_sources(
     text: str, expected: str
@@ -154,19 +141,15 @@ def test_xgboosts_errors_say_what_is_wrong_not_where_in_its_sources(
     assert default_xgboost.get_message(ValueError(text)) == expected
 
 
-@pytest.mark.parametrize(
-    ("variable", "values", "kind", "expected"),
-    [
-        pytest.param("MULTI_MODEL", [0.25, 0.5], "application/json", b"[0.25, 0.5]",
-                     id="many models: a list"),
-        pytest.param("MULTI_MODEL", [[0.25, 0.5]], "application/json", b"[[0.25, 0.5]]",
-                     id="many models: a list of classes"),
-        pytest.param("MULTI_MODEL", [0.25, 0.5], "text/csv", b"0.25,0.5",
-                     id="many models: csv without lines"),
-        pytest.param("BATCH", [0.25, 0.5], "text/csv", b"0.25\n0.5\n", id="a batch: lines"),
-        pytest.param("BATCH", [0.25, 0.5], "application/json", b"0.25\n0.5\n",
-                     id="a batch: lines whatever is accepted"),
-    ],
+@cases(
+    "variable, values, kind, expected",
+    case("many models: a list", "MULTI_MODEL", [0.25, 0.5], "application/json", b"[0.25, 0.5]"),
+    case("many models: a list of classes", "MULTI_MODEL", [[0.25, 0.5]], "application/json",
+        b"[[0.25, 0.5]]"),
+    case("many models: csv without lines", "MULTI_MODEL", [0.25, 0.5], "text/csv", b"0.25,0.5"),
+    case("a batch: lines", "BATCH", [0.25, 0.5], "text/csv", b"0.25\n0.5\n"),
+    case("a batch: lines whatever is accepted", "BATCH", [0.25, 0.5], "application/json",
+        b"0.25\n0.5\n"),
 )  # fmt: skip
 def test_xgboosts_other_servers_scores(
     monkeypatch: pytest.MonkeyPatch, variable: str, values: Any, kind: str, expected: bytes
@@ -183,13 +166,10 @@ def test_many_models_have_no_selected_answers(monkeypatch: pytest.MonkeyPatch) -
     assert default_xgboost.XGBoostHandler().default_accept == "application/json"
 
 
-@pytest.mark.parametrize(
-    ("objective", "num_class", "value", "expected"),
-    [
-        pytest.param("binary:logistic", 0, 0.75, (1, [0, 1], 0.75, [0.25, 0.75]), id="binary"),
-        pytest.param("multi:softprob", 3, [0.5, 0.25, 0.25],
-                     (0, [0, 1, 2], 0.5, [0.5, 0.25, 0.25]), id="classes"),
-    ],
+@cases(
+    "objective, num_class, value, expected",
+    case("binary", "binary:logistic", 0, 0.75, (1, [0, 1], 0.75, [0.25, 0.75])),
+    case("classes", "multi:softprob", 3, [0.5, 0.25, 0.25], (0, [0, 1, 2], 0.5, [0.5, 0.25, 0.25])),
 )  # fmt: skip
 def test_what_is_selected_of_xgboosts_answers(
     monkeypatch: pytest.MonkeyPatch, objective: str, num_class: int, value: Any, expected: Any
@@ -202,18 +182,15 @@ def test_what_is_selected_of_xgboosts_answers(
     assert found["predicted_score"] != found["predicted_score"], "not a number: no regression"
 
 
-@pytest.mark.parametrize(
-    ("text", "kind", "instances"),
-    [
-        pytest.param("[1, 2]", "application/json", [[1, 2]], id="a row"),
-        pytest.param("[[1], [2]]", "application/json", [[1], [2]], id="rows"),
-        pytest.param('{"x": 1}', "application/json", [{"x": 1}], id="an object"),
-        pytest.param('{"x": 1}\n{"x": 2}', "application/jsonlines", [{"x": 1}, {"x": 2}],
-                     id="lines"),
-        pytest.param("1,2\n3,4\n", "text/csv", [[1, 2], [3, 4]], id="csv"),
-        pytest.param('a,"b"\n', "text/csv", [["a", "b"]], id="csv of text"),
-        pytest.param("5\n6\n", "text/csv", [5, 6], id="csv of one column"),
-    ],
+@cases(
+    "text, kind, instances",
+    case("a row", "[1, 2]", "application/json", [[1, 2]]),
+    case("rows", "[[1], [2]]", "application/json", [[1], [2]]),
+    case("an object", '{"x": 1}', "application/json", [{"x": 1}]),
+    case("lines", '{"x": 1}\n{"x": 2}', "application/jsonlines", [{"x": 1}, {"x": 2}]),
+    case("csv", "1,2\n3,4\n", "text/csv", [[1, 2], [3, 4]]),
+    case("csv of text", 'a,"b"\n', "text/csv", [["a", "b"]]),
+    case("csv of one column", "5\n6\n", "text/csv", [5, 6]),
 )  # fmt: skip
 def test_other_bodies_become_rows_of_the_rest_schema(text: str, kind: str, instances: Any) -> None:
     assert json.loads(default_tensorflow.to_predict_body(text, kind)) == {"instances": instances}
@@ -222,14 +199,12 @@ def test_other_bodies_become_rows_of_the_rest_schema(text: str, kind: str, insta
 SPECS = {"a": None, "b": None}
 
 
-@pytest.mark.parametrize(
-    ("instances", "message"),
-    [
-        pytest.param([], "at least one row", id="no rows"),
-        pytest.param(3, "at least one row", id="no list"),
-        pytest.param([{"a": 1}], "each row of 'instances' must be an object", id="one input less"),
-        pytest.param([1], "each row", id="a value for two inputs"),
-    ],
+@cases(
+    "instances, message",
+    case("no rows", [], "at least one row"),
+    case("no list", 3, "at least one row"),
+    case("one input less", [{"a": 1}], "each row of 'instances' must be an object"),
+    case("a value for two inputs", [1], "each row"),
 )
 def test_rows_that_no_signature_takes(instances: Any, message: str) -> None:
     with pytest.raises(default_tensorflow.RestError, match=message):
@@ -284,14 +259,12 @@ def test_a_binary_form_that_is_cut_off_is_refused(length: int) -> None:
         read_binary_settings(OldestBooster().raw[:length])
 
 
-@pytest.mark.parametrize(
-    ("body", "content_type", "expected"),
-    [
-        pytest.param("ä".encode(), "text/csv", "ä", id="UTF-8 unless said"),
-        pytest.param(b"\xe4", "text/csv; charset=ISO-8859-1", "ä", id="another charset"),
-        pytest.param("ä".encode(), 'text/csv;charset="utf-8"; header=x', "ä", id="in quotes"),
-        pytest.param(b"\xef\xbb\xbf[1]", "application/json", "[1]", id="a byte order mark"),
-    ],
+@cases(
+    "body, content_type, expected",
+    case("UTF-8 unless said", "ä".encode(), "text/csv", "ä"),
+    case("another charset", b"\xe4", "text/csv; charset=ISO-8859-1", "ä"),
+    case("in quotes", "ä".encode(), 'text/csv;charset="utf-8"; header=x', "ä"),
+    case("a byte order mark", b"\xef\xbb\xbf[1]", "application/json", "[1]"),
 )
 def test_a_body_is_text_in_its_charset(body: bytes, content_type: str, expected: str) -> None:
     assert decode_text(body, content_type) == expected
@@ -319,14 +292,12 @@ class Joblib:
         return f"{path} by {self._names}"
 
 
-@pytest.mark.parametrize(
-    ("path", "is_vendored", "expected"),
-    [
-        pytest.param("new", True, "new by ('new',)", id="a file of joblib"),
-        pytest.param("old", True, "old by ('old',)", id="a file of the one in scikit-learn 0.20"),
-        pytest.param("other", True, None, id="a file of neither"),
-        pytest.param("old", False, None, id="a later scikit-learn, which has no joblib in itself"),
-    ],
+@cases(
+    "path, is_vendored, expected",
+    case("a file of joblib", "new", True, "new by ('new',)"),
+    case("a file of the one in scikit-learn 0.20", "old", True, "old by ('old',)"),
+    case("a file of neither", "other", True, None),
+    case("a later scikit-learn, which has no joblib in itself", "old", False, None),
 )
 def test_files_of_both_joblibs_are_read(
     monkeypatch: pytest.MonkeyPatch, path: str, is_vendored: bool, expected: str | None

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.containers.predictive.config import PredictiveConfig, find_interpreter, resolve
@@ -20,62 +21,51 @@ def config(model_dir: Path, **variables: str) -> PredictiveConfig:
     return resolve(variables, "sklearn", Path("/runtime/bin/python"), model_dir, 4)
 
 
-@pytest.mark.parametrize(
-    ("variables", "expected"),
-    [
-        pytest.param({}, {"num_workers": 4, "threads_per_worker": 1, "batch_size": 1},
-                     id="a worker for each CPU"),
-        pytest.param({"HOSTELRY_CPUS": "2.5"}, {"num_workers": 2, "threads_per_worker": 1},
-                     id="of the reservation"),
-        pytest.param({"HOSTELRY_CPUS": "0.25"}, {"num_workers": 1, "threads_per_worker": 1},
-                     id="one at least"),
-        pytest.param({"SAGEMAKER_MODEL_SERVER_WORKERS": "2"},
-                     {"num_workers": 2, "threads_per_worker": 2}, id="as many as are asked for"),
-        pytest.param({"SAGEMAKER_MODEL_SERVER_TIMEOUT": "90"}, {"predict_timeout_s": 90},
-                     id="the time limit"),
-        pytest.param({"SAGEMAKER_MODEL_SERVER_TIMEOUT": "90",
-                      "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS": "5"}, {"predict_timeout_s": 5},
-                     id="its newer name comes first"),
-        pytest.param({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "7"}, {"max_request_bytes": 7 * MIB},
-                     id="the largest body"),
-        pytest.param({"SAGEMAKER_TS_BATCH_SIZE": "8", "SAGEMAKER_TS_MAX_BATCH_DELAY": "20"},
-                     {"batch_size": 8, "batch_delay_s": 0.02}, id="batches"),
-        pytest.param({"SAGEMAKER_MODEL_JOB_QUEUE_SIZE": "7"}, {"max_queued": 7},
-                     id="requests that may wait"),
-    ],
+@cases(
+    "variables, expected",
+    case("a worker for each CPU", {}, {"num_workers": 4, "threads_per_worker": 1, "batch_size": 1}),
+    case("of the reservation", {"HOSTELRY_CPUS": "2.5"},
+        {"num_workers": 2, "threads_per_worker": 1}),
+    case("one at least", {"HOSTELRY_CPUS": "0.25"}, {"num_workers": 1, "threads_per_worker": 1}),
+    case("as many as are asked for", {"SAGEMAKER_MODEL_SERVER_WORKERS": "2"},
+        {"num_workers": 2, "threads_per_worker": 2}),
+    case("the time limit", {"SAGEMAKER_MODEL_SERVER_TIMEOUT": "90"}, {"predict_timeout_s": 90}),
+    case("its newer name comes first",
+        {"SAGEMAKER_MODEL_SERVER_TIMEOUT": "90", "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS": "5"},
+        {"predict_timeout_s": 5}),
+    case("the largest body", {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "7"}, {"max_request_bytes": 7 * MIB}),
+    case("batches", {"SAGEMAKER_TS_BATCH_SIZE": "8", "SAGEMAKER_TS_MAX_BATCH_DELAY": "20"},
+        {"batch_size": 8, "batch_delay_s": 0.02}),
+    case("requests that may wait", {"SAGEMAKER_MODEL_JOB_QUEUE_SIZE": "7"}, {"max_queued": 7}),
 )  # fmt: skip
 def test_settings(tmp_path: Path, variables: dict[str, str], expected: dict[str, object]) -> None:
     found = config(tmp_path, **variables)
     assert {name: getattr(found, name) for name in expected} == expected
 
 
-@pytest.mark.parametrize(
-    ("given", "folder"),
-    [
-        pytest.param(None, "code", id="code/ of the model by default"),
-        pytest.param("/opt/ml/model/code", "code", id="AWS's path of it"),
-        pytest.param("file:///opt/ml/model/src", "src", id="another folder of the model"),
-        pytest.param("/opt/ml/model", "", id="the model's own folder"),
-    ],
+@cases(
+    "given, folder",
+    case("code/ of the model by default", None, "code"),
+    case("AWS's path of it", "/opt/ml/model/code", "code"),
+    case("another folder of the model", "file:///opt/ml/model/src", "src"),
+    case("the model's own folder", "/opt/ml/model", ""),
 )
 def test_the_codes_folder(tmp_path: Path, given: str | None, folder: str) -> None:
     variables = {"SAGEMAKER_SUBMIT_DIRECTORY": given} if given else {}
     assert config(tmp_path, **variables).code_dir == tmp_path / folder
 
 
-@pytest.mark.parametrize(
-    ("variables", "message"),
-    [
-        pytest.param({"SAGEMAKER_MODEL_SERVER_WORKERS": "0"}, "a number from 1 to 1024", id="zero"),
-        pytest.param({"SAGEMAKER_MODEL_SERVER_WORKERS": "many"}, "'many'", id="a word"),
-        pytest.param({"SAGEMAKER_MODEL_SERVER_TIMEOUT": "-1"}, "'-1'", id="a negative number"),
-        pytest.param({"SAGEMAKER_TS_BATCH_SIZE": "9" * 400}, "from 1 to 1024", id="a huge number"),
-        pytest.param({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "4096"}, "from 1 to 2047", id="a huge body"),
-        pytest.param({"SAGEMAKER_SUBMIT_DIRECTORY": "s3://b/code.tar.gz"}, "no folder here",
-                     id="code that was not downloaded"),
-        pytest.param({"SAGEMAKER_SUBMIT_DIRECTORY": "/opt/ml/model/../../other"}, r"leave out the",
-                     id="code above the model"),
-    ],
+@cases(
+    "variables, message",
+    case("zero", {"SAGEMAKER_MODEL_SERVER_WORKERS": "0"}, "a number from 1 to 1024"),
+    case("a word", {"SAGEMAKER_MODEL_SERVER_WORKERS": "many"}, "'many'"),
+    case("a negative number", {"SAGEMAKER_MODEL_SERVER_TIMEOUT": "-1"}, "'-1'"),
+    case("a huge number", {"SAGEMAKER_TS_BATCH_SIZE": "9" * 400}, "from 1 to 1024"),
+    case("a huge body", {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "4096"}, "from 1 to 2047"),
+    case("code that was not downloaded", {"SAGEMAKER_SUBMIT_DIRECTORY": "s3://b/code.tar.gz"},
+        "no folder here"),
+    case("code above the model", {"SAGEMAKER_SUBMIT_DIRECTORY": "/opt/ml/model/../../other"},
+        r"leave out the"),
 )  # fmt: skip
 def test_wrong_settings(tmp_path: Path, variables: dict[str, str], message: str) -> None:
     with pytest.raises(TerminalError, match=message):
@@ -95,15 +85,13 @@ def test_an_interpreter_is_named_or_installed(tmp_path: Path) -> None:
         find_interpreter({"HOSTELRY_RUNTIMES_DIR": str(tmp_path)}, "sklearn-1.2", None)
 
 
-@pytest.mark.parametrize(
-    ("limit_bytes", "used_bytes", "model_bytes", "refused"),
-    [
-        pytest.param(None, 1 << 60, 0, False, id="without a limit there is room"),
-        pytest.param(100, 99, 0, False, id="before a load, while memory is left"),
-        pytest.param(100, 100, 0, True, id="not in a full memory"),
-        pytest.param(100, 60, 39, False, id="beside the others"),
-        pytest.param(100, 60, 40, True, id="not where it fills the memory"),
-    ],
+@cases(
+    "limit_bytes, used_bytes, model_bytes, refused",
+    case("without a limit there is room", None, 1 << 60, 0, False),
+    case("before a load, while memory is left", 100, 99, 0, False),
+    case("not in a full memory", 100, 100, 0, True),
+    case("beside the others", 100, 60, 39, False),
+    case("not where it fills the memory", 100, 60, 40, True),
 )
 def test_room_for_a_model(
     limit_bytes: int | None, used_bytes: int, model_bytes: int, refused: bool
@@ -113,17 +101,13 @@ def test_room_for_a_model(
     assert reason is None or "unload a model first" in reason
 
 
-@pytest.mark.parametrize(
-    ("limit_bytes", "used_bytes", "sizes", "expected"),
-    [
-        pytest.param(None, 900, [("a", 1, 800)], None, id="there is no limit"),
-        pytest.param(100, 99, [("a", 1, 80)], None, id="the limit is kept"),
-        pytest.param(
-            100, 100, [("a", 60, 70), ("b", 1, 20)], "b", id="the one that has grown most"
-        ),
-        pytest.param(100, 100, [("a", 60, 50)], None, id="none has grown"),
-        pytest.param(100, 100, [], None, id="there is none"),
-    ],
+@cases(
+    "limit_bytes, used_bytes, sizes, expected",
+    case("there is no limit", None, 900, [("a", 1, 800)], None),
+    case("the limit is kept", 100, 99, [("a", 1, 80)], None),
+    case("the one that has grown most", 100, 100, [("a", 60, 70), ("b", 1, 20)], "b"),
+    case("none has grown", 100, 100, [("a", 60, 50)], None),
+    case("there is none", 100, 100, [], None),
 )
 def test_the_model_that_ends_where_memory_is_exceeded(
     limit_bytes: int | None,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import case, cases
 
 from hostelry.containers.predictive import worker
 from hostelry.containers.predictive.worker import model_serving, serving
@@ -56,14 +57,11 @@ def array(*rows: list[float]) -> Any:
     return np.array(rows)
 
 
-@pytest.mark.parametrize(
-    ("parts", "predicted", "expected"),
-    [
-        pytest.param([array([1, 2]), array([3, 4], [5, 6])], np.array([1, 2, 3]),
-                     [[1], [2, 3]], id="arrays"),
-        pytest.param([["a"], ["b", "c"]], ["x", "y", "z"], [["x"], ["y", "z"]], id="lists"),
-        pytest.param([["a"], []], ["x"], [["x"], []], id="one without rows"),
-    ],
+@cases(
+    "parts, predicted, expected",
+    case("arrays", [array([1, 2]), array([3, 4], [5, 6])], np.array([1, 2, 3]), [[1], [2, 3]]),
+    case("lists", [["a"], ["b", "c"]], ["x", "y", "z"], [["x"], ["y", "z"]]),
+    case("one without rows", [["a"], []], ["x"], [["x"], []]),
 )  # fmt: skip
 def test_inputs_are_joined_and_predictions_divided(
     parts: list[Any], predicted: Any, expected: list[Any]
@@ -73,19 +71,17 @@ def test_inputs_are_joined_and_predictions_divided(
     assert [list(it) for it in model_serving.split_prediction(predicted, rows)] == expected
 
 
-@pytest.mark.parametrize(
-    ("parts", "predicted"),
-    [
-        pytest.param([array([1, 2]), array([1, 2, 3])], None, id="other columns"),
-        pytest.param([array([1, 2]), [[1, 2]]], None, id="other types"),
-        pytest.param([array([1, 2]), array([1, 2]).astype("int8")], None, id="other numbers"),
-        pytest.param([np.array(1.0)], None, id="no rows"),
-        pytest.param([{"a": 1}], None, id="an object"),
-        pytest.param([[1], [2]], [1], id="a prediction that lacks rows"),
-        pytest.param([[1], [2]], np.array(1.0), id="one that is a number"),
-        pytest.param([[1], [2]], "ab", id="one that is text"),
-        pytest.param([[1], [2]], ([1, 2], "text/csv"), id="one with a content type"),
-    ],
+@cases(
+    "parts, predicted",
+    case("other columns", [array([1, 2]), array([1, 2, 3])], None),
+    case("other types", [array([1, 2]), [[1, 2]]], None),
+    case("other numbers", [array([1, 2]), array([1, 2]).astype("int8")], None),
+    case("no rows", [np.array(1.0)], None),
+    case("an object", [{"a": 1}], None),
+    case("a prediction that lacks rows", [[1], [2]], [1]),
+    case("one that is a number", [[1], [2]], np.array(1.0)),
+    case("one that is text", [[1], [2]], "ab"),
+    case("one with a content type", [[1], [2]], ([1, 2], "text/csv")),
 )
 def test_what_cannot_be_one_batch(parts: list[Any], predicted: Any) -> None:
     def divided() -> list[Any]:
@@ -97,13 +93,7 @@ def test_what_cannot_be_one_batch(parts: list[Any], predicted: Any) -> None:
         divided()
 
 
-@pytest.mark.parametrize(
-    ("response", "expected"),
-    [
-        pytest.param("ü", "ü".encode(), id="text"),
-        pytest.param(bytearray(b"a"), b"a", id="bytes"),
-    ],
-)
+@cases("response, expected", case("text", "ü", "ü".encode()), case("bytes", bytearray(b"a"), b"a"))
 def test_what_functions_may_answer(response: Any, expected: bytes) -> None:
     assert to_bytes(response) == expected
 
@@ -113,15 +103,13 @@ def test_what_they_may_not() -> None:
         to_bytes({"a": 1})
 
 
-@pytest.mark.parametrize(
-    ("num_waiting", "oldest_at", "left_s"),
-    [
-        pytest.param(4, 10.0, 0.0, id="a full batch goes at once"),
-        pytest.param(9, 10.0, 0.0, id="so does more than one"),
-        pytest.param(1, 10.0, 0.5, id="one waits for others"),
-        pytest.param(1, 9.5, 0.0, id="but not longer than the limit"),
-        pytest.param(1, 1.0, 0.0, id="however long it was not looked at"),
-    ],
+@cases(
+    "num_waiting, oldest_at, left_s",
+    case("a full batch goes at once", 4, 10.0, 0.0),
+    case("so does more than one", 9, 10.0, 0.0),
+    case("one waits for others", 1, 10.0, 0.5),
+    case("but not longer than the limit", 1, 9.5, 0.0),
+    case("however long it was not looked at", 1, 1.0, 0.0),
 )
 def test_when_a_batch_goes(num_waiting: int, oldest_at: float, left_s: float) -> None:
     limits = BatchLimits(size=4, delay_s=0.5)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.containers.triton.model_folder import (
@@ -33,16 +34,14 @@ def ensemble(name: str, *steps: str) -> ModelFolder:
 A, B, BOTH = folder("a"), folder("b"), ensemble("both", "a", "b")
 
 
-@pytest.mark.parametrize(
-    ("folders", "given", "multi_model", "found"),
-    [
-        pytest.param([A], "", False, "a", id="the only one"),
-        pytest.param([A, B], "b", False, "b", id="the one that is named"),
-        pytest.param([A, B, BOTH], "both", False, "both", id="an ensemble that is named"),
-        pytest.param([A], "", True, "a", id="of many: the only one"),
-        pytest.param([A, B, BOTH], "", True, "both", id="of many: the ensemble"),
-        pytest.param([A], "b", True, "a", id="of many: the name is not read"),
-    ],
+@cases(
+    "folders, given, multi_model, found",
+    case("the only one", [A], "", False, "a"),
+    case("the one that is named", [A, B], "b", False, "b"),
+    case("an ensemble that is named", [A, B, BOTH], "both", False, "both"),
+    case("of many: the only one", [A], "", True, "a"),
+    case("of many: the ensemble", [A, B, BOTH], "", True, "both"),
+    case("of many: the name is not read", [A], "b", True, "a"),
 )
 def test_the_model_that_requests_are_for(
     folders: list[ModelFolder], given: str, multi_model: bool, found: str
@@ -50,17 +49,14 @@ def test_the_model_that_requests_are_for(
     assert choose_model(folders, given, multi_model).name == found
 
 
-@pytest.mark.parametrize(
-    ("folders", "given", "multi_model", "reason"),
-    [
-        pytest.param([], "", False, "the archive has no model", id="none"),
-        pytest.param([A, B], "", False, r"several models \(a, b\)", id="several without a name"),
-        pytest.param([A, B, BOTH], "", False, "for example both", id="which names the ensemble"),
-        pytest.param([A, B], "c", False, "is 'c'; the archive has a, b", id="another name"),
-        pytest.param([A, B], "", True, "0 are ensembles", id="of many: several without ensemble"),
-        pytest.param([BOTH, ensemble("also", "a")], "", True, "2 are ensembles",
-                     id="of many: several ensembles"),
-    ],
+@cases(
+    "folders, given, multi_model, reason",
+    case("none", [], "", False, "the archive has no model"),
+    case("several without a name", [A, B], "", False, r"several models \(a, b\)"),
+    case("which names the ensemble", [A, B, BOTH], "", False, "for example both"),
+    case("another name", [A, B], "c", False, "is 'c'; the archive has a, b"),
+    case("of many: several without ensemble", [A, B], "", True, "0 are ensembles"),
+    case("of many: several ensembles", [BOTH, ensemble("also", "a")], "", True, "2 are ensembles"),
 )  # fmt: skip
 def test_no_model_to_be_chosen(
     folders: list[ModelFolder], given: str, multi_model: bool, reason: str
@@ -83,33 +79,30 @@ def test_an_ensemble_needs_its_steps_also_through_others() -> None:
         find_needed(BOTH, [A, BOTH])
 
 
-@pytest.mark.parametrize(
-    ("given", "reason"),
-    [
-        pytest.param(A, None, id="Python"),
-        pytest.param(BOTH, None, id="an ensemble needs no backend"),
-        pytest.param(folder("a", None), None, id="no configuration, but model.py"),
-        pytest.param(folder("a", 'backend: "own"', files=frozenset({"libtriton_own.so"})), None,
-                     id="a backend in the archive"),
-        pytest.param(folder("a", 'name: "a" ' + PYTHON), None, id="its own name"),
-        pytest.param(folder("a", 'platform: "onnxruntime_onnx"'),
-                     "a/config.pbtxt needs the backend 'onnxruntime'; /srv/t has python",
-                     id="a backend that is not there, by its platform"),
-        pytest.param(folder("a", None, versions={"1": frozenset({"model.plan"})}),
-                     "needs the backend 'tensorrt'", id="by its file"),
-        pytest.param(folder("a", None, versions={"1": frozenset({"weights"})}),
-                     "a has no config.pbtxt, nor one of model.onnx", id="nothing that says"),
-        pytest.param(folder("a", "max_batch_size: 1", versions={}), "names no backend",
-                     id="a configuration without"),
-        pytest.param(folder("a", versions={}), "a has no version folder: a/1 is needed, of its",
-                     id="no version"),
-        pytest.param(folder("e", 'platform: "ensemble"', versions={}), "an empty one is enough",
-                     id="an ensemble without version"),
-        pytest.param(folder("a", 'name: "b" ' + PYTHON), "has the name 'b'; it must be the folder",
-                     id="another name"),
-        pytest.param(folder("a", None, config_fault="line 2: x"),
-                     "a/config.pbtxt cannot be read: line 2: x", id="a torn configuration"),
-    ],
+@cases(
+    "given, reason",
+    case("Python", A, None),
+    case("an ensemble needs no backend", BOTH, None),
+    case("no configuration, but model.py", folder("a", None), None),
+    case("a backend in the archive",
+        folder("a", 'backend: "own"', files=frozenset({"libtriton_own.so"})), None),
+    case("its own name", folder("a", 'name: "a" ' + PYTHON), None),
+    case("a backend that is not there, by its platform",
+        folder("a", 'platform: "onnxruntime_onnx"'),
+        "a/config.pbtxt needs the backend 'onnxruntime'; /srv/t has python"),
+    case("by its file", folder("a", None, versions={"1": frozenset({"model.plan"})}),
+        "needs the backend 'tensorrt'"),
+    case("nothing that says", folder("a", None, versions={"1": frozenset({"weights"})}),
+        "a has no config.pbtxt, nor one of model.onnx"),
+    case("a configuration without", folder("a", "max_batch_size: 1", versions={}),
+        "names no backend"),
+    case("no version", folder("a", versions={}), "a has no version folder: a/1 is needed, of its"),
+    case("an ensemble without version", folder("e", 'platform: "ensemble"', versions={}),
+        "an empty one is enough"),
+    case("another name", folder("a", 'name: "b" ' + PYTHON),
+        "has the name 'b'; it must be the folder"),
+    case("a torn configuration", folder("a", None, config_fault="line 2: x"),
+        "a/config.pbtxt cannot be read: line 2: x"),
 )  # fmt: skip
 def test_folders_that_triton_loads(given: ModelFolder, reason: str | None) -> None:
     if reason is None:
@@ -119,32 +112,26 @@ def test_folders_that_triton_loads(given: ModelFolder, reason: str | None) -> No
         check_folder(given, {"python"}, "/srv/t")
 
 
-@pytest.mark.parametrize(
-    ("config", "is_stateless"),
-    [
-        pytest.param(PYTHON, True, id="as a rule"),
-        pytest.param(PYTHON + " sequence_batching { }", False, id="sequences"),
-        pytest.param(PYTHON + " model_transaction_policy { decoupled: true }", False,
-                     id="several answers"),
-        pytest.param(PYTHON + " model_transaction_policy { decoupled: false }", True,
-                     id="which it says it has not"),
-    ],
+@cases(
+    "config, is_stateless",
+    case("as a rule", PYTHON, True),
+    case("sequences", PYTHON + " sequence_batching { }", False),
+    case("several answers", PYTHON + " model_transaction_policy { decoupled: true }", False),
+    case("which it says it has not", PYTHON + " model_transaction_policy { decoupled: false }",
+        True),
 )  # fmt: skip
 def test_models_that_requests_leave_as_they_are(config: str, is_stateless: bool) -> None:
     assert folder("a", config).is_stateless is is_stateless
 
 
-@pytest.mark.parametrize(
-    ("texts", "may_have_one"),
-    [
-        pytest.param(["class TritonPythonModel:\n  pass"], False, id="none"),
-        pytest.param(["x = 1\nclass TritonPythonModel(object) :\n"], False, id="of no other class"),
-        pytest.param(["class TritonPythonModel:\n  def finalize(self): ..."], True, id="its own"),
-        pytest.param(["class TritonPythonModel(Base):\n  pass"], True, id="perhaps inherited"),
-        pytest.param(["class TritonPythonModel:\n", "def finalize(it): ..."], True,
-                     id="perhaps in another file"),
-        pytest.param([], True, id="no Python to be read"),
-    ],
+@cases(
+    "texts, may_have_one",
+    case("none", ["class TritonPythonModel:\n  pass"], False),
+    case("of no other class", ["x = 1\nclass TritonPythonModel(object) :\n"], False),
+    case("its own", ["class TritonPythonModel:\n  def finalize(self): ..."], True),
+    case("perhaps inherited", ["class TritonPythonModel(Base):\n  pass"], True),
+    case("perhaps in another file", ["class TritonPythonModel:\n", "def finalize(it): ..."], True),
+    case("no Python to be read", [], True),
 )  # fmt: skip
 def test_models_that_may_have_something_to_do_at_their_end(
     texts: list[str], may_have_one: bool

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.containers.triton.__main__ import merge_pages
@@ -31,22 +32,20 @@ IMAGE = "nvcr.io/nvidia/tritonserver:24.10-py3"
 TRUSTED = {"HOSTELRY_CUSTOM_CODE": "trusted"}
 
 
-@pytest.mark.parametrize(
-    ("given", "option"),
-    [
-        pytest.param({}, "--backend-config=python,shm-default-byte-size=16777216", id="AWS's own"),
-        pytest.param({}, "--log-verbose=0", id="no verbose lines"),
-        pytest.param({"LOG_VERBOSE": "true"}, "--log-verbose=1", id="verbose, as AWS has it"),
-        pytest.param({"LOG_VERBOSE": "3"}, "--log-verbose=3", id="verbose, as Triton has it"),
-        pytest.param({"LOG_INFO": "0"}, "--log-info=false", id="less in the log"),
-        pytest.param({"SHM_DEFAULT_BYTE_SIZE": "2097152"},
-                     "--backend-config=python,shm-default-byte-size=2097152", id="regions"),
-        pytest.param({"SHM_GROWTH_BYTE_SIZE": "65536"},
-                     "--backend-config=python,shm-growth-byte-size=65536", id="their growth"),
-        pytest.param({"THREAD_COUNT": "4"}, "--http-thread-count=4", id="threads"),
-        pytest.param({"BUFFER_MANAGER_THREAD_COUNT": "2"}, "--buffer-manager-thread-count=2",
-                     id="threads that copy"),
-    ],
+@cases(
+    "given, option",
+    case("AWS's own", {}, "--backend-config=python,shm-default-byte-size=16777216"),
+    case("no verbose lines", {}, "--log-verbose=0"),
+    case("verbose, as AWS has it", {"LOG_VERBOSE": "true"}, "--log-verbose=1"),
+    case("verbose, as Triton has it", {"LOG_VERBOSE": "3"}, "--log-verbose=3"),
+    case("less in the log", {"LOG_INFO": "0"}, "--log-info=false"),
+    case("regions", {"SHM_DEFAULT_BYTE_SIZE": "2097152"},
+        "--backend-config=python,shm-default-byte-size=2097152"),
+    case("their growth", {"SHM_GROWTH_BYTE_SIZE": "65536"},
+        "--backend-config=python,shm-growth-byte-size=65536"),
+    case("threads", {"THREAD_COUNT": "4"}, "--http-thread-count=4"),
+    case("threads that copy", {"BUFFER_MANAGER_THREAD_COUNT": "2"},
+        "--buffer-manager-thread-count=2"),
 )  # fmt: skip
 def test_options(given: dict[str, str], option: str) -> None:
     found = resolve({f"SAGEMAKER_TRITON_{name}": it for name, it in given.items()})
@@ -60,19 +59,16 @@ def test_a_share_of_each_visible_accelerator() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "reason"),
-    [
-        pytest.param("ADDITIONAL_ARGS", "--http-address=0.0.0.0", "is not taken here",
-                     id="options of the server's"),
-        pytest.param("TENSORFLOW_VERSION", "1", "is not taken here", id="a backend's version"),
-        pytest.param("LOG_INFO", "loud", "must be true or false", id="no truth"),
-        pytest.param("LOG_VERBOSE", "loud", "must be a number from 0 to 9", id="no number"),
-        pytest.param("SHM_DEFAULT_BYTE_SIZE", "1", "from 1048576", id="too small a region"),
-        pytest.param("MODEL_LOAD_GPU_LIMIT", "2", "a part from 0 to 1", id="more than all"),
-        pytest.param("INFERENCE_TYPE", "generate_stream", "must be infer or generate",
-                     id="answers in parts"),
-    ],
+@cases(
+    "name, value, reason",
+    case("options of the server's", "ADDITIONAL_ARGS", "--http-address=0.0.0.0",
+        "is not taken here"),
+    case("a backend's version", "TENSORFLOW_VERSION", "1", "is not taken here"),
+    case("no truth", "LOG_INFO", "loud", "must be true or false"),
+    case("no number", "LOG_VERBOSE", "loud", "must be a number from 0 to 9"),
+    case("too small a region", "SHM_DEFAULT_BYTE_SIZE", "1", "from 1048576"),
+    case("more than all", "MODEL_LOAD_GPU_LIMIT", "2", "a part from 0 to 1"),
+    case("answers in parts", "INFERENCE_TYPE", "generate_stream", "must be infer or generate"),
 )  # fmt: skip
 def test_settings_that_are_refused(name: str, value: str, reason: str) -> None:
     with pytest.raises(TerminalError, match=reason):
@@ -84,17 +80,14 @@ def test_settings_without_effect_are_named() -> None:
     assert list_without_effect(given) == ["SAGEMAKER_TRITON_GRPC_PORT"]
 
 
-@pytest.mark.parametrize(
-    ("content_type", "headers"),
-    [
-        pytest.param("application/json", {"Content-Type": "application/json"}, id="JSON"),
-        pytest.param("text/csv", {"Content-Type": "application/json"}, id="which is the default"),
-        pytest.param(f"{BINARY}20", {"Content-Type": "application/octet-stream",
-                                     "Inference-Header-Content-Length": "20"}, id="binary"),
-        pytest.param(BINARY.replace(";", "; ") + "020",
-                     {"Content-Type": "application/octet-stream",
-                      "Inference-Header-Content-Length": "20"}, id="with a space"),
-    ],
+@cases(
+    "content_type, headers",
+    case("JSON", "application/json", {"Content-Type": "application/json"}),
+    case("which is the default", "text/csv", {"Content-Type": "application/json"}),
+    case("binary", f"{BINARY}20",
+        {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": "20"}),
+    case("with a space", BINARY.replace(";", "; ") + "020",
+        {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": "20"}),
 )  # fmt: skip
 def test_content_types_of_requests(content_type: str, headers: dict[str, str]) -> None:
     assert to_triton_headers(content_type, 100) == headers
@@ -111,37 +104,32 @@ def test_content_types_of_answers() -> None:
     assert to_content_type({"inference-header-content-length": "7"}) == f"{BINARY}7"
 
 
-@pytest.mark.parametrize(
-    ("words", "status"),
-    [
-        pytest.param("ValueError: no", 400, id="the model's own error"),
-        pytest.param("CUDA out of memory. Tried", 507, id="PyTorch without memory"),
-        pytest.param("MemoryError: ", 507, id="Python without memory"),
-        pytest.param("in the room", 400, id="a word that holds another"),
-    ],
+@cases(
+    "words, status",
+    case("the model's own error", "ValueError: no", 400),
+    case("PyTorch without memory", "CUDA out of memory. Tried", 507),
+    case("Python without memory", "MemoryError: ", 507),
+    case("a word that holds another", "in the room", 400),
 )
 def test_statuses_of_errors(words: str, status: int) -> None:
     assert get_error_status(words) == status
 
 
-@pytest.mark.parametrize(
-    ("config", "found"),
-    [
-        pytest.param({"max_batch_size": 0, "input": [
-            {"name": "x", "data_type": "TYPE_FP32", "dims": ["-1", "2"]}]},
-            [("x", "FP32", [1, 2], [0, 0])], id="free dimensions are 1"),
-        pytest.param({"max_batch_size": 4, "input": [
-            {"name": "s", "data_type": "TYPE_STRING", "dims": [1]},
-            {"name": "b", "data_type": "TYPE_BOOL", "dims": [1], "optional": True}]},
-            [("s", "BYTES", [1, 1], [""])], id="a batch of one text; what is optional is left out"),
-        pytest.param({"input": [{"name": "x", "data_type": "TYPE_FP16", "dims": [1]}]}, None,
-                     id="not to be written in JSON"),
-        pytest.param({"input": [{"name": "x", "data_type": "TYPE_INT8", "dims": [10**9]}]}, None,
-                     id="too large"),
-        pytest.param({"input": [{"name": "x", "data_type": "TYPE_INT8", "dims": [1],
-                                 "allow_ragged_batch": True}]}, None, id="ragged"),
-        pytest.param({"input": []}, None, id="no input"),
-    ],
+@cases(
+    "config, found",
+    case("free dimensions are 1", {"max_batch_size": 0, "input": [
+        {"name": "x", "data_type": "TYPE_FP32", "dims": ["-1", "2"]}]},
+        [("x", "FP32", [1, 2], [0, 0])]),
+    case("a batch of one text; what is optional is left out", {"max_batch_size": 4, "input": [
+        {"name": "s", "data_type": "TYPE_STRING", "dims": [1]},
+        {"name": "b", "data_type": "TYPE_BOOL", "dims": [1], "optional": True}]},
+        [("s", "BYTES", [1, 1], [""])]),
+    case("not to be written in JSON",
+        {"input": [{"name": "x", "data_type": "TYPE_FP16", "dims": [1]}]}, None),
+    case("too large", {"input": [{"name": "x", "data_type": "TYPE_INT8", "dims": [10**9]}]}, None),
+    case("ragged", {"input": [{"name": "x", "data_type": "TYPE_INT8", "dims": [1],
+                             "allow_ragged_batch": True}]}, None),
+    case("no input", {"input": []}, None),
 )  # fmt: skip
 def test_requests_of_zeros(config: dict[str, Any], found: list[Any] | None) -> None:
     request = build_zero_request(config)
@@ -202,41 +190,37 @@ def test_a_process_without_one_uses_none() -> None:
     assert list_used([os.getpid(), 1 << 30]) == set()
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        pytest.param('name: "a"', {"name": ["a"]}, id="a string"),
-        pytest.param("name: 'a' # b\n", {"name": ["a"]}, id="single quotes, a comment"),
-        pytest.param('name: "a" "b"', {"name": ["ab"]}, id="strings beside each other are one"),
-        pytest.param(r'name: "a\"b\\"', {"name": ['a"b\\']}, id="escapes"),
-        pytest.param("max_batch_size: 8", {"max_batch_size": ["8"]}, id="a number"),
-        pytest.param("dims: [ -1, 2 ]", {"dims": ["-1", "2"]}, id="a list"),
-        pytest.param("dims: -1 dims: 2", {"dims": ["-1", "2"]}, id="a field that is repeated"),
-        pytest.param('a { b: "c" }', {"a": [{"b": ["c"]}]}, id="a message without a colon"),
-        pytest.param('a: { b: "c"; d: 1, }', {"a": [{"b": ["c"], "d": ["1"]}]}, id="with one"),
-        pytest.param("a < b: 1 >", {"a": [{"b": ["1"]}]}, id="angle brackets"),
-        pytest.param("a [ { b: 1 }, { b: 2 } ]", {"a": [{"b": ["1"]}, {"b": ["2"]}]},
-                     id="a list of messages without a colon"),
-        pytest.param("", {}, id="nothing"),
-        pytest.param("kind: KIND_CPU", {"kind": ["KIND_CPU"]}, id="a name"),
-    ],
+@cases(
+    "text, found",
+    case("a string", 'name: "a"', {"name": ["a"]}),
+    case("single quotes, a comment", "name: 'a' # b\n", {"name": ["a"]}),
+    case("strings beside each other are one", 'name: "a" "b"', {"name": ["ab"]}),
+    case("escapes", r'name: "a\"b\\"', {"name": ['a"b\\']}),
+    case("a number", "max_batch_size: 8", {"max_batch_size": ["8"]}),
+    case("a list", "dims: [ -1, 2 ]", {"dims": ["-1", "2"]}),
+    case("a field that is repeated", "dims: -1 dims: 2", {"dims": ["-1", "2"]}),
+    case("a message without a colon", 'a { b: "c" }', {"a": [{"b": ["c"]}]}),
+    case("with one", 'a: { b: "c"; d: 1, }', {"a": [{"b": ["c"], "d": ["1"]}]}),
+    case("angle brackets", "a < b: 1 >", {"a": [{"b": ["1"]}]}),
+    case("a list of messages without a colon", "a [ { b: 1 }, { b: 2 } ]",
+        {"a": [{"b": ["1"]}, {"b": ["2"]}]}),
+    case("nothing", "", {}),
+    case("a name", "kind: KIND_CPU", {"kind": ["KIND_CPU"]}),
 )  # fmt: skip
 def test_text(text: str, found: dict[str, Any]) -> None:
     assert parse_message(text) == found
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        pytest.param("a {\n b: 1", "line 2: the end where a field's name", id="no end"),
-        pytest.param('name: "a\n"', "line 1: '\"' is not expected", id="a string over two lines"),
-        pytest.param("name\n: }", "line 2: } where a value", id="no value"),
-        pytest.param('name "a"', 'line 1: "a" where a value', id="a scalar without a colon"),
-        pytest.param("a: [1", "line 1: the end where a value", id="no end of a list"),
-        pytest.param("}", "line 1: } where a field's name", id="an end without a beginning"),
-        pytest.param("a {" * 40, "more than 32 messages deep", id="deep"),
-        pytest.param("a: $", "line 1: '[$]' is not expected", id="another sign"),
-    ],
+@cases(
+    "text, reason",
+    case("no end", "a {\n b: 1", "line 2: the end where a field's name"),
+    case("a string over two lines", 'name: "a\n"', "line 1: '\"' is not expected"),
+    case("no value", "name\n: }", "line 2: } where a value"),
+    case("a scalar without a colon", 'name "a"', 'line 1: "a" where a value'),
+    case("no end of a list", "a: [1", "line 1: the end where a value"),
+    case("an end without a beginning", "}", "line 1: } where a field's name"),
+    case("deep", "a {" * 40, "more than 32 messages deep"),
+    case("another sign", "a: $", "line 1: '[$]' is not expected"),
 )
 def test_no_message(text: str, reason: str) -> None:
     with pytest.raises(TextFormatError, match=reason):
@@ -272,12 +256,10 @@ def test_without_any_the_failure_names_the_command_that_installs_one(tmp_path: P
         find_program(env, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("has_server", "runtime"),
-    [
-        pytest.param(False, "triton", id="the runtime is installed"),
-        pytest.param(True, None, id="nothing is installed beside the operator's"),
-    ],
+@cases(
+    "has_server, runtime",
+    case("the runtime is installed", False, "triton"),
+    case("nothing is installed beside the operator's", True, None),
 )
 def test_a_copy_needs_the_runtime_only_without_a_server(
     has_server: bool, runtime: str | None, server: Path, tmp_path: Path

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.contract.api.sagemaker.experiments.requests import (
     ARN,
     DAY_S,
@@ -31,19 +32,17 @@ def test_one_that_is_not_there(call: Call) -> None:
 STATUSES = [it.value for it in ExperimentStatus]
 
 
-@pytest.mark.parametrize(
-    ("operation", "allowed", "more"),
-    [
-        pytest.param("Start", {"Created"}, {}, id="start"),
-        pytest.param(
-            "Stop",
-            {"Created", "Starting", "Running"},
-            {"ModelVariantActions": {"main": "Retain"}},
-            id="stop",
-        ),
-        pytest.param("Update", {"Created", "Running"}, {"Description": "d"}, id="update"),
-        pytest.param("Delete", {"Completed", "Cancelled"}, {}, id="delete"),
-    ],
+@cases(
+    "operation, allowed, more",
+    case("start", "Start", {"Created"}, {}),
+    case(
+        "stop",
+        "Stop",
+        {"Created", "Starting", "Running"},
+        {"ModelVariantActions": {"main": "Retain"}},
+    ),
+    case("update", "Update", {"Created", "Running"}, {"Description": "d"}),
+    case("delete", "Delete", {"Completed", "Cancelled"}, {}),
 )
 @pytest.mark.parametrize("status", STATUSES)
 def test_the_statuses_that_allow_a_call(
@@ -145,46 +144,40 @@ def test_a_running_one_takes_another_share_end_and_description(
     assert shown["ShadowModeConfig"] == mirrors(10)
 
 
-@pytest.mark.parametrize(
-    ("more", "code", "text"),
-    [
-        pytest.param(
-            {"ModelVariants": [variant("next", "v2", 2)]},
-            "ConflictException",
-            "ModelVariants cannot be changed any more",
-            id="instances",
-        ),
-        pytest.param(
-            {"DataStorageConfig": STORAGE},
-            "ConflictException",
-            "DataStorageConfig cannot be changed",
-            id="the capture",
-        ),
-        pytest.param(
-            {"Schedule": {"StartTime": 5e9}},
-            "ConflictException",
-            "Schedule.StartTime cannot be changed",
-            id="the start",
-        ),
-        pytest.param(
-            {"ShadowModeConfig": mirrors(source="other", shadow="next")},
-            "ValidationException",
-            'uses "other" and "next" only',
-            id="another source",
-        ),
-        pytest.param(
-            {"ShadowModeConfig": mirrors(source="next", shadow="main")},
-            "ConflictException",
-            "the variants of ShadowModeConfig cannot be changed",
-            id="the variants exchanged",
-        ),
-        pytest.param(
-            {"Schedule": {"EndTime": 1.0}}, "ValidationException", "EndTime must be", id="the past"
-        ),
-        pytest.param(
-            {"Schedule": {"EndTime": 5e9}}, "ValidationException", "at most 30 days", id="too long"
-        ),
-    ],
+@cases(
+    "more, code, text",
+    case(
+        "instances",
+        {"ModelVariants": [variant("next", "v2", 2)]},
+        "ConflictException",
+        "ModelVariants cannot be changed any more",
+    ),
+    case(
+        "the capture",
+        {"DataStorageConfig": STORAGE},
+        "ConflictException",
+        "DataStorageConfig cannot be changed",
+    ),
+    case(
+        "the start",
+        {"Schedule": {"StartTime": 5e9}},
+        "ConflictException",
+        "Schedule.StartTime cannot be changed",
+    ),
+    case(
+        "another source",
+        {"ShadowModeConfig": mirrors(source="other", shadow="next")},
+        "ValidationException",
+        'uses "other" and "next" only',
+    ),
+    case(
+        "the variants exchanged",
+        {"ShadowModeConfig": mirrors(source="next", shadow="main")},
+        "ConflictException",
+        "the variants of ShadowModeConfig cannot be changed",
+    ),
+    case("the past", {"Schedule": {"EndTime": 1.0}}, "ValidationException", "EndTime must be"),
+    case("too long", {"Schedule": {"EndTime": 5e9}}, "ValidationException", "at most 30 days"),
 )
 def test_a_running_one_takes_nothing_else(
     running: None, call: Call, more: dict[str, Any], code: str, text: str
@@ -342,17 +335,12 @@ def test_a_delete_forgets_the_experiment_alone(
     assert "Could not find inference experiment" in error(call, "ListTags", ResourceArn=ARN)[1]
 
 
-@pytest.mark.parametrize(
-    ("operation", "more", "statuses"),
-    [
-        pytest.param("DeleteEndpoint", {}, ["Deleting", "Deleting"], id="deleted"),
-        pytest.param(
-            "UpdateEndpoint",
-            {"EndpointConfigName": "e-config"},
-            ["InService", "Deleting"],
-            id="updated",
-        ),
-    ],
+@cases(
+    "operation, more, statuses",
+    case("deleted", "DeleteEndpoint", {}, ["Deleting", "Deleting"]),
+    case(
+        "updated", "UpdateEndpoint", {"EndpointConfigName": "e-config"}, ["InService", "Deleting"]
+    ),
 )
 def test_an_endpoint_that_a_client_changes_cancels_the_experiment(
     running: None,

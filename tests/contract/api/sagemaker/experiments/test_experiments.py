@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.contract.api.conftest import Maker
 from tests.contract.api.sagemaker.experiments.requests import (
     ARN,
@@ -116,69 +117,57 @@ def test_an_endpoint_that_is_there_keeps_its_other_settings(
     assert endpoint["EndpointStatus"] == "Updating"
 
 
-@pytest.mark.parametrize(
-    ("more", "text"),
-    [
-        pytest.param({"ModelVariants": [NEXT]}, 'no endpoint "e": give its', id="no production"),
-        pytest.param({"ModelVariants": [MAIN, MAIN]}, '"main" is named twice', id="a name twice"),
-        pytest.param(
-            {"ModelVariants": [MAIN, variant("x", "v2")]},
-            'no shadow variant "next" in ModelVariants, which has main, x',
-            id="another shadow",
-        ),
-        pytest.param(
-            {"ModelVariants": [variant("x", "v1"), NEXT]},
-            'uses "main" and "next" only',
-            id="another production variant",
-        ),
-        pytest.param(
-            {"ShadowModeConfig": mirrors(source="next")}, "both the source and", id="its own shadow"
-        ),
-        pytest.param({"ShadowModeConfig": mirrors(-1)}, "SamplingPercentage is -1", id="less"),
-        pytest.param(
-            {"ModelVariants": [MAIN, variant("next", "v9")]},
-            f'Could not find model "{ARN.partition("inference")[0]}model/v9".',
-            id="no such model",
-        ),
-        pytest.param(
-            {"ModelVariants": [MAIN, variant("next", "v2", 0)]},
-            "ModelVariants.2.InfrastructureConfig.RealTimeInferenceConfig.InstanceCount is 0",
-            id="no instance",
-        ),
-        pytest.param(
-            {"ModelVariants": [MAIN, variant("next", "many")]}, "MultiModel", id="a multi-model"
-        ),
-        pytest.param(
-            {"ModelVariants": [MAIN, variant("next", "chain")]},
-            'model "chain", which has 2 containers',
-            id="a pipeline",
-        ),
-        pytest.param(
-            {"RoleArn": "arn:aws:iam::123456789012:role/nobody"},
-            "Could not assume role",
-            id="no such role",
-        ),
-        pytest.param({"EndpointName": "E2"}, "another case of letters", id="a name in other case"),
-        pytest.param(
-            {"DataStorageConfig": {"Destination": "https://example.org/x"}},
-            "DestinationS3Uri",
-            id="no object store",
-        ),
-        pytest.param(
-            {"Schedule": {"StartTime": 1.0}}, "StartTime is in the past", id="a start in the past"
-        ),
-        pytest.param(
-            {"Schedule": {"EndTime": 1.0}}, "EndTime must be after", id="an end in the past"
-        ),
-        pytest.param(
-            {"Schedule": {"StartTime": 5e9, "EndTime": 5e9}}, "EndTime must be after", id="no time"
-        ),
-        pytest.param(
-            {"Schedule": {"StartTime": 5e9, "EndTime": 5e9 + 31 * DAY_S}},
-            "would last 31.0 days; at most 30",
-            id="too long",
-        ),
-    ],
+@cases(
+    "more, text",
+    case("no production", {"ModelVariants": [NEXT]}, 'no endpoint "e": give its'),
+    case("a name twice", {"ModelVariants": [MAIN, MAIN]}, '"main" is named twice'),
+    case(
+        "another shadow",
+        {"ModelVariants": [MAIN, variant("x", "v2")]},
+        'no shadow variant "next" in ModelVariants, which has main, x',
+    ),
+    case(
+        "another production variant",
+        {"ModelVariants": [variant("x", "v1"), NEXT]},
+        'uses "main" and "next" only',
+    ),
+    case("its own shadow", {"ShadowModeConfig": mirrors(source="next")}, "both the source and"),
+    case("less", {"ShadowModeConfig": mirrors(-1)}, "SamplingPercentage is -1"),
+    case(
+        "no such model",
+        {"ModelVariants": [MAIN, variant("next", "v9")]},
+        f'Could not find model "{ARN.partition("inference")[0]}model/v9".',
+    ),
+    case(
+        "no instance",
+        {"ModelVariants": [MAIN, variant("next", "v2", 0)]},
+        "ModelVariants.2.InfrastructureConfig.RealTimeInferenceConfig.InstanceCount is 0",
+    ),
+    case("a multi-model", {"ModelVariants": [MAIN, variant("next", "many")]}, "MultiModel"),
+    case(
+        "a pipeline",
+        {"ModelVariants": [MAIN, variant("next", "chain")]},
+        'model "chain", which has 2 containers',
+    ),
+    case(
+        "no such role",
+        {"RoleArn": "arn:aws:iam::123456789012:role/nobody"},
+        "Could not assume role",
+    ),
+    case("a name in other case", {"EndpointName": "E2"}, "another case of letters"),
+    case(
+        "no object store",
+        {"DataStorageConfig": {"Destination": "https://example.org/x"}},
+        "DestinationS3Uri",
+    ),
+    case("a start in the past", {"Schedule": {"StartTime": 1.0}}, "StartTime is in the past"),
+    case("an end in the past", {"Schedule": {"EndTime": 1.0}}, "EndTime must be after"),
+    case("no time", {"Schedule": {"StartTime": 5e9, "EndTime": 5e9}}, "EndTime must be after"),
+    case(
+        "too long",
+        {"Schedule": {"StartTime": 5e9, "EndTime": 5e9 + 31 * DAY_S}},
+        "would last 31.0 days; at most 30",
+    ),
 )
 def test_a_request_that_is_refused(
     models: None,
@@ -198,35 +187,33 @@ def test_a_request_that_is_refused(
     assert call("ListInferenceExperiments") == {"InferenceExperiments": []}
 
 
-@pytest.mark.parametrize(
-    ("variants", "config", "text"),
-    [
-        pytest.param(
-            [PRODUCTION, {**PRODUCTION, "VariantName": "b"}],
-            {},
-            "has 2 production variants",
-            id="two production variants",
-        ),
-        pytest.param(
-            [{**PRODUCTION, "VariantName": "b"}],
-            {},
-            'has the production variant "b", not the SourceModelVariantName "main"',
-            id="another production variant",
-        ),
-        pytest.param([{}], {}, "hosts inference components", id="for components"),
-        pytest.param(
-            [PRODUCTION],
-            {"AsyncInferenceConfig": {"OutputConfig": {"S3OutputPath": "s3://out/here"}}},
-            "is asynchronous",
-            id="asynchronous",
-        ),
-        pytest.param(
-            [PRODUCTION],
-            {"ShadowProductionVariants": [{**PRODUCTION, "VariantName": "old"}]},
-            'has the shadow variant "old" already',
-            id="a shadow",
-        ),
-    ],
+@cases(
+    "variants, config, text",
+    case(
+        "two production variants",
+        [PRODUCTION, {**PRODUCTION, "VariantName": "b"}],
+        {},
+        "has 2 production variants",
+    ),
+    case(
+        "another production variant",
+        [{**PRODUCTION, "VariantName": "b"}],
+        {},
+        'has the production variant "b", not the SourceModelVariantName "main"',
+    ),
+    case("for components", [{}], {}, "hosts inference components"),
+    case(
+        "asynchronous",
+        [PRODUCTION],
+        {"AsyncInferenceConfig": {"OutputConfig": {"S3OutputPath": "s3://out/here"}}},
+        "is asynchronous",
+    ),
+    case(
+        "a shadow",
+        [PRODUCTION],
+        {"ShadowProductionVariants": [{**PRODUCTION, "VariantName": "old"}]},
+        'has the shadow variant "old" already',
+    ),
 )
 def test_an_endpoint_that_cannot_have_one(
     models: None,
@@ -289,28 +276,24 @@ def several(models: None, create: Call, turn: Callable[..., None], clock: Manual
     return first_at
 
 
-@pytest.mark.parametrize(
-    ("more", "names"),
-    [
-        pytest.param({}, ["beta", "alpha", "trial"], id="newest first"),
-        pytest.param({"NameContains": "ta"}, ["beta"], id="a part of the name"),
-        pytest.param({"Type": "ShadowMode"}, ["beta", "alpha", "trial"], id="the type"),
-        pytest.param({"StatusEquals": "Running"}, ["trial"], id="a status"),
-        pytest.param({"StatusEquals": "Stopping"}, [], id="a status that none has"),
-        pytest.param({"CreationTimeAfter": 5.0}, ["beta", "alpha"], id="created after"),
-        pytest.param({"CreationTimeBefore": 5.0}, ["trial"], id="created before"),
-        pytest.param({"LastModifiedTimeAfter": 50.0}, ["trial"], id="modified after"),
-        pytest.param({"LastModifiedTimeBefore": 50.0}, ["beta", "alpha"], id="modified before"),
-        pytest.param(
-            {"SortBy": "Name", "SortOrder": "Ascending"}, ["alpha", "beta", "trial"], id="by name"
-        ),
-        pytest.param({"SortBy": "Status"}, ["trial", "beta", "alpha"], id="by status"),
-        pytest.param(
-            {"SortBy": "CreationTime", "SortOrder": "Ascending"},
-            ["trial", "alpha", "beta"],
-            id="oldest first",
-        ),
-    ],
+@cases(
+    "more, names",
+    case("newest first", {}, ["beta", "alpha", "trial"]),
+    case("a part of the name", {"NameContains": "ta"}, ["beta"]),
+    case("the type", {"Type": "ShadowMode"}, ["beta", "alpha", "trial"]),
+    case("a status", {"StatusEquals": "Running"}, ["trial"]),
+    case("a status that none has", {"StatusEquals": "Stopping"}, []),
+    case("created after", {"CreationTimeAfter": 5.0}, ["beta", "alpha"]),
+    case("created before", {"CreationTimeBefore": 5.0}, ["trial"]),
+    case("modified after", {"LastModifiedTimeAfter": 50.0}, ["trial"]),
+    case("modified before", {"LastModifiedTimeBefore": 50.0}, ["beta", "alpha"]),
+    case("by name", {"SortBy": "Name", "SortOrder": "Ascending"}, ["alpha", "beta", "trial"]),
+    case("by status", {"SortBy": "Status"}, ["trial", "beta", "alpha"]),
+    case(
+        "oldest first",
+        {"SortBy": "CreationTime", "SortOrder": "Ascending"},
+        ["trial", "alpha", "beta"],
+    ),
 )
 def test_lists(call: Call, several: float, more: dict[str, Any], names: list[str]) -> None:
     given = {key: several + it if isinstance(it, float) else it for key, it in more.items()}

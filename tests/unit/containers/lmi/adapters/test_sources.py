@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
+from tests.cases import case, cases
 from tests.unit.base.tars import Member, tar, targz
 
 from hostelry.containers.lmi.adapters.s3_fetcher import S3Fetcher, parse_s3_uri, unpack_adapter
@@ -55,50 +56,36 @@ def test_an_adapter_is_found_anywhere_in_its_archive(
     }
 
 
-@pytest.mark.parametrize(
-    ("packed", "message"),
-    [
-        pytest.param(lambda: b"no archive", "no .tar.gz", id="no archive"),
-        pytest.param(lambda: b"\x1f\x8b\x08", "cut off", id="a header that is cut off"),
-        pytest.param(lambda: b"", "no .tar.gz", id="nothing"),
-        pytest.param(
-            lambda: targz([CONFIG, Member(name="model.py", body=b"x")]), "holds model.py", id="code"
-        ),
-        pytest.param(lambda: targz([CONFIG])[:-20], "cut off|one adapter", id="cut off"),
-        pytest.param(lambda: targz([Member(name="x")]), "one adapter", id="no adapter"),
-        pytest.param(lambda: targz([CONFIG, under("b", CONFIG)]), "files of one", id="two of them"),
-        pytest.param(
-            lambda: targz([under("checkpoint-1", CONFIG), under("checkpoint-2", CONFIG)]),
-            "files of one: checkpoint-1, checkpoint-2", id="checkpoints alone",
-        ),
-        pytest.param(lambda: targz([CONFIG, CONFIG]), "twice", id="a file twice"),
-        pytest.param(lambda: targz([under("..", CONFIG)]), "leaves", id="a name that leads out"),
-        pytest.param(lambda: targz([under("/etc", CONFIG)]), "absolute", id="an absolute name"),
-        pytest.param(
-            lambda: targz([Member(name="adapter_config.json", kind=b"2", link="/etc/passwd")]),
-            "is a symbolic link", id="a symbolic link",
-        ),
-        pytest.param(
-            lambda: targz([Member(name="adapter_config.json", kind=b"1", link="/etc/passwd")]),
-            "is a hard link", id="a hard link",
-        ),
-        pytest.param(
-            lambda: targz([Member(name="fifo", kind=b"6")]), "is a named pipe", id="a named pipe"
-        ),
-        pytest.param(
-            lambda: targz([CONFIG, Member(name="big", body=b"x" * 20_000)]),
-            "10000 are allowed", id="more than may be unpacked",
-        ),
-        pytest.param(
-            lambda: targz([CONFIG, *(Member(name=it, body=b"x" * 6_000) for it in "ab")]),
-            "more than 10000 bytes", id="more in all than may be unpacked",
-        ),
-        pytest.param(lambda: tar([CONFIG]), "no .tar.gz", id="a tar that is not compressed"),
-        pytest.param(
-            lambda: targz([Member(name="h", kind=tarfile.XHDTYPE, size=1 << 40)]),
-            "an extended header of", id="an endless header",
-        ),
-    ],
+@cases(
+    "packed, message",
+    case("no archive", lambda: b"no archive", "no .tar.gz"),
+    case("a header that is cut off", lambda: b"\x1f\x8b\x08", "cut off"),
+    case("nothing", lambda: b"", "no .tar.gz"),
+    case("code", lambda: targz([CONFIG, Member(name="model.py", body=b"x")]), "holds model.py"),
+    case("cut off", lambda: targz([CONFIG])[:-20], "cut off|one adapter"),
+    case("no adapter", lambda: targz([Member(name="x")]), "one adapter"),
+    case("two of them", lambda: targz([CONFIG, under("b", CONFIG)]), "files of one"),
+    case("checkpoints alone",
+        lambda: targz([under("checkpoint-1", CONFIG), under("checkpoint-2", CONFIG)]),
+        "files of one: checkpoint-1, checkpoint-2"),
+    case("a file twice", lambda: targz([CONFIG, CONFIG]), "twice"),
+    case("a name that leads out", lambda: targz([under("..", CONFIG)]), "leaves"),
+    case("an absolute name", lambda: targz([under("/etc", CONFIG)]), "absolute"),
+    case("a symbolic link",
+        lambda: targz([Member(name="adapter_config.json", kind=b"2", link="/etc/passwd")]),
+        "is a symbolic link"),
+    case("a hard link",
+        lambda: targz([Member(name="adapter_config.json", kind=b"1", link="/etc/passwd")]),
+        "is a hard link"),
+    case("a named pipe", lambda: targz([Member(name="fifo", kind=b"6")]), "is a named pipe"),
+    case("more than may be unpacked",
+        lambda: targz([CONFIG, Member(name="big", body=b"x" * 20_000)]), "10000 are allowed"),
+    case("more in all than may be unpacked",
+        lambda: targz([CONFIG, *(Member(name=it, body=b"x" * 6_000) for it in "ab")]),
+        "more than 10000 bytes"),
+    case("a tar that is not compressed", lambda: tar([CONFIG]), "no .tar.gz"),
+    case("an endless header", lambda: targz([Member(name="h", kind=tarfile.XHDTYPE, size=1 << 40)]),
+        "an extended header of"),
 )  # fmt: skip
 def test_archives_that_are_refused_write_nothing_outside(
     packed: Callable[[], bytes], message: str, tmp_path: Path
@@ -129,21 +116,15 @@ def test_a_prefix_or_an_archive_is_fetched(uri: str, tmp_path: Path) -> None:
     assert names == ["adapter_config.json", "adapter_model.safetensors"]
 
 
-@pytest.mark.parametrize(
-    ("uri", "failure", "message"),
-    [
-        pytest.param("s3://b/none", None, "there is none of adapter_config.json", id="no object"),
-        pytest.param("s3://b/none.tgz", None, "NoSuchKey", id="no archive"),
-        pytest.param("s3://b/big", None, "more than the 3 bytes", id="more than may be taken"),
-        pytest.param(
-            "s3://b/x", ClientError({"Error": {"Code": "AccessDenied"}}, "GetObject"),
-            "S3 does not give s3://b/x: AccessDenied", id="not allowed",
-        ),
-        pytest.param(
-            "s3://b/x", ReadTimeoutError(endpoint_url="http://s3"), "Read timeout", id="it hangs"
-        ),
-        pytest.param("s3:///x", None, "is not of the form", id="no bucket"),
-    ],
+@cases(
+    "uri, failure, message",
+    case("no object", "s3://b/none", None, "there is none of adapter_config.json"),
+    case("no archive", "s3://b/none.tgz", None, "NoSuchKey"),
+    case("more than may be taken", "s3://b/big", None, "more than the 3 bytes"),
+    case("not allowed", "s3://b/x", ClientError({"Error": {"Code": "AccessDenied"}}, "GetObject"),
+        "S3 does not give s3://b/x: AccessDenied"),
+    case("it hangs", "s3://b/x", ReadTimeoutError(endpoint_url="http://s3"), "Read timeout"),
+    case("no bucket", "s3:///x", None, "is not of the form"),
 )  # fmt: skip
 def test_what_s3_does_not_give(
     uri: str, failure: Exception | None, message: str, tmp_path: Path

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.containers.code.code_process import code_environment, readable_places
 from hostelry.containers.lmi.code.author_code import RequirementsError, parse_requirements
@@ -39,20 +40,14 @@ def label(response: Any) -> Any:
     return response
 
 
-@pytest.mark.parametrize(
-    ("change", "written"),
-    [
-        pytest.param(rename, {"generated_text": "hi!"}, id="LMI's form by key"),
-        pytest.param(
-            retext, {"id": "1", "choices": [{"text": "hi?", "logprobs": None}]}, id="OpenAI's"
-        ),
-        pytest.param(
-            label, {"id": "1", "choices": [{"text": "hi", "logprobs": None}], "by": "me"}, id="new"
-        ),
-        pytest.param(lambda it: it, {"generated_text": "hi"}, id="nothing"),
-        pytest.param(lambda it: {"n": len(it.choices)}, {"n": 1}, id="another dictionary"),
-        pytest.param(lambda it: it.model_dump_json(), {"generated_text": "hi"}, id="its JSON"),
-    ],
+@cases(
+    "change, written",
+    case("LMI's form by key", rename, {"generated_text": "hi!"}),
+    case("OpenAI's", retext, {"id": "1", "choices": [{"text": "hi?", "logprobs": None}]}),
+    case("new", label, {"id": "1", "choices": [{"text": "hi", "logprobs": None}], "by": "me"}),
+    case("nothing", lambda it: it, {"generated_text": "hi"}),
+    case("another dictionary", lambda it: {"n": len(it.choices)}, {"n": 1}),
+    case("its JSON", lambda it: it.model_dump_json(), {"generated_text": "hi"}),
 )
 def test_the_form_that_was_changed_is_written(change: Any, written: dict[str, Any]) -> None:
     assert json.loads(formatted_text(change(response_object(OPENAI, LMI)))) == written
@@ -81,22 +76,15 @@ def test_records_nest() -> None:
     assert isinstance(response_object(b'{"a": [{"b": {}}]}', None).a[0].b, ResponseRecord)
 
 
-@pytest.mark.parametrize(
-    ("is_adapter", "is_confined", "seen"),
-    [
-        pytest.param(
-            False, True, {"OPTION_DTYPE", "SAGEMAKER_REGION", "LANG", "OMP_NUM_THREADS", "HOME"},
-            id="the model's code sees its settings",
-        ),
-        pytest.param(True, True, {"LANG", "OMP_NUM_THREADS", "HOME"}, id="an adapter's none"),
-        pytest.param(True, False, {"LANG", "OMP_NUM_THREADS"}, id="nor one that is trusted"),
-        pytest.param(
-            False, False,
-            {"OPTION_DTYPE", "SAGEMAKER_REGION", "LANG", "OMP_NUM_THREADS", "HOME",
-             "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"},
-            id="the model's that is trusted has its Environment's keys",
-        ),
-    ],
+@cases(
+    "is_adapter, is_confined, seen",
+    case("the model's code sees its settings", False, True,
+        {"OPTION_DTYPE", "SAGEMAKER_REGION", "LANG", "OMP_NUM_THREADS", "HOME"}),
+    case("an adapter's none", True, True, {"LANG", "OMP_NUM_THREADS", "HOME"}),
+    case("nor one that is trusted", True, False, {"LANG", "OMP_NUM_THREADS"}),
+    case("the model's that is trusted has its Environment's keys", False, False,
+        {"OPTION_DTYPE", "SAGEMAKER_REGION", "LANG", "OMP_NUM_THREADS", "HOME",
+         "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}),
 )  # fmt: skip
 def test_the_variables_of_the_code(is_adapter: bool, is_confined: bool, seen: set[str]) -> None:
     found = code_environment(SERVER, is_adapter=is_adapter, is_confined=is_confined, scratch=None)

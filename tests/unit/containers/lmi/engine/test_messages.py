@@ -5,6 +5,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.containers.lmi.engine.messages import (
     FROM_ENGINE,
@@ -64,19 +65,17 @@ def test_local_models(tmp_path: Path) -> None:
     assert local_model(config, "org/name") is None
 
 
-@pytest.mark.parametrize(
-    ("model_id", "message"),
-    [
-        pytest.param("s3://bucket/prefix", "before this server starts", id="an S3 prefix"),
-        pytest.param(None, "holds no config.json", id="an empty model folder"),
-        pytest.param("/opt/ml/model/none", "holds no config.json", id="a folder that is not"),
-        pytest.param("/etc", "must be an id of the hub", id="a folder of this machine"),
-        pytest.param("../other", "must be an id of the hub", id="a folder beside it"),
-        pytest.param("base/../../other", "must be an id of the hub", id="by way of its own"),
-        pytest.param("/opt/ml/model/../other", "must be an id", id="by way of the container's"),
-        pytest.param("link", "must be an id of the hub", id="a link that leads out"),
-        pytest.param("a\0b", "must be an id of the hub", id="a NUL"),
-    ],
+@cases(
+    "model_id, message",
+    case("an S3 prefix", "s3://bucket/prefix", "before this server starts"),
+    case("an empty model folder", None, "holds no config.json"),
+    case("a folder that is not", "/opt/ml/model/none", "holds no config.json"),
+    case("a folder of this machine", "/etc", "must be an id of the hub"),
+    case("a folder beside it", "../other", "must be an id of the hub"),
+    case("by way of its own", "base/../../other", "must be an id of the hub"),
+    case("by way of the container's", "/opt/ml/model/../other", "must be an id"),
+    case("a link that leads out", "link", "must be an id of the hub"),
+    case("a NUL", "a\0b", "must be an id of the hub"),
 )
 def test_a_model_that_cannot_be_found(model_id: str | None, message: str, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("/etc")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.cases import case, cases
 
 from hostelry.containers.lmi.engine import loop
 from hostelry.containers.lmi.engine.loop import (
@@ -52,14 +53,12 @@ def failure_of(size: int) -> RuntimeError:
     return failure.value
 
 
-@pytest.mark.parametrize(
-    ("error", "lacks"),
-    [
-        pytest.param(failure_of(1 << 62), True, id="the CPU's allocator gives up"),
-        pytest.param(torch.OutOfMemoryError("CUDA"), True, id="an accelerator's memory is full"),
-        pytest.param(MemoryError(), True, id="Python's own memory is full"),
-        pytest.param(failure_of(-1), False, id="any other failure of torch"),
-    ],
+@cases(
+    "error, lacks",
+    case("the CPU's allocator gives up", failure_of(1 << 62), True),
+    case("an accelerator's memory is full", torch.OutOfMemoryError("CUDA"), True),
+    case("Python's own memory is full", MemoryError(), True),
+    case("any other failure of torch", failure_of(-1), False),
 )
 def test_what_is_a_lack_of_memory(error: BaseException, lacks: bool) -> None:
     assert lacks_memory(error) is lacks
@@ -243,31 +242,27 @@ def test_sources_that_hang_leave_room_once_given_up(monkeypatch: pytest.MonkeyPa
         engine.go_on.set()
 
 
-@pytest.mark.parametrize(
-    ("error", "fault"),
-    [
-        pytest.param(AdapterError("use_dora"), "adapter_refused", id="weights that are wrong"),
-        pytest.param(AdapterTooLargeError("too large"), "capacity", id="larger than its place"),
-        pytest.param(PinBudgetError("a", 5, 1, 4), "capacity", id="a pin beyond the budget"),
-        pytest.param(MemoryError(), "capacity", id="no memory"),
-        pytest.param(OSError(errno.ENOSPC, "full"), "capacity", id="the disk is full"),
-        pytest.param(FileNotFoundError(errno.ENOENT, "x"), "adapter_refused", id="no file"),
-        pytest.param(KeyError("x"), "adapter_refused", id="a fetcher's defect"),
-    ],
+@cases(
+    "error, fault",
+    case("weights that are wrong", AdapterError("use_dora"), "adapter_refused"),
+    case("larger than its place", AdapterTooLargeError("too large"), "capacity"),
+    case("a pin beyond the budget", PinBudgetError("a", 5, 1, 4), "capacity"),
+    case("no memory", MemoryError(), "capacity"),
+    case("the disk is full", OSError(errno.ENOSPC, "full"), "capacity"),
+    case("no file", FileNotFoundError(errno.ENOENT, "x"), "adapter_refused"),
+    case("a fetcher's defect", KeyError("x"), "adapter_refused"),
 )
 def test_why_an_adapter_is_not_registered(error: Exception, fault: str) -> None:
     assert classify_adapter_error(error) == fault
 
 
-@pytest.mark.parametrize(
-    ("error", "fault"),
-    [
-        pytest.param(UnknownAdapterError("x"), "adapter_missing", id="no such adapter"),
-        pytest.param(QuotaExceededError("t", "tokens", 3, 2.0), "quota", id="a quota"),
-        pytest.param(ServerFullError(3, 1.0), "full", id="a full queue"),
-        pytest.param(ValueError("x"), "request", id="what it asks for cannot be"),
-        pytest.param(OverflowError("x"), "failed", id="a defect of ours"),
-    ],
+@cases(
+    "error, fault",
+    case("no such adapter", UnknownAdapterError("x"), "adapter_missing"),
+    case("a quota", QuotaExceededError("t", "tokens", 3, 2.0), "quota"),
+    case("a full queue", ServerFullError(3, 1.0), "full"),
+    case("what it asks for cannot be", ValueError("x"), "request"),
+    case("a defect of ours", OverflowError("x"), "failed"),
 )
 def test_why_a_request_is_not_run(error: Exception, fault: str) -> None:
     assert classify_request_error(error) == fault

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from starlette.routing import Route
+from tests.cases import case, cases
 from tests.unit.containers.lmi.tiny import ask, config, fake, server
 
 from hostelry.containers.lmi.http.app import REQUEST_ID, build_app, show_request_ids
@@ -44,14 +45,12 @@ def test_the_names_in_a_path_are_described() -> None:
     assert "requestBody" in paths["/v1/responses"]["post"]
 
 
-@pytest.mark.parametrize(
-    ("given", "kept"),
-    [
-        pytest.param("abc-1", True, id="a client's own"),
-        pytest.param("a b", False, id="one with a space"),
-        pytest.param("a" * 129, False, id="one that is too long"),
-        pytest.param("", False, id="an empty one"),
-    ],
+@cases(
+    "given, kept",
+    case("a client's own", "abc-1", True),
+    case("one with a space", "a b", False),
+    case("one that is too long", "a" * 129, False),
+    case("an empty one", "", False),
 )
 def test_the_response_has_the_requests_id(given: str, kept: bool) -> None:
     answer = ask(server(), "/invocations", {"inputs": "a"}, headers={NAME: given})
@@ -97,14 +96,12 @@ def test_lines_of_a_request_have_its_id(lines: io.StringIO) -> None:
     assert lines.getvalue().endswith("5%\n")
 
 
-@pytest.mark.parametrize(
-    ("codes", "max_cells", "width", "runs"),
-    [
-        pytest.param([], 4, 1, [], id="no pool, no runs"),
-        pytest.param([0, 0, 1, 3], 4, 1, [[0, 2], [1, 1], [3, 1]], id="a page is a cell"),
-        pytest.param([1, 1, 0, 0, 0], 2, 3, [[1, 1], [0, 1]], id="a cell shows what most are"),
-        pytest.param([7] * 10, 3, 4, [[7, 3]], id="equal cells are one run"),
-    ],
+@cases(
+    "codes, max_cells, width, runs",
+    case("no pool, no runs", [], 4, 1, []),
+    case("a page is a cell", [0, 0, 1, 3], 4, 1, [[0, 2], [1, 1], [3, 1]]),
+    case("a cell shows what most are", [1, 1, 0, 0, 0], 2, 3, [[1, 1], [0, 1]]),
+    case("equal cells are one run", [7] * 10, 3, 4, [[7, 3]]),
 )
 def test_the_map(codes: list[int], max_cells: int, width: int, runs: list[list[int]]) -> None:
     found = page_map(array("H", codes).tobytes(), max_cells)
@@ -121,14 +118,12 @@ def test_what_is_kept() -> None:
     assert answer["pool"]["map"] == {"pages_per_cell": 1, "runs": [[0, 1], [1, 2], [3, 1]]}
 
 
-@pytest.mark.parametrize(
-    ("query", "status", "words"),
-    [
-        pytest.param("limit=1001", 400, "limit is 1001; it must be 0 to 1000", id="too many"),
-        pytest.param("limit=-1", 400, "limit is -1", id="fewer than none"),
-        pytest.param("limit=x", 400, "limit is x", id="no number"),
-        pytest.param("", 503, "is not ready", id="a model that is loading"),
-    ],
+@cases(
+    "query, status, words",
+    case("too many", "limit=1001", 400, "limit is 1001; it must be 0 to 1000"),
+    case("fewer than none", "limit=-1", 400, "limit is -1"),
+    case("no number", "limit=x", 400, "limit is x"),
+    case("a model that is loading", "", 503, "is not ready"),
 )
 def test_refusals(query: str, status: int, words: str) -> None:
     served = server()
@@ -138,12 +133,10 @@ def test_refusals(query: str, status: int, words: str) -> None:
     assert (answer.status, words in answer.text) == (status, True)
 
 
-@pytest.mark.parametrize(
-    ("stream", "names"),
-    [
-        pytest.param(False, {"queue", "prefill", "decode"}, id="of a whole answer all three"),
-        pytest.param(True, {"queue", "prefill"}, id="of a stream what is over at its first token"),
-    ],
+@cases(
+    "stream, names",
+    case("of a whole answer all three", False, {"queue", "prefill", "decode"}),
+    case("of a stream what is over at its first token", True, {"queue", "prefill"}),
 )
 def test_an_answer_has_the_times_of_its_phases(stream: bool, names: set[str]) -> None:
     asked = {"inputs": "hello", "stream": stream, "parameters": {"max_new_tokens": 4}}

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.containers.lmi.tiny import Answer, ask, config, ids, server
 
 from hostelry.containers.lmi.fake import FakeBackend
@@ -65,16 +66,14 @@ def test_a_failed_engine_names_no_place(stream: bool) -> None:
     assert "adapter es: no file; /opt/ml/model/x; see /v1/chat" in answer.text
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        pytest.param("/srv/ad/x and '/srv/ad'", "adapter a/x and 'adapter a'", id="its files"),
-        pytest.param("/srv/b/x", "adapter b/x", id="its files, where its source ends in a slash"),
-        pytest.param("file:///srv/ad/x", "file://adapter a/x", id="as an address of a file"),
-        pytest.param("/srv/adapters/z", "/srv/adapters/z", id="a folder with a longer name"),
-        pytest.param("https://e.com/srv/ad s3://srv/ad", "https://e.com/srv/ad s3://srv/ad",
-                     id="an address with such a path"),
-    ],
+@cases(
+    "text, expected",
+    case("its files", "/srv/ad/x and '/srv/ad'", "adapter a/x and 'adapter a'"),
+    case("its files, where its source ends in a slash", "/srv/b/x", "adapter b/x"),
+    case("as an address of a file", "file:///srv/ad/x", "file://adapter a/x"),
+    case("a folder with a longer name", "/srv/adapters/z", "/srv/adapters/z"),
+    case("an address with such a path", "https://e.com/srv/ad s3://srv/ad",
+        "https://e.com/srv/ad s3://srv/ad"),
 )  # fmt: skip
 def test_only_whole_folders_of_adapters_are_named(text: str, expected: str) -> None:
     places = {"a": "/srv/ad", "b": "/srv/b/"}

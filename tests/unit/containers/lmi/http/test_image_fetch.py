@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
+from tests.cases import case, cases
 
 from hostelry.containers.lmi.http import invoke
 from hostelry.containers.lmi.http.invoke import fetch_image
@@ -44,19 +45,15 @@ def test_the_bytes_take_the_place_of_the_address() -> None:
     assert (found.data, found.url) == (b"a picture", None)
 
 
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
-        pytest.param(httpx.Response(404), "answered 404", id="not there"),
-        pytest.param(
-            httpx.Response(302, headers={"Location": "http://169.254.169.254/"}), "answered 302",
-            id="it leads elsewhere",
-        ),
-        pytest.param(httpx.Response(200, content=b""), "no bytes", id="empty"),
-        pytest.param(httpx.Response(200, stream=Endless()), "more than 5000 bytes", id="endless"),
-        pytest.param(httpx.Response(200, stream=Silent()), "did not come within", id="silent"),
-        pytest.param(httpx.ConnectError("no route"), "no route", id="no connection"),
-    ],
+@cases(
+    "answer, message",
+    case("not there", httpx.Response(404), "answered 404"),
+    case("it leads elsewhere", httpx.Response(302, headers={"Location": "http://169.254.169.254/"}),
+        "answered 302"),
+    case("empty", httpx.Response(200, content=b""), "no bytes"),
+    case("endless", httpx.Response(200, stream=Endless()), "more than 5000 bytes"),
+    case("silent", httpx.Response(200, stream=Silent()), "did not come within"),
+    case("no connection", httpx.ConnectError("no route"), "no route"),
 )  # fmt: skip
 def test_refusals(
     answer: httpx.Response | httpx.HTTPError, message: str, monkeypatch: pytest.MonkeyPatch

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy
 import pytest
+from tests.cases import case, cases
 from tests.unit.containers.lmi.tiny import Answer, ask, config, fake, ids, server
 
 from hostelry.containers.lmi.fake import FACTS, FakeBackend, fake_vector
@@ -262,17 +263,15 @@ def invoked(body: Any, facts: PoolingFacts = EMBEDS) -> Answer:
     return ask(serving(facts), "/invocations", body)
 
 
-@pytest.mark.parametrize(
-    ("body", "named"),
-    [
-        pytest.param({"inputs": "a", "stream": True}, "not streamed", id="a stream"),
-        pytest.param({"inputs": [3]}, "inputs holds 3", id="an input that is no text"),
-        pytest.param({"inputs": "a", "parameters": {"top_k": 2}}, "no classes", id="top_k"),
-        pytest.param({"inputs": "a", "parameters": {"beams": 2}}, "'beams'", id="unknown"),
-        pytest.param({"prompt": "a"}, "generates no text", id="a prompt"),
-        pytest.param({"nothing": 1}, "must contain inputs", id="no known member"),
-        pytest.param(b'{"inputs": NaN}', "not valid JSON", id="NaN"),
-    ],
+@cases(
+    "body, named",
+    case("a stream", {"inputs": "a", "stream": True}, "not streamed"),
+    case("an input that is no text", {"inputs": [3]}, "inputs holds 3"),
+    case("top_k", {"inputs": "a", "parameters": {"top_k": 2}}, "no classes"),
+    case("unknown", {"inputs": "a", "parameters": {"beams": 2}}, "'beams'"),
+    case("a prompt", {"prompt": "a"}, "generates no text"),
+    case("no known member", {"nothing": 1}, "must contain inputs"),
+    case("NaN", b'{"inputs": NaN}', "not valid JSON"),
 )  # fmt: skip
 def test_invocations_refuse_in_their_dialects_form(body: Any, named: str) -> None:
     answer = invoked(body)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import pytest
+from tests.cases import case, cases
 from tests.unit.containers.lmi.tiny import Answer, ask, fake, server
 
 from hostelry.containers.lmi.http.server import LmiServer
@@ -156,55 +156,40 @@ def test_a_json_schema_bounds_the_text() -> None:
     assert content["text"]["format"] == form
 
 
-@pytest.mark.parametrize(
-    ("body", "param", "message"),
-    [
-        pytest.param({}, "input", "input is None", id="no input"),
-        pytest.param({"input": []}, "input", "1 to 10000", id="an empty list"),
-        pytest.param({"input": 3}, "input", "a text or a list", id="a number"),
-        pytest.param({"input": ["a"]}, "input[0]", "JSON object", id="texts in a list"),
-        pytest.param({"input": "a", "store": True}, "store", "not stored here", id="store"),
-        pytest.param(
-            {"input": "a", "previous_response_id": "resp_1"},
-            "previous_response_id",
-            "not stored here",
-            id="an earlier response",
-        ),
-        pytest.param({"input": "a", "background": True}, "background", "not stored", id="later"),
-        pytest.param(
-            {"input": "a", "tools": [{"type": "web_search"}]}, "tools", "not served", id="tools"
-        ),
-        pytest.param(
-            {"input": "a", "truncation": "auto"}, "truncation", "refused", id="truncation"
-        ),
-        pytest.param(
-            {"input": "a", "reasoning": {"effort": "high"}}, "reasoning", "effort", id="effort"
-        ),
-        pytest.param({"input": "a", "n": 2}, "n", "not a field", id="a field of chats"),
-        pytest.param({"input": "a", "include": ["x"]}, "include", "may have", id="include"),
-        pytest.param({"input": "a", "top_logprobs": 2}, "include", "needs include", id="top alone"),
-        pytest.param({"input": "a", "max_output_tokens": 0}, "max_output_tokens", "1", id="zero"),
-        pytest.param({"input": "a", "metadata": {"a": 1}}, "metadata", "texts", id="metadata"),
-        pytest.param(
-            {"input": "a", "text": {"format": {"type": "xml"}}}, "text", "text.format", id="format"
-        ),
-        pytest.param(
-            {"input": "a", "text": {"verbosity": "low"}}, "verbosity", "decides", id="verbosity"
-        ),
-        pytest.param(
-            {"input": [{"type": "item_reference", "id": "msg_1"}]},
-            "input",
-            "messages",
-            id="a reference",
-        ),
-        pytest.param(
-            {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
-            "input",
-            "input_image",
-            id="an image",
-        ),
-        pytest.param({"input": [{"role": "tool", "content": "a"}]}, "input", "role", id="a role"),
-    ],
+@cases(
+    "body, param, message",
+    case("no input", {}, "input", "input is None"),
+    case("an empty list", {"input": []}, "input", "1 to 10000"),
+    case("a number", {"input": 3}, "input", "a text or a list"),
+    case("texts in a list", {"input": ["a"]}, "input[0]", "JSON object"),
+    case("store", {"input": "a", "store": True}, "store", "not stored here"),
+    case(
+        "an earlier response",
+        {"input": "a", "previous_response_id": "resp_1"},
+        "previous_response_id",
+        "not stored here",
+    ),
+    case("later", {"input": "a", "background": True}, "background", "not stored"),
+    case("tools", {"input": "a", "tools": [{"type": "web_search"}]}, "tools", "not served"),
+    case("truncation", {"input": "a", "truncation": "auto"}, "truncation", "refused"),
+    case("effort", {"input": "a", "reasoning": {"effort": "high"}}, "reasoning", "effort"),
+    case("a field of chats", {"input": "a", "n": 2}, "n", "not a field"),
+    case("include", {"input": "a", "include": ["x"]}, "include", "may have"),
+    case("top alone", {"input": "a", "top_logprobs": 2}, "include", "needs include"),
+    case("zero", {"input": "a", "max_output_tokens": 0}, "max_output_tokens", "1"),
+    case("metadata", {"input": "a", "metadata": {"a": 1}}, "metadata", "texts"),
+    case("format", {"input": "a", "text": {"format": {"type": "xml"}}}, "text", "text.format"),
+    case("verbosity", {"input": "a", "text": {"verbosity": "low"}}, "verbosity", "decides"),
+    case(
+        "a reference", {"input": [{"type": "item_reference", "id": "msg_1"}]}, "input", "messages"
+    ),
+    case(
+        "an image",
+        {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
+        "input",
+        "input_image",
+    ),
+    case("a role", {"input": [{"role": "tool", "content": "a"}]}, "input", "role"),
 )
 def test_refused_members(body: dict[str, Any], param: str, message: str) -> None:
     answer = ask(server(), ROUTE, body)

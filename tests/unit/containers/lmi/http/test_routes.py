@@ -4,8 +4,8 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.cases import case, cases
 from tests.unit.containers.lmi.tiny import ask, ask_all, config, fake, ids, server
 
 from hostelry import __version__
@@ -65,24 +65,20 @@ def test_djls_description_of_the_model() -> None:
     assert group["workers"] == [worker]
 
 
-@pytest.mark.parametrize(
-    ("path", "headers", "status"),
-    [
-        pytest.param("/predictions/lmi", {}, 200, id="a path with the model's name"),
-        pytest.param("/predictions/model", {}, 200, id="the name of its folder, as in DJL"),
-        pytest.param("/models/lmi/invoke", {}, 200, id="the path of a multi-model endpoint"),
-        pytest.param("/predictions/other", {}, 404, id="an unknown model in the path"),
-        pytest.param("/models/other/invoke", {}, 404, id="an unknown model to invoke"),
-        pytest.param("/predictions/lmi/2", {}, 404, id="a version that is not there"),
-        pytest.param("/predictions/lmi/main", {}, 200, id="the model's revision"),
-        pytest.param("/invocations?model_name=lmi", {}, 200, id="a query with the name"),
-        pytest.param("/invocations?model_name=other", {}, 404, id="a query with another name"),
-        pytest.param("/invocations", {"model_name": "other"}, 404, id="a header with another"),
-        pytest.param("/invocations?model_version=3", {}, 404, id="a query with a version"),
-        pytest.param(
-            "/invocations?model_name=lmi", {"model_name": "other"}, 200, id="query before header"
-        ),
-    ],
+@cases(
+    "path, headers, status",
+    case("a path with the model's name", "/predictions/lmi", {}, 200),
+    case("the name of its folder, as in DJL", "/predictions/model", {}, 200),
+    case("the path of a multi-model endpoint", "/models/lmi/invoke", {}, 200),
+    case("an unknown model in the path", "/predictions/other", {}, 404),
+    case("an unknown model to invoke", "/models/other/invoke", {}, 404),
+    case("a version that is not there", "/predictions/lmi/2", {}, 404),
+    case("the model's revision", "/predictions/lmi/main", {}, 200),
+    case("a query with the name", "/invocations?model_name=lmi", {}, 200),
+    case("a query with another name", "/invocations?model_name=other", {}, 404),
+    case("a header with another", "/invocations", {"model_name": "other"}, 404),
+    case("a query with a version", "/invocations?model_version=3", {}, 404),
+    case("query before header", "/invocations?model_name=lmi", {"model_name": "other"}, 200),
 )
 def test_the_model_that_a_request_names(path: str, headers: dict[str, str], status: int) -> None:
     served = server(settings=config("option.revision=main"))
@@ -113,19 +109,17 @@ def test_tokens_of_a_chat_are_those_of_its_prompt() -> None:
     assert shorter["count"] < counted["count"]
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "status", "field"),
-    [
-        pytest.param("/tokenize", {}, 400, "prompt", id="neither text nor chat"),
-        pytest.param("/tokenize", {"prompt": ["a", "b"]}, 400, "prompt", id="two texts"),
-        pytest.param("/tokenize", {"prompt": [1, 2]}, 400, "prompt", id="ids"),
-        pytest.param("/tokenize", {"prompt": "a", "x": 1}, 400, "x", id="an unknown field"),
-        pytest.param("/tokenize", {"prompt": "a", "model": "z"}, 404, "model", id="no such model"),
-        pytest.param("/detokenize", {"tokens": [10**6]}, 400, "tokens", id="an unknown token"),
-        pytest.param("/detokenize", {"tokens": [-1]}, 400, "tokens", id="a negative token"),
-        pytest.param("/detokenize", {"tokens": "1"}, 400, "tokens", id="a text"),
-        pytest.param("/detokenize", {}, 400, "tokens", id="nothing"),
-    ],
+@cases(
+    "path, body, status, field",
+    case("neither text nor chat", "/tokenize", {}, 400, "prompt"),
+    case("two texts", "/tokenize", {"prompt": ["a", "b"]}, 400, "prompt"),
+    case("ids", "/tokenize", {"prompt": [1, 2]}, 400, "prompt"),
+    case("an unknown field", "/tokenize", {"prompt": "a", "x": 1}, 400, "x"),
+    case("no such model", "/tokenize", {"prompt": "a", "model": "z"}, 404, "model"),
+    case("an unknown token", "/detokenize", {"tokens": [10**6]}, 400, "tokens"),
+    case("a negative token", "/detokenize", {"tokens": [-1]}, 400, "tokens"),
+    case("a text", "/detokenize", {"tokens": "1"}, 400, "tokens"),
+    case("nothing", "/detokenize", {}, 400, "tokens"),
 )
 def test_refused_tokens(path: str, body: Any, status: int, field: str) -> None:
     answer = ask(server(), path, body)
@@ -157,18 +151,16 @@ def test_an_adapter_is_loaded_replaced_and_unloaded_by_vllms_routes(tmp_path: Pa
     assert (missing.status, missing.json["error"]["type"]) == (404, "NotFoundError")
 
 
-@pytest.mark.parametrize(
-    ("path", "status"),
-    [
-        pytest.param("/etc", 400, id="a folder of the machine"),
-        pytest.param("../secret", 400, id="a way out"),
-        pytest.param("link", 400, id="a link out"),
-        pytest.param("missing", 404, id="nothing there"),
-        pytest.param("file:///etc", 400, id="a local URL"),
-        pytest.param("bad", 400, id="an adapter that cannot be applied"),
-        pytest.param("huge", 507, id="no memory for it"),
-        pytest.param("/artifacts/one", 400, id="an artifact that is gone"),
-    ],
+@cases(
+    "path, status",
+    case("a folder of the machine", "/etc", 400),
+    case("a way out", "../secret", 400),
+    case("a link out", "link", 400),
+    case("nothing there", "missing", 404),
+    case("a local URL", "file:///etc", 400),
+    case("an adapter that cannot be applied", "bad", 400),
+    case("no memory for it", "huge", 507),
+    case("an artifact that is gone", "/artifacts/one", 400),
 )
 def test_places_that_vllms_route_refuses(tmp_path: Path, path: str, status: int) -> None:
     model = tmp_path / "model"
@@ -189,19 +181,13 @@ def test_an_id_of_the_hub_is_a_remote_source(tmp_path: Path) -> None:
     assert fake(served).versions["de"] == "hf://someone/adapter"
 
 
-@pytest.mark.parametrize(
-    ("settings", "body", "message"),
-    [
-        pytest.param(LORA, {"lora_name": "de"}, "Both 'lora_name' and", id="no path"),
-        pytest.param(LORA, {"lora_path": "more/de"}, "Both 'lora_name' and", id="no name"),
-        pytest.param(
-            LORA, {"lora_name": "lmi", "lora_path": "a"}, "already", id="the base model's name"
-        ),
-        pytest.param(LORA, [1], "JSON object", id="a list"),
-        pytest.param(
-            "", {"lora_name": "de", "lora_path": "a/b"}, "LoRA is not enabled", id="LoRA off"
-        ),
-    ],
+@cases(
+    "settings, body, message",
+    case("no path", LORA, {"lora_name": "de"}, "Both 'lora_name' and"),
+    case("no name", LORA, {"lora_path": "more/de"}, "Both 'lora_name' and"),
+    case("the base model's name", LORA, {"lora_name": "lmi", "lora_path": "a"}, "already"),
+    case("a list", LORA, [1], "JSON object"),
+    case("LoRA off", "", {"lora_name": "de", "lora_path": "a/b"}, "LoRA is not enabled"),
 )
 def test_bodies_that_vllms_route_refuses(settings: str, body: Any, message: str) -> None:
     answer = ask(server(settings=config(settings)), "/v1/load_lora_adapter", body)

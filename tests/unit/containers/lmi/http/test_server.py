@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.containers.lmi.tiny import CODEC, Answer, ask, ask_all, config, fake, ids, server
 
 from hostelry.containers.lmi.fake import FakeBackend
@@ -18,15 +19,13 @@ from hostelry.containers.lmi.text_codec import TextCodec
 LORA = config("option.enable_lora=true")
 
 
-@pytest.mark.parametrize(
-    ("phase", "alive", "status"),
-    [
-        pytest.param(ServerPhase.LOADING, True, 503, id="not while the model loads"),
-        pytest.param(ServerPhase.READY, True, 200, id="ready"),
-        pytest.param(ServerPhase.READY, False, 500, id="the engine is dead or stands still"),
-        pytest.param(ServerPhase.FAILED, True, 500, id="failed"),
-        pytest.param(ServerPhase.DRAINING, True, 503, id="shutting down"),
-    ],
+@cases(
+    "phase, alive, status",
+    case("not while the model loads", ServerPhase.LOADING, True, 503),
+    case("ready", ServerPhase.READY, True, 200),
+    case("the engine is dead or stands still", ServerPhase.READY, False, 500),
+    case("failed", ServerPhase.FAILED, True, 500),
+    case("shutting down", ServerPhase.DRAINING, True, 503),
 )
 def test_ping_is_honest(phase: ServerPhase, alive: bool, status: int) -> None:
     served = server()
@@ -35,13 +34,11 @@ def test_ping_is_honest(phase: ServerPhase, alive: bool, status: int) -> None:
     assert ask(served, "/ping", method="GET").status == status
 
 
-@pytest.mark.parametrize(
-    ("phase", "status"),
-    [
-        pytest.param(ServerPhase.LOADING, 503, id="loading"),
-        pytest.param(ServerPhase.DRAINING, 503, id="shutting down"),
-        pytest.param(ServerPhase.FAILED, 500, id="failed"),
-    ],
+@cases(
+    "phase, status",
+    case("loading", ServerPhase.LOADING, 503),
+    case("shutting down", ServerPhase.DRAINING, 503),
+    case("failed", ServerPhase.FAILED, 500),
 )
 @pytest.mark.parametrize("path", ["/invocations", "/v1/completions", "/adapters"])
 def test_requests_outside_the_ready_phase(phase: ServerPhase, status: int, path: str) -> None:
@@ -78,15 +75,13 @@ def test_the_status_of_a_full_queue_can_be_changed() -> None:
     assert 429 in {answer.status for answer in answers}
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [
-        pytest.param("GET", "/nothing", 404, id="an unknown path"),
-        pytest.param("GET", "/v1/nothing", 404, id="an unknown OpenAI path"),
-        pytest.param("GET", "/invocations", 405, id="a wrong method"),
-        pytest.param("GET", "/models/other", 404, id="an unknown model"),
-        pytest.param("GET", "/models/other/adapters", 404, id="adapters of an unknown model"),
-    ],
+@cases(
+    "method, path, status",
+    case("an unknown path", "GET", "/nothing", 404),
+    case("an unknown OpenAI path", "GET", "/v1/nothing", 404),
+    case("a wrong method", "GET", "/invocations", 405),
+    case("an unknown model", "GET", "/models/other", 404),
+    case("adapters of an unknown model", "GET", "/models/other/adapters", 404),
 )
 def test_what_is_not_there(method: str, path: str, status: int) -> None:
     answer = ask(server(), path, method=method)
@@ -135,27 +130,25 @@ def test_the_model_may_come_first_in_the_path(tmp_path: Path) -> None:
     assert ask(served, "/models/lmi/adapters/de", method="GET").json["name"] == "de"
 
 
-@pytest.mark.parametrize(
-    ("query", "status", "message"),
-    [
-        pytest.param("name=de", 400, "Parameter src is required", id="no source"),
-        pytest.param("src=/x", 400, "Parameter name is required", id="no name"),
-        pytest.param("name=es&src={}", 409, "already exists", id="a name that is taken"),
-        pytest.param("name=de&src={}/none", 424, "is not a folder", id="a folder that is not"),
-        pytest.param("name=de&src=/" + "a" * 900, 424, "is not a folder", id="a name too long"),
-        pytest.param("name=de&src={}/bad", 424, "use_dora", id="weights that are refused"),
-        pytest.param("name=de&src={}/huge", 507, "no memory", id="more than the engine's memory"),
-        pytest.param("name=de&src=ftp://b/k", 409, "it must be a folder", id="an unknown place"),
-        pytest.param("name=de&src=s3:k", 409, "it must be a folder", id="a place cut short"),
-        pytest.param("name=de&src=http://[", 400, "which is no URL", id="no URL at all"),
-        pytest.param("name=de&src=s3://b/bad", 424, "use_dora", id="bad weights from afar"),
-        pytest.param("name=de&src=a%0Ab", 400, "printable", id="a source of two lines"),
-        pytest.param("name=de&src=" + "a" * 5000, 400, "at most 4096", id="an endless source"),
-        pytest.param("name=de&src={}&pin=true&preload=false", 424, "preload", id="pinned unloaded"),
-        pytest.param("name=de&src={}&pin=perhaps", 400, "true or false", id="perhaps pinned"),
-        pytest.param("name=a%2Fb&src={}", 400, "without a slash", id="a name like a path"),
-        pytest.param("name=a%0Ab&src={}", 400, "printable", id="a name of two lines"),
-    ],
+@cases(
+    "query, status, message",
+    case("no source", "name=de", 400, "Parameter src is required"),
+    case("no name", "src=/x", 400, "Parameter name is required"),
+    case("a name that is taken", "name=es&src={}", 409, "already exists"),
+    case("a folder that is not", "name=de&src={}/none", 424, "is not a folder"),
+    case("a name too long", "name=de&src=/" + "a" * 900, 424, "is not a folder"),
+    case("weights that are refused", "name=de&src={}/bad", 424, "use_dora"),
+    case("more than the engine's memory", "name=de&src={}/huge", 507, "no memory"),
+    case("an unknown place", "name=de&src=ftp://b/k", 409, "it must be a folder"),
+    case("a place cut short", "name=de&src=s3:k", 409, "it must be a folder"),
+    case("no URL at all", "name=de&src=http://[", 400, "which is no URL"),
+    case("bad weights from afar", "name=de&src=s3://b/bad", 424, "use_dora"),
+    case("a source of two lines", "name=de&src=a%0Ab", 400, "printable"),
+    case("an endless source", "name=de&src=" + "a" * 5000, 400, "at most 4096"),
+    case("pinned unloaded", "name=de&src={}&pin=true&preload=false", 424, "preload"),
+    case("perhaps pinned", "name=de&src={}&pin=perhaps", 400, "true or false"),
+    case("a name like a path", "name=a%2Fb&src={}", 400, "without a slash"),
+    case("a name of two lines", "name=a%0Ab&src={}", 400, "printable"),
 )
 def test_registrations_that_fail_leave_nothing_listed(
     query: str, status: int, message: str, tmp_path: Path
@@ -231,18 +224,16 @@ def test_with_a_dead_engine_every_route_fails_with_the_reason(tmp_path: Path) ->
     assert all("engine process ended" in answer.text for answer in answers)
 
 
-@pytest.mark.parametrize(
-    ("path", "status"),
-    [
-        pytest.param("/adapters/es/update?preload=true", 200, id="preload again"),
-        pytest.param("/adapters/es/update?pin=true", 200, id="pin"),
-        pytest.param("/adapters/es/update?src=/elsewhere", 424, id="a folder that is not there"),
-        pytest.param("/adapters/es/update?src=hf://org/es-2", 200, id="another source"),
-        pytest.param("/adapters/es/update?src=hf://org/bad", 424, id="another, refused"),
-        pytest.param("/adapters/es/update?src=hf://org/huge", 507, id="another, too large"),
-        pytest.param("/adapters/fr/update?pin=true", 507, id="a pin beyond the engine's budget"),
-        pytest.param("/adapters/xx/update?pin=true", 404, id="an unknown adapter"),
-    ],
+@cases(
+    "path, status",
+    case("preload again", "/adapters/es/update?preload=true", 200),
+    case("pin", "/adapters/es/update?pin=true", 200),
+    case("a folder that is not there", "/adapters/es/update?src=/elsewhere", 424),
+    case("another source", "/adapters/es/update?src=hf://org/es-2", 200),
+    case("another, refused", "/adapters/es/update?src=hf://org/bad", 424),
+    case("another, too large", "/adapters/es/update?src=hf://org/huge", 507),
+    case("a pin beyond the engine's budget", "/adapters/fr/update?pin=true", 507),
+    case("an unknown adapter", "/adapters/xx/update?pin=true", 404),
 )
 def test_updates(path: str, status: int) -> None:
     assert ask(server(settings=LORA), path).status == status
@@ -302,9 +293,7 @@ class Connection:
         }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "stream", [pytest.param(True, id="stream"), pytest.param(False, id="whole")]
-)
+@cases("stream", case("stream", True), case("whole", False))
 def test_a_client_that_leaves_ends_its_request(stream: bool) -> None:
     async def run() -> LmiServer:
         served = server(backend=FakeBackend({None: ids("abcdefgh")}))
@@ -341,12 +330,10 @@ def test_the_first_chunk_is_sent_before_the_second_token_exists() -> None:
     assert b'"text":"a"' in first["body"]
 
 
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        pytest.param("/invocations", {"inputs": "a"}, id="invocations"),
-        pytest.param("/v1/completions", {"prompt": "a"}, id="an OpenAI route"),
-    ],
+@cases(
+    "path, body",
+    case("invocations", "/invocations", {"inputs": "a"}),
+    case("an OpenAI route", "/v1/completions", {"prompt": "a"}),
 )
 def test_a_defect_of_ours_is_a_500_in_the_routes_form(path: str, body: Any) -> None:
     served = server()
@@ -367,12 +354,10 @@ class NoC(TextCodec):
         return super().decode(token_ids, skip_special_tokens=skip_special_tokens)
 
 
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        pytest.param("/invocations", {"inputs": "a", "stream": True}, id="invocations"),
-        pytest.param("/v1/completions", {"prompt": "a", "stream": True}, id="an OpenAI route"),
-    ],
+@cases(
+    "path, body",
+    case("invocations", "/invocations", {"inputs": "a", "stream": True}),
+    case("an OpenAI route", "/v1/completions", {"prompt": "a", "stream": True}),
 )
 def test_a_defect_in_a_stream_that_has_begun_is_its_last_event(path: str, body: Any) -> None:
     served = server(backend=FakeBackend({None: ids("abc")}))

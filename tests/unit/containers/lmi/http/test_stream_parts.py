@@ -4,7 +4,7 @@ import asyncio
 import json
 from typing import Any
 
-import pytest
+from tests.cases import case, cases
 from tests.unit.containers.lmi.tiny import config, server
 
 from hostelry.containers.lmi.http.app import build_app
@@ -91,14 +91,12 @@ def test_a_part_of_responses_is_an_event() -> None:
     assert all(it.startswith(b"event: ") and it.count(b"data: ") == 1 for it in found)
 
 
-@pytest.mark.parametrize(
-    ("kind", "data", "events"),
-    [
-        pytest.param("text/plain", b"a\nb\n\n", [b"a\nb\n\n"], id="a bare text is not cut"),
-        pytest.param("text/plain", b"", [], id="nothing"),
-        pytest.param("application/jsonlines", b"1\n2", [b"1\n", b"2"], id="a line without an end"),
-        pytest.param("text/event-stream", b"a\nb\n\n\nc", [b"a\nb\n\n", b"\nc"], id="events"),
-    ],
+@cases(
+    "kind, data, events",
+    case("a bare text is not cut", "text/plain", b"a\nb\n\n", [b"a\nb\n\n"]),
+    case("nothing", "text/plain", b"", []),
+    case("a line without an end", "application/jsonlines", b"1\n2", [b"1\n", b"2"]),
+    case("events", "text/event-stream", b"a\nb\n\n\nc", [b"a\nb\n\n", b"\nc"]),
 )
 def test_events_are_found_by_their_end(kind: str, data: bytes, events: list[bytes]) -> None:
     assert events_in(data, EVENT_ENDS.get(kind, b"")) == events

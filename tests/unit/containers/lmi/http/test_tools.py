@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.containers.lmi.tiny import Answer, ask, config, fake, ids, server
 
 from hostelry.containers.lmi.fake import FACTS, FakeBackend
@@ -162,30 +163,17 @@ def test_each_choice_has_calls_of_its_own() -> None:
     assert first["id"] != second["id"]
 
 
-@pytest.mark.parametrize(
-    ("fields", "kind"),
-    [
-        pytest.param({}, None, id="auto: free text"),
-        pytest.param({"tool_choice": "none"}, None, id="none: free text"),
-        pytest.param({"tool_choice": "required"}, "structural_tag", id="required: a structure"),
-        pytest.param({"tool_choice": NAMED}, "structural_tag", id="named: a structure"),
-        pytest.param(
-            {"tools": [STRICT]},
-            "structural_tag",
-            id="a strict function: a structure",
-        ),
-        pytest.param(
-            {"response_format": {"type": "json_object"}}, "structural_tag", id="a call or JSON"
-        ),
-        pytest.param(
-            {"tools": None, "thinking_token_budget": 5}, "structural_tag", id="a budget"
-        ),
-        pytest.param(
-            {"tools": None, "response_format": {"type": "json_object"}},
-            "structural_tag",
-            id="JSON after reasoning",
-        ),
-    ],
+@cases(
+    "fields, kind",
+    case("auto: free text", {}, None),
+    case("none: free text", {"tool_choice": "none"}, None),
+    case("required: a structure", {"tool_choice": "required"}, "structural_tag"),
+    case("named: a structure", {"tool_choice": NAMED}, "structural_tag"),
+    case("a strict function: a structure", {"tools": [STRICT]}, "structural_tag"),
+    case("a call or JSON", {"response_format": {"type": "json_object"}}, "structural_tag"),
+    case("a budget", {"tools": None, "thinking_token_budget": 5}, "structural_tag"),
+    case("JSON after reasoning", {"tools": None, "response_format": {"type": "json_object"}},
+        "structural_tag"),
 )  # fmt: skip
 def test_what_is_guaranteed_bounds_the_tokens(fields: dict[str, Any], kind: str | None) -> None:
     given = served("x", options="option.reasoning_parser=qwen3")
@@ -286,16 +274,12 @@ def test_a_refusal_names_the_field(fields: dict[str, Any], message: str) -> None
     assert len(answer.text) < 1000
 
 
-@pytest.mark.parametrize(
-    ("template", "options", "message"),
-    [
-        pytest.param(DEAF, "", "does not show tools", id="a template without tools"),
-        pytest.param(PLAIN, "", "tool_call_parser", id="a model of no known family"),
-        pytest.param(
-            HERMES, "option.enable_auto_tool_choice=false", "enable_auto_tool_choice",
-            id="auto is turned off",
-        ),
-    ],
+@cases(
+    "template, options, message",
+    case("a template without tools", DEAF, "", "does not show tools"),
+    case("a model of no known family", PLAIN, "", "tool_call_parser"),
+    case("auto is turned off", HERMES, "option.enable_auto_tool_choice=false",
+        "enable_auto_tool_choice"),
 )  # fmt: skip
 def test_tools_that_the_model_cannot_use_are_refused(
     template: str, options: str, message: str
@@ -305,12 +289,10 @@ def test_tools_that_the_model_cannot_use_are_refused(
     assert message in answer.text
 
 
-@pytest.mark.parametrize(
-    ("options", "fields"),
-    [
-        pytest.param("option.tool_call_parser=hermes", {}, id="a configured family"),
-        pytest.param("", {"tool_choice": "required"}, id="a forced call"),
-    ],
+@cases(
+    "options, fields",
+    case("a configured family", "option.tool_call_parser=hermes", {}),
+    case("a forced call", "", {"tool_choice": "required"}),
 )
 def test_tools_that_the_template_does_not_show_are_named(
     options: str, fields: dict[str, Any]
@@ -331,22 +313,16 @@ def test_reasoning_stays_in_the_content_where_it_is_turned_off() -> None:
 UNREAD = "option.tool_call_parser=Kimi_K9\noption.reasoning_parser=kimi_k9"
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        pytest.param({"tools": None}, "", id="a chat without tools"),
-        pytest.param({"tool_choice": "none"}, "", id="tools that are not to be called"),
-        pytest.param({"tool_choice": "required"}, "", id="a forced call"),
-        pytest.param({}, "tool_call_parser is kimi_k9, which", id="a call by the model's choice"),
-        pytest.param(
-            {"tools": None, "include_reasoning": False}, "reasoning_parser is kimi_k9, which",
-            id="reasoning to be left out",
-        ),
-        pytest.param(
-            {"tools": None, "thinking_token_budget": 5}, "thinking_token_budget is 5",
-            id="a budget of reasoning",
-        ),
-    ],
+@cases(
+    "fields, message",
+    case("a chat without tools", {"tools": None}, ""),
+    case("tools that are not to be called", {"tool_choice": "none"}, ""),
+    case("a forced call", {"tool_choice": "required"}, ""),
+    case("a call by the model's choice", {}, "tool_call_parser is kimi_k9, which"),
+    case("reasoning to be left out", {"tools": None, "include_reasoning": False},
+        "reasoning_parser is kimi_k9, which"),
+    case("a budget of reasoning", {"tools": None, "thinking_token_budget": 5},
+        "thinking_token_budget is 5"),
 )  # fmt: skip
 def test_a_parser_not_known_here_stops_only_what_needs_it(
     fields: dict[str, Any], message: str
@@ -379,20 +355,14 @@ def test_calls_in_xml_have_the_types_of_their_functions() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        pytest.param("option.tool_call_parser=a b", "a parser's name", id="no name of a parser"),
-        pytest.param(f"option.reasoning_parser={'x' * 65}", "a parser's name", id="a long name"),
-        pytest.param(
-            'option.default_chat_template_kwargs={"tools": []}', "tools", id="a request's variable"
-        ),
-        pytest.param(
-            "option.default_chat_template_kwargs=[1]", "default_chat_template_kwargs",
-            id="variables that are no object",
-        ),
-        pytest.param("option.enable_auto_tool_choice=maybe", "maybe", id="a flag that is none"),
-    ],
+@cases(
+    "options, message",
+    case("no name of a parser", "option.tool_call_parser=a b", "a parser's name"),
+    case("a long name", f"option.reasoning_parser={'x' * 65}", "a parser's name"),
+    case("a request's variable", 'option.default_chat_template_kwargs={"tools": []}', "tools"),
+    case("variables that are no object", "option.default_chat_template_kwargs=[1]",
+        "default_chat_template_kwargs"),
+    case("a flag that is none", "option.enable_auto_tool_choice=maybe", "maybe"),
 )  # fmt: skip
 def test_a_wrong_option_stops_the_server_by_name(options: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):

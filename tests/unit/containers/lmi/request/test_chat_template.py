@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.containers.lmi.tiny import SPECIAL, TEMPLATE, byte_tokenizer, write_tokenizer
 from transformers import PreTrainedTokenizerFast
 
@@ -47,20 +48,14 @@ def oracle(**tokens: str) -> Any:
     return made(tokenizer_object=byte_tokenizer(), **tokens)
 
 
-@pytest.mark.parametrize(
+@cases(
     "template",
-    [
-        pytest.param(TEMPLATE, id="the demo model's"),
-        pytest.param(LLAMA_LIKE, id="one with trimmed blocks and a break"),
-        pytest.param(BLOCKS, id="one with generation blocks and JSON"),
-    ],
+    case("the demo model's", TEMPLATE),
+    case("one with trimmed blocks and a break", LLAMA_LIKE),
+    case("one with generation blocks and JSON", BLOCKS),
 )
-@pytest.mark.parametrize(
-    "messages",
-    [
-        pytest.param([USER], id="one question"),
-        pytest.param([SYSTEM, USER, ASSISTANT, USER], id="a dialogue"),
-    ],
+@cases(
+    "messages", case("one question", [USER]), case("a dialogue", [SYSTEM, USER, ASSISTANT, USER])
 )
 @pytest.mark.parametrize("prompted", [True, False])
 def test_text_is_the_one_transformers_renders(
@@ -82,17 +77,15 @@ def test_the_date_is_the_clocks() -> None:
     assert template.render([USER]) in ("1969", "1970")
 
 
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        pytest.param("{{ raise_exception('no system role') }}", "no system role", id="objects"),
-        pytest.param("{{ messages[5].content }}", "no element 5", id="reads what is not there"),
-        pytest.param("{{ 1 // 0 }}", "zero", id="divides by zero"),
-        pytest.param("{{ 'a' + 1 }}", "str", id="adds a number to a text"),
-        pytest.param("{{ ''.__class__.__mro__ }}", "unsafe", id="reaches for Python's insides"),
-        pytest.param("{% for i in range(10**9) %}{% endfor %}", "range", id="counts for ever"),
-        pytest.param("{{ messages.append(1) }}", "unsafe", id="changes its input"),
-    ],
+@cases(
+    "source, message",
+    case("objects", "{{ raise_exception('no system role') }}", "no system role"),
+    case("reads what is not there", "{{ messages[5].content }}", "no element 5"),
+    case("divides by zero", "{{ 1 // 0 }}", "zero"),
+    case("adds a number to a text", "{{ 'a' + 1 }}", "str"),
+    case("reaches for Python's insides", "{{ ''.__class__.__mro__ }}", "unsafe"),
+    case("counts for ever", "{% for i in range(10**9) %}{% endfor %}", "range"),
+    case("changes its input", "{{ messages.append(1) }}", "unsafe"),
 )
 def test_a_template_that_misbehaves_is_the_requests_error(source: str, message: str) -> None:
     with pytest.raises(Refusal, match=message):
@@ -168,20 +161,14 @@ def test_documents_and_variables_are_those_of_transformers() -> None:
     assert ours.render([USER], fields) == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     "content",
-    [
-        pytest.param("so it", id="a beginning"),
-        pytest.param("so it \n", id="one that ends with spaces"),
-        pytest.param("¿Qué tal?", id="the text of an earlier message"),
-    ],
+    case("a beginning", "so it"),
+    case("one that ends with spaces", "so it \n"),
+    case("the text of an earlier message", "¿Qué tal?"),
 )
-@pytest.mark.parametrize(
-    "template",
-    [
-        pytest.param(TEMPLATE, id="a template that keeps spaces"),
-        pytest.param(LLAMA_LIKE, id="one that trims"),
-    ],
+@cases(
+    "template", case("a template that keeps spaces", TEMPLATE), case("one that trims", LLAMA_LIKE)
 )
 def test_a_final_message_is_continued_as_in_transformers(template: str, content: str) -> None:
     messages = [USER, {"role": "assistant", "content": content}]
@@ -211,25 +198,23 @@ def test_a_template_of_a_request_sees_the_variables_and_the_time() -> None:
     assert text in ("x 1970", "x 1971")
 
 
-@pytest.mark.parametrize(
-    ("template", "message"),
-    [
-        pytest.param(
-            "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
-            "more than",
-            id="loops without end",
-        ),
-        pytest.param(DOUBLED + "{% endfor %}{{ n.s }}", "memory", id="a text that doubles"),
-        pytest.param("{{ 'x' * 999999999999 }}", "memory", id="a long text at once"),
-        pytest.param("{{ 'x' * 9999999 }}", "writes more than", id="more text than is read"),
-        pytest.param("{{ '%999999999d' % 1 }}", "memory", id="a wide number"),
-        pytest.param("{{ 9 ** (9 ** 9) }}", "more than", id="a number without end"),
-        pytest.param("{% for %}", "expression", id="no template"),
-        pytest.param("{{ raise_exception('not so') }}", "not so", id="one that refuses"),
-        pytest.param("{{ ''.__class__.__mro__ }}", "unsafe", id="Python's own attributes"),
-        pytest.param("{{ namespace(__class__=1) }}", "underscore", id="attributes of a namespace"),
-        pytest.param("{% include '/etc/passwd' %}", "no loader", id="a file"),
-    ],
+@cases(
+    "template, message",
+    case(
+        "loops without end",
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "more than",
+    ),
+    case("a text that doubles", DOUBLED + "{% endfor %}{{ n.s }}", "memory"),
+    case("a long text at once", "{{ 'x' * 999999999999 }}", "memory"),
+    case("more text than is read", "{{ 'x' * 9999999 }}", "writes more than"),
+    case("a wide number", "{{ '%999999999d' % 1 }}", "memory"),
+    case("a number without end", "{{ 9 ** (9 ** 9) }}", "more than"),
+    case("no template", "{% for %}", "expression"),
+    case("one that refuses", "{{ raise_exception('not so') }}", "not so"),
+    case("Python's own attributes", "{{ ''.__class__.__mro__ }}", "unsafe"),
+    case("attributes of a namespace", "{{ namespace(__class__=1) }}", "underscore"),
+    case("a file", "{% include '/etc/passwd' %}", "no loader"),
 )
 def test_a_hostile_template_of_a_request(template: str, message: str) -> None:
     limits = QUICK if message == "more than" else PATIENT  # whose own limit is met, however slowly

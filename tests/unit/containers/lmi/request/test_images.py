@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.containers.lmi.request.test_parse import CONTEXT, parse
 
 from hostelry.base.clock import ManualClock
@@ -60,29 +61,26 @@ def test_texts_alone_are_parts_for_a_template_that_places_images() -> None:
     assert prompt.text == "a|bc|"
 
 
-@pytest.mark.parametrize(
-    ("parts", "message"),
-    [
-        pytest.param([part(data(b"x"))] * 3, "more than 2 images", id="more than allowed"),
-        pytest.param([part(data(b"1234567"))], "more than 6 bytes", id="too many bytes"),
-        pytest.param([part(data(b""))], "no bytes", id="no bytes"),
-        pytest.param([part("data:image/png;base64,a$==")], "no base64", id="no base64"),
-        pytest.param([part("data:image/png,abc")], "a data URI begins with", id="no base64 named"),
-        pytest.param([part(data(b"x", "image/svg+xml"))], "TYPE is one of", id="another type"),
-        pytest.param([part("https://other.example/a")], "allowed are: pictures.example",
-                     id="another host"),
-        pytest.param([part("https://pictures.example.evil/a")], "not allowed", id="a longer host"),
-        pytest.param([part("https://a@pictures.example/a")], "must be a data URI", id="a user"),
-        pytest.param([part("ftp://pictures.example/a")], "must be a data URI", id="another scheme"),
-        pytest.param([part("/etc/passwd")], "must be a data URI", id="a path"),
-        pytest.param([part("http://[::1/a")], "an address that is none", id="half an address"),
-        pytest.param([part(f"https://pictures.example/{'a' * 9000}")], "characters", id="too long"),
-        pytest.param([part(None)], "has no url", id="no address"),
-        pytest.param([part(7)], "has no url", id="a number"),
-        pytest.param([{"type": "image_url"}], "has no url", id="nothing"),
-        pytest.param([part(data(b"x"), detail="huge")], "detail is 'huge'", id="an odd detail"),
-        pytest.param([{"type": "video_url"}], "video_url", id="a video"),
-    ],
+@cases(
+    "parts, message",
+    case("more than allowed", [part(data(b"x"))] * 3, "more than 2 images"),
+    case("too many bytes", [part(data(b"1234567"))], "more than 6 bytes"),
+    case("no bytes", [part(data(b""))], "no bytes"),
+    case("no base64", [part("data:image/png;base64,a$==")], "no base64"),
+    case("no base64 named", [part("data:image/png,abc")], "a data URI begins with"),
+    case("another type", [part(data(b"x", "image/svg+xml"))], "TYPE is one of"),
+    case("another host", [part("https://other.example/a")], "allowed are: pictures.example"),
+    case("a longer host", [part("https://pictures.example.evil/a")], "not allowed"),
+    case("a user", [part("https://a@pictures.example/a")], "must be a data URI"),
+    case("another scheme", [part("ftp://pictures.example/a")], "must be a data URI"),
+    case("a path", [part("/etc/passwd")], "must be a data URI"),
+    case("half an address", [part("http://[::1/a")], "an address that is none"),
+    case("too long", [part(f"https://pictures.example/{'a' * 9000}")], "characters"),
+    case("no address", [part(None)], "has no url"),
+    case("a number", [part(7)], "has no url"),
+    case("nothing", [{"type": "image_url"}], "has no url"),
+    case("an odd detail", [part(data(b"x"), detail="huge")], "detail is 'huge'"),
+    case("a video", [{"type": "video_url"}], "video_url"),
 )  # fmt: skip
 def test_refusals_name_the_part(parts: list[Any], message: str) -> None:
     with pytest.raises(Refusal) as caught:
@@ -92,37 +90,31 @@ def test_refusals_name_the_part(parts: list[Any], message: str) -> None:
     assert caught.value.cause is Cause.BAD_REQUEST
 
 
-@pytest.mark.parametrize(
-    ("template", "is_placed"),
-    [
-        pytest.param(TEMPLATE, True, id="it places images"),
-        pytest.param("{{ messages[0]['content'] }}", False, id="it prints the parts"),
-        pytest.param("{{ messages[0]['content'] + 'x' }}", False, id="it reads text"),
-        pytest.param(
-            "{% for part in messages[0]['content'] %}{{ part.get('text', '') }}{% endfor %}", False,
-            id="it leaves images out",
-        ),
-        pytest.param("{{ raise_exception('no') }}", False, id="it fails"),
-    ],
+@cases(
+    "template, is_placed",
+    case("it places images", TEMPLATE, True),
+    case("it prints the parts", "{{ messages[0]['content'] }}", False),
+    case("it reads text", "{{ messages[0]['content'] + 'x' }}", False),
+    case("it leaves images out",
+        "{% for part in messages[0]['content'] %}{{ part.get('text', '') }}{% endfor %}", False),
+    case("it fails", "{{ raise_exception('no') }}", False),
 )  # fmt: skip
 def test_whether_a_template_places_images(template: str, is_placed: bool) -> None:
     assert ChatTemplate(template, {}, ManualClock()).places_images() is is_placed
 
 
-@pytest.mark.parametrize(
-    ("parts", "content", "reasoning"),
-    [
-        pytest.param([REFUSED], "no", None, id="a refusal"),
-        pytest.param([{"type": "text", "text": "a"}, REFUSED], "ano", None, id="text, a refusal"),
-        pytest.param([{"type": "output_text", "text": "a"}], "a", None, id="text of Responses"),
-        pytest.param([{"type": "input_text", "text": "a"}], "a", None, id="its input"),
-        pytest.param(["a", "b"], "ab", None, id="plain texts"),
-        pytest.param([], "", None, id="no part"),
-        pytest.param([{"type": "refusal", "refusal": None}], "", None, id="a refusal of nothing"),
-        pytest.param([THOUGHT, {"type": "text", "text": "a"}], "a", "hm", id="reasoning, text"),
-        pytest.param([LISTED_THOUGHT, "a"], "a", "hm", id="reasoning in parts, as of Mistral's"),
-        pytest.param([SEALED, "a"], "a", None, id="sealed reasoning"),
-    ],
+@cases(
+    "parts, content, reasoning",
+    case("a refusal", [REFUSED], "no", None),
+    case("text, a refusal", [{"type": "text", "text": "a"}, REFUSED], "ano", None),
+    case("text of Responses", [{"type": "output_text", "text": "a"}], "a", None),
+    case("its input", [{"type": "input_text", "text": "a"}], "a", None),
+    case("plain texts", ["a", "b"], "ab", None),
+    case("no part", [], "", None),
+    case("a refusal of nothing", [{"type": "refusal", "refusal": None}], "", None),
+    case("reasoning, text", [THOUGHT, {"type": "text", "text": "a"}], "a", "hm"),
+    case("reasoning in parts, as of Mistral's", [LISTED_THOUGHT, "a"], "a", "hm"),
+    case("sealed reasoning", [SEALED, "a"], "a", None),
 )
 def test_parts_that_clients_send_back_are_read(
     parts: list[Any], content: str, reasoning: str | None
@@ -132,18 +124,14 @@ def test_parts_that_clients_send_back_are_read(
     assert (message["content"], message.get("reasoning_content")) == (content, reasoning)
 
 
-@pytest.mark.parametrize(
-    ("role", "part", "message"),
-    [
-        pytest.param("assistant", {"type": "input_audio"}, "type 'input_audio'", id="audio"),
-        pytest.param("user", THOUGHT, "type 'thinking'; read are text,", id="a user's reasoning"),
-        pytest.param("assistant", {"type": "refusal", "refusal": 1}, "refusal is 1", id="a number"),
-        pytest.param("assistant", 5, "must be a JSON object", id="no part at all"),
-        pytest.param(
-            "assistant", {"type": "thinking", "thinking": [THOUGHT]}, "type 'thinking'",
-            id="reasoning in reasoning",
-        ),
-    ],
+@cases(
+    "role, part, message",
+    case("audio", "assistant", {"type": "input_audio"}, "type 'input_audio'"),
+    case("a user's reasoning", "user", THOUGHT, "type 'thinking'; read are text,"),
+    case("a number", "assistant", {"type": "refusal", "refusal": 1}, "refusal is 1"),
+    case("no part at all", "assistant", 5, "must be a JSON object"),
+    case("reasoning in reasoning", "assistant", {"type": "thinking", "thinking": [THOUGHT]},
+        "type 'thinking'"),
 )  # fmt: skip
 def test_parts_that_are_not_read_are_refused(role: str, part: Any, message: str) -> None:
     with pytest.raises(Refusal, match=message):

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.cases import case, cases
 from tests.unit.containers.lmi.tiny import TEMPLATE
 
 from hostelry.base.clock import ManualClock
@@ -44,53 +45,47 @@ def inputs(**parameters: Any) -> dict[str, Any]:
     return {"inputs": "hi", "parameters": parameters}
 
 
-@pytest.mark.parametrize(
-    ("parameters", "field", "expected"),
-    [
-        pytest.param({}, "temperature", 1.0, id="samples by default"),
-        pytest.param({"do_sample": False}, "temperature", 0.0, id="do_sample false is greedy"),
-        pytest.param({"temperature": 0.5}, "temperature", 0.5, id="temperature"),
-        pytest.param({"temperature": 0}, "temperature", 0.0, id="temperature 0 is greedy"),
-        pytest.param({"top_k": -1}, "top_k", 0, id="top_k -1 is off"),
-        pytest.param({"top_k": 5}, "top_k", 5, id="top_k"),
-        pytest.param({"top_p": 0.9}, "top_p", 0.9, id="top_p"),
-        pytest.param({"min_p": 0.1}, "min_p", 0.1, id="min_p"),
-        pytest.param({"repetition_penalty": 1.2}, "repetition_penalty", 1.2, id="repetition"),
-        pytest.param({"presence_penalty": -2}, "presence_penalty", -2, id="presence"),
-        pytest.param({"frequency_penalty": 2}, "frequency_penalty", 2, id="frequency"),
-        pytest.param({}, "seed", 7, id="a seed is supplied"),
-        pytest.param({"seed": 11}, "seed", 11, id="the request's own seed"),
-        pytest.param({"seed": 0}, "seed", 0, id="seed 0 is a seed"),
-        pytest.param({"ignore_eos_token": True}, "ignore_eos", True, id="ignore_eos_token"),
-        pytest.param({"stop_token_ids": [4, 5]}, "stop_token_ids", (4, 5), id="stop token ids"),
-        pytest.param({"details": True}, "num_logprobs", 0, id="details want logprobs"),
-        pytest.param({}, "num_logprobs", None, id="no logprobs unasked"),
-        pytest.param(
-            {"details": True, "top_n_tokens": 3}, "num_logprobs", 3, id="top tokens beside each"
-        ),
-        pytest.param({"temperature": None, "top_k": None}, "top_k", 0, id="null is absent"),
-        pytest.param(
-            {"logit_bias": {"5": -1, "7": 2.5, "9": None}},
-            "logit_bias",
-            ((5, -1.0), (7, 2.5)),
-            id="biases",
-        ),
-        pytest.param({"logit_bias": {}}, "logit_bias", (), id="no biases"),
-        pytest.param({"min_new_tokens": 3}, "min_new_tokens", 3, id="fewest tokens"),
-        pytest.param({"min_tokens": 3}, "min_new_tokens", 3, id="fewest tokens, in vLLM's words"),
-    ],
+@cases(
+    "parameters, field, expected",
+    case("samples by default", {}, "temperature", 1.0),
+    case("do_sample false is greedy", {"do_sample": False}, "temperature", 0.0),
+    case("temperature", {"temperature": 0.5}, "temperature", 0.5),
+    case("temperature 0 is greedy", {"temperature": 0}, "temperature", 0.0),
+    case("top_k -1 is off", {"top_k": -1}, "top_k", 0),
+    case("top_k", {"top_k": 5}, "top_k", 5),
+    case("top_p", {"top_p": 0.9}, "top_p", 0.9),
+    case("min_p", {"min_p": 0.1}, "min_p", 0.1),
+    case("repetition", {"repetition_penalty": 1.2}, "repetition_penalty", 1.2),
+    case("presence", {"presence_penalty": -2}, "presence_penalty", -2),
+    case("frequency", {"frequency_penalty": 2}, "frequency_penalty", 2),
+    case("a seed is supplied", {}, "seed", 7),
+    case("the request's own seed", {"seed": 11}, "seed", 11),
+    case("seed 0 is a seed", {"seed": 0}, "seed", 0),
+    case("ignore_eos_token", {"ignore_eos_token": True}, "ignore_eos", True),
+    case("stop token ids", {"stop_token_ids": [4, 5]}, "stop_token_ids", (4, 5)),
+    case("details want logprobs", {"details": True}, "num_logprobs", 0),
+    case("no logprobs unasked", {}, "num_logprobs", None),
+    case("top tokens beside each", {"details": True, "top_n_tokens": 3}, "num_logprobs", 3),
+    case("null is absent", {"temperature": None, "top_k": None}, "top_k", 0),
+    case(
+        "biases",
+        {"logit_bias": {"5": -1, "7": 2.5, "9": None}},
+        "logit_bias",
+        ((5, -1.0), (7, 2.5)),
+    ),
+    case("no biases", {"logit_bias": {}}, "logit_bias", ()),
+    case("fewest tokens", {"min_new_tokens": 3}, "min_new_tokens", 3),
+    case("fewest tokens, in vLLM's words", {"min_tokens": 3}, "min_new_tokens", 3),
 )
 def test_sampling(parameters: dict[str, Any], field: str, expected: Any) -> None:
     assert getattr(parse(inputs(**parameters)).sampling, field) == expected
 
 
-@pytest.mark.parametrize(
-    ("parameters", "temperature"),
-    [
-        pytest.param({}, 0.0, id="the rolling batch is greedy"),
-        pytest.param({"temperature": 0.7}, 0.0, id="temperature alone does not sample"),
-        pytest.param({"temperature": 0.7, "do_sample": True}, 0.7, id="do_sample does"),
-    ],
+@cases(
+    "parameters, temperature",
+    case("the rolling batch is greedy", {}, 0.0),
+    case("temperature alone does not sample", {"temperature": 0.7}, 0.0),
+    case("do_sample does", {"temperature": 0.7, "do_sample": True}, 0.7),
 )
 def test_the_legacy_dialect_samples_only_when_asked(
     parameters: dict[str, Any], temperature: float
@@ -110,32 +105,20 @@ def test_defaults_of_the_lmi_schema() -> None:
     assert (parsed.max_new_tokens, parsed.stream) == (30, False)
 
 
-@pytest.mark.parametrize(
-    ("body", "caller", "expected"),
-    [
-        pytest.param({}, Caller(), (None, None), id="the base without a name"),
-        pytest.param({"adapters": "es"}, Caller(), ("es", "es"), id="one name for all inputs"),
-        pytest.param({"adapters": ["es", ""]}, Caller(), ("es", None), id="one name per input"),
-        pytest.param({"adapter": "fr"}, Caller(), ("fr", "fr"), id="the singular name"),
-        pytest.param({"adapters": ""}, Caller(), (None, None), id="empty is the base"),
-        pytest.param({"adapters": []}, Caller(), (None, None), id="no names are the base"),
-        pytest.param(
-            {"model": "tgi"}, Caller(any_model=True), (None, None), id="any other name, to TGI"
-        ),
-        pytest.param(
-            {"model": "es"}, Caller(any_model=True), ("es", "es"), id="an adapter's name, to TGI"
-        ),
-        pytest.param(
-            {"adapters": "es"}, Caller(query_adapter="fr"), ("fr", "fr"), id="query before body"
-        ),
-        pytest.param(
-            {"adapters": "es"}, Caller(adapter="fr", query_adapter="es"), ("fr", "fr"),
-            id="header before query and body",
-        ),
-        pytest.param(
-            {"adapters": "es"}, Caller(adapter=""), (None, None), id="an empty header is the base"
-        ),
-    ],
+@cases(
+    "body, caller, expected",
+    case("the base without a name", {}, Caller(), (None, None)),
+    case("one name for all inputs", {"adapters": "es"}, Caller(), ("es", "es")),
+    case("one name per input", {"adapters": ["es", ""]}, Caller(), ("es", None)),
+    case("the singular name", {"adapter": "fr"}, Caller(), ("fr", "fr")),
+    case("empty is the base", {"adapters": ""}, Caller(), (None, None)),
+    case("no names are the base", {"adapters": []}, Caller(), (None, None)),
+    case("any other name, to TGI", {"model": "tgi"}, Caller(any_model=True), (None, None)),
+    case("an adapter's name, to TGI", {"model": "es"}, Caller(any_model=True), ("es", "es")),
+    case("query before body", {"adapters": "es"}, Caller(query_adapter="fr"), ("fr", "fr")),
+    case("header before query and body", {"adapters": "es"},
+        Caller(adapter="fr", query_adapter="es"), ("fr", "fr")),
+    case("an empty header is the base", {"adapters": "es"}, Caller(adapter=""), (None, None)),
 )  # fmt: skip
 def test_adapter_choice(
     body: dict[str, Any], caller: Caller, expected: tuple[str | None, ...]
@@ -144,17 +127,13 @@ def test_adapter_choice(
     assert parse({"inputs": ["a", "b"], **body}, context).adapters == expected
 
 
-@pytest.mark.parametrize(
-    ("body", "caller", "message"),
-    [
-        pytest.param({"adapters": "de"}, Caller(), "Adapter de is not registered", id="unknown"),
-        pytest.param({"adapters": ["es", "de"]}, Caller(), "de", id="one of them unknown"),
-        pytest.param(
-            {}, Caller(adapter="x-1", alias="german"), "Adapter german is not registered",
-            id="a header's adapter is called by its alias",
-        ),
-        pytest.param({}, Caller(query_adapter="de"), "de", id="unknown in the query"),
-    ],
+@cases(
+    "body, caller, message",
+    case("unknown", {"adapters": "de"}, Caller(), "Adapter de is not registered"),
+    case("one of them unknown", {"adapters": ["es", "de"]}, Caller(), "de"),
+    case("a header's adapter is called by its alias", {}, Caller(adapter="x-1", alias="german"),
+        "Adapter german is not registered"),
+    case("unknown in the query", {}, Caller(query_adapter="de"), "de"),
 )  # fmt: skip
 def test_an_unknown_adapter_is_never_the_base(
     body: dict[str, Any], caller: Caller, message: str
@@ -206,15 +185,13 @@ def test_model_choice_of_chats(
     assert (parsed.adapters, parsed.form.model) == ((adapter,), model)
 
 
-@pytest.mark.parametrize(
-    ("body", "cause"),
-    [
-        pytest.param({"adapters": "fr"}, Cause.BAD_REQUEST, id="another adapter of the archive"),
-        pytest.param({"adapters": "nobody"}, Cause.BAD_REQUEST, id="one that is not there"),
-        pytest.param({"adapters": ""}, Cause.BAD_REQUEST, id="the base"),
-        pytest.param({"adapter": ["fr"]}, Cause.BAD_REQUEST, id="in a list, under the other name"),
-        pytest.param({"adapters": 7}, Cause.BAD_REQUEST, id="no name at all"),
-    ],
+@cases(
+    "body, cause",
+    case("another adapter of the archive", {"adapters": "fr"}, Cause.BAD_REQUEST),
+    case("one that is not there", {"adapters": "nobody"}, Cause.BAD_REQUEST),
+    case("the base", {"adapters": ""}, Cause.BAD_REQUEST),
+    case("in a list, under the other name", {"adapter": ["fr"]}, Cause.BAD_REQUEST),
+    case("no name at all", {"adapters": 7}, Cause.BAD_REQUEST),
 )
 @pytest.mark.parametrize("prompt", [{"messages": MESSAGES}, {"prompt": "a"}])
 @pytest.mark.parametrize("model", ["my-es", None])
@@ -238,45 +215,31 @@ def test_a_chat_is_rendered_by_the_models_template() -> None:
     assert (parsed.max_new_tokens, parsed.sampling.temperature) == (None, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("prompt", "prompts"),
-    [
-        pytest.param("hi", (PromptText("hi"),), id="a text"),
-        pytest.param(["a", "b"], (PromptText("a"), PromptText("b")), id="a list of texts"),
-        pytest.param([3, 4], ((3, 4),), id="token ids"),
-        pytest.param([[3], [4, 5]], ((3,), (4, 5)), id="lists of token ids"),
-    ],
+@cases(
+    "prompt, prompts",
+    case("a text", "hi", (PromptText("hi"),)),
+    case("a list of texts", ["a", "b"], (PromptText("a"), PromptText("b"))),
+    case("token ids", [3, 4], ((3, 4),)),
+    case("lists of token ids", [[3], [4, 5]], ((3,), (4, 5))),
 )
 def test_prompts_of_completions(prompt: Any, prompts: Any) -> None:
     parsed = parse({"prompt": prompt})
     assert (parsed.prompts, parsed.max_new_tokens) == (prompts, 16)
 
 
-@pytest.mark.parametrize(
-    ("body", "context", "formatter"),
-    [
-        pytest.param({}, CONTEXT, Formatter.JSON, id="json"),
-        pytest.param({"stream": True}, CONTEXT, Formatter.JSONLINES, id="a stream is lines"),
-        pytest.param(
-            {"stream": True}, replace(CONTEXT, tgi_compat=True), Formatter.SSE, id="TGI's is events"
-        ),
-        pytest.param(
-            {}, replace(CONTEXT, output_formatter="sse"), Formatter.SSE, id="configured formatter"
-        ),
-        pytest.param(
-            {"parameters": {"output_formatter": "jsonlines"}},
-            replace(CONTEXT, output_formatter="sse"), Formatter.JSONLINES,
-            id="the request's formatter before the configured one",
-        ),
-        pytest.param(
-            {}, replace(CONTEXT, caller=Caller(streaming_api=True)), Formatter.JSONLINES,
-            id="the streaming operation streams",
-        ),
-        pytest.param(
-            {"stream": False}, replace(CONTEXT, caller=Caller(streaming_api=True)), Formatter.JSON,
-            id="unless the body says no",
-        ),
-    ],
+@cases(
+    "body, context, formatter",
+    case("json", {}, CONTEXT, Formatter.JSON),
+    case("a stream is lines", {"stream": True}, CONTEXT, Formatter.JSONLINES),
+    case("TGI's is events", {"stream": True}, replace(CONTEXT, tgi_compat=True), Formatter.SSE),
+    case("configured formatter", {}, replace(CONTEXT, output_formatter="sse"), Formatter.SSE),
+    case("the request's formatter before the configured one",
+        {"parameters": {"output_formatter": "jsonlines"}}, replace(CONTEXT, output_formatter="sse"),
+        Formatter.JSONLINES),
+    case("the streaming operation streams", {}, replace(CONTEXT, caller=Caller(streaming_api=True)),
+        Formatter.JSONLINES),
+    case("unless the body says no", {"stream": False},
+        replace(CONTEXT, caller=Caller(streaming_api=True)), Formatter.JSON),
 )  # fmt: skip
 def test_formatter(body: dict[str, Any], context: ParseContext, formatter: Formatter) -> None:
     parsed = parse({"inputs": "hi", **body}, context)
@@ -284,20 +247,13 @@ def test_formatter(body: dict[str, Any], context: ParseContext, formatter: Forma
     assert parsed.stream is (formatter is not Formatter.JSON)
 
 
-@pytest.mark.parametrize(
-    ("kind", "body", "prompts"),
-    [
-        pytest.param("text/plain", "hé".encode(), (PromptText("hé"),), id="plain text"),
-        pytest.param(
-            "text/csv; charset=utf-8", b'\xef\xbb\xbfinputs\n"a, b"\nc\n',
-            (PromptText("a, b"), PromptText("c")),
-            id="a table",
-        ),
-        pytest.param("", b'{"inputs":"x"}', (PromptText("x"),), id="JSON without a type"),
-        pytest.param(
-            "application/octet-stream", b'{"inputs":"x"}', (PromptText("x"),), id="JSON as bytes"
-        ),
-    ],
+@cases(
+    "kind, body, prompts",
+    case("plain text", "text/plain", "hé".encode(), (PromptText("hé"),)),
+    case("a table", "text/csv; charset=utf-8", b'\xef\xbb\xbfinputs\n"a, b"\nc\n',
+        (PromptText("a, b"), PromptText("c"))),
+    case("JSON without a type", "", b'{"inputs":"x"}', (PromptText("x"),)),
+    case("JSON as bytes", "application/octet-stream", b'{"inputs":"x"}', (PromptText("x"),)),
 )  # fmt: skip
 def test_content_types(kind: str, body: bytes, prompts: Any) -> None:
     assert parse(body, kind=kind).prompts == prompts
@@ -306,150 +262,116 @@ def test_content_types(kind: str, body: bytes, prompts: Any) -> None:
 DEEP = b'{"inputs":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 
 
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        pytest.param(b"", "not valid JSON", id="nothing"),
-        pytest.param(b"{", "not valid JSON", id="broken JSON"),
-        pytest.param(DEEP, "nests deeper than 200", id="a hundred thousand brackets"),
-        pytest.param(b'{"inputs":"\xff"}', "JSON", id="bytes that are no text"),
-        pytest.param(b'{"inputs":"a","parameters":{"top_p":NaN}}', "JSON", id="NaN"),
-        pytest.param([1], "must be a JSON object", id="a list"),
-        pytest.param("text", "must be a JSON object", id="a text"),
-        pytest.param({}, "must contain prompt, inputs, or messages", id="no known member"),
-        pytest.param({"inputs": None}, "must contain", id="null inputs"),
-        pytest.param({"inputs": 3}, "inputs is 3", id="a number as inputs"),
-        pytest.param({"inputs": []}, "non-empty", id="no inputs"),
-        pytest.param({"inputs": ["a", 1]}, "list of strings", id="mixed inputs"),
-        pytest.param({"inputs": ["a"] * 1025}, "at most 1024", id="too many inputs"),
-        pytest.param({"inputs": "a", "parameters": []}, "parameters", id="a list of parameters"),
-        pytest.param({"inputs": "a", "parameters": "x"}, "object", id="parameters as text"),
-        pytest.param({"inputs": "a", "stream": "maybe"}, "true or false", id="stream maybe"),
-        pytest.param({"inputs": ["a"], "adapters": ["es", "fr"]}, "Number of adapters", id="more"),
-        pytest.param({"inputs": ["a", "b"], "adapters": ["es"]}, "1 adapters, 2", id="fewer"),
-        pytest.param({"inputs": "a", "adapters": 5}, "adapters is 5", id="a numbered adapter"),
-        pytest.param({"inputs": "a", "adapters": [["es"]]}, "one name per", id="nested names"),
-        pytest.param(inputs(max_new_tokens=0), "max_new_tokens", id="no tokens"),
-        pytest.param(inputs(max_new_tokens=-3), "at least 1", id="negative tokens"),
-        pytest.param(inputs(max_new_tokens=1.5), "whole number", id="half a token"),
-        pytest.param(inputs(max_new_tokens="9"), "must be a number", id="digits as text"),
-        pytest.param(inputs(max_new_tokens=True), "must be a number", id="true tokens"),
-        pytest.param(inputs(max_new_tokens=10**30), "at least 1", id="a number beyond all"),
-        pytest.param(inputs(temperature=-0.1), "temperature", id="negative temperature"),
-        pytest.param(inputs(top_p=0), "top_p", id="top_p 0"),
-        pytest.param(inputs(top_p=1.1), "at most 1", id="top_p above 1"),
-        pytest.param(inputs(top_k=-2), "top_k", id="top_k below -1"),
-        pytest.param(inputs(repetition_penalty=0), "repetition_penalty", id="no repetition"),
-        pytest.param(inputs(repetition_penalty=1e-46), "at least 0.01", id="0 in single precision"),
-        pytest.param(inputs(repetition_penalty=1e39), "at most 100", id="inf in single precision"),
-        pytest.param(inputs(repetition_penalty=10**400), "at most 100", id="no float at all"),
-        pytest.param(inputs(temperature=10**400), "at most 100", id="hotter than any float"),
-        pytest.param(inputs(top_k=2**31), "at most 2147483647", id="more tokens than there are"),
-        pytest.param(inputs(seed=2**63), "seed", id="a seed beyond 64 bits"),
-        pytest.param(inputs(presence_penalty=3), "presence_penalty", id="presence above 2"),
-        pytest.param(inputs(stop=[""]), "1 to 1000 characters", id="an empty stop string"),
-        pytest.param(inputs(stop=["x"] * 65), "at most 64", id="too many stop strings"),
-        pytest.param(inputs(stop_token_ids=["a"]), "token ids", id="texts as token ids"),
-        pytest.param(inputs(stop_token_ids=[-1]), "token ids", id="a negative token id"),
-        pytest.param(inputs(stop_token_ids=[2**63]), "token ids", id="a token id beyond 64 bits"),
-        pytest.param(inputs(stop_token_ids=[2**31]), "token ids", id="a token id beyond 32 bits"),
-        pytest.param(inputs(n=0), "at least 1", id="no sequences"),
-        pytest.param(inputs(n=129), "at most 128", id="too many sequences"),
-        pytest.param(inputs(n=3, best_of=2), "at least n, 3", id="the best three of two"),
-        pytest.param(
-            {"inputs": ["a"] * 100, "parameters": {"n": 20, "do_sample": True}},
-            "are 2000; at most 1024",
-            id="too many sequences of all inputs",
-        ),
-        pytest.param(
-            {**inputs(n=2, do_sample=True), "stream": True}, "cannot be streamed",
-            id="streams of two",
-        ),
-        pytest.param(inputs(n=2, temperature=0), "sequences alike", id="two greedy sequences"),
-        pytest.param(
-            {"prompt": "a", "best_of": 2, "temperature": 0}, "sequences alike", id="a greedy best"
-        ),
-        pytest.param(
-            {"prompt": "a", "best_of": 2, "stream": True}, "known at the end only",
-            id="a stream of the best",
-        ),
-        pytest.param(inputs(num_beams=33), "at most 32", id="beams"),
-        pytest.param(inputs(prompt_logprobs=True), "must be a number", id="prompt logprobs"),
-        pytest.param(inputs(logit_bias={"5": 101}), "at most 100", id="too much of a bias"),
-        pytest.param(inputs(logit_bias={"5": "1"}), "must be a number", id="a bias as text"),
-        pytest.param(inputs(logit_bias={"x": 1}), "no token id", id="a bias of no token"),
-        pytest.param(inputs(logit_bias={"-1": 1}), "no token id", id="a negative token's bias"),
-        pytest.param(inputs(logit_bias={"9" * 30: 1}), "no token id", id="a token beyond all"),
-        pytest.param(inputs(logit_bias=[5]), "must be a JSON object", id="a list of biases"),
-        pytest.param(
-            inputs(logit_bias={str(token): 1 for token in range(1025)}), "at most 1024",
-            id="too many biases",
-        ),
-        pytest.param(inputs(min_new_tokens=-1), "min_new_tokens", id="fewer than no tokens"),
-        pytest.param(inputs(guided_json=3), "guided_json is 3", id="a number as schema"),
-        pytest.param(inputs(guided_regex=""), "must be a string", id="an empty pattern"),
-        pytest.param(inputs(guided_choice="ab"), "list of strings", id="one text to choose"),
-        pytest.param(inputs(guided_choice=[1]), "list of strings", id="numbers to choose"),
-        pytest.param(inputs(guided_grammar=["a"]), "must be a string", id="a list as grammar"),
-        pytest.param(
-            inputs(guided_regex="a", guided_choice=["a"]), "only one of them", id="two structures"
-        ),
-        pytest.param(inputs(grammar={"type": "ebnf"}), "json or regex", id="no grammar of TGI's"),
-        pytest.param(inputs(grammar="root ::= x"), "JSON object", id="a text as TGI's grammar"),
-        pytest.param(inputs(structured_outputs={}), "must have one of", id="no structure inside"),
-        pytest.param(
-            inputs(structured_outputs={"regex": "a", "choice": ["b"]}), "must have one of",
-            id="two structures inside",
-        ),
-        pytest.param(inputs(guided_regex="a", ignore_eos=True), "contradict", id="no end"),
-        pytest.param(
-            inputs(guided_regex="a", min_tokens=2), "contradict", id="a structure and a length"
-        ),
-        pytest.param(
-            inputs(guided_json={}, guided_whitespace_pattern="x"), "no such setting",
-            id="another white space",
-        ),
-        pytest.param(inputs(output_formatter="xml"), "jsonlines", id="an unknown formatter"),
-        pytest.param({"messages": []}, "1 to", id="no messages"),
-        pytest.param({"messages": "hi"}, "messages", id="a text as messages"),
-        pytest.param({"messages": [{"content": "x"}]}, "no role", id="no role"),
-        pytest.param({"messages": [{"role": "user", "content": 4}]}, "content", id="number"),
-        pytest.param(
-            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "text only",
-            id="an image",
-        ),
-        pytest.param({"messages": MESSAGES, "tools": [{}]}, "tools", id="a tool that is none"),
-        pytest.param(
-            {"messages": MESSAGES, "response_format": {"type": "xml"}}, "text, json_object or",
-            id="an unknown format",
-        ),
-        pytest.param(
-            {"messages": MESSAGES, "response_format": {"type": "json_schema"}},
-            r"response_format.json_schema.schema is None", id="no schema",
-        ),
-        pytest.param(
-            {"messages": MESSAGES, "response_format": "json"}, "response_format",
-            id="a text as format",
-        ),
-        pytest.param({"messages": MESSAGES, "temperature": 2.1}, "at most 2", id="too hot"),
-        pytest.param({"messages": MESSAGES, "top_logprobs": 2}, "logprobs true", id="half asked"),
-        pytest.param({"messages": MESSAGES, "n": 1.5}, "whole number", id="one and a half"),
-        pytest.param({"prompt": []}, "prompt", id="an empty prompt list"),
-        pytest.param({"prompt": [[]]}, "token ids", id="an empty list of ids"),
-        pytest.param({"prompt": [-1]}, "prompt", id="a negative id"),
-        pytest.param({"prompt": {"a": 1}}, "prompt", id="an object as prompt"),
-        pytest.param({"prompt": [2**64]}, "prompt", id="an id beyond 64 bits"),
-        pytest.param(inputs(guided_json=nested(400)), "deeper than 200", id="a nested schema"),
-        pytest.param(nested(400), "deeper than 200", id="a nested body"),
-        pytest.param(
-            {"messages": [{"role": "user", "content": "a", "more": nested(300)}]},
-            "deeper than 200", id="a nested message",
-        ),
-        pytest.param({"requestType": "OPEN"}, "NEW_SESSION, CLOSE", id="another session request"),
-        pytest.param(
-            {"inputs": "a", "requestType": "CLOSE"}, "goes without prompt", id="a session with text"
-        ),
-    ],
+@cases(
+    "body, message",
+    case("nothing", b"", "not valid JSON"),
+    case("broken JSON", b"{", "not valid JSON"),
+    case("a hundred thousand brackets", DEEP, "nests deeper than 200"),
+    case("bytes that are no text", b'{"inputs":"\xff"}', "JSON"),
+    case("NaN", b'{"inputs":"a","parameters":{"top_p":NaN}}', "JSON"),
+    case("a list", [1], "must be a JSON object"),
+    case("a text", "text", "must be a JSON object"),
+    case("no known member", {}, "must contain prompt, inputs, or messages"),
+    case("null inputs", {"inputs": None}, "must contain"),
+    case("a number as inputs", {"inputs": 3}, "inputs is 3"),
+    case("no inputs", {"inputs": []}, "non-empty"),
+    case("mixed inputs", {"inputs": ["a", 1]}, "list of strings"),
+    case("too many inputs", {"inputs": ["a"] * 1025}, "at most 1024"),
+    case("a list of parameters", {"inputs": "a", "parameters": []}, "parameters"),
+    case("parameters as text", {"inputs": "a", "parameters": "x"}, "object"),
+    case("stream maybe", {"inputs": "a", "stream": "maybe"}, "true or false"),
+    case("more", {"inputs": ["a"], "adapters": ["es", "fr"]}, "Number of adapters"),
+    case("fewer", {"inputs": ["a", "b"], "adapters": ["es"]}, "1 adapters, 2"),
+    case("a numbered adapter", {"inputs": "a", "adapters": 5}, "adapters is 5"),
+    case("nested names", {"inputs": "a", "adapters": [["es"]]}, "one name per"),
+    case("no tokens", inputs(max_new_tokens=0), "max_new_tokens"),
+    case("negative tokens", inputs(max_new_tokens=-3), "at least 1"),
+    case("half a token", inputs(max_new_tokens=1.5), "whole number"),
+    case("digits as text", inputs(max_new_tokens="9"), "must be a number"),
+    case("true tokens", inputs(max_new_tokens=True), "must be a number"),
+    case("a number beyond all", inputs(max_new_tokens=10**30), "at least 1"),
+    case("negative temperature", inputs(temperature=-0.1), "temperature"),
+    case("top_p 0", inputs(top_p=0), "top_p"),
+    case("top_p above 1", inputs(top_p=1.1), "at most 1"),
+    case("top_k below -1", inputs(top_k=-2), "top_k"),
+    case("no repetition", inputs(repetition_penalty=0), "repetition_penalty"),
+    case("0 in single precision", inputs(repetition_penalty=1e-46), "at least 0.01"),
+    case("inf in single precision", inputs(repetition_penalty=1e39), "at most 100"),
+    case("no float at all", inputs(repetition_penalty=10**400), "at most 100"),
+    case("hotter than any float", inputs(temperature=10**400), "at most 100"),
+    case("more tokens than there are", inputs(top_k=2**31), "at most 2147483647"),
+    case("a seed beyond 64 bits", inputs(seed=2**63), "seed"),
+    case("presence above 2", inputs(presence_penalty=3), "presence_penalty"),
+    case("an empty stop string", inputs(stop=[""]), "1 to 1000 characters"),
+    case("too many stop strings", inputs(stop=["x"] * 65), "at most 64"),
+    case("texts as token ids", inputs(stop_token_ids=["a"]), "token ids"),
+    case("a negative token id", inputs(stop_token_ids=[-1]), "token ids"),
+    case("a token id beyond 64 bits", inputs(stop_token_ids=[2**63]), "token ids"),
+    case("a token id beyond 32 bits", inputs(stop_token_ids=[2**31]), "token ids"),
+    case("no sequences", inputs(n=0), "at least 1"),
+    case("too many sequences", inputs(n=129), "at most 128"),
+    case("the best three of two", inputs(n=3, best_of=2), "at least n, 3"),
+    case("too many sequences of all inputs",
+        {"inputs": ["a"] * 100, "parameters": {"n": 20, "do_sample": True}},
+        "are 2000; at most 1024"),
+    case("streams of two", {**inputs(n=2, do_sample=True), "stream": True}, "cannot be streamed"),
+    case("two greedy sequences", inputs(n=2, temperature=0), "sequences alike"),
+    case("a greedy best", {"prompt": "a", "best_of": 2, "temperature": 0}, "sequences alike"),
+    case("a stream of the best", {"prompt": "a", "best_of": 2, "stream": True},
+        "known at the end only"),
+    case("beams", inputs(num_beams=33), "at most 32"),
+    case("prompt logprobs", inputs(prompt_logprobs=True), "must be a number"),
+    case("too much of a bias", inputs(logit_bias={"5": 101}), "at most 100"),
+    case("a bias as text", inputs(logit_bias={"5": "1"}), "must be a number"),
+    case("a bias of no token", inputs(logit_bias={"x": 1}), "no token id"),
+    case("a negative token's bias", inputs(logit_bias={"-1": 1}), "no token id"),
+    case("a token beyond all", inputs(logit_bias={"9" * 30: 1}), "no token id"),
+    case("a list of biases", inputs(logit_bias=[5]), "must be a JSON object"),
+    case("too many biases", inputs(logit_bias={str(token): 1 for token in range(1025)}),
+        "at most 1024"),
+    case("fewer than no tokens", inputs(min_new_tokens=-1), "min_new_tokens"),
+    case("a number as schema", inputs(guided_json=3), "guided_json is 3"),
+    case("an empty pattern", inputs(guided_regex=""), "must be a string"),
+    case("one text to choose", inputs(guided_choice="ab"), "list of strings"),
+    case("numbers to choose", inputs(guided_choice=[1]), "list of strings"),
+    case("a list as grammar", inputs(guided_grammar=["a"]), "must be a string"),
+    case("two structures", inputs(guided_regex="a", guided_choice=["a"]), "only one of them"),
+    case("no grammar of TGI's", inputs(grammar={"type": "ebnf"}), "json or regex"),
+    case("a text as TGI's grammar", inputs(grammar="root ::= x"), "JSON object"),
+    case("no structure inside", inputs(structured_outputs={}), "must have one of"),
+    case("two structures inside", inputs(structured_outputs={"regex": "a", "choice": ["b"]}),
+        "must have one of"),
+    case("no end", inputs(guided_regex="a", ignore_eos=True), "contradict"),
+    case("a structure and a length", inputs(guided_regex="a", min_tokens=2), "contradict"),
+    case("another white space", inputs(guided_json={}, guided_whitespace_pattern="x"),
+        "no such setting"),
+    case("an unknown formatter", inputs(output_formatter="xml"), "jsonlines"),
+    case("no messages", {"messages": []}, "1 to"),
+    case("a text as messages", {"messages": "hi"}, "messages"),
+    case("no role", {"messages": [{"content": "x"}]}, "no role"),
+    case("number", {"messages": [{"role": "user", "content": 4}]}, "content"),
+    case("an image", {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+        "text only"),
+    case("a tool that is none", {"messages": MESSAGES, "tools": [{}]}, "tools"),
+    case("an unknown format", {"messages": MESSAGES, "response_format": {"type": "xml"}},
+        "text, json_object or"),
+    case("no schema", {"messages": MESSAGES, "response_format": {"type": "json_schema"}},
+        r"response_format.json_schema.schema is None"),
+    case("a text as format", {"messages": MESSAGES, "response_format": "json"}, "response_format"),
+    case("too hot", {"messages": MESSAGES, "temperature": 2.1}, "at most 2"),
+    case("half asked", {"messages": MESSAGES, "top_logprobs": 2}, "logprobs true"),
+    case("one and a half", {"messages": MESSAGES, "n": 1.5}, "whole number"),
+    case("an empty prompt list", {"prompt": []}, "prompt"),
+    case("an empty list of ids", {"prompt": [[]]}, "token ids"),
+    case("a negative id", {"prompt": [-1]}, "prompt"),
+    case("an object as prompt", {"prompt": {"a": 1}}, "prompt"),
+    case("an id beyond 64 bits", {"prompt": [2**64]}, "prompt"),
+    case("a nested schema", inputs(guided_json=nested(400)), "deeper than 200"),
+    case("a nested body", nested(400), "deeper than 200"),
+    case("a nested message", {"messages": [{"role": "user", "content": "a", "more": nested(300)}]},
+        "deeper than 200"),
+    case("another session request", {"requestType": "OPEN"}, "NEW_SESSION, CLOSE"),
+    case("a session with text", {"inputs": "a", "requestType": "CLOSE"}, "goes without prompt"),
 )  # fmt: skip
 def test_refusals_name_the_field(body: Any, message: str) -> None:
     for context in (CONTEXT, LEGACY):
@@ -459,14 +381,12 @@ def test_refusals_name_the_field(body: Any, message: str) -> None:
         assert len(str(refused.value)) < 400
 
 
-@pytest.mark.parametrize(
-    ("kind", "body"),
-    [
-        pytest.param("text/plain", b"\xff\xfe", id="text that is no UTF-8"),
-        pytest.param("text/csv", b"question,context\na,b\n", id="a table without inputs"),
-        pytest.param("text/csv", b"", id="an empty table"),
-        pytest.param("text/csv", b"inputs\n", id="a table of nothing"),
-    ],
+@cases(
+    "kind, body",
+    case("text that is no UTF-8", "text/plain", b"\xff\xfe"),
+    case("a table without inputs", "text/csv", b"question,context\na,b\n"),
+    case("an empty table", "text/csv", b""),
+    case("a table of nothing", "text/csv", b"inputs\n"),
 )
 def test_bodies_of_other_types_are_refused_as_clearly(kind: str, body: bytes) -> None:
     with pytest.raises(Refusal):

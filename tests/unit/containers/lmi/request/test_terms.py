@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.containers.lmi.tiny import ask, config, fake, server
 
 from hostelry.containers.lmi.refusal import Cause, Refusal
@@ -18,18 +19,14 @@ ROUTES: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("stream", [pytest.param(False, id="whole"), pytest.param(True, id="sse")])
+@cases("stream", case("whole", False), case("sse", True))
 @pytest.mark.parametrize(("path", "body", "properties"), ROUTES)
-@pytest.mark.parametrize(
-    ("headers", "status", "retry_after", "message"),
-    [
-        pytest.param({"X-Hostelry-Tenant": "greedy"}, 429, "3", "its quota", id="a quota"),
-        pytest.param({"X-Hostelry-Tenant": "crowd"}, 503, "4", "wait already", id="a full engine"),
-        pytest.param(
-            {"X-Hostelry-First-Token-Deadline-S": "0.5"}, 503, "1", "first_token_deadline_s, 0.5",
-            id="a deadline",
-        ),
-    ],
+@cases(
+    "headers, status, retry_after, message",
+    case("a quota", {"X-Hostelry-Tenant": "greedy"}, 429, "3", "its quota"),
+    case("a full engine", {"X-Hostelry-Tenant": "crowd"}, 503, "4", "wait already"),
+    case("a deadline", {"X-Hostelry-First-Token-Deadline-S": "0.5"}, 503, "1",
+        "first_token_deadline_s, 0.5"),
 )  # fmt: skip
 def test_refusals_that_ask_for_a_retry(
     headers: dict[str, str], status: int, retry_after: str, message: str,
@@ -72,18 +69,16 @@ def test_callers_share_no_cached_prefix_whatever_salt_they_give() -> None:
     assert salts == ["", "s", "role/a/", "role/a/s", "role/b/s"]
 
 
-@pytest.mark.parametrize(
-    ("headers", "message"),
-    [
-        pytest.param({"x-hostelry-tenant": ""}, "1 to 256", id="a tenant without a name"),
-        pytest.param({"x-hostelry-tenant": "x" * 257}, "1 to 256", id="an endless name"),
-        pytest.param({"x-hostelry-tenant": "a\x01b"}, "printable", id="a control character"),
-        pytest.param({"x-hostelry-first-token-deadline-s": "0"}, "greater than 0", id="no time"),
-        pytest.param({"x-hostelry-first-token-deadline-s": "-1"}, "greater than 0", id="the past"),
-        pytest.param({"x-hostelry-first-token-deadline-s": "nan"}, "greater than 0", id="NaN"),
-        pytest.param({"x-hostelry-first-token-deadline-s": "inf"}, "at most 86400", id="for ever"),
-        pytest.param({"x-hostelry-first-token-deadline-s": "soon"}, "'soon'", id="in words"),
-    ],
+@cases(
+    "headers, message",
+    case("a tenant without a name", {"x-hostelry-tenant": ""}, "1 to 256"),
+    case("an endless name", {"x-hostelry-tenant": "x" * 257}, "1 to 256"),
+    case("a control character", {"x-hostelry-tenant": "a\x01b"}, "printable"),
+    case("no time", {"x-hostelry-first-token-deadline-s": "0"}, "greater than 0"),
+    case("the past", {"x-hostelry-first-token-deadline-s": "-1"}, "greater than 0"),
+    case("NaN", {"x-hostelry-first-token-deadline-s": "nan"}, "greater than 0"),
+    case("for ever", {"x-hostelry-first-token-deadline-s": "inf"}, "at most 86400"),
+    case("in words", {"x-hostelry-first-token-deadline-s": "soon"}, "'soon'"),
 )
 def test_terms_that_cannot_be(headers: dict[str, str], message: str) -> None:
     with pytest.raises(Refusal, match=message) as refusal:

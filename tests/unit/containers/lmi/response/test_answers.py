@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
+from tests.cases import case, cases
 from tests.unit.containers.lmi.tiny import EOS, ask, config, fake, ids, server
 
 from hostelry.containers.lmi.fake import LOGPROB, FakeBackend
@@ -120,7 +120,7 @@ def test_top_tokens() -> None:
     ]
 
 
-@pytest.mark.parametrize("served", [pytest.param(legacy, id="l"), pytest.param(current, id="a")])
+@cases("served", case("l", legacy), case("a", current))
 def test_a_list_of_inputs_answers_a_list_in_its_order(served: Any) -> None:
     body = {"inputs": ["a", "b", "c"], "adapters": ["fr", "", "es"]}
     answer = ask(served(), "/invocations", body)
@@ -145,14 +145,12 @@ def test_the_prompt_comes_first_when_asked_for() -> None:
     assert answer.json == {"generated_text": "abHi"}
 
 
-@pytest.mark.parametrize(
-    ("stop", "include", "text"),
-    [
-        pytest.param(["l"], False, "ho", id="text before the stop string"),
-        pytest.param(["ol"], False, "h", id="a stop string over two tokens"),
-        pytest.param(["ol"], True, "hol", id="with the stop string where asked"),
-        pytest.param(["la!"], False, "hola", id="a beginning that is held back comes at the end"),
-    ],
+@cases(
+    "stop, include, text",
+    case("text before the stop string", ["l"], False, "ho"),
+    case("a stop string over two tokens", ["ol"], False, "h"),
+    case("with the stop string where asked", ["ol"], True, "hol"),
+    case("a beginning that is held back comes at the end", ["la!"], False, "hola"),
 )
 def test_stop_strings(stop: list[str], include: bool, text: str) -> None:
     served = current()
@@ -257,15 +255,12 @@ def test_a_streamed_completion() -> None:
     assert events[-1] == "[DONE]"
 
 
-@pytest.mark.parametrize(
-    ("headers", "adapter", "model"),
-    [
-        pytest.param({"X-Hostelry-Model": "mine"}, None, "mine", id="the base under its name"),
-        pytest.param(
-            {"X-Hostelry-Model": "mine-es", "X-Amzn-SageMaker-Adapter-Identifier": "es"},
-            "es", "mine-es", id="an adapter under its component's name",
-        ),
-    ],
+@cases(
+    "headers, adapter, model",
+    case("the base under its name", {"X-Hostelry-Model": "mine"}, None, "mine"),
+    case("an adapter under its component's name",
+        {"X-Hostelry-Model": "mine-es", "X-Amzn-SageMaker-Adapter-Identifier": "es"}, "es",
+        "mine-es"),
 )  # fmt: skip
 def test_the_gateways_header_decides(
     headers: dict[str, str], adapter: str | None, model: str
@@ -276,46 +271,30 @@ def test_the_gateways_header_decides(
     assert fake(served).seen[0].adapter == adapter
 
 
-@pytest.mark.parametrize(
-    ("env", "path", "body", "status", "expected"),
-    [
-        pytest.param(
-            {}, "/invocations", {"inputs": 1}, 424,
-            {
-                "code": 424,
-                "error": "Input parsing failed: inputs is 1; "
-                "it must be a string or a non-empty list of strings",
-            },
-            id="async: a parse failure is 424",
-        ),
-        pytest.param(
-            {"OPTION_ROLLING_BATCH": "vllm"}, "/invocations", {"inputs": 1}, 400,
-            {
-                "generated_text": None,
-                "error": "inputs is 1; it must be a string or a non-empty list of strings",
+@cases(
+    "env, path, body, status, expected",
+    case("async: a parse failure is 424", {}, "/invocations", {"inputs": 1}, 424, {
+            "code": 424,
+            "error": "Input parsing failed: inputs is 1; "
+            "it must be a string or a non-empty list of strings",
+        }),
+    case("legacy: a bad request is 400", {"OPTION_ROLLING_BATCH": "vllm"}, "/invocations",
+        {"inputs": 1}, 400, {
+            "generated_text": None,
+            "error": "inputs is 1; it must be a string or a non-empty list of strings",
+            "code": 400,
+            "details": {"finish_reason": "error"},
+        }),
+    case("an unknown adapter is 424", {}, "/invocations", {"inputs": "a", "adapters": "de"}, 424,
+        {"code": 424, "error": "Adapter de is not registered"}),
+    case("OpenAI's error object", {}, "/v1/completions", {"prompt": "a", "n": 0}, 400, {
+            "error": {
+                "message": "n is 0; it must be at least 1 and at most 128",
+                "type": "BadRequestError",
+                "param": "n",
                 "code": 400,
-                "details": {"finish_reason": "error"},
-            },
-            id="legacy: a bad request is 400",
-        ),
-        pytest.param(
-            {}, "/invocations", {"inputs": "a", "adapters": "de"}, 424,
-            {"code": 424, "error": "Adapter de is not registered"},
-            id="an unknown adapter is 424",
-        ),
-        pytest.param(
-            {}, "/v1/completions", {"prompt": "a", "n": 0}, 400,
-            {
-                "error": {
-                    "message": "n is 0; it must be at least 1 and at most 128",
-                    "type": "BadRequestError",
-                    "param": "n",
-                    "code": 400,
-                }
-            },
-            id="OpenAI's error object",
-        ),
-    ],
+            }
+        }),
 )  # fmt: skip
 def test_error_forms(env: dict[str, str], path: str, body: Any, status: int, expected: Any) -> None:
     answer = ask(server(settings=config(**LORA, **env)), path, body)
@@ -338,13 +317,11 @@ def test_an_unknown_model_is_404_for_openai_clients() -> None:
     assert (answer.status, answer.json["error"]["type"]) == (404, "NotFoundError")
 
 
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        pytest.param("/invocations", {"inputs": "a", "stream": True}, id="a stream"),
-        pytest.param("/invocations", {"inputs": "a"}, id="a whole answer"),
-        pytest.param("/v1/chat/completions", {**CHAT, "stream": True}, id="a chat's stream"),
-    ],
+@cases(
+    "path, body",
+    case("a stream", "/invocations", {"inputs": "a", "stream": True}),
+    case("a whole answer", "/invocations", {"inputs": "a"}),
+    case("a chat's stream", "/v1/chat/completions", {**CHAT, "stream": True}),
 )
 def test_an_engine_that_dies_before_the_first_token_is_a_500(path: str, body: Any) -> None:
     served = server(backend=FakeBackend({None: ids("abc")}, fail_after=0))

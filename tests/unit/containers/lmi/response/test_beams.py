@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.containers.lmi.tiny import EOS, ask, config, fake, ids, server
 
 from hostelry.containers.lmi.fake import FakeBackend
@@ -76,21 +77,17 @@ def test_the_best_beams_are_the_choices() -> None:
     assert answer["usage"] == {"prompt_tokens": 1, "completion_tokens": 5, "total_tokens": 6}
 
 
-@pytest.mark.parametrize(
-    ("fields", "texts"),
-    [
-        pytest.param({"length_penalty": 5.0}, ["ay", "ax"], id="a longer sequence is better"),
-        pytest.param({"n": 1, "best_of": 2, "length_penalty": 0}, ["b"], id="the best of two"),
-        pytest.param({"num_beams": 2, "n": 1, "length_penalty": 0}, ["b"], id="num_beams"),
-        pytest.param({"beam_width": 2, "n": 1, "length_penalty": 0}, ["b"], id="beam_width"),
-        pytest.param({"n": 1}, ["ax"], id="one beam is greedy"),
-        pytest.param({"max_tokens": 1}, ["a", "b"], id="one token"),
-        pytest.param({"ignore_eos": True, "max_tokens": 1}, ["a", "b"], id="no end"),
-        pytest.param(
-            {"stop_token_ids": list(ids("x")), "length_penalty": 0}, ["b", "a"], id="an end token"
-        ),
-        pytest.param({"prompt": ["p", "c"], "n": 1, "best_of": 2}, ["b", ""], id="two prompts"),
-    ],
+@cases(
+    "fields, texts",
+    case("a longer sequence is better", {"length_penalty": 5.0}, ["ay", "ax"]),
+    case("the best of two", {"n": 1, "best_of": 2, "length_penalty": 0}, ["b"]),
+    case("num_beams", {"num_beams": 2, "n": 1, "length_penalty": 0}, ["b"]),
+    case("beam_width", {"beam_width": 2, "n": 1, "length_penalty": 0}, ["b"]),
+    case("one beam is greedy", {"n": 1}, ["ax"]),
+    case("one token", {"max_tokens": 1}, ["a", "b"]),
+    case("no end", {"ignore_eos": True, "max_tokens": 1}, ["a", "b"]),
+    case("an end token", {"stop_token_ids": list(ids("x")), "length_penalty": 0}, ["b", "a"]),
+    case("two prompts", {"prompt": ["p", "c"], "n": 1, "best_of": 2}, ["b", ""]),
 )
 def test_searches(fields: dict[str, Any], texts: list[str]) -> None:
     choices = ask(served(), COMPLETIONS, completion(**fields)).json["choices"]
@@ -128,30 +125,28 @@ def test_an_adapter_replaced_during_a_search_ends_it() -> None:
     assert "the adapter was replaced during the beam search" in answer.text
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        pytest.param({"temperature": 0.5}, "temperature is 0.5: a beam search takes", id="heat"),
-        pytest.param({"top_k": 5}, "top_k is 5: a beam search takes the likeliest", id="top_k"),
-        pytest.param({"logit_bias": {"5": 1}}, "logit_bias is", id="a bias"),
-        pytest.param({"min_tokens": 3}, "min_new_tokens is 3", id="a least length"),
-        pytest.param({"stream": True, "n": 1, "num_beams": 2}, "stream with a beam", id="a stream"),
-        pytest.param({"stop": "x"}, "stop with a beam search: beams end at tokens", id="stop"),
-        pytest.param({"prompt_logprobs": 0}, "prompt_logprobs with a beam search", id="scores"),
-        pytest.param({"echo": True, "logprobs": 1}, "nor echo with logprobs", id="echoed scores"),
-        pytest.param({"echo": True, "max_tokens": 0}, "at least one token", id="no token"),
-        pytest.param({"num_beams": 2, "n": 3}, "n is 3; there are 2 beams", id="too few beams"),
-        pytest.param({"num_beams": 33}, "num_beams is 33; it must be at least 1 and", id="many"),
-        pytest.param({"n": 33}, "33 beams; at most 32", id="many choices"),
-        pytest.param({"prompt": ["p"] * 65}, "130; at most 128 in one request", id="prompts"),
-        pytest.param({"early_stopping": "now"}, "early_stopping is 'now'", id="stopping"),
-        pytest.param({"length_penalty": 11}, "length_penalty is 11", id="penalty"),
-        pytest.param(
-            {"n": 32, "stop_token_ids": list(range(9))},
-            "need 320 alternatives a step; at most 256",
-            id="too many end tokens",
-        ),
-    ],
+@cases(
+    "fields, message",
+    case("heat", {"temperature": 0.5}, "temperature is 0.5: a beam search takes"),
+    case("top_k", {"top_k": 5}, "top_k is 5: a beam search takes the likeliest"),
+    case("a bias", {"logit_bias": {"5": 1}}, "logit_bias is"),
+    case("a least length", {"min_tokens": 3}, "min_new_tokens is 3"),
+    case("a stream", {"stream": True, "n": 1, "num_beams": 2}, "stream with a beam"),
+    case("stop", {"stop": "x"}, "stop with a beam search: beams end at tokens"),
+    case("scores", {"prompt_logprobs": 0}, "prompt_logprobs with a beam search"),
+    case("echoed scores", {"echo": True, "logprobs": 1}, "nor echo with logprobs"),
+    case("no token", {"echo": True, "max_tokens": 0}, "at least one token"),
+    case("too few beams", {"num_beams": 2, "n": 3}, "n is 3; there are 2 beams"),
+    case("many", {"num_beams": 33}, "num_beams is 33; it must be at least 1 and"),
+    case("many choices", {"n": 33}, "33 beams; at most 32"),
+    case("prompts", {"prompt": ["p"] * 65}, "130; at most 128 in one request"),
+    case("stopping", {"early_stopping": "now"}, "early_stopping is 'now'"),
+    case("penalty", {"length_penalty": 11}, "length_penalty is 11"),
+    case(
+        "too many end tokens",
+        {"n": 32, "stop_token_ids": list(range(9))},
+        "need 320 alternatives a step; at most 256",
+    ),
 )
 def test_refusals(fields: dict[str, Any], message: str) -> None:
     answer = ask(served(), COMPLETIONS, completion(**fields))

@@ -3,19 +3,18 @@
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.containers.lmi.response.test_answers import HI, ID_H, ID_I, LORA, current, greedy
 from tests.unit.containers.lmi.tiny import EOS, ask, config, fake, ids, server
 
 
-@pytest.mark.parametrize(
-    ("stop", "fewest", "text"),
-    [
-        pytest.param(["a"], 0, "b", id="the first place without a length"),
-        pytest.param(["a"], 2, "ban", id="a place within the fewest tokens is passed"),
-        pytest.param(["an"], 2, "b", id="one that begins within them and ends after counts"),
-        pytest.param(["a", "anx"], 2, "ban", id="what is held back has been passed"),
-        pytest.param(["ana"], 6, "banana", id="none after them"),
-    ],
+@cases(
+    "stop, fewest, text",
+    case("the first place without a length", ["a"], 0, "b"),
+    case("a place within the fewest tokens is passed", ["a"], 2, "ban"),
+    case("one that begins within them and ends after counts", ["an"], 2, "b"),
+    case("what is held back has been passed", ["a", "anx"], 2, "ban"),
+    case("none after them", ["ana"], 6, "banana"),
 )
 def test_stop_strings_count_from_the_fewest_tokens_on(
     stop: list[str], fewest: int, text: str
@@ -25,15 +24,11 @@ def test_stop_strings_count_from_the_fewest_tokens_on(
     assert answer.json["choices"][0]["text"] == text
 
 
-@pytest.mark.parametrize(
-    ("detection", "text"),
-    [
-        pytest.param({"max_pattern_size": 2, "min_count": 2}, "banan", id="two of two"),
-        pytest.param({"max_pattern_size": 1, "min_count": 2}, "bananass", id="two of one"),
-        pytest.param(
-            {"max_pattern_size": 3, "min_pattern_size": 3, "min_count": 2}, "bananassy", id="none"
-        ),
-    ],
+@cases(
+    "detection, text",
+    case("two of two", {"max_pattern_size": 2, "min_count": 2}, "banan"),
+    case("two of one", {"max_pattern_size": 1, "min_count": 2}, "bananass"),
+    case("none", {"max_pattern_size": 3, "min_pattern_size": 3, "min_count": 2}, "bananassy"),
 )
 def test_an_answer_that_repeats_itself_ends(detection: dict[str, int], text: str) -> None:
     served = server({None: "bananassy"})
@@ -50,13 +45,11 @@ def test_bad_words_are_tokenized_with_a_space_where_it_is_one_token_more() -> No
     assert fake(served).seen[0].sampling.bad_words == (ids("no"), ids("a"))
 
 
-@pytest.mark.parametrize(
-    ("fields", "kept"),
-    [
-        pytest.param({"truncate_prompt_tokens": 2}, "ef", id="the last"),
-        pytest.param({"truncate_prompt_tokens": 2, "truncation_side": "right"}, "ab", id="first"),
-        pytest.param({"truncate_prompt_tokens": -1, "max_tokens": 252}, "cdef", id="what fits"),
-    ],
+@cases(
+    "fields, kept",
+    case("the last", {"truncate_prompt_tokens": 2}, "ef"),
+    case("first", {"truncate_prompt_tokens": 2, "truncation_side": "right"}, "ab"),
+    case("what fits", {"truncate_prompt_tokens": -1, "max_tokens": 252}, "cdef"),
 )
 def test_truncated_prompts(fields: dict[str, Any], kept: str) -> None:
     served = server()

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.containers.lmi.tiny import Answer, ask, config, fake, server
 
 from hostelry.containers.lmi.http.server import LmiServer
@@ -78,13 +79,11 @@ def test_chats_are_events_where_the_deployment_configures_them() -> None:
     assert ask(served, "/invocations", body).events[-1] == "[DONE]"
 
 
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        pytest.param({"inputs": ["a", "b"]}, "room for one text", id="two inputs"),
-        pytest.param({"parameters": {"n": 2}}, "room for one text", id="two sequences"),
-        pytest.param({"parameters": {"output_formatter": "none_stream"}}, "one of", id="our own"),
-    ],
+@cases(
+    "body, words",
+    case("two inputs", {"inputs": ["a", "b"]}, "room for one text"),
+    case("two sequences", {"parameters": {"n": 2}}, "room for one text"),
+    case("our own", {"parameters": {"output_formatter": "none_stream"}}, "one of"),
 )
 def test_refused(body: dict[str, Any], words: str) -> None:
     answer = asked("3p", **body)

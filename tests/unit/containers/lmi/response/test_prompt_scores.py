@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.containers.lmi.tiny import CODEC, ask, config, fake, ids, server
 from tokenizers.processors import TemplateProcessing
 
@@ -143,12 +144,10 @@ def test_a_chats_prompt_logprobs_are_of_the_rendered_prompt() -> None:
     assert answer["prompt_logprobs"][0] is None
 
 
-@pytest.mark.parametrize(
-    ("make", "name", "first"),
-    [
-        pytest.param(current, "logprob", [], id="the async handler leaves out the first token"),
-        pytest.param(legacy, "log_prob", [("a", None)], id="the rolling batch has it without one"),
-    ],
+@cases(
+    "make, name, first",
+    case("the async handler leaves out the first token", current, "logprob", []),
+    case("the rolling batch has it without one", legacy, "log_prob", [("a", None)]),
 )
 @pytest.mark.parametrize("field", [{"decoder_input_details": True}, {"prompt_logprobs": 3}])
 def test_prefill(make: Any, name: str, first: list[Any], field: dict[str, Any]) -> None:
@@ -173,62 +172,60 @@ def test_the_rolling_batchs_stream_ends_with_the_prefill() -> None:
     assert [it["text"] for it in lines[-1]["details"]["prefill"]] == ["a", "b"]
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "message"),
-    [
-        pytest.param(
-            COMPLETIONS,
-            {"prompt": "a", "max_tokens": 0},
-            "max_tokens is 0, which needs echo or prompt_logprobs; else it must be at least 1",
-            id="no tokens without a reason",
-        ),
-        pytest.param(
-            COMPLETIONS,
-            {"prompt": "a", "prompt_logprobs": 1, "stream": True},
-            "prompt_logprobs is 1 with stream: it is not streamed; leave out stream",
-            id="a stream of scores",
-        ),
-        pytest.param(
-            CHATS,
-            {"messages": [{"role": "user", "content": "a"}], "prompt_logprobs": 0, "stream": True},
-            "prompt_logprobs is 0 with stream",
-            id="a stream of a chat's scores",
-        ),
-        pytest.param(
-            COMPLETIONS,
-            {"prompt": "a", "prompt_logprobs": 21},
-            "prompt_logprobs is 21; it must be at least 0 and at most 20",
-            id="too many alternatives",
-        ),
-        pytest.param(
-            COMPLETIONS,
-            {"prompt": "a", "prompt_logprobs": -1},
-            "prompt_logprobs is -1; it must be at least 0",
-            id="the whole vocabulary",
-        ),
-        pytest.param(
-            COMPLETIONS,
-            completion(stream=True, n=2),
-            "n is 2 with echo, logprobs and stream; leave out one of them",
-            id="several echoed streams",
-        ),
-        pytest.param(
-            COMPLETIONS,
-            completion(prompt=["a" * 200] * 1000, logprobs=20, max_tokens=0),
-            "the prompts have 4200000 log-probabilities, alternatives included; at most 500000",
-            id="more scores than a response may hold",
-        ),
-        pytest.param(
-            INVOCATIONS,
-            {
-                "inputs": "ab",
-                "parameters": {"details": True, "decoder_input_details": True},
-                "stream": True,
-            },
-            "decoder_input_details is true with stream",
-            id="a stream of the async handler",
-        ),
-    ],
+@cases(
+    "path, body, message",
+    case(
+        "no tokens without a reason",
+        COMPLETIONS,
+        {"prompt": "a", "max_tokens": 0},
+        "max_tokens is 0, which needs echo or prompt_logprobs; else it must be at least 1",
+    ),
+    case(
+        "a stream of scores",
+        COMPLETIONS,
+        {"prompt": "a", "prompt_logprobs": 1, "stream": True},
+        "prompt_logprobs is 1 with stream: it is not streamed; leave out stream",
+    ),
+    case(
+        "a stream of a chat's scores",
+        CHATS,
+        {"messages": [{"role": "user", "content": "a"}], "prompt_logprobs": 0, "stream": True},
+        "prompt_logprobs is 0 with stream",
+    ),
+    case(
+        "too many alternatives",
+        COMPLETIONS,
+        {"prompt": "a", "prompt_logprobs": 21},
+        "prompt_logprobs is 21; it must be at least 0 and at most 20",
+    ),
+    case(
+        "the whole vocabulary",
+        COMPLETIONS,
+        {"prompt": "a", "prompt_logprobs": -1},
+        "prompt_logprobs is -1; it must be at least 0",
+    ),
+    case(
+        "several echoed streams",
+        COMPLETIONS,
+        completion(stream=True, n=2),
+        "n is 2 with echo, logprobs and stream; leave out one of them",
+    ),
+    case(
+        "more scores than a response may hold",
+        COMPLETIONS,
+        completion(prompt=["a" * 200] * 1000, logprobs=20, max_tokens=0),
+        "the prompts have 4200000 log-probabilities, alternatives included; at most 500000",
+    ),
+    case(
+        "a stream of the async handler",
+        INVOCATIONS,
+        {
+            "inputs": "ab",
+            "parameters": {"details": True, "decoder_input_details": True},
+            "stream": True,
+        },
+        "decoder_input_details is true with stream",
+    ),
 )
 def test_refusals(path: str, body: Any, message: str) -> None:
     answer = ask(current(), path, body)

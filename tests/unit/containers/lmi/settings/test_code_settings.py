@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.containers.lmi.code.author_code import CodePolicy
 from hostelry.containers.lmi.settings.code_settings import (
@@ -31,16 +32,14 @@ def test_code_is_off_and_sessions_are_on_unless_set() -> None:
     assert found.sessions_expiration_s == 1200
 
 
-@pytest.mark.parametrize(
-    ("env", "properties", "listing"),
-    [
-        pytest.param(CONFINED, "option.entryPoint=model.py", ["model.py"], id="confined"),
-        pytest.param({"HOSTELRY_CUSTOM_CODE": "trusted"}, "", ["model.py"], id="trusted"),
-        pytest.param(INSTALLED, "", ["model.py", "requirements.txt"], id="packages"),
-        pytest.param({}, "option.entryPoint=djl_python.huggingface", [], id="LMI's own"),
-        pytest.param({}, "option.sessions_expiration=60", [], id="another expiration"),
-        pytest.param({}, "option.enable_stateful_sessions=false", [], id="no sessions"),
-    ],
+@cases(
+    "env, properties, listing",
+    case("confined", CONFINED, "option.entryPoint=model.py", ["model.py"]),
+    case("trusted", {"HOSTELRY_CUSTOM_CODE": "trusted"}, "", ["model.py"]),
+    case("packages", INSTALLED, "", ["model.py", "requirements.txt"]),
+    case("LMI's own", {}, "option.entryPoint=djl_python.huggingface", []),
+    case("another expiration", {}, "option.sessions_expiration=60", []),
+    case("no sessions", {}, "option.enable_stateful_sessions=false", []),
 )
 def test_settings_that_are_accepted(
     env: dict[str, str], properties: str, listing: list[str]
@@ -48,18 +47,16 @@ def test_settings_that_are_accepted(
     settings(env, properties, *listing)
 
 
-@pytest.mark.parametrize(
-    ("env", "properties", "listing", "message"),
-    [
-        pytest.param({}, "", ["model.py"], "custom code is off", id="code without leave"),
-        pytest.param({}, "", ["requirements.txt"], "is not installed", id="packages"),
-        pytest.param(CONFINED, "option.entryPoint=model.py", [], "does not hold", id="no file"),
-        pytest.param(CONFINED, "option.entryPoint=serve.py", [], "must be model.py", id="another"),
-        pytest.param({"HOSTELRY_CUSTOM_CODE": "yes"}, "", [], "off, confined, trusted", id="word"),
-        pytest.param({}, "option.sessions_expiration=0", [], "from 1 to", id="no time"),
-        pytest.param({}, "option.sessions_expiration=1e9", [], "whole number", id="no number"),
-        pytest.param({}, "option.enable_stateful_sessions=1", [], "true or false", id="no flag"),
-    ],
+@cases(
+    "env, properties, listing, message",
+    case("code without leave", {}, "", ["model.py"], "custom code is off"),
+    case("packages", {}, "", ["requirements.txt"], "is not installed"),
+    case("no file", CONFINED, "option.entryPoint=model.py", [], "does not hold"),
+    case("another", CONFINED, "option.entryPoint=serve.py", [], "must be model.py"),
+    case("word", {"HOSTELRY_CUSTOM_CODE": "yes"}, "", [], "off, confined, trusted"),
+    case("no time", {}, "option.sessions_expiration=0", [], "from 1 to"),
+    case("no number", {}, "option.sessions_expiration=1e9", [], "whole number"),
+    case("no flag", {}, "option.enable_stateful_sessions=1", [], "true or false"),
 )
 def test_settings_that_are_refused(
     env: dict[str, str], properties: str, listing: list[str], message: str
@@ -72,47 +69,41 @@ def configured(properties: str, env: dict[str, str]) -> LmiConfig:
     return resolve_config(env, properties, (), Path("/model"), 4)
 
 
-@pytest.mark.parametrize(
-    ("properties", "env", "message"),
-    [
-        pytest.param("", {"SAGEMAKER_SECURITY_CONTROLS": ""}, "is not set", id="no controls"),
-        pytest.param("", {"SAGEMAKER_SECURITY_CONTROLS": "DISALLOW_ALL"}, "knows", id="unknown"),
-        pytest.param("option.tenants={}", {}, "Property option.tenants is prohibited", id="file"),
-        pytest.param("", {"OPTION_TENANTS": "{}"}, "option.tenants is prohibited", id="variable"),
-        pytest.param("wlm_error_http_code=500", {}, "wlm_error_http_code is proh", id="property"),
-        pytest.param("option.trust_remote_code=True", {}, "TRUST_REMOTE_CODE", id="remote code"),
-        pytest.param("option.entryPoint=model.py", {}, "Custom entrypoint", id="entry point"),
-        pytest.param("option.pythonExecutable=/bin/x", {}, "Python executable", id="interpreter"),
-    ],
+@cases(
+    "properties, env, message",
+    case("no controls", "", {"SAGEMAKER_SECURITY_CONTROLS": ""}, "is not set"),
+    case("unknown", "", {"SAGEMAKER_SECURITY_CONTROLS": "DISALLOW_ALL"}, "knows"),
+    case("file", "option.tenants={}", {}, "Property option.tenants is prohibited"),
+    case("variable", "", {"OPTION_TENANTS": "{}"}, "option.tenants is prohibited"),
+    case("property", "wlm_error_http_code=500", {}, "wlm_error_http_code is proh"),
+    case("remote code", "option.trust_remote_code=True", {}, "TRUST_REMOTE_CODE"),
+    case("entry point", "option.entryPoint=model.py", {}, "Custom entrypoint"),
+    case("interpreter", "option.pythonExecutable=/bin/x", {}, "Python executable"),
 )
 def test_settings_that_it_forbids(properties: str, env: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         configured(properties, {**ON, **env})
 
 
-@pytest.mark.parametrize(
-    ("properties", "env"),
-    [
-        pytest.param("option.enable_lora=true\noption.max_loras=4", {}, id="options of adapters"),
-        pytest.param("", {"OPTION_ENTRYPOINT": "djl_python.lmi_vllm.vllm_async_service"}, id="own"),
-        pytest.param("", {"SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS": "9"}, id="SageMaker's own"),
-        pytest.param("option.tenants={}", {"SAGEMAKER_SECURE_MODE": "false"}, id="it is off"),
-    ],
+@cases(
+    "properties, env",
+    case("options of adapters", "option.enable_lora=true\noption.max_loras=4", {}),
+    case("own", "", {"OPTION_ENTRYPOINT": "djl_python.lmi_vllm.vllm_async_service"}),
+    case("SageMaker's own", "", {"SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS": "9"}),
+    case("it is off", "option.tenants={}", {"SAGEMAKER_SECURE_MODE": "false"}),
 )
 def test_settings_that_it_allows(properties: str, env: dict[str, str]) -> None:
     configured(properties, {**ON, **env})
 
 
-@pytest.mark.parametrize(
-    ("file", "text", "message"),
-    [
-        pytest.param("model.py", "", "Custom model.py found", id="code"),
-        pytest.param("requirements.txt", "", "requirements.txt found", id="packages"),
-        pytest.param("adapters/a/x.BIN", "", "Pickle-based file x.BIN", id="a pickle below"),
-        pytest.param("tokenizer_config.json", '{"chat_template": ""}', "chat_temp", id="template"),
-        pytest.param("chat_template.jinja", "", "chat_template", id="a template's own file"),
-        pytest.param("tokenizer_config.json", "{", "cannot be read", id="no JSON"),
-    ],
+@cases(
+    "file, text, message",
+    case("code", "model.py", "", "Custom model.py found"),
+    case("packages", "requirements.txt", "", "requirements.txt found"),
+    case("a pickle below", "adapters/a/x.BIN", "", "Pickle-based file x.BIN"),
+    case("template", "tokenizer_config.json", '{"chat_template": ""}', "chat_temp"),
+    case("a template's own file", "chat_template.jinja", "", "chat_template"),
+    case("no JSON", "tokenizer_config.json", "{", "cannot be read"),
 )
 def test_files_of_the_model_that_it_forbids(
     tmp_path: Path, file: str, text: str, message: str

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.containers.lmi.tiny import ask, config, fake, server
 from transformers import GenerationConfig
 
@@ -35,14 +36,12 @@ def written(folder: Path, values: Any) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
+@cases(
     "values",
-    [
-        pytest.param(QWEN3, id="Qwen3's own file"),
-        pytest.param({"temperature": 0.1, "max_new_tokens": 64}, id="few members"),
-        pytest.param({"top_k": None, "min_p": 0.05, "repetition_penalty": 1.1}, id="a null"),
-        pytest.param({"eos_token_id": 2}, id="nothing of sampling"),
-    ],
+    case("Qwen3's own file", QWEN3),
+    case("few members", {"temperature": 0.1, "max_new_tokens": 64}),
+    case("a null", {"top_k": None, "min_p": 0.05, "repetition_penalty": 1.1}),
+    case("nothing of sampling", {"eos_token_id": 2}),
 )
 def test_the_defaults_are_what_transformers_reads_and_vllm_takes(
     values: dict[str, Any], tmp_path: Path
@@ -53,30 +52,28 @@ def test_the_defaults_are_what_transformers_reads_and_vllm_takes(
     assert found == SamplingDefaults(**taken)
 
 
-@pytest.mark.parametrize(
-    ("properties", "expected"),
-    [
-        pytest.param("", SamplingDefaults(temperature=0.6, top_k=20, top_p=0.95), id="auto"),
-        pytest.param("option.generation_config=vllm", NEUTRAL, id="vLLM's own"),
-        pytest.param("option.rolling_batch=vllm", NEUTRAL, id="a rolling batch reads none"),
-        pytest.param(
-            "option.rolling_batch=vllm\noption.generation_config=auto",
-            SamplingDefaults(temperature=0.6, top_k=20, top_p=0.95),
-            id="unless it is asked for",
+@cases(
+    "properties, expected",
+    case("auto", "", SamplingDefaults(temperature=0.6, top_k=20, top_p=0.95)),
+    case("vLLM's own", "option.generation_config=vllm", NEUTRAL),
+    case("a rolling batch reads none", "option.rolling_batch=vllm", NEUTRAL),
+    case(
+        "unless it is asked for",
+        "option.rolling_batch=vllm\noption.generation_config=auto",
+        SamplingDefaults(temperature=0.6, top_k=20, top_p=0.95),
+    ),
+    case(
+        "overrides win, and bound every answer",
+        'option.override_generation_config={"temperature": 0.2, "max_new_tokens": 9}',
+        SamplingDefaults(
+            temperature=0.2, top_k=20, top_p=0.95, max_new_tokens=9, most_new_tokens=9
         ),
-        pytest.param(
-            'option.override_generation_config={"temperature": 0.2, "max_new_tokens": 9}',
-            SamplingDefaults(
-                temperature=0.2, top_k=20, top_p=0.95, max_new_tokens=9, most_new_tokens=9
-            ),
-            id="overrides win, and bound every answer",
-        ),
-        pytest.param(
-            "option.generation_config=other",
-            SamplingDefaults(max_new_tokens=7, most_new_tokens=7, top_k=0),
-            id="a folder's file bounds every answer",
-        ),
-    ],
+    ),
+    case(
+        "a folder's file bounds every answer",
+        "option.generation_config=other",
+        SamplingDefaults(max_new_tokens=7, most_new_tokens=7, top_k=0),
+    ),
 )
 def test_sources(properties: str, expected: SamplingDefaults, tmp_path: Path) -> None:
     written(tmp_path, QWEN3)
@@ -85,20 +82,16 @@ def test_sources(properties: str, expected: SamplingDefaults, tmp_path: Path) ->
     assert model_defaults(settings, tmp_path) == expected
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        pytest.param(
-            {"temperature": -1}, "temperature in generation_config.json is '-1'", id="sign"
-        ),
-        pytest.param({"top_p": 0}, "top_p", id="no mass"),
-        pytest.param({"top_k": 1.5}, "a whole number", id="a fraction"),
-        pytest.param({"top_k": True}, "top_k", id="a flag"),
-        pytest.param({"temperature": float("nan")}, "temperature", id="no number"),
-        pytest.param({"max_new_tokens": 0}, "max_new_tokens", id="no tokens"),
-        pytest.param({"top_p": "a" * 9000}, "option.generation_config=vllm", id="a long text"),
-        pytest.param([1], "no JSON object", id="a list"),
-    ],
+@cases(
+    "values, message",
+    case("sign", {"temperature": -1}, "temperature in generation_config.json is '-1'"),
+    case("no mass", {"top_p": 0}, "top_p"),
+    case("a fraction", {"top_k": 1.5}, "a whole number"),
+    case("a flag", {"top_k": True}, "top_k"),
+    case("no number", {"temperature": float("nan")}, "temperature"),
+    case("no tokens", {"max_new_tokens": 0}, "max_new_tokens"),
+    case("a long text", {"top_p": "a" * 9000}, "option.generation_config=vllm"),
+    case("a list", [1], "no JSON object"),
 )
 def test_a_file_out_of_range_ends_the_start(values: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
@@ -202,33 +195,21 @@ def test_the_most_alternatives_are_the_options() -> None:
         assert "at most 2" in answer.text
 
 
-@pytest.mark.parametrize(
-    ("given", "overrides", "expected"),
-    [
-        pytest.param({"a": 1}, {"b": 2}, {"a": 1, "b": 2}, id="another member"),
-        pytest.param({"a": {"x": 1}}, {"a": {"y": 2}}, {"a": {"y": 2}}, id="one in its place"),
-        pytest.param(
-            {"rope_theta": 5.0, "rope_scaling": None}, {"rope_scaling": LINEAR},
-            {"rope_theta": 5.0, "rope_scaling": {**LINEAR, "rope_theta": 5.0}},
-            id="a scaling keeps the base",
-        ),
-        pytest.param(
-            {"rope_parameters": {"rope_type": "default", "rope_theta": 5.0}},
-            {"rope_scaling": LINEAR},
-            {"rope_theta": 5.0, "rope_scaling": {**LINEAR, "rope_theta": 5.0}},
-            id="also of a newer file",
-        ),
-        pytest.param(
-            {"rope_parameters": {**LINEAR, "rope_theta": 5.0}}, {"rope_theta": 9.0},
-            {"rope_theta": 9.0, "rope_scaling": {**LINEAR, "rope_theta": 9.0}},
-            id="a base keeps the scaling",
-        ),
-        pytest.param(
-            {"rope_scaling": LINEAR, "rope_theta": 5.0}, {"rope_scaling": None},
-            {"rope_theta": 5.0}, id="no scaling",
-        ),
-        pytest.param({}, {"rope_theta": 9.0}, {"rope_theta": 9.0}, id="a base where none was"),
-    ],
+@cases(
+    "given, overrides, expected",
+    case("another member", {"a": 1}, {"b": 2}, {"a": 1, "b": 2}),
+    case("one in its place", {"a": {"x": 1}}, {"a": {"y": 2}}, {"a": {"y": 2}}),
+    case("a scaling keeps the base", {"rope_theta": 5.0, "rope_scaling": None},
+        {"rope_scaling": LINEAR},
+        {"rope_theta": 5.0, "rope_scaling": {**LINEAR, "rope_theta": 5.0}}),
+    case("also of a newer file", {"rope_parameters": {"rope_type": "default", "rope_theta": 5.0}},
+        {"rope_scaling": LINEAR},
+        {"rope_theta": 5.0, "rope_scaling": {**LINEAR, "rope_theta": 5.0}}),
+    case("a base keeps the scaling", {"rope_parameters": {**LINEAR, "rope_theta": 5.0}},
+        {"rope_theta": 9.0}, {"rope_theta": 9.0, "rope_scaling": {**LINEAR, "rope_theta": 9.0}}),
+    case("no scaling", {"rope_scaling": LINEAR, "rope_theta": 5.0}, {"rope_scaling": None},
+        {"rope_theta": 5.0}),
+    case("a base where none was", {}, {"rope_theta": 9.0}, {"rope_theta": 9.0}),
 )  # fmt: skip
 def test_members_are_replaced(
     given: dict[str, Any], overrides: dict[str, Any], expected: dict[str, Any]
@@ -255,15 +236,11 @@ def test_the_engine_is_given_a_folder_with_the_new_members(tmp_path: Path) -> No
     assert json.loads((folder / "config.json").read_text()) == {"a": 1}
 
 
-@pytest.mark.parametrize(
-    ("properties", "expected"),
-    [
-        pytest.param('option.hf_overrides={"a": 1}', {"a": 1}, id="an object"),
-        pytest.param(
-            'option.rope_scaling={"type": "linear"}\noption.rope_theta=1e6',
-            {"rope_scaling": {"type": "linear"}, "rope_theta": 1e6}, id="vLLM's older names",
-        ),
-    ],
+@cases(
+    "properties, expected",
+    case("an object", 'option.hf_overrides={"a": 1}', {"a": 1}),
+    case("vLLM's older names", 'option.rope_scaling={"type": "linear"}\noption.rope_theta=1e6',
+        {"rope_scaling": {"type": "linear"}, "rope_theta": 1e6}),
 )  # fmt: skip
 def test_options(properties: str, expected: dict[str, Any]) -> None:
     assert config(properties).config_overrides == expected

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.llm_pages import DOCS, PAGES
 
 from hostelry.containers.lmi.settings import config as config_module
@@ -109,15 +110,13 @@ def test_a_name_is_in_one_table_and_every_other_name_leads_to_one() -> None:
         assert name in (OPTIONS if target.startswith("OPTION_") else PROPERTIES)
 
 
-@pytest.mark.parametrize(
-    ("text", "env", "message"),
-    [
-        pytest.param("option.max_lora_ranks=8", {}, "did you mean max_lora_rank or", id="a slip"),
-        pytest.param("", {"SM_VLLM_MAX_MODEL_LENGTH": "9"}, "max_model_len", id="of a variable"),
-        pytest.param("option.xyzzy=1", {}, "is not a known option;", id="like no other"),
-        pytest.param("max_request_siz=1", {}, "did you mean max_request_size?", id="a property"),
-        pytest.param("option." + "a" * 90_000 + "=1", {}, "not a known option", id="endless"),
-    ],
+@cases(
+    "text, env, message",
+    case("a slip", "option.max_lora_ranks=8", {}, "did you mean max_lora_rank or"),
+    case("of a variable", "", {"SM_VLLM_MAX_MODEL_LENGTH": "9"}, "max_model_len"),
+    case("like no other", "option.xyzzy=1", {}, "is not a known option;"),
+    case("a property", "max_request_siz=1", {}, "did you mean max_request_size?"),
+    case("endless", "option." + "a" * 90_000 + "=1", {}, "not a known option"),
 )
 def test_an_option_outside_the_tables_is_named_or_refused(
     text: str, env: dict[str, str], message: str

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.containers.lmi.tiny import config
 
 from hostelry.containers.lmi.lifecycle import check_fused, first_adapters
@@ -16,19 +17,14 @@ ALLOWED, WANTED = "HOSTELRY_MEDIA_DOMAINS", "OPTION_ALLOWED_MEDIA_DOMAINS"
 HOSTS = frozenset({"a.example", "b"})
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        pytest.param("a=x b=y", TWO, id="pairs"),
-        pytest.param("a=x,b=y", TWO, id="with commas, as TGI has them"),
-        pytest.param('{"name":"a","path":"x"} {"name":"b","path":"y"}', TWO, id="objects"),
-        pytest.param(
-            '[{"name":"a","path":"x","base_model_name":"m"},{"name":"b","path":"y"}]', TWO,
-            id="a list",
-        ),
-        pytest.param("o/n", (LoraModule("o/n", "o/n"),), id="an id alone"),
-        pytest.param("a=b=c", (LoraModule("a", "b=c"),), id="a path with the mark"),
-    ],
+@cases(
+    "text, expected",
+    case("pairs", "a=x b=y", TWO),
+    case("with commas, as TGI has them", "a=x,b=y", TWO),
+    case("objects", '{"name":"a","path":"x"} {"name":"b","path":"y"}', TWO),
+    case("a list", '[{"name":"a","path":"x","base_model_name":"m"},{"name":"b","path":"y"}]', TWO),
+    case("an id alone", "o/n", (LoraModule("o/n", "o/n"),)),
+    case("a path with the mark", "a=b=c", (LoraModule("a", "b=c"),)),
 )  # fmt: skip
 def test_forms_of_modules(text: str, expected: tuple[LoraModule, ...]) -> None:
     assert parse_modules(text) == expected
@@ -71,19 +67,16 @@ def test_other_places_and_names_are_refused(modules: str, tmp_path: Path) -> Non
         adapters(tmp_path, modules)
 
 
-@pytest.mark.parametrize(
-    ("options", "most", "domains"),
-    [
-        pytest.param({}, None, frozenset(), id="neither"),
-        pytest.param({"OPTION_LIMIT_MM_PER_PROMPT": '{"image": 2, "video": 0}'}, 2, frozenset(),
-                     id="an object"),
-        pytest.param({"OPTION_LIMIT_MM_PER_PROMPT": "image=2"}, 2, frozenset(), id="a pair"),
-        pytest.param({ALLOWED: '["A.example", "b"]'}, None, HOSTS, id="a list"),
-        pytest.param({ALLOWED: "a.example, b,"}, None, HOSTS, id="commas"),
-        pytest.param({WANTED: '["b"]'}, None, frozenset(), id="hosts of the author alone"),
-        pytest.param({ALLOWED: "a.example,b", WANTED: '["b", "c"]'}, None, frozenset({"b"}),
-                     id="the author leaves one out"),
-    ],
+@cases(
+    "options, most, domains",
+    case("neither", {}, None, frozenset()),
+    case("an object", {"OPTION_LIMIT_MM_PER_PROMPT": '{"image": 2, "video": 0}'}, 2, frozenset()),
+    case("a pair", {"OPTION_LIMIT_MM_PER_PROMPT": "image=2"}, 2, frozenset()),
+    case("a list", {ALLOWED: '["A.example", "b"]'}, None, HOSTS),
+    case("commas", {ALLOWED: "a.example, b,"}, None, HOSTS),
+    case("hosts of the author alone", {WANTED: '["b"]'}, None, frozenset()),
+    case("the author leaves one out", {ALLOWED: "a.example,b", WANTED: '["b", "c"]'}, None,
+        frozenset({"b"})),
 )  # fmt: skip
 def test_forms_of_image_limits(
     options: dict[str, Any], most: int | None, domains: frozenset[str]
@@ -116,20 +109,16 @@ def test_a_name_is_taken_as_it_is(name: str) -> None:
     assert config(f"option.enable_lora=true\noption.fuse_adapter={name}").fuse_adapter == name
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        pytest.param("es,fr", "the name of one adapter", id="two names"),
-        pytest.param("es fr", "the name of one adapter", id="two names, with a space"),
-        pytest.param('["es"]', "the name of one adapter", id="a list"),
-        pytest.param('{"name":"es"}', "the name of one adapter", id="an object"),
-        pytest.param("es=/path", "the name of one adapter", id="a name and a path"),
-        pytest.param("../es", "the name of one adapter", id="a path"),
-        pytest.param("e\x07s", "the name of one adapter", id="a control character"),
-        pytest.param(
-            "es\noption.quantize=int8", "8-bit weights are too coarse", id="a quantized base"
-        ),
-    ],
+@cases(
+    "text, message",
+    case("two names", "es,fr", "the name of one adapter"),
+    case("two names, with a space", "es fr", "the name of one adapter"),
+    case("a list", '["es"]', "the name of one adapter"),
+    case("an object", '{"name":"es"}', "the name of one adapter"),
+    case("a name and a path", "es=/path", "the name of one adapter"),
+    case("a path", "../es", "the name of one adapter"),
+    case("a control character", "e\x07s", "the name of one adapter"),
+    case("a quantized base", "es\noption.quantize=int8", "8-bit weights are too coarse"),
 )
 def test_what_is_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"option\.fuse_adapter.*{message}"):

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.containers.lmi.tiny import ask, ids, server
 
 from hostelry.containers.lmi.__main__ import arguments, image_kind, read_config
@@ -40,47 +41,35 @@ def resolve(
     return resolve_config(given, "", listing, Path("/model"), 4, image)
 
 
-@pytest.mark.parametrize(
-    ("env", "field", "expected"),
-    [
-        pytest.param({"SM_VLLM_MODEL": "a/b"}, "model_id", "a/b", id="the model"),
-        pytest.param({"SM_VLLM_MODEL": "a/b"}, "model_name", "a/b", id="by which it is called"),
-        pytest.param({}, "model_name", "/opt/ml/model", id="or by its folder"),
-        pytest.param(
-            {"SM_VLLM_SERVED_MODEL_NAME": '["x", "y"]'}, "served", ("x", "y"), id="several names"
-        ),
-        pytest.param({"SM_VLLM_MAX_MODEL_LEN": "99"}, "max_model_len", 99, id="a length"),
-        pytest.param({"SM_VLLM_MAX_NUM_SEQS": "9"}, "max_batch_size", 9, id="LMI's other name"),
-        pytest.param({}, "max_batch_size", 256, id="vLLM's own batch"),
-        pytest.param({"SM_VLLM_ENABLE_LORA": ""}, "enable_lora", True, id="a bare flag"),
-        pytest.param({"SM_VLLM_ENABLE_LORA": "False"}, "enable_lora", False, id="a flag not set"),
-        pytest.param(
-            {"SM_VLLM_NO_ENABLE_PREFIX_CACHING": "true"}, "prefix_cache", False, id="a negation"
-        ),
-        pytest.param({"SM_VLLM_SEED": "3"}, "seed", 3, id="a seed"),
-        pytest.param({}, "dialect", Surface.OPENAI, id="OpenAI's forms"),
-        pytest.param({}, "generation_config", "auto", id="the model's own defaults"),
-        pytest.param(
-            {"SM_VLLM_DTYPE": "half", "OPTION_DTYPE": "bf16"}, "dtype", "bf16",
-            id="after LMI's own variables",
-        ),
-    ],
+@cases(
+    "env, field, expected",
+    case("the model", {"SM_VLLM_MODEL": "a/b"}, "model_id", "a/b"),
+    case("by which it is called", {"SM_VLLM_MODEL": "a/b"}, "model_name", "a/b"),
+    case("or by its folder", {}, "model_name", "/opt/ml/model"),
+    case("several names", {"SM_VLLM_SERVED_MODEL_NAME": '["x", "y"]'}, "served", ("x", "y")),
+    case("a length", {"SM_VLLM_MAX_MODEL_LEN": "99"}, "max_model_len", 99),
+    case("LMI's other name", {"SM_VLLM_MAX_NUM_SEQS": "9"}, "max_batch_size", 9),
+    case("vLLM's own batch", {}, "max_batch_size", 256),
+    case("a bare flag", {"SM_VLLM_ENABLE_LORA": ""}, "enable_lora", True),
+    case("a flag not set", {"SM_VLLM_ENABLE_LORA": "False"}, "enable_lora", False),
+    case("a negation", {"SM_VLLM_NO_ENABLE_PREFIX_CACHING": "true"}, "prefix_cache", False),
+    case("a seed", {"SM_VLLM_SEED": "3"}, "seed", 3),
+    case("OpenAI's forms", {}, "dialect", Surface.OPENAI),
+    case("the model's own defaults", {}, "generation_config", "auto"),
+    case("after LMI's own variables", {"SM_VLLM_DTYPE": "half", "OPTION_DTYPE": "bf16"}, "dtype",
+        "bf16"),
 )  # fmt: skip
 def test_arguments_of_vllm(env: dict[str, str], field: str, expected: Any) -> None:
     assert getattr(resolve(env), field) == expected
 
 
-@pytest.mark.parametrize(
-    ("env", "listing", "expected"),
-    [
-        pytest.param({"HF_MODEL_ID": "a/b"}, (), "a/b", id="an id without a folder"),
-        pytest.param({"HF_MODEL_ID": "a/b"}, ("config.json",), None, id="a folder comes first"),
-        pytest.param({"HF_MODEL_ID": "a/b"}, ("code",), "a/b", id="where it holds a model"),
-        pytest.param(
-            {"HF_MODEL_ID": "a/b", "SM_VLLM_MODEL": "c/d"}, ("config.json",), "c/d",
-            id="the argument before both",
-        ),
-    ],
+@cases(
+    "env, listing, expected",
+    case("an id without a folder", {"HF_MODEL_ID": "a/b"}, (), "a/b"),
+    case("a folder comes first", {"HF_MODEL_ID": "a/b"}, ("config.json",), None),
+    case("where it holds a model", {"HF_MODEL_ID": "a/b"}, ("code",), "a/b"),
+    case("the argument before both", {"HF_MODEL_ID": "a/b", "SM_VLLM_MODEL": "c/d"},
+        ("config.json",), "c/d"),
 )  # fmt: skip
 def test_which_model_a_vllm_image_serves(
     env: dict[str, str], listing: tuple[str, ...], expected: str | None
@@ -149,16 +138,14 @@ def test_lmis_schema_is_served_there_too() -> None:
     assert ask(vllm(), "/invocations", {"inputs": "x"}).json["generated_text"] == "hi"
 
 
-@pytest.mark.parametrize(
-    ("env", "field", "expected"),
-    [
-        pytest.param({"MAX_TOTAL_TOKENS": "77"}, "max_model_len", 77, id="a length"),
-        pytest.param({"PAYLOAD_LIMIT": "9"}, "max_request_bytes", 9, id="a body's size"),
-        pytest.param({"DTYPE": "float16"}, "dtype", "fp16", id="a type"),
-        pytest.param({"LORA_ADAPTERS": "a=b/c"}, "enable_lora", True, id="adapters"),
-        pytest.param({"MESSAGES_API_ENABLED": "true"}, "warnings", None, id="chats"),
-        pytest.param({}, "generation_config", "vllm", id="no defaults of the model's"),
-    ],
+@cases(
+    "env, field, expected",
+    case("a length", {"MAX_TOTAL_TOKENS": "77"}, "max_model_len", 77),
+    case("a body's size", {"PAYLOAD_LIMIT": "9"}, "max_request_bytes", 9),
+    case("a type", {"DTYPE": "float16"}, "dtype", "fp16"),
+    case("adapters", {"LORA_ADAPTERS": "a=b/c"}, "enable_lora", True),
+    case("chats", {"MESSAGES_API_ENABLED": "true"}, "warnings", None),
+    case("no defaults of the model's", {}, "generation_config", "vllm"),
 )
 def test_variables_of_tgi(env: dict[str, str], field: str, expected: Any) -> None:
     settings = resolve(env, ImageKind.TGI)
@@ -189,16 +176,14 @@ def test_flags_name_one_kind_of_image() -> None:
         image_kind(arguments(["--tgi", "--vllm"], {}))
 
 
-@pytest.mark.parametrize(
-    ("files", "folder"),
-    [
-        pytest.param(["top/serving.properties", "top/config.json"], "top", id="one top folder"),
-        pytest.param(["top/config.json", ".DS_Store"], "top", id="beside hidden files"),
-        pytest.param(["top/config.json", "serving.properties"], "", id="beside another file"),
-        pytest.param(["a/config.json", "b/config.json"], "", id="two folders"),
-        pytest.param(["adapters/x/adapter_config.json"], "", id="a folder that holds no model"),
-        pytest.param(["config.json"], "", id="no folder"),
-    ],
+@cases(
+    "files, folder",
+    case("one top folder", ["top/serving.properties", "top/config.json"], "top"),
+    case("beside hidden files", ["top/config.json", ".DS_Store"], "top"),
+    case("beside another file", ["top/config.json", "serving.properties"], ""),
+    case("two folders", ["a/config.json", "b/config.json"], ""),
+    case("a folder that holds no model", ["adapters/x/adapter_config.json"], ""),
+    case("no folder", ["config.json"], ""),
 )
 def test_a_model_in_the_one_folder_of_its_archive_is_found(
     files: list[str], folder: str, tmp_path: Path
@@ -219,25 +204,21 @@ def test_a_link_is_no_top_folder(tmp_path: Path) -> None:
     assert read_config({}, tmp_path / "model").model_dir == tmp_path / "model"
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        pytest.param({}, {}, id="nothing but TGI's manners"),
-        pytest.param(
-            {"MAX_TOTAL_TOKENS": "512", "DTYPE": "bfloat16"},
-            {"OPTION_MAX_MODEL_LEN": "512", "OPTION_DTYPE": "bfloat16"},
-            id="TGI's names as LMI's",
-        ),
-        pytest.param(
-            {"DTYPE": "float16", "OPTION_DTYPE": "fp32"},
-            {"OPTION_DTYPE": "fp32"},
-            id="LMI's own name wins",
-        ),
-        pytest.param({"QUANTIZE": ""}, {}, id="an empty one is unset"),
-        pytest.param(
-            {"OPTION_TGI_COMPAT": "false"}, {"OPTION_TGI_COMPAT": "false"}, id="manners as asked"
-        ),
-    ],
+@cases(
+    "given, expected",
+    case("nothing but TGI's manners", {}, {}),
+    case(
+        "TGI's names as LMI's",
+        {"MAX_TOTAL_TOKENS": "512", "DTYPE": "bfloat16"},
+        {"OPTION_MAX_MODEL_LEN": "512", "OPTION_DTYPE": "bfloat16"},
+    ),
+    case(
+        "LMI's own name wins",
+        {"DTYPE": "float16", "OPTION_DTYPE": "fp32"},
+        {"OPTION_DTYPE": "fp32"},
+    ),
+    case("an empty one is unset", {"QUANTIZE": ""}, {}),
+    case("manners as asked", {"OPTION_TGI_COMPAT": "false"}, {"OPTION_TGI_COMPAT": "false"}),
 )
 def test_the_variables_of_a_tgi_image_are_those_of_lmi(
     given: dict[str, str], expected: dict[str, str]

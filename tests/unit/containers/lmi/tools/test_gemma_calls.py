@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.containers.lmi.tools.families import REASONING_FAMILIES, TOOL_FAMILIES
 from hostelry.containers.lmi.tools.gemma_calls import MAX_CALL_CHARACTERS
@@ -20,37 +21,33 @@ def call(arguments: str) -> str:
     return f"<|tool_call>call:f{{{arguments}}}<tool_call|>"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "value"),
-    [
-        pytest.param("", {}, id="none"),
-        pytest.param(f"a:{Q}x, y: {{}}{Q}", {"a": "x, y: {}"}, id="a text with marks of values"),
-        pytest.param(f"a:{Q}<tool_call|>{Q}", {"a": "<tool_call|>"}, id="a text with the end mark"),
-        pytest.param("a:1,b: 2.5 ,c:true,d:null,e:None", {"a": 1, "b": 2.5, "c": True, "d": None,
-                     "e": None}, id="numbers, truth, nothing"),
-        pytest.param(f"a:[1,[{Q}x{Q}],{{b:{Q}y{Q}}}]", {"a": [1, ["x"], {"b": "y"}]}, id="nested"),
-        pytest.param(f"{Q}a b{Q}:bare words", {"a b": "bare words"}, id="a key in marks"),
-        pytest.param("a:[]", {"a": []}, id="an empty list"),
-    ],
+@cases(
+    "arguments, value",
+    case("none", "", {}),
+    case("a text with marks of values", f"a:{Q}x, y: {{}}{Q}", {"a": "x, y: {}"}),
+    case("a text with the end mark", f"a:{Q}<tool_call|>{Q}", {"a": "<tool_call|>"}),
+    case("numbers, truth, nothing", "a:1,b: 2.5 ,c:true,d:null,e:None",
+        {"a": 1, "b": 2.5, "c": True, "d": None, "e": None}),
+    case("nested", f"a:[1,[{Q}x{Q}],{{b:{Q}y{Q}}}]", {"a": [1, ["x"], {"b": "y"}]}),
+    case("a key in marks", f"{Q}a b{Q}:bare words", {"a b": "bare words"}),
+    case("an empty list", "a:[]", {"a": []}),
 )  # fmt: skip
 def test_arguments_as_json(arguments: str, value: Any) -> None:
     (found,) = read_whole(READING, call(arguments)).calls
     assert (found.name, json.loads(found.arguments)) == ("f", value)
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
-    [
-        pytest.param("<|tool_call>f{}<tool_call|>", id="no name"),
-        pytest.param(call("a"), id="no value"),
-        pytest.param(call("a:"), id="an empty value"),
-        pytest.param(call("a:1}b"), id="more after the end"),
-        pytest.param(call("a:" + "[" * 100 + "]" * 100), id="too deep"),
-        pytest.param(call(f"a:{Q}x"), id="a text without an end"),
-        pytest.param("<|tool_call>call:f{a:1", id="cut off"),
-        pytest.param("a <|tool", id="half a mark"),
-        pytest.param(call("a:" + "1" * MAX_CALL_CHARACTERS), id="too long"),
-    ],
+    case("no name", "<|tool_call>f{}<tool_call|>"),
+    case("no value", call("a")),
+    case("an empty value", call("a:")),
+    case("more after the end", call("a:1}b")),
+    case("too deep", call("a:" + "[" * 100 + "]" * 100)),
+    case("a text without an end", call(f"a:{Q}x")),
+    case("cut off", "<|tool_call>call:f{a:1"),
+    case("half a mark", "a <|tool"),
+    case("too long", call("a:" + "1" * MAX_CALL_CHARACTERS)),
 )
 def test_what_is_no_call_is_content(text: str) -> None:
     answer = read_whole(READING, text)

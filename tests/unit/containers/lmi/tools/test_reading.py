@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.containers.lmi.tools.deltas import (
     CallArguments,
@@ -196,33 +197,27 @@ HARMONY = (
 CALL = f"<tool_call>\n{CITY}\n</tool_call>"
 
 
-@pytest.mark.parametrize(
-    ("family", "reasoning", "prompt", "text", "expected"),
-    [
-        pytest.param(
-            "hermes", "qwen3", "", f"<think>\nSo.\n</think>\n\n{CALL}", ("So.", None, 1),
-            id="a call after reasoning",
-        ),
-        pytest.param("", "qwen3", "", "<think>a</think>\n\nHi.\n", ("a", "Hi.\n", 0), id="no call"),
-        pytest.param("", "qwen3", "", "Hi.", (None, "Hi.", 0), id="no reasoning"),
-        pytest.param("", "qwen3", "<think>\n", "So.</think>Hi.", ("So.", "Hi.", 0),
-                     id="reasoning that the prompt begins"),
-        pytest.param("", "qwen3", "<think>\n\n</think>\n\n", "Hi.", (None, "Hi.", 0),
-                     id="reasoning that the prompt ends"),
-        pytest.param("", "qwen3", "", "<think>So", ("So", None, 0), id="cut while reasoning"),
-        pytest.param("", "qwen3", "", "<thin", (None, "<thin", 0), id="half a mark"),
-        pytest.param("", "deepseek_r1", "", "So.</think>Hi.", ("So.", "Hi.", 0),
-                     id="deepseek_r1 without a mark at the beginning"),
-        pytest.param("", "deepseek_r1", "<think>\n\n</think>\n\n", "Hi.", (None, "Hi.", 0),
-                     id="deepseek_r1 with reasoning that the prompt ends"),
-        pytest.param(
-            "", "granite", "", "Here is my thought process: So. Here is my response: Hi.",
-            ("So.", "Hi.", 0), id="granite's phrases",
-        ),
-        pytest.param("mistral", "mistral", "", f"[THINK]So.[/THINK][TOOL_CALLS][{CITY}]",
-                     ("So.", None, 1), id="mistral's marks"),
-        pytest.param("openai", "", "", HARMONY, ("Think.", None, 1), id="harmony"),
-    ],
+@cases(
+    "family, reasoning, prompt, text, expected",
+    case("a call after reasoning", "hermes", "qwen3", "", f"<think>\nSo.\n</think>\n\n{CALL}",
+        ("So.", None, 1)),
+    case("no call", "", "qwen3", "", "<think>a</think>\n\nHi.\n", ("a", "Hi.\n", 0)),
+    case("no reasoning", "", "qwen3", "", "Hi.", (None, "Hi.", 0)),
+    case("reasoning that the prompt begins", "", "qwen3", "<think>\n", "So.</think>Hi.",
+        ("So.", "Hi.", 0)),
+    case("reasoning that the prompt ends", "", "qwen3", "<think>\n\n</think>\n\n", "Hi.",
+        (None, "Hi.", 0)),
+    case("cut while reasoning", "", "qwen3", "", "<think>So", ("So", None, 0)),
+    case("half a mark", "", "qwen3", "", "<thin", (None, "<thin", 0)),
+    case("deepseek_r1 without a mark at the beginning", "", "deepseek_r1", "", "So.</think>Hi.",
+        ("So.", "Hi.", 0)),
+    case("deepseek_r1 with reasoning that the prompt ends", "", "deepseek_r1",
+        "<think>\n\n</think>\n\n", "Hi.", (None, "Hi.", 0)),
+    case("granite's phrases", "", "granite", "",
+        "Here is my thought process: So. Here is my response: Hi.", ("So.", "Hi.", 0)),
+    case("mistral's marks", "mistral", "mistral", "", f"[THINK]So.[/THINK][TOOL_CALLS][{CITY}]",
+        ("So.", None, 1)),
+    case("harmony", "openai", "", "", HARMONY, ("Think.", None, 1)),
 )  # fmt: skip
 def test_reasoning(
     family: str, reasoning: str, prompt: str, text: str, expected: tuple[str, str, int]

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.containers.lmi.tools.deltas import CallArguments, CallName
 from hostelry.containers.lmi.tools.families import TOOL_FAMILIES
@@ -41,30 +42,28 @@ def glm(*pairs: tuple[str, str]) -> str:
     return f"<tool_call>f\n{parameters}</tool_call>"
 
 
-@pytest.mark.parametrize(
-    ("key", "text", "value"),
-    [
-        pytest.param("a", "3", 3, id="an integer"),
-        pytest.param("a", "3.0", 3, id="an integer with a point"),
-        pytest.param("a", "3.5", "3.5", id="no integer is a text"),
-        pytest.param("a", "true", "true", id="truth is no integer"),
-        pytest.param("a", "9" * 5000, "9" * 5000, id="digits without end"),
-        pytest.param("b", "3", "3", id="a text of digits"),
-        pytest.param("b", 'say "hi"\n\n  x', 'say "hi"\n\n  x', id="a text of lines and quotes"),
-        pytest.param("b", "null", "null", id="a text that says null"),
-        pytest.param("c", '{"k": [1]}', {"k": [1]}, id="an object"),
-        pytest.param("c", "{'k': True, 'n': None}", {"k": True, "n": None}, id="Python's object"),
-        pytest.param("c", "[1]", "[1]", id="no object is a text"),
-        pytest.param("c", "{'k': '\\ud800'}", "{'k': '\\ud800'}", id="half a character"),
-        pytest.param("d", "None", None, id="nothing"),
-        pytest.param("d", "x", "x", id="a text that may be nothing"),
-        pytest.param("e", "True", True, id="Python's truth"),
-        pytest.param("e", "yes", "yes", id="no truth"),
-        pytest.param("g", "1.5", 1.5, id="a number by a choice of types"),
-        pytest.param("g", "1e999", "1e999", id="no number of JSON"),
-        pytest.param("h", "[1, [2]]", [1, [2]], id="a list"),
-        pytest.param("h", "(" * 40_000, "(" * 40_000, id="brackets without end"),
-    ],
+@cases(
+    "key, text, value",
+    case("an integer", "a", "3", 3),
+    case("an integer with a point", "a", "3.0", 3),
+    case("no integer is a text", "a", "3.5", "3.5"),
+    case("truth is no integer", "a", "true", "true"),
+    case("digits without end", "a", "9" * 5000, "9" * 5000),
+    case("a text of digits", "b", "3", "3"),
+    case("a text of lines and quotes", "b", 'say "hi"\n\n  x', 'say "hi"\n\n  x'),
+    case("a text that says null", "b", "null", "null"),
+    case("an object", "c", '{"k": [1]}', {"k": [1]}),
+    case("Python's object", "c", "{'k': True, 'n': None}", {"k": True, "n": None}),
+    case("no object is a text", "c", "[1]", "[1]"),
+    case("half a character", "c", "{'k': '\\ud800'}", "{'k': '\\ud800'}"),
+    case("nothing", "d", "None", None),
+    case("a text that may be nothing", "d", "x", "x"),
+    case("Python's truth", "e", "True", True),
+    case("no truth", "e", "yes", "yes"),
+    case("a number by a choice of types", "g", "1.5", 1.5),
+    case("no number of JSON", "g", "1e999", "1e999"),
+    case("a list", "h", "[1, [2]]", [1, [2]]),
+    case("brackets without end", "h", "(" * 40_000, "(" * 40_000),
 )
 def test_values_have_their_schemas_types(key: str, text: str, value: Any) -> None:
     for family, call in (("qwen3_coder", qwen), ("glm45", glm)):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.cases import case, cases
 from tests.models import random_adapter, tiny_llama
 
 from hostelry.containers.lmi.vllm.adapters import (
@@ -49,19 +50,15 @@ def updates(folder: Path, scale_of: Any) -> dict[str, torch.Tensor]:
     }
 
 
-@pytest.mark.parametrize(
-    ("fields", "scale"),
-    [
-        pytest.param({"lora_alpha": 32}, lambda _, rank: 32 / rank, id="alpha over rank"),
-        pytest.param(
-            {"lora_alpha": 32, "use_rslora": True}, lambda _, rank: 32 / rank**0.5, id="rsLoRA"
-        ),
-        pytest.param(
-            {"lora_alpha": 8, "alpha_pattern": {"q_proj": 24}},
-            lambda path, rank: (24 if path.endswith("q_proj") else 8) / rank,
-            id="alpha by module",
-        ),
-    ],
+@cases(
+    "fields, scale",
+    case("alpha over rank", {"lora_alpha": 32}, lambda _, rank: 32 / rank),
+    case("rsLoRA", {"lora_alpha": 32, "use_rslora": True}, lambda _, rank: 32 / rank**0.5),
+    case(
+        "alpha by module",
+        {"lora_alpha": 8, "alpha_pattern": {"q_proj": 24}},
+        lambda path, rank: (24 if path.endswith("q_proj") else 8) / rank,
+    ),
 )
 def test_vllms_form_computes_the_same(
     base: Path, tmp_path: Path, fields: dict[str, Any], scale: Any
@@ -93,28 +90,22 @@ def test_modules_of_other_ranks_are_padded_with_zeros(base: Path, tmp_path: Path
         torch.testing.assert_close(update, expected[path], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("rank", "targets", "fields", "text"),
-    [
-        pytest.param(8, ["q_proj"], {"use_dora": True}, "use_dora", id="a field not applied"),
-        pytest.param(32, ["q_proj"], {}, "max_lora_rank is 16", id="a rank too large"),
-        pytest.param(
-            8,
-            ["q_proj"],
-            {"target_modules": ["q_proj", "k_proj"], "init_lora_weights": False},
-            "no tensors of .*k_proj",
-            id="one is missing that PEFT starts at random",
-        ),
-        pytest.param(
-            8, ["q_proj"], {"modules_to_save": ["lm_head"]}, "modules_to_save", id="whole modules"
-        ),
-        pytest.param(
-            8, ["q_proj", "k_proj"], {"target_modules": ["q_proj"]}, "no targeted", id="one more"
-        ),
-        pytest.param(8, ["q_proj"], {"r": 4}, "shape", id="another rank than it says"),
-        pytest.param(8, ["q_proj"], {"std": 0.0}, "no effect", id="zeros"),
-        pytest.param(8, ["q_proj"], {"std": float("nan")}, "nan", id="no numbers"),
-    ],
+@cases(
+    "rank, targets, fields, text",
+    case("a field not applied", 8, ["q_proj"], {"use_dora": True}, "use_dora"),
+    case("a rank too large", 32, ["q_proj"], {}, "max_lora_rank is 16"),
+    case(
+        "one is missing that PEFT starts at random",
+        8,
+        ["q_proj"],
+        {"target_modules": ["q_proj", "k_proj"], "init_lora_weights": False},
+        "no tensors of .*k_proj",
+    ),
+    case("whole modules", 8, ["q_proj"], {"modules_to_save": ["lm_head"]}, "modules_to_save"),
+    case("one more", 8, ["q_proj", "k_proj"], {"target_modules": ["q_proj"]}, "no targeted"),
+    case("another rank than it says", 8, ["q_proj"], {"r": 4}, "shape"),
+    case("zeros", 8, ["q_proj"], {"std": 0.0}, "no effect"),
+    case("no numbers", 8, ["q_proj"], {"std": float("nan")}, "nan"),
 )
 def test_refused(
     base: Path, tmp_path: Path, rank: int, targets: list[str], fields: dict[str, Any], text: str
@@ -196,12 +187,10 @@ def extended(wrapper: Any) -> AdapterCheck:
     return check
 
 
-@pytest.mark.parametrize(
-    ("wrapper", "base"),
-    [
-        pytest.param(PunicaWrapperCPU(), 0.0, id="on CPUs the base is spared"),
-        pytest.param(PunicaWrapperGPU(), 6.0, id="elsewhere vLLM's own kernels run as they are"),
-    ],
+@cases(
+    "wrapper, base",
+    case("on CPUs the base is spared", PunicaWrapperCPU(), 0.0),
+    case("elsewhere vLLM's own kernels run as they are", PunicaWrapperGPU(), 6.0),
 )
 def test_rows_of_the_base_get_nothing_of_an_adapter(wrapper: Any, base: float) -> None:
     check = extended(wrapper)

@@ -6,6 +6,7 @@ import logging.config
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.containers.lmi.engine.messages import EngineSettings
 from hostelry.containers.lmi.settings.config import Backend, LmiConfig, resolve_config
@@ -31,20 +32,16 @@ def config(**options: str) -> LmiConfig:
     )
 
 
-@pytest.mark.parametrize(
-    ("options", "missing", "tried"),
-    [
-        pytest.param({}, None, (OURS, VLLM), id="by default ours, then vLLM"),
-        pytest.param({}, MISSING, (OURS,), id="without vLLM ours alone"),
-        pytest.param({"backend": "hostelry"}, None, (OURS,), id="ours"),
-        pytest.param({"backend": "vllm"}, None, (VLLM,), id="vLLM"),
-        pytest.param({"rolling_batch": "vllm"}, None, (VLLM,), id="LMI's way to ask for vLLM"),
-        pytest.param({"rolling_batch": "vllm"}, MISSING, (OURS,), id="which is not there"),
-        pytest.param(
-            {"rolling_batch": "vllm", "backend": "hostelry"}, None, (OURS,), id="backend is before"
-        ),
-        pytest.param({"rolling_batch": "lmi-dist"}, None, (OURS, VLLM), id="another batch"),
-    ],
+@cases(
+    "options, missing, tried",
+    case("by default ours, then vLLM", {}, None, (OURS, VLLM)),
+    case("without vLLM ours alone", {}, MISSING, (OURS,)),
+    case("ours", {"backend": "hostelry"}, None, (OURS,)),
+    case("vLLM", {"backend": "vllm"}, None, (VLLM,)),
+    case("LMI's way to ask for vLLM", {"rolling_batch": "vllm"}, None, (VLLM,)),
+    case("which is not there", {"rolling_batch": "vllm"}, MISSING, (OURS,)),
+    case("backend is before", {"rolling_batch": "vllm", "backend": "hostelry"}, None, (OURS,)),
+    case("another batch", {"rolling_batch": "lmi-dist"}, None, (OURS, VLLM)),
 )
 def test_choice(options: dict[str, str], missing: str | None, tried: tuple[Backend, ...]) -> None:
     assert backends_to_try(config(**options), missing) == tried
@@ -65,20 +62,18 @@ def test_what_is_not_installed_is_named_with_its_place(tmp_path: Path) -> None:
     assert reason == f"vLLM is not installed in {tmp_path}: hostelry runtimes install vllm"
 
 
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [
-        pytest.param(ValueError("no\n  kernel"), "vLLM: ValueError: no kernel", id="one line"),
-        pytest.param(
-            ValueError(
-                "1 validation error for ModelConfig\n  Value error, model type `oracle` is not"
-                " known [type=value_error, input_value=x]\n  For further information"
-            ),
-            "vLLM: ValueError: model type `oracle` is not known",
-            id="without pydantic's frame",
+@cases(
+    "error, text",
+    case("one line", ValueError("no\n  kernel"), "vLLM: ValueError: no kernel"),
+    case(
+        "without pydantic's frame",
+        ValueError(
+            "1 validation error for ModelConfig\n  Value error, model type `oracle` is not"
+            " known [type=value_error, input_value=x]\n  For further information"
         ),
-        pytest.param(OSError("x" * 5000), "vLLM: OSError: " + "x" * 300, id="bounded"),
-    ],
+        "vLLM: ValueError: model type `oracle` is not known",
+    ),
+    case("bounded", OSError("x" * 5000), "vLLM: OSError: " + "x" * 300),
 )
 def test_a_failure_of_vllm_in_short(error: Exception, text: str) -> None:
     assert failure_text(error) == text
@@ -122,12 +117,10 @@ def test_the_first_exception_is_kept_and_others_are_not(
     assert "words alone" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("content", "length"),
-    [
-        pytest.param(b"a" * 100_000, MAX_FAILURE_CHARACTERS, id="a long one"),
-        pytest.param(b"\xff\xfe", None, id="no text"),
-    ],
+@cases(
+    "content, length",
+    case("a long one", b"a" * 100_000, MAX_FAILURE_CHARACTERS),
+    case("no text", b"\xff\xfe", None),
 )
 def test_what_the_file_holds_is_bounded(tmp_path: Path, content: bytes, length: int | None) -> None:
     (tmp_path / ERROR_FILE).write_bytes(content)

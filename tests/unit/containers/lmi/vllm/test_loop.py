@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tests.cases import case, cases
 from tests.unit.containers.lmi.vllm.fake_vllm import FakeVllm
 
 from hostelry.base.clock import ManualClock
@@ -127,14 +127,12 @@ def test_tokens_come_one_by_one_and_end_with_a_reason(tmp_path: Path) -> None:
     assert [it.token_id for it in rig.outputs("b")] == [1]
 
 
-@pytest.mark.parametrize(
-    ("bad", "fault", "text"),
-    [
-        pytest.param({"prompt": ()}, "request", "empty prompt", id="no prompt"),
-        pytest.param({"prompt": (1,) * 50}, "request", "max_model_len, 50", id="too long"),
-        pytest.param({"prompt": (100,)}, "request", "vocabulary of 100", id="no such token"),
-        pytest.param({"adapter": "no"}, "adapter_missing", "'no' is not loaded", id="no adapter"),
-    ],
+@cases(
+    "bad, fault, text",
+    case("no prompt", {"prompt": ()}, "request", "empty prompt"),
+    case("too long", {"prompt": (1,) * 50}, "request", "max_model_len, 50"),
+    case("no such token", {"prompt": (100,)}, "request", "vocabulary of 100"),
+    case("no adapter", {"adapter": "no"}, "adapter_missing", "'no' is not loaded"),
 )
 def test_one_bad_request_of_a_message_refuses_all(
     tmp_path: Path, bad: dict[str, Any], fault: str, text: str
@@ -168,12 +166,10 @@ def test_a_batch_is_bounded_and_the_next_one_is_the_tenant_with_the_least_servic
     assert rig.vllm.started == ["big0", "small", "big1", "big2", "big3"]
 
 
-@pytest.mark.parametrize(
-    ("policy", "fault"),
-    [
-        pytest.param(TenantPolicy(max_concurrent=1), "quota", id="concurrent requests"),
-        pytest.param(TenantPolicy(tokens_per_s=1.0, burst_s=2.0), "quota", id="tokens over time"),
-    ],
+@cases(
+    "policy, fault",
+    case("concurrent requests", TenantPolicy(max_concurrent=1), "quota"),
+    case("tokens over time", TenantPolicy(tokens_per_s=1.0, burst_s=2.0), "quota"),
 )
 def test_quotas(tmp_path: Path, policy: TenantPolicy, fault: str) -> None:
     async def play(rig: Rig) -> None:
@@ -224,18 +220,12 @@ def test_a_request_without_a_first_token_in_time_ends(tmp_path: Path) -> None:
     assert rig.vllm.ended == ["late"]
 
 
-@pytest.mark.parametrize(
-    ("error", "reason", "message"),
-    [
-        pytest.param(
-            RuntimeError("vLLM: no memory"), FinishReason.ERROR, "RuntimeError: vLLM: no memory",
-            id="a failure of vLLM",
-        ),
-        pytest.param(
-            ValueError("image 1 cannot be read"), FinishReason.REFUSED, "image 1 cannot be read",
-            id="a fault of the request",
-        ),
-    ],
+@cases(
+    "error, reason, message",
+    case("a failure of vLLM", RuntimeError("vLLM: no memory"), FinishReason.ERROR,
+        "RuntimeError: vLLM: no memory"),
+    case("a fault of the request", ValueError("image 1 cannot be read"), FinishReason.REFUSED,
+        "image 1 cannot be read"),
 )  # fmt: skip
 def test_an_error_of_one_request_ends_that_one(
     tmp_path: Path, error: Exception, reason: FinishReason, message: str
@@ -306,15 +296,11 @@ def test_a_new_version_serves_new_requests_and_the_old_one_ends_with_its_last(
     assert (tmp_path / "two").exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "src", "more", "fault", "text"),
-    [
-        pytest.param(
-            "es", "two", {}, "adapter_exists", "loaded already", id="a name that is taken"
-        ),
-        pytest.param("fr", "bad", {}, "adapter_refused", "r is 0", id="one that PEFT would refuse"),
-        pytest.param("fr", "two", {"pin": True}, "adapter_refused", "pin is not done", id="a pin"),
-    ],
+@cases(
+    "name, src, more, fault, text",
+    case("a name that is taken", "es", "two", {}, "adapter_exists", "loaded already"),
+    case("one that PEFT would refuse", "fr", "bad", {}, "adapter_refused", "r is 0"),
+    case("a pin", "fr", "two", {"pin": True}, "adapter_refused", "pin is not done"),
 )
 def test_refused_adapters_change_nothing(
     tmp_path: Path, name: str, src: str, more: dict[str, Any], fault: str, text: str

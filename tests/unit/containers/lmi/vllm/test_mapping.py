@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.containers.lmi.vllm.fake_vllm import FakeCompletion, FakeGenerated, FakeScore
 
 from hostelry.containers.lmi.engine.messages import EngineSettings
@@ -27,73 +28,46 @@ def request(num_prompt_logprobs: int | None = None, **sampling: Any) -> Request:
     )
 
 
-@pytest.mark.parametrize(
-    ("sampling", "expected"),
-    [
-        pytest.param({}, {"temperature": 0.0, "max_tokens": 30, "seed": None}, id="defaults"),
-        pytest.param({"max_new_tokens": 0}, {"max_tokens": 1}, id="no token is one, dropped"),
-        pytest.param({"seed": -1}, {"seed": 2**63 - 1}, id="a seed of -1 is a seed"),
-        pytest.param({"seed": 7}, {"seed": 7}, id="a seed"),
-        pytest.param(
-            {"stop_token_ids": (9, 2)}, {"stop_token_ids": [9, 2]}, id="end tokens are stop tokens"
-        ),
-        pytest.param(
-            {"ignore_eos": True, "stop_token_ids": (9,)},
-            {"stop_token_ids": [9], "ignore_eos": True},
-            id="ignored end tokens are none",
-        ),
-        pytest.param(
-            {"structure": Structure("json_object")},
-            {"ignore_eos": False, "structured_outputs": {"json_object": True}},
-            id="a structure ends with the tokenizer's end token",
-        ),
-        pytest.param(
-            {"structure": Structure("choice", '["a", "b"]')},
-            {"structured_outputs": {"choice": ["a", "b"]}},
-            id="choices",
-        ),
-        pytest.param(
-            {"structure": Structure("regex", "a+")},
-            {"structured_outputs": {"regex": "a+"}},
-            id="a pattern",
-        ),
-        pytest.param(
-            {"min_new_tokens": 50, "max_new_tokens": 4},
-            {"min_tokens": 4},
-            id="no more tokens at least than at most",
-        ),
-        pytest.param(
-            {"logit_bias": ((3, -100.0),)}, {"logit_bias": {3: -100.0}}, id="a token's bias"
-        ),
-        pytest.param(
-            {
-                "temperature": 0.5, "top_k": 3, "top_p": 0.9, "min_p": 0.1,
-                "repetition_penalty": 1.2, "presence_penalty": 1.0, "frequency_penalty": -1.0,
-            },
-            {
-                "temperature": 0.5, "top_k": 3, "top_p": 0.9, "min_p": 0.1,
-                "repetition_penalty": 1.2, "presence_penalty": 1.0, "frequency_penalty": -1.0,
-            },
-            id="what has the same name and meaning",
-        ),
-    ],
+@cases(
+    "sampling, expected",
+    case("defaults", {}, {"temperature": 0.0, "max_tokens": 30, "seed": None}),
+    case("no token is one, dropped", {"max_new_tokens": 0}, {"max_tokens": 1}),
+    case("a seed of -1 is a seed", {"seed": -1}, {"seed": 2**63 - 1}),
+    case("a seed", {"seed": 7}, {"seed": 7}),
+    case("end tokens are stop tokens", {"stop_token_ids": (9, 2)}, {"stop_token_ids": [9, 2]}),
+    case("ignored end tokens are none", {"ignore_eos": True, "stop_token_ids": (9,)},
+        {"stop_token_ids": [9], "ignore_eos": True}),
+    case("a structure ends with the tokenizer's end token", {"structure": Structure("json_object")},
+        {"ignore_eos": False, "structured_outputs": {"json_object": True}}),
+    case("choices", {"structure": Structure("choice", '["a", "b"]')},
+        {"structured_outputs": {"choice": ["a", "b"]}}),
+    case("a pattern", {"structure": Structure("regex", "a+")},
+        {"structured_outputs": {"regex": "a+"}}),
+    case("no more tokens at least than at most", {"min_new_tokens": 50, "max_new_tokens": 4},
+        {"min_tokens": 4}),
+    case("a token's bias", {"logit_bias": ((3, -100.0),)}, {"logit_bias": {3: -100.0}}),
+    case("what has the same name and meaning", {
+            "temperature": 0.5, "top_k": 3, "top_p": 0.9, "min_p": 0.1,
+            "repetition_penalty": 1.2, "presence_penalty": 1.0, "frequency_penalty": -1.0,
+        }, {
+            "temperature": 0.5, "top_k": 3, "top_p": 0.9, "min_p": 0.1,
+            "repetition_penalty": 1.2, "presence_penalty": 1.0, "frequency_penalty": -1.0,
+        }),
 )  # fmt: skip
 def test_parameters(sampling: dict[str, Any], expected: dict[str, Any]) -> None:
     arguments = sampling_arguments(request(**sampling), (2,))
     assert {name: arguments[name] for name in expected} == expected
 
 
-@pytest.mark.parametrize(
-    ("sampling", "text"),
-    [
-        pytest.param({"temperature": 0.001}, "temperature is 0.001", id="vLLM would raise it"),
-        pytest.param(
-            {"structure": Structure("json_schema", '{"type": "object", "if": {"type": "null"}}')},
-            "if",
-            id="a keyword that is not kept",
-        ),
-        pytest.param({"structure": Structure("choice", "1")}, "choice", id="choices that are none"),
-    ],
+@cases(
+    "sampling, text",
+    case("vLLM would raise it", {"temperature": 0.001}, "temperature is 0.001"),
+    case(
+        "a keyword that is not kept",
+        {"structure": Structure("json_schema", '{"type": "object", "if": {"type": "null"}}')},
+        "if",
+    ),
+    case("choices that are none", {"structure": Structure("choice", "1")}, "choice"),
 )
 def test_refused_parameters(sampling: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
@@ -174,27 +148,19 @@ def test_scores_of_the_prompt_come_first_and_once() -> None:
     assert len(to_outputs(asked, answer, queued_s=None, content_id=None)) == 1
 
 
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        pytest.param({}, {"max_model_len": -1, "trust_remote_code": False}, id="defaults"),
-        pytest.param({"dtype": "bf16"}, {"dtype": "bfloat16"}, id="names of dtypes"),
-        pytest.param(
-            {"enable_lora": True, "max_lora_rank": 20},
-            {"enable_lora": True, "max_lora_rank": 32, "max_loras": 4},
-            id="adapters, with buffers of a rank that vLLM has",
-        ),
-        pytest.param(
-            {"pool_bytes": 1000}, {"kv_cache_memory_bytes": 1000}, id="the pool is the cache"
-        ),
-        pytest.param(
-            {}, {"kv_cache_memory_bytes": 128 << 20}, id="else an eighth of the reservation"
-        ),
-        pytest.param({}, {"enforce_eager": True}, id="nothing is compiled for CPUs"),
-        pytest.param(
-            {"enforce_eager": False}, {"enforce_eager": False}, id="unless it is asked for"
-        ),
-    ],
+@cases(
+    "settings, expected",
+    case("defaults", {}, {"max_model_len": -1, "trust_remote_code": False}),
+    case("names of dtypes", {"dtype": "bf16"}, {"dtype": "bfloat16"}),
+    case(
+        "adapters, with buffers of a rank that vLLM has",
+        {"enable_lora": True, "max_lora_rank": 20},
+        {"enable_lora": True, "max_lora_rank": 32, "max_loras": 4},
+    ),
+    case("the pool is the cache", {"pool_bytes": 1000}, {"kv_cache_memory_bytes": 1000}),
+    case("else an eighth of the reservation", {}, {"kv_cache_memory_bytes": 128 << 20}),
+    case("nothing is compiled for CPUs", {}, {"enforce_eager": True}),
+    case("unless it is asked for", {"enforce_eager": False}, {"enforce_eager": False}),
 )
 def test_engine_arguments(settings: dict[str, Any], expected: dict[str, Any]) -> None:
     given = EngineSettings(folder="/model", **settings)
@@ -207,19 +173,15 @@ def test_without_lora_there_are_no_buffers_for_it() -> None:
     assert "enable_lora" not in engine_arguments(given, on_cpu=True, memory_bytes=1 << 30)
 
 
-@pytest.mark.parametrize(
-    ("settings", "text"),
-    [
-        pytest.param({"weight_dtype": "int8"}, "quantize is int8", id="our own quantization"),
-        pytest.param(
-            {"enable_lora": True, "fuse_adapter": "es"},
-            "fuse_adapter is 'es', which is our own engine's; vLLM applies adapters unmerged",
-            id="a merged adapter",
-        ),
-        pytest.param(
-            {"enable_lora": True, "max_lora_rank": 1024}, "at most 512", id="a rank beyond vLLM's"
-        ),
-    ],
+@cases(
+    "settings, text",
+    case("our own quantization", {"weight_dtype": "int8"}, "quantize is int8"),
+    case(
+        "a merged adapter",
+        {"enable_lora": True, "fuse_adapter": "es"},
+        "fuse_adapter is 'es', which is our own engine's; vLLM applies adapters unmerged",
+    ),
+    case("a rank beyond vLLM's", {"enable_lora": True, "max_lora_rank": 1024}, "at most 512"),
 )
 def test_refused_settings(settings: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
