@@ -28,7 +28,7 @@ from hostelry.base.ports import free_port
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import Container
 from hostelry.domain.shape import Requirements, Shape
-from hostelry.fleet.agent.model_server import ModelServer, new_http
+from hostelry.fleet.agent.model_server import ModelServer, build_http_client
 from hostelry.fleet.host.processes import members, process_table
 from hostelry.fleet.host.usage import memory_use
 from hostelry.fleet.launch.environment import CopyPlace, passed_on, program_environment
@@ -120,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 async def measure(scratch: Path, model: Path, threads: int, setting: Setting) -> dict[str, Any]:
     """Both tables, and what they say."""
     runs: dict[str, list[dict[str, float]]] = {kind: [] for kind in KINDS}
-    async with new_http() as http:
+    async with build_http_client() as http:
         bench = Bench(scratch=scratch, model=model, threads=threads, http=http)
         if setting.starts > 1:
             await start_once(bench, None)  # the page cache, uncounted

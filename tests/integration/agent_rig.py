@@ -29,7 +29,7 @@ from hostelry.domain.copy import (
 from hostelry.domain.model import ArtifactSource, Container, SourceKind
 from hostelry.domain.scope import Scope
 from hostelry.domain.shape import Requirements
-from hostelry.fleet.artifacts.objects import new_client
+from hostelry.fleet.artifacts.objects import build_client
 from hostelry.fleet.artifacts.protocol import ArtifactError, Fetch
 from hostelry.fleet.host.processes import identify
 from hostelry.fleet.local.client import HttpAgent
@@ -235,7 +235,7 @@ def object_store(folder: Path, port: int | None = None) -> Iterator[ObjectStore]
     store = StoreProcess(home, port)
     try:
         url = f"http://127.0.0.1:{port}"
-        client = new_client(url, "AKIATEST", "secret-of-the-test", "us-west-2")
+        client = build_client(url, "AKIATEST", "secret-of-the-test", "us-west-2")
         run(_until_it_answers(client, store))
         yield ObjectStore(url=url, client=client)
         client.close()

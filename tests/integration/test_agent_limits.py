@@ -29,7 +29,7 @@ from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus
 from hostelry.domain.shape import Requirements, Shape
 from hostelry.fleet.agent.agent import InstanceAgent
 from hostelry.fleet.agent.deps import CopyDeps
-from hostelry.fleet.agent.model_server import new_http
+from hostelry.fleet.agent.model_server import build_http_client
 from hostelry.fleet.host.cgroups import CgroupParent, cgroup_parents
 from hostelry.fleet.launch.launcher import ProcessLauncher
 from hostelry.fleet.launch.limited_process import LimitRecord
@@ -86,7 +86,7 @@ def test_only_the_copy_over_its_memory_dies_and_the_reason_names_it(
     tmp_path: Path, places: Sequence[CgroupParent], how: str
 ) -> None:
     async def work() -> None:
-        async with new_http() as http:
+        async with build_http_client() as http:
             agent = an_agent(there, http, places)
             await agent.start()
             await agent.apply([echo("hungry", requirements=SMALL), echo("other")])
@@ -122,7 +122,7 @@ def test_a_copy_that_needs_more_than_its_limit_to_start_fails_by_memory(tmp_path
         there.home.images.write_text(
             there.home.images.read_text().replace(f'"{ECHO}"', f'"-c", "{greedy}"')
         )
-        async with new_http() as http:
+        async with build_http_client() as http:
             agent = an_agent(there, http)
             await agent.start()
             await agent.apply([echo("c-1", requirements=SMALL)])
@@ -147,7 +147,7 @@ def written(folder: Path) -> list[str]:
 
 def test_only_the_copy_over_its_disk_budget_dies_and_the_cause_names_it(tmp_path: Path) -> None:
     async def work() -> None:
-        async with new_http() as http:
+        async with build_http_client() as http:
             agent = an_agent(there, http)
             await agent.start()
             small = {"HOSTELRY_MAX_DISK_MB": "8"}
@@ -273,7 +273,7 @@ def test_threads_and_weights_are_what_was_decided(
     assert weights == {"half": 24, "gpu": 12, "none": 1}
 
     async def work() -> None:
-        async with new_http() as http:
+        async with build_http_client() as http:
             agent = an_agent(there, http, places, shape)
             await agent.start()
             await agent.apply([echo(name, requirements=it) for name, it in asked.items()])

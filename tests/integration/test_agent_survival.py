@@ -31,7 +31,7 @@ from hostelry.domain.copy import CopyPhase, CopyStatus
 from hostelry.fleet.agent.agent import InstanceAgent
 from hostelry.fleet.agent.deps import CopyDeps
 from hostelry.fleet.agent.lifecycle import CopyPolicy
-from hostelry.fleet.agent.model_server import new_http
+from hostelry.fleet.agent.model_server import build_http_client
 from hostelry.fleet.host.processes import identify, own_identity
 from hostelry.fleet.launch.launcher import ProcessLauncher
 from hostelry.fleet.local.client import HttpAgent
@@ -269,7 +269,7 @@ def test_a_hanging_copy_leaves_the_routes_and_is_started_again(tmp_path: Path) -
     )
 
     async def work() -> None:
-        async with new_http() as http:
+        async with build_http_client() as http:
             agent = InstanceAgent("i-1", there.folder(), deps(there, policy, http))
             there.folder().root.mkdir()
             await agent.start()

@@ -17,7 +17,7 @@ from hostelry.base.archive import ArchiveLimits
 from hostelry.domain.model import ArtifactSource, SourceKind
 from hostelry.fleet.artifacts.cache import ArtifactCache
 from hostelry.fleet.artifacts.hub import HubModels
-from hostelry.fleet.artifacts.objects import PART_BYTES, ObjectFacts, S3Objects, new_client
+from hostelry.fleet.artifacts.objects import PART_BYTES, ObjectFacts, S3Objects, build_client
 from hostelry.fleet.artifacts.protocol import ArtifactError, ArtifactUnavailableError, Fetch
 from hostelry.fleet.artifacts.store import ArtifactStore
 
@@ -200,7 +200,7 @@ def test_keys_that_are_no_paths_are_refused(tmp_path: Path, key: str) -> None:
 
 def test_wrong_keys_are_reported(s3: ObjectStore, tmp_path: Path) -> None:
     uri = s3.put("mine", b"x")
-    unrelated = new_client(s3.url, "AKIATEST", "a wrong secret", "us-west-2")
+    unrelated = build_client(s3.url, "AKIATEST", "a wrong secret", "us-west-2")
     store = ArtifactStore(S3Objects(unrelated), ArtifactCache(tmp_path / "cache"))
     with pytest.raises(ArtifactError, match="AccessDenied"):
         fetched(store, uri, SourceKind.OBJECT)
@@ -208,7 +208,7 @@ def test_wrong_keys_are_reported(s3: ObjectStore, tmp_path: Path) -> None:
 
 
 def test_a_store_that_is_away_may_be_asked_again(tmp_path: Path) -> None:
-    absent = new_client("http://127.0.0.1:9", "AKIATEST", "secret", "us-west-2")
+    absent = build_client("http://127.0.0.1:9", "AKIATEST", "secret", "us-west-2")
     store = ArtifactStore(S3Objects(absent), ArtifactCache(tmp_path / "cache"))
     with pytest.raises(ArtifactUnavailableError, match="s3://models/x"):
         fetched(store, "s3://models/x", SourceKind.OBJECT)

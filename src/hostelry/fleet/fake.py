@@ -1,6 +1,6 @@
-"""A fleet in memory, for tests: agents and copies with switches for what can go wrong.
+"""A fleet in memory, for tests: agents and copies, with switches for faults.
 
-Copies live in the fleet and not in their agent, so that they outlive it as real ones do.
+Copies live in the fleet and not in their agent, so that they outlive the agent as real copies do.
 """
 
 import asyncio
@@ -30,14 +30,14 @@ LIFE = (
 
 @dataclass(kw_only=True)
 class FakeSwitches:
-    """Faults to inject and the speed of starts; may be changed at any time.
+    """Faults to inject and the speed of starts. They may be changed at any time.
 
-    `slow` leaves copies in their phase until `FakeFleet.tick`; otherwise they are ready at once.
+    `slow` leaves copies in their phase until `FakeFleet.tick`. Otherwise they are ready at once.
     `broken_images`, `broken_instances` (by id) and `broken_adapters` (by URI) give the reported
-    reason; `no_capacity` (by instance type) gives the text of the CapacityError that launches
+    reason. `no_capacity` (by instance type) gives the text of the CapacityError that launches
     raise. `memory_bytes` (by owner) and `open_connections` (by copy id, while it drains) are
     reported. Calls to agents of `hung_instances` fail at once, as after a timeout.
-    `launch_error`, `terminate_error` and `apply_error` are raised by every such call; with `hang`
+    `launch_error`, `terminate_error` and `apply_error` are raised by every such call. With `hang`
     launches and agents never answer.
     """
 
@@ -68,16 +68,16 @@ class FakeMachine:
     started: int = 0
     num_applies: int = 0
     moved: asyncio.Event = field(default_factory=asyncio.Event)
-    seen: Observation | None = None  # the last; one of the same content is the same object
+    seen: Observation | None = None  # the last, which is returned again while nothing changes
 
     @property
     def address(self) -> str:
-        """The current agent's URL; another one after each start."""
+        """The current agent's URL, which differs after each start."""
         return f"http://{self.instance_id}:{self.life}"
 
 
 class FakeFleet:
-    """`Fleet` in memory; `connect` gives the agents of the instances it launched."""
+    """`Fleet` in memory. `connect` gives the agents of the instances that it launched."""
 
     def __init__(self, switches: FakeSwitches | None = None) -> None:
         self.switches = switches or FakeSwitches()
@@ -86,12 +86,12 @@ class FakeFleet:
         self.num_copies_started = 0
 
     async def launch(self, instance: Instance) -> RunningInstance:
-        """Start the instance's agent, or return the one that runs."""
+        """Start the instance's agent, or return the running agent."""
         await self._hang()
         machine = self.machines.get(instance.id)
         if machine is None or not machine.alive:
             self._refuse(instance)
-            machine = self._started(instance.id)
+            machine = self._start_machine(instance.id)
         return RunningInstance(id=instance.id, address=machine.address)
 
     def _refuse(self, instance: Instance) -> None:
@@ -117,19 +117,19 @@ class FakeFleet:
         return FakeAgent(self, address)
 
     def kill_agent(self, instance_id: str) -> None:
-        """The agent dies; its copies keep running."""
+        """Kill the agent. Its copies keep running."""
         self.machines[instance_id].alive = False
         self._touch(self.machines[instance_id])
 
     def lose(self, instance_id: str) -> None:
-        """The whole instance vanishes with its copies."""
+        """Remove the whole instance with its copies."""
         machine = self.machines.pop(instance_id)
         machine.alive = False
         self._touch(machine)
 
     def crash_copy(self, copy_id: str, reason: str, log_tail: str = "") -> None:
-        """The copy dies for good."""
-        machine = self._machine_of(copy_id)
+        """Fail the copy for good."""
+        machine = self._find_machine(copy_id)
         failed = replace(
             machine.copies[copy_id], phase=CopyPhase.FAILED, reason=reason, log_tail=log_tail
         )
@@ -137,8 +137,8 @@ class FakeFleet:
         self._touch(machine)
 
     def set_phase(self, copy_id: str, phase: CopyPhase) -> None:
-        """The copy's health changes."""
-        machine = self._machine_of(copy_id)
+        """Change the copy's phase."""
+        machine = self._find_machine(copy_id)
         machine.copies[copy_id] = replace(machine.copies[copy_id], phase=phase)
         self._touch(machine)
 
@@ -147,11 +147,11 @@ class FakeFleet:
         for machine in self.machines.values():
             for spec in machine.desired:
                 status = machine.copies[spec.id]
-                machine.copies[spec.id] = self._advanced(machine, spec, status)
+                machine.copies[spec.id] = self._advance(machine, spec, status)
             self._touch(machine)
 
-    def machine_at(self, address: str) -> FakeMachine:
-        """The machine whose living agent answers at `address`; raises RetryableError."""
+    def find_machine(self, address: str) -> FakeMachine:
+        """The machine whose living agent answers at `address`. Raises RetryableError."""
         instance_id = address.removeprefix("http://").partition(":")[0]
         machine = self.machines.get(instance_id)
         if machine is None or not machine.alive or machine.address != address:
@@ -160,8 +160,8 @@ class FakeFleet:
             raise RetryableError(f"the agent at {address} did not answer in time")
         return machine
 
-    def applied(self, machine: FakeMachine, desired: tuple[CopySpec, ...]) -> None:
-        """Record desired copies: those that are not named end, new ones start."""
+    def apply(self, machine: FakeMachine, desired: tuple[CopySpec, ...]) -> None:
+        """Record desired copies. Ends other copies, and starts new copies."""
         machine.desired = desired
         machine.num_applies += 1
         machine.copies = {
@@ -169,12 +169,12 @@ class FakeFleet:
             for spec in desired
         }
         for spec in desired:
-            machine.copies[spec.id] = self._counted(spec, machine.copies[spec.id])
+            machine.copies[spec.id] = self._count_connections(spec, machine.copies[spec.id])
         if not self.switches.slow:
             for _ in LIFE:
                 before = machine.copies
                 machine.copies = {
-                    spec.id: self._advanced(machine, spec, before[spec.id]) for spec in desired
+                    spec.id: self._advance(machine, spec, before[spec.id]) for spec in desired
                 }
                 if all(machine.copies[it] is before[it] for it in machine.copies):
                     break
@@ -185,9 +185,9 @@ class FakeFleet:
         machine.started += 1
         return CopyStatus(id=spec.id, phase=CopyPhase.PENDING)
 
-    def _advanced(self, machine: FakeMachine, spec: CopySpec, status: CopyStatus) -> CopyStatus:
+    def _advance(self, machine: FakeMachine, spec: CopySpec, status: CopyStatus) -> CopyStatus:
         if status.phase is CopyPhase.READY:
-            counted, adapters = self._counted(spec, status), self._adapters(spec, status)
+            counted, adapters = self._count_connections(spec, status), self._adapters(spec, status)
             return counted if counted.adapters == adapters else replace(counted, adapters=adapters)
         if status.phase not in LIFE:
             return status
@@ -209,7 +209,7 @@ class FakeFleet:
                     continue
                 machine.copies[spec.id] = replace(status, memory_bytes=held, peak_memory_bytes=peak)
 
-    def _counted(self, spec: CopySpec, status: CopyStatus) -> CopyStatus:
+    def _count_connections(self, spec: CopySpec, status: CopyStatus) -> CopyStatus:
         """`status` with the number of open connections while the copy drains."""
         still_open = self.switches.open_connections.get(spec.id, 0) if spec.draining else None
         if status.open_connections == still_open:
@@ -217,16 +217,16 @@ class FakeFleet:
         return replace(status, open_connections=still_open)
 
     def _adapters(self, spec: CopySpec, known: CopyStatus) -> tuple[AdapterStatus, ...]:
-        """Adapters with a status keep it; new ones are registered or refused."""
+        """Statuses of the adapters. Known statuses stay, new adapters are registered or fail."""
         settled = {it.id: it for it in known.adapters}
-        return tuple(settled.get(it.id) or self._registered(it) for it in spec.adapters)
+        return tuple(settled.get(it.id) or self._register(it) for it in spec.adapters)
 
-    def _registered(self, wanted: AdapterPlacement) -> AdapterStatus:
+    def _register(self, wanted: AdapterPlacement) -> AdapterStatus:
         reason = self.switches.broken_adapters.get(wanted.source.uri)
         phase = AdapterPhase.READY if reason is None else AdapterPhase.FAILED
         return AdapterStatus(id=wanted.id, phase=phase, reason=reason)
 
-    def _started(self, instance_id: str) -> FakeMachine:
+    def _start_machine(self, instance_id: str) -> FakeMachine:
         machine = self.machines.get(instance_id)
         if machine is None:
             if len(self.machines) >= self.switches.max_instances:
@@ -238,7 +238,7 @@ class FakeFleet:
         machine.alive = True
         return machine
 
-    def _machine_of(self, copy_id: str) -> FakeMachine:
+    def _find_machine(self, copy_id: str) -> FakeMachine:
         return next(it for it in self.machines.values() if copy_id in it.copies)
 
     async def _hang(self) -> None:
@@ -252,7 +252,7 @@ class FakeFleet:
 
 
 class FakeAgent:
-    """`Agent` of one life of a machine; unreachable once that agent died."""
+    """`Agent` of one life of a machine. It is unreachable once that agent died."""
 
     def __init__(self, fleet: FakeFleet, address: str) -> None:
         self._fleet = fleet
@@ -263,10 +263,10 @@ class FakeAgent:
         await self._hang()
         if self._fleet.switches.apply_error is not None:
             raise self._fleet.switches.apply_error
-        self._fleet.applied(self._machine(), tuple(copies))
+        self._fleet.apply(self._machine(), tuple(copies))
 
     async def observe(self, have: str | None = None, timeout_s: float = 0.0) -> Observation:
-        """The current state; waits for one whose version is not `have`."""
+        """The current state. Waits for a state whose version is not `have`."""
         await self._hang()
         machine = self._machine()
         self._fleet.measure(machine)
@@ -285,7 +285,7 @@ class FakeAgent:
         return "\n".join(lines[-max_lines:])
 
     def _machine(self) -> FakeMachine:
-        return self._fleet.machine_at(self._address)
+        return self._fleet.find_machine(self._address)
 
     async def _hang(self) -> None:
         if self._fleet.switches.hang:

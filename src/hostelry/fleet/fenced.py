@@ -1,8 +1,8 @@
-"""A fleet behind the leader's fence: launched and terminated only by the present leader.
+"""A fleet behind the leader's fence. Only the present leader launches and terminates.
 
-A check and the act after it are two steps. What a leader that is frozen between them does
-afterwards is repeated or undone by its successor: both acts are idempotent by the instance's id,
-and an agent that its successor has called refuses the older epoch.
+A leader may be frozen between a check and its act. Its successor repeats or undoes that act. Both
+acts are idempotent by the instance's id, and an agent that the successor has called refuses the
+older epoch.
 """
 
 import asyncio
@@ -13,19 +13,19 @@ from hostelry.fleet.protocol import Fleet, RunningInstance
 
 
 class FencedFleet:
-    """`fleet` behind `check`, which raises Fenced and may block; implements `protocol.Fleet`."""
+    """Implements `Fleet` by `fleet`. `check` raises Fenced for a former leader, and may block."""
 
     def __init__(self, fleet: Fleet, check: Callable[[], None]) -> None:
         self._fleet = fleet
         self._check = check
 
     async def launch(self, instance: Instance) -> RunningInstance:
-        """Start the instance's agent, or return the one that already runs."""
+        """Start the instance's agent, or return the running agent."""
         await asyncio.to_thread(self._check)
         return await self._fleet.launch(instance)
 
     async def terminate(self, instance_id: str) -> None:
-        """Stop the agent and every copy on it; no error if it is gone."""
+        """Stop the agent and its copies. Succeeds if it is gone."""
         await asyncio.to_thread(self._check)
         await self._fleet.terminate(instance_id)
 

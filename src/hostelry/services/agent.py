@@ -33,11 +33,11 @@ from hostelry.domain.serverless import TYPE_PREFIX
 from hostelry.fleet.agent.agent import InstanceAgent
 from hostelry.fleet.agent.code_packages import CodePackages
 from hostelry.fleet.agent.deps import CopyDeps
-from hostelry.fleet.agent.model_server import new_http
+from hostelry.fleet.agent.model_server import build_http_client
 from hostelry.fleet.agent.server import AgentRoutes, EpochGuard, loopback_socket
 from hostelry.fleet.artifacts.cache import ArtifactCache
 from hostelry.fleet.artifacts.hub import HubModels
-from hostelry.fleet.artifacts.objects import LateClient, S3Objects, new_client
+from hostelry.fleet.artifacts.objects import LateClient, S3Objects, build_client
 from hostelry.fleet.artifacts.store import ArtifactStore
 from hostelry.fleet.host.cgroups import cgroup_parents, sweep_groups
 from hostelry.fleet.host.processes import own_identity
@@ -100,7 +100,7 @@ async def serve(home: Home, instance_id: str) -> None:
     places = cgroup_parents()
     sweep_groups(places, SystemClock().now())
     listener = loopback_socket()
-    async with new_http() as http:
+    async with build_http_client() as http:
         agent = InstanceAgent(
             instance_id,
             folder,
@@ -119,11 +119,11 @@ async def serve(home: Home, instance_id: str) -> None:
                 warm=(warm, runtimes),
                 packages=CodePackages(folder, operator),
                 call_keys=lambda: call_keys(home, instance),
-                shown=shown_paths(home, operator).text,
+                hide_paths=shown_paths(home, operator).text,
             ),
         )
         await agent.start()
-        await agent.adopted(ADOPTION_TIMEOUT_S)
+        await agent.await_adoption(ADOPTION_TIMEOUT_S)
         await answer(agent, listener, folder, load_credentials(home).internal_key)
 
 
@@ -172,10 +172,10 @@ def artifact_store(home: Home, folder: InstanceFolder) -> ArtifactStore:
     def client() -> Any:
         if credentials.access_key_id:
             given = (credentials.access_key_id, credentials.secret_access_key)
-            return new_client(config.s3_url, *given, credentials.region)
+            return build_client(config.s3_url, *given, credentials.region)
         made = object_keys(credentials, folder.root.name)
         own = (made.access_key_id, made.secret_access_key)
-        return new_client(config.s3_url, *own, credentials.region, made.session_token)
+        return build_client(config.s3_url, *own, credentials.region, made.session_token)
 
     return ArtifactStore(
         S3Objects(LateClient(client, max_age_s=OWN_KEYS_S / 2)),

@@ -8,7 +8,7 @@ from hostelry.base.files import REGIONS, region_prefix, write_whole
 from hostelry.base.proc import ProcessIdentity
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import Container
-from hostelry.fleet.agent.agent import worth_reporting
+from hostelry.fleet.agent.agent import is_worth_reporting
 from hostelry.fleet.records import (
     CopyFolder,
     CopyRecord,
@@ -105,4 +105,4 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     ],
 )
 def test_memory_is_reported_when_it_moved(known: int, measured: int, expected: bool) -> None:
-    assert worth_reporting(known, measured) is expected
+    assert is_worth_reporting(known, measured) is expected

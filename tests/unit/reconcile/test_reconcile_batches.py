@@ -177,7 +177,7 @@ def test_the_next_batch_waits_for_the_machines_of_the_last(town: Town) -> None:
     assert share(town) == 0.25
     town.switches.open_connections = {}
     for machine in town.fleet.machines.values():
-        town.fleet.applied(machine, machine.desired)
+        town.fleet.apply(machine, machine.desired)
     turn_until_baking(town, 2)
 
 

@@ -18,31 +18,33 @@ from hostelry.fleet.launch.container_order import ADAPTERS_PATH, adapters_folder
 from hostelry.fleet.rules.images import ImageRule, Probe
 
 LOG = logging.getLogger(__name__)
-# Files for a container that come later: one folder of the copy, mounted into it at its start.
-#
-# Adapters, and models of a multi-model copy, are hard-linked into that folder as they come, so that
-# they take no further disk space and the container sees no artifacts of other copies.
-
-
 MODEL = "model"
+MAX_CONCURRENT = 4
+MAX_ATTEMPTS = 5
+FIRST_RETRY_S = 0.5
+MAX_ENDS = 3  # of model server processes while one adapter was being registered
 
 
 @dataclass(frozen=True, slots=True)
 class AdapterMount:
-    """The folder of one copy that its container sees at /opt/ml/models."""
+    """The folder of one copy that its container sees at /opt/ml/models from its start on.
+
+    Adapters and models are hard-linked into it. So they take no further disk space, and the
+    container sees no artifacts of other copies.
+    """
 
     root: Path
 
     async def place(self, adapter_id: str, files: Path) -> str:
-        """The path in the container of the adapter whose files are at `files`; raises OSError."""
+        """Link the adapter's files. Returns its path in the container. Raises OSError."""
         name = _name(adapter_id)
         await asyncio.to_thread(_place, files, self.root / name)
         return f"{ADAPTERS_PATH}/{name}"
 
     async def place_model(self, model_id: str, files: Path) -> str:
-        """The path in the container of a model; Triton takes only one of this form.
+        """Link a model's files. Returns its path in the container. Raises OSError.
 
-        Raises OSError.
+        Triton takes only a path of this form.
         """
         await asyncio.to_thread(_place, files, self.root / model_id / MODEL)
         return f"{ADAPTERS_PATH}/{model_id}/{MODEL}"
@@ -56,8 +58,8 @@ class AdapterMount:
         await asyncio.to_thread(shutil.rmtree, self.root / _name(adapter_id), ignore_errors=True)
 
 
-def mount_of(rule: ImageRule, copy_folder: Path) -> AdapterMount | None:
-    """The mount of a copy that is a container; None for a program, which sees the files itself."""
+def find_adapter_mount(rule: ImageRule, copy_folder: Path) -> AdapterMount | None:
+    """The mount of a copy that is a container. None for a program, which sees the files itself."""
     return AdapterMount(adapters_folder(copy_folder)) if rule.is_container else None
 
 
@@ -66,7 +68,7 @@ def _name(adapter_id: str) -> str:
 
 
 def _place(files: Path, target: Path) -> None:
-    """Link all the files or none; a target that exists has them already."""
+    """Link all the files or none. A target that exists has them already."""
     if target.exists():
         return
     half = target.with_name(f"{target.name}.half")
@@ -74,7 +76,7 @@ def _place(files: Path, target: Path) -> None:
     target.parent.mkdir(exist_ok=True)
     shutil.copytree(files.resolve(), half, copy_function=_link)
     for folder, _, _ in os.walk(half):
-        os.chmod(folder, 0o755)  # the cache's folders are read-only; these must be removable
+        os.chmod(folder, 0o755)  # read-only in the cache, but must be removable here
     half.rename(target)
 
 
@@ -83,18 +85,6 @@ def _link(source: str, target: str) -> None:
         os.link(source, target)
     except OSError:
         shutil.copy2(source, target)  # another file system, or too many links
-
-
-# Adapters of one copy: reconciled with the desired ones while its model server is ready.
-#
-# A failed adapter never fails its copy. Registered ids are kept in the copy's record, so that the
-# next agent knows which to remove.
-
-
-MAX_CONCURRENT = 4
-MAX_ATTEMPTS = 5
-FIRST_RETRY_S = 0.5
-MAX_ENDS = 3  # of model server processes while one adapter was being registered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +116,7 @@ def adapter_holder(copy_id: str, adapter_id: str) -> str:
     return f"{copy_id}/{hashlib.sha256(adapter_id.encode()).hexdigest()[:32]}"
 
 
-def late(adapter: AdapterPlacement) -> str:
+def describe_adapter_timeout(adapter: AdapterPlacement) -> str:
     """The fault of an adapter that the model server did not load in its own time limit."""
     return (
         f"it did not answer within {adapter.startup_timeout_s:g} s of its download"
@@ -135,7 +125,11 @@ def late(adapter: AdapterPlacement) -> str:
 
 
 class CopyAdapters:
-    """The adapters of one copy, across the lives of its processes."""
+    """The adapters of one copy, across the lives of its processes.
+
+    A failed adapter never fails its copy. Registered ids are in the copy's record, so that the next
+    agent knows which adapters to remove.
+    """
 
     def __init__(
         self,
@@ -143,13 +137,13 @@ class CopyAdapters:
         artifacts: Artifacts,
         download_timeout_s: float,
         note: Callable[[str], None],
-        changed: Callable[[], None],
+        on_change: Callable[[], None],
     ) -> None:
         self._copy_id = copy_id
         self._download_timeout_s = download_timeout_s
         self._artifacts = artifacts
         self._note = note
-        self._changed = changed
+        self._on_change = on_change
         self._desired: tuple[AdapterPlacement, ...] = ()
         self._known: dict[str, AdapterStatus] = {}
         self._registered: set[str] = set()
@@ -166,12 +160,14 @@ class CopyAdapters:
         self._desired = tuple(desired)
         self._desired_changed.set()
 
-    def process_started(self, registered: Sequence[str], mount: AdapterMount | None = None) -> None:
+    def on_process_start(
+        self, registered: Sequence[str], mount: AdapterMount | None = None
+    ) -> None:
         """Start over with a process that has at most `registered` loaded.
 
         `mount` is where a container sees adapter files. An adapter has failed once `MAX_ENDS`
         processes ended during its registration. After the first such end adapters are registered
-        one at a time, so that the culprit is known.
+        singly, so that the culprit is known.
         """
         for adapter_id in self._under_way:
             self._ends[adapter_id] = self._ends.get(adapter_id, 0) + 1
@@ -236,7 +232,7 @@ class CopyAdapters:
                 self._fail(adapter, str(error))
                 return
             self._registered.add(adapter.id)
-            self._changed()
+            self._on_change()
             async with self._one_by_one if self._ends else nullcontext():
                 self._under_way.add(adapter.id)  # stays if the server ends, which cancels this task
                 try:
@@ -244,7 +240,7 @@ class CopyAdapters:
                         answer = await self._load(server, probe, probe_timeout_s, adapter, folder)
                 except TimeoutError:
                     await server.unregister(adapter.id)
-                    answer = Answer(fault=late(adapter))
+                    answer = Answer(fault=describe_adapter_timeout(adapter))
                 self._forget_ends(adapter.id)
             self._settle(adapter, answer)
 
@@ -256,7 +252,7 @@ class CopyAdapters:
         adapter: AdapterPlacement,
         folder: str,
     ) -> Answer:
-        """Register and prove; retries while the server is busy or unreachable."""
+        """Register and prove the adapter. Retries while the server is busy or unreachable."""
         for attempt in range(1, MAX_ATTEMPTS + 1):
             again = attempt > 1 or adapter.id in self._found
             answer = await server.register(adapter, folder, again=again)
@@ -288,7 +284,7 @@ class CopyAdapters:
         self._set(adapter.id, AdapterPhase.FAILED, reason)
 
     async def _fetch(self, adapter: AdapterPlacement) -> str:
-        """The adapter's folder; retries a few times while the object store is unavailable."""
+        """The adapter's folder. Retries a few times while the object store is unavailable."""
         want = Fetch(
             source=adapter.source,
             holder=adapter_holder(self._copy_id, adapter.id),
@@ -322,8 +318,8 @@ class CopyAdapters:
             await self._mount.remove(adapter_id)
         self._known.pop(adapter_id, None)
         self._artifacts.release(adapter_holder(self._copy_id, adapter_id))
-        self._changed()
+        self._on_change()
 
     def _set(self, adapter_id: str, phase: AdapterPhase, reason: str | None = None) -> None:
         self._known[adapter_id] = AdapterStatus(id=adapter_id, phase=phase, reason=reason)
-        self._changed()
+        self._on_change()

@@ -45,11 +45,11 @@ class DrainCounts:
         # Not the default pool: its threads may all hang with the object store.
         self._thread = ThreadPoolExecutor(1, "drains")
 
-    def of(self, copy_id: str) -> int | None:
+    def get(self, copy_id: str) -> int | None:
         """The open connections to a copy, or None if they were not counted."""
         return self._still_open.get(copy_id)
 
-    async def look(self, copies: Mapping[str, int]) -> bool:
+    async def refresh(self, copies: Mapping[str, int]) -> bool:
         """Count for `copies` (ports by id), forget all others, and return whether a count changed.
 
         Raises OSError if the kernel's tables cannot be read. The last counts then stay.
@@ -84,7 +84,7 @@ class InstanceAgent:
         self._instance_id = instance_id
         self._folder = folder
         self._deps = deps
-        # None until the first `apply`. Nothing is started or stopped before it.
+        # `None` until the first `apply`. Nothing is started or stopped before it.
         self._desired: tuple[CopySpec, ...] | None = None
         self._hosted: dict[str, HostedCopy] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -101,7 +101,7 @@ class InstanceAgent:
         self._reconcile()
         self._clear_left()
 
-    async def adopted(self, timeout_s: float) -> None:
+    async def await_adoption(self, timeout_s: float) -> None:
         """Wait until every adopted copy is proven again, for `timeout_s` at most.
 
         Then count the connections to draining copies, because control stops copies without a count.
@@ -150,11 +150,11 @@ class InstanceAgent:
 
     async def log_tail(self, copy_id: str, max_lines: int = 100) -> str:
         """The last lines of the copy's log, empty if there is no log."""
-        return self.shown(CopyLog(self._folder.copy(copy_id).log).tail(max_lines))
+        return self.hide_paths(CopyLog(self._folder.copy(copy_id).log).tail(max_lines))
 
-    def shown(self, text: str) -> str:
+    def hide_paths(self, text: str) -> str:
         """The text without paths of this machine."""
-        return self._deps.shown(text)
+        return self._deps.hide_paths(text)
 
     def find_models(self, copy_id: str) -> tuple[CopyModels, str | None] | None:
         """The models of a multi-model copy and the copy's key, or None for any other copy."""
@@ -171,7 +171,7 @@ class InstanceAgent:
         return ModelServer(hosted.status.address, self._deps.http, hosted.record.key)
 
     def metrics_sources(self) -> list[MetricsSource]:
-        """The ready copies, to be asked for their pages."""
+        """The ready copies, whose pages can be collected."""
         ready = [it for it in self._hosted.values() if it.status.phase is CopyPhase.READY]
         return [
             MetricsSource(copy.spec.id, server, copy.record.process, _is_built_in(copy))
@@ -203,14 +203,14 @@ class InstanceAgent:
 
     async def _follow_drains(self) -> None:
         await self._count_connections()
-        if not self._draining():
+        if not self._get_draining_ports():
             await self._changed.wait()
 
     async def _count_connections(self) -> None:
-        if await self._drains.look(self._draining()):
+        if await self._drains.refresh(self._get_draining_ports()):
             self._notify()
 
-    def _draining(self) -> dict[str, int]:
+    def _get_draining_ports(self) -> dict[str, int]:
         """The port of each draining copy with a process. A free port may soon be another's."""
         return {
             copy_id: it.record.port
@@ -224,7 +224,7 @@ class InstanceAgent:
         machine = await asyncio.to_thread(gpu_uses) if self._deps.devices else {}
         for copy, (memory_bytes, cpu_s) in zip(hosted, uses, strict=True):
             copy.record_usage(cpu_s, monotonic_s(), machine)
-            if worth_reporting(copy.status.memory_bytes, memory_bytes):
+            if is_worth_reporting(copy.status.memory_bytes, memory_bytes):
                 copy.record_memory(memory_bytes)
 
     def _reconcile(self) -> None:
@@ -301,13 +301,15 @@ class InstanceAgent:
 
     def _observation(self) -> Observation:
         statuses = {
-            copy_id: replace_members(hosted.status, open_connections=self._drains.of(copy_id))
+            copy_id: replace_members(hosted.status, open_connections=self._drains.get(copy_id))
             for copy_id, hosted in self._hosted.items()
         }
         for copy_id in self._stopping:
             statuses.setdefault(copy_id, CopyStatus(id=copy_id, phase=CopyPhase.STOPPING))
         copies = tuple(statuses[copy_id] for copy_id in sorted(statuses))
-        return Observation(instance_id=self._instance_id, version=version_of(copies), copies=copies)
+        return Observation(
+            instance_id=self._instance_id, version=compute_version(copies), copies=copies
+        )
 
     def _notify(self) -> None:
         """Wake all callers that wait for a change."""
@@ -323,13 +325,13 @@ def gathering_s(num_copies: int) -> float:
     return min(num_copies * GATHER_S_PER_COPY, MAX_GATHER_S)
 
 
-def version_of(copies: Sequence[CopyStatus]) -> str:
+def compute_version(copies: Sequence[CopyStatus]) -> str:
     """A digest of `copies` without their use and models, which change all the time."""
     return hashlib.sha256(msgspec.json.encode([VERSIONED(it) for it in copies])).hexdigest()[:32]
 
 
-def worth_reporting(known_bytes: int, measured_bytes: int) -> bool:
-    """Whether memory changed by more than 5 % (and 16 MiB): every report wakes control."""
+def is_worth_reporting(known_bytes: int, measured_bytes: int) -> bool:
+    """True if memory changed by more than 5 % and 16 MiB. Every report wakes control."""
     step_bytes = max(MEMORY_FLOOR_BYTES, known_bytes * MEMORY_STEP)
     return abs(measured_bytes - known_bytes) > step_bytes
 

@@ -1,6 +1,6 @@
-"""Packages of models' requirements.txt, for the copies of one instance: each set installed once.
+"""Packages of models' requirements.txt for the copies of one instance. Each set is installed once.
 
-Copies that need one set at the same time wait for one installation and share its failure; a copy
+Copies that need a set at the same time wait for one installation and share its failure. A copy
 that starts later tries again.
 """
 
@@ -36,7 +36,7 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class CodePlace:
-    """Where a copy's code is: its folder, the variables that say so, and the artifacts' folders."""
+    """The folder of a copy's code, the variables that name it, and the artifacts' folders."""
 
     copy: CopyFolder
     environment: Mapping[str, str]
@@ -45,10 +45,10 @@ class CodePlace:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Listener:
-    """A copy that waits: `note` takes each step, `waiting` what its status shows meanwhile."""
+    """A copy that waits. `note` takes each step, `report_wait` the text for its status."""
 
     note: Report
-    waiting: Report
+    report_wait: Report
 
 
 @dataclass(slots=True)
@@ -67,13 +67,13 @@ class Flight:
             listener.note(f"{FILE}: {line}")
 
     def report(self, listener: Listener) -> None:
-        """Report to one copy how far it is."""
+        """Report the progress to one copy."""
         taken_s = monotonic_s() - self.began_s
-        listener.waiting(f"installing the packages of {FILE} for {taken_s:.0f} s: {self.last}")
+        listener.report_wait(f"installing the packages of {FILE} for {taken_s:.0f} s: {self.last}")
 
 
 class CodePackages:
-    """The shared packages of an instance's copies; `operator` are the operator's variables."""
+    """The shared packages of an instance's copies. `operator` are the operator's variables."""
 
     def __init__(
         self,
@@ -89,20 +89,20 @@ class CodePackages:
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def provide(
-        self, runtime: str, code: CodePlace, note: Report, waiting: Report
+        self, runtime: str, code: CodePlace, note: Report, report_wait: Report
     ) -> dict[str, str]:
-        """The variable with the folder of the packages that the code names; none if not shared.
+        """The variable with the folder of the code's packages. Empty if they are not shared.
 
-        Raises TerminalError where they cannot be installed.
+        Raises TerminalError if they cannot be installed.
         """
         self._store.use(code.copy, None)
-        content = await asyncio.to_thread(requirements_of, code)
+        content = await asyncio.to_thread(read_requirements, code)
         if content is None or self._operator.get(POLICY) == REFUSE:
             return {}  # its server refuses them, with the reason
         try:
-            wanted = await asyncio.to_thread(self._wanted, runtime, content)
+            wanted = await asyncio.to_thread(self._resolve_wanted, runtime, content)
             self._store.use(code.copy, wanted.key)
-            site = await self._shared(wanted, Listener(note, waiting))
+            site = await self._install_shared(wanted, Listener(note, report_wait))
         except NotSharedError as error:
             self._store.use(code.copy, None)
             note(f"{FILE} is installed by this copy itself: {error}")
@@ -111,11 +111,11 @@ class CodePackages:
         return {SHARED: "" if site is None else str(site)}
 
     async def remove_unused(self) -> None:
-        """Remove what no copy has used for long, or takes more than the bound."""
+        """Remove packages that no copy has used for long, or that exceed the limits."""
         await asyncio.to_thread(self._store.remove_unused, self._clock.now())
 
-    def _wanted(self, runtime: str, content: bytes) -> WantedPackages:
-        """What the file asks for. Raises NotSharedError."""
+    def _resolve_wanted(self, runtime: str, content: bytes) -> WantedPackages:
+        """The packages that the file asks for. Raises NotSharedError."""
         requirements = shared_requirements(content)
         folder, settings = runtimes_folder(self._operator), read_settings()
         record = find_installed(folder, runtime)
@@ -129,13 +129,13 @@ class CodePackages:
             settings=settings,
         )
 
-    async def _shared(self, wanted: WantedPackages, listener: Listener) -> Path | None:
-        """The folder of the packages, from an installation that all share who need it now."""
+    async def _install_shared(self, wanted: WantedPackages, listener: Listener) -> Path | None:
+        """The folder of the packages. All copies that need them now share one installation."""
         flight = self._flights.get(wanted.key)
         if flight is None:
             flight = self._flights[wanted.key] = Flight(monotonic_s())
             flight.task = asyncio.create_task(self._install(wanted, flight), name=wanted.key)
-            flight.task.add_done_callback(seen)
+            flight.task.add_done_callback(retrieve_exception)
         assert flight.task is not None
         flight.listeners.append(listener)
         try:
@@ -159,17 +159,17 @@ class CodePackages:
             return await install.run()
 
 
-def seen(task: "asyncio.Task[Path | None]") -> None:
-    """Take note of an exception for which no copy waits any more."""
+def retrieve_exception(task: "asyncio.Task[Path | None]") -> None:
+    """Retrieve an exception for which no copy waits any more, so that asyncio logs nothing."""
     if not task.cancelled():
         task.exception()
 
 
-def requirements_of(code: CodePlace) -> bytes | None:
-    """The requirements.txt of the model's code; None without one, or one that its server refuses.
+def read_requirements(code: CodePlace) -> bytes | None:
+    """The requirements.txt of the model's code. None if absent, or if its server would refuse it.
 
-    Only files of the model and of artifacts are read: the author names the folder, and the agent
-    may read more than the copy.
+    Only files of the model and of artifacts are read, because the author names the folder, and the
+    agent may read more files than the copy may.
     """
     try:
         path = (find_code_folder(code.environment, code.copy.model) / FILE).resolve(strict=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus, LastEnd
 from hostelry.fleet.agent.deps import CopyDeps
-from hostelry.fleet.agent.lifecycle import recent_end, spec_digest
+from hostelry.fleet.agent.lifecycle import get_recent_end, spec_digest
 from hostelry.fleet.launch.copy_log import CopyLog
 from hostelry.fleet.records import CopyFolder, CopyRecord
 
@@ -29,29 +29,30 @@ def replace_members(status: CopyStatus, **members: Any) -> CopyStatus:
     return status if is_same else replace(status, **members)
 
 
-def shown_status(status: CopyStatus, shown: Callable[[str], str]) -> CopyStatus:
-    """The status for callers. `shown` removes paths of this machine from each text."""
+def hide_status_paths(status: CopyStatus, hide_paths: Callable[[str], str]) -> CopyStatus:
+    """The status for callers. `hide_paths` removes paths of this machine from each text."""
     end = status.last_end
     return replace_members(
         status,
-        reason=status.reason and shown(status.reason),
-        log_tail=shown(status.log_tail),
-        last_end=end and replace(end, cause=shown(end.cause), log_tail=shown(end.log_tail)),
+        reason=status.reason and hide_paths(status.reason),
+        log_tail=hide_paths(status.log_tail),
+        last_end=end
+        and replace(end, cause=hide_paths(end.cause), log_tail=hide_paths(end.log_tail)),
         adapters=tuple(
-            replace(each, reason=shown(each.reason)) if each.reason else each
+            replace(each, reason=hide_paths(each.reason)) if each.reason else each
             for each in status.adapters
         ),
     )
 
 
 class CopyState:
-    """Status and record of one copy. `changed` is called for each change to report.
+    """Status and record of one copy. `on_change` is called for each change to report.
 
     `restart_reason` says how the last process ended, until the copy is READY again.
     """
 
     def __init__(
-        self, spec: CopySpec, folder: CopyFolder, deps: CopyDeps, changed: Callable[[], None]
+        self, spec: CopySpec, folder: CopyFolder, deps: CopyDeps, on_change: Callable[[], None]
     ) -> None:
         self.record = CopyRecord(spec_digest=spec_digest(spec))
         self.restart_reason: str | None = None
@@ -60,12 +61,12 @@ class CopyState:
         self._clock = deps.clock
         self._policy = deps.policy
         self._status = CopyStatus(id=spec.id, phase=CopyPhase.PENDING)
-        self._changed = changed
+        self._on_change = on_change
 
     @property
     def status(self) -> CopyStatus:
         """The current status with the recent end of a process, without adapters and models."""
-        end = recent_end(self.record.last_end, self._clock.now(), self._policy)
+        end = get_recent_end(self.record.last_end, self._clock.now(), self._policy)
         return replace_members(self._status, last_end=end)
 
     @property
@@ -83,9 +84,9 @@ class CopyState:
         ended = phase in ENDED or self.restart_reason is not None
         tail = self.log.tail(LOG_TAIL_LINES) if ended else ""
         self.amend(phase=phase, reason=reason, log_tail=tail, **members)
-        self._changed()
+        self._on_change()
 
-    def waits(self, cause: str) -> None:
+    def report_wait(self, cause: str) -> None:
         """Report the cause for which the copy waits in its phase."""
         self.report(self.phase, cause)
 

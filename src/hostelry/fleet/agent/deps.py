@@ -100,9 +100,9 @@ class CopyDeps:
 
     Without `instance` the logs of copies are not collected. `ask_status` pings copies. Without
     `packages` each copy installs the packages of its code itself. `address` is the agent's.
-    `no_own_users` says why programs run as the agent's user, or is None if each has its own user.
-    `call_keys` returns new keys for a server that invokes models. `shown` removes paths of this
-    machine from a text.
+    `no_own_users` says why programs run as the agent's user. None if each has its own user.
+    `call_keys` returns new keys for a server that invokes models. `hide_paths` removes this
+    machine's paths from a text.
     """
 
     images_file: Path
@@ -122,7 +122,7 @@ class CopyDeps:
     clock: Clock = field(default_factory=SystemClock)
     address: str = ""
     call_keys: Callable[[], Mapping[str, str | float]] | None = field(default=None, repr=False)
-    shown: Callable[[str], str] = str
+    hide_paths: Callable[[str], str] = str
     machine_cpus: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
     start_turns: StartTurns = field(
         default_factory=lambda: StartTurns(len(os.sched_getaffinity(0)))

@@ -14,9 +14,9 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.proc import ProcessIdentity, cpu_wait_s
 from hostelry.domain.copy import CopyPhase, CopySpec, CopyStatus, GpuUse
 from hostelry.domain.log_source import parse_source
-from hostelry.fleet.agent.adapters import CopyAdapters, mount_of
+from hostelry.fleet.agent.adapters import CopyAdapters, find_adapter_mount
 from hostelry.fleet.agent.code_packages import CodePlace
-from hostelry.fleet.agent.copy_state import CopyState, replace_members, shown_status
+from hostelry.fleet.agent.copy_state import CopyState, hide_status_paths, replace_members
 from hostelry.fleet.agent.deps import CopyDeps
 from hostelry.fleet.agent.lifecycle import (
     GONE_MEANWHILE,
@@ -28,28 +28,28 @@ from hostelry.fleet.agent.lifecycle import (
     PingVerdict,
     RestartCopy,
     add_note,
-    after_end,
-    after_ping,
-    late_detail,
+    decide_after_end,
+    describe_late_start,
+    describe_probe_failure,
+    describe_proof,
+    describe_restart,
+    describe_start_failure,
     ping_limit_s,
     ping_verdict,
-    probe_detail,
-    proof_note,
     ready_pause_s,
-    restart_note,
-    start_failure,
     start_limit,
     starting_pause_s,
+    update_health,
 )
 from hostelry.fleet.agent.model_files import ModelFiles
-from hostelry.fleet.agent.model_server import ModelServer, with_call_keys
-from hostelry.fleet.agent.models.copy_models import copy_models, with_models
+from hostelry.fleet.agent.model_server import ModelServer, serve_with_call_keys
+from hostelry.fleet.agent.models.copy_models import add_models_address, build_copy_models
 from hostelry.fleet.agent.orders import (
-    hub_downloads,
-    launch_order,
-    new_place,
-    not_passed_on,
-    order_title,
+    build_launch_order,
+    build_place,
+    describe_order,
+    find_hub_downloads,
+    find_left_out_names,
     resolve_rule,
 )
 from hostelry.fleet.agent.package_install import ensure_runtime
@@ -73,15 +73,15 @@ class HostedCopy:
         spec: CopySpec,
         folder: CopyFolder,
         deps: CopyDeps,
-        changed: Callable[[], None],
-        set_desired: Callable[[], Sequence[CopySpec]],
+        on_change: Callable[[], None],
+        get_desired: Callable[[], Sequence[CopySpec]],
     ) -> None:
         self.spec = spec
-        self._desired = set_desired  # returns the desired copies of the instance
+        self._get_desired = get_desired  # returns the desired copies of the instance
         self._folder = folder
         self._deps = deps
-        self._changed = changed
-        self._state = CopyState(spec, folder, deps, changed)
+        self._on_change = on_change
+        self._state = CopyState(spec, folder, deps, on_change)
         self._log = self._state.log
         self._attempts = Attempts()
         # Held so that it is not garbage collected. Nothing awaits it.
@@ -96,19 +96,19 @@ class HostedCopy:
             artifacts=deps.artifacts,
             policy=deps.policy,
             note=self._log.note,
-            waiting=self._state.waits,
+            report_wait=self._state.report_wait,
         )
         self._adapters = CopyAdapters(
             spec.id,
             deps.artifacts,
             spec.download_timeout_s,
             self._log.note,
-            self._adapters_changed,
+            self._on_adapters_change,
         )
         self._adapters.set_desired(spec.adapters)
         self._started_by: ImageRule | None = None
-        sharing = num_sharing(set_desired())
-        self.models = copy_models(
+        sharing = num_sharing(get_desired())
+        self.models = build_copy_models(
             spec, deps, folder.root, self._log.note, self._resident_bytes, sharing
         )
 
@@ -116,8 +116,8 @@ class HostedCopy:
     def status(self) -> CopyStatus:
         """The current status."""
         status = replace_members(self._state.status, adapters=self._adapters.statuses)
-        status = shown_status(status, self._deps.shown)
-        return with_models(status, self.models, self._deps.address)
+        status = hide_status_paths(status, self._deps.hide_paths)
+        return add_models_address(status, self.models, self._deps.address)
 
     @property
     def folder(self) -> CopyFolder:
@@ -140,13 +140,13 @@ class HostedCopy:
         """Follow a spec that differs only in adapters and draining."""
         self.spec = spec
         self._adapters.set_desired(spec.adapters)
-        self._changed()
+        self._on_change()
 
     def record_memory(self, memory_bytes: int) -> None:
         """Report the memory of the copy's processes."""
         peak_bytes = max(memory_bytes, self._state.status.peak_memory_bytes)
         self._state.amend(memory_bytes=memory_bytes, peak_memory_bytes=peak_bytes)
-        self._changed()
+        self._on_change()
 
     def record_usage(self, cpu_s: float, at_s: float, machine: Mapping[str, GpuUse]) -> None:
         """Record the copy's use without waking callers. The next report has it.
@@ -191,9 +191,9 @@ class HostedCopy:
             process = None
             self._log.note(ending.detail)
             await self._end(self._state.record.process, grace_s=0.0)
-            self._attempts, step = after_end(self._attempts, ending, self._deps.policy)
+            self._attempts, step = decide_after_end(self._attempts, ending, self._deps.policy)
             if isinstance(step, FailCopy):
-                raise TerminalError(start_failure(self.spec, ending))
+                raise TerminalError(describe_start_failure(self.spec, ending))
             await self._await_restart(step, ending)
 
     async def _run_process(self, process: CopyProcess | None) -> Ending:
@@ -212,7 +212,7 @@ class HostedCopy:
         assert rule is not None
         return await self._watch_process(process, rule.again if self._attempts.ever_ready else rule)
 
-    def _rule(self) -> ImageRule:
+    def _resolve_rule(self) -> ImageRule:
         """The image's rule in the operator's current file."""
         deps = self._deps
         return resolve_rule(
@@ -239,9 +239,11 @@ class HostedCopy:
                 self._state.record_end(GONE_MEANWHILE)
             await self._end(found.process, grace_s=1.0)
             return None
-        self._adapters.process_started(found.adapters, mount_of(found.rule, self._folder.root))
+        self._adapters.on_process_start(
+            found.adapters, find_adapter_mount(found.rule, self._folder.root)
+        )
         self._log.note(f"adopted process {process.identity.pid}")
-        self._state.amend(left_out=not_passed_on(self.spec, found.rule))
+        self._state.amend(left_out=find_left_out_names(self.spec, found.rule))
         self._state.report(
             CopyPhase.PROVING,
             pid=process.identity.pid,
@@ -256,32 +258,34 @@ class HostedCopy:
         await self._deps.launcher.stop(self._folder.root, leader, grace_s)
 
     async def _start(self) -> CopyProcess:
-        rule, operator = self._rule(), self._deps.operator_environment
+        rule, operator = self._resolve_rule(), self._deps.operator_environment
         self._started_by = rule
         if rule.note:
             self._log.note(rule.note)
         if not self._attempts.ever_ready:
             self._state.report(CopyPhase.DOWNLOADING, self._state.restart_reason)
         if rule.runtime is not None:
-            await ensure_runtime(rule.runtime, operator, self._log.note, self._state.waits)
+            await ensure_runtime(rule.runtime, operator, self._log.note, self._state.report_wait)
         given = given_variables(
             self.spec.container.environment, rule.environment, self._deps.machine_cpus
         )
         for warm in self._deps.warm:  # imports modules while files are downloaded
             warm.prepare(rule.argv, given)
-        substitutes = await self._files.fetch(hub_downloads(rule, self.spec.container, operator))
-        packages = await self._packages(rule, given, substitutes)
+        substitutes = await self._files.fetch(
+            find_hub_downloads(rule, self.spec.container, operator)
+        )
+        packages = await self._provide_packages(rule, given, substitutes)
         reading = asyncio.to_thread(read_model_ahead, self._folder.model)
         self._reading_ahead = asyncio.create_task(reading, name="read ahead")
         await self._take_turn()
-        place = new_place(self.spec, self._folder, self._deps, self._desired())
+        place = build_place(self.spec, self._folder, self._deps, self._get_desired())
         self._report_left_out(rule)
-        order = launch_order(self.spec, rule, place, substitutes, operator)
+        order = build_launch_order(self.spec, rule, place, substitutes, operator)
         order = replace(order, environment={**order.environment, **packages})
-        self._log.note(f"starting {order_title(order)} on port {place.port}")
+        self._log.note(f"starting {describe_order(order)} on port {place.port}")
         self._started_at = monotonic_s()
         process = await self._deps.launcher.start(order)
-        self._adapters.process_started((), mount_of(rule, self._folder.root))
+        self._adapters.on_process_start((), find_adapter_mount(rule, self._folder.root))
         self._state.remember(
             process=process.identity, port=place.port, key=order.key, adapters=(), rule=rule
         )
@@ -302,7 +306,9 @@ class HostedCopy:
         """Wait until few enough other copies of the instance are starting."""
         turns = self._deps.start_turns
         if not turns.is_free:
-            self._state.waits("Other copies of its instance are starting: it waits for its turn.")
+            self._state.report_wait(
+                "Other copies of its instance are starting: it waits for its turn."
+            )
         self._end_turn = await turns.take(self._starved_s)
 
     def _starved_s(self) -> float:
@@ -310,7 +316,7 @@ class HostedCopy:
         process = self._state.record.process
         return 0.0 if process is None else cpu_wait_s(process.pid)
 
-    async def _packages(
+    async def _provide_packages(
         self, rule: ImageRule, given: Mapping[str, str], substitutes: Mapping[str, str]
     ) -> Mapping[str, str]:
         """The variable with the packages of the model's code, if copies share packages."""
@@ -318,12 +324,12 @@ class HostedCopy:
             return {}
         code = CodePlace(self._folder, {**given, **substitutes}, tuple(substitutes.values()))
         return await self._deps.packages.provide(
-            rule.runtime, code, self._log.note, self._state.waits
+            rule.runtime, code, self._log.note, self._state.report_wait
         )
 
     def _report_left_out(self, rule: ImageRule) -> None:
         """Report the variables that the server does not get, in the log and the status."""
-        names = not_passed_on(self.spec, rule)
+        names = find_left_out_names(self.spec, rule)
         if names and names != self._state.status.left_out:
             self._log.note(left_out_note(names))
         self._state.amend(left_out=names)
@@ -335,13 +341,13 @@ class HostedCopy:
         key, deps = self._state.record.key, self._deps
         server = ModelServer(self._state.address, deps.http, key, deps.ask_status)
         keys = self._deps.call_keys if rule.invokes else None
-        serves = with_call_keys(self._serve(rule, server), server, keys, self._deps.clock)
+        serves = serve_with_call_keys(self._serve(rule, server), server, keys, self._deps.clock)
         serving = asyncio.create_task(serves)
         try:
             await asyncio.wait([exited, serving], return_when=asyncio.FIRST_COMPLETED)
             if exited.done():
                 detail = await self._deps.launcher.explain_exit(self._folder.root, exited.result())
-                return self._ending(EndKind.EXITED, detail)
+                return self._build_ending(EndKind.EXITED, detail)
             return serving.result()
         finally:
             self._end_turn()
@@ -372,32 +378,34 @@ class HostedCopy:
         policy, began_at, refusals = self._deps.policy, monotonic_s(), 0
         while not await self._is_up(server):
             if monotonic_s() >= deadline:
-                return self._too_late("GET /ping never answered 200")
+                return self._build_late_ending("GET /ping never answered 200")
             await asyncio.sleep(starting_pause_s(monotonic_s() - began_at, policy))
         self._end_turn()
         self._state.report(CopyPhase.PROVING, self._state.restart_reason)
         if self.models is not None:
-            mount, adopted = mount_of(rule, self._folder.root), self._started_at is None
-            await self.models.served_by(server, mount, adopted=adopted)
+            mount, adopted = find_adapter_mount(rule, self._folder.root), self._started_at is None
+            await self.models.use_server(server, mount, adopted=adopted)
         fault = None
         while True:
             left_s = deadline - monotonic_s()
             if fault is not None and left_s < policy.ping_every_s:  # too short to prove anything
-                return self._too_late(probe_detail(rule, fault))
+                return self._build_late_ending(describe_probe_failure(rule, fault))
             limit_s = min(policy.probe_timeout_s, max(policy.ping_every_s, left_s))
             answer = await server.prove(rule.probe, limit_s)
             fault = answer.fault
             if fault is None:
-                self._log.note(proof_note(rule, answer.status))
+                self._log.note(describe_proof(rule, answer.status))
                 self._report_ready()
                 return None
             self._log.note(f"probe: {fault}")
-            why = self._state.restart_reason or probe_detail(rule, fault)
+            why = self._state.restart_reason or describe_probe_failure(rule, fault)
             if why != self._state.status.reason:
                 self._state.report(CopyPhase.PROVING, why)
             refusals = refusals + 1 if answer.refused else 0
             if refusals >= policy.max_probe_refusals:
-                return self._ending(EndKind.PROBE_REFUSED, probe_detail(rule, fault))
+                return self._build_ending(
+                    EndKind.PROBE_REFUSED, describe_probe_failure(rule, fault)
+                )
             await asyncio.sleep(policy.ping_every_s)
 
     async def _is_up(self, server: ModelServer) -> bool:
@@ -413,7 +421,7 @@ class HostedCopy:
         ping_at = ended_at = monotonic_s()
         starved_s, took_s, is_suspect = self._starved_s(), 0.0, False
         while True:
-            pause_s = ready_pause_s(took_s, is_suspect, len(self._desired()), policy)
+            pause_s = ready_pause_s(took_s, is_suspect, len(self._get_desired()), policy)
             ping_at = max(monotonic_s(), ping_at + pause_s)
             await asyncio.sleep(ping_at - monotonic_s())
             answered = await server.ping(ping_limit_s(health, policy))
@@ -421,10 +429,10 @@ class HostedCopy:
             before_s, starved_s = starved_s, self._starved_s()
             took_s = ended_at - ping_at
             is_suspect = not answered and starved_s - before_s < took_s / 2
-            health = after_ping(health, answered, waited_s, starved_s - before_s, policy)
+            health = update_health(health, answered, waited_s, starved_s - before_s, policy)
             match ping_verdict(health, policy):
                 case PingVerdict.HUNG:
-                    return self._ending(
+                    return self._build_ending(
                         EndKind.HUNG,
                         f"The model server did not answer /ping for {policy.hung_after_s:g} s "
                         "and was killed.",
@@ -458,7 +466,7 @@ class HostedCopy:
     async def _await_restart(self, step: RestartCopy, ending: Ending) -> None:
         self._state.record_end(ending.detail)
         self._state.remember(process=None, restarts=self._state.record.restarts + 1)
-        self._state.restart_reason = f"{ending.detail} {restart_note(step)}"
+        self._state.restart_reason = f"{ending.detail} {describe_restart(step)}"
         self._state.report(
             CopyPhase.UNHEALTHY if self._attempts.ever_ready else CopyPhase.STARTING,
             self._state.restart_reason,
@@ -468,17 +476,17 @@ class HostedCopy:
         )
         await asyncio.sleep(step.delay_s)
 
-    def _too_late(self, cause: str) -> Ending:
-        return self._ending(EndKind.STARTUP_TIMEOUT, late_detail(self.spec, cause))
+    def _build_late_ending(self, cause: str) -> Ending:
+        return self._build_ending(EndKind.STARTUP_TIMEOUT, describe_late_start(self.spec, cause))
 
-    def _ending(self, kind: EndKind, detail: str) -> Ending:
+    def _build_ending(self, kind: EndKind, detail: str) -> Ending:
         ready_for_s = None if self._ready_at is None else monotonic_s() - self._ready_at
         return Ending(kind=kind, detail=detail, ready_for_s=ready_for_s)
 
-    def _adapters_changed(self) -> None:
+    def _on_adapters_change(self) -> None:
         if self._state.record.adapters != self._adapters.registered:
             self._state.remember(adapters=self._adapters.registered)
-        self._changed()
+        self._on_change()
 
 
 async def _cancel(*tasks: "asyncio.Task[Any]") -> None:

@@ -12,7 +12,7 @@ from enum import Enum
 import msgspec
 
 from hostelry.domain.copy import CopySpec, LastEnd
-from hostelry.fleet.artifacts.sources import hub_model
+from hostelry.fleet.artifacts.sources import find_hub_model
 from hostelry.fleet.rules.images import PROBE_BODY, PROBE_CONTENT_TYPE, ImageRule
 
 
@@ -20,7 +20,7 @@ from hostelry.fleet.rules.images import PROBE_BODY, PROBE_CONTENT_TYPE, ImageRul
 class CopyPolicy:
     """Timeouts and limits of an agent. Source of `ping_timeout_s`: SageMaker's container contract.
 
-    A ready copy is pinged every `ping_every_s`, from the start of one ping to that of the next. It
+    A ready copy is pinged every `ping_every_s`, from the start of one ping to the next start. It
     leaves the routes after `misses_until_unhealthy` failures in a row, or `unhealthy_after_s` of
     silence, whichever is first. All copies of an instance get `max_pings_per_s` together, and
     about `max_pings_at_once` are under way.
@@ -49,7 +49,7 @@ class CopyPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartLimit:
-    """The time a process may take from its start to READY, and what the time covers."""
+    """The time a process may take from its start to READY, and the steps in that time."""
 
     seconds: float
     covers: str
@@ -58,7 +58,7 @@ class StartLimit:
 def start_limit(spec: CopySpec) -> StartLimit:
     """The limit of a copy. A server that downloads its model from the hub gets extra time."""
     startup_s, download_s = spec.startup_timeout_s, spec.download_timeout_s
-    model_id = hub_model(spec.container)
+    model_id = find_hub_model(spec.container)
     if model_id is None:
         return StartLimit(seconds=startup_s, covers=f"{startup_s:g} s for its start")
     return StartLimit(
@@ -95,9 +95,9 @@ class EndKind(Enum):
 
     EXITED = "exited"
     NOT_STARTED = "not started"  # the program could not be executed
-    STARTUP_TIMEOUT = "startup timeout"  # was not ready in time; killed by the agent
+    STARTUP_TIMEOUT = "startup timeout"  # was not ready in time, and was killed by the agent
     PROBE_REFUSED = "probe refused"  # healthy, but rejects the probe itself
-    HUNG = "hung"  # stopped answering pings; killed by the agent
+    HUNG = "hung"  # stopped answering pings, and was killed by the agent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +134,7 @@ class FailCopy:
     """The decision that the copy has failed for good."""
 
 
-def after_end(
+def decide_after_end(
     attempts: Attempts, ending: Ending, policy: CopyPolicy
 ) -> tuple[Attempts, RestartCopy | FailCopy]:
     """Decide what to do after a process ended. Returns the updated history, too.
@@ -177,7 +177,7 @@ def backoff_s(failures: int, policy: CopyPolicy) -> float:
     return min(policy.max_backoff_s, policy.first_backoff_s * 2.0 ** min(failures - 1, 30))
 
 
-def recent_end(end: LastEnd | None, now: float, policy: CopyPolicy) -> LastEnd | None:
+def get_recent_end(end: LastEnd | None, now: float, policy: CopyPolicy) -> LastEnd | None:
     """`end` for `last_end_reported_s`, then None. `now` is since the epoch."""
     if end is None or now - end.at >= policy.last_end_reported_s:
         return None
@@ -204,7 +204,7 @@ class PingHealth:
     silent_s: float = 0.0
 
 
-def after_ping(
+def update_health(
     health: PingHealth, answered: bool, waited_s: float, starved_s: float, policy: CopyPolicy
 ) -> PingHealth:
     """The health after one more ping, `waited_s` after the end of the one before it.
@@ -256,7 +256,7 @@ def plan_copies(
 
     desired, not running, not stopping                     -> start
     desired, not running, still stopping                   -> wait until it has stopped
-    desired, running with another spec                     -> stop; starts once it has stopped
+    desired, running with another spec                     -> stop, then start
     desired, running, other adapters or draining           -> adapt the running process
     running, not desired                                   -> stop
     """
@@ -289,7 +289,7 @@ OWN_PROBE = (
 )
 
 
-def start_failure(spec: CopySpec, ending: Ending) -> str:
+def describe_start_failure(spec: CopySpec, ending: Ending) -> str:
     """Why a copy never became ready."""
     container = _container(spec)
     if ending.kind is EndKind.STARTUP_TIMEOUT:
@@ -302,7 +302,7 @@ def start_failure(spec: CopySpec, ending: Ending) -> str:
     )
 
 
-def download_failure(spec: CopySpec, uri: str, cause: str) -> str:
+def describe_download_failure(spec: CopySpec, uri: str, cause: str) -> str:
     """Why a copy's artifacts could not be downloaded."""
     return (
         f"Failed to download model data for {_owner(spec.owner)}{_named(spec)} from URL: "
@@ -318,26 +318,26 @@ def add_note(cause: str, rule: ImageRule | None) -> str:
     return f"{rule.note} {cause}" if rule.kind == "container" else f"{cause} {rule.note}"
 
 
-def late_detail(spec: CopySpec, cause: str) -> str:
-    """The time limit that a copy exceeded, what it covers, and what the copy did instead."""
+def describe_late_start(spec: CopySpec, cause: str) -> str:
+    """The time limit that a copy exceeded, the steps in it, and `cause`."""
     limit = start_limit(spec)
     return f"It was not ready within {limit.seconds:g} s ({limit.covers}): {cause}."
 
 
-def probe_detail(rule: ImageRule, fault: str | None) -> str:
+def describe_probe_failure(rule: ImageRule, fault: str | None) -> str:
     """Why no request proved a copy, and a remedy if no probe is configured."""
     text = f"The request that proves readiness failed: {fault}"
     return f"{text}. {OWN_PROBE}" if rule.probe.any_answer else text
 
 
-def proof_note(rule: ImageRule, status: int | None) -> str:
+def describe_proof(rule: ImageRule, status: int | None) -> str:
     """The evidence of a copy's readiness, for its log."""
     if not rule.probe.any_answer:
         return f"ready: the probe was answered with {status}"
     return f"ready: an empty object was answered with {status}, which proves little. {OWN_PROBE}"
 
 
-def restart_note(restart: RestartCopy) -> str:
+def describe_restart(restart: RestartCopy) -> str:
     """When a copy restarts after an end. `hostelry status` and the drills parse this text."""
     if restart.delay_s <= 0:
         return "It is started again at once."

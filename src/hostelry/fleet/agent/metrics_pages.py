@@ -1,13 +1,13 @@
-"""The pages for Prometheus of an instance's copies, asked at once and within bounds.
+"""The pages for Prometheus of an instance's copies, collected at once and within limits.
 
-what a copy does on GET /metrics               its page
+a copy's answer to GET /metrics                its page
 --------------------------------------------   --------------------------------------------------
-200, a page                                    what is valid of it
-200, more than a page's limit                  the whole lines of what was read
+200, a page                                    its valid samples
+200, more than a page's limit                  the whole lines up to the limit
 200, no valid sample, or compressed            down
-404, 405, 501                                  none; it is asked again after NONE_FOR_S
+404, 405, 501                                  none, and it is asked again after NONE_FOR_S
 another status, no answer within EACH_S        down
-it was not its turn within TOTAL_S             down
+its turn did not come within TOTAL_S           down
 """
 
 import asyncio
@@ -34,7 +34,7 @@ OURS = "hostelry_"  # servers that are not ours may not use it
 
 @dataclass(frozen=True, slots=True)
 class MetricsSource:
-    """A ready copy; `process` distinguishes a server from its successor."""
+    """A ready copy. `process` distinguishes a server from its successor."""
 
     copy_id: str
     server: ModelServer
@@ -43,20 +43,20 @@ class MetricsSource:
 
 
 class MetricsPages:
-    """Asks copies; `now_s` is of a clock that never goes back. Belongs to one event loop."""
+    """Collects pages. `now_s` reads a monotonic clock. Belongs to one event loop."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
         self._none_until: dict[tuple[str, ProcessIdentity | None], float] = {}
 
-    async def ask(self, sources: Sequence[MetricsSource]) -> tuple[CopyPage, ...]:
-        """A page of each source."""
+    async def collect(self, sources: Sequence[MetricsSource]) -> tuple[CopyPage, ...]:
+        """Get a page from each source."""
         known = {(it.copy_id, it.process) for it in sources}
         self._none_until = {key: at for key, at in self._none_until.items() if key in known}
         slots = asyncio.Semaphore(AT_ONCE)
         room_bytes = TOTAL_BYTES
 
-        async def one(source: MetricsSource) -> CopyPage:
+        async def collect_page(source: MetricsSource) -> CopyPage:
             nonlocal room_bytes
             found = CopyPage(copy_id=source.copy_id, answer="none", is_built_in=source.is_built_in)
             key = (source.copy_id, source.process)
@@ -83,7 +83,7 @@ class MetricsPages:
             is_page = page.families or not page.dropped
             return replace(found, answer="up" if is_page else "down", page=page)
 
-        return tuple(await asyncio.gather(*map(one, sources)))
+        return tuple(await asyncio.gather(*map(collect_page, sources)))
 
 
 def _page(body: bytes, is_built_in: bool) -> MetricsPage:

@@ -1,4 +1,4 @@
-"""A copy's model files: fetched through the instance's cache, linked into the copy's folder."""
+"""A copy's model files, fetched through the instance's cache and linked into the copy's folder."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -9,19 +9,19 @@ from types import MappingProxyType
 from hostelry.base.errors import RetryableError, TerminalError
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import ArtifactSource
-from hostelry.fleet.agent.lifecycle import CopyPolicy, backoff_s, download_failure
+from hostelry.fleet.agent.lifecycle import CopyPolicy, backoff_s, describe_download_failure
 from hostelry.fleet.artifacts.hub import is_hub
 from hostelry.fleet.artifacts.protocol import Artifacts, Fetch
-from hostelry.fleet.artifacts.sources import container_sources, hub_model, hub_token
+from hostelry.fleet.artifacts.sources import container_sources, find_hub_model, find_hub_token
 
 NOTHING: Mapping[str, ArtifactSource] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFiles:
-    """Fetches what `spec` names; `model` is the path that the model server sees.
+    """Fetches the artifacts that `spec` names. `model` is the path that the model server sees.
 
-    `note` takes progress lines from any thread; `waiting` takes the cause of each retry.
+    `note` takes progress lines from any thread. `report_wait` takes the cause of each retry.
     """
 
     spec: CopySpec
@@ -29,12 +29,12 @@ class ModelFiles:
     artifacts: Artifacts
     policy: CopyPolicy
     note: Callable[[str], None]
-    waiting: Callable[[str], None]
+    report_wait: Callable[[str], None]
 
     async def fetch(self, hub: Mapping[str, ArtifactSource] = NOTHING) -> Mapping[str, str]:
-        """Link `model` to the files; return local folders for the variables that name an artifact.
+        """Link `model` to the files. Returns local folders by the variables that name an artifact.
 
-        `hub` has the variables for a model of the hub, unless it is a folder of the model. Raises
+        `hub` has the variables for a model of the hub, unless that is a folder of the model. Raises
         TerminalError in the form of a FailureReason.
         """
         model, named = container_sources(self.spec.container)
@@ -45,7 +45,7 @@ class ModelFiles:
                 # A model that the server gets by its id may come with an empty prefix.
                 folder = await self._fetch_one(model, may_be_empty=True) if model else None
                 self._link(folder)
-                if hub and self._has_folder(hub_model(self.spec.container) or ""):
+                if hub and self._has_folder(find_hub_model(self.spec.container) or ""):
                     wanted = dict(named)
                 substitutes = {
                     name: str(await self._fetch_one(source)) for name, source in wanted.items()
@@ -53,16 +53,18 @@ class ModelFiles:
         except TimeoutError as error:
             uris = ", ".join(it.uri for it in dict.fromkeys((model, *wanted.values())) if it)
             raise TerminalError(
-                download_failure(self.spec, uris, f"It was not downloaded within {timeout_s:g} s.")
+                describe_download_failure(
+                    self.spec, uris, f"It was not downloaded within {timeout_s:g} s."
+                )
             ) from error
         return substitutes
 
     def _has_folder(self, name: str) -> bool:
-        """Whether the model, or the one folder of its archive, has a folder of this name."""
+        """Whether the model, or the only folder of its archive, has a folder of this name."""
         return any((it / name).is_dir() for it in (self.model, *self.model.iterdir()))
 
     async def _fetch_one(self, source: ArtifactSource, *, may_be_empty: bool = False) -> Path:
-        """The artifact's folder; retries while the object store is unavailable."""
+        """The artifact's folder. Retries while the object store is unavailable."""
         failures = 0
         while True:
             want = Fetch(
@@ -70,17 +72,19 @@ class ModelFiles:
                 holder=f"{self.spec.id}/model",
                 note=self.note,
                 may_be_empty=may_be_empty,
-                token=hub_token(self.spec.container) if is_hub(source) else None,
+                token=find_hub_token(self.spec.container) if is_hub(source) else None,
             )
             try:
                 return await self.artifacts.fetch(want)
             except RetryableError as error:
                 failures += 1
                 self.note(f"{error}; trying again")
-                self.waiting(str(error))
+                self.report_wait(str(error))
                 await asyncio.sleep(min(10.0, backoff_s(failures, self.policy)))
             except TerminalError as error:
-                raise TerminalError(download_failure(self.spec, source.uri, str(error))) from error
+                raise TerminalError(
+                    describe_download_failure(self.spec, source.uri, str(error))
+                ) from error
 
     def _link(self, folder: Path | None) -> None:
         if self.model.is_symlink():

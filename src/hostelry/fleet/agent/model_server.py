@@ -1,4 +1,8 @@
-"""Client of a copy's model server: ping, readiness probe, adapters, and a graph's keys."""
+"""Client of a copy's model server: ping, readiness probe, adapters, and a graph's keys.
+
+Source: SageMaker's container contract. DJL Serving's adapter routes take query parameters, the
+routes of the package model-hosting-container-standards take a JSON body. Both are sent.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
@@ -17,10 +21,24 @@ from hostelry.base.json import decode
 from hostelry.domain.copy import AdapterPlacement
 from hostelry.fleet.rules.images import Probe
 
-# Answers by which servers say that the model's own code failed on a request. Pure.
-#
-# They prove as much as a refusal does: the server serves the route, and has a worker with the
-# model.
+ADAPTER_ID_HEADER = "X-Amzn-SageMaker-Adapter-Identifier"
+ADAPTER_ALIAS_HEADER = "X-Amzn-SageMaker-Adapter-Alias"
+RETRYABLE = frozenset({408, 425, 429, 500, 502, 503, 504})
+MAX_ANSWER_BYTES = 1024 * 1024
+MAX_QUOTED_CHARS = 300
+ADAPTER_TIMEOUT_S = 120.0
+# Statuses that blame the request itself, so that a retry cannot help.
+REFUSALS = frozenset({400, 401, 403, 404, 405, 413, 415, 422})
+
+T = TypeVar("T")
+NewKeys = Callable[[], Mapping[str, str | float]]
+# Keys are good for an hour, so the server also serves while its agent is dead.
+RENEW_S = 600.0
+FIRST_RETRY_S, MAX_RETRY_S = 0.03, 1.0
+TIMEOUT_S = 5.0
+
+# Answers that say that the model's own code failed on a request. They prove as much as a refusal
+# does: the server serves the route, and has a worker with the model.
 #
 # server                             status  body
 # ---------------------------------  ------  -------------------------------------------------------
@@ -28,9 +46,7 @@ from hostelry.fleet.rules.images import Probe
 # SageMaker's inference toolkit      500     a traceback of its transformer, not of the model's load
 #
 # Source: the error of a failed batch in awslabs/multi-model-server, WorkLoadManager's Job, which
-# TorchServe has too; aws/sagemaker-inference-toolkit, transformer.py `handle_error`.
-
-
+# TorchServe has too, and `handle_error` in transformer.py of aws/sagemaker-inference-toolkit.
 TRANSFORMER = b"sagemaker_inference/transformer.py"
 LOADING = b"in validate_and_initialize"  # it loads a model with the first request, if need be
 
@@ -57,27 +73,11 @@ def is_model_failure(status: int | None, body: bytes) -> bool:
         return False
 
 
-# Client of a copy's model server: ping, the readiness probe, and adapters.
-#
-# Source: SageMaker's container contract; DJL Serving's adapter routes, which take query parameters,
-# and the model-hosting-container-standards package's, which take a JSON body. Both are sent.
-
-
-ADAPTER_ID_HEADER = "X-Amzn-SageMaker-Adapter-Identifier"
-ADAPTER_ALIAS_HEADER = "X-Amzn-SageMaker-Adapter-Alias"
-RETRYABLE = frozenset({408, 425, 429, 500, 502, 503, 504})
-MAX_ANSWER_BYTES = 1024 * 1024
-MAX_QUOTED_CHARS = 300
-ADAPTER_TIMEOUT_S = 120.0
-# Statuses that blame the request itself: a retry cannot help.
-REFUSALS = frozenset({400, 401, 403, 404, 405, 413, 415, 422})
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The result of a call; `fault` is None on success.
+    """The result of a call. `fault` is None on success.
 
-    `name_taken`: an adapter that is not ours to remove has the name.
+    `name_taken` is True if an adapter that we must not remove has the name.
     """
 
     status: int | None = None
@@ -102,10 +102,7 @@ class _Listed(msgspec.Struct):
 
 
 class ModelServer:
-    """Client of one copy; sends `key`, and pings with `ask`.
-
-    No method raises for what the server does.
-    """
+    """Client of one copy. Sends `key`, and pings with `ask`. No method raises for an answer."""
 
     def __init__(
         self,
@@ -127,7 +124,7 @@ class ModelServer:
     async def prove(
         self, probe: Probe, timeout_s: float, adapter: AdapterPlacement | None = None
     ) -> Answer:
-        """Send the probe as a real invocation, through `adapter` where one is given."""
+        """Send the probe as a real invocation, through `adapter` if given."""
         if probe.ping_alone:
             return (await self.call("GET", "/ping", timeout_s=timeout_s))[0]
         headers = {"Content-Type": probe.content_type, "Accept": "application/json"}
@@ -143,17 +140,17 @@ class ModelServer:
             return Answer(status=answer.status)
         if answer.fault is None and probe.json_field is not None:
             is_vector = probe.or_vector and _is_vector(body)
-            fault = None if is_vector else _field_fault(body, probe.json_field)
+            fault = None if is_vector else _find_field_fault(body, probe.json_field)
             return Answer(status=answer.status, fault=fault)
         return answer
 
     async def register(
         self, adapter: AdapterPlacement, folder: str, *, again: bool = False
     ) -> Answer:
-        """Load the adapter's weights under its id; succeeds if this adapter is there already.
+        """Load the adapter's weights under its id. Succeeds if this adapter is loaded already.
 
-        `again`: it was registered before. A server that does not report the source of its adapters
-        is then assumed to have it from us.
+        With `again` the adapter was registered before. A server that does not report the source of
+        its adapters is then assumed to have it from us.
 
         not 409                            -> the answer
         409, listed with our folder        -> success
@@ -175,11 +172,11 @@ class ModelServer:
         )
         if listed.status is None:
             return listed
-        ours = _listed_source(body) == Path(folder) if listed.status == 200 else again
-        return Answer(status=409) if ours else _name_taken(adapter.id, answer)
+        ours = _parse_source(body) == Path(folder) if listed.status == 200 else again
+        return Answer(status=409) if ours else _build_name_conflict(adapter.id, answer)
 
     async def unregister(self, adapter_id: str) -> Answer:
-        """Unload the adapter; succeeds if it is not there."""
+        """Unload the adapter. Succeeds if it is not loaded."""
         answer, _ = await self.call(
             "DELETE", f"/adapters/{quote(adapter_id, safe='')}", timeout_s=ADAPTER_TIMEOUT_S
         )
@@ -197,13 +194,13 @@ class ModelServer:
     ) -> tuple[Answer, bytes]:
         """The answer to any call, and its body, cut off at about MAX_ANSWER_BYTES.
 
-        `plain`: a compressed body, of which a few bytes can become many, is not read.
+        With `plain` a compressed body is not read, because a few of its bytes can become many.
         """
         call = f"{method} {path.partition('?')[0]}"
         # A TargetModel is sent as the bytes that the caller's own header had.
         encoded = httpx.Headers({**(headers or {}), **self._key_header}, encoding="latin-1")
         try:
-            # httpx's own limits apply to each read; this one to the whole call.
+            # httpx's own limits apply to each read, this limit to the whole call.
             async with (
                 asyncio.timeout(timeout_s),
                 self._http.stream(
@@ -228,7 +225,7 @@ def proves_the_route(status: int | None, *, model_errors: bool = False) -> bool:
     """Whether this answer to a meaningless request proves that the server serves the route.
 
     2xx, and refusals of the request itself -> yes
-    500, where only the model's functions give it (`model_errors`) -> yes
+    500, if only the model's functions cause it (`model_errors`) -> yes
     404, 405 (no such route), 408, 425, 429, 5xx (not ready, overloaded, broken) -> no
     """
     if status is None:
@@ -237,7 +234,7 @@ def proves_the_route(status: int | None, *, model_errors: bool = False) -> bool:
     return 200 <= status < 300 or is_models or status in REFUSALS - {404, 405}
 
 
-def new_http() -> httpx.AsyncClient:
+def build_http_client() -> httpx.AsyncClient:
     """A client for loopback: no proxies, no TLS, no user's netrc."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
     return httpx.AsyncClient(
@@ -255,15 +252,15 @@ async def _read_bounded(response: httpx.Response) -> bytes:
     return bytes(read)
 
 
-def _listed_source(body: bytes) -> Path | None:
-    """The source folder of an adapter's description; None if it has none."""
+def _parse_source(body: bytes) -> Path | None:
+    """The source folder in an adapter's description, or None."""
     try:
         return Path(decode(body, _Listed).src)
     except msgspec.DecodeError:
         return None
 
 
-def _name_taken(adapter_id: str, answer: Answer) -> Answer:
+def _build_name_conflict(adapter_id: str, answer: Answer) -> Answer:
     fault = (
         f"the model server already has an adapter named {adapter_id}, one of the model's archive; "
         f"rename one of the two ({answer.fault})"
@@ -284,7 +281,7 @@ def _is_vector(body: bytes) -> bool:
     )
 
 
-def _field_fault(body: bytes, field: str) -> str | None:
+def _find_field_fault(body: bytes, field: str) -> str | None:
     quoted = body[:MAX_QUOTED_CHARS].decode("utf-8", "replace")
     try:
         answer = msgspec.json.decode(body)
@@ -296,23 +293,15 @@ def _field_fault(body: bytes, field: str) -> str | None:
     return f"POST /invocations answered 200 without {field}: {quoted}"
 
 
-# Keys by which a graph's server invokes other models: sent to it, and renewed.
-#
-# They are temporary keys of the model's account that are good for invocations only. The agent sends
-# them, since the server outlives agents and their ports; a server without keys answers no ping.
-
-
-T = TypeVar("T")
-NewKeys = Callable[[], Mapping[str, str | float]]
-RENEW_S = 600.0  # the keys are good for an hour: the server outlasts the death of its agent
-FIRST_RETRY_S, MAX_RETRY_S = 0.03, 1.0
-TIMEOUT_S = 5.0
-
-
-async def with_call_keys(
+async def serve_with_call_keys(
     serves: Coroutine[Any, Any, T], server: ModelServer, keys: NewKeys | None, clock: Clock
 ) -> T:
-    """What `serves` gives; meanwhile the server has `keys`, unless they are None."""
+    """Await `serves`. Meanwhile send keys to the server of a graph, which invokes other models.
+
+    `keys` makes temporary keys of the model's account that are good for invocations only, or is
+    `None`. The agent sends them, because the server outlives agents and their ports. A server
+    without keys answers no ping.
+    """
     if keys is None:
         return await serves
     sending = asyncio.create_task(_send_keys(server, keys, clock))

@@ -12,11 +12,11 @@ from hostelry.containers.triton.program import find_own_server
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import ArtifactSource, Container
 from hostelry.fleet.agent.deps import CopyDeps
-from hostelry.fleet.artifacts.sources import HUB_MODEL, hub_source, hub_variables
+from hostelry.fleet.artifacts.sources import HUB_MODEL, find_hub_source, hub_variables
 from hostelry.fleet.launch.container_order import (
     container_environment,
     container_order,
-    refused_in_container,
+    find_refused_names,
 )
 from hostelry.fleet.launch.environment import CopyPlace, program_environment
 from hostelry.fleet.launch.launcher import LaunchOrder
@@ -30,9 +30,9 @@ from hostelry.fleet.rules.images import (
     PROBE_CONTENT_TYPE,
     ImageRule,
     ImageRules,
+    apply_own_probe,
     multi_model_rule,
     unknown_image,
-    with_own_probe,
 )
 from hostelry.fleet.rules.limits import DISK_VARIABLE, num_sharing, reserved_cpus
 
@@ -59,10 +59,10 @@ def resolve_rule(
     if container.is_multi_model:
         accelerator_memory(container.environment)  # raises if it is not a number
         return multi_model_rule(rule, container.image)
-    return with_own_probe(rule, container.environment)
+    return apply_own_probe(rule, container.environment)
 
 
-def hub_downloads(
+def find_hub_downloads(
     rule: ImageRule, container: Container, operator: Mapping[str, str]
 ) -> Mapping[str, ArtifactSource]:
     """The hub's model that the agent downloads, by the variables that name it to the server.
@@ -70,7 +70,7 @@ def hub_downloads(
     A server with the operator's token downloads the model itself. An offline server reads it from
     the operator's cache. An LLM keeps the id, which clients name, and gets HUB_MODEL.
     """
-    source = hub_source(container)
+    source = find_hub_source(container)
     is_own = SecretPurpose.HUB in rule.secrets_given(operator) or is_offline(operator)
     if source is None or is_own or not rule.loads_hub_models:
         return {}
@@ -78,7 +78,7 @@ def hub_downloads(
     return dict.fromkeys(names, source)
 
 
-def new_place(
+def build_place(
     spec: CopySpec, folder: CopyFolder, deps: CopyDeps, desired: Iterable[CopySpec]
 ) -> CopyPlace:
     """The place of a copy that is started now, with a new port and a new key.
@@ -103,14 +103,14 @@ def new_place(
     )
 
 
-def launch_order(
+def build_launch_order(
     spec: CopySpec,
     rule: ImageRule,
     place: CopyPlace,
     substitutes: Mapping[str, str],
     operator: Mapping[str, str],
 ) -> LaunchOrder:
-    """The order of one copy at `place`. `operator` are the operator's own variables."""
+    """Build the order of one copy at `place`. `operator` are the operator's own variables."""
     folder = CopyFolder(place.folder)
     if not rule.is_container:
         return LaunchOrder(
@@ -132,17 +132,17 @@ def launch_order(
     )
 
 
-def not_passed_on(spec: CopySpec, rule: ImageRule) -> tuple[str, ...]:
+def find_left_out_names(spec: CopySpec, rule: ImageRule) -> tuple[str, ...]:
     """The names in the container's Environment that its server does not get."""
     if rule.is_container:
-        return tuple(refused_in_container(spec))
+        return tuple(find_refused_names(spec))
     # The agent reads these variables for the copy.
     read = {PROBE_BODY, PROBE_CONTENT_TYPE, DISK_VARIABLE, CAPACITY, EACH_MODEL}
     names = left_out(spec.container.environment, rule.environment)
     return tuple(name for name in names if name not in read)
 
 
-def order_title(order: LaunchOrder) -> str:
+def describe_order(order: LaunchOrder) -> str:
     """A description of the order, for the log."""
     if order.container is None:
         return " ".join(order.argv)

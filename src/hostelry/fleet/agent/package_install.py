@@ -30,7 +30,7 @@ MAX_LINE_BYTES = 1000
 Take = Callable[[str], None]
 
 
-async def run_noted(
+async def run_command(
     command: Sequence[str],
     environment: Mapping[str, str],
     take: Take,
@@ -38,10 +38,10 @@ async def run_noted(
     look_every_s: float,
     folder: Path | None = None,
 ) -> int:
-    """The exit status of the command; `take` gets each line, of a long one the beginning.
+    """Run the command. Returns its exit status. `take` gets the first MAX_LINE_BYTES of each line.
 
-    `look` is awaited again and again meanwhile. The command's processes end with the call, also
-    when it is cancelled or `look` raises. Raises OSError where it cannot be started.
+    `look` is awaited every `look_every_s` meanwhile. The command's processes end with the call,
+    also if it is cancelled or `look` raises. Raises OSError if the command cannot be started.
     """
     process = await asyncio.create_subprocess_exec(
         *command,
@@ -69,10 +69,10 @@ async def run_noted(
 
 
 async def _read(process: asyncio.subprocess.Process, take: Take) -> None:
-    """Take each line without spaces around it, empty ones apart."""
+    """Pass on each line that is not empty, without spaces around it."""
     assert process.stdout is not None
 
-    def keep(lines: Sequence[bytes]) -> None:
+    def pass_on(lines: Sequence[bytes]) -> None:
         for line in lines:
             text = line[:MAX_LINE_BYTES].decode("utf-8", "replace").strip()
             if text:
@@ -82,17 +82,8 @@ async def _read(process: asyncio.subprocess.Process, take: Take) -> None:
     while data := await process.stdout.read(READ_BYTES):
         *lines, begun = (begun + data).split(b"\n")
         begun = begun[:MAX_LINE_BYTES]
-        keep(lines)
-    keep([begun])
-
-
-# The steps that install the packages of a requirements.txt, by uv, wheels only.
-#
-#     a trial on the runtime            -> the packages that it lacks, or has in another version
-#     those, by version and hash        -> the lock, kept beside the instances
-#     the lock, without dependencies    -> the set, made aside and published by a rename
-#
-# No code of a package runs. Ended half-way it leaves a folder that the agent removes.
+        pass_on(lines)
+    pass_on([begun])
 
 
 UV = (find_uv_bin(), "--no-config", "--no-progress")
@@ -107,10 +98,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedPackages:
-    """The requirements, and what they are for.
-
-    `python` is the runtime's interpreter, `settings` what pip is configured for.
-    """
+    """The requirements of a set. `python` is the runtime's interpreter, `settings` are pip's."""
 
     key: str
     python: Path
@@ -119,9 +107,14 @@ class WantedPackages:
 
 
 class PackageInstall:
-    """One installation into the store; `run` it.
+    """An installation of a set into the store, by uv, from wheels only.
 
-    `environment` are the operator's variables; `say` takes its steps.
+        a trial on the runtime         -> the packages that it lacks, or has in another version
+        their versions and hashes      -> the lock, which later agents get, too
+        the lock, no dependencies      -> the set, published by a rename
+
+    No code of a package runs. An interrupted installation leaves a folder that the agent removes.
+    `environment` are the operator's variables. `say` takes the steps.
     """
 
     def __init__(
@@ -140,16 +133,16 @@ class PackageInstall:
         self._say = say
 
     async def run(self) -> Path | None:
-        """The folder of the packages; None where the runtime has them all.
+        """Install. Returns the folder of the packages, or None if the runtime has them all.
 
         Raises NotSharedError, or TerminalError with uv's last lines.
         """
-        found, is_there = await asyncio.to_thread(self._found)
+        found, is_there = await asyncio.to_thread(self._find_set)
         if is_there:
             return found
         try:
             async with asyncio.timeout(self._store.limits.install_s):
-                return await self._with_room()
+                return await self._install_with_retry()
         except TimeoutError:
             limit_s = self._store.limits.install_s
             raise TerminalError(f"{FILE} was not installed within {limit_s:g} s") from None
@@ -158,7 +151,7 @@ class PackageInstall:
                 f"{self._store.folder} cannot be written: {error}; make room there"
             ) from error
 
-    def _found(self) -> tuple[Path | None, bool]:
+    def _find_set(self) -> tuple[Path | None, bool]:
         """The set, and whether it needs no installation."""
         lock = self._store.lock(self._wanted.key)
         if lock.is_file() and not lock.stat().st_size:
@@ -166,39 +159,39 @@ class PackageInstall:
         site = self._store.find(self._wanted.key, self._clock.now())
         return site, site is not None
 
-    async def _with_room(self) -> Path | None:
-        """Install; where the disk is full, again once what no copy uses is removed."""
+    async def _install_with_retry(self) -> Path | None:
+        """Install. If the disk is full, remove unused sets and install again."""
         await asyncio.to_thread(self._store.remove_unused, self._clock.now())
         try:
-            return await self._made()
+            return await self._make_set()
         except DiskFullError:
             if not await asyncio.to_thread(self._store.make_room):
                 raise
             self._say("the disk is full: packages that no copy uses were removed; again")
-            return await self._made()
+            return await self._make_set()
 
-    async def _made(self) -> Path | None:
+    async def _make_set(self) -> Path | None:
         made = await asyncio.to_thread(self._store.begin)
         try:
-            locked = await self._locked(made)
+            locked = await self._get_lock_text(made)
             if not locked:
                 return None
-            await self._installed(made)
+            await self._install_packages(made)
             await asyncio.to_thread(remove_tree, made / "cache")
             return await asyncio.to_thread(self._store.publish, self._wanted.key, made)
         finally:
             await asyncio.shield(asyncio.to_thread(remove_tree, made))
 
-    async def _locked(self, made: Path) -> str:
-        """The text of the lock, which is made where there is none."""
+    async def _get_lock_text(self, made: Path) -> str:
+        """The text of the lock, which is written if it does not exist."""
         lock = self._store.lock(self._wanted.key)
         if not lock.is_file():
-            text = await self._resolved(made)
+            text = await self._resolve_versions(made)
             await asyncio.to_thread(self._store.keep_lock, self._wanted.key, text)
         return lock.read_text()
 
-    async def _resolved(self, made: Path) -> str:
-        """The packages that the runtime lacks, by version and hash; empty where it lacks none."""
+    async def _resolve_versions(self, made: Path) -> str:
+        """The versions and hashes of the packages that the runtime lacks, or an empty text."""
         asked, pins, lock = made / FILE, made / "pins.txt", made / "lock.txt"
         asked.write_text("".join(f"{it}\n" for it in self._wanted.requirements))
         trial = await self._uv(made, "install", "--dry-run", "-r", str(asked))
@@ -212,7 +205,7 @@ class PackageInstall:
         await self._uv(made, "compile", "--no-deps", *hashes, "-o", str(lock), str(pins))
         return lock.read_text()
 
-    async def _installed(self, made: Path) -> None:
+    async def _install_packages(self, made: Path) -> None:
         lock = self._store.lock(self._wanted.key)
         chosen = ("--no-deps", "--require-hashes", "--compile-bytecode")
         await self._uv(made, "install", "--target", str(made / SITE), *chosen, "-r", str(lock))
@@ -238,7 +231,7 @@ class PackageInstall:
             *UV, "pip", action, "--python", str(self._wanted.python), *WHEELS,
             "--cache-dir", str(made / "cache"), *UV_ARGUMENTS, *arguments,
         ]  # fmt: skip
-        code = await run_noted(command, self._environment, take, look, LOOK_EVERY_S, made)
+        code = await run_command(command, self._environment, take, look, LOOK_EVERY_S, made)
         if code:
             folder, free_bytes = str(self._store.folder), self._store.free_bytes()
             raise install_failure(last, folder, free_bytes)
@@ -259,12 +252,6 @@ class PackageInstall:
             )
 
 
-# A framework's runtime that a copy needs and this machine lacks: installed, or refused.
-#
-# The installation is a process of its own (`hostelry runtimes install --wait`), which waits for one
-# that is under way: copies that need the same runtime share it. Ended half-way it leaves nothing.
-
-
 POLICY = "HOSTELRY_MISSING_RUNTIMES"
 INSTALL, REFUSE = "install", "refuse"
 COMMAND = (*PYTHON, "-m", "hostelry.cli.main", "runtimes", "install", "--wait")
@@ -273,12 +260,14 @@ Report = Callable[[str], None]
 
 
 async def ensure_runtime(
-    runtime: str, operator: Mapping[str, str], note: Report, waiting: Report
+    runtime: str, operator: Mapping[str, str], note: Report, report_wait: Report
 ) -> None:
-    """Install the runtime with that folder name unless it is there.
+    """Install the framework's runtime with that folder name, unless this machine has it.
 
-    `note` takes each line of the installation, `waiting` what a status shows meanwhile. Raises
-    TerminalError where the operator refuses it, or with the last lines of what failed.
+    `hostelry runtimes install --wait` does it in a separate process, which waits for one that is
+    under way. So copies that need the same runtime share one installation. If interrupted, it
+    leaves nothing. `note` takes each line, `report_wait` the text for the copy's status. Raises
+    TerminalError if the operator refuses runtimes, or with the last lines of the installation.
     """
     folder = runtimes_folder(operator)
     if find_installed(folder, runtime) is not None:
@@ -294,17 +283,18 @@ async def ensure_runtime(
         raise TerminalError(
             f"{POLICY} of `hostelry up` is {policy[:80]!r}; it must be {INSTALL} or {REFUSE}"
         )
-    await _install(name, {**operator, VARIABLE: str(folder)}, note, waiting)
+    await _install(name, {**operator, VARIABLE: str(folder)}, note, report_wait)
 
 
 async def _install(
-    name: str, environment: Mapping[str, str], note: Report, waiting: Report
+    name: str, environment: Mapping[str, str], note: Report, report_wait: Report
 ) -> None:
     began_s = monotonic_s()
     last: deque[str] = deque(["starting"], maxlen=SHOWN_LINES)
 
     def report() -> None:
-        waiting(f"installing the runtime {name} for {monotonic_s() - began_s:.0f} s: {last[-1]}")
+        age_s = monotonic_s() - began_s
+        report_wait(f"installing the runtime {name} for {age_s:.0f} s: {last[-1]}")
 
     def take(line: str) -> None:
         last.append(line)
@@ -315,6 +305,6 @@ async def _install(
 
     note(f"the runtime {name} is not on this machine: installing it")
     report()
-    code = await run_noted((*COMMAND, name), environment, take, look, REPORT_EVERY_S)
+    code = await run_command((*COMMAND, name), environment, take, look, REPORT_EVERY_S)
     if code:
         raise TerminalError(f"The runtime {name} cannot be installed: " + "\n".join(last))

@@ -1,12 +1,12 @@
-"""The packages of an instance's copies on disk: sets, what uses them, and the versions they have.
+"""The packages of an instance's copies on disk: sets, the copies that use them, and locks.
 
     packages/KEY/site/...       one set, published whole by a rename, read-only
-    packages/KEY/record.json    how many files and bytes it has; its time is that of its last use
-    packages/.making-...        being made; removed at the next start
-    copies/COPY_ID/packages     a link to KEY: the copy uses it, so that it is not removed
-    LOCKS/KEY.txt               its packages by version and hash, which all later ones get
+    packages/KEY/record.json    its number of files and bytes. Its mtime is the last use
+    packages/.making-...        an unfinished set, removed at the agent's next start
+    copies/COPY_ID/packages     a link to KEY: the copy uses the set, which is not removed
+    LOCKS/KEY.txt               versions and hashes, which later installations of the set get
 
-Knows nothing of uv. Blocking calls, by one process, the agent.
+Knows nothing of uv. Calls block. Only the agent's process makes them.
 """
 
 import os
@@ -37,17 +37,17 @@ UV_LOCK = ".lock"  # uv's own, which any process could write
 
 
 class PackageRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """record.json: the size of what was published."""
+    """record.json: the size of a published set."""
 
     num_files: int
     num_bytes: int
 
 
 class PackageStore:
-    """The packages of one instance. Raises OSError where the disk does not take them."""
+    """The packages of one instance. Raises OSError if the disk does not take them."""
 
     def __init__(self, instance: InstanceFolder, limits: PackageLimits) -> None:
-        """Removes what a previous agent had not finished."""
+        """Removes sets that a previous agent did not finish."""
         self.limits = limits
         self.folder = instance.packages
         self._copies = instance.copies
@@ -56,26 +56,26 @@ class PackageStore:
             remove_tree(left)
 
     def use(self, copy: CopyFolder, key: str | None) -> None:
-        """Note that the copy uses this set, which need not be there yet; or none."""
+        """Record that the copy uses this set, which may not exist yet, or no set."""
         copy.packages.unlink(missing_ok=True)
         if key is not None:
             copy.packages.symlink_to(key)
 
     def find(self, key: str, now: float) -> Path | None:
-        """The set's packages, marked as used now; None where they are not there whole."""
+        """The folder of the set's packages, marked as used now. None if the set is not whole."""
         root = self.folder / key
         record = _load(root)
-        if record is None or _measured(root / SITE) != record:
+        if record is None or _measure(root / SITE) != record:
             return None
         os.utime(root / RECORD, (now, now))
         return root / SITE
 
     def lock(self, key: str) -> Path:
-        """The file of the set's versions and hashes, whether it is there or not."""
+        """The path of the set's versions and hashes. The file may not exist."""
         return self._locks / f"{key}.txt"
 
     def keep_lock(self, key: str, text: str) -> None:
-        """Keep versions and hashes, unless another agent was first. The oldest locks go."""
+        """Save versions and hashes, unless another agent was first. Removes the oldest locks."""
         self._locks.mkdir(mode=0o700, parents=True, exist_ok=True)
         mine = self._locks / f".{key}.{os.getpid()}"
         write_whole(mine, text.encode())
@@ -89,13 +89,13 @@ class PackageStore:
             old.unlink(missing_ok=True)
 
     def begin(self) -> Path:
-        """A new folder to make a set in, which no other user can enter."""
+        """Create a folder for a new set, which no other user can enter."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o711)
         return Path(tempfile.mkdtemp(prefix=MAKING, dir=self.folder))
 
     def publish(self, key: str, made: Path) -> Path:
-        """Make `made`/site the set: read-only, for all to read. Raises TerminalError."""
+        """Make `made`/site the set, read-only for all users. Raises TerminalError."""
         site = made / SITE
         (site / UV_LOCK).unlink(missing_ok=True)
         for path, found in list(_entries(site)):
@@ -103,7 +103,7 @@ class PackageStore:
                 raise TerminalError(f"a package has {path.name}, which is no file and no folder")
             path.chmod(0o555 if found.st_mode & 0o111 else 0o444)
         site.chmod(0o555)
-        (made / RECORD).write_bytes(msgspec.json.encode(_measured(site)))
+        (made / RECORD).write_bytes(msgspec.json.encode(_measure(site)))
         os.sync()
         made.chmod(0o711)
         remove_tree(self.folder / key)
@@ -111,7 +111,7 @@ class PackageStore:
         return self.folder / key / SITE
 
     def remove_unused(self, now: float) -> None:
-        """Remove the sets that no copy uses and that are old, or too many."""
+        """Remove sets that no copy uses and that are old or beyond the limits."""
         in_use = self.in_use()
         for key in in_use:  # from now on, once no copy uses it
             with suppress(OSError):
@@ -120,7 +120,7 @@ class PackageStore:
             remove_tree(self.folder / key)
 
     def make_room(self) -> bool:
-        """Remove all that no copy uses; whether there was anything."""
+        """Remove all sets that no copy uses. False if there are none."""
         in_use = self.in_use()
         unused = [it.key for it in self._sets() if it.key not in in_use]
         for key in unused:
@@ -128,15 +128,15 @@ class PackageStore:
         return bool(unused)
 
     def room_bytes(self) -> int:
-        """The bytes that one more set may take."""
+        """The bytes that another set may take."""
         return room_bytes(self._sets(), self.in_use(), self.limits)
 
     def free_bytes(self) -> int:
-        """The free bytes of its disk."""
+        """The free bytes of the store's disk."""
         return shutil.disk_usage(self.folder).free
 
     def in_use(self) -> set[str]:
-        """The sets that copies use."""
+        """The keys of the sets that copies use."""
         links = (CopyFolder(it).packages for it in _children(self._copies))
         return {os.readlink(it) for it in links if it.is_symlink()}
 
@@ -153,7 +153,7 @@ class PackageStore:
 
 
 def tree_bytes(folder: Path) -> int:
-    """The bytes that a folder's files take; of one with several names once."""
+    """The bytes that a folder's files take. A file with several names counts once."""
     seen = {}
     for _, found in _entries(folder):
         seen[found.st_ino] = found.st_blocks * 512
@@ -161,7 +161,7 @@ def tree_bytes(folder: Path) -> int:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder, also a read-only one; what cannot be removed stays, without its record."""
+    """Remove a folder, even if it is read-only. Without its record a remainder is no set."""
     with suppress(OSError):
         (folder / RECORD).unlink(missing_ok=True)
     for path, found in list(_entries(folder)):
@@ -180,7 +180,7 @@ def _load(root: Path) -> PackageRecord | None:
         return None
 
 
-def _measured(site: Path) -> PackageRecord:
+def _measure(site: Path) -> PackageRecord:
     sizes = [it.st_size for _, it in _entries(site) if stat.S_ISREG(it.st_mode)]
     return PackageRecord(num_files=len(sizes), num_bytes=sum(sizes))
 
@@ -193,7 +193,7 @@ def _children(folder: Path) -> list[Path]:
 
 
 def _entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Everything below the folder; links are not followed, what goes meanwhile is left out."""
+    """All entries below the folder. Does not follow links. Skips entries that vanish meanwhile."""
     for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):
             path = Path(parent) / name

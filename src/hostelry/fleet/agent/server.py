@@ -27,16 +27,20 @@ from hostelry.fleet.agent.models.copy_models import LeaseRoutes
 from hostelry.fleet.records import InstanceFolder
 
 LOG = logging.getLogger(__name__)
-# The epochs of control's leaders, as an agent sees them: an older one is refused for good.
-#
-# The highest epoch is on disk before the first call of it is carried out, so that no call of an
-# earlier leader, frozen on its way or to a restarted agent, comes after one of its successor.
+MAX_DESIRED_BYTES = 32 * 1024 * 1024
+MAX_WAIT_S = 60.0
+MAX_LOG_LINES = 10_000
+COPY_TIMEOUT_S = 5.0
+MAX_CACHE_QUERY = 100
 
 
 class EpochGuard:
-    """The highest epoch of an instance; calls without one (a single control) pass.
+    """Refuses calls of control's former leaders, by the highest epoch that has called.
 
-    A refusal is 409, with the highest epoch in the header; 503 where it cannot be recorded.
+    The highest epoch is on disk before its first call is carried out. So no delayed call of an
+    earlier leader is carried out after a call of its successor, even by a restarted agent. Calls
+    without an epoch, which a single control makes, pass. A refusal is 409 with the highest epoch in
+    the header, or 503 if the epoch cannot be recorded.
     """
 
     def __init__(self, folder: InstanceFolder) -> None:
@@ -45,13 +49,15 @@ class EpochGuard:
         self._highest = folder.load_epoch()
 
     async def refusal(self, request: Request) -> Response | None:
-        """The answer to a call that is refused; None: carry it out before anything is awaited."""
+        """The answer that refuses the call. After None, carry it out before awaiting anything."""
         given = request.headers.get(EPOCH_HEADER)
         if given is None:
             return None
         epoch = parse_epoch(given)
         if epoch is None:
-            return PlainTextResponse(f"{EPOCH_HEADER}: {given[:40]!r} is none", status_code=400)
+            return PlainTextResponse(
+                f"{EPOCH_HEADER}: {given[:40]!r} is not an epoch", status_code=400
+            )
         if epoch > self._highest:
             try:
                 await self._raise_to(epoch)
@@ -66,8 +72,8 @@ class EpochGuard:
             )
         return None
 
-    def guarded(self, app: ASGIApp) -> ASGIApp:
-        """`app` for calls that are not refused."""
+    def guard(self, app: ASGIApp) -> ASGIApp:
+        """Wrap `app`, so that it gets only calls that pass."""
 
         async def guard(scope: Scope, receive: Receive, send: Send) -> None:
             refusal = await self.refusal(Request(scope)) if scope["type"] == "http" else None
@@ -82,21 +88,11 @@ class EpochGuard:
                 self._highest = epoch
 
 
-# HTTP server of an agent (docs/architecture.md section 5). Every call carries a key.
-#
-# It is the internal one; for the models of a copy, which gateways lease, the copy's.
-# Listens on loopback, on a port of the kernel's choice.
-
-
-MAX_DESIRED_BYTES = 32 * 1024 * 1024
-MAX_WAIT_S = 60.0
-MAX_LOG_LINES = 10_000
-COPY_TIMEOUT_S = 5.0
-MAX_CACHE_QUERY = 100
-
-
 class AgentRoutes:
-    """The agent's routes; `finish` ends the process once everything is stopped."""
+    """The agent's routes. `finish` ends the process once everything is stopped.
+
+    A call carries the internal key, or the copy's key if a gateway leases models of a copy.
+    """
 
     def __init__(
         self, agent: InstanceAgent, finish: Callable[[], None], epochs: EpochGuard
@@ -111,26 +107,26 @@ class AgentRoutes:
         routes = [
             Route("/copies", self.put_copies, methods=["PUT"]),
             Route("/observe", self.observe, methods=["GET"]),
-            Route("/logs/{copy_id}", self.logs, methods=["GET"]),
-            Route("/models/{copy_id}", self.models, methods=["GET"]),
-            Route("/graph/{copy_id}", self.graph, methods=["GET"]),
-            Route("/cache/{copy_id}", self.cache, methods=["GET"]),
-            Route("/metrics", self.metrics, methods=["GET"]),
+            Route("/logs/{copy_id}", self.get_logs, methods=["GET"]),
+            Route("/models/{copy_id}", self.get_models, methods=["GET"]),
+            Route("/graph/{copy_id}", self.get_graph, methods=["GET"]),
+            Route("/cache/{copy_id}", self.get_cache, methods=["GET"]),
+            Route("/metrics", self.get_metrics, methods=["GET"]),
             Route("/shutdown", self.shutdown, methods=["POST"]),
         ]
         refusal = PlainTextResponse(f"{INTERNAL_KEY_HEADER} is missing or wrong", status_code=403)
-        app = self._epochs.guarded(Starlette(routes=routes))
-        guarded = KeyGuard(app, INTERNAL_KEY_HEADER, internal_key, refusal)
-        leases = LeaseRoutes(self._agent.find_models, self._agent.shown).app()
+        app = self._epochs.guard(Starlette(routes=routes))
+        guard = KeyGuard(app, INTERNAL_KEY_HEADER, internal_key, refusal)
+        leases = LeaseRoutes(self._agent.find_models, self._agent.hide_paths).app()
 
         async def either(scope: Scope, receive: Receive, send: Send) -> None:
             is_lease = str(scope.get("path", "")).startswith(f"{LEASES}/")
-            await (leases if is_lease else guarded)(scope, receive, send)
+            await (leases if is_lease else guard)(scope, receive, send)
 
         return EndsWithServer(OwnHostsOnly(either))
 
     async def put_copies(self, request: Request) -> Response:
-        """PUT /copies: all desired copies; answers once they are on disk."""
+        """PUT /copies: replace all desired copies. Answers once they are on disk."""
         body = bytearray()
         async for piece in request.stream():
             body += piece
@@ -158,7 +154,7 @@ class AgentRoutes:
         observation = await self._agent.observe(request.query_params.get("have"), wait_s)
         return Response(msgspec.json.encode(observation), media_type="application/json")
 
-    async def logs(self, request: Request) -> Response:
+    async def get_logs(self, request: Request) -> Response:
         """GET /logs/COPY_ID?lines=N: text."""
         try:
             lines = min(MAX_LOG_LINES, int(request.query_params.get("lines", "100")))
@@ -167,23 +163,23 @@ class AgentRoutes:
             return PlainTextResponse(str(error), status_code=400)
         return PlainTextResponse(tail)
 
-    async def models(self, request: Request) -> Response:
+    async def get_models(self, request: Request) -> Response:
         """GET /models/COPY_ID: the models of a multi-model copy, and its last evictions."""
         found = self._agent.find_models(request.path_params["copy_id"])
         if found is None:
             return PlainTextResponse("no multi-model copy of that id is here", status_code=404)
         return Response(msgspec.json.encode(found[0].account()), media_type="application/json")
 
-    async def graph(self, request: Request) -> Response:
+    async def get_graph(self, request: Request) -> Response:
         """GET /graph/COPY_ID: the graph of a copy, with the times of its steps."""
-        return await self._asked(request, "/graph")
+        return await self._ask_copy(request, "/graph")
 
-    async def cache(self, request: Request) -> Response:
+    async def get_cache(self, request: Request) -> Response:
         """GET /cache/COPY_ID?limit=N: where an LLM copy's adapters are, and its page pool."""
-        return await self._asked(request, f"/cache?{request.url.query[:MAX_CACHE_QUERY]}")
+        return await self._ask_copy(request, f"/cache?{request.url.query[:MAX_CACHE_QUERY]}")
 
-    async def _asked(self, request: Request, path: str) -> Response:
-        """What the copy's server says of itself at `path`, as JSON."""
+    async def _ask_copy(self, request: Request, path: str) -> Response:
+        """The JSON that the copy's server answers at `path`."""
         server = self._agent.find_server(request.path_params["copy_id"])
         if server is None:
             return PlainTextResponse("no copy of that id serves here", status_code=404)
@@ -192,9 +188,9 @@ class AgentRoutes:
             return PlainTextResponse(answer.fault, status_code=answer.status or 502)
         return Response(body, media_type="application/json")
 
-    async def metrics(self, _request: Request) -> Response:
+    async def get_metrics(self, _request: Request) -> Response:
         """GET /metrics: a JSON list of `CopyPage`, of the ready copies."""
-        pages = await self._pages.ask(self._agent.metrics_sources())
+        pages = await self._pages.collect(self._agent.metrics_sources())
         return Response(msgspec.json.encode(pages), media_type="application/json")
 
     async def shutdown(self, _request: Request) -> Response:

@@ -1,1 +1,1 @@
-"""Models' and adapters' files: fetched from S3 once per instance, unpacked safely, kept bounded."""
+"""Files of models and adapters: fetched once per instance, unpacked safely, in a bounded cache."""

@@ -2,9 +2,9 @@
 
     cache/KEY/entry.json, cache/KEY/files/...   one artifact, published whole by a rename
     cache/leases/HOLDER.../KEY                  a lease: HOLDER uses the entry, so it is not evicted
-    cache/.making-KEY-...                       being made; removed at the next start
+    cache/.making-KEY-...                       an unfinished entry, removed at the next start
 
-Knows nothing of where artifacts come from. Blocking calls; thread-safe within one process.
+Knows nothing of the sources of artifacts. Calls block, and are thread-safe within one process.
 """
 
 import os
@@ -38,7 +38,7 @@ class ArtifactEntry:
 
 
 class ArtifactCache:
-    """Entries below `root`, `max_bytes` in all; evicts the least recently used first."""
+    """Entries below `root`, `max_bytes` in all. Evicts the least recently used entry first."""
 
     def __init__(self, root: Path, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
         self._root = root
@@ -51,9 +51,9 @@ class ArtifactCache:
         self._sizes = self._sizes_on_disk()
 
     def find(self, key: str) -> Path | None:
-        """The files of the entry, marked as used now; None if there is no intact one.
+        """The files of the entry, marked as used now. None if it is missing or damaged.
 
-        An entry whose files differ from what was published is removed.
+        A damaged entry is removed.
         """
         with self._lock:
             entry = self._load(key)
@@ -66,8 +66,8 @@ class ArtifactCache:
             os.utime(self._root / key / "entry.json")
             return files
 
-    def held(self, holder: str, uri: str, kind: str) -> Path | None:
-        """The files `holder` already holds for this source; None where it holds none."""
+    def find_held(self, holder: str, uri: str, kind: str) -> Path | None:
+        """The files that `holder` already holds for this source, or None."""
         with self._lock:
             for key in self._keys_held(holder):
                 entry = self._load(key)
@@ -123,18 +123,18 @@ class ArtifactCache:
             self._reserved[key] = size_bytes
 
     def evict_one(self) -> bool:
-        """Remove the least recently used entry without a lease; False where there is none."""
+        """Remove the least recently used entry without a lease. False if all have leases."""
         with self._lock:
             before = len(self._entries())
             self._evict_until(lambda: len(self._entries()) < before)
             return len(self._entries()) < before
 
-    def making(self, key: str) -> Path:
-        """A fresh folder to make the entry in."""
+    def begin(self, key: str) -> Path:
+        """Create a folder for a new entry."""
         return Path(tempfile.mkdtemp(prefix=f"{MAKING}{key}-", dir=self._root))
 
     def discard(self, key: str, made: Path) -> None:
-        """Forget an entry that could not be made."""
+        """Remove the folder of an unfinished entry, and its reservation."""
         shutil.rmtree(made, ignore_errors=True)
         with self._lock:
             self._reserved.pop(key, None)
@@ -144,7 +144,7 @@ class ArtifactCache:
         files = _finish(made / "files")
         size_bytes = sum(size for _, size in files)
         with self._lock:
-            # The files are on the disk already: only the bound can still refuse them.
+            # The files are on the disk already, so only the bound can still refuse them.
             self._reserved[key] = size_bytes
             self.reserve(key, size_bytes)
         entry = ArtifactEntry(key=key, uri=uri, kind=kind, size_bytes=size_bytes, files=files)
@@ -157,12 +157,12 @@ class ArtifactCache:
             return self._root / key / "files"
 
     def used_bytes(self) -> int:
-        """Bytes of the entries, and of those being made."""
+        """Bytes of the entries and of reservations."""
         with self._lock:
             return sum(self._sizes.values()) + sum(self._reserved.values())
 
     def _evict_until(self, enough: Callable[[], bool]) -> None:
-        """Remove entries without a lease, least recently used first, until `enough`."""
+        """Remove entries without a lease, least recently used first, until `enough` is true."""
         if enough():
             return
         self._sizes = self._sizes_on_disk()  # entries may have been deleted by hand
@@ -197,7 +197,7 @@ class ArtifactCache:
         """Remove the entry atomically, then delete its files."""
         self._sizes.pop(key, None)
         if (self._root / key).exists():
-            gone = self.making(key)
+            gone = self.begin(key)
             (self._root / key).rename(gone / "old")
             shutil.rmtree(gone, ignore_errors=True)
 
@@ -210,7 +210,7 @@ def _is_whole(files: Path, entry: ArtifactEntry) -> bool:
 
 
 def _finish(files: Path) -> tuple[tuple[str, int], ...]:
-    """Make every file read-only and sync it; return paths and sizes."""
+    """Make every file read-only and sync it. Returns paths and sizes."""
     paths = [path for path in sorted(files.rglob("*")) if path.is_file()]
     for path in paths:
         path.chmod(path.stat().st_mode & 0o555)

@@ -1,6 +1,6 @@
-"""Models of the Hugging Face hub, downloaded by the agent: authors' code gets files, not its token.
+"""Models of the Hugging Face hub. The agent downloads them, so that authors' code gets no token.
 
-Blocking calls. The hub's client is imported on first use; it reads the operator's HF_* variables.
+Calls block. The hub's client is imported on first use, and reads the operator's HF_* variables.
 """
 
 import shutil
@@ -23,12 +23,12 @@ OTHER_FOLDERS = frozenset({"coreml", "onnx", "openvino"})
 
 
 def is_hub(source: ArtifactSource) -> bool:
-    """Whether the source is a model of the hub, hf://organisation/name[@revision], a prefix."""
+    """Whether the source is a model of the hub: hf://organisation/name[@revision]."""
     return source.uri.startswith(SCHEME)
 
 
 class HubModels:
-    """The hub at `endpoint`, by default the operator's; thread-safe."""
+    """The hub at `endpoint`, by default the operator's. Thread-safe."""
 
     def __init__(self, endpoint: str | None = None) -> None:
         self._endpoint = endpoint
@@ -36,13 +36,13 @@ class HubModels:
     def list(self, uri: str, token: str | None) -> list[ObjectFacts]:
         """The files of the model that its server needs, in the commit that its revision names now.
 
-        The bucket of each is the model's id, its etag the commit. Without `token` the operator's is
-        used. Raises ArtifactError, or ArtifactUnavailableError.
+        The bucket of each is the model's id, its etag the commit. Without `token` the operator's
+        token is used. Raises ArtifactError, or ArtifactUnavailableError.
         """
         from huggingface_hub import HfApi
 
         model_id, _, revision = uri.removeprefix(SCHEME).partition("@")
-        with _reported(uri):
+        with _translate_errors(uri):
             info = HfApi(endpoint=self._endpoint).model_info(
                 model_id, revision=revision or None, files_metadata=True, token=token
             )
@@ -64,7 +64,7 @@ class HubModels:
 
         for facts in objects:
             check_cancelled()
-            with _reported(f"{SCHEME}{facts.bucket}"):
+            with _translate_errors(f"{SCHEME}{facts.bucket}"):
                 hf_hub_download(
                     facts.bucket,
                     facts.key,
@@ -94,10 +94,10 @@ def needed_files(names: Iterable[str]) -> list[str]:
 
 
 @contextmanager
-def _reported(uri: str) -> Iterator[None]:
+def _translate_errors(uri: str) -> Iterator[None]:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
-    # The class of all errors of its HTTP client: that of requests before version 1, then of httpx.
+    # The base class of its HTTP client's errors, from requests before version 1, then from httpx.
     client_error: type[Exception] = next(
         base
         for base in reversed(HfHubHTTPError.__mro__)

@@ -1,4 +1,8 @@
-"""Client of the object store: facts, listings, ranges and parallel downloads. Blocking."""
+"""Client of the object store: facts, listings, ranges and parallel downloads. Calls block.
+
+Wraps boto3. Every failure raises ArtifactError or ArtifactUnavailableError with the URI. boto3 is
+imported on first use, so that an agent answers and warms an interpreter before.
+"""
 
 import hashlib
 import math
@@ -14,12 +18,6 @@ from typing import Any
 from hostelry.base.clock import monotonic_s
 from hostelry.fleet.artifacts.protocol import ArtifactError, ArtifactUnavailableError
 
-# Client of the object store: facts, listings and ranges of objects. Blocking calls.
-#
-# Wraps boto3; every failure surfaces as ArtifactError or ArtifactUnavailableError naming the URI.
-# boto3 is imported on first use, so that an agent answers, and warms an interpreter, before.
-
-
 MAX_CONNECTIONS = 32
 CONNECT_TIMEOUT_S = 3
 READ_TIMEOUT_S = 30
@@ -33,7 +31,7 @@ STREAM_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectFacts:
-    """One version of an object, pinned by `etag`; `md5` is its digest where S3 gives it."""
+    """One version of an object, pinned by `etag`. `md5` is its digest if S3 gives it."""
 
     bucket: str
     key: str
@@ -48,7 +46,7 @@ class ObjectFacts:
 
 
 def split_uri(uri: str) -> tuple[str, str]:
-    """Bucket and key of ``s3://bucket/key``; raises ArtifactError for anything else."""
+    """Bucket and key of ``s3://bucket/key``. Raises ArtifactError for any other form."""
     scheme, _, rest = uri.partition("://")
     bucket, _, key = rest.partition("/")
     if scheme != "s3" or not bucket:
@@ -57,19 +55,19 @@ def split_uri(uri: str) -> tuple[str, str]:
 
 
 def split_prefix(uri: str) -> tuple[str, str]:
-    """Bucket and key prefix of a folder's URI; the prefix ends with a slash, or is empty."""
+    """Bucket and key prefix of a folder's URI. The prefix ends with a slash, or is empty."""
     bucket, prefix = split_uri(uri)
     return bucket, prefix if prefix.endswith("/") or not prefix else prefix + "/"
 
 
-def new_client(
+def build_client(
     endpoint: str,
     access_key_id: str,
     secret_access_key: str,
     region: str,
     session_token: str | None = None,
 ) -> Any:
-    """A boto3 client for the object store at `endpoint`, path-style."""
+    """Build a boto3 client for the object store at `endpoint`, path-style."""
     import boto3
     from botocore.config import Config
 
@@ -103,7 +101,7 @@ class LateClient:
         self._made_at = 0.0
 
     def __getattr__(self, name: str) -> Any:
-        """The client's attribute; if creation raises, the next use tries again."""
+        """The client's attribute. If creation raises, the next use tries again."""
         with self._making:
             if self._client is None or monotonic_s() - self._made_at >= self._max_age_s:
                 self._client, self._made_at = self._make(), monotonic_s()
@@ -111,18 +109,18 @@ class LateClient:
 
 
 class S3Objects:
-    """Objects of one S3 endpoint; thread-safe."""
+    """Objects of one S3 endpoint. Thread-safe."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
 
     def head(self, uri: str) -> ObjectFacts:
-        """The object at `uri`; raises ArtifactError naming bucket and key when it is not there."""
+        """The object at `uri`. Raises ArtifactError with bucket and key if it does not exist."""
         bucket, key = split_uri(uri)
         if not key:
             raise ArtifactError(f'"{uri}" names a bucket and no object in it')
         try:
-            with _reported(uri):
+            with _translate_errors(uri):
                 answer = self._client.head_object(Bucket=bucket, Key=key)
         except ArtifactError as error:
             # The answer to HEAD has no body to distinguish a missing bucket from a missing object.
@@ -135,29 +133,28 @@ class S3Objects:
             key=key,
             size_bytes=answer["ContentLength"],
             etag=etag,
-            md5=None if encrypted else _md5_of(etag),
+            md5=None if encrypted else _find_md5(etag),
         )
 
     def list(self, uri: str) -> list[ObjectFacts]:
-        """Every object below the prefix `uri`, by key; folder markers are left out.
+        """Every object below the prefix `uri`, sorted by key, without folder markers.
 
-        Empty where the bucket has none. Raises ArtifactError for a missing bucket, or more than
-        MAX_LISTED objects.
+        Raises ArtifactError for a missing bucket, or more than MAX_LISTED objects.
         """
         bucket, prefix = split_prefix(uri)
         found: list[ObjectFacts] = []
-        with _reported(uri):
+        with _translate_errors(uri):
             pages = self._client.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=bucket, Prefix=prefix):
-                found += [_listed(bucket, row) for row in page.get("Contents", ())]
+                found += [_to_facts(bucket, row) for row in page.get("Contents", ())]
                 if len(found) > MAX_LISTED:
                     raise ArtifactError(f"more than {MAX_LISTED} objects lie below {uri}")
         found = [facts for facts in found if not facts.key.endswith("/")]
         return sorted(found, key=lambda facts: facts.key)
 
     def read(self, facts: ObjectFacts, start: int, end: int) -> Iterator[bytes]:
-        """The bytes from `start` up to and without `end`, of this very version of the object."""
-        with _reported(facts.uri):
+        """The bytes from `start` up to but without `end`, of exactly this version of the object."""
+        with _translate_errors(facts.uri):
             answer = self._client.get_object(
                 Bucket=facts.bucket,
                 Key=facts.key,
@@ -171,24 +168,24 @@ class S3Objects:
                 body.close()
 
     def _check_bucket(self, bucket: str, uri: str) -> None:
-        with _reported(f'bucket "{bucket}" of {uri}', missing="NoSuchBucket"):
+        with _translate_errors(f'bucket "{bucket}" of {uri}', missing="NoSuchBucket"):
             self._client.head_bucket(Bucket=bucket)
 
 
-def _listed(bucket: str, row: dict[str, Any]) -> ObjectFacts:
+def _to_facts(bucket: str, row: dict[str, Any]) -> ObjectFacts:
     etag = row["ETag"]
     return ObjectFacts(bucket=bucket, key=row["Key"], size_bytes=row["Size"], etag=etag)
 
 
-def _md5_of(etag: str) -> str | None:
-    """The MD5 that an ETag is if the object was put in one piece; otherwise None."""
+def _find_md5(etag: str) -> str | None:
+    """The MD5 that an ETag is if the object was put in one piece, otherwise None."""
     digest = etag.strip('"').lower()
     is_hex = len(digest) == 32 and all(letter in "0123456789abcdef" for letter in digest)
     return digest if is_hex else None
 
 
 @contextmanager
-def _reported(uri: str, missing: str = "NoSuchKey") -> Iterator[None]:
+def _translate_errors(uri: str, missing: str = "NoSuchKey") -> Iterator[None]:
     from botocore.exceptions import (
         BotoCoreError,
         ClientError,
@@ -201,7 +198,7 @@ def _reported(uri: str, missing: str = "NoSuchKey") -> Iterator[None]:
     except ClientError as error:
         code = str(error.response.get("Error", {}).get("Code", ""))
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        text = f"{_name_of(code, missing)}: {uri}: {error}"
+        text = f"{_get_error_name(code, missing)}: {uri}: {error}"
         if status >= 500 or code in RETRYABLE_CODES:
             raise ArtifactUnavailableError(text) from error
         raise ArtifactError(text) from error
@@ -209,8 +206,8 @@ def _reported(uri: str, missing: str = "NoSuchKey") -> Iterator[None]:
         raise ArtifactUnavailableError(f"the object store failed on {uri}: {error}") from error
 
 
-def _name_of(code: str, missing: str) -> str:
-    """S3's name of an error that HEAD gives only as a number."""
+def _get_error_name(code: str, missing: str) -> str:
+    """S3's name of an error whose HEAD answer has only a number."""
     return {"404": missing, "403": "AccessDenied", "412": "PreconditionFailed"}.get(code, code)
 
 
@@ -220,7 +217,7 @@ MAX_PART_ATTEMPTS = 3
 
 
 class DownloadProgress:
-    """Bytes read so far, reported to `note` at each tenth; thread-safe."""
+    """Bytes read so far, reported to `note` at each tenth. Thread-safe."""
 
     def __init__(self, what: str, total_bytes: int, note: Callable[[str], None]) -> None:
         self._what = what
@@ -231,7 +228,7 @@ class DownloadProgress:
         self._lock = threading.Lock()
 
     def add(self, read_bytes: int) -> None:
-        """Count bytes; a failed part counts its bytes back."""
+        """Count bytes. A failed part subtracts its bytes."""
         with self._lock:
             self._read_bytes += read_bytes
             tenths = 10 * self._read_bytes // max(1, self._total_bytes)
@@ -252,9 +249,9 @@ def download(
     progress: DownloadProgress,
     check_cancelled: Callable[[], None],
 ) -> None:
-    """Write the object to `path`; on any failure the file is removed.
+    """Write the object to `path`. Removes the file on any failure.
 
-    Raises ArtifactUnavailableError when the object changed meanwhile or came incomplete.
+    Raises ArtifactUnavailableError if the object changed meanwhile or came incomplete.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -296,7 +293,7 @@ def _read_parts(
     with ThreadPoolExecutor(min(MAX_THREADS, len(starts)), "part") as threads:
         parts = [threads.submit(read, start) for start in starts]
     errors = [error for part in parts if (error := part.exception()) is not None]
-    # The part that failed first has the cause; the others only refer to it.
+    # The part that failed first has the cause. The others only refer to it.
     for error in sorted(errors, key=lambda it: "another part" in str(it)):
         raise error
 

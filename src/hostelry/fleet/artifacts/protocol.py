@@ -11,11 +11,11 @@ from hostelry.domain.model import ArtifactSource
 
 
 class ArtifactError(TerminalError):
-    """The artifact cannot be used; a retry cannot help. Names the bucket and the key."""
+    """The artifact cannot be used, and a retry cannot help. Names the bucket and the key."""
 
 
 class ArtifactCacheFullError(ArtifactError):
-    """The artifact cache, or the disk, has too little room; `lacking_bytes`, 1 where unknown."""
+    """The artifact cache, or the disk, lacks `lacking_bytes`, or an unknown number if that is 1."""
 
     def __init__(self, text: str, lacking_bytes: int = 1) -> None:
         super().__init__(text)
@@ -23,16 +23,16 @@ class ArtifactCacheFullError(ArtifactError):
 
 
 class ArtifactUnavailableError(RetryableError):
-    """The object store did not answer, or not in full; the same fetch may succeed later."""
+    """The object store did not answer, or not in full. The same fetch may succeed later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetch:
     """A request for the files of `source`, for `holder` (a path of names, the copy's id first).
 
-    `note` takes progress lines, from any thread; `cancelled` ends the work between two blocks. A
-    prefix without objects is an error, unless it `may_be_empty`. `token` is the hub's, in the place
-    of the operator's.
+    `note` takes progress lines, from any thread. `cancelled` ends the work between two blocks. A
+    prefix without objects is an error, unless it `may_be_empty`. `token` replaces the operator's
+    token of the hub.
     """
 
     source: ArtifactSource
@@ -47,14 +47,14 @@ class Artifacts(Protocol):
     """Local folders with artifacts in them, shared by every copy of the instance."""
 
     async def fetch(self, want: Fetch) -> Path:
-        """The folder with the artifact's files; kept until `holder` releases it.
+        """The folder with the artifact's files, kept until `holder` releases it.
 
-        Raises ArtifactError, or ArtifactUnavailableError when it may succeed later.
+        Raises ArtifactError, or ArtifactUnavailableError if it may succeed later.
         """
         ...
 
     def retain(self, copy_ids: Collection[str]) -> None:
-        """Release every holder that is none of these copies and none below one."""
+        """Release every holder except these copies and the holders below them."""
         ...
 
     def release(self, holder: str) -> None:

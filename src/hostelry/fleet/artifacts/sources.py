@@ -1,4 +1,4 @@
-"""Artifacts of a container: its model, and those that its variables name by S3 URI."""
+"""Artifacts of a container: its model, and the artifacts that its variables name by S3 URI."""
 
 from collections.abc import Mapping
 
@@ -17,9 +17,9 @@ ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar")
 def container_sources(
     container: Container,
 ) -> tuple[ArtifactSource | None, Mapping[str, ArtifactSource]]:
-    """The model's source, and the source each model variable names (those with an s3:// value).
+    """The model's source, and the sources of the model variables with an s3:// value.
 
-    The model server resolves a Hugging Face id itself; a multi-model container has no model yet.
+    The model server resolves a Hugging Face id itself. A multi-model container has no model yet.
     """
     named = {
         name: _named_source(value)
@@ -29,40 +29,40 @@ def container_sources(
     return (None if container.is_multi_model else container.source), named
 
 
-def hub_model(container: Container) -> str | None:
-    """The Hugging Face id that the model server downloads by itself; None where there is none."""
-    return hub_model_of(container.environment)
+def find_hub_model(container: Container) -> str | None:
+    """The Hugging Face id that the model server downloads by itself, or None."""
+    return find_hub_model_in(container.environment)
 
 
-def hub_model_of(environment: Mapping[str, str]) -> str | None:
-    """`hub_model` of a container with these variables."""
+def find_hub_model_in(environment: Mapping[str, str]) -> str | None:
+    """The Hugging Face id in these variables of a container, or None."""
     named = ("OPTION_MODEL_ID", "OPTION_MODEL", "SM_VLLM_MODEL", "HF_MODEL_ID")
     model_id = next((it for name in named if (it := environment.get(name))), "")
     return None if not model_id or "://" in model_id or model_id[0] in "/." else model_id
 
 
-def hub_source(container: Container) -> ArtifactSource | None:
-    """The model of the hub that the container names by its variables; None without one."""
-    model_id = hub_model(container)
+def find_hub_source(container: Container) -> ArtifactSource | None:
+    """The model of the hub that the container's variables name, or None."""
+    model_id = find_hub_model(container)
     if model_id is None or container.is_multi_model:
         return None
-    revision = _first_given(container, REVISION_VARIABLES)
+    revision = _get_first(container, REVISION_VARIABLES)
     uri = f"{SCHEME}{model_id}" if revision is None else f"{SCHEME}{model_id}@{revision}"
     return ArtifactSource(uri=uri, kind=SourceKind.PREFIX)
 
 
-def hub_token(container: Container) -> str | None:
+def find_hub_token(container: Container) -> str | None:
     """The container's own token of the hub."""
-    return _first_given(container, TOKEN_VARIABLES)
+    return _get_first(container, TOKEN_VARIABLES)
 
 
 def hub_variables(container: Container) -> tuple[str, ...]:
     """The variables that name the hub's model of the container."""
-    model_id, given = hub_model(container), container.environment
+    model_id, given = find_hub_model(container), container.environment
     return tuple(name for name in MODEL_VARIABLES if given.get(name) == model_id)
 
 
-def _first_given(container: Container, names: tuple[str, ...]) -> str | None:
+def _get_first(container: Container, names: tuple[str, ...]) -> str | None:
     return next((it for name in names if (it := container.environment.get(name))), None)
 
 

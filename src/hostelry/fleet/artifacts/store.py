@@ -1,6 +1,6 @@
 """Artifacts from an object store, and models of the hub, through the instance's cache.
 
-Concurrent requests for one version share one download; it is cancelled when the last one leaves.
+Concurrent requests for a version share one download, which ends when the last request leaves.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """A source's current objects in the store; `key` names them in the cache."""
+    """A source's current objects in the store. `key` names them in the cache."""
 
     key: str
     source: ArtifactSource
@@ -81,17 +81,21 @@ class ArtifactStore:
         self._asking = ThreadPoolExecutor(MAX_FETCHES, "artifact-version")
 
     async def fetch(self, want: Fetch) -> Path:
-        """The folder with the artifact's files; it stays until `want.holder` releases it.
+        """The folder with the artifact's files, which stays until `want.holder` releases it.
 
-        What the holder has already is returned without a call to the object store: a copy that
-        restarts finds the files it had. Raises ArtifactError, or ArtifactUnavailableError.
+        If the holder has the artifact already, the object store is not called. So a copy that
+        restarts finds its files. Raises ArtifactError, or ArtifactUnavailableError.
         """
         source = want.source
-        held = await asyncio.to_thread(self._cache.held, want.holder, source.uri, source.kind.value)
+        held = await asyncio.to_thread(
+            self._cache.find_held, want.holder, source.uri, source.kind.value
+        )
         if held is not None:
             return held
         loop = asyncio.get_running_loop()
-        version = await loop.run_in_executor(self._asking, self._version, source, want.token)
+        version = await loop.run_in_executor(
+            self._asking, self._resolve_version, source, want.token
+        )
         if not version.objects:
             _check_may_be_empty(want)
         self._cache.hold(want.holder, version.key)
@@ -102,7 +106,7 @@ class ArtifactStore:
             raise
 
     def retain(self, copy_ids: Collection[str]) -> None:
-        """Release every holder that is none of these copies and none below one."""
+        """Release every holder except these copies and the holders below them."""
         for holder in set(self._cache.holders()) - set(copy_ids):
             self._cache.release(holder)
 
@@ -111,7 +115,7 @@ class ArtifactStore:
         self._cache.release(holder)
 
     def close(self) -> None:
-        """Wait for downloads in progress; no fetch may follow."""
+        """Wait for downloads in progress. No fetch may follow."""
         self._asking.shutdown()
         self._threads.shutdown()
 
@@ -137,18 +141,18 @@ class ArtifactStore:
         shared = _SharedFetch(work=work, cancelled=cancelled)
         self._fetches[version.key] = shared
 
-        def finished(done: "asyncio.Future[Path]") -> None:
+        def on_done(done: "asyncio.Future[Path]") -> None:
             del self._fetches[version.key]
             if not done.cancelled():
-                done.exception()  # retrieved: one without waiters may fail silently
+                done.exception()  # retrieved, because a download without waiters may fail silently
 
-        work.add_done_callback(finished)
+        work.add_done_callback(on_done)
         return shared
 
-    def _version(self, source: ArtifactSource, token: str | None) -> Version:
-        """The current version of the source; calls the object store, or the hub.
+    def _resolve_version(self, source: ArtifactSource, token: str | None) -> Version:
+        """The current version of the source. Calls the object store, or the hub.
 
-        What a token opens is kept for holders of the same token alone.
+        Files that a token opens get a key that only holders of the same token find.
         """
         if is_hub(source):
             objects = tuple(self._hub.list(source.uri, token))
@@ -165,7 +169,7 @@ class ArtifactStore:
     def _obtain(
         self, version: Version, note: Callable[[str], None], cancelled: threading.Event
     ) -> Path:
-        """The entry's files, from the cache or made now; runs in a worker thread."""
+        """The entry's files, from the cache or made now. Runs in a worker thread."""
         found = self._cache.find(version.key)
         if found is not None:
             note(f"{version.source.uri} is in the cache")
@@ -177,30 +181,30 @@ class ArtifactStore:
                     f"the download of {version.source.uri} was cancelled"
                 )
 
-        with _faults_reported(version.source.uri):
+        with _translate_faults(version.source.uri):
             while True:
                 try:
-                    return self._made(version, note, check_cancelled)
+                    return self._make_entry(version, note, check_cancelled)
                 except OSError as error:
-                    # How much an archive unpacks to is known once it is unpacked.
+                    # The unpacked size of an archive is known only after it is unpacked.
                     if error.errno not in NO_SPACE or not self._cache.evict_one():
                         raise
                     note("the disk is full: an artifact that no copy uses was removed; once more")
 
-    def _made(
+    def _make_entry(
         self, version: Version, note: Callable[[str], None], check_cancelled: Callable[[], None]
     ) -> Path:
         self._cache.reserve(version.key, version.size_bytes)
-        made = self._cache.making(version.key)
+        made = self._cache.begin(version.key)
         try:
-            self._make(version, made, note, check_cancelled)
+            self._fill(version, made, note, check_cancelled)
             return self._cache.publish(
                 version.key, made, version.source.uri, version.source.kind.value
             )
         finally:
             self._cache.discard(version.key, made)
 
-    def _make(
+    def _fill(
         self,
         version: Version,
         made: Path,
@@ -218,7 +222,7 @@ class ArtifactStore:
             return
         files.mkdir()
         if is_hub(version.source):
-            local_paths(version)  # raises for a name that leads out
+            local_paths(version)  # raises for a name outside the folder
             note(f"downloading {version.source.uri} ({version.size_bytes} bytes)")
             self._hub.download(version.objects, files, version.token, check_cancelled)
             return
@@ -229,7 +233,7 @@ class ArtifactStore:
 
 
 def _check_may_be_empty(want: Fetch) -> None:
-    """Note that the prefix is empty; raises ArtifactError where that is an error."""
+    """Note that the prefix is empty. Raises ArtifactError unless it may be empty."""
     if is_hub(want.source):
         raise ArtifactError(f"{want.source.uri} has no files of a model")
     bucket, prefix = split_prefix(want.source.uri)
@@ -240,23 +244,23 @@ def _check_may_be_empty(want: Fetch) -> None:
 
 
 def local_paths(version: Version) -> list[str]:
-    """Each object's path below the model folder; raises UnsafeFilesError for an unsafe key.
+    """Each object's path below the model folder. Raises UnsafeFilesError for an unsafe key.
 
-    A single object keeps the last part of its key; those of a prefix, what follows the prefix.
+    A single object keeps the last part of its key. An object of a prefix keeps the key's rest.
     """
     if version.source.kind is not SourceKind.PREFIX:
-        return [_checked(version.objects[0].key.rpartition("/")[2], version.objects[0])]
+        return [_check_path(version.objects[0].key.rpartition("/")[2], version.objects[0])]
     prefix = "" if is_hub(version.source) else split_prefix(version.source.uri)[1]
     tree = FileTree(MAX_LISTED)
     paths = []
     for facts in version.objects:
-        path = _checked(facts.key.removeprefix(prefix), facts)
+        path = _check_path(facts.key.removeprefix(prefix), facts)
         tree.enter(path.split("/"), is_folder=False)
         paths.append(path)
     return paths
 
 
-def _checked(path: str, facts: ObjectFacts) -> str:
+def _check_path(path: str, facts: ObjectFacts) -> str:
     parts = path.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
         raise UnsafeFilesError(
@@ -267,7 +271,7 @@ def _checked(path: str, facts: ObjectFacts) -> str:
 
 
 @contextmanager
-def _faults_reported(uri: str) -> Iterator[None]:
+def _translate_faults(uri: str) -> Iterator[None]:
     """Raise ArtifactError for unsafe files, a full disk and any other I/O error."""
     try:
         yield

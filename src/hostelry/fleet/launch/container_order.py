@@ -147,7 +147,7 @@ def inner_path(variable: str) -> str:
     return f"{ARTIFACT_PATH}/{variable}"
 
 
-def refused_in_container(spec: CopySpec) -> list[str]:
+def find_refused_names(spec: CopySpec) -> list[str]:
     """The names in the container's Environment that are not passed on to it."""
     read = {"HOSTELRY_PROBE_BODY", "HOSTELRY_PROBE_CONTENT_TYPE", CAPACITY, EACH_MODEL}
     return sorted(

@@ -7,7 +7,7 @@ is started cold, which is slower and always right.
 
 from collections.abc import Mapping, Sequence
 
-from hostelry.fleet.artifacts.sources import hub_model_of
+from hostelry.fleet.artifacts.sources import find_hub_model_in
 from hostelry.fleet.host.processes import MARKER_VARIABLE
 from hostelry.fleet.rules.given_variables import DEVICE_VARIABLES
 from hostelry.fleet.rules.images import (
@@ -85,7 +85,7 @@ def own_home_cause(environment: Mapping[str, str]) -> str | None:
 
     Libraries derive the folder of downloads from HOME when they are imported.
     """
-    if hub_model_of(environment) is None:
+    if find_hub_model_in(environment) is None:
         return None
     return "the folder of downloads follows HOME, which is the copy's own"
 

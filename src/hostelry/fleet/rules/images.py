@@ -282,7 +282,7 @@ class ImageRules:
         return found or self._otherwise
 
 
-def with_own_probe(rule: ImageRule, environment: Mapping[str, str]) -> ImageRule:
+def apply_own_probe(rule: ImageRule, environment: Mapping[str, str]) -> ImageRule:
     """The rule with the probe in a container's Environment, unless the operator gave one.
 
     The maker of the image knows a request that it answers; the operator may not.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hostelry.fleet.agent.adapters import AdapterMount, mount_of
+from hostelry.fleet.agent.adapters import AdapterMount, find_adapter_mount
 from hostelry.fleet.rules.images import LMI_RULE, ImageRules
 
 
@@ -69,5 +69,5 @@ def test_half_of_an_adapter_is_never_shown(tmp_path: Path, files: Path) -> None:
 def test_a_program_sees_the_files_themselves(tmp_path: Path) -> None:
     container = ImageRules.load(None).resolve("mine:1")
     assert container is not None
-    assert mount_of(container, tmp_path) == AdapterMount(tmp_path / "adapters")
-    assert mount_of(LMI_RULE, tmp_path) is None
+    assert find_adapter_mount(container, tmp_path) == AdapterMount(tmp_path / "adapters")
+    assert find_adapter_mount(LMI_RULE, tmp_path) is None

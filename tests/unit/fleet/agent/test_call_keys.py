@@ -7,7 +7,12 @@ import msgspec
 import pytest
 
 from hostelry.base.clock import ManualClock
-from hostelry.fleet.agent.model_server import FIRST_RETRY_S, RENEW_S, ModelServer, with_call_keys
+from hostelry.fleet.agent.model_server import (
+    FIRST_RETRY_S,
+    RENEW_S,
+    ModelServer,
+    serve_with_call_keys,
+)
 
 
 def sent(failures: int, until: int) -> list[tuple[float, float]]:
@@ -27,7 +32,9 @@ def sent(failures: int, until: int) -> list[tuple[float, float]]:
     async def scenario() -> None:
         async with httpx.AsyncClient(transport=httpx.MockTransport(server)) as http:
             copy = ModelServer("http://copy", http)
-            served = with_call_keys(done.wait(), copy, lambda: {"expires_at": clock.now()}, clock)
+            served = serve_with_call_keys(
+                done.wait(), copy, lambda: {"expires_at": clock.now()}, clock
+            )
             assert await served
 
     asyncio.run(scenario())
@@ -58,6 +65,6 @@ def test_a_server_that_calls_no_model_gets_none() -> None:
 
         async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
             copy = ModelServer("http://copy", http)
-            return await with_call_keys(served(), copy, None, ManualClock())
+            return await serve_with_call_keys(served(), copy, None, ManualClock())
 
     assert asyncio.run(scenario()) == "its end"

@@ -58,7 +58,7 @@ class FragileServer(ModelServer):
 
 async def one_life(adapters: CopyAdapters, server: FragileServer, changed: asyncio.Event) -> None:
     """Serve until the server dies, or every adapter is settled."""
-    adapters.process_started(())
+    adapters.on_process_start(())
     serving = asyncio.create_task(adapters.serve(server, PROBE, 1.0))
     while not server.died.is_set():
         if all(it.phase is not AdapterPhase.PENDING for it in adapters.statuses):

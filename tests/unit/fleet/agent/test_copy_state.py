@@ -3,7 +3,7 @@
 from dataclasses import fields, replace
 
 from hostelry.domain.copy import AdapterPhase, AdapterStatus, CopyPhase, CopyStatus, LastEnd
-from hostelry.fleet.agent.copy_state import shown_status
+from hostelry.fleet.agent.copy_state import hide_status_paths
 
 PATH = "no file /srv/h/x"
 SHOWN = "no file x"
@@ -20,12 +20,12 @@ STATUS = CopyStatus(
 )
 
 
-def shown(text: str) -> str:
+def hide_paths(text: str) -> str:
     return text.replace("/srv/h/", "")
 
 
 def test_no_text_of_a_status_has_a_path_of_the_machine() -> None:
-    found = shown_status(STATUS, shown)
+    found = hide_status_paths(STATUS, hide_paths)
     assert PATH not in str([getattr(found, it.name) for it in fields(found)])
     assert found == replace(
         STATUS,
@@ -38,4 +38,4 @@ def test_no_text_of_a_status_has_a_path_of_the_machine() -> None:
 
 def test_a_status_without_such_a_path_is_the_same_object() -> None:
     status = CopyStatus(id="c-1", phase=CopyPhase.READY)
-    assert shown_status(status, shown) is status
+    assert hide_status_paths(status, hide_paths) is status

@@ -39,17 +39,17 @@ def test_it_is_news_only_where_a_count_or_who_drains_has_changed() -> None:
     counts = DrainCounts(kernel.count)
 
     async def work() -> None:
-        assert counts.of("c-1") is None
+        assert counts.get("c-1") is None
         kernel.open = {8080: 2}
-        assert await counts.look({"c-1": 8080, "c-2": 9090})
-        assert (counts.of("c-1"), counts.of("c-2")) == (2, 0)
-        assert not await counts.look({"c-1": 8080, "c-2": 9090})
+        assert await counts.refresh({"c-1": 8080, "c-2": 9090})
+        assert (counts.get("c-1"), counts.get("c-2")) == (2, 0)
+        assert not await counts.refresh({"c-1": 8080, "c-2": 9090})
         kernel.open = {}
-        assert await counts.look({"c-1": 8080, "c-2": 9090})
-        assert counts.of("c-1") == 0
-        assert await counts.look({})
-        assert counts.of("c-1") is None
-        assert not await counts.look({})
+        assert await counts.refresh({"c-1": 8080, "c-2": 9090})
+        assert counts.get("c-1") == 0
+        assert await counts.refresh({})
+        assert counts.get("c-1") is None
+        assert not await counts.refresh({})
 
     run(work)
     assert kernel.asked == [{8080, 9090}] * 3, "the kernel is not asked for nothing"
@@ -61,10 +61,10 @@ def test_two_copies_that_had_one_port_one_after_the_other_are_both_counted() -> 
     counts = DrainCounts(kernel.count)
 
     async def work() -> None:
-        await counts.look({"old": 8080, "new": 8080})
+        await counts.refresh({"old": 8080, "new": 8080})
 
     run(work)
-    assert (counts.of("old"), counts.of("new")) == (3, 3)
+    assert (counts.get("old"), counts.get("new")) == (3, 3)
 
 
 def test_threads_that_hang_with_the_object_store_do_not_keep_it_from_counting() -> None:
@@ -76,13 +76,13 @@ def test_threads_that_hang_with_the_object_store_do_not_keep_it_from_counting() 
         loop.set_default_executor(ThreadPoolExecutor(1))
         fetching = loop.run_in_executor(None, store_answers.wait)
         try:
-            assert await counts.look({"c-1": 8080})
+            assert await counts.refresh({"c-1": 8080})
         finally:
             store_answers.set()
         await fetching
 
     run(work)
-    assert counts.of("c-1") == 0
+    assert counts.get("c-1") == 0
 
 
 FAULTS = [
@@ -102,11 +102,11 @@ def test_a_count_that_fails_leaves_the_last_one_and_is_made_again(
     counts = DrainCounts(kernel.count)
     counted: list[int | None] = []
 
-    async def look() -> None:
+    async def refresh() -> None:
         try:
-            await counts.look({"c-1": 8080})
+            await counts.refresh({"c-1": 8080})
         finally:
-            counted.append(counts.of("c-1"))
+            counted.append(counts.get("c-1"))
             kernel.fault = fault if len(counted) in (1, 2) else None
             kernel.open = {}
             if len(counted) == 5:
@@ -115,7 +115,7 @@ def test_a_count_that_fails_leaves_the_last_one_and_is_made_again(
     enough = asyncio.Event()
 
     async def work() -> None:
-        task = asyncio.create_task(run_periodically("counting", look, 0.0))
+        task = asyncio.create_task(run_periodically("counting", refresh, 0.0))
         await enough.wait()
         task.cancel()
 
@@ -126,11 +126,11 @@ def test_a_count_that_fails_leaves_the_last_one_and_is_made_again(
 
 
 def test_a_look_that_is_cancelled_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
-    async def look() -> None:
+    async def refresh() -> None:
         await asyncio.Event().wait()
 
     async def work() -> None:
-        task = asyncio.create_task(run_guarded("waiting", look))
+        task = asyncio.create_task(run_guarded("waiting", refresh))
         await asyncio.sleep(0)
         task.cancel()
         await asyncio.wait([task])

@@ -28,7 +28,7 @@ class RecordingAgent:
     def find_models(self, copy_id: str) -> None:
         return None
 
-    def shown(self, text: str) -> str:
+    def hide_paths(self, text: str) -> str:
         return text
 
     async def apply(self, copies: Sequence[CopySpec]) -> None:

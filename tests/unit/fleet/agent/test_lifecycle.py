@@ -16,17 +16,17 @@ from hostelry.fleet.agent.lifecycle import (
     PingHealth,
     PingVerdict,
     RestartCopy,
-    after_end,
-    after_ping,
     backoff_s,
+    decide_after_end,
+    get_recent_end,
     ping_limit_s,
     ping_verdict,
     plan_copies,
     ready_pause_s,
-    recent_end,
     spec_digest,
     start_limit,
     starting_pause_s,
+    update_health,
 )
 
 POLICY = CopyPolicy()
@@ -159,20 +159,20 @@ def ending(kind: EndKind, ready_for_s: float | None = None) -> Ending:
     ],
 )
 def test_after_end(attempts: Attempts, end: Ending, expected: RestartCopy | FailCopy) -> None:
-    assert after_end(attempts, end, POLICY)[1] == expected
+    assert decide_after_end(attempts, end, POLICY)[1] == expected
 
 
 def test_a_copy_that_crashes_once_ready_counts_no_failed_start() -> None:
-    attempts, _ = after_end(Attempts(failed_starts=2), ending(EndKind.EXITED, 3.0), POLICY)
+    attempts, _ = decide_after_end(Attempts(failed_starts=2), ending(EndKind.EXITED, 3.0), POLICY)
     assert attempts == Attempts(ever_ready=True, failed_starts=2, crashes=1)
-    assert isinstance(after_end(attempts, ending(EndKind.EXITED), POLICY)[1], RestartCopy)
+    assert isinstance(decide_after_end(attempts, ending(EndKind.EXITED), POLICY)[1], RestartCopy)
 
 
 def test_a_crash_loop_waits_longer_each_time_until_the_copy_was_stable() -> None:
     """Source: Kubernetes, "Pod Lifecycle": at once, then twice as long each time, to a limit."""
     attempts, waits_s = Attempts(), []
     for ready_for_s in [2.0] * 9 + [60.0, 2.0]:
-        attempts, step = after_end(attempts, ending(EndKind.EXITED, ready_for_s), POLICY)
+        attempts, step = decide_after_end(attempts, ending(EndKind.EXITED, ready_for_s), POLICY)
         assert isinstance(step, RestartCopy)
         waits_s.append(step.delay_s)
     assert waits_s == [0, 1, 2, 4, 8, 16, 32, 60, 60, 0, 1]
@@ -184,7 +184,7 @@ def test_no_two_restarts_in_a_row_are_at_once_unless_a_stable_life_lies_between(
 ) -> None:
     attempts, before_s = Attempts(ever_ready=True), POLICY.first_backoff_s
     for ready_for_s in lives_s:
-        attempts, step = after_end(attempts, ending(EndKind.EXITED, ready_for_s), POLICY)
+        attempts, step = decide_after_end(attempts, ending(EndKind.EXITED, ready_for_s), POLICY)
         assert isinstance(step, RestartCopy)
         assert step.delay_s <= POLICY.max_backoff_s
         steady = ready_for_s is not None and ready_for_s >= POLICY.stable_after_s
@@ -221,7 +221,7 @@ ANSWER, REFUSED, SLEPT = (True, 1.0), (False, 1.0), (False, 3600.0)
 def test_health(pings: list[tuple[bool, float]], expected: PingVerdict) -> None:
     health = PingHealth()
     for answered, waited_s in pings:
-        health = after_ping(health, answered, waited_s, 0.0, POLICY)
+        health = update_health(health, answered, waited_s, 0.0, POLICY)
     assert ping_verdict(health, POLICY) is expected
 
 
@@ -253,7 +253,7 @@ def test_pings_are_shared_by_their_number_and_their_time(
 def test_a_copy_that_waits_for_a_cpu_does_not_hang(starved_s: float, expected: PingVerdict) -> None:
     health = PingHealth()
     for _ in range(8):
-        health = after_ping(health, False, 3.0, starved_s, POLICY)
+        health = update_health(health, False, 3.0, starved_s, POLICY)
     assert ping_verdict(health, POLICY) is expected
 
 
@@ -275,7 +275,7 @@ def test_a_copy_that_stops_at_the_worst_moment_is_soon_out_of_the_routes(
         limit_s = ping_limit_s(health, POLICY)
         pause_s = ready_pause_s(0.003, health.misses > 0, num_copies, POLICY)
         waited_s = limit_s if health.misses else pause_s + limit_s
-        health, now = after_ping(health, False, waited_s, 0.0, POLICY), now + waited_s
+        health, now = update_health(health, False, waited_s, 0.0, POLICY), now + waited_s
     assert now == out_after_s
 
 
@@ -348,5 +348,5 @@ def test_digest_does_not_depend_on_the_order_of_variables() -> None:
 )
 def test_how_a_copy_ended_is_reported_for_an_hour(age_s: float, reported: bool) -> None:
     end = LastEnd(at=50_000.0, cause="It ended.")
-    assert recent_end(end, end.at + age_s, POLICY) == (end if reported else None)
-    assert recent_end(None, end.at, POLICY) is None
+    assert get_recent_end(end, end.at + age_s, POLICY) == (end if reported else None)
+    assert get_recent_end(None, end.at, POLICY) is None

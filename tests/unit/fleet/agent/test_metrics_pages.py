@@ -30,7 +30,7 @@ def asked(response: httpx.Response, *, is_built_in: bool = False, times: int = 1
             server = ModelServer("http://copy", http, "k")
             pages = MetricsPages(lambda: 1.0)
             source = MetricsSource("c", server, None, is_built_in)
-            return [(await pages.ask([source]))[0] for _ in range(times)]
+            return [(await pages.collect([source]))[0] for _ in range(times)]
 
     found = asyncio.run(scenario())
     assert requests == (1 if response.status_code == 404 else times)

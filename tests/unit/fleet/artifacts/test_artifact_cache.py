@@ -10,7 +10,7 @@ from hostelry.fleet.artifacts.protocol import ArtifactCacheFullError, ArtifactEr
 
 def put(cache: ArtifactCache, key: str, size_bytes: int = 10) -> Path:
     cache.reserve(key, size_bytes)
-    made = cache.making(key)
+    made = cache.begin(key)
     (made / "files" / "sub").mkdir(parents=True)
     (made / "files" / "sub" / "weights").write_bytes(b"x" * size_bytes)
     return cache.publish(key, made, f"s3://b/{key}", "archive")
@@ -29,7 +29,7 @@ def test_a_published_entry_is_found_again_by_another_cache_object(tmp_path: Path
 
 def test_what_was_never_published_is_not_there(tmp_path: Path) -> None:
     cache = ArtifactCache(tmp_path)
-    made = cache.making("k1")
+    made = cache.begin("k1")
     (made / "files").mkdir()
     assert cache.find("k1") is None
     ArtifactCache(tmp_path)
@@ -128,11 +128,11 @@ def test_more_than_the_disk_has_is_refused(tmp_path: Path) -> None:
 def test_a_holder_finds_what_it_holds_by_its_source(tmp_path: Path) -> None:
     cache = ArtifactCache(tmp_path)
     files = put(cache, "k1")
-    assert cache.held("c-1/model", "s3://b/k1", "archive") is None
+    assert cache.find_held("c-1/model", "s3://b/k1", "archive") is None
     cache.hold("c-1/model", "k1")
-    assert cache.held("c-1/model", "s3://b/k1", "archive") == files
-    assert cache.held("c-1/model", "s3://b/k1", "prefix") is None
-    assert cache.held("c-2/model", "s3://b/k1", "archive") is None
+    assert cache.find_held("c-1/model", "s3://b/k1", "archive") == files
+    assert cache.find_held("c-1/model", "s3://b/k1", "prefix") is None
+    assert cache.find_held("c-2/model", "s3://b/k1", "archive") is None
 
 
 def test_releasing_one_adapter_leaves_the_model(tmp_path: Path) -> None:
@@ -142,10 +142,10 @@ def test_releasing_one_adapter_leaves_the_model(tmp_path: Path) -> None:
     cache.hold("c-1/model", "k1")
     cache.hold("c-1/aa", "k2")
     cache.release("c-1/aa")
-    assert cache.held("c-1/model", "s3://b/k1", "archive") is not None
-    assert cache.held("c-1/aa", "s3://b/k2", "archive") is None
+    assert cache.find_held("c-1/model", "s3://b/k1", "archive") is not None
+    assert cache.find_held("c-1/aa", "s3://b/k2", "archive") is None
     cache.release("c-1")
-    assert cache.held("c-1/model", "s3://b/k1", "archive") is None
+    assert cache.find_held("c-1/model", "s3://b/k1", "archive") is None
     cache.release("c-1")
 
 

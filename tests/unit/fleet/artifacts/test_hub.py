@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from hostelry.domain.model import ArtifactSource, Container, SourceKind
-from hostelry.fleet.agent.orders import hub_downloads
+from hostelry.fleet.agent.orders import find_hub_downloads
 from hostelry.fleet.artifacts.cache import ArtifactCache
 from hostelry.fleet.artifacts.hub import HubModels, needed_files
 from hostelry.fleet.artifacts.objects import ObjectFacts, S3Objects
 from hostelry.fleet.artifacts.protocol import ArtifactError, Fetch
-from hostelry.fleet.artifacts.sources import HUB_MODEL, hub_source, hub_token
+from hostelry.fleet.artifacts.sources import HUB_MODEL, find_hub_source, find_hub_token
 from hostelry.fleet.artifacts.store import ArtifactStore
 from hostelry.fleet.rules.images import LMI_RULE, TRITON_RULE, ImageRule, framework_rule
 
@@ -42,15 +42,15 @@ MODEL = ArtifactSource(uri="hf://org/m", kind=SourceKind.PREFIX)
 def test_the_agent_downloads_for_servers_without_the_token(
     rule: ImageRule, operator: dict[str, str], environment: dict[str, str], names: tuple[str, ...]
 ) -> None:
-    found = hub_downloads(rule, Container(image="x", environment=environment), operator)
+    found = find_hub_downloads(rule, Container(image="x", environment=environment), operator)
     assert found == dict.fromkeys(names, MODEL)
 
 
 def test_revision_and_token_are_the_containers_own() -> None:
     given = {"HF_MODEL_ID": "org/m", "HF_MODEL_REVISION": "v2", "HF_TOKEN": "own"}
     container = Container(image="x", environment=given)
-    assert hub_source(container) == ArtifactSource(uri="hf://org/m@v2", kind=SourceKind.PREFIX)
-    assert hub_token(container) == "own"
+    assert find_hub_source(container) == ArtifactSource(uri="hf://org/m@v2", kind=SourceKind.PREFIX)
+    assert find_hub_token(container) == "own"
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from hostelry.fleet.agent.lifecycle import (
     Ending,
     EndKind,
     add_note,
-    download_failure,
-    late_detail,
-    start_failure,
+    describe_download_failure,
+    describe_late_start,
+    describe_start_failure,
 )
 from hostelry.fleet.artifacts.sources import container_sources
 from hostelry.fleet.launch.launcher import exit_detail
@@ -93,11 +93,11 @@ def spec(owner: str) -> CopySpec:
 def test_reasons_take_the_services_form_and_add_the_cause(
     owner: str, kind: EndKind, detail: str
 ) -> None:
-    assert start_failure(spec(owner), Ending(kind=kind, detail="because")) == detail
+    assert describe_start_failure(spec(owner), Ending(kind=kind, detail="because")) == detail
 
 
 def test_a_download_failure_names_the_url_and_the_cause() -> None:
-    reason = download_failure(spec("component/es"), ARCHIVE.uri, "NoSuchKey")
+    reason = describe_download_failure(spec("component/es"), ARCHIVE.uri, "NoSuchKey")
     assert 'from URL: "s3://b/m.tar.gz"' in reason
     assert reason.endswith("NoSuchKey")
 
@@ -112,7 +112,7 @@ def test_exit_detail(code: int | None, detail: str) -> None:
 
 def test_a_late_start_names_what_its_time_was_for() -> None:
     container = Container(image="lmi", environment={"HF_MODEL_ID": "org/m"})
-    detail = late_detail(replace(spec("component/x"), container=container), "no ping")
+    detail = describe_late_start(replace(spec("component/x"), container=container), "no ping")
     assert detail == (
         "It was not ready within 120 s (it fetches org/m from the Hugging Face hub: 60 s for the "
         "download and 60 s for its start): no ping."

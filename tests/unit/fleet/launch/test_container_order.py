@@ -8,12 +8,12 @@ import pytest
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import Container
 from hostelry.domain.shape import Requirements, Shape
-from hostelry.fleet.agent.orders import launch_order, not_passed_on, order_title
+from hostelry.fleet.agent.orders import build_launch_order, describe_order, find_left_out_names
 from hostelry.fleet.launch.container_order import (
     ContainerOrder,
     container_environment,
     container_order,
-    refused_in_container,
+    find_refused_names,
 )
 from hostelry.fleet.launch.environment import CopyPlace
 from hostelry.fleet.rules.images import ImageRule, ImageRules
@@ -107,7 +107,7 @@ def test_further_ports_of_a_container(network: str, ports: str) -> None:
     place = replace(PLACE, safe_ports=range(5000, 5016))
     wicked = spec(SAGEMAKER_SAFE_PORT_RANGE="1-2")
     assert given(wicked, network, place)["SAGEMAKER_SAFE_PORT_RANGE"] == ports
-    assert refused_in_container(wicked) == ["SAGEMAKER_SAFE_PORT_RANGE"]
+    assert find_refused_names(wicked) == ["SAGEMAKER_SAFE_PORT_RANGE"]
 
 
 def test_an_image_may_set_what_a_program_of_this_machine_may_not() -> None:
@@ -128,7 +128,7 @@ def test_what_is_the_platforms_is_not_the_users() -> None:
     assert made["NVIDIA_VISIBLE_DEVICES"] == "void"
     assert "HOSTELRY_PROBE_BODY" not in made
     assert "A B" not in made
-    assert refused_in_container(spec(None, **wicked)) == [
+    assert find_refused_names(spec(None, **wicked)) == [
         "HOSTELRY_CPUS",
         "NVIDIA_VISIBLE_DEVICES",
         "SAGEMAKER_BIND_TO_PORT",
@@ -151,23 +151,23 @@ def test_a_variable_of_several_lines_reaches_a_container_and_steers_no_engine(
 ) -> None:
     desired = spec(None, **{name: value})
     assert (given(desired).get(name) == value) == reaches
-    assert refused_in_container(desired) == ([] if reaches else [name])
+    assert find_refused_names(desired) == ([] if reaches else [name])
 
 
 def test_nothing_of_the_operators_environment_is_an_images() -> None:
     operator = {"HF_TOKEN": "secret", "PATH": "/usr/bin", "HOME": "/root", "HTTPS_PROXY": "p"}
-    order = launch_order(spec(), rule(), PLACE, {}, operator)
+    order = build_launch_order(spec(), rule(), PLACE, {}, operator)
     assert order.container is not None
     assert set(order.environment) & set(operator) == set()
     assert order.argv == ("serve",)
-    assert order_title(order) == "a container of mine:1 (network none)"
+    assert describe_order(order) == "a container of mine:1 (network none)"
 
 
 def test_a_program_is_ordered_as_before() -> None:
     program = ImageRule(kind="operator", argv=("/srv/x", "--fast"), probe=rule().probe)
-    order = launch_order(spec(LD_PRELOAD="x"), program, PLACE, {}, {"PATH": "/usr/bin"})
+    order = build_launch_order(spec(LD_PRELOAD="x"), program, PLACE, {}, {"PATH": "/usr/bin"})
     assert order.container is None
     assert order.environment["PATH"] == "/usr/bin"
-    assert order_title(order) == "/srv/x --fast"
-    assert not_passed_on(spec(LD_PRELOAD="x"), program) == ("LD_PRELOAD",)
-    assert not_passed_on(spec(LD_PRELOAD="x"), rule()) == ()
+    assert describe_order(order) == "/srv/x --fast"
+    assert find_left_out_names(spec(LD_PRELOAD="x"), program) == ("LD_PRELOAD",)
+    assert find_left_out_names(spec(LD_PRELOAD="x"), rule()) == ()

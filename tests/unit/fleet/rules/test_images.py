@@ -11,9 +11,9 @@ from hostelry.fleet.rules.images import (
     UNKNOWN_PROBE,
     ImageRules,
     Probe,
+    apply_own_probe,
     repository_of,
     unknown_image,
-    with_own_probe,
 )
 
 RULE = """
@@ -180,16 +180,16 @@ def test_a_container_may_bring_its_own_probe(
 ) -> None:
     rule = ImageRules.load(None).resolve("mine:1")
     assert rule is not None
-    probe = with_own_probe(rule, environment).probe
+    probe = apply_own_probe(rule, environment).probe
     assert (probe.body, probe.content_type) == (body, content_type)
     assert probe.any_answer == (body == b"{}")
 
 
 def test_a_graph_may_bring_a_real_call_as_its_probe() -> None:
-    rule = with_own_probe(GRAPH_RULE, {"HOSTELRY_PROBE_BODY": "[1]"})
+    rule = apply_own_probe(GRAPH_RULE, {"HOSTELRY_PROBE_BODY": "[1]"})
     assert (rule.probe.content_type, rule.probe.body) == ("application/json", b"[1]")
     assert rule.again == rule
-    assert with_own_probe(GRAPH_RULE, {}) == GRAPH_RULE
+    assert apply_own_probe(GRAPH_RULE, {}) == GRAPH_RULE
 
 
 def test_a_graph_that_was_ready_is_proven_without_its_targets() -> None:
@@ -203,7 +203,7 @@ def test_a_probe_of_the_operators_is_not_replaced(tmp_path: Path, image: str) ->
     file.write_text(RULE)
     rule = ImageRules.load(file).resolve(image)
     assert rule is not None
-    assert with_own_probe(rule, {"HOSTELRY_PROBE_BODY": "[1]"}) == rule
+    assert apply_own_probe(rule, {"HOSTELRY_PROBE_BODY": "[1]"}) == rule
 
 
 def test_the_failure_names_the_image_and_the_file() -> None:

@@ -1,1 +1,1 @@
-"""Models of a multi-model container: downloaded, loaded, evicted as `placement` decides."""
+"""Models of a multi-model container, loaded and evicted as `placement` decides."""

@@ -1,4 +1,11 @@
-"""The models of one multi-model copy, and the routes by which gateways lease them."""
+"""The models of one multi-model copy, and the routes by which gateways lease them.
+
+A lease keeps its model loaded until its release, or for MAX_LEASE_S, because its gateway may be
+gone and no request takes longer. Each call carries the copy's key.
+
+    POST /target-models/COPY_ID/acquire {"target", "more_room"}  200 {"lease", "model_id", "hit"...}
+    POST /target-models/COPY_ID/release {"lease", "lost", "uses"}  204
+"""
 
 import asyncio
 import hmac
@@ -39,20 +46,15 @@ from hostelry.fleet.agent.models.values import (
 from hostelry.fleet.artifacts.protocol import Artifacts
 from hostelry.fleet.rules.devices import AcceleratorMemory, accelerator_memory
 
-# The models of one multi-model copy, and the leases by which gateways use them.
-#
-# A lease keeps its model loaded. It ends by its release, or after MAX_LEASE_S: the gateway may be
-# gone, and no request takes longer.
-
-
 PREFIX = "/target-models"  # of the agent's routes
-LOADED = "loaded-models"  # the folder of the record, in the copy's
+LOADED = "loaded-models"  # the record's folder below the copy's folder
 MAX_LEASE_S = 600.0  # above the time limit of a stream
-MODEL_SHARE = 0.9  # of a copy's memory; the rest is the server's own
+MODEL_SHARE = 0.9  # of a copy's memory. The server itself needs the rest
 LEFT = "an earlier agent loaded it, and its unload had no answer"
 MAX_TIMES = 1000  # kept until a gateway takes them
 MAX_DISK_BYTES = 32 * 1024**3
-DISK_SHARE = 0.5  # of what is free
+DISK_SHARE = 0.5  # of the free bytes
+MAX_BODY_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ class CopyModels:
             artifacts=artifacts,
             clock=clock,
             note=note,
-            measured=lambda name, taken_s: self._times.append((name, round(taken_s, 6))),
+            record_seconds=lambda name, taken_s: self._times.append((name, round(taken_s, 6))),
         )
         self._models = TargetModels(
             spec.id, spec.container.source.uri, deps, limits, spec.container.model_cache
@@ -92,12 +94,12 @@ class CopyModels:
         self._leases: dict[str, Lease] = {}
         self._clock, self._limits = clock, limits
 
-    async def served_by(
+    async def use_server(
         self, server: ModelServer, mount: AdapterMount | None, *, adopted: bool
     ) -> None:
-        """Load models into this server from now on; it has none, once an `adopted` one is empty."""
+        """Load models into this server from now on. Empties the server first if it is `adopted`."""
         left = await self._routes.use(server, mount, adopted=adopted)
-        self._models.restarted(left, LEFT)
+        self._models.on_restart(left, LEFT)
 
     @property
     def num_loaded(self) -> int:
@@ -155,9 +157,9 @@ class CopyModels:
         return found
 
     async def acquire(self, target: str, *, more_room: bool = False) -> Lease:
-        """The model, loaded, until `release`; with `more_room` others are evicted for its request.
+        """Lease the model, which is loaded until `release`. Raises as TargetModels.acquire does.
 
-        Raises as TargetModels.acquire does.
+        With `more_room` other models are evicted for the model's request.
         """
         use = await self._models.acquire(target)
         try:
@@ -172,13 +174,13 @@ class CopyModels:
         return lease
 
     def release(self, lease_id: str, *, lost: bool = False, uses: int = 1) -> None:
-        """End the lease, if it has not ended; `lost`: the server did not have the model."""
+        """End the lease, unless it has ended. `lost` says that the server lacked the model."""
         lease = self._leases.pop(lease_id, None)
         if lease is None:
             return
         lease.end.cancel()
         if lost:
-            self._models.lost(lease.use.target)
+            self._models.on_missing_model(lease.use.target)
         self._models.release(lease.use, uses)
 
     async def close(self) -> None:
@@ -188,7 +190,7 @@ class CopyModels:
         await self._models.close()
 
 
-def copy_models(
+def build_copy_models(
     spec: CopySpec,
     deps: CopyDeps,
     folder: Path,
@@ -196,37 +198,39 @@ def copy_models(
     used_bytes: Callable[[], int],
     num_sharing: int,
 ) -> CopyModels | None:
-    """The models of the copy in `folder`; None where it has one model.
+    """Build the models of the copy in `folder`. None if the copy has a single model.
 
-    `used_bytes` is the memory of its processes; `num_sharing` containers share the instance's.
+    `used_bytes` gets the memory of its processes. `num_sharing` containers share the instance.
     """
     if not spec.container.is_multi_model:
         return None
-    # The copy's folder may not be there yet.
+    # The copy's folder may not exist yet.
     there = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    limits = model_limits(deps.shape, there, spec.container.environment, num_sharing)
+    limits = compute_model_limits(deps.shape, there, spec.container.environment, num_sharing)
     routes = ServedRoutes(LoadedRecord(folder / LOADED), lambda: asyncio.to_thread(used_bytes))
     return CopyModels(spec, deps.artifacts, MonotonicClock(), limits, note, routes)
 
 
-def with_models(status: CopyStatus, models: CopyModels | None, agent_address: str) -> CopyStatus:
-    """The status with where gateways lease the copy's models, and how many are in memory."""
+def add_models_address(
+    status: CopyStatus, models: CopyModels | None, agent_address: str
+) -> CopyStatus:
+    """The status with the URL at which gateways lease models, and the number of loaded models."""
     if models is None:
         return status
     address = f"{agent_address}{PREFIX}/{status.id}"
     return replace(status, models_address=address, loaded_models=models.num_loaded)
 
 
-def model_limits(
+def compute_model_limits(
     shape: Shape, folder: Path, environment: Mapping[str, str], num_sharing: int = 1
 ) -> TargetModelLimits:
     """The memory and disk for models on an instance of `shape` with its files in `folder`.
 
-    `environment` is the container's, one of `num_sharing` of the instance.
+    `environment` is the container's. `num_sharing` containers share the instance.
     """
     try:
         declared = accelerator_memory(environment)
-    except TerminalError:  # the copy fails by that (agent/orders.py)
+    except TerminalError:  # agent/orders.py fails the copy
         declared = AcceleratorMemory()
     machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return TargetModelLimits(
@@ -237,25 +241,18 @@ def model_limits(
     )
 
 
-# The agent's routes by which gateways lease models; each call carries the copy's key.
-#
-# POST /target-models/COPY_ID/acquire {"target", "more_room"}  200 {"lease", "model_id", "hit", ...}
-# POST /target-models/COPY_ID/release {"lease", "lost", "uses"}  204
-
-
-MAX_BODY_BYTES = 16 * 1024
 Find = Callable[[str], tuple[CopyModels, str | None] | None]
 
 
 class AskedModel(msgspec.Struct):
-    """The body of `acquire`; `more_room`: the server answered a request for the model with 507."""
+    """The body of `acquire`. `more_room`: the server answered the model's request with 507."""
 
     target: str
     more_room: bool = False
 
 
 class EndedLease(msgspec.Struct):
-    """The body of `release`; `uses` counts the requests that used the lease."""
+    """The body of `release`. `uses` counts the requests that used the lease."""
 
     lease: str
     lost: bool = False
@@ -263,11 +260,11 @@ class EndedLease(msgspec.Struct):
 
 
 class LeaseRoutes:
-    """The routes; `find` gives a copy's models and its key, `shown` a text as callers get it."""
+    """The routes. `find` gets a copy's models and key. `hide_paths` removes paths from a text."""
 
-    def __init__(self, find: Find, shown: Callable[[str], str] = str) -> None:
+    def __init__(self, find: Find, hide_paths: Callable[[str], str] = str) -> None:
         self._find = find
-        self._shown = shown
+        self._hide_paths = hide_paths
 
     def app(self) -> Starlette:
         """The ASGI application."""
@@ -279,19 +276,19 @@ class LeaseRoutes:
         )
 
     async def acquire(self, request: Request) -> Response:
-        """Lease a model, which is loaded first if it has to be."""
-        models, body = await self._asked(request)
+        """Lease a model, which is loaded first if necessary."""
+        models, body = await self._read_call(request)
         if models is None:
             return body
         try:
             asked = decode(bytes(body.body), AskedModel)
             lease = await models.acquire(asked.target, more_room=asked.more_room)
         except (msgspec.DecodeError, TargetModelError) as error:
-            return refusal(400, self._shown(str(error)))
+            return build_refusal(400, self._hide_paths(str(error)))
         except ModelNotReadyError as error:
-            return refusal(429, self._shown(str(error)))
+            return build_refusal(429, self._hide_paths(str(error)))
         except TargetModelLoadError as error:
-            return refusal(424, self._shown(str(error)), error.status)
+            return build_refusal(424, self._hide_paths(str(error)), error.status)
         if await request.is_disconnected():
             models.release(lease.id)
         members = {
@@ -306,21 +303,21 @@ class LeaseRoutes:
 
     async def release(self, request: Request) -> Response:
         """End a lease."""
-        models, body = await self._asked(request)
+        models, body = await self._read_call(request)
         if models is None:
             return body
         try:
             ended = decode(bytes(body.body), EndedLease)
         except msgspec.DecodeError as error:
-            return refusal(400, str(error))
+            return build_refusal(400, str(error))
         models.release(ended.lease, lost=ended.lost, uses=ended.uses)
         return Response(status_code=204)
 
-    async def _asked(self, request: Request) -> tuple[CopyModels | None, Response]:
+    async def _read_call(self, request: Request) -> tuple[CopyModels | None, Response]:
         """The copy's models with the body as a response, or None and the refusal."""
         found = self._find(request.path_params["copy_id"])
         if found is None:
-            return None, refusal(404, "no multi-model copy of that id is here")
+            return None, build_refusal(404, "no multi-model copy of that id is here")
         models, key = found
         given = request.headers.get(COPY_KEY_HEADER, "")
         if key is not None and not hmac.compare_digest(given.encode(), key.encode()):
@@ -331,11 +328,11 @@ class LeaseRoutes:
         async for piece in request.stream():
             body += piece
             if len(body) > MAX_BODY_BYTES:
-                return None, refusal(413, f"more than {MAX_BODY_BYTES} bytes")
+                return None, build_refusal(413, f"more than {MAX_BODY_BYTES} bytes")
         return models, Response(bytes(body))
 
 
-def refusal(status: int, message: str, model_status: int | None = None) -> Response:
-    """An answer with the cause; `model_status` is the container's."""
+def build_refusal(status: int, message: str, model_status: int | None = None) -> Response:
+    """Build an answer with the cause. `model_status` is the container's."""
     members = {"message": message, "status": model_status}
     return Response(msgspec.json.encode(members), status, media_type="application/json")

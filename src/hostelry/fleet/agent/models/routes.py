@@ -1,4 +1,10 @@
-"""Client of the multi-model routes of a container, and of the process that serves now."""
+"""Client of a container's multi-model routes, and the routes of the process that serves now.
+
+Source: SageMaker's contract for multi-model containers. `memoryBytes`, the memory of a model's
+process, is our addition to a model's description. Loads and unloads have the TargetModel in the
+header of invocations, because Triton finds its models by it, and waits 350 s for the end of a model
+that it cannot find.
+"""
 
 import asyncio
 import contextlib
@@ -15,19 +21,11 @@ from hostelry.fleet.agent.adapters import AdapterMount
 from hostelry.fleet.agent.model_server import Answer, ModelServer
 from hostelry.fleet.agent.models.values import model_id
 
-# Client of the multi-model routes of a container.
-#
-# Source: SageMaker's contract for multi-model containers. `memoryBytes` in the description of a
-# model is ours: what its process takes. Loads and unloads name the TargetModel in the header of
-# invocations: Triton knows its models by it, and waits 350 s for the end of one that it cannot
-# find.
-
-
 TARGET_MODEL = "X-Amzn-SageMaker-Target-Model"
-OUR_ID = re.compile(r"[0-9a-f]{40}")  # of `model_id`; a server may have models of its own
+OUR_ID = re.compile(r"[0-9a-f]{40}")  # of `model_id`. A server may have further models
 MAX_PAGES = 1000
 UNLOAD_TIMEOUT_S = 60.0
-MAX_UNLOADS = 8  # at once, of what an earlier agent has left
+MAX_UNLOADS = 8  # at once, of models that an earlier agent has left
 MAX_ADOPTION_S = 60.0
 ADOPTION_IDLE_S = 10.0  # without the end of any unload
 DESCRIBE_TIMEOUT_S = 10.0
@@ -60,48 +58,48 @@ class HttpModelRoutes:
         self._idle_s = idle_s
 
     async def load(self, target: str, folder: Path | str, timeout_s: float) -> Answer:
-        """POST /models; a model that is loaded already (409) is a success."""
+        """POST /models. Succeeds if the model is loaded already (409)."""
         answer, _ = await self._server.call(
             "POST",
             "/models",
             timeout_s=timeout_s,
-            headers={"Content-Type": "application/json", **_named(target)},
+            headers={"Content-Type": "application/json", **_build_target_header(target)},
             body=msgspec.json.encode({"model_name": model_id(target), "url": str(folder)}),
         )
         return Answer(status=409) if answer.status == 409 else answer
 
     async def unload(self, target: str) -> Answer:
-        """DELETE /models/ID; succeeds if it is not there."""
-        return await self._delete(model_id(target), _named(target))
+        """DELETE /models/ID. Succeeds if the model is not loaded."""
+        return await self._delete(model_id(target), _build_target_header(target))
 
     async def unload_left(self, known: Collection[str]) -> set[str]:
-        """Unload what an earlier agent had loaded: the `known` targets, and all ids like ours.
+        """Unload an earlier agent's models: the `known` targets, and all models with ids like ours.
 
-        Several at once, until all are, MAX_ADOPTION_S have passed, or no unload has ended for a
-        while: a server that hangs is used with what it has left. Returns those of `known` that it
-        may still have.
+        Unloads several at once. Gives up after MAX_ADOPTION_S, or if no unload has ended for a
+        while, and then uses the server with the models that it has left. Returns the `known`
+        targets that it may still have.
         """
         left = set(known)
         turns = asyncio.Semaphore(MAX_UNLOADS)
 
-        async def unloaded(target: str) -> None:
+        async def unload_target(target: str) -> None:
             async with turns:
                 if (await self.unload(target)).fault is None:
                     left.discard(target)
 
-        async def deleted(found: str) -> None:
+        async def delete_model(found: str) -> None:
             async with turns:
                 await self._delete(found, {})
 
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(MAX_ADOPTION_S):
-                if await self._ended(map(unloaded, known)):
-                    ours = [it for it in await self._listed() if OUR_ID.fullmatch(it)]
-                    await self._ended(map(deleted, ours))
+                if await self._await_unloads(map(unload_target, known)):
+                    ours = [it for it in await self._list_models() if OUR_ID.fullmatch(it)]
+                    await self._await_unloads(map(delete_model, ours))
         return left
 
-    async def _ended(self, unloads: Iterable[Coroutine[Any, Any, None]]) -> bool:
-        """Whether all have ended; they are given up when none does for `idle_s`."""
+    async def _await_unloads(self, unloads: Iterable[Coroutine[Any, Any, None]]) -> bool:
+        """Whether all have ended. Gives up if none ends for `idle_s`."""
         under_way = {asyncio.create_task(it) for it in unloads}
         try:
             while under_way:
@@ -122,8 +120,8 @@ class HttpModelRoutes:
         )
         return Answer(status=404) if answer.status == 404 else answer
 
-    async def _listed(self) -> list[str]:
-        """The ids of the loaded models, of every page of GET /models."""
+    async def _list_models(self) -> list[str]:
+        """The ids of the loaded models, from every page of GET /models."""
         found: list[str] = []
         page = ""
         for _ in range(MAX_PAGES):
@@ -143,7 +141,7 @@ class HttpModelRoutes:
         return found
 
     async def memory_bytes(self, target: str) -> int | None:
-        """`memoryBytes` of GET /models/ID; None where there is none."""
+        """`memoryBytes` of GET /models/ID, or None."""
         answer, body = await self._server.call(
             "GET", f"/models/{model_id(target)}", timeout_s=DESCRIBE_TIMEOUT_S
         )
@@ -156,28 +154,22 @@ class HttpModelRoutes:
         return found if found is not None and found > 0 else None
 
 
-def _named(target: str) -> dict[str, str]:
+def _build_target_header(target: str) -> dict[str, str]:
     return {TARGET_MODEL: target.encode("latin-1", "replace").decode("latin-1")}
-
-
-# The model routes of the copy's process that serves now, as the copy's own server needs them.
-#
-# A server that does not report what a model takes, as all but ours do not, is measured: what its
-# processes take together, before and after the load.
 
 
 NOT_SERVING = Answer(fault="the model server is not ready", status=503)
 
 
 class LoadedRecord:
-    """The targets that the copy's process may have loaded, for the next agent: a file for each."""
+    """The targets that the copy's process may have loaded, in one file each, for the next agent."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     @property
     def targets(self) -> list[str]:
-        """All of them."""
+        """All recorded targets."""
         found = []
         with contextlib.suppress(OSError):
             for path in self._folder.iterdir():
@@ -186,7 +178,7 @@ class LoadedRecord:
         return found
 
     def add(self, target: str) -> None:
-        """Record a load that begins. A full disk stops no load: a server can list its models."""
+        """Record the start of a load. A full disk stops no load, as a server lists its models."""
         with contextlib.suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
             (self._folder / model_id(target)).write_text(target, encoding="utf-8")
@@ -198,7 +190,11 @@ class LoadedRecord:
 
 
 class ServedRoutes:
-    """Implements `ModelRoutes`. `used_bytes` is the memory of the copy's processes."""
+    """Implements `ModelRoutes` for the copy's process that serves now.
+
+    `used_bytes` gets the memory of the copy's processes. Its growth during a load is the memory of
+    a model that the server does not report, as only our servers do.
+    """
 
     def __init__(self, record: LoadedRecord, used_bytes: Callable[[], Awaitable[int]]) -> None:
         self._record = record
@@ -212,9 +208,9 @@ class ServedRoutes:
     async def use(
         self, server: ModelServer, mount: AdapterMount | None, *, adopted: bool
     ) -> Collection[str]:
-        """Use a server that is ready; what an `adopted` one has loaded before is unloaded.
+        """Use a ready server. Unloads the earlier models of an `adopted` server.
 
-        Returns the targets of which it has not answered that they are.
+        Returns the targets whose unload the server has not confirmed.
         """
         routes = HttpModelRoutes(server)
         recorded = self._record.targets
@@ -260,9 +256,10 @@ class ServedRoutes:
         return answer
 
     async def memory_bytes(self, target: str, files_bytes: int) -> int | None:
-        """What the server reports of the model, else what was measured of a load that was alone.
+        """The memory that the server reports for the model, or the growth if no other load ran.
 
-        A server reuses memory that an earlier model has left: so it is at least `files_bytes`.
+        The growth counts as at least `files_bytes`, because a server reuses memory that an earlier
+        model has left.
         """
         grown_bytes = self._grown.pop(target, 0)
         if self._routes is None:

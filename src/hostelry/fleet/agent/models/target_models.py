@@ -1,12 +1,12 @@
-"""Models of one multi-model container by TargetModel: loaded when asked for, one load for all.
+"""Models of one multi-model container by TargetModel. Requests for a model share one load.
 
 a request for a model that is          gets
 loaded                                 the model, at once
 being loaded                           the model after that load, with all others that wait for it
 loaded, and drained for another        the model after its next load
 not loaded                             a load
-not loaded after 60 s                  ModelNotReadyError; the load continues, up to 360 s
-one whose load failed just now         the same failure
+not loaded after 60 s                  ModelNotReadyError, and the load continues, up to 360 s
+a recent failure to load               the same failure
 """
 
 import asyncio
@@ -33,7 +33,7 @@ MORE_ROOM_WAIT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """The failure of a model's last load, and until when it answers further requests."""
+    """The failure of a model's last load, which answers further requests until `until_s`."""
 
     error: HostelryError
     kept_s: float
@@ -41,7 +41,7 @@ class _Failure:
 
 
 class TargetModels:
-    """The models of one container; those below `prefix_uri` can be asked for."""
+    """The models of one container, which lie below `prefix_uri`."""
 
     def __init__(
         self,
@@ -80,13 +80,13 @@ class TargetModels:
         return list(self._tiers.evictions)
 
     async def acquire(self, target: str) -> ModelUse:
-        """The model, loaded; it stays until `release`, which each successful call needs once.
+        """Load the model and keep it until `release`, which each successful call needs once.
 
         Raises TargetModelError, ModelNotReadyError or TargetModelLoadError.
         """
         check_target(target)
-        self._check_failed(target)
-        model = self._tiers.requested(target)
+        self._raise_recent_failure(target)
+        model = self._tiers.record_request(target)
         if model.ready and not self._tiers.is_draining(model):
             model.in_flight += 1
             self._tiers.count_hit(model)
@@ -107,15 +107,15 @@ class TargetModels:
     def release(self, use: ModelUse, uses: int = 1) -> None:
         """Give a model back after its request, or after as many as `uses`."""
         for _ in range(uses - 1):
-            self._tiers.count_hit(self._tiers.requested(use.target))
+            self._tiers.count_hit(self._tiers.record_request(use.target))
         model = self._tiers.find(use.target)
         if model is not None and model.in_flight:
             self._give_back(model)
 
     async def make_room_for_request(self, target: str) -> None:
-        """Evict others as far as can be: the container answered a request for the model with 507.
+        """Evict other models if possible, after the container answered a request with 507.
 
-        The model is in use.
+        The target's model is in use.
         """
         model = self._tiers.find(target)
         if model is None:
@@ -127,20 +127,20 @@ class TargetModels:
         except (TimeoutError, TargetModelLoadError) as error:
             self._deps.note(f"a request for {target} was answered with 507; no room: {error!r}")
 
-    def lost(self, target: str) -> None:
-        """Record that the container answered 404 for a model: the next request loads it again."""
+    def on_missing_model(self, target: str) -> None:
+        """Record that the container answered 404 for a model. The next request loads it again."""
         model = self._tiers.find(target)
         if model is not None and model.ready:
-            self._tiers.gone(model)
+            self._tiers.record_unload(model)
 
-    def restarted(self, left: Collection[str] = (), reason: str = "") -> None:
-        """Record that the container has no model, but perhaps those `left` for a `reason`."""
+    def on_restart(self, left: Collection[str] = (), reason: str = "") -> None:
+        """Record that the container has no models, except perhaps `record_left`, for `reason`."""
         self._failures.clear()
-        self._tiers.restarted()
-        self._tiers.left(left, reason)
+        self._tiers.on_restart()
+        self._tiers.record_left(left, reason)
 
     def pin(self, targets: Collection[str]) -> None:
-        """Keep these models whatever comes; they are loaded when they are first asked for."""
+        """Never evict these models. They are loaded by their first request."""
         self._tiers.pin(targets)
 
     async def close(self) -> None:
@@ -152,11 +152,11 @@ class TargetModels:
 
     def _give_back(self, model: HostedModel) -> None:
         model.in_flight -= 1
-        self._tiers.marked(model)
-        self._tiers.leave_after_request(model, self._setting)
+        self._tiers.update_facts(model)
+        self._tiers.unload_after_request(model, self._setting)
 
     async def _wait(self, model: HostedModel, ticket: Ticket) -> None:
-        """Wait until the model is granted; the load continues when the wait ends."""
+        """Wait until the model is granted. The load continues if the wait ends."""
         try:
             async with asyncio.timeout(self._limits.wait_s):
                 while not ticket.granted:
@@ -168,13 +168,13 @@ class TargetModels:
             ) from error
 
     def _start(self, model: HostedModel) -> "asyncio.Task[None]":
-        load = asyncio.create_task(self._loading.bring(model))
+        load = asyncio.create_task(self._loading.load_model(model))
         model.load = load
         self._loads.add(load)
-        load.add_done_callback(partial(self._ended, model))
+        load.add_done_callback(partial(self._on_load_end, model))
         return load
 
-    def _ended(self, model: HostedModel, load: "asyncio.Task[None]") -> None:
+    def _on_load_end(self, model: HostedModel, load: "asyncio.Task[None]") -> None:
         self._loads.discard(load)
         model.load = None
         error = None if load.cancelled() else load.exception()
@@ -190,7 +190,7 @@ class TargetModels:
             until_s = self._deps.clock.now() + kept_s
             self._failures[model.facts.key] = _Failure(error, kept_s, until_s)
 
-    def _check_failed(self, target: str) -> None:
+    def _raise_recent_failure(self, target: str) -> None:
         """Raise the failure of the last load again, while it is kept."""
         failure = self._failures.get(target)
         if failure is not None and self._deps.clock.now() < failure.until_s:

@@ -1,7 +1,7 @@
-"""The models of a container and where each is; makes room as `placement/model_cache.py` plans.
+"""Memory and disk of a container's models. Makes room as `placement/model_cache.py` plans.
 
-Knows nothing of downloads and loads. What a plan takes is taken at once: no await lies between a
-decision and its effect on the next one.
+Knows nothing of downloads and loads. A plan is carried out at once: no await lies between a
+decision and its effect on the next decision.
 """
 
 import asyncio
@@ -42,14 +42,14 @@ FORGET_BEYOND = 1.1
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """A request that waits for its model; once `granted` it counts as in flight."""
+    """A request that waits for its model. Once `granted` it counts as in flight."""
 
     granted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TooLarge:
-    """The files of a model that did not fit, the error, and until when it is not tried again."""
+    """The files of a model that did not fit, and the error that answers until `until_s`."""
 
     folder: Path
     error: TargetModelTooLargeError
@@ -60,8 +60,9 @@ class TooLarge:
 class HostedModel:
     """One model: its facts, and the work on it.
 
-    `ready` once the container has loaded it; `loaded` of the facts holds from the reservation on.
-    `stuck` is why it may be in the server still: its unload had no answer.
+    `ready` is True once the container has loaded it. `loaded` of the facts is True from the
+    reservation on. `stuck` is the reason if the server may still have the model, because an unload
+    was not answered.
     """
 
     facts: CachedModel
@@ -77,7 +78,7 @@ class HostedModel:
 
     @property
     def is_busy(self) -> bool:
-        """Whether it must be remembered: a request, a load or an unload of it is under way."""
+        """Whether it must be remembered, because a request, load or unload is under way."""
         return bool(self.tickets or self.in_flight or self.load or self.unload or self.stuck)
 
 
@@ -93,7 +94,7 @@ class ModelTiers:
         self._drains: dict[str, frozenset[str]] = {}  # by the model that waits for their room
         self._pinned: frozenset[str] = frozenset()
         self._changed = asyncio.Event()
-        # Each with the loop's time until which others wait for it.
+        # Each with the loop's time until which loads wait for it.
         self._unloads: dict[asyncio.Task[None], float] = {}
         self._turn = {tier: asyncio.Lock() for tier in ModelTier}
         self.evictions: deque[Eviction] = deque(maxlen=KEPT_EVICTIONS)
@@ -103,10 +104,10 @@ class ModelTiers:
         """The facts of every model that is remembered."""
         return [model.facts for model in self._models.values()]
 
-    def requested(self, target: str) -> HostedModel:
-        """The model, with one request more counted."""
+    def record_request(self, target: str) -> HostedModel:
+        """Count a request for the model. Returns the model."""
         now_s = self._deps.clock.now()
-        model = self._known(target)
+        model = self._get_or_add(target)
         before = model.facts.popularity
         self._demand = self._demand.after_request(before, now_s)
         model.facts = replace(model.facts, popularity=before.after_request(now_s))
@@ -117,7 +118,7 @@ class ModelTiers:
                     del self._models[key]
         return model
 
-    def _known(self, target: str) -> HostedModel:
+    def _get_or_add(self, target: str) -> HostedModel:
         model = self._models.get(target)
         if model is None:
             facts = CachedModel(key=target, pinned=target in self._pinned)
@@ -129,21 +130,21 @@ class ModelTiers:
         """The models that the server may still have, by target, and why."""
         return {key: it.stuck for key, it in self._models.items() if it.stuck is not None}
 
-    def left(self, targets: Collection[str], reason: str) -> None:
-        """Record models that the server may have by an earlier agent."""
+    def record_left(self, targets: Collection[str], reason: str) -> None:
+        """Record models that the server may have from an earlier agent."""
         for target in targets:
-            self._known(target).stuck = reason
+            self._get_or_add(target).stuck = reason
             self._deps.note(f"{target} may be in the server still: {reason}")
 
-    def restarted(self) -> None:
+    def on_restart(self) -> None:
         """Record that the container has no model."""
         for model in self._models.values():
             model.stuck = model.too_large = None
             if model.ready:
-                self.gone(model)
+                self.record_unload(model)
 
     def pin(self, targets: Collection[str]) -> None:
-        """Replace the models that are kept whatever comes."""
+        """Replace the models that are never evicted."""
         self._pinned = frozenset(targets)
         for model in self._models.values():
             model.facts = replace(model.facts, pinned=model.facts.key in self._pinned)
@@ -156,60 +157,62 @@ class ModelTiers:
         """Whether it takes no new request until it is evicted."""
         return any(model.facts.key in drain for drain in self._drains.values())
 
-    def marked(self, model: HostedModel) -> None:
-        """Keep the facts up to date after a change of the work on a model."""
+    def update_facts(self, model: HostedModel) -> None:
+        """Update the facts after a change of the work on a model, and wake waiting models."""
         model.facts = replace(model.facts, in_flight=model.in_flight + model.loading)
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
     def grant(self, model: HostedModel) -> None:
-        """Give a model that is loaded to all that wait for it, before it can be evicted again."""
+        """Grant a loaded model to all waiting requests, before it can be evicted again."""
         model.ready = True
         for ticket in model.tickets:
             ticket.granted = True
         model.in_flight += len(model.tickets)
         model.tickets.clear()
-        self.marked(model)
+        self.update_facts(model)
 
-    def at_most(self, tier: ModelTier, estimate_bytes: int) -> int:
-        """An estimate of a model's size, within what pinned models leave: it refuses no model."""
+    def limit_estimate(self, tier: ModelTier, estimate_bytes: int) -> int:
+        """The estimate, limited to the room beside pinned models, so that it refuses no model."""
         state = self._state(tier)
         held = zip(state.models, state.held_bytes(), strict=True)
         pinned = sum(size for facts, size in held if facts.pinned)
         return max(min(estimate_bytes, state.capacity_bytes - pinned), 1)
 
     async def reserve_memory(self, model: HostedModel, need_bytes: int) -> None:
-        """Evict until `need_bytes` are free for the model, and count them as its own.
+        """Evict until `need_bytes` of memory are free for the model, and reserve them.
 
-        The same for what it declares of the accelerator. Models take turns, so that none overtakes
-        another that waits. Raises TargetModelLoadError where no wait can help.
+        Reserves the accelerator memory that it declares, too. Models take turns, so that none
+        overtakes another. Raises TargetModelLoadError if no wait can help.
         """
         async with self._turn[ModelTier.MEMORY]:
             if self._limits.accelerator_bytes is not None:
-                # Else models would leave the accelerator for one that memory has no room for.
+                # Do not empty the accelerator for a model that is too large for the memory.
                 _check_fits(self._plan(model, ModelTier.MEMORY, need_bytes)())
                 declared = model.facts.accelerator_bytes
                 plan = self._plan(model, ModelTier.ACCELERATOR, declared)
-                self._carry_out(await self._planned(model, plan))
-            evictions = await self._planned(model, self._plan(model, ModelTier.MEMORY, need_bytes))
+                self._carry_out(await self._await_plan(model, plan))
+            evictions = await self._await_plan(
+                model, self._plan(model, ModelTier.MEMORY, need_bytes)
+            )
             model.facts = replace(model.facts, loaded=True, memory_bytes=need_bytes)
             self._carry_out(evictions)
-        await self._unloaded()
+        await self._await_unloads()
 
     async def reserve_disk(self, model: HostedModel, need_bytes: int) -> None:
-        """Evict until `need_bytes` of disk are free for the model, and count them as its own."""
+        """Evict until `need_bytes` of disk are free for the model, and reserve them."""
         async with self._turn[ModelTier.DISK]:
-            evictions = await self._planned(model, self._plan(model, ModelTier.DISK, need_bytes))
+            evictions = await self._await_plan(model, self._plan(model, ModelTier.DISK, need_bytes))
             model.facts = replace(model.facts, on_disk=True, disk_bytes=need_bytes)
             self._carry_out(evictions)
-        await self._unloaded()
+        await self._await_unloads()
 
     async def free_more(
         self, model: HostedModel, tier: ModelTier, need_bytes: int, attempt: int
     ) -> None:
-        """Evict more than was thought necessary: the container, or the disk, is full.
+        """Evict more than planned, because the container or the disk is full.
 
-        It takes no turn: the model whose turn it is may wait for the end of this load.
+        Takes no turn, because the model whose turn it is may wait for the end of this load.
         """
 
         def plan() -> RoomPlan:
@@ -217,25 +220,25 @@ class ModelTiers:
                 self._state(tier), model.facts.key, need_bytes, attempt, self._deps.clock.now()
             )
 
-        self._carry_out(await self._planned(model, plan))
-        await self._unloaded()
+        self._carry_out(await self._await_plan(model, plan))
+        await self._await_unloads()
 
-    async def undrained(self) -> None:
-        """Wait until no model that waits for memory is ahead."""
+    async def await_turn(self) -> None:
+        """Wait until no other model waits for memory."""
         async with self._turn[ModelTier.MEMORY]:
             return
 
     def shrink(self, tier: ModelTier, model: HostedModel) -> None:
-        """Evict what is beyond the capacity since `model` turned out larger, as far as can be.
+        """Evict down to the capacity if possible, after `model` turned out larger.
 
-        Raises TargetModelLoadError where the model alone is too large.
+        Raises TargetModelLoadError if the model alone is too large.
         """
         plan = self._plan(model, tier, 0)()
         _check_fits(plan)
         if isinstance(plan, RoomMade):
             self._carry_out(plan.evictions)
 
-    def leave_after_request(self, model: HostedModel, setting: ModelCacheSetting) -> None:
+    def unload_after_request(self, model: HostedModel, setting: ModelCacheSetting) -> None:
         """Unload the model if the setting asks for it now."""
         eviction = evict_after_request(setting, model.facts, len(model.tickets))
         if eviction is not None and model.ready:
@@ -244,22 +247,22 @@ class ModelTiers:
     def count_hit(self, model: HostedModel) -> None:
         """Record a request that found its model loaded."""
         model.facts = replace(model.facts, hits=model.facts.hits + 1)
-        self.marked(model)
+        self.update_facts(model)
 
     def withdraw(self, model: HostedModel) -> None:
-        """Unload a model, or what the container may have of it after a load that failed."""
+        """Unload a model, even if its load failed, because the container may have kept parts."""
         model.ready = False
         model.facts = replace(model.facts, loaded=False)
         model.unload = asyncio.create_task(self._unload(model))
         waited_until_s = asyncio.get_running_loop().time() + self._limits.unload_wait_s
         self._unloads[model.unload] = waited_until_s
         model.unload.add_done_callback(self._unloads.pop)
-        self.marked(model)
+        self.update_facts(model)
 
     async def unstick(self, model: HostedModel) -> None:
-        """Unload a model once more whose unload had no answer, before it is loaded.
+        """Repeat an unload that was not answered, before the model is loaded again.
 
-        Raises TargetModelLoadError where that has none either.
+        Raises TargetModelLoadError if this unload is not answered either.
         """
         if model.stuck is None:
             return
@@ -272,24 +275,24 @@ class ModelTiers:
                 f"of it before ({model.stuck})."
             )
 
-    def gone(self, model: HostedModel) -> None:
+    def record_unload(self, model: HostedModel) -> None:
         """Record that the container does not have the model."""
         model.ready = False
         model.facts = replace(model.facts, loaded=False)
-        self.marked(model)
+        self.update_facts(model)
 
     def holder(self, model: HostedModel) -> str:
         """The name under which the artifact cache holds the model's files."""
         return f"{self._copy_id}/{model.id}"
 
     def remove_files(self, model: HostedModel) -> None:
-        """Give the model's files back to the artifact cache."""
+        """Release the model's files in the artifact cache."""
         self._deps.artifacts.release(self.holder(model))
         model.facts = replace(model.facts, on_disk=False)
 
     async def close(self) -> None:
         """Wait for the unloads under way, and end those that take too long."""
-        await self._unloaded()
+        await self._await_unloads()
         late = list(self._unloads)
         for unload in late:
             unload.cancel()
@@ -314,24 +317,24 @@ class ModelTiers:
             self._state(tier), model.facts.key, need_bytes, self._deps.clock.now()
         )
 
-    async def _planned(
+    async def _await_plan(
         self, model: HostedModel, plan: Callable[[], RoomPlan]
     ) -> Collection[Eviction]:
-        """The evictions of `plan` once it makes room.
+        """Wait until `plan` makes room. Returns its evictions.
 
-        Raises TargetModelLoadError where no wait makes any.
+        Raises TargetModelLoadError if no wait makes room.
         """
         patience_ends_s = self._deps.clock.now() + self._limits.patience_s
         try:
             while isinstance(found := plan(), ModelsInUse):
-                await self._until_change(model, found, patience_ends_s)
+                await self._await_change(model, found, patience_ends_s)
         finally:
             self._drain(model, frozenset())
         if isinstance(found, ModelTooLarge):
             raise TargetModelTooLargeError(found.text)
         return found.evictions
 
-    async def _until_change(
+    async def _await_change(
         self, model: HostedModel, found: ModelsInUse, patience_ends_s: float
     ) -> None:
         changed = self._changed
@@ -347,7 +350,7 @@ class ModelTiers:
             return
 
     def _drain(self, model: HostedModel, targets: frozenset[str]) -> None:
-        """Replace the models that take no new request since `model` waits for their room."""
+        """Replace the models that take no new requests because `model` waits for their room."""
         self._drains.pop(model.facts.key, None)
         if targets:
             self._drains[model.facts.key] = targets
@@ -365,21 +368,21 @@ class ModelTiers:
     async def _unload(self, model: HostedModel) -> None:
         started_s = self._deps.clock.now()
         answer = await self._deps.routes.unload(model.facts.key)
-        self._deps.measured("unloading", self._deps.clock.now() - started_s)
+        self._deps.record_seconds("unloading", self._deps.clock.now() - started_s)
         if answer.fault is not None:
             self._deps.note(
                 f"{model.facts.key} was not unloaded: {answer.fault}; its memory counts as free"
             )
-        # A server that has answered knows of the model what it says: its next load shows.
+        # If the server answered, its next load of the model shows what it has.
         model.stuck = answer.fault if answer.status is None else None
         model.unload = None
 
-    async def _unloaded(self) -> None:
+    async def _await_unloads(self) -> None:
         """Wait for all unloads under way, which continue if the wait ends.
 
-        All of them, since a plan may count on bytes that an eviction for another model frees; but
-        each for `unload_wait_s` from its begin at most, since one that hangs must not hold up every
-        load: the container answers 507 if it needs those bytes.
+        A plan may count on bytes that an eviction for another model frees. Each unload is awaited
+        for at most `unload_wait_s` from its start, so that an unload that hangs does not delay
+        every load. The container answers 507 if it needs those bytes.
         """
         waiting = dict(self._unloads)
         while waiting:
@@ -391,6 +394,6 @@ class ModelTiers:
 
 
 def _check_fits(plan: RoomPlan) -> None:
-    """Raise TargetModelTooLargeError where no wait and no eviction makes room."""
+    """Raise TargetModelTooLargeError if no wait and no eviction can make room."""
     if isinstance(plan, ModelTooLarge):
         raise TargetModelTooLargeError(plan.text)

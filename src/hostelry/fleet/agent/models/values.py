@@ -14,7 +14,7 @@ from hostelry.fleet.artifacts.protocol import Artifacts
 
 
 class TargetModelError(TerminalError):
-    """The request names a model that cannot be had: a ValidationError of the caller."""
+    """The request's model does not exist or is invalid: the caller gets a ValidationError."""
 
 
 class ModelNotReadyError(RetryableError):
@@ -22,7 +22,7 @@ class ModelNotReadyError(RetryableError):
 
 
 class TargetModelLoadError(HostelryError):
-    """The model cannot be loaded: ModelError (424) with the container's `status`, 507: no room."""
+    """The model cannot be loaded: ModelError (424) with the container's `status`, such as 507."""
 
     def __init__(self, text: str, status: int | None = None) -> None:
         super().__init__(text)
@@ -30,27 +30,27 @@ class TargetModelLoadError(HostelryError):
 
 
 class TargetModelTooLargeError(TargetModelLoadError):
-    """The model does not fit, whatever other models leave: 507."""
+    """The model does not fit, even if all other models are evicted: 507."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text, 507)
 
 
 class ModelRoutes(Protocol):
-    """The model routes of one container. No method raises for what the server does."""
+    """The model routes of one container. No method raises for an answer of the server."""
 
     async def load(self, target: str, folder: Path, timeout_s: float) -> Answer:
         """POST /models."""
         ...
 
     async def unload(self, target: str) -> Answer:
-        """DELETE /models/ID; succeeds if it is not there."""
+        """DELETE /models/ID. Succeeds if the model is not loaded."""
         ...
 
     async def memory_bytes(self, target: str, files_bytes: int) -> int | None:
-        """The memory that the loaded model takes, measured; None without any measurement.
+        """The measured memory of the loaded model, or None if it could not be measured.
 
-        A measurement that is no report of the server's is at least `files_bytes`.
+        A measurement that the server does not report counts as at least `files_bytes`.
         """
         ...
 
@@ -61,17 +61,17 @@ class TargetModelLimits:
 
     Args:
         memory_bytes: for loaded models.
-        disk_bytes: for unpacked ones.
-        accelerator_bytes: of accelerators, for what models declare; None: that is not counted.
-        model_accelerator_bytes: what a model takes that declares nothing.
-        wait_s: a request waits that long for its model.
-        load_timeout_s: download and load may take that long; they outlive the request.
-        unload_wait_s: so long others wait for the memory of a model that is unloaded.
-        too_large_kept_s: so long a model that did not fit is refused while its object is the same.
-        patience_s: after it, a model that waits for room keeps new requests from what must go.
-        failure_kept_s: so long a failed load answers further requests; a missing object always.
-        failure_kept_most_s: loads that fail again and again: twice as long each time, up to this.
-        num_known: models that are remembered, loaded or not; and failed loads.
+        disk_bytes: for unpacked models.
+        accelerator_bytes: of accelerators, for declared use. None if use is not declared.
+        model_accelerator_bytes: for a model that declares no use.
+        wait_s: time limit of a request's wait for its model.
+        load_timeout_s: time limit of download and load together, which outlive the request.
+        unload_wait_s: time limit of a load's wait for an unload.
+        too_large_kept_s: time for which a model that did not fit is refused, unless it changes.
+        patience_s: after this wait for room, the models that must go take no new requests.
+        failure_kept_s: time for which a failed load answers further requests.
+        failure_kept_most_s: limit of that time, which doubles with each failed load in a row.
+        num_known: models that are remembered, loaded or not, and also failed loads.
     """
 
     memory_bytes: int
@@ -88,28 +88,28 @@ class TargetModelLimits:
     num_known: int = 10_000
 
 
-def unheard(_name: str, _taken_s: float) -> None:
+def ignore_seconds(_name: str, _taken_s: float) -> None:
     """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetModelDeps:
-    """What the models of a container are made of.
+    """Dependencies of a container's models.
 
-    `note` takes lines for the copy's log, `measured` the seconds of each download ("downloading"),
-    load ("loading") and unload ("unloading").
+    `note` takes lines for the copy's log, `record_seconds` the duration of each download
+    ("downloading"), load ("loading") and unload ("unloading").
     """
 
     routes: ModelRoutes
     artifacts: Artifacts
     clock: Clock
     note: Callable[[str], None]
-    measured: Callable[[str, float], None] = unheard
+    record_seconds: Callable[[str, float], None] = ignore_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelUse:
-    """A model that is loaded and stays so until its release: ModelCacheHit and waiting time."""
+    """A model that stays loaded until its release, with ModelCacheHit and waiting time."""
 
     target: str
     model_id: str
@@ -131,5 +131,5 @@ def check_target(target: str) -> None:
 
 
 def model_id(target: str) -> str:
-    """The id that the container knows the model by: a digest, so that any name is a safe path."""
+    """The container's id of the model: a digest, so that any name is a safe path."""
     return hashlib.sha256(target.encode("utf-8", "surrogatepass")).hexdigest()[:40]

@@ -11,7 +11,7 @@ from tests.unit.fleet.agent.models.multi_model_fakes import LIMITS, MB, Rig
 
 from hostelry.base.errors import TerminalError
 from hostelry.domain.shape import Shape
-from hostelry.fleet.agent.models.copy_models import model_limits
+from hostelry.fleet.agent.models.copy_models import compute_model_limits
 from hostelry.fleet.agent.models.loading import accelerator_bytes
 from hostelry.fleet.agent.models.values import TargetModelLoadError
 from hostelry.placement.model_cache_values import ModelTier
@@ -22,7 +22,7 @@ def test_models_beside_other_containers_have_a_part_of_the_memory(
     tmp_path: Path, declared_bytes: int
 ) -> None:
     shape = Shape(cpus=2, memory_bytes=declared_bytes)
-    alone, of_three = (model_limits(shape, tmp_path, {}, number) for number in (1, 3))
+    alone, of_three = (compute_model_limits(shape, tmp_path, {}, number) for number in (1, 3))
     assert 0 < alone.memory_bytes <= 0.9 * declared_bytes
     assert of_three.memory_bytes == pytest.approx(alone.memory_bytes / 3, abs=1)
 

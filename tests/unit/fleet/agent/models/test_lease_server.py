@@ -102,7 +102,7 @@ def played(
                 headers={COPY_KEY_HEADER: KEY},
             ) as client,
         ):
-            await models.served_by(ModelServer("http://copy", to_container), None, adopted=adopted)
+            await models.use_server(ModelServer("http://copy", to_container), None, adopted=adopted)
 
             async def ask(path: str, body: Any, **more: Any) -> httpx.Response:
                 content = body if isinstance(body, bytes) else json.dumps(body).encode()

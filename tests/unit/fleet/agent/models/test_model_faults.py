@@ -103,10 +103,10 @@ def test_a_server_that_starts_again_has_no_stuck_model(tmp_path: Path) -> None:
         await rig.use("a", "b")
         await settled()
         rig.container.loaded.clear()
-        rig.models.restarted()
+        rig.models.on_restart()
         assert rig.models.stuck == {}
         assert await rig.use("a") == [False]
-        rig.models.restarted(["old"], "it hangs")
+        rig.models.on_restart(["old"], "it hangs")
         assert rig.models.stuck == {"old": "it hangs"}
 
     played(rig, play)
@@ -169,7 +169,7 @@ def test_a_model_that_did_not_fit_is_tried_again_once(tmp_path: Path, again: str
         elif "hour" in again:
             rig.clock.advance(3600.0)
         else:
-            rig.models.restarted()
+            rig.models.on_restart()
         assert await rig.use("big", "big") == [False, True]
 
     played(rig, play)

@@ -381,10 +381,10 @@ def test_what_the_container_lost_is_loaded_again(rig: Rig) -> None:
         rig.sizes(a=10, b=10)
         await rig.use("a", "b")
         rig.container.loaded.pop("a")
-        rig.models.lost("a")
+        rig.models.on_missing_model("a")
         assert await rig.use("a", "b") == [False, True]
         rig.container.loaded.clear()
-        rig.models.restarted()
+        rig.models.on_restart()
         assert rig.there(MEMORY) == set()
         assert await rig.use("a", "b") == [False, False]
 
