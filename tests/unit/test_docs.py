@@ -38,6 +38,12 @@ def inline(page: Path) -> list[str]:
 
 
 @cache
+def text_of_all_tests() -> str:
+    files = sorted((ROOT / "tests").rglob("*.py"))
+    return "\n".join(file.read_text(encoding="utf-8") for file in files)
+
+
+@cache
 def names_in(module: Path) -> set[str]:
     """What a module defines or imports at its top."""
     found: set[str] = set()
@@ -154,8 +160,7 @@ SECTIONS = [
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda text: text.partition("\n")[0])
 def test_every_row_of_failures_and_threats_is_shown_by_a_test(section: str) -> None:
-    files = [text for text in INLINE.findall(section) if text.startswith("tests/")]
-    tests = "\n".join((ROOT / file).read_text(encoding="utf-8") for file in files)
+    tests = text_of_all_tests()
     cells = [INLINE.findall(cell) for cell in SHOWN_BY.findall(section)[2:]]
     assert len(cells) > 2
     assert all(cells), "a row names no test"
