@@ -1,23 +1,28 @@
 """`hostelry control`: a further control of a platform, on this host."""
 
 import os
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
 
 from hostelry.base.errors import UsageError
-from hostelry.base.logging import TEXT
 from hostelry.base.operator_secrets import hide_argument
 from hostelry.base.peers import PeerRole
-from hostelry.cli import up_flags as flags
 from hostelry.cli.home_option import HomeOption, JsonOption, home_at
-from hostelry.cli.up import build_options, log_to, up_detached, up_here
+from hostelry.cli.up import (
+    DetachOption,
+    build_options,
+    log_to,
+    takes_settings,
+    up_detached,
+    up_here,
+)
 from hostelry.cli.wait_display import waiting
 from hostelry.cluster.start import check_cluster
 from hostelry.home.home import Credentials, Home, UpConfig, load_config, make_home
 from hostelry.home.run_file import only_one
-from hostelry.home.up_options import check_logs
+from hostelry.home.up_options import check_options
 from hostelry.processes.background import start_detached
 
 JoinOption = Annotated[
@@ -45,20 +50,16 @@ HostNameOption = Annotated[
 ]
 
 
-def control(  # noqa: PLR0913 - one parameter an option of the command
+@takes_settings("control")
+def control(
     home: HomeOption = None,
     join_url: JoinOption = None,
     token: TokenOption = None,
     host_name: HostNameOption = None,
-    cluster_host: flags.ClusterHostOption = None,
-    cluster_port: flags.ClusterPortOption = None,
-    tls_ca: flags.TlsCaOption = None,
-    tls_cert: flags.TlsCertOption = None,
-    tls_key: flags.TlsKeyOption = None,
-    store: flags.StoreOption = None,
-    log_format: flags.LogFormatOption = TEXT,
-    detach: flags.DetachOption = False,
+    *,
+    detach: DetachOption = False,
     as_json: JsonOption = False,
+    **settings: Any,
 ) -> None:
     """Run another control process, which takes over when the current leader ends. Ctrl-C stops it.
 
@@ -70,14 +71,13 @@ def control(  # noqa: PLR0913 - one parameter an option of the command
 
     Example: hostelry control --home /srv/hostelry --detach
     """
-    given = dict(locals())
-    if store is not None:
-        hide_argument(store)
+    if settings["store"] is not None:
+        hide_argument(settings["store"])
     at = home_at(home)
-    options = build_options(given, control_only=True)
-    check_logs(options)
+    options = build_options(home, settings, control_only=True)
+    check_options(options)
     check_cluster(options)
-    if join_url is not None and cluster_host is None and not at.config.exists():
+    if join_url is not None and options.cluster_host is None and not at.config.exists():
         raise UsageError(
             "--join needs the address at which the other hosts reach this one: --cluster-host"
         )
@@ -103,7 +103,7 @@ def control(  # noqa: PLR0913 - one parameter an option of the command
             display.say(text)
             log_line(text)
 
-        log_to(at.logs / "up.log", log_format)
+        log_to(at.logs / "up.log", options.log_format)
         report = Report(phase=display.phase, say=say, ready=ready)
         asyncio.run(run_control(options, os.environ, report))
 
@@ -117,30 +117,16 @@ def print_ready(home: Home, config: UpConfig, stopped_by: str, *, as_json: bool)
         typer.echo(f"Control runs at {config.control_url}. {stopped_by}")
 
 
-def gateway(  # noqa: PLR0913 - one parameter an option of the command
+@takes_settings("gateway")
+def gateway(
     home: HomeOption = None,
     join_url: JoinOption = None,
     token: TokenOption = None,
     host_name: HostNameOption = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: flags.PortOption = None,
-    gateway_workers: flags.WorkersOption = None,
-    drain_s: flags.DrainOption = 0.0,
-    hold_requests: flags.HoldRequestsOption = 4096,
-    hold_requests_each: flags.HoldEachOption = 1024,
-    hold_mb: flags.HoldMbOption = 256.0,
-    no_mirror_process: flags.NoMirrorProcessOption = False,
-    log_format: flags.LogFormatOption = TEXT,
-    cluster_host: flags.ClusterHostOption = None,
-    cluster_port: flags.ClusterPortOption = None,
-    tls_ca: flags.TlsCaOption = None,
-    tls_cert: flags.TlsCertOption = None,
-    tls_key: flags.TlsKeyOption = None,
-    https_cert: flags.HttpsCertOption = None,
-    https_key: flags.HttpsKeyOption = None,
-    https_ca: flags.HttpsCaOption = None,
-    detach: flags.DetachOption = False,
+    *,
+    detach: DetachOption = False,
     as_json: JsonOption = False,
+    **settings: Any,
 ) -> None:
     """Serve a platform's requests on another host, with gateways and a link to its control.
 
@@ -151,9 +137,8 @@ def gateway(  # noqa: PLR0913 - one parameter an option of the command
 
     Example: hostelry gateway --home ./g --host 10.0.0.7 --drain-s 20 --detach
     """
-    given = dict(locals())
     join_platform(home_at(home), join_url, token, PeerRole.GATEWAY, host_name)
-    options = build_options(given, gateway_only=True)
+    options = build_options(home, settings, gateway_only=True)
     (up_detached if detach else up_here)(options, as_json=as_json)
 
 

@@ -1,9 +1,10 @@
 """`hostelry up`."""
 
+import inspect
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,9 +14,8 @@ import typer
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import UsageError
-from hostelry.base.logging import TEXT, build_formatter
+from hostelry.base.logging import build_formatter
 from hostelry.base.operator_secrets import hide_argument
-from hostelry.cli import up_flags as flags
 from hostelry.cli.home_option import (
     HomeOption,
     JsonOption,
@@ -25,65 +25,74 @@ from hostelry.cli.home_option import (
     load_home,
 )
 from hostelry.cli.wait_display import waiting
-from hostelry.fleet.rules.copy_user import AUTO
-from hostelry.home.fleet_option import LOCAL
 from hostelry.home.home import Credentials, Home, UpConfig, make_home
+from hostelry.home.settings import Setting
 from hostelry.home.store_option import secret_in
-from hostelry.home.up_options import UpOptions, check_options
+from hostelry.home.up_options import SETTINGS, UpOptions, check_options
 from hostelry.processes.background import start_detached
 from hostelry.processes.systemd_unit import unit_text
 
+DetachOption = Annotated[
+    bool,
+    typer.Option("--detach", help="Run in the background, and return when the platform is ready."),
+]
+LISTED_FIRST = {"host", "port", "s3_port"}
 PROGRAM = [sys.executable, "-m", "hostelry.cli.main"]
+Command = Callable[..., None]
 
 
-def up(  # noqa: PLR0913 - one parameter an option of the command
+def takes_settings(command: str) -> Callable[[Command], Command]:
+    """Give a function the options of the settings of `command`, for its `**settings`."""
+
+    def declare(function: Command) -> Command:
+        signature = inspect.signature(function)
+        own = [it for it in signature.parameters.values() if it.kind is not it.VAR_KEYWORD]
+        place = sum(it.kind is it.POSITIONAL_OR_KEYWORD for it in own)
+        settings = [it for it in fields(UpOptions) if it.name in SETTINGS]
+        settings.sort(key=lambda it: (it.name not in LISTED_FIRST, it.name))
+        declared = [
+            declare_option(it, SETTINGS[it.name])
+            for it in settings
+            if command in SETTINGS[it.name].commands
+        ]
+        parameters = [*own[:place], *declared, *own[place:]]
+        function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return function
+
+    return declare
+
+
+def declare_option(field: Any, setting: Setting) -> inspect.Parameter:
+    """The parameter of a command for a field of `UpOptions`: `no_NAME` to switch it off."""
+    name = f"no_{field.name}" if field.default is True else field.name
+    flag = f"--{name.replace('_', '-')}"
+    option = typer.Option(flag, help=setting.help, metavar=setting.metavar, envvar=setting.envvar)
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=False if field.default is True else field.default,
+        annotation=Annotated[field.type, option],
+    )
+
+
+@takes_settings("up")
+def up(
     home: HomeOption = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: flags.PortOption = None,
-    s3_port: flags.S3PortOption = None,
-    s3_endpoint: flags.S3EndpointOption = None,
-    region: flags.RegionOption = None,
-    account_id: flags.AccountOption = None,
-    insecure_no_auth: flags.NoAuthOption = False,
-    any_role: flags.AnyRoleOption = False,
-    max_body_mb: Annotated[float, typer.Option(help="Maximum size of a request body.")] = 25.0,
-    invoke_timeout_s: flags.InvokeTimeoutOption = 60.0,
-    stream_timeout_s: flags.StreamTimeoutOption = 480.0,
-    artifact_cache_gb: flags.CacheOption = 50.0,
-    gateway_workers: flags.WorkersOption = None,
-    no_mirror_process: flags.NoMirrorProcessOption = False,
-    no_console: flags.NoConsoleOption = False,
-    pace: flags.PaceOption = 1.0,
-    at_zero: flags.AtZeroOption = "hold",
-    hold_limit_s: flags.HoldLimitOption = None,
-    hold_requests: flags.HoldRequestsOption = 4096,
-    hold_requests_each: flags.HoldEachOption = 1024,
-    hold_mb: flags.HoldMbOption = 256.0,
-    serverless_idle_s: flags.ServerlessIdleOption = 600.0,
-    metrics_mb: Annotated[float, typer.Option(help="Memory limit for metrics.")] = 256.0,
-    logs_mb: Annotated[float, typer.Option(help="Disk limit for log events.")] = 1024.0,
-    logs_days: flags.LogsDaysOption = 14,
-    log_format: flags.LogFormatOption = TEXT,
-    copy_user: flags.CopyUserOption = AUTO,
-    files_gb: flags.FilesOption = 20.0,
-    store: flags.StoreOption = None,
-    drain_s: flags.DrainOption = 0.0,
-    cluster_host: flags.ClusterHostOption = None,
-    cluster_port: flags.ClusterPortOption = None,
-    tls_ca: flags.TlsCaOption = None,
-    tls_cert: flags.TlsCertOption = None,
-    tls_key: flags.TlsKeyOption = None,
-    https_cert: flags.HttpsCertOption = None,
-    https_key: flags.HttpsKeyOption = None,
-    https_ca: flags.HttpsCaOption = None,
-    fleet: flags.FleetOption = LOCAL,
-    ray_address: flags.RayAddressOption = None,
-    ray_runtime_env: flags.RayRuntimeEnvOption = None,
-    node_dir: flags.NodeDirOption = None,
-    from_: flags.FromOption = None,
-    detach: flags.DetachOption = False,
-    print_unit: flags.PrintUnitOption = False,
+    *,
+    from_: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            help="Backup to restore into the empty home before the start (see `hostelry backup`).",
+        ),
+    ] = None,
+    detach: DetachOption = False,
+    print_unit: Annotated[
+        bool,
+        typer.Option("--print-unit", help="Print a systemd unit that runs this command and exit."),
+    ] = False,
     as_json: JsonOption = False,
+    **settings: Any,
 ) -> None:
     """Start the platform: the gateway, control and the object store.
 
@@ -96,14 +105,13 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
 
     Example: AWS_ACCESS_KEY_ID=k AWS_SECRET_ACCESS_KEY=s hostelry up --s3-endpoint http://nas:9000
     """
-    given = dict(locals())
-    keep_secret(store, print_unit=print_unit)
+    keep_secret(settings["store"], print_unit=print_unit)
     if print_unit and from_ is not None:
         raise UsageError("--print-unit: a backup is restored once, so leave --from out")
     if print_unit:
         typer.echo(unit_text(PROGRAM, sys.argv[1:], home_at(home).root), nl=False)
         return
-    options = build_options(given)
+    options = build_options(home, settings)
     check_options(options)
     if not detach:
         go_on_with_open_python(options)  # before the restore, since it begins the command again
@@ -115,14 +123,13 @@ def up(  # noqa: PLR0913 - one parameter an option of the command
     (up_detached if detach else up_here)(options, as_json=as_json)
 
 
-def build_options(given: Mapping[str, Any], **fixed: Any) -> UpOptions:
-    """The options of `up`, `gateway` or `control`, from its parameters by name."""
-    alike = {it.name for it in fields(UpOptions)} & given.keys() - {"home"}
-    values = {name: given[name] for name in alike}
-    for name, option in (("mirror_process", "no_mirror_process"), ("console", "no_console")):
-        if option in given:
-            values[name] = not given[option]
-    return UpOptions(home=home_at(given["home"]).root, **values, **fixed)
+def build_options(home: Path | None, settings: Mapping[str, Any], **fixed: Any) -> UpOptions:
+    """The options of `up`, `gateway` or `control`, from the parameters of its settings."""
+    values: dict[str, Any] = {
+        name.removeprefix("no_"): not value if name.startswith("no_") else value
+        for name, value in settings.items()
+    }
+    return UpOptions(home=home_at(home).root, **values, **fixed)
 
 
 def go_on_with_open_python(options: UpOptions) -> None:

@@ -21,6 +21,7 @@ from hostelry.base.logging import TEXT
 from hostelry.domain.at_zero import AtZero
 from hostelry.fleet.rules.copy_user import CopyUser
 from hostelry.home.ports import url_host
+from hostelry.home.settings import SharedSettings
 
 ENVIRONMENT_VARIABLE = "HOSTELRY_HOME"
 # Fields of `UpConfig` under other names in config.json, which homes of older versions have.
@@ -75,65 +76,48 @@ class Credentials:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpConfig:
+class UpConfig(SharedSettings):
     """Configuration of a platform, which every process of it reads from config.json.
 
     Ports are on `host`. `s3_endpoint` None means the embedded object store on `s3_port`.
     """
 
-    host: str = "127.0.0.1"
     gateway_port: int = 8787
     s3_port: int = 8788
     control_port: int
     jobs_port: int = 0  # 0: no process for jobs
     console_port: int = 0  # 0: no console
-    s3_endpoint: str | None = None
     first_s3_url: str = ""  # of the embedded object store, on a host with gateways alone
-    insecure_no_auth: bool = False
-    any_role: bool = False  # models may name roles that are not there
     max_body_bytes: int = 25 * 1024 * 1024
-    invoke_timeout_s: float = 60.0
-    stream_timeout_s: float = 480.0
-    artifact_cache_bytes: int = 50 * 1000**3  # on each instance
+    artifact_cache_bytes: int = 50 * 1000**3  # per instance
     gateway_workers: int = 1
-    mirror_process: bool = True  # else gateway workers mirror requests to shadow variants
-    max_connections: int = 10_000  # of clients, to each gateway worker
+    max_connections: int = 10_000  # of clients, per gateway worker
     unproven_bytes: int = 512 * 1024 * 1024  # buffered for requests that are not authenticated yet
-    pace: float = 1.0  # divides AWS's waits of minutes
-    at_zero: AtZero = AtZero.HOLD  # where no tag chooses otherwise
-    hold_limit_s: float | None = None  # None: the request's own time limit
-    hold_requests: int = 4096  # waiting for copies at once, in all workers
-    hold_requests_each: int = 1024  # ... for one endpoint or component
+    at_zero: AtZero = AtZero.HOLD  # unless a tag chooses otherwise
     hold_bytes: int = 256 * 1024 * 1024
-    serverless_idle_s: float = 600.0  # without a request, until an environment ends
     metrics_bytes: int = 256 * 1024 * 1024  # of memory, in control
     logs_bytes: int = 1024 * 1024 * 1024  # of log events on disk
-    logs_days: int = 14  # that they are kept where their group has no retention
-    copy_user: CopyUser | None = None  # of copies that are programs; None: hostelry's own
-    copy_user_problem: str | None = None  # why it is None, and the remedy
-    log_format: str = TEXT  # of the processes' own logs
+    copy_user: CopyUser | None = None  # of copies that are programs. None: Hostelry's own user
+    copy_user_problem: str | None = None  # the reason for None, and the remedy
     files_bytes: int = 20 * 1000**3  # of an account's files of OpenAI's API
-    cluster_host: str | None = None  # where other hosts reach the node proxy; None: nowhere
+    cluster_host: str | None = None  # where other hosts reach the node proxy. None: nowhere
     cluster_port: int = 0
-    tls_ca: str | None = None  # the operator's own files, instead of hostelry's authority
+    tls_ca: str | None = None  # the operator's own files, instead of Hostelry's authority
     tls_cert: str | None = None
     tls_key: str | None = None
-    https_cert: str | None = None  # what gateway and S3 port show clients; None: plain HTTP
+    https_cert: str | None = None  # for clients of gateway and S3 port. None: plain HTTP
     https_key: str | None = None
-    https_ca: str | None = None  # a bundle that has what signed it; None: public authorities
-    https_host: str = ""  # the name in URLs, for which the certificate is
-    store_url: str | None = field(default=None, repr=False)  # of PostgreSQL; None: the home's file
-    peer_port: int = 0  # where other hosts' gateways send counts to; 0: there is no other
-    host_id: str = ""  # of this host among those of its cluster; empty: it is the only one
-    host_name: str = ""  # the name that this host has joined under; empty: it is a first host
-    peer_address: str = ""  # of `peer_port`, as other hosts reach it; empty: on loopback
-    drain_s: float = 0.0  # for how long /health answers 503 before the gateway stops
-    controls: tuple[str, ...] = ()  # known addresses of controls, on a host that has none
-    fleet: str = "local"  # or "ray"
-    ray_address: str | None = None  # HOST:PORT of the head; None: the cluster of this machine
+    https_ca: str | None = None  # a bundle with its authority. None: a public authority
+    https_host: str = ""  # the name in URLs, which the certificate is for
+    store_url: str | None = field(default=None, repr=False)  # of PostgreSQL. None: the home's file
+    peer_port: int = 0  # where other hosts' gateways send counts to. 0: there is no other host
+    host_id: str = ""  # of this host in its cluster. Empty: it is the only host
+    host_name: str = ""  # the name that this host has joined under. Empty: it is a first host
+    peer_address: str = ""  # of `peer_port`, as other hosts reach it. Empty: on loopback
+    controls: tuple[str, ...] = ()  # known addresses of controls, on a host without control
     ray_runtime_env: str | None = None  # a file
-    node_dir: str | None = None  # of instances on Ray nodes; None: below the temporary folder
-    chosen_gateway_port: int | None = None  # of the next start; None: the default
+    node_dir: str | None = None  # of instances on Ray nodes. None: in the temporary folder
+    chosen_gateway_port: int | None = None  # of the next start. None: the default
     chosen_s3_port: int | None = None
 
     @property

@@ -3,86 +3,205 @@
 import ipaddress
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from hostelry.base.errors import TerminalError, UsageError
-from hostelry.base.logging import FORMATS, TEXT
 from hostelry.domain.at_zero import AtZero
 from hostelry.fleet.rules.copy_user import AUTO, CopyUser
-from hostelry.home.fleet_option import LOCAL, absolute, check_fleet
+from hostelry.home.fleet_option import absolute, check_fleet
 from hostelry.home.home import Credentials, UpConfig, new_credentials
 from hostelry.home.port_choice import ChosenPorts
 from hostelry.home.ports import is_loopback
+from hostelry.home.settings import (
+    ALL,
+    CONTROLS,
+    GATEWAYS,
+    PORT,
+    Rule,
+    Setting,
+    SharedSettings,
+    one_of,
+    setting,
+    within,
+)
+from hostelry.home.store_option import VARIABLE
 
 DEFAULT_ACCOUNT = "111122223333"  # the account number of AWS's own examples
 DEFAULT_REGION = "us-east-1"
 ACCOUNT_PATTERN = re.compile(r"[0-9]{12}")
 REGION_PATTERN = re.compile(r"[a-z]{2,4}(-[a-z]+)+-[0-9]{1,2}")
-MAX_BODY_LIMIT_MB = 1024
-MIN_CACHE_GB = 0.1
-MIN_FILES_GB = 0.001
-MIN_PACE, MAX_PACE = 1.0, 3600.0
-MAX_DEFAULT_WORKERS, MAX_WORKERS = 4, 64
-MIN_TIMEOUT_S, MAX_TIMEOUT_S = 1, 86400
-MAX_HOLD_REQUESTS = 1_000_000
-MAX_HOLD_MB = 1024 * 1024
-MAX_DRAIN_S = 3600.0
-MIN_LOGS_MB, MAX_LOGS_MB = 16, 1024 * 1024
-MIN_LOGS_DAYS, MAX_LOGS_DAYS = 1, 3653
-MIN_METRICS_MB, MAX_METRICS_MB = 8, 1024 * 1024
+MAX_DEFAULT_WORKERS = 4
+
+
+def to_binary_bytes(size_mb: float) -> int:
+    """Bytes of a size in MiB."""
+    return int(size_mb * 1024 * 1024)
+
+
+def to_decimal_bytes(size_gb: float) -> int:
+    """Bytes of a size in GB."""
+    return int(size_gb * 1000**3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpOptions:
-    """Arguments of `hostelry up`; None: the home's earlier choice, or the default."""
+class UpOptions(SharedSettings):
+    """Arguments of `hostelry up`. None: the home's earlier choice, or the default."""
 
     home: Path
-    host: str = "127.0.0.1"
-    port: int | None = None
-    s3_port: int | None = None
-    s3_endpoint: str | None = None
-    region: str | None = None
-    account_id: str | None = None
-    insecure_no_auth: bool = False
-    any_role: bool = False
-    max_body_mb: float = 25.0
-    invoke_timeout_s: float = 60.0
-    stream_timeout_s: float = 480.0
-    artifact_cache_gb: float = 50.0
-    pace: float = 1.0
-    gateway_workers: int | None = None
-    mirror_process: bool = True
-    console: bool = True
-    at_zero: str = AtZero.HOLD.value
-    hold_limit_s: float | None = None
-    hold_requests: int = 4096
-    hold_requests_each: int = 1024
-    hold_mb: float = 256.0
-    serverless_idle_s: float = 600.0
-    metrics_mb: float = 256.0
-    logs_mb: float = 1024.0
-    logs_days: int = 14
-    copy_user: str = AUTO
-    files_gb: float = 20.0
-    log_format: str = TEXT
-    store: str | None = field(default=None, repr=False)
-    drain_s: float = 0.0
-    cluster_host: str | None = None  # where other hosts reach this one
-    cluster_port: int | None = None
-    tls_ca: str | None = None
-    tls_cert: str | None = None
-    tls_key: str | None = None
-    https_cert: str | None = None  # for clients of gateway and S3 port
-    https_key: str | None = None
-    https_ca: str | None = None
+    port: int | None = setting(
+        None,
+        "Port of the gateway. [default: 8787, or a free port if 8787 is taken]",
+        PORT,
+        GATEWAYS,
+    )
+    s3_port: int | None = setting(
+        None, "Port of the object store. [default: 8788, or a free port if 8788 is taken]", PORT
+    )
+    region: str | None = setting(
+        None,
+        "Region, set at the first start. [default: us-east-1]",
+        Rule(REGION_PATTERN.fullmatch, "expected a name like us-east-1"),
+    )
+    account_id: str | None = setting(
+        None,
+        "Account id, set at the first start. [default: 111122223333]",
+        Rule(ACCOUNT_PATTERN.fullmatch, "an account id has 12 digits"),
+    )
+    max_body_mb: float = setting(
+        25.0,
+        "Maximum size of a request body.",
+        Rule(lambda it: 0 < it <= 1024, "expected more than 0 and at most 1024"),
+        config="max_body_bytes",
+        convert=to_binary_bytes,
+    )
+    artifact_cache_gb: float = setting(
+        50.0,
+        "Disk limit for downloaded artifacts, per instance.",
+        Rule(lambda it: 0.1 <= it < float("inf"), "expected at least 0.1"),
+        config="artifact_cache_bytes",
+        convert=to_decimal_bytes,
+        read_by="control",
+    )
+    gateway_workers: int | None = setting(
+        None,
+        "Number of gateway processes. [default: one per CPU, up to 4]",
+        within(1, 64),
+        GATEWAYS,
+        read_by="gateway",
+    )
+    console: bool = setting(True, "Do not serve the web console at /console.")
+    at_zero: str = setting(
+        AtZero.HOLD.value,
+        "Requests while there is no copy: hold (requests wait while a copy starts) or compat "
+        "(requests fail as on AWS). The tag hostelry:zero overrides this setting for an endpoint "
+        "or component.",
+        one_of(
+            [it.value for it in AtZero],
+            "expected hold (requests wait for a copy) or compat (AWS's error at once)",
+        ),
+        config="at_zero",
+        convert=AtZero,
+    )
+    hold_mb: float = setting(
+        256.0,
+        "Maximum total size of the requests that wait.",
+        within(1, 1024 * 1024),
+        GATEWAYS,
+        config="hold_bytes",
+        convert=to_binary_bytes,
+        read_by="gateway",
+    )
+    metrics_mb: float = setting(
+        256.0,
+        "Memory limit for metrics.",
+        within(8, 1024 * 1024),
+        config="metrics_bytes",
+        convert=to_binary_bytes,
+        read_by="control",
+    )
+    logs_mb: float = setting(
+        1024.0,
+        "Disk limit for log events.",
+        within(16, 1024 * 1024),
+        config="logs_bytes",
+        convert=to_binary_bytes,
+        read_by="control",
+    )
+    copy_user: str = setting(
+        AUTO,
+        "User of copies that are programs: auto (a separate user per copy, if Hostelry runs as "
+        "root), none (Hostelry's user), or the name or number of one unprivileged user for all "
+        "copies.",
+        read_by="control",
+        metavar="auto|none|NAME|UID",
+    )
+    files_gb: float = setting(
+        20.0,
+        "Disk limit per account for files of OpenAI's API (/v1/files).",
+        Rule(lambda it: 0.001 <= it < float("inf"), "expected at least 0.001"),
+        config="files_bytes",
+        convert=to_decimal_bytes,
+        read_by="jobs",
+    )
+    store: str | None = setting(
+        None,
+        "Database of the platform's records: postgresql://USER@HOST/DATABASE, or sqlite for a "
+        "file in the home. Give a password in PGPASSWORD or PGPASSFILE. [default: as at the last "
+        "start, or sqlite]",
+        commands=CONTROLS,
+        metavar="URL|sqlite",
+        envvar=VARIABLE,
+        is_secret=True,
+    )
+    cluster_host: str | None = setting(
+        None,
+        "Address at which the platform's other hosts reach this host, over TLS. [default: none]",
+        commands=ALL,
+    )
+    cluster_port: int | None = setting(
+        None, "Port of --cluster-host. [default: 7443]", commands=ALL
+    )
+    tls_ca: str | None = setting(
+        None, "PEM file of the authority that signs the cluster's certificates.", commands=ALL
+    )
+    tls_cert: str | None = setting(
+        None,
+        "PEM file of your certificate for other hosts, with its chain. It must name "
+        "spiffe://CLUSTER/control/NAME. [default: Hostelry makes and renews a certificate]",
+        commands=ALL,
+    )
+    tls_key: str | None = setting(None, "PEM file of the key of --tls-cert.", commands=ALL)
+    https_cert: str | None = setting(
+        None,
+        "PEM file of a certificate with its chain. The gateway and the S3 port then serve HTTPS.",
+        commands=GATEWAYS,
+    )
+    https_key: str | None = setting(None, "PEM file of the key of --https-cert.", commands=GATEWAYS)
+    https_ca: str | None = setting(
+        None,
+        "PEM file of the authority that signed --https-cert, if it is not a public one.",
+        commands=GATEWAYS,
+    )
+    ray_runtime_env: Path | None = setting(
+        None,
+        "YAML or JSON file with Ray's runtime environment for instances, which must include "
+        "Hostelry. [default: the packages installed on the nodes]",
+        config="ray_runtime_env",
+        convert=absolute,
+        read_by="control",
+    )
+    node_dir: Path | None = setting(
+        None,
+        "Folder for instances on Ray nodes. [default: in the node's temporary folder]",
+        config="node_dir",
+        convert=absolute,
+        read_by="control",
+    )
     gateway_only: bool = False  # a host with gateways, of a platform that it has joined
     control_only: bool = False  # a host with control, of a platform that it has joined
-    fleet: str = LOCAL
-    ray_address: str | None = None
-    ray_runtime_env: Path | None = None
-    node_dir: Path | None = None
 
     @property
     def embedded_store(self) -> bool:
@@ -90,122 +209,28 @@ class UpOptions:
         return self.s3_endpoint is None
 
 
+SETTINGS: dict[str, Setting] = {
+    it.name: it.metadata["setting"] for it in fields(UpOptions) if it.metadata
+}
+
+
 def check_options(options: UpOptions) -> None:
-    """Raise TerminalError naming the flag, the value and what is allowed."""
+    """Raise TerminalError naming the flag, the value and the allowed values."""
     check_host(options)
-    for flag, port in (("--port", options.port), ("--s3-port", options.s3_port)):
-        if port is not None and not 1 <= port <= 65535:
-            raise UsageError(f"{flag} {port}: a port is a number from 1 to 65535")
+    for name, declared in SETTINGS.items():
+        value, rule = getattr(options, name), declared.rule
+        if value is not None and rule is not None and not rule.allows(value):
+            shown = f"{value:g}" if isinstance(value, float) else value
+            raise UsageError(f"--{name.replace('_', '-')} {shown}: {rule.text}")
     if options.embedded_store and options.port is not None and options.port == options.s3_port:
         raise UsageError(f"--port and --s3-port are both {options.port}; they must differ")
-    if options.account_id is not None and not ACCOUNT_PATTERN.fullmatch(options.account_id):
-        raise UsageError(f"--account-id {options.account_id}: an account id has 12 digits")
-    if options.region is not None and not REGION_PATTERN.fullmatch(options.region):
-        raise UsageError(f"--region {options.region}: expected a name like us-east-1")
-    if not 0 < options.max_body_mb <= MAX_BODY_LIMIT_MB:
-        raise UsageError(
-            f"--max-body-mb {options.max_body_mb:g}: expected more than 0 and "
-            f"at most {MAX_BODY_LIMIT_MB}"
-        )
-    if options.gateway_workers is not None and not 1 <= options.gateway_workers <= MAX_WORKERS:
-        raise UsageError(
-            f"--gateway-workers {options.gateway_workers}: expected 1 or more and at most "
-            f"{MAX_WORKERS}"
-        )
-    check_timeouts(options)
-    check_holding(options)
-    check_metrics(options)
-    check_logs(options)
-    check_disk(options)
-    if not 0 <= options.drain_s <= MAX_DRAIN_S:
-        raise UsageError(
-            f"--drain-s {options.drain_s:g}: expected 0 or more and at most {MAX_DRAIN_S:g}"
-        )
     check_fleet(options.fleet, options.ray_address, options.ray_runtime_env, options.node_dir)
     if options.s3_endpoint is not None:
         check_endpoint(options.s3_endpoint)
 
 
-def check_disk(options: UpOptions) -> None:
-    """Raise TerminalError where the disk for artifacts, or for files, is out of range."""
-    for flag, size_gb, least_gb in (
-        ("--artifact-cache-gb", options.artifact_cache_gb, MIN_CACHE_GB),
-        ("--files-gb", options.files_gb, MIN_FILES_GB),
-    ):
-        if not least_gb <= size_gb < float("inf"):
-            raise UsageError(f"{flag} {size_gb:g}: expected at least {least_gb:g}")
-
-
-def check_metrics(options: UpOptions) -> None:
-    """Raise TerminalError where the memory for metrics is out of range."""
-    if not MIN_METRICS_MB <= options.metrics_mb <= MAX_METRICS_MB:
-        raise UsageError(
-            f"--metrics-mb {options.metrics_mb:g}: expected {MIN_METRICS_MB} or more and at most "
-            f"{MAX_METRICS_MB}"
-        )
-
-
-def check_logs(options: UpOptions) -> None:
-    """Raise TerminalError where disk or time for log events is out of range, or the format none."""
-    if options.log_format not in FORMATS:
-        raise UsageError(f"--log-format {options.log_format}: expected one of {', '.join(FORMATS)}")
-    if not MIN_LOGS_MB <= options.logs_mb <= MAX_LOGS_MB:
-        raise UsageError(
-            f"--logs-mb {options.logs_mb:g}: expected {MIN_LOGS_MB} or more and at most "
-            f"{MAX_LOGS_MB}"
-        )
-    if not MIN_LOGS_DAYS <= options.logs_days <= MAX_LOGS_DAYS:
-        raise UsageError(
-            f"--logs-days {options.logs_days}: expected {MIN_LOGS_DAYS} or more and at most "
-            f"{MAX_LOGS_DAYS}"
-        )
-
-
-def check_timeouts(options: UpOptions) -> None:
-    """Raise TerminalError where the pace or a time limit is out of range."""
-    if not MIN_PACE <= options.pace <= MAX_PACE:
-        raise UsageError(
-            f"--pace {options.pace:g}: expected {MIN_PACE:g} (AWS's own waits) to {MAX_PACE:g}"
-        )
-    for flag, seconds in (
-        ("--invoke-timeout-s", options.invoke_timeout_s),
-        ("--stream-timeout-s", options.stream_timeout_s),
-        ("--serverless-idle-s", options.serverless_idle_s),
-    ):
-        if not MIN_TIMEOUT_S <= seconds <= MAX_TIMEOUT_S:
-            raise UsageError(
-                f"{flag} {seconds:g}: expected {MIN_TIMEOUT_S} or more and at most {MAX_TIMEOUT_S}"
-            )
-
-
-def check_holding(options: UpOptions) -> None:
-    """Raise TerminalError where the choice or a bound for requests without a copy is invalid."""
-    if options.at_zero not in {it.value for it in AtZero}:
-        raise UsageError(
-            f"--at-zero {options.at_zero}: expected hold (requests wait for a copy) or compat "
-            "(AWS's error at once)"
-        )
-    if options.hold_limit_s is not None and not (
-        MIN_TIMEOUT_S <= options.hold_limit_s <= MAX_TIMEOUT_S
-    ):
-        raise UsageError(
-            f"--hold-limit-s {options.hold_limit_s:g}: expected {MIN_TIMEOUT_S} or more and at "
-            f"most {MAX_TIMEOUT_S}"
-        )
-    for flag, count in (
-        ("--hold-requests", options.hold_requests),
-        ("--hold-requests-each", options.hold_requests_each),
-    ):
-        if not 1 <= count <= MAX_HOLD_REQUESTS:
-            raise UsageError(f"{flag} {count}: expected 1 or more and at most {MAX_HOLD_REQUESTS}")
-    if not 1 <= options.hold_mb <= MAX_HOLD_MB:
-        raise UsageError(
-            f"--hold-mb {options.hold_mb:g}: expected 1 or more and at most {MAX_HOLD_MB}"
-        )
-
-
 def check_host(options: UpOptions) -> None:
-    """Raise TerminalError for no address, or one that is open to unsigned remote requests."""
+    """Raise UsageError for an invalid address, or one that is open to unsigned remote requests."""
     if options.host != "localhost":
         try:
             ipaddress.ip_address(options.host)
@@ -221,7 +246,7 @@ def check_host(options: UpOptions) -> None:
 
 
 def check_endpoint(url: str) -> None:
-    """Raise TerminalError unless `url` names an S3 endpoint as boto3 takes it."""
+    """Raise UsageError unless `url` names an S3 endpoint as boto3 takes it."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
         raise UsageError(f"--s3-endpoint {url}: expected a URL like http://127.0.0.1:9000")
@@ -230,10 +255,10 @@ def check_endpoint(url: str) -> None:
 def decide_credentials(
     options: UpOptions, stored: Credentials | None, environment: Mapping[str, str]
 ) -> Credentials:
-    """The keys of this start: the home's own, or with --s3-endpoint the operator's AWS pair.
+    """The keys of this start: those of the home, or the operator's AWS pair with --s3-endpoint.
 
-    Raises TerminalError where the flags contradict what the home was made with, or where another
-    object store is named and no key for it is known.
+    Raises TerminalError if the flags contradict the home's account or region, or if no key is known
+    for another object store.
     """
     pair = operator_pair(environment) if options.s3_endpoint is not None else None
     if options.s3_endpoint is not None and pair is None and stored is None:
@@ -259,7 +284,7 @@ def decide_credentials(
 
 
 def operator_pair(environment: Mapping[str, str]) -> tuple[str, str] | None:
-    """The AWS key pair of the environment; None where half of it is missing.
+    """The AWS key pair of the environment. None if half of it is missing.
 
     Raises TerminalError for temporary keys: they expire, and need their session token.
     """
@@ -274,9 +299,26 @@ def operator_pair(environment: Mapping[str, str]) -> tuple[str, str] | None:
     return key, secret
 
 
-def listening_host(options: UpOptions) -> str:
-    """The IP address to listen on."""
-    return "127.0.0.1" if options.host == "localhost" else options.host
+def configured_settings(options: UpOptions, command: str = "up") -> dict[str, Any]:
+    """Fields of the configuration that come from options of `command` alone."""
+    shared = {it.name for it in fields(SharedSettings)}
+    configured = {}
+    for name, declared in SETTINGS.items():
+        field_name = declared.config or (name if name in shared else "")
+        if field_name and command in declared.commands:
+            value = getattr(options, name)
+            configured[field_name] = declared.convert(value) if declared.convert else value
+    return configured
+
+
+def find_fields_read_by(service: str) -> frozenset[str]:
+    """Names of the configuration's fields that only `service` reads."""
+    return frozenset(it.config or name for name, it in SETTINGS.items() if it.read_by == service)
+
+
+def choose_workers(options: UpOptions, num_cpus: int) -> int:
+    """Number of gateway processes."""
+    return options.gateway_workers or min(MAX_DEFAULT_WORKERS, num_cpus)
 
 
 def decide_config(
@@ -289,43 +331,18 @@ def decide_config(
 ) -> UpConfig:
     """The configuration that every process of the platform reads.
 
-    `inner_ports` are those of control, of jobs and of the console, which is 0 where there is none.
+    `inner_ports`: of control, of jobs and of the console, 0 without a console.
     """
     return UpConfig(
-        host=listening_host(options),
+        **configured_settings(options),
         gateway_port=ports.gateway_port,
         s3_port=ports.s3_port,
         control_port=inner_ports[0],
         jobs_port=inner_ports[1],
         console_port=inner_ports[2],
-        s3_endpoint=options.s3_endpoint,
-        insecure_no_auth=options.insecure_no_auth,
-        any_role=options.any_role,
-        max_body_bytes=int(options.max_body_mb * 1024 * 1024),
-        invoke_timeout_s=options.invoke_timeout_s,
-        stream_timeout_s=options.stream_timeout_s,
-        artifact_cache_bytes=int(options.artifact_cache_gb * 1000**3),
-        pace=options.pace,
-        gateway_workers=options.gateway_workers or min(MAX_DEFAULT_WORKERS, num_cpus),
-        mirror_process=options.mirror_process,
-        at_zero=AtZero(options.at_zero),
-        hold_limit_s=options.hold_limit_s,
-        hold_requests=options.hold_requests,
-        hold_requests_each=options.hold_requests_each,
-        hold_bytes=int(options.hold_mb * 1024 * 1024),
-        serverless_idle_s=options.serverless_idle_s,
-        metrics_bytes=int(options.metrics_mb * 1024 * 1024),
-        logs_bytes=int(options.logs_mb * 1024 * 1024),
-        logs_days=options.logs_days,
-        log_format=options.log_format,
+        gateway_workers=choose_workers(options, num_cpus),
         copy_user=copy_user,
-        drain_s=options.drain_s,
-        files_bytes=int(options.files_gb * 1000**3),
         store_url=store_url,
-        fleet=options.fleet,
-        ray_address=options.ray_address,
-        ray_runtime_env=absolute(options.ray_runtime_env),
-        node_dir=absolute(options.node_dir),
         chosen_gateway_port=ports.chosen_gateway,
         chosen_s3_port=ports.chosen_s3,
     )

@@ -19,7 +19,8 @@ from hostelry.home.home import Home, UpConfig, save_config
 from hostelry.home.https_option import with_https
 from hostelry.home.port_choice import choose_ports, port_requests
 from hostelry.home.run_file import kind_of
-from hostelry.home.up_options import MAX_DEFAULT_WORKERS, UpOptions, listening_host
+from hostelry.home.settings import resolve_localhost
+from hostelry.home.up_options import UpOptions, choose_workers, configured_settings
 from hostelry.processes.leftovers import end_services, find_services
 from hostelry.processes.start import (
     StartPlan,
@@ -51,7 +52,7 @@ def gateway_host_plan(
         end_services(home, ["gateway"], at_once=True)
         found = {name: it for name, it in found.items() if kind_of(name) != "gateway"}
     gateway, _ = port_requests(options.port, None, before)
-    with choose_ports(listening_host(options), gateway, None, inherited=inherited) as ports:
+    with choose_ports(resolve_localhost(options.host), gateway, None, inherited=inherited) as ports:
         config = replace(
             host_config(before, options, len(os.sched_getaffinity(0))),
             gateway_port=ports.gateway_port,
@@ -72,15 +73,9 @@ def host_config(joined: UpConfig, options: UpOptions, num_cpus: int) -> UpConfig
     """The configuration of the joined platform with the options of this host."""
     return replace(
         joined,
-        host=listening_host(options),
+        **configured_settings(options, "gateway"),
         host_id=joined.host_id or secrets.token_hex(8),
         console_port=0,
         insecure_no_auth=False,
-        gateway_workers=options.gateway_workers or min(MAX_DEFAULT_WORKERS, num_cpus),
-        mirror_process=options.mirror_process,
-        hold_requests=options.hold_requests,
-        hold_requests_each=options.hold_requests_each,
-        hold_bytes=int(options.hold_mb * 1024 * 1024),
-        log_format=options.log_format,
-        drain_s=options.drain_s,
+        gateway_workers=choose_workers(options, num_cpus),
     )

@@ -29,12 +29,12 @@ from hostelry.home.https_option import with_https
 from hostelry.home.port_choice import ChosenPorts, choose_ports, port_requests
 from hostelry.home.ports import is_free
 from hostelry.home.run_file import RunFile, kind_of, service_path
+from hostelry.home.settings import resolve_localhost
 from hostelry.home.store_option import involves_server, store_url_of
 from hostelry.home.up_options import (
     UpOptions,
     decide_config,
     decide_credentials,
-    listening_host,
 )
 from hostelry.processes.leftovers import end_services, find_services
 
@@ -81,7 +81,7 @@ def start_plan(
     before = load_earlier_config(home)
     gateway, s3 = port_requests(options.port, options.s3_port, before)
     with choose_ports(
-        listening_host(options),
+        resolve_localhost(options.host),
         gateway,
         s3 if options.embedded_store else None,
         inherited=inherited,

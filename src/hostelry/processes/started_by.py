@@ -14,38 +14,11 @@ import msgspec
 
 import hostelry
 from hostelry.home.home import Credentials, UpConfig
+from hostelry.home.up_options import find_fields_read_by
 
 # Configuration that services do not read. If a name is missing here, too much is replaced.
-UP_ONLY = frozenset({"drain_s"})
-GATEWAY_ONLY = frozenset(
-    {
-        "gateway_workers",
-        "mirror_process",
-        "hold_limit_s",
-        "hold_requests",
-        "hold_requests_each",
-        "hold_bytes",
-        "insecure_no_auth",
-    }
-)
-CONTROL_ONLY = frozenset(
-    {
-        "any_role",
-        "pace",
-        "metrics_bytes",
-        "logs_bytes",
-        "logs_days",
-        "serverless_idle_s",
-        "artifact_cache_bytes",
-        "copy_user",
-        "copy_user_problem",
-        "fleet",
-        "ray_address",
-        "ray_runtime_env",
-        "node_dir",
-    }
-)
-JOBS_ONLY = frozenset({"files_bytes"})
+UP_ONLY, GATEWAY_ONLY, JOBS_ONLY = map(find_fields_read_by, ("up", "gateway", "jobs"))
+CONTROL_ONLY = find_fields_read_by("control") | {"copy_user_problem"}
 NO_CONSOLE = frozenset({"console_port"})
 NOT_READ: Mapping[str, frozenset[str]] = {
     "control": GATEWAY_ONLY | JOBS_ONLY | NO_CONSOLE,
