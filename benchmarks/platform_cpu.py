@@ -8,7 +8,7 @@ from pathlib import Path
 from hostelry.base.proc import TICKS_PER_S, process_stat
 from hostelry.fleet.host.processes import process_table
 from hostelry.home.home import Home
-from hostelry.home.run_file import kind_of, live_run_files
+from hostelry.home.run_file import get_service_kind, live_run_files
 
 COPIES, OTHERS = "copies", "others"
 ALL_CORES = os.sched_getaffinity(0)
@@ -19,7 +19,7 @@ def pids_by_part(home: Home) -> dict[str, list[int]]:
     """The processes of a home: those that serve by name, copies of all instances together."""
     parts: dict[str, list[int]] = {}
     for service in live_run_files(home):
-        parts.setdefault(kind_of(service.name), []).append(service.pid)
+        parts.setdefault(get_service_kind(service.name), []).append(service.pid)
     table = process_table()
     agents = [it.pid for it in table if _is_agent(it.pid, home)]
     instances = f"{home.root}/"

@@ -26,7 +26,7 @@ from hostelry.cli.home_option import (
 )
 from hostelry.cli.wait_display import waiting
 from hostelry.home.home import Credentials, Home, UpConfig, make_home
-from hostelry.home.settings import Setting
+from hostelry.home.settings import PlatformSetting
 from hostelry.home.store_option import secret_in
 from hostelry.home.up_options import SETTINGS, UpOptions, check_options
 from hostelry.processes.background import start_detached
@@ -51,9 +51,9 @@ def takes_settings(command: str) -> Callable[[Command], Command]:
         settings = [it for it in fields(UpOptions) if it.name in SETTINGS]
         settings.sort(key=lambda it: (it.name not in LISTED_FIRST, it.name))
         declared = [
-            declare_option(it, SETTINGS[it.name])
-            for it in settings
-            if command in SETTINGS[it.name].commands
+            declare_option(field, SETTINGS[field.name])
+            for field in settings
+            if command in SETTINGS[field.name].commands
         ]
         parameters = [*own[:place], *declared, *own[place:]]
         function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
@@ -62,7 +62,7 @@ def takes_settings(command: str) -> Callable[[Command], Command]:
     return declare
 
 
-def declare_option(field: Any, setting: Setting) -> inspect.Parameter:
+def declare_option(field: Any, setting: PlatformSetting) -> inspect.Parameter:
     """The parameter of a command for a field of `UpOptions`: `no_NAME` to switch it off."""
     name = f"no_{field.name}" if field.default is True else field.name
     flag = f"--{name.replace('_', '-')}"

@@ -73,7 +73,7 @@ def _check_for_nodes(options: UpOptions, *, is_one_machine: bool) -> None:
         )
 
 
-def in_cluster(config: UpConfig, options: UpOptions, peer_port: int) -> UpConfig:
+def add_host_address(config: UpConfig, options: UpOptions, peer_port: int) -> UpConfig:
     """The configuration with this host's part; `peer_port` is for other hosts' gateways."""
     if options.cluster_host is None:
         return config

@@ -22,7 +22,7 @@ from hostelry.control.audit import AuditLog, AuditRows
 from hostelry.control.data import MetricRows
 from hostelry.home.cut_off_copy import is_marked, mark, refuse_marked, unmark
 from hostelry.home.home import Home, load_credentials
-from hostelry.home.run_file import kind_of, live_run_files, only_one
+from hostelry.home.run_file import get_service_kind, live_run_files, only_one
 from hostelry.jobs.batches import tables as batch_tables
 from hostelry.jobs.batches.file_copies import read_files, write_files
 from hostelry.jobs.batches.tables import METADATA as BATCHES
@@ -222,7 +222,9 @@ def open_side(place: str) -> Iterator[StoreSide]:
         if not home.credentials.exists():
             raise TerminalError(f"there is no hostelry in {home.root} yet: run `hostelry up` once")
         stack.enter_context(only_one(home))
-        running = sorted({kind_of(it.name) for it in live_run_files(home)} & {"control", "jobs"})
+        running = sorted(
+            {get_service_kind(it.name) for it in live_run_files(home)} & {"control", "jobs"}
+        )
         if running:
             raise TerminalError(
                 f"{' and '.join(running)} of {home.root} still run: `hostelry down` ends them"

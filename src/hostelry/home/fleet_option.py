@@ -33,10 +33,10 @@ def check_fleet(
             "must be a node of the cluster; it may offer nothing (ray start --num-cpus=0)"
         )
     if runtime_env is not None:
-        runtime_env_of(runtime_env)
+        read_runtime_env(runtime_env)
 
 
-def runtime_env_of(path: Path) -> dict[str, Any]:
+def read_runtime_env(path: Path) -> dict[str, Any]:
     """Ray's runtime environment in the file; raises TerminalError where there is none."""
     import json  # which a local fleet does without
 

@@ -17,14 +17,14 @@ from hostelry.home.up_options import UpOptions
 MAX_STEPS = 20  # of a handshake, which takes four
 
 
-def certificate_of(config: UpConfig) -> ServerCertificate | None:
+def find_certificate(config: UpConfig) -> ServerCertificate | None:
     """What the ports for clients present; None where they speak plain HTTP."""
     if config.https_cert is None or config.https_key is None:
         return None
     return ServerCertificate(Path(config.https_cert), Path(config.https_key))
 
 
-def with_https(home: Home, config: UpConfig, options: UpOptions) -> UpConfig:
+def add_https(home: Home, config: UpConfig, options: UpOptions) -> UpConfig:
     """The configuration with the options' certificate, which a client has accepted by now.
 
     Raises TerminalError naming the option and what does not fit.
@@ -41,7 +41,7 @@ def with_https(home: Home, config: UpConfig, options: UpOptions) -> UpConfig:
         context = server_context(certificate, key)
     except TerminalError as error:
         raise UsageError(f"--https-cert, --https-key: {error}") from None
-    host = name_of(names_in(certificate), config.host)
+    host = choose_url_host(names_in(certificate), config.host)
     if host is None:
         raise UsageError(
             f"--https-cert {certificate} names no host in its subject alternative names, which "
@@ -77,7 +77,7 @@ def names_in(certificate: Path) -> list[str]:
     return [*names.get_values_for_type(x509.DNSName), *(str(it) for it in addresses)]
 
 
-def name_of(names: Sequence[str], listening: str) -> str | None:
+def choose_url_host(names: Sequence[str], listening: str) -> str | None:
     """The name in URLs of a platform that listens on the address `listening`.
 
     That address, or localhost for loopback, if the certificate has it; else its first name that is
@@ -104,7 +104,7 @@ def trusted_by_clients(authority: str | None) -> str:
     return f"{system_certificates().decode('utf-8', 'replace')}\n{own}"
 
 
-def authorities_of(config: UpConfig) -> bytes:
+def read_authorities(config: UpConfig) -> bytes:
     """PEM of the authorities that clients of the platform trust."""
     return Path(config.https_ca).read_bytes() if config.https_ca else system_certificates()
 

@@ -87,7 +87,7 @@ def result(operation: str, answer: CallAnswer) -> dict[str, Any]:
     """The members of an answer; raises TerminalError for a refusal."""
     if answer.status != 200:
         raise TerminalError(f"{operation} was refused: {refusal(answer)}")
-    found: dict[str, Any] = with_datetimes(decode(answer.body, dict[str, Any]))
+    found: dict[str, Any] = convert_datetimes(decode(answer.body, dict[str, Any]))
     return found
 
 
@@ -100,12 +100,12 @@ def refusal(answer: CallAnswer) -> str:
     return " ".join(str(error.get("message") or error.get("Message") or answer).split())
 
 
-def with_datetimes(value: Any, name: str = "") -> Any:
+def convert_datetimes(value: Any, name: str = "") -> Any:
     """The value of the member `name`, with datetimes for instants, as botocore gives them."""
     if isinstance(value, dict):
-        return {key: with_datetimes(it, key) for key, it in value.items()}
+        return {key: convert_datetimes(it, key) for key, it in value.items()}
     if isinstance(value, list):
-        return [with_datetimes(it, name) for it in value]
+        return [convert_datetimes(it, name) for it in value]
     is_instant = isinstance(value, int | float) and name.endswith(INSTANTS)
     return datetime.fromtimestamp(value, UTC) if is_instant else value
 

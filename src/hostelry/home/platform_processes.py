@@ -20,20 +20,20 @@ class PlatformProcess:
 
 def platform_processes(home: Home, config: UpConfig) -> list[PlatformProcess]:
     """Every process of this hostelry, running or not."""
-    return [platform_process(home, name) for name in platform_names_of(home, config)]
+    return [platform_process(home, name) for name in list_platform_names(home, config)]
 
 
 def process_uptimes(home: Home, config: UpConfig) -> dict[str, float | None]:
     """For how many seconds each process runs; None: it does not."""
     found: dict[str, float | None] = {}
-    for name in platform_names_of(home, config):
+    for name in list_platform_names(home, config):
         record = live_run_file(home, name)
         stat = process_stat(record.pid) if record is not None else None
         found[name] = None if stat is None else uptime_s(stat)
     return found
 
 
-def platform_names_of(home: Home, config: UpConfig) -> list[str]:
+def list_platform_names(home: Home, config: UpConfig) -> list[str]:
     """The names of the processes that are to run."""
     if config.is_control_host:
         proxy = [] if config.cluster_host is None else ["proxy"]

@@ -110,10 +110,10 @@ def recorded_names(home: Home) -> list[str]:
 
 def worker_numbers(names: Iterable[str]) -> list[int]:
     """The numbers of the gateway workers among `names`."""
-    return [place(name)[1] for name in names if kind_of(name) == "gateway"]
+    return [place(name)[1] for name in names if get_service_kind(name) == "gateway"]
 
 
-def kind_of(name: str) -> str:
+def get_service_kind(name: str) -> str:
     """The kind of a service: `gateway` of `gateway-1`."""
     return name.partition("-")[0]
 

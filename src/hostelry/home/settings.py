@@ -27,7 +27,7 @@ def within(least: float, most: float, text: str = "") -> Rule:
     return Rule(lambda value: least <= value <= most, text)
 
 
-def one_of(choices: Collection[str], text: str = "") -> Rule:
+def allow_choices(choices: Collection[str], text: str = "") -> Rule:
     """Allow the choices."""
     return Rule(choices.__contains__, text or f"expected one of {', '.join(choices)}")
 
@@ -37,7 +37,7 @@ TIMEOUT_S = within(1, 86400)
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class PlatformSetting:
     """An option of `up`, and of further `commands`.
 
     `config`: its field of `UpConfig`, if that has another name or value, which `convert` makes.
@@ -55,8 +55,8 @@ class Setting:
 
 
 def setting(default: Any, *about: Any, is_secret: bool = False, **more: Any) -> Any:
-    """A field of a dataclass that is a `Setting`, of these arguments."""
-    metadata = {"setting": Setting(*about, **more)}
+    """A field of a dataclass that is a `PlatformSetting`, of these arguments."""
+    metadata = {"setting": PlatformSetting(*about, **more)}
     return field(default=default, repr=not is_secret, metadata=metadata)
 
 
@@ -138,7 +138,7 @@ class SharedSettings:
     log_format: str = setting(
         TEXT,
         "Format of the platform's logs: text or json.",
-        one_of(FORMATS),
+        allow_choices(FORMATS),
         ALL,
         metavar="text|json",
     )

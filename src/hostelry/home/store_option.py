@@ -10,7 +10,7 @@ VARIABLE = "HOSTELRY_STORE"
 OWN_FILE = "sqlite"  # back to the home's own file
 
 
-def store_url_of(option: str | None, before: UpConfig | None) -> str | None:
+def choose_store_url(option: str | None, before: UpConfig | None) -> str | None:
     """The URL that ``--store`` chooses; without it, that of the home's last start.
 
     Raises TerminalError, which repeats nothing of the value, where it is neither a URL nor sqlite.

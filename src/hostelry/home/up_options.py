@@ -20,10 +20,10 @@ from hostelry.home.settings import (
     CONTROLS,
     GATEWAYS,
     PORT,
+    PlatformSetting,
     Rule,
-    Setting,
     SharedSettings,
-    one_of,
+    allow_choices,
     setting,
     within,
 )
@@ -98,7 +98,7 @@ class UpOptions(SharedSettings):
         "Requests while there is no copy: hold (requests wait while a copy starts) or compat "
         "(requests fail as on AWS). The tag hostelry:zero overrides this setting for an endpoint "
         "or component.",
-        one_of(
+        allow_choices(
             [it.value for it in AtZero],
             "expected hold (requests wait for a copy) or compat (AWS's error at once)",
         ),
@@ -209,8 +209,8 @@ class UpOptions(SharedSettings):
         return self.s3_endpoint is None
 
 
-SETTINGS: dict[str, Setting] = {
-    it.name: it.metadata["setting"] for it in fields(UpOptions) if it.metadata
+SETTINGS: dict[str, PlatformSetting] = {
+    option.name: option.metadata["setting"] for option in fields(UpOptions) if option.metadata
 }
 
 

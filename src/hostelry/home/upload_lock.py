@@ -15,7 +15,7 @@ from hostelry.home.home import Home
 @contextmanager
 def uploading(home: Home) -> Iterator[None]:
     """Keep uploads from being removed, for the block; waits while `hostelry prune` removes some."""
-    with _lock_of(home).open("a") as file:
+    with _lock_path(home).open("a") as file:
         fcntl.flock(file, fcntl.LOCK_SH)
         yield
 
@@ -23,7 +23,7 @@ def uploading(home: Home) -> Iterator[None]:
 @contextmanager
 def removing(home: Home) -> Iterator[None]:
     """Keep uploads from beginning, for the block; raises TerminalError while one is under way."""
-    with _lock_of(home).open("a") as file:
+    with _lock_path(home).open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -34,6 +34,6 @@ def removing(home: Home) -> Iterator[None]:
         yield
 
 
-def _lock_of(home: Home) -> Path:
+def _lock_path(home: Home) -> Path:
     home.run.mkdir(mode=0o700, exist_ok=True)
     return home.run / "uploads.lock"

@@ -17,12 +17,12 @@ from hostelry.base.guards import INTERNAL_KEY_HEADER
 from hostelry.base.peers import PeerRole
 from hostelry.base.tls import TlsFolder
 from hostelry.cluster.further_control import NO_STORE, ON_FIRST_HOST
-from hostelry.cluster.start import check_cluster, in_cluster, prepare_certificates
+from hostelry.cluster.start import add_host_address, check_cluster, prepare_certificates
 from hostelry.home.copy_user_option import open_home
 from hostelry.home.fleet_option import LOCAL, check_fleet
 from hostelry.home.home import Credentials, Home, UpConfig, make_home, save_config
 from hostelry.home.run_file import only_one, remove_run_file, save_run_file
-from hostelry.home.store_option import store_url_of
+from hostelry.home.store_option import choose_store_url
 from hostelry.home.up_options import UpOptions
 from hostelry.processes.adoption import adoption_sentence, decide_adoption
 from hostelry.processes.leftovers import find_services
@@ -90,12 +90,12 @@ def control_plan(home: Home, options: UpOptions) -> HostPlan:
             f"{home.root} has joined no platform as a host of control: name one with --join URL and"
             " a token of `hostelry join-token --role control` there"
         )
-    url = store_url_of(options.store, before)
+    url = choose_store_url(options.store, before)
     if url is None:
         raise TerminalError(NO_STORE)
     check_leads(home, before)
     found = find_services(home)
-    config = in_cluster(
+    config = add_host_address(
         replace(
             before,
             store_url=url,

@@ -14,11 +14,11 @@ from dataclasses import replace
 from hostelry.base.clock import SystemClock
 from hostelry.base.errors import TerminalError
 from hostelry.base.peers import PeerRole
-from hostelry.cluster.start import in_cluster, prepare_certificates
+from hostelry.cluster.start import add_host_address, prepare_certificates
 from hostelry.home.home import Home, UpConfig, save_config
-from hostelry.home.https_option import with_https
+from hostelry.home.https_option import add_https
 from hostelry.home.port_choice import choose_ports, port_requests
-from hostelry.home.run_file import kind_of
+from hostelry.home.run_file import get_service_kind
 from hostelry.home.settings import resolve_localhost
 from hostelry.home.up_options import UpOptions, choose_workers, configured_settings
 from hostelry.processes.leftovers import end_services, find_services
@@ -50,7 +50,7 @@ def gateway_host_plan(
     inherited = inherit_listener(home, found)
     if inherited is None:
         end_services(home, ["gateway"], at_once=True)
-        found = {name: it for name, it in found.items() if kind_of(name) != "gateway"}
+        found = {name: it for name, it in found.items() if get_service_kind(name) != "gateway"}
     gateway, _ = port_requests(options.port, None, before)
     with choose_ports(resolve_localhost(options.host), gateway, None, inherited=inherited) as ports:
         config = replace(
@@ -61,8 +61,8 @@ def gateway_host_plan(
             jobs_port=before.jobs_port if "link" in found else decide_port(before.jobs_port, None),
             peer_port=decide_port(before.peer_port, found.get("peers")),
         )
-        config = in_cluster(config, options, config.peer_port)
-        config = with_https(home, config, options)
+        config = add_host_address(config, options, config.peer_port)
+        config = add_https(home, config, options)
         prepare_certificates(home, config, credentials, PeerRole.GATEWAY, SystemClock().now())
         if config != before:
             save_config(home, config)

@@ -13,7 +13,7 @@ from hostelry.home.heartbeat import SERVICE_VARIABLE
 from hostelry.home.home import Home
 from hostelry.home.run_file import (
     RunFile,
-    kind_of,
+    get_service_kind,
     live_run_file,
     place,
     recorded_names,
@@ -99,16 +99,16 @@ def end_services(home: Home, kinds: Collection[str], *, at_once: bool = False) -
     Each service gets its grace period, unless `at_once`. Blocks. If the pid in a run file is dead
     or another process's, only the file is removed.
     """
-    found = [it for it in find_services(home).values() if kind_of(it.name) in kinds]
+    found = [it for it in find_services(home).values() if get_service_kind(it.name) in kinds]
     for record in found:
-        first = signal.SIGKILL if at_once else STOPPING[kind_of(record.name)].first
+        first = signal.SIGKILL if at_once else STOPPING[get_service_kind(record.name)].first
         signal_group(record.pid, first)
     for record in found:
-        if not wait_gone(record, STOPPING[kind_of(record.name)].grace_s):
+        if not wait_gone(record, STOPPING[get_service_kind(record.name)].grace_s):
             signal_group(record.pid, signal.SIGKILL)
             wait_gone(record, GONE_WITHIN_S)
     for name in recorded_names(home):
-        if kind_of(name) in kinds:
+        if get_service_kind(name) in kinds:
             remove_run_file(home, name)
     if "objectstore" in kinds:
         remove_sockets(home)

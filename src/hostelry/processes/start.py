@@ -12,7 +12,7 @@ from hostelry.base.clock import SystemClock
 from hostelry.base.errors import HostelryError, TerminalError
 from hostelry.base.peers import PeerRole
 from hostelry.base.ports import free_port, reserve_port
-from hostelry.cluster.start import in_cluster, prepare_certificates
+from hostelry.cluster.start import add_host_address, prepare_certificates
 from hostelry.home.copy_user_option import decided_copy_user, open_home
 from hostelry.home.cut_off_copy import refuse_marked
 from hostelry.home.heartbeat import line_path, take_listener
@@ -25,12 +25,12 @@ from hostelry.home.home import (
     save_config,
     save_credentials,
 )
-from hostelry.home.https_option import with_https
+from hostelry.home.https_option import add_https
 from hostelry.home.port_choice import ChosenPorts, choose_ports, port_requests
 from hostelry.home.ports import is_free
-from hostelry.home.run_file import RunFile, kind_of, service_path
+from hostelry.home.run_file import RunFile, get_service_kind, service_path
 from hostelry.home.settings import resolve_localhost
-from hostelry.home.store_option import involves_server, store_url_of
+from hostelry.home.store_option import choose_store_url, involves_server
 from hostelry.home.up_options import (
     UpOptions,
     decide_config,
@@ -76,7 +76,7 @@ def start_plan(
     if inherited is None:
         # A worker that does not pass its socket would keep the port from its successors.
         end_services(home, ["gateway"], at_once=True)
-        found = {name: it for name, it in found.items() if kind_of(name) != "gateway"}
+        found = {name: it for name, it in found.items() if get_service_kind(name) != "gateway"}
     control, own_s3 = found.get("control"), found.get("s3door") or found.get("objectstore")
     before = load_earlier_config(home)
     gateway, s3 = port_requests(options.port, options.s3_port, before)
@@ -100,14 +100,14 @@ def start_plan(
             (control_port, jobs_port, console_port),
             num_cpus,
             user,
-            store_url_of(options.store, before),
+            choose_store_url(options.store, before),
         )
         check_start_store(home, config, before, credentials, found, say)
         if options.cluster_host is not None:
             peer_port = decide_port(before.peer_port if before else None, found.get("peers"))
             known = replace(config, host_id=before.host_id) if before else config
-            config = in_cluster(known, options, peer_port)
-        config = replace(with_https(home, config, options), copy_user_problem=note)
+            config = add_host_address(known, options, peer_port)
+        config = replace(add_https(home, config, options), copy_user_problem=note)
         prepare_certificates(home, config, credentials, PeerRole.CONTROL, SystemClock().now())
         if credentials != stored:
             save_credentials(home, credentials)
@@ -157,7 +157,7 @@ def inherit_listener(
 ) -> socket.socket | None:
     """The listening socket of the gateway or node proxy, from a live process that passes it on."""
     for name in found:
-        if kind_of(name) == kind:
+        if get_service_kind(name) == kind:
             listener = take_listener(line_path(service_path(home, name)), LISTENER_TIMEOUT_S)
             if listener is not None:
                 return listener

@@ -24,7 +24,7 @@ from hostelry.home.heartbeat import SERVICE_VARIABLE, Heartbeat, is_listening, l
 from hostelry.home.home import Home
 from hostelry.home.run_file import (
     RunFile,
-    kind_of,
+    get_service_kind,
     load_run_file,
     remove_run_file,
     save_run_file,
@@ -91,7 +91,7 @@ class ServiceSpec:
     @property
     def stopping(self) -> Stopping:
         """How the service is stopped."""
-        return STOPPING[kind_of(self.name)]
+        return STOPPING[get_service_kind(self.name)]
 
 
 class Forks(Protocol):
@@ -243,7 +243,7 @@ class Supervisor:
 
     async def _retire(self, record: RunFile) -> None:
         """Stop an earlier supervisor's process. Returns when its whole group is gone."""
-        living, stopping = self._adopt(record), STOPPING[kind_of(record.name)]
+        living, stopping = self._adopt(record), STOPPING[get_service_kind(record.name)]
         died = asyncio.ensure_future(living.ended())
         await self._end(died, living.pid, record.name, stopping)
         signal_group(living.pid, signal.SIGKILL)

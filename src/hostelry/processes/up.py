@@ -18,7 +18,7 @@ from hostelry.home.home import Credentials, Home, UpConfig, make_home
 from hostelry.home.run_file import (
     RunFile,
     gateway_names,
-    kind_of,
+    get_service_kind,
     only_one,
     remove_run_file,
     save_run_file,
@@ -139,7 +139,7 @@ async def supervise(
         )
         refusing = asyncio.create_task(listener.refuse_early())
         started.add_done_callback(lambda _: refusing.cancel())
-        if any(kind_of(name) == "gateway" for name in start.found):
+        if any(get_service_kind(name) == "gateway" for name in start.found):
             refusing.cancel()  # an earlier worker serves until its successor does
         if adopted:
             supervisor.now_ready()
@@ -186,7 +186,7 @@ def apply_actions(
         if action is AdoptionAction.ADOPT:
             supervisor.start(service, adopted=found[service.name])
         elif action is AdoptionAction.REPLACE and (
-            kind_of(service.name) == "gateway" or service.starts_beside
+            get_service_kind(service.name) == "gateway" or service.starts_beside
         ):
             supervisor.start(service, beside=found[service.name])
         else:

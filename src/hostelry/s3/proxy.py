@@ -37,7 +37,7 @@ from hostelry.dataplane.http.connection_limits import (
 )
 from hostelry.home.heartbeat import answer_heartbeats
 from hostelry.home.home import Home, load_config, load_credentials, log_format
-from hostelry.home.https_option import certificate_of
+from hostelry.home.https_option import find_certificate
 from hostelry.s3.admission import S3Refusal, error_answer
 from hostelry.s3.answers import CHUNK_BYTES, Answers, PassedRequest
 from hostelry.s3.event_file import EventFile
@@ -281,7 +281,7 @@ async def serve(home: Home, target_port: int) -> None:
     watch = Watch(config, credentials, passage, store, file, clock, mounts)
     report = control_reporter(config, credentials, mounts)
     sender = EventSender(file, watch.events.noted, clock, report)
-    address, certificate = (config.host, config.s3_port), certificate_of(config)
+    address, certificate = (config.host, config.s3_port), find_certificate(config)
     async with await start_proxy(
         address, target_port, passage.passed, watch, certificate
     ) as server:

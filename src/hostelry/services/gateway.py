@@ -76,7 +76,7 @@ from hostelry.home.home import (
     load_credentials,
     log_format,
 )
-from hostelry.home.https_option import certificate_of
+from hostelry.home.https_option import find_certificate
 from hostelry.home.ports import bind, is_loopback
 from hostelry.home.run_file import gateway_name
 from hostelry.processes.gateway_workers import open_table
@@ -361,7 +361,7 @@ async def serve(home: Home, worker: int, listening: socket.socket | None) -> Non
     )
     loop, stopping = asyncio.get_running_loop(), stop_event()
     listener = listening or bind(config.host, config.gateway_port)
-    await server.start(listener, certificate_of(config))
+    await server.start(listener, find_certificate(config))
     LOG.info("listening at %s", config.client_url)
     if config.insecure_no_auth:
         LOG.warning("signatures are not required: any client that can connect acts as the owner")

@@ -29,7 +29,7 @@ from hostelry.cluster.start import LOOPBACK
 from hostelry.domain.copy import Instance
 from hostelry.fleet.ray.driver import RayDriver, connected
 from hostelry.fleet.ray.messages import Call, DriverAnswer, Failure, NodeOrder
-from hostelry.home.fleet_option import runtime_env_of
+from hostelry.home.fleet_option import read_runtime_env
 from hostelry.home.home import (
     STORED_NAMES,
     Credentials,
@@ -166,7 +166,7 @@ async def run(home: Home, asked: int, answers: int) -> None:
     try:
         environment = None
         if config.ray_runtime_env is not None:
-            environment = runtime_env_of(Path(config.ray_runtime_env))
+            environment = read_runtime_env(Path(config.ray_runtime_env))
         ray = connected(config.ray_address, cluster_id(credentials))
     except HostelryError as error:
         say(DriverAnswer(number=0, failure=Failure.of(error)))

@@ -16,7 +16,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.domain.scope import Scope
 from hostelry.home.home import Home, UpConfig, load_config, new_credentials, save_config
 from hostelry.home.platform_store import check_store
-from hostelry.home.store_option import VARIABLE, place_shown, secret_in, store_url_of
+from hostelry.home.store_option import VARIABLE, choose_store_url, place_shown, secret_in
 from hostelry.home.up_options import UpOptions
 from hostelry.processes.background import command_line
 from hostelry.processes.services import service_environment
@@ -63,7 +63,7 @@ def put_record(place: Path | str, kind: str = "endpoint") -> None:
 def test_the_choice_of_a_start(
     option: str | None, before: UpConfig | None, chosen: str | None
 ) -> None:
-    assert store_url_of(option, before) == chosen
+    assert choose_store_url(option, before) == chosen
 
 
 @cases(
@@ -80,7 +80,7 @@ def test_status_shows_where_the_store_is(home: Home, url: str | None, shown: str
 
 def test_a_value_that_is_no_store_is_refused_without_repeating_it() -> None:
     with pytest.raises(TerminalError, match="--store: expected postgresql://") as caught:
-        store_url_of("mysql://u:secret@db/h", None)
+        choose_store_url("mysql://u:secret@db/h", None)
     assert "secret" not in str(caught.value)
 
 

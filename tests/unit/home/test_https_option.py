@@ -10,7 +10,7 @@ from tests.https_rig import HostAuthority
 from hostelry.base.errors import TerminalError
 from hostelry.cli.environment import client_variables
 from hostelry.home.home import Home, UpConfig, new_credentials
-from hostelry.home.https_option import name_of, with_https
+from hostelry.home.https_option import add_https, choose_url_host
 from hostelry.home.up_options import UpOptions
 
 CONFIG = UpConfig(control_port=1, gateway_port=8787, s3_port=8788)
@@ -33,7 +33,7 @@ BUNDLED = ("AWS_CA_BUNDLE", "SSL_CERT_FILE")
 def test_urls_have_a_name_of_the_certificate(
     names: list[str], listening: str, name: str | None
 ) -> None:
-    assert name_of(names, listening) == name
+    assert choose_url_host(names, listening) == name
 
 
 def test_clients_are_sent_to_the_certificates_name(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_clients_are_sent_to_the_certificates_name(tmp_path: Path) -> None:
     options = UpOptions(
         home=tmp_path, https_cert=str(certificate), https_key=str(key), https_ca=str(authority.ca)
     )
-    config = with_https(Home(tmp_path), CONFIG, options)
+    config = add_https(Home(tmp_path), CONFIG, options)
     given = client_variables(config, new_credentials("111122223333", "us-east-1"))
     assert given["AWS_ENDPOINT_URL"] == "https://models.example:8787"
     assert given["AWS_ENDPOINT_URL_S3"] == "https://models.example:8788"
@@ -60,7 +60,7 @@ def test_clients_are_sent_to_the_certificates_name(tmp_path: Path) -> None:
 
 def test_without_a_certificate_nothing_changes(tmp_path: Path) -> None:
     joined = replace(CONFIG, https_cert="/of/another/host.pem", https_key="/k", https_host="h")
-    config = with_https(Home(tmp_path), joined, UpOptions(home=tmp_path))
+    config = add_https(Home(tmp_path), joined, UpOptions(home=tmp_path))
     assert config == CONFIG
     given = client_variables(config, new_credentials("111122223333", "us-east-1"))
     assert given["AWS_ENDPOINT_URL"] == "http://127.0.0.1:8787"
@@ -113,4 +113,4 @@ def test_what_clients_would_refuse_is_refused_at_start(
 ) -> None:
     given = options(HostAuthority(tmp_path))
     with pytest.raises(TerminalError, match=text):
-        with_https(Home(tmp_path), CONFIG, UpOptions(home=tmp_path, **given))  # type: ignore[arg-type]
+        add_https(Home(tmp_path), CONFIG, UpOptions(home=tmp_path, **given))  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ import pytest
 
 from hostelry.home.home import Home, UpConfig
 from hostelry.home.platform_processes import (
-    platform_names_of,
+    list_platform_names,
     platform_processes,
     process_uptimes,
 )
@@ -38,13 +38,13 @@ def test_the_processes_that_are_to_run_follow_the_configuration(
     home: Home, config: UpConfig, left_out: set[str]
 ) -> None:
     every = {"up", "gateway", "mirror", "jobs", "console", "control", "s3door", "objectstore"}
-    assert {it.partition("-")[0] for it in platform_names_of(home, config)} == every - left_out
+    assert {it.partition("-")[0] for it in list_platform_names(home, config)} == every - left_out
 
 
 def test_one_that_runs_has_an_uptime_and_the_others_none(home: Home) -> None:
     config = UpConfig(control_port=1)
     uptimes_s = process_uptimes(home, config)
-    assert list(uptimes_s) == platform_names_of(home, config)
+    assert list(uptimes_s) == list_platform_names(home, config)
     assert (uptimes_s.pop("control") or 0.0) > 0.0
     assert set(uptimes_s.values()) == {None}
     (control,) = [it for it in platform_processes(home, config) if it.name == "control"]

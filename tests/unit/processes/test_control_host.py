@@ -15,7 +15,7 @@ from hostelry.base.tls import TlsFolder
 from hostelry.cluster.host_files import HostFiles
 from hostelry.cluster.start import service_addresses
 from hostelry.home.home import Home, UpConfig, new_credentials, save_config, save_credentials
-from hostelry.home.platform_processes import platform_names_of
+from hostelry.home.platform_processes import list_platform_names
 from hostelry.home.up_options import UpOptions
 from hostelry.processes.control_host import control_plan
 from hostelry.processes.fleets import stop_fleet
@@ -58,7 +58,7 @@ def test_control_jobs_and_the_node_proxy_run_there(home: Home) -> None:
     assert config.control_address == "https://control@127.0.0.9:7443"
     assert (config.host_id, config.host_name) == ("a1b2", "second")
     names = [it.name for it in [*control_services(plan, {}), proxy_service(plan, {})]]
-    assert platform_names_of(home, config) == ["up", *names] == ["up", "control", "jobs", "proxy"]
+    assert list_platform_names(home, config) == ["up", *names] == ["up", "control", "jobs", "proxy"]
     ports = {name: port for name, (_, port) in service_addresses(config).items() if port}
     assert ports == {"control": config.control_port, "jobs": config.jobs_port}
     again = control_plan(home, options(home, cluster_host=None))

@@ -19,7 +19,7 @@ from hostelry.home.home import (
     save_config,
     save_credentials,
 )
-from hostelry.home.platform_processes import platform_names_of
+from hostelry.home.platform_processes import list_platform_names
 from hostelry.home.up_options import UpOptions
 from hostelry.processes.gateway_host import gateway_host_plan, host_config
 from hostelry.processes.services import list_services
@@ -79,7 +79,7 @@ def test_the_processes_of_such_a_host(home: Home) -> None:
         assert config.peer_port
         names = [it.name for it in list_services(plan, {})]
         assert sorted(names) == ["link", "mirror", "peers"]
-        shown = set(platform_names_of(home, config))
+        shown = set(list_platform_names(home, config))
         assert {"up", "gateway-1", *names} <= shown
         assert not shown & {"control", "jobs", "objectstore", "console"}
     with planned(home) as again:

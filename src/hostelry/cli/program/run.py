@@ -20,7 +20,7 @@ from hostelry.cli.program.call import SeenCall
 from hostelry.cli.program.child import run_child
 from hostelry.cli.program.proxy import Front, FrontAddresses, users_proxy
 from hostelry.home.home import ENVIRONMENT_VARIABLE, Credentials, Home, UpConfig
-from hostelry.home.https_option import authorities_of, system_certificates
+from hostelry.home.https_option import read_authorities, system_certificates
 from hostelry.home.run_file import live_run_files
 
 # Files of trusted certificates: of AWS's SDKs; of OpenSSL, Go, httpx and aiohttp; of requests; of
@@ -51,8 +51,8 @@ async def run_program(
         front = Front(
             gateway_url=config.gateway_url,
             store_url=config.s3_url,
-            authorities=authorities_of(config),
-            trusted=trusted_certificates(os.environ, authorities_of(config)),
+            authorities=read_authorities(config),
+            trusted=trusted_certificates(os.environ, read_authorities(config)),
             folder=Path(folder),
             users_proxy=users_proxy(os.environ),
             seen=seen,

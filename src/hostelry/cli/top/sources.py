@@ -10,7 +10,7 @@ from hostelry.base.proc import TICKS_PER_S, processes, resident_bytes
 from hostelry.cli.control_requests import control_state, document, send
 from hostelry.cli.top.document import ProcessUse, TopLook, token_counts, token_rates
 from hostelry.home.home import Credentials, Home, UpConfig
-from hostelry.home.platform_processes import platform_names_of
+from hostelry.home.platform_processes import list_platform_names
 from hostelry.home.run_file import live_run_file
 
 TOKENS_EVERY_S = 2.0
@@ -37,7 +37,7 @@ class TopSources:
         """What there is now."""
         state = control_state(self._config, self._credentials)
         groups = _groups()
-        used = [self._use(name, groups) for name in platform_names_of(self._home, self._config)]
+        used = [self._use(name, groups) for name in list_platform_names(self._home, self._config)]
         copies = {
             copy["id"]: cpu
             for endpoint in (state or {}).get("endpoints", ())
