@@ -63,12 +63,12 @@ class UpOptions(SharedSettings):
     region: str | None = setting(
         None,
         "Region, set at the first start. [default: us-east-1]",
-        Rule(REGION_PATTERN.fullmatch, "expected a name like us-east-1"),
+        Rule(lambda it: REGION_PATTERN.fullmatch(it), "expected a name like us-east-1"),
     )
     account_id: str | None = setting(
         None,
         "Account id, set at the first start. [default: 111122223333]",
-        Rule(ACCOUNT_PATTERN.fullmatch, "an account id has 12 digits"),
+        Rule(lambda it: ACCOUNT_PATTERN.fullmatch(it), "an account id has 12 digits"),
     )
     max_body_mb: float = setting(
         25.0,
