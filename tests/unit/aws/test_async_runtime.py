@@ -7,6 +7,7 @@ import pytest
 from botocore.awsrequest import HeadersDict, create_request_object, prepare_request_dict
 from botocore.parsers import create_parser
 from botocore.serialize import create_serializer
+from tests.cases import case, cases
 
 from hostelry.aws.models import operation_model
 from hostelry.aws.runtime import (
@@ -70,45 +71,27 @@ def test_a_body_of_the_largest_size_is_enough() -> None:
     assert asked == AsyncInvokeRequest(endpoint_name="e-1")
 
 
-@pytest.mark.parametrize(
-    ("headers", "body", "text"),
-    [
-        pytest.param({}, b"", "Body and InputLocation is required; none was", id="no input"),
-        pytest.param(
-            {"InputLocation": "s3://in/k"}, b"x", "is required; both were", id="two inputs"
-        ),
-        pytest.param(
-            {}, b"x" * 128_001, "'body' failed to satisfy constraint", id="a body too large"
-        ),
-        pytest.param({"InputLocation": "ftp://in/k"}, b"", "at 'inputLocation'", id="not in S3"),
-        pytest.param({"InputLocation": ""}, b"", "at 'inputLocation'", id="an empty location"),
-        pytest.param({"RequestTTLSeconds": "59"}, b"x", "at 'requestTTLSeconds'", id="short TTL"),
-        pytest.param({"RequestTTLSeconds": "21601"}, b"x", "equal to 21600", id="a long TTL"),
-        pytest.param(
-            {"InvocationTimeoutSeconds": "3601"}, b"x", "equal to 3600", id="a long time limit"
-        ),
-        pytest.param(
-            {"InvocationTimeoutSeconds": "0"}, b"x", "greater than or equal to 1", id="no time"
-        ),
-        pytest.param(
-            {"RequestTTLSeconds": "1e3"}, b"x", "must be a whole number", id="no whole number"
-        ),
-        pytest.param(
-            {"RequestTTLSeconds": "9" * 5000}, b"x", "must be a whole number", id="a huge number"
-        ),
-        pytest.param({"RequestTTLSeconds": "-1"}, b"x", "must be a whole number", id="below zero"),
-        pytest.param({"Inference-Id": "i" * 65}, b"x", "at 'inferenceId'", id="a long id"),
-        pytest.param({"Filename": "a.b.c"}, b"x", "at 'filename'", id="a name with two dots"),
-        pytest.param({"Filename": "a/b"}, b"x", "at 'filename'", id="a name with a slash"),
-        pytest.param({"Filename": "f" * 33}, b"x", "at 'filename'", id="a long name"),
-        pytest.param(
-            {"S3OutputPathExtension": "s3://other/x"}, b"x", "at 's3OutputPathExtension'",
-            id="another bucket as extension",
-        ),
-        pytest.param(
-            {"Custom-Attributes": "c" * 1025}, b"x", "at 'customAttributes'", id="attributes"
-        ),
-    ],
+@cases(
+    "headers, body, text",
+    case("no input", {}, b"", "Body and InputLocation is required; none was"),
+    case("two inputs", {"InputLocation": "s3://in/k"}, b"x", "is required; both were"),
+    case("a body too large", {}, b"x" * 128_001, "'body' failed to satisfy constraint"),
+    case("not in S3", {"InputLocation": "ftp://in/k"}, b"", "at 'inputLocation'"),
+    case("an empty location", {"InputLocation": ""}, b"", "at 'inputLocation'"),
+    case("short TTL", {"RequestTTLSeconds": "59"}, b"x", "at 'requestTTLSeconds'"),
+    case("a long TTL", {"RequestTTLSeconds": "21601"}, b"x", "equal to 21600"),
+    case("a long time limit", {"InvocationTimeoutSeconds": "3601"}, b"x", "equal to 3600"),
+    case("no time", {"InvocationTimeoutSeconds": "0"}, b"x", "greater than or equal to 1"),
+    case("no whole number", {"RequestTTLSeconds": "1e3"}, b"x", "must be a whole number"),
+    case("a huge number", {"RequestTTLSeconds": "9" * 5000}, b"x", "must be a whole number"),
+    case("below zero", {"RequestTTLSeconds": "-1"}, b"x", "must be a whole number"),
+    case("a long id", {"Inference-Id": "i" * 65}, b"x", "at 'inferenceId'"),
+    case("a name with two dots", {"Filename": "a.b.c"}, b"x", "at 'filename'"),
+    case("a name with a slash", {"Filename": "a/b"}, b"x", "at 'filename'"),
+    case("a long name", {"Filename": "f" * 33}, b"x", "at 'filename'"),
+    case("another bucket as extension", {"S3OutputPathExtension": "s3://other/x"}, b"x",
+        "at 's3OutputPathExtension'"),
+    case("attributes", {"Custom-Attributes": "c" * 1025}, b"x", "at 'customAttributes'"),
 )  # fmt: skip
 def test_values_beyond_the_service_model_are_refused(
     headers: dict[str, str], body: bytes, text: str
@@ -121,14 +104,12 @@ def test_values_beyond_the_service_model_are_refused(
     assert len(caught.value.message) < 2000
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "text"),
-    [
-        pytest.param("GET", PATH, "is no runtime call", id="a GET"),
-        pytest.param("POST", "/endpoints/e/x/async-invocations", "is no runtime", id="a part more"),
-        pytest.param("POST", "/endpoints//async-invocations", "at 'endpointName'", id="no name"),
-        pytest.param("POST", "/endpoints/a%2Fb/async-invocations", "'a/b'", id="a hidden endpoint"),
-    ],
+@cases(
+    "method, path, text",
+    case("a GET", "GET", PATH, "is no runtime call"),
+    case("a part more", "POST", "/endpoints/e/x/async-invocations", "is no runtime"),
+    case("no name", "POST", "/endpoints//async-invocations", "at 'endpointName'"),
+    case("a hidden endpoint", "POST", "/endpoints/a%2Fb/async-invocations", "'a/b'"),
 )
 def test_paths_that_are_refused(method: str, path: str, text: str) -> None:
     assert is_async_path(path)

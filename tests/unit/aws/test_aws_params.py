@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 import cbor2
 import pytest
+from tests.cases import case, cases
 
 from hostelry.aws.call import parse_call
 from hostelry.aws.target import MAX_UNZIPPED_BYTES
@@ -44,116 +45,111 @@ def refused(request: HttpRequest) -> ServiceError:
     return caught.value
 
 
-@pytest.mark.parametrize(
-    ("operation", "params", "violations"),
-    [
-        pytest.param(
-            "DeleteModel",
-            {},
-            ["Value null at 'modelName' failed to satisfy constraint: Member must not be null"],
-            id="a required member is absent",
-        ),
-        pytest.param(
-            "DeleteModel",
-            {"ModelName": None},
-            ["Value null at 'modelName' failed to satisfy constraint: Member must not be null"],
-            id="a null counts as absent",
-        ),
-        pytest.param(
-            "DeleteModel",
-            {"ModelName": "no_good"},
-            [
-                "Value 'no_good' at 'modelName' failed to satisfy constraint: "
-                f"Member must satisfy regular expression pattern: {NAME_PATTERN}"
-            ],
-            id="a name breaks its pattern",
-        ),
-        pytest.param(
-            "DeleteModel",
-            {"ModelName": "n" * 64},
-            [
-                f"Value '{'n' * 64}' at 'modelName' failed to satisfy constraint: "
-                "Member must have length less than or equal to 63"
-            ],
-            id="a name is too long",
-        ),
-        pytest.param(
-            "ListModels",
-            {"MaxResults": 0, "SortOrder": "Sideways", "NameContains": "_"},
-            [
-                "Value '0' at 'maxResults' failed to satisfy constraint: "
-                "Member must have value greater than or equal to 1",
-                "Value 'Sideways' at 'sortOrder' failed to satisfy constraint: "
-                "Member must satisfy enum value set: [Ascending, Descending]",
-                "Value '_' at 'nameContains' failed to satisfy constraint: "
-                "Member must satisfy regular expression pattern: [a-zA-Z0-9-]+",
-            ],
-            id="everything wrong is listed at once",
-        ),
-        pytest.param(
-            "ListModels",
-            {"MaxResults": 101},
-            [
-                "Value '101' at 'maxResults' failed to satisfy constraint: "
-                "Member must have value less than or equal to 100"
-            ],
-            id="a maximum that boto3 does not check",
-        ),
-        pytest.param(
-            "AddTags",
-            {"ResourceArn": ARN, "Tags": [{"Key": "k", "Value": "v"}, {"Key": ""}]},
-            [
-                "Value null at 'tags.2.member.value' failed to satisfy constraint: "
-                "Member must not be null",
-                "Value '' at 'tags.2.member.key' failed to satisfy constraint: "
-                "Member must have length greater than or equal to 1",
-            ],
-            id="inside a list of structures",
-        ),
-        pytest.param(
-            "DeleteTags",
-            {
-                "ResourceArn": f"arn:aws:sagemaker:us-west-2:{'1' * 12}:model/m",
-                "TagKeys": ["", "a"],
-            },
-            [
-                "Value '[, a]' at 'tagKeys' failed to satisfy constraint: Member must satisfy "
-                "constraint: [Member must have length less than or equal to 128, Member must have "
-                "length greater than or equal to 1, Member must satisfy regular expression "
-                "pattern: ([\\p{L}\\p{Z}\\p{N}_.:/=+\\-@]*)]"
-            ],
-            id="a plain element names its list",
-        ),
-        pytest.param(
-            "CreateModel",
-            {"ModelName": "m", "PrimaryContainer": {"Environment": {"1A": "v"}}},
-            [
-                "Value '{1A=v}' at 'primaryContainer.environment' failed to satisfy constraint: "
-                "Map keys must satisfy constraint: [Member must have length less than or equal to "
-                "1024, Member must have length greater than or equal to 0, Member must satisfy "
-                "regular expression pattern: [a-zA-Z_][a-zA-Z0-9_]*]"
-            ],
-            id="a key of a map",
-        ),
-        pytest.param(
-            "UpdateTrialComponent",
-            {"TrialComponentName": "t", "InputArtifacts": {"a": {}}},
-            [
-                "Value null at 'inputArtifacts.a.member.value' failed to satisfy constraint: "
-                "Member must not be null"
-            ],
-            id="inside a map of structures",
-        ),
-        pytest.param(
-            "CreateEndpointConfig",
-            {"EndpointConfigName": "c", "ProductionVariants": []},
-            [
-                "Value '[]' at 'productionVariants' failed to satisfy constraint: "
-                "Member must have length greater than or equal to 1"
-            ],
-            id="an empty list",
-        ),
-    ],
+@cases(
+    "operation, params, violations",
+    case(
+        "a required member is absent",
+        "DeleteModel",
+        {},
+        ["Value null at 'modelName' failed to satisfy constraint: Member must not be null"],
+    ),
+    case(
+        "a null counts as absent",
+        "DeleteModel",
+        {"ModelName": None},
+        ["Value null at 'modelName' failed to satisfy constraint: Member must not be null"],
+    ),
+    case(
+        "a name breaks its pattern",
+        "DeleteModel",
+        {"ModelName": "no_good"},
+        [
+            "Value 'no_good' at 'modelName' failed to satisfy constraint: "
+            f"Member must satisfy regular expression pattern: {NAME_PATTERN}"
+        ],
+    ),
+    case(
+        "a name is too long",
+        "DeleteModel",
+        {"ModelName": "n" * 64},
+        [
+            f"Value '{'n' * 64}' at 'modelName' failed to satisfy constraint: "
+            "Member must have length less than or equal to 63"
+        ],
+    ),
+    case(
+        "everything wrong is listed at once",
+        "ListModels",
+        {"MaxResults": 0, "SortOrder": "Sideways", "NameContains": "_"},
+        [
+            "Value '0' at 'maxResults' failed to satisfy constraint: "
+            "Member must have value greater than or equal to 1",
+            "Value 'Sideways' at 'sortOrder' failed to satisfy constraint: "
+            "Member must satisfy enum value set: [Ascending, Descending]",
+            "Value '_' at 'nameContains' failed to satisfy constraint: "
+            "Member must satisfy regular expression pattern: [a-zA-Z0-9-]+",
+        ],
+    ),
+    case(
+        "a maximum that boto3 does not check",
+        "ListModels",
+        {"MaxResults": 101},
+        [
+            "Value '101' at 'maxResults' failed to satisfy constraint: "
+            "Member must have value less than or equal to 100"
+        ],
+    ),
+    case(
+        "inside a list of structures",
+        "AddTags",
+        {"ResourceArn": ARN, "Tags": [{"Key": "k", "Value": "v"}, {"Key": ""}]},
+        [
+            "Value null at 'tags.2.member.value' failed to satisfy constraint: "
+            "Member must not be null",
+            "Value '' at 'tags.2.member.key' failed to satisfy constraint: "
+            "Member must have length greater than or equal to 1",
+        ],
+    ),
+    case(
+        "a plain element names its list",
+        "DeleteTags",
+        {"ResourceArn": f"arn:aws:sagemaker:us-west-2:{'1' * 12}:model/m", "TagKeys": ["", "a"]},
+        [
+            "Value '[, a]' at 'tagKeys' failed to satisfy constraint: Member must satisfy "
+            "constraint: [Member must have length less than or equal to 128, Member must have "
+            "length greater than or equal to 1, Member must satisfy regular expression "
+            "pattern: ([\\p{L}\\p{Z}\\p{N}_.:/=+\\-@]*)]"
+        ],
+    ),
+    case(
+        "a key of a map",
+        "CreateModel",
+        {"ModelName": "m", "PrimaryContainer": {"Environment": {"1A": "v"}}},
+        [
+            "Value '{1A=v}' at 'primaryContainer.environment' failed to satisfy constraint: "
+            "Map keys must satisfy constraint: [Member must have length less than or equal to "
+            "1024, Member must have length greater than or equal to 0, Member must satisfy "
+            "regular expression pattern: [a-zA-Z_][a-zA-Z0-9_]*]"
+        ],
+    ),
+    case(
+        "inside a map of structures",
+        "UpdateTrialComponent",
+        {"TrialComponentName": "t", "InputArtifacts": {"a": {}}},
+        [
+            "Value null at 'inputArtifacts.a.member.value' failed to satisfy constraint: "
+            "Member must not be null"
+        ],
+    ),
+    case(
+        "an empty list",
+        "CreateEndpointConfig",
+        {"EndpointConfigName": "c", "ProductionVariants": []},
+        [
+            "Value '[]' at 'productionVariants' failed to satisfy constraint: "
+            "Member must have length greater than or equal to 1"
+        ],
+    ),
 )
 def test_violations(operation: str, params: dict[str, Any], violations: list[str]) -> None:
     error = refused(json_request(operation, params))
@@ -204,146 +200,136 @@ DEEP = b'{"a":' * 200 + b"1" + b"}" * 200
 FAR_TOO_DEEP = b"[" * 200_000
 
 
-@pytest.mark.parametrize(
-    ("request_", "text"),
-    [
-        pytest.param(json_request("ListModels", b"{"), "not JSON", id="half an object"),
-        pytest.param(json_request("ListModels", b"[]"), "the top of the body", id="a list at top"),
-        pytest.param(json_request("ListModels", b"null"), "NULL_VALUE", id="null at the top"),
-        pytest.param(json_request("ListModels", b"{} {}"), "not JSON", id="two objects"),
-        pytest.param(json_request("ListModels", b"\xff"), "not JSON", id="no UTF-8"),
-        pytest.param(json_request("ListModels", b'{"a": NaN}'), "not JSON", id="NaN"),
-        pytest.param(json_request("ListModels", b'{"a": 1e999}'), "not JSON", id="infinity"),
-        pytest.param(json_request("ListModels", DEEP), "deeper than 100", id="deep nesting"),
-        pytest.param(json_request("ListModels", FAR_TOO_DEEP), "deeper than 100", id="deepest"),
-        pytest.param(
-            json_request("ListModels", b'{"MaxResults": "5"}'),
-            "STRING_VALUE can not be converted to an Integer at 'MaxResults'",
-            id="a text for a number",
+@cases(
+    "request_, text",
+    case("half an object", json_request("ListModels", b"{"), "not JSON"),
+    case("a list at top", json_request("ListModels", b"[]"), "the top of the body"),
+    case("null at the top", json_request("ListModels", b"null"), "NULL_VALUE"),
+    case("two objects", json_request("ListModels", b"{} {}"), "not JSON"),
+    case("no UTF-8", json_request("ListModels", b"\xff"), "not JSON"),
+    case("NaN", json_request("ListModels", b'{"a": NaN}'), "not JSON"),
+    case("infinity", json_request("ListModels", b'{"a": 1e999}'), "not JSON"),
+    case("deep nesting", json_request("ListModels", DEEP), "deeper than 100"),
+    case("deepest", json_request("ListModels", FAR_TOO_DEEP), "deeper than 100"),
+    case(
+        "a text for a number",
+        json_request("ListModels", b'{"MaxResults": "5"}'),
+        "STRING_VALUE can not be converted to an Integer at 'MaxResults'",
+    ),
+    case(
+        "a fraction for a whole number",
+        json_request("ListModels", b'{"MaxResults": 5.5}'),
+        "NUMBER_VALUE can not be converted to an Integer at 'MaxResults'",
+    ),
+    case(
+        "a number too large",
+        json_request("ListModels", b'{"MaxResults": 99999999999}'),
+        "99999999999 does not fit 32 bits at 'MaxResults'",
+    ),
+    case(
+        "a truth for a time",
+        json_request("ListModels", b'{"CreationTimeAfter": true}'),
+        "TRUE_VALUE can not be converted to a Number",
+    ),
+    case(
+        "a number for a text",
+        json_request("DeleteModel", {"ModelName": 7}),
+        "NUMBER_VALUE can not be converted to a String at 'ModelName'",
+    ),
+    case(
+        "a structure for a list",
+        json_request("AddTags", {"Tags": {"Key": "k"}}),
+        "START_OBJECT can not be converted to a list at 'Tags'",
+    ),
+    case(
+        "a null in a list",
+        json_request("AddTags", {"Tags": [None]}),
+        "NULL_VALUE can not be converted to a structure at 'Tags.1'",
+    ),
+    case(
+        "a text for a truth",
+        json_request("CreateModel", {"EnableNetworkIsolation": "yes"}),
+        "STRING_VALUE can not be converted to a Boolean",
+    ),
+    case(
+        "a list for a structure",
+        json_request("CreateModel", {"PrimaryContainer": []}),
+        "START_ARRAY can not be converted to a structure",
+    ),
+    case("not gzip", json_request("ListModels", b"{}", content_encoding="br"), "'br'"),
+    case("unzipped", json_request("ListModels", b"{}", content_encoding="gzip"), "not gzip"),
+    case(
+        "half a gzip stream",
+        json_request("ListModels", gzip.compress(b"{}")[:-4], content_encoding="gzip"),
+        "one whole gzip stream",
+    ),
+    case(
+        "a gzip bomb",
+        json_request(
+            "ListModels", gzip.compress(bytes(MAX_UNZIPPED_BYTES + 1)), content_encoding="gzip"
         ),
-        pytest.param(
-            json_request("ListModels", b'{"MaxResults": 5.5}'),
-            "NUMBER_VALUE can not be converted to an Integer at 'MaxResults'",
-            id="a fraction for a whole number",
-        ),
-        pytest.param(
-            json_request("ListModels", b'{"MaxResults": 99999999999}'),
-            "99999999999 does not fit 32 bits at 'MaxResults'",
-            id="a number too large",
-        ),
-        pytest.param(
-            json_request("ListModels", b'{"CreationTimeAfter": true}'),
-            "TRUE_VALUE can not be converted to a Number",
-            id="a truth for a time",
-        ),
-        pytest.param(
-            json_request("DeleteModel", {"ModelName": 7}),
-            "NUMBER_VALUE can not be converted to a String at 'ModelName'",
-            id="a number for a text",
-        ),
-        pytest.param(
-            json_request("AddTags", {"Tags": {"Key": "k"}}),
-            "START_OBJECT can not be converted to a list at 'Tags'",
-            id="a structure for a list",
-        ),
-        pytest.param(
-            json_request("AddTags", {"Tags": [None]}),
-            "NULL_VALUE can not be converted to a structure at 'Tags.1'",
-            id="a null in a list",
-        ),
-        pytest.param(
-            json_request("CreateModel", {"EnableNetworkIsolation": "yes"}),
-            "STRING_VALUE can not be converted to a Boolean",
-            id="a text for a truth",
-        ),
-        pytest.param(
-            json_request("CreateModel", {"PrimaryContainer": []}),
-            "START_ARRAY can not be converted to a structure",
-            id="a list for a structure",
-        ),
-        pytest.param(
-            json_request("ListModels", b"{}", content_encoding="br"), "'br'", id="not gzip"
-        ),
-        pytest.param(
-            json_request("ListModels", b"{}", content_encoding="gzip"), "not gzip", id="unzipped"
-        ),
-        pytest.param(
-            json_request("ListModels", gzip.compress(b"{}")[:-4], content_encoding="gzip"),
-            "one whole gzip stream",
-            id="half a gzip stream",
-        ),
-        pytest.param(
-            json_request(
-                "ListModels", gzip.compress(bytes(MAX_UNZIPPED_BYTES + 1)), content_encoding="gzip"
-            ),
-            f"over {MAX_UNZIPPED_BYTES} bytes",
-            id="a gzip bomb",
-        ),
-        pytest.param(form_request(b"\xff"), "not a form", id="a form that is no UTF-8"),
-        pytest.param(form_request(b"&a=b" * 20_001), "not a form", id="a form of many fields"),
-        pytest.param(form_request(b"a=%ff"), "not a form", id="an escape that is no UTF-8"),
-        pytest.param(
-            form_request({"Action": "ListMetrics", "a" + ".a" * 40: "x"}),
-            "32 levels",
-            id="deep form",
-        ),
-        pytest.param(
-            form_request({"Action": "DeleteAlarms", "AlarmNames.member.x": "a"}),
-            "'x' is not a list index at 'AlarmNames'",
-            id="a list index that is no number",
-        ),
-        pytest.param(
-            form_request({"Action": "SetAlarmState", "AlarmName.x": "a"}),
-            "A value is missing at 'AlarmName'",
-            id="a structure for a text in a form",
-        ),
-        pytest.param(
-            form_request({"Action": "DescribeAlarms", "MaxRecords": "\u0665"}),
-            "can not be converted to an Integer at 'MaxRecords'",
-            id="digits that are not ASCII",
-        ),
-        pytest.param(
-            form_request({"Action": "PutMetricAlarm", "ActionsEnabled": "yes"}),
-            "'yes' can not be converted to a Boolean",
-            id="a truth in a form",
-        ),
-        pytest.param(
-            form_request({"Action": "PutMetricAlarm", "Threshold": "NaN"}),
-            "'NaN' can not be converted to a Number",
-            id="NaN in a form",
-        ),
-        pytest.param(
-            form_request({"Action": "PutMetricAlarm", "Threshold": "1e999"}),
-            "inf is not a finite number",
-            id="infinity in a form",
-        ),
-        pytest.param(
-            form_request({"Action": "GetMetricStatistics", "StartTime": "noon"}),
-            "'noon' can not be converted to a Timestamp",
-            id="a time in a form",
-        ),
-        pytest.param(cbor_request(b"\xff"), "not CBOR", id="a CBOR break"),
-        pytest.param(cbor_request(b"\xa0\xa0"), "bytes are left", id="two CBOR items"),
-        pytest.param(cbor_request(b"\x81" * 200 + b"\x01"), "not CBOR", id="deep CBOR"),
-        pytest.param(cbor_request(b"\xd8\x1c\x81\xd8\x1d\x00"), "only tag 1", id="a shared value"),
-        pytest.param(cbor_request(b"\xd9\xff\xff\xa0"), "only tag 1", id="an unknown tag"),
-        pytest.param(cbor_request(b"\xc1\xf9\x7e\x00"), "not CBOR", id="a time that is NaN"),
-        pytest.param(
-            cbor_request(cbor2.dumps({"MetricData": [{"Value": float("nan")}]})),
-            "nan is not a finite number at 'MetricData.1.Value'",
-            id="NaN in CBOR",
-        ),
-        pytest.param(
-            cbor_request(cbor2.dumps({"Namespace": b"x"})),
-            "VALUE can not be converted to a String",
-            id="bytes for a text",
-        ),
-        pytest.param(
-            cbor_request(cbor2.dumps({"MetricData": [{"Values": [1 << 70]}]})),
-            "only tag 1",
-            id="a big number",
-        ),
-    ],
+        f"over {MAX_UNZIPPED_BYTES} bytes",
+    ),
+    case("a form that is no UTF-8", form_request(b"\xff"), "not a form"),
+    case("a form of many fields", form_request(b"&a=b" * 20_001), "not a form"),
+    case("an escape that is no UTF-8", form_request(b"a=%ff"), "not a form"),
+    case("deep form", form_request({"Action": "ListMetrics", "a" + ".a" * 40: "x"}), "32 levels"),
+    case(
+        "a list index that is no number",
+        form_request({"Action": "DeleteAlarms", "AlarmNames.member.x": "a"}),
+        "'x' is not a list index at 'AlarmNames'",
+    ),
+    case(
+        "a structure for a text in a form",
+        form_request({"Action": "SetAlarmState", "AlarmName.x": "a"}),
+        "A value is missing at 'AlarmName'",
+    ),
+    case(
+        "digits that are not ASCII",
+        form_request({"Action": "DescribeAlarms", "MaxRecords": "\u0665"}),
+        "can not be converted to an Integer at 'MaxRecords'",
+    ),
+    case(
+        "a truth in a form",
+        form_request({"Action": "PutMetricAlarm", "ActionsEnabled": "yes"}),
+        "'yes' can not be converted to a Boolean",
+    ),
+    case(
+        "NaN in a form",
+        form_request({"Action": "PutMetricAlarm", "Threshold": "NaN"}),
+        "'NaN' can not be converted to a Number",
+    ),
+    case(
+        "infinity in a form",
+        form_request({"Action": "PutMetricAlarm", "Threshold": "1e999"}),
+        "inf is not a finite number",
+    ),
+    case(
+        "a time in a form",
+        form_request({"Action": "GetMetricStatistics", "StartTime": "noon"}),
+        "'noon' can not be converted to a Timestamp",
+    ),
+    case("a CBOR break", cbor_request(b"\xff"), "not CBOR"),
+    case("two CBOR items", cbor_request(b"\xa0\xa0"), "bytes are left"),
+    case("deep CBOR", cbor_request(b"\x81" * 200 + b"\x01"), "not CBOR"),
+    case("a shared value", cbor_request(b"\xd8\x1c\x81\xd8\x1d\x00"), "only tag 1"),
+    case("an unknown tag", cbor_request(b"\xd9\xff\xff\xa0"), "only tag 1"),
+    case("a time that is NaN", cbor_request(b"\xc1\xf9\x7e\x00"), "not CBOR"),
+    case(
+        "NaN in CBOR",
+        cbor_request(cbor2.dumps({"MetricData": [{"Value": float("nan")}]})),
+        "nan is not a finite number at 'MetricData.1.Value'",
+    ),
+    case(
+        "bytes for a text",
+        cbor_request(cbor2.dumps({"Namespace": b"x"})),
+        "VALUE can not be converted to a String",
+    ),
+    case(
+        "a big number",
+        cbor_request(cbor2.dumps({"MetricData": [{"Values": [1 << 70]}]})),
+        "only tag 1",
+    ),
 )
 def test_bodies_that_cannot_be_read(request_: HttpRequest, text: str) -> None:
     error = refused(request_)
@@ -351,31 +337,25 @@ def test_bodies_that_cannot_be_read(request_: HttpRequest, text: str) -> None:
     assert text in error.message
 
 
-@pytest.mark.parametrize(
-    ("request_", "text"),
-    [
-        pytest.param(json_request("Fly", b"{}"), "SageMaker.Fly", id="an unknown operation"),
-        pytest.param(
-            HttpRequest("POST", "/", "", {"x-amz-target": "AWSPriceListService.GetProducts"}),
-            "AWSPriceListService.GetProducts",
-            id="a service that is not served",
-        ),
-        pytest.param(
-            HttpRequest("POST", "/", "", {"x-amz-target": "ListModels"}), "ListModels", id="no dot"
-        ),
-        pytest.param(HttpRequest("GET", "/some/path"), "GET /some/path", id="no operation named"),
-        pytest.param(form_request({"Action": "Fly"}), "Fly of version 2010-08-01", id="a form"),
-        pytest.param(
-            form_request({"Action": "Fly"}, "1999"), "Fly of version 1999", id="a version"
-        ),
-        pytest.param(cbor_request(b"", "Fly"), "Fly", id="a Smithy operation"),
-        pytest.param(HttpRequest("POST", "/service/x"), "/service/x", id="half a Smithy path"),
-        pytest.param(
-            HttpRequest("POST", "/service/SageMaker/operation/ListModels"),
-            "not served in protocol smithy-rpc-v2-cbor",
-            id="an operation in a protocol its service does not speak",
-        ),
-    ],
+@cases(
+    "request_, text",
+    case("an unknown operation", json_request("Fly", b"{}"), "SageMaker.Fly"),
+    case(
+        "a service that is not served",
+        HttpRequest("POST", "/", "", {"x-amz-target": "AWSPriceListService.GetProducts"}),
+        "AWSPriceListService.GetProducts",
+    ),
+    case("no dot", HttpRequest("POST", "/", "", {"x-amz-target": "ListModels"}), "ListModels"),
+    case("no operation named", HttpRequest("GET", "/some/path"), "GET /some/path"),
+    case("a form", form_request({"Action": "Fly"}), "Fly of version 2010-08-01"),
+    case("a version", form_request({"Action": "Fly"}, "1999"), "Fly of version 1999"),
+    case("a Smithy operation", cbor_request(b"", "Fly"), "Fly"),
+    case("half a Smithy path", HttpRequest("POST", "/service/x"), "/service/x"),
+    case(
+        "an operation in a protocol its service does not speak",
+        HttpRequest("POST", "/service/SageMaker/operation/ListModels"),
+        "not served in protocol smithy-rpc-v2-cbor",
+    ),
 )
 def test_unknown_operations_are_named(request_: HttpRequest, text: str) -> None:
     error = refused(request_)

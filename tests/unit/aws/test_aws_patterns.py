@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from botocore.loaders import Loader
+from tests.cases import case, cases
 
 from hostelry.aws.constraints import compiled
 from hostelry.aws.models import (
@@ -79,32 +80,28 @@ def test_the_models_use_no_trait_that_the_walkers_leave_out(service: str) -> Non
         assert not shape.metadata.get("document")
 
 
-@pytest.mark.parametrize(
-    ("pattern", "fits", "fits_not"),
-    [
-        pytest.param(r"[\p{L}\p{Z}\p{N}_-]*", "été 5\u2003_", "a!", id="Unicode categories"),
-        pytest.param(r"\p{Print}+", "a ~", "\u00e9", id="a property outside a class is ASCII"),
-        pytest.param(r"\A\S[\p{Print}]*\z", "x y", " x", id="Java's anchors"),
-        pytest.param(
-            r"[\u0020-\uD7FF\uD800\uDC00-\uDBFF\uDFFF]*", "a\U0001f98a", "\x01", id="pairs"
-        ),
-        pytest.param(r"[\]a]+", "]a", "b", id="an escaped bracket does not end a class"),
-        pytest.param(r"\w+", "az_9", "é", id="word characters are ASCII"),
-        pytest.param(
-            r"https://([.\-_a-zA-Z0-9]+/?){3,1016}",
-            "https://a.b/c/",
-            "https://" + "a" * 1000 + "//",
-            id="a pattern of exponential time, in linear time",
-        ),
-        pytest.param(
-            r"[a-z0-9]([-a-z0-9]*[a-z0-9]){0,39}?",
-            "a-b",
-            "a" * 1000 + "-",
-            id="another pattern of exponential time",
-        ),
-        pytest.param(r"(a*)${1,128}", "aa", "b", id="a repeated anchor"),
-        pytest.param(r"^(NEW)$|^[a-c]+$", "abc", "abc\n", id="a line's end is the text's end"),
-    ],
+@cases(
+    "pattern, fits, fits_not",
+    case("Unicode categories", r"[\p{L}\p{Z}\p{N}_-]*", "été 5\u2003_", "a!"),
+    case("a property outside a class is ASCII", r"\p{Print}+", "a ~", "\u00e9"),
+    case("Java's anchors", r"\A\S[\p{Print}]*\z", "x y", " x"),
+    case("pairs", r"[\u0020-\uD7FF\uD800\uDC00-\uDBFF\uDFFF]*", "a\U0001f98a", "\x01"),
+    case("an escaped bracket does not end a class", r"[\]a]+", "]a", "b"),
+    case("word characters are ASCII", r"\w+", "az_9", "é"),
+    case(
+        "a pattern of exponential time, in linear time",
+        r"https://([.\-_a-zA-Z0-9]+/?){3,1016}",
+        "https://a.b/c/",
+        "https://" + "a" * 1000 + "//",
+    ),
+    case(
+        "another pattern of exponential time",
+        r"[a-z0-9]([-a-z0-9]*[a-z0-9]){0,39}?",
+        "a-b",
+        "a" * 1000 + "-",
+    ),
+    case("a repeated anchor", r"(a*)${1,128}", "aa", "b"),
+    case("a line's end is the text's end", r"^(NEW)$|^[a-c]+$", "abc", "abc\n"),
 )
 def test_a_pattern_means_what_it_means_in_java(pattern: str, fits: str, fits_not: str) -> None:
     assert compiled(pattern).fullmatch(fits)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.aws.call import ApiCall, serialize_result
 from hostelry.aws.codecs import CBOR_READERS, CBOR_WRITERS, JSON_WRITERS
@@ -19,33 +20,31 @@ def call(service: str, operation: str, protocol: str = "json") -> ApiCall:
     )
 
 
-@pytest.mark.parametrize(
-    ("result", "error", "text"),
-    [
-        pytest.param({}, ValueError, "lacks ['Models']", id="a required member is missing"),
-        pytest.param({"Models": None}, ValueError, "lacks ['Models']", id="a required None"),
-        pytest.param({"Models": [], "More": 1}, ValueError, "unknown ['More']", id="unknown"),
-        pytest.param({"Models": "m"}, TypeError, "got 'm'", id="a text for a list"),
-        pytest.param({"Models": ["m"]}, TypeError, "is a structure, got str", id="a text inside"),
-        pytest.param(
-            {"Models": [{**SUMMARY, "ModelName": 7}]},
-            TypeError,
-            "ListModels.Models[].ModelName: ModelName is a string, got 7",
-            id="a number for a text",
-        ),
-        pytest.param(
-            {"Models": [{**SUMMARY, "CreationTime": True}]},
-            TypeError,
-            "is a timestamp, got True",
-            id="a truth for a time",
-        ),
-        pytest.param(
-            {"Models": [{**SUMMARY, "CreationTime": float("nan")}]},
-            ValueError,
-            "must be finite, got nan",
-            id="NaN",
-        ),
-    ],
+@cases(
+    "result, error, text",
+    case("a required member is missing", {}, ValueError, "lacks ['Models']"),
+    case("a required None", {"Models": None}, ValueError, "lacks ['Models']"),
+    case("unknown", {"Models": [], "More": 1}, ValueError, "unknown ['More']"),
+    case("a text for a list", {"Models": "m"}, TypeError, "got 'm'"),
+    case("a text inside", {"Models": ["m"]}, TypeError, "is a structure, got str"),
+    case(
+        "a number for a text",
+        {"Models": [{**SUMMARY, "ModelName": 7}]},
+        TypeError,
+        "ListModels.Models[].ModelName: ModelName is a string, got 7",
+    ),
+    case(
+        "a truth for a time",
+        {"Models": [{**SUMMARY, "CreationTime": True}]},
+        TypeError,
+        "is a timestamp, got True",
+    ),
+    case(
+        "NaN",
+        {"Models": [{**SUMMARY, "CreationTime": float("nan")}]},
+        ValueError,
+        "must be finite, got nan",
+    ),
 )
 def test_a_broken_result_raises(result: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error) as caught:

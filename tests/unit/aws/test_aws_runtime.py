@@ -7,6 +7,7 @@ import pytest
 from botocore.awsrequest import HeadersDict, create_request_object, prepare_request_dict
 from botocore.parsers import create_parser
 from botocore.serialize import create_serializer
+from tests.cases import case, cases
 
 from hostelry.aws.eventstream import payload_part, stream_exception
 from hostelry.aws.models import operation_model
@@ -78,13 +79,11 @@ def test_a_stream_with_everything_reads_accept_from_its_own_header() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("given", "read"),
-    [
-        pytest.param("/m.tar.gz", "m.tar.gz", id="below the prefix, as published programs write"),
-        pytest.param("//m.tar.gz", "/m.tar.gz", id="two slashes"),
-        pytest.param("/", "/", id="no name"),
-    ],
+@cases(
+    "given, read",
+    case("below the prefix, as published programs write", "/m.tar.gz", "m.tar.gz"),
+    case("two slashes", "//m.tar.gz", "/m.tar.gz"),
+    case("no name", "/", "/"),
 )
 def test_a_target_model_may_begin_with_a_slash(given: str, read: str) -> None:
     request = request_of("InvokeEndpoint", EndpointName="e-1", TargetModel=given)
@@ -103,59 +102,55 @@ def refused(request: HttpRequest) -> str:
     return caught.value.message
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "text"),
-    [
-        pytest.param("GET", "/endpoints/e/invocations", "is no runtime call", id="a GET"),
-        pytest.param("POST", "/endpoints/e", "is no runtime call", id="no action"),
-        pytest.param("POST", "/endpoints/e/invocations/", "is no runtime call", id="a slash more"),
-        pytest.param("POST", "/endpoints/e/x/invocations", "is no runtime call", id="a part more"),
-        pytest.param("POST", "/models/e/invocations", "is no runtime call", id="another noun"),
-        pytest.param("POST", "/endpoints/e/explode", "is no runtime call", id="another action"),
-        pytest.param("POST", "/endpoints//invocations", "at 'endpointName'", id="an empty name"),
-        pytest.param("POST", "/endpoints/a%2Fb/invocations", "'a/b'", id="an escaped slash"),
-        pytest.param("POST", "/endpoints/%0a/invocations", "at 'endpointName'", id="a newline"),
-        pytest.param("POST", "/endpoints/..%00/invocations", "at 'endpointName'", id="a zero byte"),
-    ],
+@cases(
+    "method, path, text",
+    case("a GET", "GET", "/endpoints/e/invocations", "is no runtime call"),
+    case("no action", "POST", "/endpoints/e", "is no runtime call"),
+    case("a slash more", "POST", "/endpoints/e/invocations/", "is no runtime call"),
+    case("a part more", "POST", "/endpoints/e/x/invocations", "is no runtime call"),
+    case("another noun", "POST", "/models/e/invocations", "is no runtime call"),
+    case("another action", "POST", "/endpoints/e/explode", "is no runtime call"),
+    case("an empty name", "POST", "/endpoints//invocations", "at 'endpointName'"),
+    case("an escaped slash", "POST", "/endpoints/a%2Fb/invocations", "'a/b'"),
+    case("a newline", "POST", "/endpoints/%0a/invocations", "at 'endpointName'"),
+    case("a zero byte", "POST", "/endpoints/..%00/invocations", "at 'endpointName'"),
 )
 def test_paths_that_are_refused(method: str, path: str, text: str) -> None:
     assert text in refused(HttpRequest(method, path))
 
 
-@pytest.mark.parametrize(
-    ("header", "value", "text"),
-    [
-        pytest.param(
-            "x-amzn-sagemaker-inference-component",
-            "no_good",
-            "Value 'no_good' at 'inferenceComponentName' failed to satisfy constraint: Member must "
-            "satisfy regular expression pattern: ",
-            id="a component's name",
-        ),
-        pytest.param(
-            "x-amzn-sagemaker-target-variant",
-            "v" * 64,
-            "at 'targetVariant' failed to satisfy constraint: Member must have length less than or "
-            "equal to 63",
-            id="a long variant",
-        ),
-        pytest.param(
-            "x-amzn-sagemaker-inference-id",
-            "",
-            "at 'inferenceId' failed to satisfy constraint: Member must have length greater than "
-            "or equal to 1",
-            id="an empty id",
-        ),
-        pytest.param(
-            "x-amzn-sagemaker-custom-attributes",
-            "secr\u00e9t",
-            "Value at 'customAttributes' failed to satisfy constraint: ",
-            id="a sensitive value stays unsaid",
-        ),
-        pytest.param("accept", "a" * 1025, "at 'accept'", id="a long accept"),
-        pytest.param("x-amzn-sagemaker-session-id", "-", "at 'sessionId'", id="a session"),
-        pytest.param("x-amzn-sagemaker-target-model", " m", "at 'targetModel'", id="a model"),
-    ],
+@cases(
+    "header, value, text",
+    case(
+        "a component's name",
+        "x-amzn-sagemaker-inference-component",
+        "no_good",
+        "Value 'no_good' at 'inferenceComponentName' failed to satisfy constraint: Member must "
+        "satisfy regular expression pattern: ",
+    ),
+    case(
+        "a long variant",
+        "x-amzn-sagemaker-target-variant",
+        "v" * 64,
+        "at 'targetVariant' failed to satisfy constraint: Member must have length less than or "
+        "equal to 63",
+    ),
+    case(
+        "an empty id",
+        "x-amzn-sagemaker-inference-id",
+        "",
+        "at 'inferenceId' failed to satisfy constraint: Member must have length greater than "
+        "or equal to 1",
+    ),
+    case(
+        "a sensitive value stays unsaid",
+        "x-amzn-sagemaker-custom-attributes",
+        "secr\u00e9t",
+        "Value at 'customAttributes' failed to satisfy constraint: ",
+    ),
+    case("a long accept", "accept", "a" * 1025, "at 'accept'"),
+    case("a session", "x-amzn-sagemaker-session-id", "-", "at 'sessionId'"),
+    case("a model", "x-amzn-sagemaker-target-model", " m", "at 'targetModel'"),
 )
 def test_headers_that_are_refused(header: str, value: str, text: str) -> None:
     message = refused(HttpRequest("POST", "/endpoints/e/invocations", "", {header: value}))

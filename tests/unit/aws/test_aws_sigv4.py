@@ -14,6 +14,7 @@ from botocore.credentials import Credentials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.cases import case, cases
 
 from hostelry.aws.s3_signing import UNSIGNED_PAYLOAD
 from hostelry.aws.sigv4 import Identity, NeedsBody, Proven, Secret, Verifier
@@ -133,51 +134,40 @@ def a_second_off(stamp: str) -> str:
     return f"{stamp[:14]}{(int(stamp[14]) + 1) % 10}Z"
 
 
-@pytest.mark.parametrize(
+@cases(
     "change",
-    [
-        pytest.param(lambda r: replace(r, method="PUT"), id="the method"),
-        pytest.param(lambda r: replace(r, path="/other"), id="the path"),
-        pytest.param(lambda r: replace(r, query="a=1"), id="the query"),
-        pytest.param(lambda r: replace(r, body=b""), id="the body is taken away"),
-        pytest.param(lambda r: with_header(r, "host", "evil.example"), id="the host"),
-        pytest.param(
-            lambda r: with_header(r, "x-amz-target", "SageMaker.DeleteEndpoint"), id="the operation"
+    case("the method", lambda r: replace(r, method="PUT")),
+    case("the path", lambda r: replace(r, path="/other")),
+    case("the query", lambda r: replace(r, query="a=1")),
+    case("the body is taken away", lambda r: replace(r, body=b"")),
+    case("the host", lambda r: with_header(r, "host", "evil.example")),
+    case("the operation", lambda r: with_header(r, "x-amz-target", "SageMaker.DeleteEndpoint")),
+    case("a header is gone", lambda r: with_header(r, "content-type", None)),
+    case(
+        "the signature",
+        lambda r: with_header(r, "authorization", r.headers["authorization"][:-1] + "g"),
+    ),
+    case(
+        "the signature is no ASCII",
+        lambda r: with_header(r, "authorization", r.headers["authorization"] + "\u00e9\ud800"),
+    ),
+    case(
+        "the region",
+        lambda r: with_header(
+            r, "authorization", r.headers["authorization"].replace("us-west-2", "eu-west-1")
         ),
-        pytest.param(lambda r: with_header(r, "content-type", None), id="a header is gone"),
-        pytest.param(
-            lambda r: with_header(r, "authorization", r.headers["authorization"][:-1] + "g"),
-            id="the signature",
-        ),
-        pytest.param(
-            lambda r: with_header(r, "authorization", r.headers["authorization"] + "\u00e9\ud800"),
-            id="the signature is no ASCII",
-        ),
-        pytest.param(
-            lambda r: with_header(
-                r, "authorization", r.headers["authorization"].replace("us-west-2", "eu-west-1")
-            ),
-            id="the region",
-        ),
-        pytest.param(
-            lambda r: with_header(
-                r, "authorization", r.headers["authorization"].replace("host;", "")
-            ),
-            id="the host is not signed",
-        ),
-        pytest.param(
-            lambda r: with_header(r, "x-amz-content-sha256", "0" * 64), id="a hash of another body"
-        ),
-        pytest.param(
-            lambda r: with_header(r, "x-amz-content-sha256", UNSIGNED_PAYLOAD),
-            id="an unsigned wish to leave the body unsigned",
-        ),
-        pytest.param(
-            lambda r: with_header(r, "x-amz-date", a_second_off(r.headers["x-amz-date"])),
-            id="the time",
-        ),
-        pytest.param(lambda r: with_header(r, "x-amz-date", "20200101T000000Z"), id="the day"),
-    ],
+    ),
+    case(
+        "the host is not signed",
+        lambda r: with_header(r, "authorization", r.headers["authorization"].replace("host;", "")),
+    ),
+    case("a hash of another body", lambda r: with_header(r, "x-amz-content-sha256", "0" * 64)),
+    case(
+        "an unsigned wish to leave the body unsigned",
+        lambda r: with_header(r, "x-amz-content-sha256", UNSIGNED_PAYLOAD),
+    ),
+    case("the time", lambda r: with_header(r, "x-amz-date", a_second_off(r.headers["x-amz-date"]))),
+    case("the day", lambda r: with_header(r, "x-amz-date", "20200101T000000Z")),
 )
 def test_one_changed_thing_is_refused(change: Any) -> None:
     request, now = sign(body=BODY)
@@ -298,17 +288,15 @@ def test_a_time_that_cannot_be_read(dates: dict[str, str]) -> None:
     assert code == "IncompleteSignatureException"
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        pytest.param("X-Amz-Algorithm=AWS4", "X-Amz-Algorithm=AWS5", id="another algorithm"),
-        pytest.param("X-Amz-Expires=60", "X-Amz-Expires=0", id="no lifetime"),
-        pytest.param("X-Amz-Expires=60", "X-Amz-Expires=604801", id="over a week"),
-        pytest.param("X-Amz-Expires=60", "X-Amz-Expires=soon", id="no number"),
-        pytest.param("X-Amz-Expires=60", "X-Amz-Expires=", id="an empty lifetime"),
-        pytest.param("X-Amz-Date=", "X-Amz-Day=", id="no date"),
-        pytest.param("&X-Amz-Signature=", "&aX-Amz-Signature=", id="no signature"),
-    ],
+@cases(
+    "old, new",
+    case("another algorithm", "X-Amz-Algorithm=AWS4", "X-Amz-Algorithm=AWS5"),
+    case("no lifetime", "X-Amz-Expires=60", "X-Amz-Expires=0"),
+    case("over a week", "X-Amz-Expires=60", "X-Amz-Expires=604801"),
+    case("no number", "X-Amz-Expires=60", "X-Amz-Expires=soon"),
+    case("an empty lifetime", "X-Amz-Expires=60", "X-Amz-Expires="),
+    case("no date", "X-Amz-Date=", "X-Amz-Day="),
+    case("no signature", "&X-Amz-Signature=", "&aX-Amz-Signature="),
 )
 def test_a_presigned_query_that_cannot_be_read(old: str, new: str) -> None:
     request, now = sign("GET", "/?a=1", b"", {}, "sts", SigV4QueryAuth, expires=60)
@@ -344,20 +332,18 @@ def test_nonsense_is_refused_and_never_breaks_us(
     refused(HttpRequest("GET", path, "X-Amz-Signature=" + query, {}), 0.0)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        pytest.param("x-amz-target", "SageMaker.DeleteEndpoint", id="the operation"),
-        pytest.param("x-amzn-sagemaker-inference-component", "other", id="the component"),
-        pytest.param("x-amzn-sagemaker-session-id", "s-1", id="the session"),
-        pytest.param("x-amzn-sagemaker-target-variant", "v", id="the variant"),
-        pytest.param("x-hostelry-tenant", "other", id="the tenant"),
-        pytest.param("x-hostelry-first-token-deadline-s", "0.001", id="the deadline"),
-        pytest.param("x-amz-security-token", "t", id="a session token"),
-        pytest.param("x-amz-content-sha256", sha256(BODY).hexdigest(), id="the body's true hash"),
-        pytest.param("x-amz-content-sha256", UNSIGNED_PAYLOAD, id="leave for another body"),
-        pytest.param("x-amz", "", id="the bare prefix"),
-    ],
+@cases(
+    "name, value",
+    case("the operation", "x-amz-target", "SageMaker.DeleteEndpoint"),
+    case("the component", "x-amzn-sagemaker-inference-component", "other"),
+    case("the session", "x-amzn-sagemaker-session-id", "s-1"),
+    case("the variant", "x-amzn-sagemaker-target-variant", "v"),
+    case("the tenant", "x-hostelry-tenant", "other"),
+    case("the deadline", "x-hostelry-first-token-deadline-s", "0.001"),
+    case("a session token", "x-amz-security-token", "t"),
+    case("the body's true hash", "x-amz-content-sha256", sha256(BODY).hexdigest()),
+    case("leave for another body", "x-amz-content-sha256", UNSIGNED_PAYLOAD),
+    case("the bare prefix", "x-amz", ""),
 )
 @pytest.mark.parametrize("signer", [SigV4Auth, SigV4QueryAuth])
 def test_a_header_that_steers_cannot_be_added_to_a_signed_request(
@@ -369,15 +355,13 @@ def test_a_header_that_steers_cannot_be_added_to_a_signed_request(
     assert f"not signed: {name}" in message
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "believed"),
-    [
-        pytest.param("x-amzn-sagemaker-inference-component", "other", True, id="the component"),
-        pytest.param("x-amzn-sagemaker-session-id", "s-1", True, id="the session"),
-        pytest.param("x-amz-target", "SageMaker.DeleteEndpoint", False, id="the operation"),
-        pytest.param("x-amz-content-sha256", UNSIGNED_PAYLOAD, False, id="leave for another body"),
-        pytest.param("x-hostelry-tenant", "other", False, id="the tenant"),
-    ],
+@cases(
+    "name, value, believed",
+    case("the component", "x-amzn-sagemaker-inference-component", "other", True),
+    case("the session", "x-amzn-sagemaker-session-id", "s-1", True),
+    case("the operation", "x-amz-target", "SageMaker.DeleteEndpoint", False),
+    case("leave for another body", "x-amz-content-sha256", UNSIGNED_PAYLOAD, False),
+    case("the tenant", "x-hostelry-tenant", "other", False),
 )
 def test_an_invocations_headers_need_no_signature_by_tls_or_on_loopback(
     name: str, value: str, believed: bool
@@ -435,14 +419,12 @@ def test_a_stated_hash_lets_the_head_alone_be_verified() -> None:
     assert refused(head, now)[1] == "X-Amz-Content-SHA256 is not the SHA-256 of the body."
 
 
-@pytest.mark.parametrize(
-    ("headers", "late_s", "message"),
-    [
-        pytest.param({}, 0.0, None, id="nothing is wrong with it so far"),
-        pytest.param({"authorization": None}, 0.0, "Missing Authentication", id="not signed"),
-        pytest.param({}, 900.0, "Signature expired", id="stale"),
-        pytest.param({"x-hostelry-tenant": "t"}, 0.0, "not signed: x-host", id="a header added"),
-    ],
+@cases(
+    "headers, late_s, message",
+    case("nothing is wrong with it so far", {}, 0.0, None),
+    case("not signed", {"authorization": None}, 0.0, "Missing Authentication"),
+    case("stale", {}, 900.0, "Signature expired"),
+    case("a header added", {"x-hostelry-tenant": "t"}, 0.0, "not signed: x-host"),
 )
 def test_what_the_head_shows_is_refused_before_the_body_is_there(
     headers: dict[str, str | None], late_s: float, message: str | None

@@ -10,6 +10,7 @@ import pytest
 from botocore.auth import SigV4Auth, SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
+from tests.cases import case, cases
 
 from hostelry.aws.sigv4 import Secret, Verifier
 from hostelry.aws.temporary_keys import (
@@ -91,20 +92,16 @@ def test_each_worker_knows_whose_keys_they_are(signer: type[SigV4Auth]) -> None:
             assert (identity.account_id, identity.session) == ("111122223333", SESSION)
 
 
-@pytest.mark.parametrize(
-    ("changed", "service", "late_s", "home_key", "answer"),
-    [
-        pytest.param({}, "sagemaker", 3600, "home", EXPIRED, id="expired"),
-        pytest.param({}, "iam", 3600, "home", ("ExpiredToken", EXPIRED[1]), id="expired in query"),
-        pytest.param({"token": None}, "sagemaker", 0, "home", INVALID, id="no token"),
-        pytest.param({"token": "AAAA"}, "sagemaker", 0, "home", INVALID, id="too short a token"),
-        pytest.param({"token": "\u00e9"}, "sagemaker", 0, "home", INVALID, id="not base64"),
-        pytest.param({"token": "A" * 5000}, "sagemaker", 0, "home", INVALID, id="a huge token"),
-        pytest.param({}, "sagemaker", 0, "other", INVALID, id="sealed by another home"),
-        pytest.param(
-            {"access_key": "ASIAOTHER"}, "sagemaker", 0, "home", INVALID, id="another key's token"
-        ),
-    ],
+@cases(
+    "changed, service, late_s, home_key, answer",
+    case("expired", {}, "sagemaker", 3600, "home", EXPIRED),
+    case("expired in query", {}, "iam", 3600, "home", ("ExpiredToken", EXPIRED[1])),
+    case("no token", {"token": None}, "sagemaker", 0, "home", INVALID),
+    case("too short a token", {"token": "AAAA"}, "sagemaker", 0, "home", INVALID),
+    case("not base64", {"token": "\u00e9"}, "sagemaker", 0, "home", INVALID),
+    case("a huge token", {"token": "A" * 5000}, "sagemaker", 0, "home", INVALID),
+    case("sealed by another home", {}, "sagemaker", 0, "other", INVALID),
+    case("another key's token", {"access_key": "ASIAOTHER"}, "sagemaker", 0, "home", INVALID),
 )
 def test_keys_that_are_not_good_are_refused(
     changed: dict[str, str | None],
@@ -124,14 +121,12 @@ def test_keys_that_are_not_good_are_refused(
 COPYS = replace(SESSION, role_name="", role_id="", session_name="i-1")
 
 
-@pytest.mark.parametrize(
-    ("session", "believed"),
-    [
-        pytest.param(COPYS, True, id="a copy's"),
-        pytest.param(replace(COPYS, purpose=FOR_OBJECTS), True, id="its own, to read objects"),
-        pytest.param(replace(COPYS, session_name=""), False, id="the account's"),
-        pytest.param(SESSION, False, id="a role's"),
-    ],
+@cases(
+    "session, believed",
+    case("a copy's", COPYS, True),
+    case("its own, to read objects", replace(COPYS, purpose=FOR_OBJECTS), True),
+    case("the account's", replace(COPYS, session_name=""), False),
+    case("a role's", SESSION, False),
 )
 def test_an_agents_key_makes_no_key_of_a_principal(session: Session, believed: bool) -> None:
     request = signed(AgentSeal(agents_key("home")).issue(session))

@@ -4,6 +4,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base import root_key as aes_gcm
 from hostelry.base.errors import TerminalError
@@ -12,31 +13,29 @@ from hostelry.base.root_key import NotAuthenticError, RootKey, seal, unseal
 KEY = bytes(range(32))
 
 
-@pytest.mark.parametrize(
-    ("key", "nonce", "plaintext", "context", "sealed"),
-    [
-        pytest.param(
-            bytes(32),
-            bytes(12),
-            bytes(16),
-            b"",
-            "cea7403d4d606b6e074ec5d3baf39d18d0d1c8a799996bf0265b98b5d48ab919",
-            id="case 14 of the GCM specification",
+@cases(
+    "key, nonce, plaintext, context, sealed",
+    case(
+        "case 14 of the GCM specification",
+        bytes(32),
+        bytes(12),
+        bytes(16),
+        b"",
+        "cea7403d4d606b6e074ec5d3baf39d18d0d1c8a799996bf0265b98b5d48ab919",
+    ),
+    case(
+        "case 16 of the GCM specification",
+        bytes.fromhex("feffe9928665731c6d6a8f9467308308" * 2),
+        bytes.fromhex("cafebabefacedbaddecaf888"),
+        bytes.fromhex(
+            "d9313225f88406e5a55909c5aff5269a86a7a9531534f7da2e4c303d8a318a72"
+            "1c3c0c95956809532fcf0e2449a6b525b16aedf5aa0de657ba637b39"
         ),
-        pytest.param(
-            bytes.fromhex("feffe9928665731c6d6a8f9467308308" * 2),
-            bytes.fromhex("cafebabefacedbaddecaf888"),
-            bytes.fromhex(
-                "d9313225f88406e5a55909c5aff5269a86a7a9531534f7da2e4c303d8a318a72"
-                "1c3c0c95956809532fcf0e2449a6b525b16aedf5aa0de657ba637b39"
-            ),
-            bytes.fromhex("feedfacedeadbeeffeedfacedeadbeefabaddad2"),
-            "522dc1f099567d07f47f37a32a84427d643a8cdcbfe5c0c97598a2bd2555d1aa"
-            "8cb08e48590dbb3da7b08b1056828838c5f61e6393ba7a0abcc9f662"
-            "76fc6ece0f4e1768cddf8853bb2d551b",
-            id="case 16 of the GCM specification",
-        ),
-    ],
+        bytes.fromhex("feedfacedeadbeeffeedfacedeadbeefabaddad2"),
+        "522dc1f099567d07f47f37a32a84427d643a8cdcbfe5c0c97598a2bd2555d1aa"
+        "8cb08e48590dbb3da7b08b1056828838c5f61e6393ba7a0abcc9f662"
+        "76fc6ece0f4e1768cddf8853bb2d551b",
+    ),
 )
 def test_the_specifications_own_values(
     key: bytes, nonce: bytes, plaintext: bytes, context: bytes, sealed: str
@@ -61,14 +60,12 @@ def test_a_changed_byte_is_found(place: int) -> None:
         unseal(KEY, bytes(sealed), b"")
 
 
-@pytest.mark.parametrize(
-    ("key", "context", "cut"),
-    [
-        pytest.param(bytes(32), b"c", 0, id="another key"),
-        pytest.param(KEY, b"d", 0, id="another context"),
-        pytest.param(KEY, b"c", 1, id="a byte less"),
-        pytest.param(KEY, b"c", 30, id="less than nonce and tag"),
-    ],
+@cases(
+    "key, context, cut",
+    case("another key", bytes(32), b"c", 0),
+    case("another context", KEY, b"d", 0),
+    case("a byte less", KEY, b"c", 1),
+    case("less than nonce and tag", KEY, b"c", 30),
 )
 def test_nothing_else_unseals(key: bytes, context: bytes, cut: int) -> None:
     sealed = seal(KEY, b"plain", b"c")
@@ -89,13 +86,11 @@ def test_a_root_key_is_made_once_and_only_for_its_owner(tmp_path: Path) -> None:
     assert len(key) == 32
 
 
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        pytest.param(None, "is missing", id="no file"),
-        pytest.param("zz", "cannot be read", id="no number"),
-        pytest.param("00ff", "holds 2 bytes", id="too short"),
-    ],
+@cases(
+    "content, text",
+    case("no file", None, "is missing"),
+    case("no number", "zz", "cannot be read"),
+    case("too short", "00ff", "holds 2 bytes"),
 )
 def test_a_lost_root_key_is_not_replaced(tmp_path: Path, content: str | None, text: str) -> None:
     path = tmp_path / "kms.key"

@@ -4,6 +4,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.base.tars import Member, header, padded, pax_targz, tar, targz
 
 from hostelry.base.archive import ArchiveLimits, unpack
@@ -36,10 +37,7 @@ def unpacked(tmp_path: Path, archive: bytes, limits: ArchiveLimits = SMALL) -> P
     return tmp_path / "target"
 
 
-@pytest.mark.parametrize(
-    "archive",
-    [pytest.param(targz(HONEST), id="tar.gz"), pytest.param(tar(HONEST), id="plain tar")],
-)
+@cases("archive", case("tar.gz", targz(HONEST)), case("plain tar", tar(HONEST)))
 def test_an_honest_archive_is_unpacked(tmp_path: Path, archive: bytes) -> None:
     assert files_of(unpacked(tmp_path, archive)) == {
         "config.json": b"{}",
@@ -96,84 +94,72 @@ MID_JUNK = gzip.compress(
 )
 
 
-@pytest.mark.parametrize(
-    ("archive", "text"),
-    [
-        pytest.param(targz([Member(name="/etc/passwd")]), "'/etc/passwd' has an absolute", id="/"),
-        pytest.param(targz([Member(name="../up")]), "'../up' leaves", id="parent"),
-        pytest.param(targz([Member(name="a/../../up")]), "leaves", id="parent further in"),
-        pytest.param(
-            targz([Member(name="l", kind=tarfile.SYMTYPE, link="/etc"), Member(name="l/x")]),
-            "'l' is a symbolic link",
-            id="a link, then a file through it",
-        ),
-        pytest.param(
-            targz([Member(name="l", kind=tarfile.LNKTYPE, link="/etc/passwd")]),
-            "'l' is a hard link",
-            id="hard link",
-        ),
-        pytest.param(targz([Member(name="d", kind=tarfile.CHRTYPE)]), "character dev", id="char"),
-        pytest.param(targz([Member(name="d", kind=tarfile.BLKTYPE)]), "block device", id="block"),
-        pytest.param(targz([Member(name="p", kind=tarfile.FIFOTYPE)]), "named pipe", id="fifo"),
-        pytest.param(targz([Member(name="q", kind=b"Q")]), "unknown type b'Q'", id="odd type"),
-        pytest.param(
-            pax_targz("s", b"x", {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}),
-            "archive",
-            id="a sparse file that may claim any size",
-        ),
-        pytest.param(targz([Member(name="a"), Member(name="./a")]), "'a' comes twice", id="twice"),
-        pytest.param(
-            targz([Member(name="\u00e9"), Member(name="e\u0301")]),
-            "comes twice",
-            id="twice, in two Unicode forms",
-        ),
-        pytest.param(
-            targz([Member(name="a"), Member(name="a/b")]), "below the file 'a'", id="file as folder"
-        ),
-        pytest.param(
-            targz([Member(name="a/b"), Member(name="a")]), "comes twice", id="folder as file"
-        ),
-        pytest.param(targz([Member(name="x" * 256)]), "too long a name", id="a name too long"),
-        pytest.param(targz([Member(name="x/" * 600 + "y")]), "too long a name", id="path too long"),
-        pytest.param(
-            targz([Member(name="\udcff\udcfe")]), "not UTF-8", id="a name that is no text"
-        ),
-        pytest.param(
-            pax_targz("a", b"x", {"path": "../b"}), "leaves", id="a path in an extended header"
-        ),
-        pytest.param(targz([Member(name=str(n)) for n in range(6)]), "more than 5", id="members"),
-        pytest.param(
-            targz([Member(name="a/b/c/d/e", kind=tarfile.DIRTYPE), Member(name="f/g")]),
-            "more than 5 files and folders",
-            id="folders that paths imply",
-        ),
-        pytest.param(
-            targz([Member(name="a/" * 64 + "b")]), "65 folders deep; 64", id="folders too deep"
-        ),
-        pytest.param(targz([Member(name="a", body=b"x" * 6001)]), "6000 are allowed", id="member"),
-        pytest.param(
-            targz([Member(name=str(n), body=os.urandom(4000)) for n in range(3)]),
-            "more than 10000 bytes, at member '2'",
-            id="total size",
-        ),
-        pytest.param(targz([Member(name="a", size=2**50)]), "bytes", id="a size that is a lie"),
-        pytest.param(targz([Member(name="a", size=-5)]), "size of -5", id="a negative size"),
-        pytest.param(oversized_header(), "extended header of", id="an endless extended header"),
-        pytest.param(HALF, "cut off or corrupt", id="half of it"),
-        pytest.param(bytes(DAMAGED), "cut off or corrupt", id="a wrong checksum at the very end"),
-        pytest.param(MID_JUNK, "cut off or corrupt", id="junk in the middle"),
-        pytest.param(
-            gzip.compress(header(Member(name="a")) + header(Member(name="b", size=600))),
-            "archive",
-            id="no end mark",
-        ),
-        pytest.param(gzip.compress(b""), "archive", id="an empty stream"),
-        pytest.param(b"", "neither", id="an empty file"),
-        pytest.param(b"PK\x03\x04" + b"x" * 600, "zip archive", id="zip"),
-        pytest.param(b"#!/bin/sh\n" * 60, "neither", id="something else"),
-        pytest.param(gzip.compress(b"hello" * 200), "corrupt", id="gzip of something else"),
-        pytest.param(gzip.compress(b"\0" * 512 + b"x" * 5000), "empty", id="an end at the start"),
-    ],
+@cases(
+    "archive, text",
+    case("/", targz([Member(name="/etc/passwd")]), "'/etc/passwd' has an absolute"),
+    case("parent", targz([Member(name="../up")]), "'../up' leaves"),
+    case("parent further in", targz([Member(name="a/../../up")]), "leaves"),
+    case(
+        "a link, then a file through it",
+        targz([Member(name="l", kind=tarfile.SYMTYPE, link="/etc"), Member(name="l/x")]),
+        "'l' is a symbolic link",
+    ),
+    case(
+        "hard link",
+        targz([Member(name="l", kind=tarfile.LNKTYPE, link="/etc/passwd")]),
+        "'l' is a hard link",
+    ),
+    case("char", targz([Member(name="d", kind=tarfile.CHRTYPE)]), "character dev"),
+    case("block", targz([Member(name="d", kind=tarfile.BLKTYPE)]), "block device"),
+    case("fifo", targz([Member(name="p", kind=tarfile.FIFOTYPE)]), "named pipe"),
+    case("odd type", targz([Member(name="q", kind=b"Q")]), "unknown type b'Q'"),
+    case(
+        "a sparse file that may claim any size",
+        pax_targz("s", b"x", {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}),
+        "archive",
+    ),
+    case("twice", targz([Member(name="a"), Member(name="./a")]), "'a' comes twice"),
+    case(
+        "twice, in two Unicode forms",
+        targz([Member(name="\u00e9"), Member(name="e\u0301")]),
+        "comes twice",
+    ),
+    case("file as folder", targz([Member(name="a"), Member(name="a/b")]), "below the file 'a'"),
+    case("folder as file", targz([Member(name="a/b"), Member(name="a")]), "comes twice"),
+    case("a name too long", targz([Member(name="x" * 256)]), "too long a name"),
+    case("path too long", targz([Member(name="x/" * 600 + "y")]), "too long a name"),
+    case("a name that is no text", targz([Member(name="\udcff\udcfe")]), "not UTF-8"),
+    case("a path in an extended header", pax_targz("a", b"x", {"path": "../b"}), "leaves"),
+    case("members", targz([Member(name=str(n)) for n in range(6)]), "more than 5"),
+    case(
+        "folders that paths imply",
+        targz([Member(name="a/b/c/d/e", kind=tarfile.DIRTYPE), Member(name="f/g")]),
+        "more than 5 files and folders",
+    ),
+    case("folders too deep", targz([Member(name="a/" * 64 + "b")]), "65 folders deep; 64"),
+    case("member", targz([Member(name="a", body=b"x" * 6001)]), "6000 are allowed"),
+    case(
+        "total size",
+        targz([Member(name=str(n), body=os.urandom(4000)) for n in range(3)]),
+        "more than 10000 bytes, at member '2'",
+    ),
+    case("a size that is a lie", targz([Member(name="a", size=2**50)]), "bytes"),
+    case("a negative size", targz([Member(name="a", size=-5)]), "size of -5"),
+    case("an endless extended header", oversized_header(), "extended header of"),
+    case("half of it", HALF, "cut off or corrupt"),
+    case("a wrong checksum at the very end", bytes(DAMAGED), "cut off or corrupt"),
+    case("junk in the middle", MID_JUNK, "cut off or corrupt"),
+    case(
+        "no end mark",
+        gzip.compress(header(Member(name="a")) + header(Member(name="b", size=600))),
+        "archive",
+    ),
+    case("an empty stream", gzip.compress(b""), "archive"),
+    case("an empty file", b"", "neither"),
+    case("zip", b"PK\x03\x04" + b"x" * 600, "zip archive"),
+    case("something else", b"#!/bin/sh\n" * 60, "neither"),
+    case("gzip of something else", gzip.compress(b"hello" * 200), "corrupt"),
+    case("an end at the start", gzip.compress(b"\0" * 512 + b"x" * 5000), "empty"),
 )
 def test_a_hostile_archive_is_refused_and_leaves_nothing(
     tmp_path: Path, archive: bytes, text: str
@@ -189,12 +175,10 @@ def test_a_bomb_is_refused_by_its_ratio_before_it_is_unpacked(tmp_path: Path) ->
         unpacked(tmp_path, BOMB, ArchiveLimits())
 
 
-@pytest.mark.parametrize(
+@cases(
     "archive",
-    [
-        pytest.param(tar([Member(name="a", body=b"x" * 3001)]), id="by its header"),
-        pytest.param(tar([Member(name="a"), Member(name="b", size=3001)]), id="by a header's word"),
-    ],
+    case("by its header", tar([Member(name="a", body=b"x" * 3001)])),
+    case("by a header's word", tar([Member(name="a"), Member(name="b", size=3001)])),
 )
 def test_an_archive_larger_than_the_cache_is_refused_with_the_caches_bound(
     tmp_path: Path, archive: bytes

@@ -3,6 +3,7 @@ import base64
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import load_pem_x509_csr
+from tests.cases import case, cases
 
 from hostelry.base.certificates import (
     LEAF_S,
@@ -54,28 +55,18 @@ def test_a_certificate_ends_with_its_authority() -> None:
     assert still_valid(bundle([short.certificate, OLD.certificate]), NOW + 11) == OLD.certificate
 
 
-@pytest.mark.parametrize(
-    ("pair", "trusted", "now", "reason"),
-    [
-        pytest.param(
-            Pair(GIVEN.certificate, new_key()),
-            OLD.certificate,
-            NOW,
-            "not of one pair",
-            id="another key",
-        ),
-        pytest.param(
-            GIVEN, OLD.certificate, NOW + LEAF_S + 1, "valid from 2023-11-14", id="expired"
-        ),
-        pytest.param(GIVEN, OLD.certificate, NOW - 7200, "valid from", id="not valid yet"),
-        pytest.param(GIVEN, NEW.certificate, NOW, "is signed by", id="another authority"),
-        pytest.param(GIVEN, b"", NOW, "cannot be read", id="no authority"),
-        pytest.param(Pair(b"x", b"y"), OLD.certificate, NOW, "cannot be read", id="no certificate"),
-        pytest.param(
-            Pair(GIVEN.certificate, b"y"), OLD.certificate, NOW, "key cannot be read", id="no key"
-        ),
-        pytest.param(OLD, OLD.certificate, NOW, "has not exactly one URI", id="without a name"),
-    ],
+@cases(
+    "pair, trusted, now, reason",
+    case(
+        "another key", Pair(GIVEN.certificate, new_key()), OLD.certificate, NOW, "not of one pair"
+    ),
+    case("expired", GIVEN, OLD.certificate, NOW + LEAF_S + 1, "valid from 2023-11-14"),
+    case("not valid yet", GIVEN, OLD.certificate, NOW - 7200, "valid from"),
+    case("another authority", GIVEN, NEW.certificate, NOW, "is signed by"),
+    case("no authority", GIVEN, b"", NOW, "cannot be read"),
+    case("no certificate", Pair(b"x", b"y"), OLD.certificate, NOW, "cannot be read"),
+    case("no key", Pair(GIVEN.certificate, b"y"), OLD.certificate, NOW, "key cannot be read"),
+    case("without a name", OLD, OLD.certificate, NOW, "has not exactly one URI"),
 )
 def test_a_pair_that_peers_would_refuse(
     pair: Pair, trusted: bytes, now: float, reason: str
@@ -104,16 +95,14 @@ def test_a_request_must_be_signed_by_its_own_key() -> None:
             issue(OLD, wrong, AGENT, NOW)
 
 
-@pytest.mark.parametrize(
+@cases(
     "uris",
-    [
-        pytest.param([], id="none"),
-        pytest.param(["spiffe://one/agent/i-1", "spiffe://one/control/a"], id="two"),
-        pytest.param(["spiffe://one/king/i-1"], id="an unknown role"),
-        pytest.param(["spiffe://one/agent/"], id="no name"),
-        pytest.param(["spiffe://one/agent/i-1/x"], id="a longer path"),
-        pytest.param(["https://one/agent/i-1"], id="another scheme"),
-    ],
+    case("none", []),
+    case("two", ["spiffe://one/agent/i-1", "spiffe://one/control/a"]),
+    case("an unknown role", ["spiffe://one/king/i-1"]),
+    case("no name", ["spiffe://one/agent/"]),
+    case("a longer path", ["spiffe://one/agent/i-1/x"]),
+    case("another scheme", ["https://one/agent/i-1"]),
 )
 def test_names_that_are_none(uris: list[str]) -> None:
     with pytest.raises(ValueError, match="certificate"):

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry.base.concurrency import GroupedCalls
 
@@ -28,15 +28,13 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize(
-    ("items", "most", "groups", "ends"),
-    [
-        pytest.param("abcd", 9, ["a", "bcd"], "ABCD", id="those that come meanwhile share a group"),
-        pytest.param("abcd", 2, ["a", "bc", "d"], "ABCD", id="a group has a largest size"),
-        pytest.param("axb", 9, ["a", "xb"], "AEB", id="an item's own error is its caller's alone"),
-        pytest.param("ab!c", 9, ["a", "b!c", "b", "!", "c"], "ABEC", id="no one fails the others"),
-        pytest.param("!ab", 9, ["!", "ab"], "EAB", id="alone it is not tried twice"),
-    ],
+@cases(
+    "items, most, groups, ends",
+    case("those that come meanwhile share a group", "abcd", 9, ["a", "bcd"], "ABCD"),
+    case("a group has a largest size", "abcd", 2, ["a", "bc", "d"], "ABCD"),
+    case("an item's own error is its caller's alone", "axb", 9, ["a", "xb"], "AEB"),
+    case("no one fails the others", "ab!c", 9, ["a", "b!c", "b", "!", "c"], "ABEC"),
+    case("alone it is not tried twice", "!ab", 9, ["!", "ab"], "EAB"),
 )
 def test_groups_and_results(items: str, most: int, groups: list[str], ends: str) -> None:
     async def scenario() -> None:

@@ -1,39 +1,35 @@
 import asyncio
 from typing import Any
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry.base.guards import KeyGuard, has_key
 
 KEY = "3f9a"
 
 
-@pytest.mark.parametrize(
-    ("given", "shown"),
-    [
-        pytest.param([KEY], True, id="the key"),
-        pytest.param([], False, id="no value"),
-        pytest.param([""], False, id="an empty value"),
-        pytest.param([KEY[:-1]], False, id="a shorter value"),
-        pytest.param([KEY + "0"], False, id="a longer value"),
-        pytest.param([KEY, KEY], False, id="the key twice"),
-        pytest.param([f"{KEY},{KEY}"], False, id="the key twice in one value"),
-        pytest.param(["\u00e9"], False, id="a value outside ASCII"),
-        pytest.param(["\udcff"], False, id="a lone surrogate"),
-    ],
+@cases(
+    "given, shown",
+    case("the key", [KEY], True),
+    case("no value", [], False),
+    case("an empty value", [""], False),
+    case("a shorter value", [KEY[:-1]], False),
+    case("a longer value", [KEY + "0"], False),
+    case("the key twice", [KEY, KEY], False),
+    case("the key twice in one value", [f"{KEY},{KEY}"], False),
+    case("a value outside ASCII", ["\u00e9"], False),
+    case("a lone surrogate", ["\udcff"], False),
 )
 def test_the_key_is_shown_by_one_equal_value(given: list[str], shown: bool) -> None:
     assert has_key(KEY, given) is shown
 
 
-@pytest.mark.parametrize(
-    ("headers", "answer"),
-    [
-        pytest.param([(b"x-key", KEY.encode())], "served", id="the key"),
-        pytest.param([(b"x-kez", KEY.encode())], "refused", id="under another name"),
-        pytest.param([(b"x-key", KEY.encode())] * 2, "refused", id="twice"),
-        pytest.param([], "refused", id="without it"),
-    ],
+@cases(
+    "headers, answer",
+    case("the key", [(b"x-key", KEY.encode())], "served"),
+    case("under another name", [(b"x-kez", KEY.encode())], "refused"),
+    case("twice", [(b"x-key", KEY.encode())] * 2, "refused"),
+    case("without it", [], "refused"),
 )
 def test_the_guard_refuses_before_the_body_is_read(
     headers: list[tuple[bytes, bytes]], answer: str

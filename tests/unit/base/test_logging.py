@@ -4,6 +4,7 @@ import logging
 import sys
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.logging import (
     FORMATS,
@@ -76,16 +77,12 @@ CLOSED = RuntimeError(
 )
 
 
-@pytest.mark.parametrize(
-    ("message", "error", "is_logged"),
-    [
-        pytest.param(
-            "Fatal error on SSL protocol\nx", CLOSED, False, id="a connection that is lost"
-        ),
-        pytest.param("Fatal error on SSL protocol\nx", ValueError("x"), True, id="a defect in TLS"),
-        pytest.param("Exception in callback", CLOSED, True, id="a defect that writes"),
-        pytest.param("Task was destroyed but it is pending!", None, True, id="no error"),
-    ],
+@cases(
+    "message, error, is_logged",
+    case("a connection that is lost", "Fatal error on SSL protocol\nx", CLOSED, False),
+    case("a defect in TLS", "Fatal error on SSL protocol\nx", ValueError("x"), True),
+    case("a defect that writes", "Exception in callback", CLOSED, True),
+    case("no error", "Task was destroyed but it is pending!", None, True),
 )
 def test_a_connection_that_is_lost_is_no_defect(
     message: str, error: Exception | None, is_logged: bool

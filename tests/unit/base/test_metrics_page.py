@@ -1,6 +1,6 @@
 """Pages of Prometheus' text format: what is kept of one, and how several become one."""
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry.base.metrics_page import MetricsPage, PageJoin, parse_page
 
@@ -13,50 +13,43 @@ def joined(page: bytes) -> str:
     return join.text()
 
 
-@pytest.mark.parametrize(
-    ("page", "lines"),
-    [
-        pytest.param(b"# HELP a Words.\n# TYPE a counter\na{x=\"1\"} 2 1700000000000\n",
-                     ["# HELP a Words.", "# TYPE a counter", 'a{endpoint="e",copy="c1",x="1"} 2'],
-                     id="a sample, without its time"),
-        pytest.param(b'a{copy="other"} 1\n',
-                     ["# TYPE a untyped", 'a{endpoint="e",copy="c1",exported_copy="other"} 1'],
-                     id="a forged label is exported"),
-        pytest.param(b'a{copy="c1",container="x"} 1\n',
-                     ["# TYPE a untyped", 'a{endpoint="e",copy="c1",exported_container="x"} 1'],
-                     id="a label that says the same is left out, and absent ones are ours too"),
-        pytest.param(b'a{x="\\"\\n\\\\,}"} +Inf\n',
-                     ["# TYPE a untyped", 'a{endpoint="e",copy="c1",x="\\"\\n\\\\,}"} +Inf'],
-                     id="escapes are kept"),
-        pytest.param(b'# TYPE t histogram\nt_bucket{le="+Inf"} 1\nt_sum 2\nt_count 1\n',
-                     ["# TYPE t histogram", 't_bucket{endpoint="e",copy="c1",le="+Inf"} 1',
-                      't_sum{endpoint="e",copy="c1"} 2', 't_count{endpoint="e",copy="c1"} 1'],
-                     id="a histogram's parts stay together"),
-        pytest.param(b"a 1\na 2\n", ["# TYPE a untyped", 'a{endpoint="e",copy="c1"} 1'],
-                     id="a repeated series counts once"),
-    ],
+@cases(
+    "page, lines",
+    case("a sample, without its time",
+        b"# HELP a Words.\n# TYPE a counter\na{x=\"1\"} 2 1700000000000\n",
+        ["# HELP a Words.", "# TYPE a counter", 'a{endpoint="e",copy="c1",x="1"} 2']),
+    case("a forged label is exported", b'a{copy="other"} 1\n',
+        ["# TYPE a untyped", 'a{endpoint="e",copy="c1",exported_copy="other"} 1']),
+    case("a label that says the same is left out, and absent ones are ours too",
+        b'a{copy="c1",container="x"} 1\n',
+        ["# TYPE a untyped", 'a{endpoint="e",copy="c1",exported_container="x"} 1']),
+    case("escapes are kept", b'a{x="\\"\\n\\\\,}"} +Inf\n',
+        ["# TYPE a untyped", 'a{endpoint="e",copy="c1",x="\\"\\n\\\\,}"} +Inf']),
+    case("a histogram's parts stay together",
+        b'# TYPE t histogram\nt_bucket{le="+Inf"} 1\nt_sum 2\nt_count 1\n',
+        ["# TYPE t histogram", 't_bucket{endpoint="e",copy="c1",le="+Inf"} 1',
+                  't_sum{endpoint="e",copy="c1"} 2', 't_count{endpoint="e",copy="c1"} 1']),
+    case("a repeated series counts once", b"a 1\na 2\n",
+        ["# TYPE a untyped", 'a{endpoint="e",copy="c1"} 1']),
 )  # fmt: skip
 def test_a_page_under_our_labels(page: bytes, lines: list[str]) -> None:
     assert joined(page).splitlines() == lines
 
 
-@pytest.mark.parametrize(
-    ("page", "dropped"),
-    [
-        pytest.param(b"a{x=\"1\" 2\n", {"invalid": 1}, id="an open brace"),
-        pytest.param(b'a{x="1\\t"} 2\n', {"invalid": 1}, id="an unknown escape"),
-        pytest.param(b'a{x="1",x="2"} 2\n', {"invalid": 1}, id="a label twice"),
-        pytest.param(b'a{__name__="b"} 2\n', {"invalid": 1}, id="a name as a label"),
-        pytest.param(b"a 0x10\na 1_0\na 1e999\na one\n", {"invalid": 4}, id="no numbers"),
-        pytest.param(b'a{x="\xff"} 1\n', {"invalid": 1}, id="not UTF-8"),
-        pytest.param(b'a{x="\0"} 1\na\r{} 1\r\n', {"invalid": 2}, id="control characters"),
-        pytest.param(b"a" * 17_000 + b" 1\n", {"invalid": 1}, id="a huge line"),
-        pytest.param(b'{"a.b"} 1\n9a 1\n\xc3\xa4 1\n', {"invalid": 3}, id="other names"),
-        pytest.param(b"# TYPE a histogram\na 1\na_bucket 1\n", {"invalid": 2},
-                     id="no part of its histogram"),
-        pytest.param(b"hostelry_requests_total 9\n", {"reserved": 1}, id="a name of the platform"),
-        pytest.param(b"<html>\nhello\n</html>\n", {"invalid": 3}, id="another document"),
-    ],
+@cases(
+    "page, dropped",
+    case("an open brace", b"a{x=\"1\" 2\n", {"invalid": 1}),
+    case("an unknown escape", b'a{x="1\\t"} 2\n', {"invalid": 1}),
+    case("a label twice", b'a{x="1",x="2"} 2\n', {"invalid": 1}),
+    case("a name as a label", b'a{__name__="b"} 2\n', {"invalid": 1}),
+    case("no numbers", b"a 0x10\na 1_0\na 1e999\na one\n", {"invalid": 4}),
+    case("not UTF-8", b'a{x="\xff"} 1\n', {"invalid": 1}),
+    case("control characters", b'a{x="\0"} 1\na\r{} 1\r\n', {"invalid": 2}),
+    case("a huge line", b"a" * 17_000 + b" 1\n", {"invalid": 1}),
+    case("other names", b'{"a.b"} 1\n9a 1\n\xc3\xa4 1\n', {"invalid": 3}),
+    case("no part of its histogram", b"# TYPE a histogram\na 1\na_bucket 1\n", {"invalid": 2}),
+    case("a name of the platform", b"hostelry_requests_total 9\n", {"reserved": 1}),
+    case("another document", b"<html>\nhello\n</html>\n", {"invalid": 3}),
 )  # fmt: skip
 def test_what_is_not_kept_is_counted(page: bytes, dropped: dict[str, int]) -> None:
     assert parse_page(page, ("hostelry_",)) == MetricsPage((), dropped)

@@ -1,4 +1,5 @@
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.operator_secrets import (
     SecretPurpose,
@@ -23,21 +24,19 @@ OPERATOR = {
 }
 
 
-@pytest.mark.parametrize(
-    ("secrets", "differing"),
-    [
-        pytest.param((SecretPurpose.HUB, SecretPurpose.PROXY), {}, id="both purposes"),
-        pytest.param(
-            (SecretPurpose.PROXY,),
-            {"HF_TOKEN": None, "HF_TOKEN_PATH": "/dev/null"},
-            id="without the hub no token, nor the file that its client would read",
-        ),
-        pytest.param(
-            (SecretPurpose.HUB,),
-            {"https_proxy": "http://proxy:3128", "HF_ENDPOINT": "https://hub.example/mirror"},
-            id="without a proxy's login its address is left",
-        ),
-    ],
+@cases(
+    "secrets, differing",
+    case("both purposes", (SecretPurpose.HUB, SecretPurpose.PROXY), {}),
+    case(
+        "without the hub no token, nor the file that its client would read",
+        (SecretPurpose.PROXY,),
+        {"HF_TOKEN": None, "HF_TOKEN_PATH": "/dev/null"},
+    ),
+    case(
+        "without a proxy's login its address is left",
+        (SecretPurpose.HUB,),
+        {"https_proxy": "http://proxy:3128", "HF_ENDPOINT": "https://hub.example/mirror"},
+    ),
 )
 def test_a_program_sees_the_secrets_of_its_purposes(
     secrets: tuple[SecretPurpose, ...], differing: dict[str, str | None]

@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.ports import (
     LOWEST,
@@ -42,15 +43,13 @@ def test_ports_in_a_row_can_all_be_listened_on() -> None:
             free_range(60_000)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        pytest.param("32768\t60999\n", range(LOWEST, 32768), id="the usual range"),
-        pytest.param("11000 65535", range(0), id="too few are left below"),
-        pytest.param("1024 65535", range(0), id="none are left below"),
-        pytest.param("", range(0), id="an empty file"),
-        pytest.param("many", range(0), id="no numbers"),
-    ],
+@cases(
+    "text, expected",
+    case("the usual range", "32768\t60999\n", range(LOWEST, 32768)),
+    case("too few are left below", "11000 65535", range(0)),
+    case("none are left below", "1024 65535", range(0)),
+    case("an empty file", "", range(0)),
+    case("no numbers", "many", range(0)),
 )
 def test_the_range_is_below_that_of_outgoing_connections(
     tmp_path: Path, text: str, expected: range

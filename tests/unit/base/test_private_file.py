@@ -3,16 +3,15 @@ import stat
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.files import write_whole
 
 
-@pytest.mark.parametrize(
-    ("durable", "synced"),
-    [
-        pytest.param(True, ["file", "folder"], id="a power cut loses neither content nor name"),
-        pytest.param(False, [], id="what can be made again waits for no disk"),
-    ],
+@cases(
+    "durable, synced",
+    case("a power cut loses neither content nor name", True, ["file", "folder"]),
+    case("what can be made again waits for no disk", False, []),
 )
 def test_a_file_is_whole_and_its_owners(
     durable: bool, synced: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

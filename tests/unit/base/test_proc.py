@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base import proc
 from hostelry.base.proc import CpuTimes, ProcessStat
@@ -13,12 +14,10 @@ from hostelry.base.proc import CpuTimes, ProcessStat
 NO_PID = 2**22 + 1  # one more than the kernel's largest pid
 
 
-@pytest.mark.parametrize(
+@cases(
     "command",
-    [
-        pytest.param("python", id="an ordinary name"),
-        pytest.param("a b) S 1 (c", id="a name that imitates the fields after it"),
-    ],
+    case("an ordinary name", "python"),
+    case("a name that imitates the fields after it", "a b) S 1 (c"),
 )
 def test_parse_stat(command: str) -> None:
     rest = " ".join(str(number) for number in range(7, 52))

@@ -2,33 +2,32 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.guards import OwnHostsOnly, find_foreign_page
 
 
-@pytest.mark.parametrize(
-    ("host", "origin", "foreign"),
-    [
-        pytest.param("127.0.0.1:8787", None, False, id="the address"),
-        pytest.param("127.0.0.1", None, False, id="without a port"),
-        pytest.param("LocalHost:9999", None, False, id="localhost through a tunnel"),
-        pytest.param("[::1]:8787", None, False, id="IPv6"),
-        pytest.param("127.0.0.2:8787", None, False, id="another loopback address"),
-        pytest.param("door.example:8787", None, False, id="a name that is its own"),
-        pytest.param("localhost:1", "http://localhost:1", False, id="its own page"),
-        pytest.param("evil.example:8787", None, True, id="a rebound name"),
-        pytest.param("127.0.0.1.evil.example", None, True, id="a name that begins like one"),
-        pytest.param("localhost.evil.example", None, True, id="another that does"),
-        pytest.param("localhost.", None, True, id="a name with a dot"),
-        pytest.param("0.0.0.0:8787", None, True, id="any address"),
-        pytest.param("2130706433", None, True, id="a number"),
-        pytest.param("", None, True, id="no name"),
-        pytest.param("[::1", None, False, id="an open bracket"),
-        pytest.param("[" + "1" * 9999, None, True, id="a long name"),
-        pytest.param("localhost:1", "http://localhost:2", True, id="another local server's page"),
-        pytest.param("localhost:1", "https://evil.example", True, id="a foreign page"),
-        pytest.param("localhost:1", "null", True, id="a page without a name"),
-    ],
+@cases(
+    "host, origin, foreign",
+    case("the address", "127.0.0.1:8787", None, False),
+    case("without a port", "127.0.0.1", None, False),
+    case("localhost through a tunnel", "LocalHost:9999", None, False),
+    case("IPv6", "[::1]:8787", None, False),
+    case("another loopback address", "127.0.0.2:8787", None, False),
+    case("a name that is its own", "door.example:8787", None, False),
+    case("its own page", "localhost:1", "http://localhost:1", False),
+    case("a rebound name", "evil.example:8787", None, True),
+    case("a name that begins like one", "127.0.0.1.evil.example", None, True),
+    case("another that does", "localhost.evil.example", None, True),
+    case("a name with a dot", "localhost.", None, True),
+    case("any address", "0.0.0.0:8787", None, True),
+    case("a number", "2130706433", None, True),
+    case("no name", "", None, True),
+    case("an open bracket", "[::1", None, False),
+    case("a long name", "[" + "1" * 9999, None, True),
+    case("another local server's page", "localhost:1", "http://localhost:2", True),
+    case("a foreign page", "localhost:1", "https://evil.example", True),
+    case("a page without a name", "localhost:1", "null", True),
 )
 def test_what_a_foreign_page_may_have_sent(host: str, origin: str | None, foreign: bool) -> None:
     assert (find_foreign_page(host, origin, {"door.example"}) is not None) is foreign

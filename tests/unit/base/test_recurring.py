@@ -2,19 +2,18 @@ import asyncio
 import logging
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.concurrency import run_again, run_until_done
 from hostelry.base.errors import RetryableError
 
 
-@pytest.mark.parametrize(
+@cases(
     "fault",
-    [
-        pytest.param(ValueError("a defect"), id="a defect"),
-        pytest.param(RetryableError("the disk is full"), id="a full disk"),
-        pytest.param(None, id="an end"),
-    ],
+    case("a defect", ValueError("a defect")),
+    case("a full disk", RetryableError("the disk is full")),
+    case("an end", None),
 )
 def test_work_that_ends_or_fails_is_run_again(
     fault: Exception | None, caplog: pytest.LogCaptureFixture

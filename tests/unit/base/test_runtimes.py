@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import msgspec
-import pytest
+from tests.cases import case, cases
 
 from hostelry.base.runtimes import RECORD, SHARED_PLACE, Runtime, find_installed, runtimes_folder
 
@@ -13,18 +13,12 @@ RECORDED = Runtime(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("env", "uid", "folder"),
-    [
-        pytest.param({"HOSTELRY_RUNTIMES_DIR": "/r", "HOME": "/h"}, 5, Path("/r"), id="named"),
-        pytest.param(
-            {"XDG_DATA_HOME": "/d", "HOME": "/h"}, 0, Path("/d/hostelry/runtimes"), id="data folder"
-        ),
-        pytest.param(
-            {"HOME": "/h"}, 5, Path("/h/.local/share/hostelry/runtimes"), id="a user's home"
-        ),
-        pytest.param({"HOME": "/root"}, 0, SHARED_PLACE, id="root's, for copies of other users"),
-    ],
+@cases(
+    "env, uid, folder",
+    case("named", {"HOSTELRY_RUNTIMES_DIR": "/r", "HOME": "/h"}, 5, Path("/r")),
+    case("data folder", {"XDG_DATA_HOME": "/d", "HOME": "/h"}, 0, Path("/d/hostelry/runtimes")),
+    case("a user's home", {"HOME": "/h"}, 5, Path("/h/.local/share/hostelry/runtimes")),
+    case("root's, for copies of other users", {"HOME": "/root"}, 0, SHARED_PLACE),
 )
 def test_folder(env: dict[str, str], uid: int, folder: Path) -> None:
     assert runtimes_folder(env, uid) == folder

@@ -4,17 +4,16 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.asgi_server import ENDING, EndsWithServer
 
 
-@pytest.mark.parametrize(
-    ("begun", "answer"),
-    [
-        pytest.param([], [503, ENDING], id="no answer had begun"),
-        pytest.param([200], [200], id="an answer had begun: it is cut off"),
-        pytest.param([200, b"part"], [200, b"part"], id="an answer was under way"),
-    ],
+@cases(
+    "begun, answer",
+    case("no answer had begun", [], [503, ENDING]),
+    case("an answer had begun: it is cut off", [200], [200]),
+    case("an answer was under way", [200, b"part"], [200, b"part"]),
 )
 def test_a_cancelled_request_ends_without_an_error(
     begun: list[int | bytes], answer: list[int | bytes]

@@ -1,23 +1,21 @@
-import pytest
+from tests.cases import case, cases
 
 from hostelry.base.peers import are_neighbours, skew_refusal
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "neighbours"),
-    [
-        pytest.param("0.1.0", "0.1.0", True, id="the same"),
-        pytest.param("0.1.0", "0.1.9", True, id="another patch"),
-        pytest.param("0.1.7", "0.2.0", True, id="the next minor"),
-        pytest.param("0.9.0", "0.10.0", True, id="numbers, not texts"),
-        pytest.param("0.1.0", "0.3.0", False, id="two minors"),
-        pytest.param("1.7.2", "2.0.0", True, id="the first of the next major"),
-        pytest.param("1.7.2", "2.1.0", False, id="a later one of the next major"),
-        pytest.param("1.0.0", "3.0.0", False, id="two majors"),
-        pytest.param("0.2.0rc1", "0.3.0.dev4+g12", True, id="a candidate and a development one"),
-        pytest.param("0.1.0", "", True, id="one that tells none"),
-        pytest.param("0.1.0", "head", True, id="one that is no version"),
-    ],
+@cases(
+    "one, other, neighbours",
+    case("the same", "0.1.0", "0.1.0", True),
+    case("another patch", "0.1.0", "0.1.9", True),
+    case("the next minor", "0.1.7", "0.2.0", True),
+    case("numbers, not texts", "0.9.0", "0.10.0", True),
+    case("two minors", "0.1.0", "0.3.0", False),
+    case("the first of the next major", "1.7.2", "2.0.0", True),
+    case("a later one of the next major", "1.7.2", "2.1.0", False),
+    case("two majors", "1.0.0", "3.0.0", False),
+    case("a candidate and a development one", "0.2.0rc1", "0.3.0.dev4+g12", True),
+    case("one that tells none", "0.1.0", "", True),
+    case("one that is no version", "0.1.0", "head", True),
 )
 def test_neighbours_are_one_minor_apart(one: str, other: str, neighbours: bool) -> None:
     assert are_neighbours(one, other) is neighbours

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import ServiceError, TerminalError
 from hostelry.cells.assignment_file import build_assignment, read_document, write_document
@@ -39,37 +40,23 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("asked", "cell"),
-    [
-        pytest.param(RequestClaims(access_key_id="KEYONE"), "blue", id="an account's cell"),
-        pytest.param(RequestClaims(access_key_id="KEYTWO"), "green", id="another account's"),
-        pytest.param(RequestClaims(bearer_sha256="a" * 64), "blue", id="by an OpenAI key"),
-        pytest.param(
-            RequestClaims(access_key_id="ASIA1", account_id="444455556666"), "green",
-            id="by the account of temporary keys",
-        ),
-        pytest.param(
-            RequestClaims(access_key_id="KEYONE", names=(SHOP,)), "green", id="an endpoint apart"
-        ),
-        pytest.param(
-            RequestClaims(access_key_id="KEYTWO", names=(SHOP,)), "green",
-            id="another account's endpoint of the same name is not",
-        ),
-        pytest.param(
-            RequestClaims(
-                access_key_id="KEYONE",
-                names=(NamedResource(kind=NamedKind.ENDPOINT, name="lab-7"),),
-            ),
-            "green", id="a pattern",
-        ),
-        pytest.param(
-            RequestClaims(
-                access_key_id="KEYONE", names=(NamedResource(kind=NamedKind.MODEL, name="shop"),)
-            ),
-            "blue", id="a model of an endpoint's name is another resource",
-        ),
-    ],
+@cases(
+    "asked, cell",
+    case("an account's cell", RequestClaims(access_key_id="KEYONE"), "blue"),
+    case("another account's", RequestClaims(access_key_id="KEYTWO"), "green"),
+    case("by an OpenAI key", RequestClaims(bearer_sha256="a" * 64), "blue"),
+    case("by the account of temporary keys",
+        RequestClaims(access_key_id="ASIA1", account_id="444455556666"), "green"),
+    case("an endpoint apart", RequestClaims(access_key_id="KEYONE", names=(SHOP,)), "green"),
+    case("another account's endpoint of the same name is not",
+        RequestClaims(access_key_id="KEYTWO", names=(SHOP,)), "green"),
+    case("a pattern", RequestClaims(
+            access_key_id="KEYONE",
+            names=(NamedResource(kind=NamedKind.ENDPOINT, name="lab-7"),),
+        ), "green"),
+    case("a model of an endpoint's name is another resource", RequestClaims(
+            access_key_id="KEYONE", names=(NamedResource(kind=NamedKind.MODEL, name="shop"),)
+        ), "blue"),
 )  # fmt: skip
 def test_a_request_goes_to(file: Path, asked: RequestClaims, cell: str) -> None:
     found = build_assignment(read_document(file)).find_cell(asked)
@@ -77,18 +64,13 @@ def test_a_request_goes_to(file: Path, asked: RequestClaims, cell: str) -> None:
     assert not found.url.endswith("/")
 
 
-@pytest.mark.parametrize(
-    ("asked", "code"),
-    [
-        pytest.param(RequestClaims(), "MissingAuthenticationTokenException", id="without a key"),
-        pytest.param(
-            RequestClaims(access_key_id="X"), "UnrecognizedClientException", id="unknown key"
-        ),
-        pytest.param(
-            RequestClaims(access_key_id="KEYONE", account_id="999999999999"),
-            "UnrecognizedClientException", id="an account that no cell has",
-        ),
-    ],
+@cases(
+    "asked, code",
+    case("without a key", RequestClaims(), "MissingAuthenticationTokenException"),
+    case("unknown key", RequestClaims(access_key_id="X"), "UnrecognizedClientException"),
+    case("an account that no cell has",
+        RequestClaims(access_key_id="KEYONE", account_id="999999999999"),
+        "UnrecognizedClientException"),
 )  # fmt: skip
 def test_a_request_of_no_account_is_refused_or_goes_to_the_default(
     file: Path, asked: RequestClaims, code: str
@@ -107,25 +89,19 @@ def test_what_is_written_is_read_back(file: Path) -> None:
     assert read_document(file) == document
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "reason"),
-    [
-        pytest.param(
-            'cell = "blue"', 'cell = "red"', "there is no cell 'red'; there are blue, green",
-            id="a cell that is not there",
-        ),
-        pytest.param('"KEYTWO"', '"KEYONE"', "the access key KEYONE is there twice", id="twice"),
-        pytest.param("444455556666", "44445555", "expected 12 digits", id="no account id"),
-        pytest.param("http://10.0.0.1:8787/", "10.0.0.1:8787", "expected a URL", id="no URL"),
-        pytest.param("10.0.0.1:8787", "10.0.0.1:99999", "expected a URL", id="no port"),
-        pytest.param("endpoints", "endpoint", "unknown field `endpoint`", id="a misspelt field"),
-        pytest.param("a" * 64, "a" * 63, "64 hexadecimal digits", id="no digest"),
-        pytest.param(
-            'account = "111122223333"', 'account = "222233334444"', "there is no account",
-            id="an account that is not there",
-        ),
-        pytest.param("[cells.blue]", "[cells.blue", "is no TOML file", id="no TOML"),
-    ],
+@cases(
+    "old, new, reason",
+    case("a cell that is not there", 'cell = "blue"', 'cell = "red"',
+        "there is no cell 'red'; there are blue, green"),
+    case("twice", '"KEYTWO"', '"KEYONE"', "the access key KEYONE is there twice"),
+    case("no account id", "444455556666", "44445555", "expected 12 digits"),
+    case("no URL", "http://10.0.0.1:8787/", "10.0.0.1:8787", "expected a URL"),
+    case("no port", "10.0.0.1:8787", "10.0.0.1:99999", "expected a URL"),
+    case("a misspelt field", "endpoints", "endpoint", "unknown field `endpoint`"),
+    case("no digest", "a" * 64, "a" * 63, "64 hexadecimal digits"),
+    case("an account that is not there", 'account = "111122223333"', 'account = "222233334444"',
+        "there is no account"),
+    case("no TOML", "[cells.blue]", "[cells.blue", "is no TOML file"),
 )  # fmt: skip
 def test_a_file_with_a_fault_is_refused_with_its_place(
     file: Path, old: str, new: str, reason: str

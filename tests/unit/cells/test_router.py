@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry.base.http import HttpRequest
 from hostelry.cells.assignment import Assignment, Cell, CellAccount
@@ -117,12 +117,10 @@ def test_a_stream_is_passed_on_as_it_comes_and_cut_where_its_cell_breaks_off() -
     assert (cut.started, cut.finished) == (True, False)
 
 
-@pytest.mark.parametrize(
-    ("failure", "text"),
-    [
-        pytest.param(ConnectError("refused"), b"its cell cannot be reached", id="dead"),
-        pytest.param(BrokenError("killed"), b"may have been executed", id="killed"),
-    ],
+@cases(
+    "failure, text",
+    case("dead", ConnectError("refused"), b"its cell cannot be reached"),
+    case("killed", BrokenError("killed"), b"may have been executed"),
 )
 def test_a_cell_that_fails_is_an_error_of_its_own_requests(
     failure: UpstreamError, text: bytes
@@ -159,16 +157,13 @@ def test_a_cell_that_hangs_holds_no_more_than_its_own_requests() -> None:
     asyncio.run(play())
 
 
-@pytest.mark.parametrize(
-    ("request_", "status", "text"),
-    [
-        pytest.param(HttpRequest("GET", "/ping"), 200, b'"ok"', id="its own health"),
-        pytest.param(invocation("SIX"), 403, b"UnrecognizedClientException", id="an unknown key"),
-        pytest.param(
-            HttpRequest("POST", "/v1/chat/completions", headers={"authorization": "Bearer x"}),
-            403, b'"error"', id="in OpenAI's form for its clients",
-        ),
-    ],
+@cases(
+    "request_, status, text",
+    case("its own health", HttpRequest("GET", "/ping"), 200, b'"ok"'),
+    case("an unknown key", invocation("SIX"), 403, b"UnrecognizedClientException"),
+    case("in OpenAI's form for its clients",
+        HttpRequest("POST", "/v1/chat/completions", headers={"authorization": "Bearer x"}), 403,
+        b'"error"'),
 )  # fmt: skip
 def test_the_router_answers_itself(request_: HttpRequest, status: int, text: bytes) -> None:
     cells = Cells({})

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.cases import case, cases
 from tests.unit.cluster.test_leader_proxy import Answering, Controls, reply
 
 from hostelry.cluster.control_access import control_access, control_mounts
@@ -47,15 +48,13 @@ def test_no_control_that_answers() -> None:
         asked(away)
 
 
-@pytest.mark.parametrize(
+@cases(
     "config",
-    [
-        pytest.param(UpConfig(control_port=1), id="the records are in the home"),
-        pytest.param(
-            UpConfig(control_port=1, store_url="postgresql://h/d", controls=("https://c@h:1",)),
-            id="the link finds the leader",
-        ),
-    ],
+    case("the records are in the home", UpConfig(control_port=1)),
+    case(
+        "the link finds the leader",
+        UpConfig(control_port=1, store_url="postgresql://h/d", controls=("https://c@h:1",)),
+    ),
 )
 def test_where_there_is_never_another_control_nothing_is_put_between(
     config: UpConfig, tmp_path: Path

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import HostelryError, RetryableError, TerminalError
 from hostelry.cluster.further_control import machine, why_not
@@ -28,26 +29,18 @@ ON_RAY = UpConfig(
 )
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        pytest.param({}, None, id="Ray, a database and an S3 that every host reaches"),
-        pytest.param({"store_url": None}, "--store postgresql://", id="records in a file"),
-        pytest.param({"fleet": "local"}, "--fleet ray", id="instances on the first host"),
-        pytest.param({"s3_endpoint": None}, "--s3-endpoint URL", id="objects on the first host"),
-        pytest.param({"s3_endpoint": "http://[::1]:9"}, "--s3-endpoint names", id="S3 on loopback"),
-        pytest.param(
-            {"store_url": "postgresql://u@localhost/h"}, "--store names", id="a database on it"
-        ),
-        pytest.param({"store_url": "postgresql:///h"}, "--store names", id="one behind a socket"),
-        pytest.param(
-            {"store_url": "postgresql:///h?host=/run/p"}, "--store names", id="another socket"
-        ),
-        pytest.param({"store_url": "postgresql:///h?host=db"}, None, id="a host as a parameter"),
-        pytest.param(
-            {"ray_address": "127.0.0.1:6379"}, "--ray-address names", id="Ray on loopback"
-        ),
-    ],
+@cases(
+    "changes, reason",
+    case("Ray, a database and an S3 that every host reaches", {}, None),
+    case("records in a file", {"store_url": None}, "--store postgresql://"),
+    case("instances on the first host", {"fleet": "local"}, "--fleet ray"),
+    case("objects on the first host", {"s3_endpoint": None}, "--s3-endpoint URL"),
+    case("S3 on loopback", {"s3_endpoint": "http://[::1]:9"}, "--s3-endpoint names"),
+    case("a database on it", {"store_url": "postgresql://u@localhost/h"}, "--store names"),
+    case("one behind a socket", {"store_url": "postgresql:///h"}, "--store names"),
+    case("another socket", {"store_url": "postgresql:///h?host=/run/p"}, "--store names"),
+    case("a host as a parameter", {"store_url": "postgresql:///h?host=db"}, None),
+    case("Ray on loopback", {"ray_address": "127.0.0.1:6379"}, "--ray-address names"),
 )
 def test_what_a_control_on_another_machine_needs(
     changes: dict[str, Any], reason: str | None
@@ -74,17 +67,15 @@ def host(host_id: str, joined_at: float) -> JoinedHost:
     return JoinedHost(role="gateway", host_id=host_id, joined_at=joined_at)
 
 
-@pytest.mark.parametrize(
-    ("holder", "live", "raised"),
-    [
-        pytest.param(None, set(), None, id="nobody's"),
-        pytest.param(host("me", 999.0), {"me"}, None, id="its own, as it joins again"),
-        pytest.param(host("other", 0.0), {"other"}, TerminalError, id="of one that runs"),
-        pytest.param(host("other", 0.0), {"me"}, None, id="of one that is gone"),
-        pytest.param(host("other", 999.0), set(), TerminalError, id="of one that is to start"),
-        pytest.param(host("other", 0.0), None, RetryableError, id="of one of which none knows"),
-        pytest.param(None, None, None, id="nobody's, whoever runs"),
-    ],
+@cases(
+    "holder, live, raised",
+    case("nobody's", None, set(), None),
+    case("its own, as it joins again", host("me", 999.0), {"me"}, None),
+    case("of one that runs", host("other", 0.0), {"other"}, TerminalError),
+    case("of one that is gone", host("other", 0.0), {"me"}, None),
+    case("of one that is to start", host("other", 999.0), set(), TerminalError),
+    case("of one of which none knows", host("other", 0.0), None, RetryableError),
+    case("nobody's, whoever runs", None, None, None),
 )
 def test_whose_a_name_is(
     holder: JoinedHost | None, live: set[str] | None, raised: type[HostelryError] | None

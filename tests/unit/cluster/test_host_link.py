@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import uvloop
+from tests.cases import case, cases
 from tests.cluster_rig import identity, proxied
 
 from hostelry.base import tls
@@ -110,13 +111,11 @@ def test_the_end_of_either_side_reaches_the_other(tmp_path: Path) -> None:
     uvloop.run(asyncio.wait_for(scenario(), 60))
 
 
-@pytest.mark.parametrize(
-    ("role", "text"),
-    [
-        pytest.param(PeerRole.AGENT, b"which it may not be", id="a server that is another agent"),
-        pytest.param(PeerRole.CONTROL, b"it is not there", id="a host of control without it"),
-        pytest.param(None, b"no host of control is known", id="no host of control"),
-    ],
+@cases(
+    "role, text",
+    case("a server that is another agent", PeerRole.AGENT, b"which it may not be"),
+    case("a host of control without it", PeerRole.CONTROL, b"it is not there"),
+    case("no host of control", None, b"no host of control is known"),
 )
 def test_a_request_that_reaches_nothing_is_refused_with_the_reason(
     tmp_path: Path, role: PeerRole | None, text: bytes

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 import uvloop
 from starlette.applications import Starlette
+from tests.cases import case, cases
 from tests.cluster_rig import NOW, identity
 
 from hostelry.base.certificates import Pair, check_pair
@@ -191,19 +192,17 @@ def test_a_host_that_joins_gets_what_its_role_needs(
     assert not [it for it in files if "joining" in str(it)]
 
 
-@pytest.mark.parametrize(
-    ("own", "url"),
-    [
-        pytest.param({}, "http://127.0.0.1:8788", id="on loopback: of one machine"),
-        pytest.param({"host": "10.0.0.2"}, "http://10.0.0.2:8788", id="on an address"),
-        pytest.param({"host": "::"}, "http://[fd00::7]:8788", id="on all: on control's address"),
-        pytest.param(
-            {"https_cert": "/c", "https_host": "models.example"},
-            "https://models.example:8788",
-            id="for clients by HTTPS",
-        ),
-        pytest.param({"s3_endpoint": "https://s3"}, "", id="an operator's own is no host's"),
-    ],
+@cases(
+    "own, url",
+    case("on loopback: of one machine", {}, "http://127.0.0.1:8788"),
+    case("on an address", {"host": "10.0.0.2"}, "http://10.0.0.2:8788"),
+    case("on all: on control's address", {"host": "::"}, "http://[fd00::7]:8788"),
+    case(
+        "for clients by HTTPS",
+        {"https_cert": "/c", "https_host": "models.example"},
+        "https://models.example:8788",
+    ),
+    case("an operator's own is no host's", {"s3_endpoint": "https://s3"}, ""),
 )
 def test_gateways_of_other_hosts_name_the_embedded_store(own: dict[str, Any], url: str) -> None:
     assert s3_url_on(UpConfig(control_port=1, **own), "https://control@[fd00::7]:7443") == url
@@ -340,22 +339,14 @@ def test_a_host_that_dies_as_it_joins_joins_again_by_the_same_token(
     assert load_config(home).controls
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        pytest.param(
-            lambda token: token[:-1] + ("A" if token[-1] != "A" else "B"),
-            "unknown",
-            id="a wrong secret",
-        ),
-        pytest.param(
-            lambda token: "h1." + "0" * 64 + token[67:],
-            "another fingerprint",
-            id="of another cluster",
-        ),
-        pytest.param(lambda token: token[:-1], "invalid token", id="cut off"),
-        pytest.param(lambda _: "", "invalid token", id="empty"),
-    ],
+@cases(
+    "change, reason",
+    case(
+        "a wrong secret", lambda token: token[:-1] + ("A" if token[-1] != "A" else "B"), "unknown"
+    ),
+    case("of another cluster", lambda token: "h1." + "0" * 64 + token[67:], "another fingerprint"),
+    case("cut off", lambda token: token[:-1], "invalid token"),
+    case("empty", lambda _: "", "invalid token"),
 )
 def test_a_token_that_is_not_good_is_refused(
     platform: Platform, tmp_path: Path, change: Callable[[str], str], reason: str

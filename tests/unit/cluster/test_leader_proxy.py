@@ -7,6 +7,7 @@ from contextlib import aclosing
 import httpx
 import msgspec
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.clock import ManualClock
 from hostelry.cluster import leader_proxy
@@ -129,15 +130,13 @@ def ask(
     return asyncio.run(main())
 
 
-@pytest.mark.parametrize(
-    ("old", "method", "status", "asked"),
-    [
-        pytest.param(answers, "POST", 200, [OLD], id="the leader answers"),
-        pytest.param(refuses, "POST", 200, [OLD, NEW], id="no byte was sent: the next leader"),
-        pytest.param(does_not_lead, "POST", 200, [OLD, NEW], id="not executed: the next leader"),
-        pytest.param(breaks, "GET", 200, [OLD, NEW], id="a GET is sent again"),
-        pytest.param(breaks, "POST", 503, [OLD], id="what may be executed is not"),
-    ],
+@cases(
+    "old, method, status, asked",
+    case("the leader answers", answers, "POST", 200, [OLD]),
+    case("no byte was sent: the next leader", refuses, "POST", 200, [OLD, NEW]),
+    case("not executed: the next leader", does_not_lead, "POST", 200, [OLD, NEW]),
+    case("a GET is sent again", breaks, "GET", 200, [OLD, NEW]),
+    case("what may be executed is not", breaks, "POST", 503, [OLD]),
 )
 def test_the_leader_that_gets_a_request(
     old: Answering, method: str, status: int, asked: list[str]
@@ -176,12 +175,10 @@ def test_a_request_waits_for_a_leader_that_is_coming() -> None:
     assert asyncio.run(main()) == (200, [NEW])
 
 
-@pytest.mark.parametrize(
-    ("method", "status", "asked"),
-    [
-        pytest.param("GET", 200, [OLD, NEW], id="a long poll goes to the new leader at once"),
-        pytest.param("POST", 503, [OLD], id="a call that may be executed is refused"),
-    ],
+@cases(
+    "method, status, asked",
+    case("a long poll goes to the new leader at once", "GET", 200, [OLD, NEW]),
+    case("a call that may be executed is refused", "POST", 503, [OLD]),
 )
 def test_a_leader_that_hangs_is_left_when_there_is_another(
     method: str, status: int, asked: list[str], monkeypatch: pytest.MonkeyPatch
@@ -226,14 +223,12 @@ def test_what_is_not_forwarded() -> None:
     assert controls.asked == []
 
 
-@pytest.mark.parametrize(
-    ("old", "status", "asked"),
-    [
-        pytest.param(answers, 200, [OLD], id="in pieces"),
-        pytest.param(refuses, 200, [OLD, NEW], id="no byte was sent: the next leader"),
-        pytest.param(does_not_lead, 503, [OLD], id="what was sent is not there to be sent again"),
-        pytest.param(breaks, 503, [OLD], id="what may be executed is not sent again"),
-    ],
+@cases(
+    "old, status, asked",
+    case("in pieces", answers, 200, [OLD]),
+    case("no byte was sent: the next leader", refuses, 200, [OLD, NEW]),
+    case("what was sent is not there to be sent again", does_not_lead, 503, [OLD]),
+    case("what may be executed is not sent again", breaks, 503, [OLD]),
 )
 def test_a_large_body_is_sent_as_it_comes(
     old: Answering, status: int, asked: list[str], monkeypatch: pytest.MonkeyPatch
@@ -271,19 +266,15 @@ def answered(leader: str | None, epoch: int, address: str = NEW) -> ControlAnswe
     )
 
 
-@pytest.mark.parametrize(
-    ("asked", "leader", "epoch", "cause"),
-    [
-        pytest.param([answered(OLD, 4)], OLD, 4, "", id="it leads on"),
-        pytest.param([answered(OLD, 4), answered(NEW, 5)], NEW, 5, "", id="the newest epoch"),
-        pytest.param([answered(OLD, 3)], None, 4, "know epoch 3", id="a control that was cut off"),
-        pytest.param([answered(None, 5)], None, 5, "no control leads", id="no leader"),
-        pytest.param([answered(None, 5), answered(NEW, 5)], NEW, 5, "", id="one knows it"),
-        pytest.param(
-            [ControlAnswer(address=OLD, failure="refused")], None, 4, "refused", id="none answers"
-        ),
-        pytest.param([], None, 4, "none is known", id="no control is known"),
-    ],
+@cases(
+    "asked, leader, epoch, cause",
+    case("it leads on", [answered(OLD, 4)], OLD, 4, ""),
+    case("the newest epoch", [answered(OLD, 4), answered(NEW, 5)], NEW, 5, ""),
+    case("a control that was cut off", [answered(OLD, 3)], None, 4, "know epoch 3"),
+    case("no leader", [answered(None, 5)], None, 5, "no control leads"),
+    case("one knows it", [answered(None, 5), answered(NEW, 5)], NEW, 5, ""),
+    case("none answers", [ControlAnswer(address=OLD, failure="refused")], None, 4, "refused"),
+    case("no control is known", [], None, 4, "none is known"),
 )
 def test_the_view_after_answers(
     asked: list[ControlAnswer], leader: str | None, epoch: int, cause: str

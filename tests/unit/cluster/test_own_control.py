@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.cases import case, cases
 from tests.unit.cluster.test_leader_proxy import (
     Answering,
     Controls,
@@ -42,32 +43,21 @@ def silent(address: str) -> ControlAnswer:
     return ControlAnswer(address=address, failure="refused")
 
 
-@pytest.mark.parametrize(
-    ("asked", "leader", "epoch"),
-    [
-        pytest.param([named(OWN, OWN_ADDRESS)], OWN, 5, id="own control leads"),
-        pytest.param([named(OWN, THIRD, 6)], OWN, 6, id="own control forwards to another"),
-        pytest.param([silent(OWN), named(OTHER, THIRD)], THIRD, 5, id="own control is away"),
-        pytest.param(
-            [named(OWN, None, 0), named(OTHER, THIRD)], THIRD, 5, id="it has lost the database"
-        ),
-        pytest.param(
-            [named(OWN, OWN_ADDRESS, 4), named(OTHER, THIRD)], THIRD, 5, id="it was frozen"
-        ),
-        pytest.param(
-            [silent(OWN), named(OTHER, OWN_ADDRESS)], OWN, 5, id="it is away, and leads still"
-        ),
-        pytest.param([silent(OWN), named(OTHER, None)], OWN, 5, id="none leads"),
-        pytest.param([silent(OWN), silent(OTHER)], OWN, 5, id="none answers"),
-        pytest.param([silent(OWN), named(OTHER, THIRD, 4)], OWN, 5, id="an older epoch"),
-        pytest.param([silent(OWN)], OWN, 5, id="no other is known"),
-        pytest.param(
-            [silent(OWN), named(OTHER, "http://10.0.0.9:80")],
-            OWN,
-            5,
-            id="the key goes to none in clear",
-        ),
-    ],
+@cases(
+    "asked, leader, epoch",
+    case("own control leads", [named(OWN, OWN_ADDRESS)], OWN, 5),
+    case("own control forwards to another", [named(OWN, THIRD, 6)], OWN, 6),
+    case("own control is away", [silent(OWN), named(OTHER, THIRD)], THIRD, 5),
+    case("it has lost the database", [named(OWN, None, 0), named(OTHER, THIRD)], THIRD, 5),
+    case("it was frozen", [named(OWN, OWN_ADDRESS, 4), named(OTHER, THIRD)], THIRD, 5),
+    case("it is away, and leads still", [silent(OWN), named(OTHER, OWN_ADDRESS)], OWN, 5),
+    case("none leads", [silent(OWN), named(OTHER, None)], OWN, 5),
+    case("none answers", [silent(OWN), silent(OTHER)], OWN, 5),
+    case("an older epoch", [silent(OWN), named(OTHER, THIRD, 4)], OWN, 5),
+    case("no other is known", [silent(OWN)], OWN, 5),
+    case(
+        "the key goes to none in clear", [silent(OWN), named(OTHER, "http://10.0.0.9:80")], OWN, 5
+    ),
 )
 def test_where_requests_go(asked: Sequence[ControlAnswer], leader: str, epoch: int) -> None:
     before = LeaderView(leader=OWN, epoch=5)
@@ -75,14 +65,12 @@ def test_where_requests_go(asked: Sequence[ControlAnswer], leader: str, epoch: i
     assert (found.leader, found.epoch) == (leader, epoch)
 
 
-@pytest.mark.parametrize(
-    ("before", "found", "over"),
-    [
-        pytest.param((OWN, 5), (THIRD, 5), True, id="own control is left"),
-        pytest.param((THIRD, 5), (OWN, 5), False, id="own control is back, the other leads on"),
-        pytest.param((THIRD, 5), (OWN, 6), True, id="own control is back, the other leads no more"),
-        pytest.param((OWN, 5), (OWN, 6), False, id="own control forwards to another one now"),
-    ],
+@cases(
+    "before, found, over",
+    case("own control is left", (OWN, 5), (THIRD, 5), True),
+    case("own control is back, the other leads on", (THIRD, 5), (OWN, 5), False),
+    case("own control is back, the other leads no more", (THIRD, 5), (OWN, 6), True),
+    case("own control forwards to another one now", (OWN, 5), (OWN, 6), False),
 )
 def test_when_requests_under_way_are_given_up(
     before: tuple[str, int], found: tuple[str, int], over: bool
@@ -153,16 +141,14 @@ async def cannot(_: bytes) -> Reply:
     return reply(503, b"the store is away")
 
 
-@pytest.mark.parametrize(
-    ("own", "method", "status", "asked"),
-    [
-        pytest.param(answers, "POST", 200, {OWN}, id="own control answers"),
-        pytest.param(refuses, "POST", 200, {OWN, OTHER}, id="it refuses connections"),
-        pytest.param(not_taken, "POST", 200, {OWN, OTHER}, id="it has no leader"),
-        pytest.param(breaks, "GET", 200, {OWN, OTHER}, id="it dies, and the call only reads"),
-        pytest.param(breaks, "POST", "may have been executed", {OWN}, id="it dies with a write"),
-        pytest.param(cannot, "POST", 503, {OWN}, id="its answer is passed on"),
-    ],
+@cases(
+    "own, method, status, asked",
+    case("own control answers", answers, "POST", 200, {OWN}),
+    case("it refuses connections", refuses, "POST", 200, {OWN, OTHER}),
+    case("it has no leader", not_taken, "POST", 200, {OWN, OTHER}),
+    case("it dies, and the call only reads", breaks, "GET", 200, {OWN, OTHER}),
+    case("it dies with a write", breaks, "POST", "may have been executed", {OWN}),
+    case("its answer is passed on", cannot, "POST", 503, {OWN}),
 )
 def test_a_call_while_another_control_leads(
     own: Answering, method: str, status: int | str, asked: set[str]
@@ -200,12 +186,10 @@ def test_own_control_is_used_as_soon_as_it_names_a_leader() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(
-    ("method", "status"),
-    [
-        pytest.param("GET", 200, id="a call that only reads is sent to the other"),
-        pytest.param("POST", None, id="another may have been executed"),
-    ],
+@cases(
+    "method, status",
+    case("a call that only reads is sent to the other", "GET", 200),
+    case("another may have been executed", "POST", None),
 )
 def test_a_call_to_a_frozen_control(
     method: str, status: int | None, monkeypatch: pytest.MonkeyPatch

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import uvloop
+from tests.cases import case, cases
 from tests.cluster_rig import AUTHORITY, NOW, ProxyRig, as_process, identity, proxied
 
 from hostelry.base import tls
@@ -134,17 +135,15 @@ def test_what_is_not_there_is_no_connection_rather_than_a_broken_one(tmp_path: P
     in_uvloop(scenario)
 
 
-@pytest.mark.parametrize(
-    ("role", "name", "asked", "passes"),
-    [
-        pytest.param(PeerRole.CONTROL, "first", "control", True, id="control is asked for control"),
-        pytest.param(PeerRole.AGENT, "i-1", "i-1", True, id="an agent is asked for itself"),
-        pytest.param(PeerRole.AGENT, "i-2", "i-1", False, id="another agent is not"),
-        pytest.param(PeerRole.AGENT, "i-1", "control", False, id="an agent is not control"),
-        pytest.param(PeerRole.CONTROL, "first", "s3", True, id="control has the object store"),
-        pytest.param(PeerRole.AGENT, "i-1", "s3", False, id="an agent has no object store"),
-        pytest.param(PeerRole.GATEWAY, "g", "c-1", False, id="a gateway has no copies"),
-    ],
+@cases(
+    "role, name, asked, passes",
+    case("control is asked for control", PeerRole.CONTROL, "first", "control", True),
+    case("an agent is asked for itself", PeerRole.AGENT, "i-1", "i-1", True),
+    case("another agent is not", PeerRole.AGENT, "i-2", "i-1", False),
+    case("an agent is not control", PeerRole.AGENT, "i-1", "control", False),
+    case("control has the object store", PeerRole.CONTROL, "first", "s3", True),
+    case("an agent has no object store", PeerRole.AGENT, "i-1", "s3", False),
+    case("a gateway has no copies", PeerRole.GATEWAY, "g", "c-1", False),
 )
 def test_a_server_must_be_allowed_to_be_what_is_asked_for(
     tmp_path: Path, role: PeerRole, name: str, asked: str, passes: bool

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.peers import PeerName, PeerRole
 from hostelry.base.proc import ProcessIdentity
@@ -15,18 +16,12 @@ NAMES = (
 )
 
 
-@pytest.mark.parametrize(
-    ("role", "reached"),
-    [
-        pytest.param(PeerRole.CONTROL, set(NAMES), id="control reaches all"),
-        pytest.param(
-            PeerRole.GATEWAY, set(NAMES[:7]), id="a gateway control, gateways, agents and copies"
-        ),
-        pytest.param(
-            PeerRole.AGENT, set(NAMES[6:9]), id="an agent objects, the gateway, certificates"
-        ),
-        pytest.param(None, {"join"}, id="who has no certificate joins"),
-    ],
+@cases(
+    "role, reached",
+    case("control reaches all", PeerRole.CONTROL, set(NAMES)),
+    case("a gateway control, gateways, agents and copies", PeerRole.GATEWAY, set(NAMES[:7])),
+    case("an agent objects, the gateway, certificates", PeerRole.AGENT, set(NAMES[6:9])),
+    case("who has no certificate joins", None, {"join"}),
 )
 def test_names_are_reached_by_role(role: PeerRole | None, reached: set[str]) -> None:
     peer = None if role is None else PeerName("one", role, "i-1")

@@ -4,6 +4,7 @@ import math
 from random import Random
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.comparison.confidence import (
     get_quantile,
@@ -16,14 +17,12 @@ from hostelry.domain.load import EMPTY, Distribution
 ALPHA = 0.05
 
 
-@pytest.mark.parametrize(
-    ("successes", "trials", "low", "high"),
-    [
-        pytest.param(0, 0, 0.0, 1.0, id="nothing is known at first"),
-        pytest.param(0, 1000, 0.0, 0.0099, id="no error of a thousand"),
-        pytest.param(1000, 1000, 0.9901, 1.0, id="errors alone"),
-        pytest.param(500, 1000, 0.444, 0.556, id="one of two"),
-    ],
+@cases(
+    "successes, trials, low, high",
+    case("nothing is known at first", 0, 0, 0.0, 1.0),
+    case("no error of a thousand", 0, 1000, 0.0, 0.0099),
+    case("errors alone", 1000, 1000, 0.9901, 1.0),
+    case("one of two", 500, 1000, 0.444, 0.556),
 )
 def test_a_proportion_is_between_its_bounds(
     successes: int, trials: int, low: float, high: float
@@ -66,13 +65,11 @@ def test_a_quantile_is_between_its_bounds() -> None:
     assert get_quantile(seen, 0.95) == 950
 
 
-@pytest.mark.parametrize(
-    ("seen", "low", "high"),
-    [
-        pytest.param(EMPTY, 0.0, math.inf, id="no value"),
-        pytest.param(of([5.0] * 3), 0.0, math.inf, id="too few values"),
-        pytest.param(of([5.0] * 1000), 5.0, 5.0, id="one value alone"),
-    ],
+@cases(
+    "seen, low, high",
+    case("no value", EMPTY, 0.0, math.inf),
+    case("too few values", of([5.0] * 3), 0.0, math.inf),
+    case("one value alone", of([5.0] * 1000), 5.0, 5.0),
 )
 def test_the_edges_of_a_quantile(seen: Distribution, low: float, high: float) -> None:
     found = quantile_bounds(seen, 0.5, ALPHA)

@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.comparison.fleet_verdict import (
     WARM_UP_S,
@@ -52,76 +53,62 @@ GOOD = FleetEvidence(old=requests(20_000), new=requests(5_000))
 BAD = FleetEvidence(old=requests(2_000, 2), new=requests(200, 40))
 
 
-@pytest.mark.parametrize(
-    ("update", "evidence", "outcome", "text"),
-    [
-        pytest.param(
-            UPDATE, {}, UNDECIDED, "undecided after 0 requests, none of the", id="nothing"
-        ),
-        pytest.param(
-            UPDATE,
-            {"A": FleetEvidence(old=requests(900, 1), new=requests(812, 2))},
-            UNDECIDED,
-            "undecided after 812 requests, errors 0.25 % against 0.11 %",
-            id="few requests",
-        ),
-        pytest.param(
-            UPDATE,
-            {"A": GOOD},
-            NO_WORSE,
-            "no worse after 5000 requests, errors 0 % against 0 %",
-            id="a good one",
-        ),
-        pytest.param(
-            UPDATE,
-            {"A": BAD},
-            WORSE,
-            "worse after 200 requests, errors 20 % against 0.1 %",
-            id="errors",
-        ),
-        pytest.param(
-            UPDATE,
-            {"A": FleetEvidence(old=requests(2_000), new=requests(2_000, 0, 2.0))},
-            WORSE,
-            "worse after 2000 requests, latency p50 29.8 ms against 14.9 ms",
-            id="slower",
-        ),
-        pytest.param(
-            replace(UPDATE, variants=("A", "B")),
-            {"A": GOOD, "B": BAD},
-            WORSE,
-            "worse after 5200 requests, errors 20 %",
-            id="one of two variants",
-        ),
-        pytest.param(
-            replace(UPDATE, variants=("A", "B")),
-            {"A": GOOD},
-            UNDECIDED,
-            "undecided after 5000 requests, none of the old fleet",
-            id="one variant without requests",
-        ),
-        pytest.param(
-            replace(UPDATE, variants=()),
-            {"A": BAD},
-            UNDECIDED,
-            "undecided after 0",
-            id="no variant",
-        ),
-        pytest.param(
-            replace(UPDATE, is_trial=True),
-            {"A": FleetEvidence(old_of_update=requests(2_000, 2), new=requests(200, 40))},
-            WORSE,
-            "worse after 200 requests, errors",
-            id="on trial, against the old fleet's before",
-        ),
-        pytest.param(
-            UPDATE,
-            {"A": FleetEvidence(old_of_update=requests(2_000, 2), new=requests(200, 40))},
-            UNDECIDED,
-            "undecided after 200 requests, none",
-            id="in a step only requests of the step",
-        ),
-    ],
+@cases(
+    "update, evidence, outcome, text",
+    case("nothing", UPDATE, {}, UNDECIDED, "undecided after 0 requests, none of the"),
+    case(
+        "few requests",
+        UPDATE,
+        {"A": FleetEvidence(old=requests(900, 1), new=requests(812, 2))},
+        UNDECIDED,
+        "undecided after 812 requests, errors 0.25 % against 0.11 %",
+    ),
+    case(
+        "a good one",
+        UPDATE,
+        {"A": GOOD},
+        NO_WORSE,
+        "no worse after 5000 requests, errors 0 % against 0 %",
+    ),
+    case(
+        "errors", UPDATE, {"A": BAD}, WORSE, "worse after 200 requests, errors 20 % against 0.1 %"
+    ),
+    case(
+        "slower",
+        UPDATE,
+        {"A": FleetEvidence(old=requests(2_000), new=requests(2_000, 0, 2.0))},
+        WORSE,
+        "worse after 2000 requests, latency p50 29.8 ms against 14.9 ms",
+    ),
+    case(
+        "one of two variants",
+        replace(UPDATE, variants=("A", "B")),
+        {"A": GOOD, "B": BAD},
+        WORSE,
+        "worse after 5200 requests, errors 20 %",
+    ),
+    case(
+        "one variant without requests",
+        replace(UPDATE, variants=("A", "B")),
+        {"A": GOOD},
+        UNDECIDED,
+        "undecided after 5000 requests, none of the old fleet",
+    ),
+    case("no variant", replace(UPDATE, variants=()), {"A": BAD}, UNDECIDED, "undecided after 0"),
+    case(
+        "on trial, against the old fleet's before",
+        replace(UPDATE, is_trial=True),
+        {"A": FleetEvidence(old_of_update=requests(2_000, 2), new=requests(200, 40))},
+        WORSE,
+        "worse after 200 requests, errors",
+    ),
+    case(
+        "in a step only requests of the step",
+        UPDATE,
+        {"A": FleetEvidence(old_of_update=requests(2_000, 2), new=requests(200, 40))},
+        UNDECIDED,
+        "undecided after 200 requests, none",
+    ),
 )
 def test_a_step_is_decided_by_its_requests(
     update: WatchedUpdate,
@@ -169,15 +156,13 @@ def test_seconds_count_for_the_fleet_of_the_copy_once_the_step_has_begun() -> No
     assert found.old_of_update.finished == 30
 
 
-@pytest.mark.parametrize(
-    ("given", "problem"),
-    [
-        pytest.param({"speed": "1"}, '"speed" is no setting; there are errors, latency', id="name"),
-        pytest.param({"errors": "much"}, 'errors is "much"; it must be a number', id="no number"),
-        pytest.param({"errors": "1.5"}, "errors is 1.5; it must be from 0 to 1", id="too large"),
-        pytest.param({"alpha": "0"}, "alpha is 0; it must be more than 0, at most 0.5", id="alpha"),
-        pytest.param({"latency": "nan"}, "latency is nan", id="not a number"),
-    ],
+@cases(
+    "given, problem",
+    case("name", {"speed": "1"}, '"speed" is no setting; there are errors, latency'),
+    case("no number", {"errors": "much"}, 'errors is "much"; it must be a number'),
+    case("too large", {"errors": "1.5"}, "errors is 1.5; it must be from 0 to 1"),
+    case("alpha", {"alpha": "0"}, "alpha is 0; it must be more than 0, at most 0.5"),
+    case("not a number", {"latency": "nan"}, "latency is nan"),
 )
 def test_an_allowance_that_cannot_be_is_refused(given: dict[str, str], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from random import Random
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry.comparison.verdict import VersionEvidence, VersionOutcome, compare_versions
 from hostelry.domain.load import EMPTY, Distribution, Divergence, LoadKey, SecondLoad
@@ -26,33 +26,17 @@ def evidence(finished: int, errors: int = 0, slower: float = 1.0) -> VersionEvid
     return VersionEvidence(finished=finished, errors=errors, latency_us=latencies(values))
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "outcome"),
-    [
-        pytest.param(
-            VersionEvidence(), VersionEvidence(), VersionOutcome.UNDECIDED, id="nothing yet"
-        ),
-        pytest.param(evidence(10_000), evidence(50), VersionOutcome.UNDECIDED, id="few requests"),
-        pytest.param(evidence(10_000), evidence(10_000), VersionOutcome.NO_WORSE, id="the same"),
-        pytest.param(evidence(10_000), evidence(20, 10), VersionOutcome.WORSE, id="errors in 20"),
-        pytest.param(
-            evidence(10_000, 500), evidence(10_000, 500), VersionOutcome.UNDECIDED, id="both"
-        ),
-        pytest.param(
-            evidence(40_000, 400),
-            evidence(40_000, 400),
-            VersionOutcome.NO_WORSE,
-            id="both, for long",
-        ),
-        pytest.param(evidence(10_000), evidence(300, 0, 1.6), VersionOutcome.WORSE, id="slower"),
-        pytest.param(
-            evidence(10_000, 400),
-            evidence(10_000, 0, 0.5),
-            VersionOutcome.NO_WORSE,
-            id="better",
-        ),
-        pytest.param(evidence(0), evidence(500, 500), VersionOutcome.UNDECIDED, id="no old one"),
-    ],
+@cases(
+    "old, new, outcome",
+    case("nothing yet", VersionEvidence(), VersionEvidence(), VersionOutcome.UNDECIDED),
+    case("few requests", evidence(10_000), evidence(50), VersionOutcome.UNDECIDED),
+    case("the same", evidence(10_000), evidence(10_000), VersionOutcome.NO_WORSE),
+    case("errors in 20", evidence(10_000), evidence(20, 10), VersionOutcome.WORSE),
+    case("both", evidence(10_000, 500), evidence(10_000, 500), VersionOutcome.UNDECIDED),
+    case("both, for long", evidence(40_000, 400), evidence(40_000, 400), VersionOutcome.NO_WORSE),
+    case("slower", evidence(10_000), evidence(300, 0, 1.6), VersionOutcome.WORSE),
+    case("better", evidence(10_000, 400), evidence(10_000, 0, 0.5), VersionOutcome.NO_WORSE),
+    case("no old one", evidence(0), evidence(500, 500), VersionOutcome.UNDECIDED),
 )
 def test_the_outcome_follows_from_the_bounds(
     old: VersionEvidence, new: VersionEvidence, outcome: VersionOutcome
@@ -101,21 +85,15 @@ def drawn(so_far: VersionEvidence, random: Random, errors: float) -> VersionEvid
     return so_far.plus(load)
 
 
-@pytest.mark.parametrize(
-    ("pairs", "close", "allowed", "outcome", "verdict"),
-    [
-        pytest.param(0, 0, None, None, VersionOutcome.NO_WORSE, id="no answers, any allowed"),
-        pytest.param(500, 0, None, None, VersionOutcome.NO_WORSE, id="all differ, as they may"),
-        pytest.param(
-            0, 0, 0.1, VersionOutcome.UNDECIDED, VersionOutcome.UNDECIDED, id="no answers yet"
-        ),
-        pytest.param(
-            20, 20, 0.1, VersionOutcome.UNDECIDED, VersionOutcome.UNDECIDED, id="few answers"
-        ),
-        pytest.param(500, 495, 0.1, VersionOutcome.NO_WORSE, VersionOutcome.NO_WORSE, id="few"),
-        pytest.param(500, 350, 0.1, VersionOutcome.WORSE, VersionOutcome.WORSE, id="many differ"),
-        pytest.param(500, 0, 1.0, VersionOutcome.NO_WORSE, VersionOutcome.NO_WORSE, id="all may"),
-    ],
+@cases(
+    "pairs, close, allowed, outcome, verdict",
+    case("no answers, any allowed", 0, 0, None, None, VersionOutcome.NO_WORSE),
+    case("all differ, as they may", 500, 0, None, None, VersionOutcome.NO_WORSE),
+    case("no answers yet", 0, 0, 0.1, VersionOutcome.UNDECIDED, VersionOutcome.UNDECIDED),
+    case("few answers", 20, 20, 0.1, VersionOutcome.UNDECIDED, VersionOutcome.UNDECIDED),
+    case("few", 500, 495, 0.1, VersionOutcome.NO_WORSE, VersionOutcome.NO_WORSE),
+    case("many differ", 500, 350, 0.1, VersionOutcome.WORSE, VersionOutcome.WORSE),
+    case("all may", 500, 0, 1.0, VersionOutcome.NO_WORSE, VersionOutcome.NO_WORSE),
 )
 def test_answers_that_differ_count_where_a_share_is_allowed(
     pairs: int,

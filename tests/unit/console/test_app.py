@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.console.console_sample import HOST, OWN, SampleConsole
 
 from hostelry.console.security import HEADERS
@@ -31,53 +32,35 @@ def test_only_the_platform_asks_it(console: SampleConsole, path: str) -> None:
     assert console.ask("GET", path, key={"X-Hostelry-Key": "guess"}).status_code == 403
 
 
-@pytest.mark.parametrize(
-    ("headers", "body", "status", "text"),
-    [
-        pytest.param(OWN, {"key": "sk-read"}, 200, "token", id="the OpenAI key reads"),
-        pytest.param(OWN, {"key": "sk-read", "acts": True}, 403, "secret", id="and may not act"),
-        pytest.param(OWN, {"key": "secret-act", "acts": True}, 200, '"mayAct":true', id="acts"),
-        pytest.param(OWN, {"key": "secret-act"}, 200, '"mayAct":false', id="acts unless asked"),
-        pytest.param(OWN, {"key": "guess"}, 403, "not known", id="a wrong key"),
-        pytest.param(OWN, {"key": ""}, 403, "not known", id="an empty key"),
-        pytest.param(OWN, {"key": "\ud800"}, 400, "no JSON", id="a key that is no text"),
-        pytest.param(OWN, {"key": 7}, 400, "Send the code", id="a key that is a number"),
-        pytest.param(OWN, {"code": "guess"}, 403, "was used", id="a wrong code"),
-        pytest.param(OWN, {}, 400, "Send the code", id="nothing"),
-        pytest.param(OWN, b"[]", 400, "no JSON object", id="a list"),
-        pytest.param(OWN, b"{", 400, "no JSON", id="half an object"),
-        pytest.param(OWN, DEEP, 400, "deeper", id="a deep body"),
-        pytest.param(OWN, b" " * (MAX_BODY_BYTES + 1), 413, "larger", id="a large body"),
-        pytest.param(
-            {**OWN, "content-type": "text/plain"}, {"key": "sk-read"}, 415, "json", id="a form"
-        ),
-        pytest.param(FOREIGN, {"key": "sk-read"}, 403, "Origin", id="another page"),
-        pytest.param({}, {"key": "sk-read"}, 403, "Origin", id="no page"),
-        pytest.param(
-            {"x-forwarded-host": HOST, "origin": "null"},
-            {"key": "sk-read"},
-            403,
-            "Origin",
-            id="null",
-        ),
-        pytest.param(
-            {**OWN, "origin": "http://127.0.0.1:9000"},
-            {"key": "sk-read"},
-            403,
-            "Origin",
-            id="another port of this host",
-        ),
-        pytest.param(
-            {**OWN, "sec-fetch-site": "same-site"},
-            {"key": "sk-read"},
-            403,
-            "Origin",
-            id="same site",
-        ),
-        pytest.param(
-            {**OWN, "origin": f"https://{HOST}"}, {"key": "sk-read"}, 200, "token", id="behind TLS"
-        ),
-    ],
+@cases(
+    "headers, body, status, text",
+    case("the OpenAI key reads", OWN, {"key": "sk-read"}, 200, "token"),
+    case("and may not act", OWN, {"key": "sk-read", "acts": True}, 403, "secret"),
+    case("acts", OWN, {"key": "secret-act", "acts": True}, 200, '"mayAct":true'),
+    case("acts unless asked", OWN, {"key": "secret-act"}, 200, '"mayAct":false'),
+    case("a wrong key", OWN, {"key": "guess"}, 403, "not known"),
+    case("an empty key", OWN, {"key": ""}, 403, "not known"),
+    case("a key that is no text", OWN, {"key": "\ud800"}, 400, "no JSON"),
+    case("a key that is a number", OWN, {"key": 7}, 400, "Send the code"),
+    case("a wrong code", OWN, {"code": "guess"}, 403, "was used"),
+    case("nothing", OWN, {}, 400, "Send the code"),
+    case("a list", OWN, b"[]", 400, "no JSON object"),
+    case("half an object", OWN, b"{", 400, "no JSON"),
+    case("a deep body", OWN, DEEP, 400, "deeper"),
+    case("a large body", OWN, b" " * (MAX_BODY_BYTES + 1), 413, "larger"),
+    case("a form", {**OWN, "content-type": "text/plain"}, {"key": "sk-read"}, 415, "json"),
+    case("another page", FOREIGN, {"key": "sk-read"}, 403, "Origin"),
+    case("no page", {}, {"key": "sk-read"}, 403, "Origin"),
+    case("null", {"x-forwarded-host": HOST, "origin": "null"}, {"key": "sk-read"}, 403, "Origin"),
+    case(
+        "another port of this host",
+        {**OWN, "origin": "http://127.0.0.1:9000"},
+        {"key": "sk-read"},
+        403,
+        "Origin",
+    ),
+    case("same site", {**OWN, "sec-fetch-site": "same-site"}, {"key": "sk-read"}, 403, "Origin"),
+    case("behind TLS", {**OWN, "origin": f"https://{HOST}"}, {"key": "sk-read"}, 200, "token"),
 )
 def test_sign_in(
     console: SampleConsole, headers: Mapping[str, str], body: Any, status: int, text: str
@@ -137,15 +120,13 @@ READS = (
 
 
 @pytest.mark.parametrize("path", READS)
-@pytest.mark.parametrize(
-    ("changes", "status"),
-    [
-        pytest.param({"cookie": ""}, 401, id="no cookie"),
-        pytest.param({"x-hostelry-csrf": ""}, 401, id="no token"),
-        pytest.param({"x-hostelry-csrf": "guess"}, 401, id="a wrong token"),
-        pytest.param({"sec-fetch-site": "cross-site"}, 403, id="a page of another site"),
-        pytest.param({"sec-fetch-site": "same-site"}, 403, id="a page of another port"),
-    ],
+@cases(
+    "changes, status",
+    case("no cookie", {"cookie": ""}, 401),
+    case("no token", {"x-hostelry-csrf": ""}, 401),
+    case("a wrong token", {"x-hostelry-csrf": "guess"}, 401),
+    case("a page of another site", {"sec-fetch-site": "cross-site"}, 403),
+    case("a page of another port", {"sec-fetch-site": "same-site"}, 403),
 )
 def test_documents_need_cookie_and_token(
     console: SampleConsole, path: str, changes: Mapping[str, str], status: int
@@ -153,21 +134,19 @@ def test_documents_need_cookie_and_token(
     assert console.ask("GET", path, {**console.shown(), **changes}).status_code == status
 
 
-@pytest.mark.parametrize(
-    ("path", "status", "text"),
-    [
-        pytest.param("/console/live", 400, "expected one of", id="no view"),
-        pytest.param("/console/live?view=none", 400, "expected one of", id="an unknown view"),
-        pytest.param("/console/live?view=fleet&a=b", 400, "takes no a", id="an unknown parameter"),
-        pytest.param(f"/console/live?view={'x' * 600}", 400, "512 characters", id="a long value"),
-        pytest.param(f"/console/live?{'x' * 600}=1", 400, "512 characters", id="a long name"),
-        pytest.param("/console/api/look/none", 404, "no such thing", id="an unknown look-up"),
-        pytest.param("/console/api/none", 404, "no such thing", id="an unknown path"),
-        pytest.param("/console/static/none.js", 404, "no such file", id="an unknown file"),
-        pytest.param("/console/static/../app.py", 200, "<!doctype html>", id="a path upwards"),
-        pytest.param("/console/static/%2e%2e/app.py", 404, "no such file", id="the same, encoded"),
-        pytest.param("/console/api/audit", 502, "does not answer", id="control is away"),
-    ],
+@cases(
+    "path, status, text",
+    case("no view", "/console/live", 400, "expected one of"),
+    case("an unknown view", "/console/live?view=none", 400, "expected one of"),
+    case("an unknown parameter", "/console/live?view=fleet&a=b", 400, "takes no a"),
+    case("a long value", f"/console/live?view={'x' * 600}", 400, "512 characters"),
+    case("a long name", f"/console/live?{'x' * 600}=1", 400, "512 characters"),
+    case("an unknown look-up", "/console/api/look/none", 404, "no such thing"),
+    case("an unknown path", "/console/api/none", 404, "no such thing"),
+    case("an unknown file", "/console/static/none.js", 404, "no such file"),
+    case("a path upwards", "/console/static/../app.py", 200, "<!doctype html>"),
+    case("the same, encoded", "/console/static/%2e%2e/app.py", 404, "no such file"),
+    case("control is away", "/console/api/audit", 502, "does not answer"),
 )
 def test_what_is_asked_for_wrongly(
     console: SampleConsole, path: str, status: int, text: str
@@ -177,29 +156,19 @@ def test_what_is_asked_for_wrongly(
     assert text in answer.text
 
 
-@pytest.mark.parametrize(
-    ("acts", "changes", "name", "body", "status", "text"),
-    [
-        pytest.param(True, {}, "scale-component", SCALE, 200, "accepted", id="done"),
-        pytest.param(
-            False, {}, "scale-component", SCALE, 403, "only reads", id="a session to look"
-        ),
-        pytest.param(
-            True, {"x-hostelry-csrf": ""}, "scale-component", SCALE, 401, "", id="no token"
-        ),
-        pytest.param(True, {"origin": "http://a"}, "scale-component", SCALE, 403, "", id="foreign"),
-        pytest.param(True, {}, "format-disk", SCALE, 400, "expected one of", id="an unknown act"),
-        pytest.param(True, {}, "scale-component", {}, 400, "component", id="no arguments"),
-        pytest.param(
-            True, {}, "scale-component", {**SCALE, "copies": -1}, 400, "0 to", id="fewer than none"
-        ),
-        pytest.param(
-            True, {}, "drain", {**SCOPE, "instance": "i-1"}, 200, "accepted", id="control's own act"
-        ),
-        pytest.param(True, {}, "drain", {"instance": "i-1"}, 400, "account", id="no account"),
-        pytest.param(True, {}, "restart", {**SCOPE, "copy": "c"}, 409, "refused", id="by control"),
-        pytest.param(True, {}, "delete-endpoint", {"endpoint": "e"}, 409, "refused", id="refused"),
-    ],
+@cases(
+    "acts, changes, name, body, status, text",
+    case("done", True, {}, "scale-component", SCALE, 200, "accepted"),
+    case("a session to look", False, {}, "scale-component", SCALE, 403, "only reads"),
+    case("no token", True, {"x-hostelry-csrf": ""}, "scale-component", SCALE, 401, ""),
+    case("foreign", True, {"origin": "http://a"}, "scale-component", SCALE, 403, ""),
+    case("an unknown act", True, {}, "format-disk", SCALE, 400, "expected one of"),
+    case("no arguments", True, {}, "scale-component", {}, 400, "component"),
+    case("fewer than none", True, {}, "scale-component", {**SCALE, "copies": -1}, 400, "0 to"),
+    case("control's own act", True, {}, "drain", {**SCOPE, "instance": "i-1"}, 200, "accepted"),
+    case("no account", True, {}, "drain", {"instance": "i-1"}, 400, "account"),
+    case("by control", True, {}, "restart", {**SCOPE, "copy": "c"}, 409, "refused"),
+    case("refused", True, {}, "delete-endpoint", {"endpoint": "e"}, 409, "refused"),
 )
 def test_acts(
     console: SampleConsole,
@@ -269,15 +238,13 @@ def test_sessions_end(console: SampleConsole) -> None:
     assert state() == {"signedIn": False}
 
 
-@pytest.mark.parametrize(
-    ("path", "kept"),
-    [
-        pytest.param("/console/fleet", "no-cache", id="the page"),
-        pytest.param("/console/static/main.js", "no-cache", id="a script"),
-        pytest.param("/console/api/session", "no-store", id="a document"),
-        pytest.param("/console/api/none", "no-store", id="a refusal"),
-        pytest.param("/elsewhere", "no-store", id="a path that is not there"),
-    ],
+@cases(
+    "path, kept",
+    case("the page", "/console/fleet", "no-cache"),
+    case("a script", "/console/static/main.js", "no-cache"),
+    case("a document", "/console/api/session", "no-store"),
+    case("a refusal", "/console/api/none", "no-store"),
+    case("a path that is not there", "/elsewhere", "no-store"),
 )
 def test_every_answer_has_the_security_headers(
     console: SampleConsole, path: str, kept: str

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.console.recorded_answers import recorded
 
 from hostelry.console.platform import PlatformError
@@ -83,42 +84,38 @@ def test_steps_within_steps_are_bounded() -> None:
     assert found["rows_left_out"] > 0
 
 
-@pytest.mark.parametrize(
-    ("spans", "summary"),
-    [
-        pytest.param(
-            [{"name": "queue", "at_ms": 0.0, "ms": 9.0}],
-            "90 % of the time went to the queue, for want of a ready copy.",
-            id="the queue",
-        ),
-        pytest.param(
-            [{"name": "model", "at_ms": 0.0, "ms": 6.0}],
-            "60 % of the time went to loading its model on the copy.",
-            id="a model",
-        ),
-        pytest.param(
-            [
-                {"name": "attempt", "at_ms": 0.0, "ms": 3.0, "copy": "c-1", "wait_ms": 0.0},
-                {"name": "attempt", "at_ms": 3.0, "ms": 4.0, "copy": "c-2", "wait_ms": 0.0},
-            ],
-            "No single hop took most of the time; the longest was the model server c-2."
-            " It took 2 attempts.",
-            id="several",
-        ),
-        pytest.param([], "Nothing was noted of where its time went.", id="nothing"),
-    ],
+@cases(
+    "spans, summary",
+    case(
+        "the queue",
+        [{"name": "queue", "at_ms": 0.0, "ms": 9.0}],
+        "90 % of the time went to the queue, for want of a ready copy.",
+    ),
+    case(
+        "a model",
+        [{"name": "model", "at_ms": 0.0, "ms": 6.0}],
+        "60 % of the time went to loading its model on the copy.",
+    ),
+    case(
+        "several",
+        [
+            {"name": "attempt", "at_ms": 0.0, "ms": 3.0, "copy": "c-1", "wait_ms": 0.0},
+            {"name": "attempt", "at_ms": 3.0, "ms": 4.0, "copy": "c-2", "wait_ms": 0.0},
+        ],
+        "No single hop took most of the time; the longest was the model server c-2."
+        " It took 2 attempts.",
+    ),
+    case("nothing", [], "Nothing was noted of where its time went."),
 )
 def test_a_sentence_names_where_the_time_went(spans: list[dict[str, Any]], summary: str) -> None:
     assert call.summary({**one(), "ms": 10.0, "spans": spans}) == summary
 
 
-@pytest.mark.parametrize(
-    ("first_byte_ms", "rate"),
-    [
-        pytest.param(100.0, 100.0, id="of a stream from its first byte on"),
-        pytest.param(1099.0, pytest.approx(90.9, abs=0.1), id="of a whole answer, of all its time"),
-        pytest.param(None, None, id="without an answer"),
-    ],
+@cases(
+    "first_byte_ms, rate",
+    case("of a stream from its first byte on", 100.0, 100.0),
+    case("of a whole answer, of all its time", 1099.0, pytest.approx(90.9, abs=0.1)),
+    case("without an answer", None, None),
 )
 def test_tokens_a_second(first_byte_ms: float | None, rate: float | None) -> None:
     given = {**one(), "tokens": {"completion_tokens": 100}, "ms": 1100.0}
@@ -129,12 +126,10 @@ def event(stream: str, message: str) -> dict[str, str]:
     return {"logStreamName": stream, "message": message}
 
 
-@pytest.mark.parametrize(
-    ("instances", "streams"),
-    [
-        pytest.param({"c-1": "i-1", "c-2": "i-2"}, ["v/i-1", "v/i-2/c-1"], id="of its copy"),
-        pytest.param({"c-2": "i-2"}, ["v/i-1", "v/i-9", "v/i-2/c-1"], id="all, for one gone"),
-    ],
+@cases(
+    "instances, streams",
+    case("of its copy", {"c-1": "i-1", "c-2": "i-2"}, ["v/i-1", "v/i-2/c-1"]),
+    case("all, for one gone", {"c-2": "i-2"}, ["v/i-1", "v/i-9", "v/i-2/c-1"]),
 )
 def test_log_lines_are_those_of_its_copies(
     instances: Mapping[str, str], streams: list[str]
@@ -214,21 +209,19 @@ def test_a_list_has_the_calls_with_what_went_wrong() -> None:
     assert calls.document({"calls": None}, {}, NOW)["calls"] == {}
 
 
-@pytest.mark.parametrize(
-    ("params", "query"),
-    [
-        pytest.param({}, {"order": "slowest", "since_s": "300"}, id="by default the slowest"),
-        pytest.param(
-            {"order": "failed", "minutes": "15", "endpoint": "shop"},
-            {"order": "failed", "since_s": "900", "endpoint": "shop"},
-            id="as asked",
-        ),
-        pytest.param(
-            {"order": "x", "minutes": "1e9", "endpoint": ""},
-            {"order": "slowest", "since_s": "300"},
-            id="nonsense is the default",
-        ),
-    ],
+@cases(
+    "params, query",
+    case("by default the slowest", {}, {"order": "slowest", "since_s": "300"}),
+    case(
+        "as asked",
+        {"order": "failed", "minutes": "15", "endpoint": "shop"},
+        {"order": "failed", "since_s": "900", "endpoint": "shop"},
+    ),
+    case(
+        "nonsense is the default",
+        {"order": "x", "minutes": "1e9", "endpoint": ""},
+        {"order": "slowest", "since_s": "300"},
+    ),
 )
 def test_the_gateway_is_asked(params: dict[str, str], query: dict[str, str]) -> None:
     asked = calls.sources(params, NOW)["calls"]

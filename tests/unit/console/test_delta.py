@@ -1,8 +1,8 @@
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.console.delta import apply_patch, diff, without_nulls
 
@@ -25,17 +25,15 @@ def test_equal_documents_have_an_empty_patch(document: Any) -> None:
     assert diff(document, document) == {}
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "patch"),
-    [
-        pytest.param({"a": 1}, {"a": 2}, {"a": 2}, id="a value changes"),
-        pytest.param({"a": 1, "b": 1}, {"b": 1}, {"a": None}, id="a member goes"),
-        pytest.param({"a": {"b": 1, "c": 2}}, {"a": {"b": 3, "c": 2}}, {"a": {"b": 3}}, id="inner"),
-        pytest.param({"a": [1, 2]}, {"a": [1, 3]}, {"a": [1, 3]}, id="an array is replaced whole"),
-        pytest.param({"a": 1}, {"a": True}, {"a": True}, id="true is not 1"),
-        pytest.param({"a": {"b": 1}}, {"a": {}}, {"a": {"b": None}}, id="the last member goes"),
-        pytest.param({}, {"a": {}}, {"a": {}}, id="an empty object comes"),
-    ],
+@cases(
+    "before, after, patch",
+    case("a value changes", {"a": 1}, {"a": 2}, {"a": 2}),
+    case("a member goes", {"a": 1, "b": 1}, {"b": 1}, {"a": None}),
+    case("inner", {"a": {"b": 1, "c": 2}}, {"a": {"b": 3, "c": 2}}, {"a": {"b": 3}}),
+    case("an array is replaced whole", {"a": [1, 2]}, {"a": [1, 3]}, {"a": [1, 3]}),
+    case("true is not 1", {"a": 1}, {"a": True}, {"a": True}),
+    case("the last member goes", {"a": {"b": 1}}, {"a": {}}, {"a": {"b": None}}),
+    case("an empty object comes", {}, {"a": {}}, {"a": {}}),
 )
 def test_the_patch_of_a_change(before: Any, after: Any, patch: Any) -> None:
     assert diff(before, after) == patch

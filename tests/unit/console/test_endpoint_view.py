@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.console.recorded_answers import endpoint_of, recorded, with_copies
 
 from hostelry.console.platform import ApiQuery
@@ -52,14 +53,12 @@ def test_the_chosen_target_has_requests_in_flight_and_queued_by_time() -> None:
     assert all(len(it) == 5 for it in traffic.values())
 
 
-@pytest.mark.parametrize(
-    ("params", "chosen"),
-    [
-        pytest.param({"name": "shop"}, "component/recommend", id="the busiest is suggested"),
-        pytest.param({"name": "checkout"}, "variant/AllTraffic", id="a variant of models"),
-        pytest.param({**SHOP, "target": "forecast-70b"}, "component/forecast-70b", id="as asked"),
-        pytest.param({**SHOP, "kind": "unknown"}, "component/recommend", id="no such kind"),
-    ],
+@cases(
+    "params, chosen",
+    case("the busiest is suggested", {"name": "shop"}, "component/recommend"),
+    case("a variant of models", {"name": "checkout"}, "variant/AllTraffic"),
+    case("as asked", {**SHOP, "target": "forecast-70b"}, "component/forecast-70b"),
+    case("no such kind", {**SHOP, "kind": "unknown"}, "component/recommend"),
 )
 def test_a_target_is_chosen(params: dict[str, str], chosen: str) -> None:
     assert shown(params)["chosen"] == chosen
@@ -85,13 +84,11 @@ def test_a_past_update_has_its_steps_its_cause_and_its_alarms() -> None:
     assert "ALARM" in update["cause"]
 
 
-@pytest.mark.parametrize(
-    ("name", "prefixes"),
-    [
-        pytest.param("shop", {"TargetTracking-inference-component/recommend"}, id="by component"),
-        pytest.param("checkout", {"checkout-errors"}, id="by endpoint, and watched by its update"),
-        pytest.param("invoices", set(), id="none"),
-    ],
+@cases(
+    "name, prefixes",
+    case("by component", "shop", {"TargetTracking-inference-component/recommend"}),
+    case("by endpoint, and watched by its update", "checkout", {"checkout-errors"}),
+    case("none", "invoices", set()),
 )
 def test_only_its_own_alarms_are_shown(name: str, prefixes: set[str]) -> None:
     found = shown({"name": name})["alarms"]
@@ -143,17 +140,15 @@ def test_metrics_are_milliseconds_and_rates_of_the_time_that_a_period_has_had() 
     assert found["traffic"] == {first: [10.0, None, None, 2.0], second: [1.0, None, None, 4.0]}
 
 
-@pytest.mark.parametrize(
-    ("params", "dimensions", "period_s"),
-    [
-        pytest.param(SHOP, {"InferenceComponentName": "recommend"}, 60, id="of a component"),
-        pytest.param(
-            {"name": "checkout", "kind": "variant", "target": "AllTraffic", "minutes": "360"},
-            {"EndpointName": "checkout", "VariantName": "AllTraffic"},
-            300,
-            id="of a variant, over hours",
-        ),
-    ],
+@cases(
+    "params, dimensions, period_s",
+    case("of a component", SHOP, {"InferenceComponentName": "recommend"}, 60),
+    case(
+        "of a variant, over hours",
+        {"name": "checkout", "kind": "variant", "target": "AllTraffic", "minutes": "360"},
+        {"EndpointName": "checkout", "VariantName": "AllTraffic"},
+        300,
+    ),
 )
 def test_percentiles_are_asked_of_the_metric_store(
     params: dict[str, str], dimensions: dict[str, str], period_s: int

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import pytest
+from tests.cases import case, cases
 from tests.unit.console.recorded_answers import endpoint_of, recorded, with_copies
 
 from hostelry.console.views import failures
@@ -87,14 +87,12 @@ def test_copies_that_fail_for_one_cause_are_one_group() -> None:
     assert group["link"] == "endpoint/shop/component/recommend"
 
 
-@pytest.mark.parametrize(
-    ("ended_s_ago", "minutes", "num_groups"),
-    [
-        pytest.param(30, "15", 1, id="lately"),
-        pytest.param(1200, "15", 0, id="longer ago than looked back"),
-        pytest.param(1200, "60", 1, id="looked back further"),
-        pytest.param(1200, "no number", 0, id="15 minutes without a number"),
-    ],
+@cases(
+    "ended_s_ago, minutes, num_groups",
+    case("lately", 30, "15", 1),
+    case("longer ago than looked back", 1200, "15", 0),
+    case("looked back further", 1200, "60", 1),
+    case("15 minutes without a number", 1200, "no number", 0),
 )
 def test_a_copy_that_ended_and_serves_again_was_a_failure(
     ended_s_ago: float, minutes: str, num_groups: int
@@ -109,12 +107,10 @@ def test_a_copy_that_ended_and_serves_again_was_a_failure(
     assert found["now"] == 0
 
 
-@pytest.mark.parametrize(
-    ("changes", "kind", "text"),
-    [
-        pytest.param({"shift": {"failure": "It errs."}}, "endpoint", "goes back", id="a shift"),
-        pytest.param({"bake": {"going_back": "It errs."}}, "endpoint", "goes back", id="a trial"),
-    ],
+@cases(
+    "changes, kind, text",
+    case("a shift", {"shift": {"failure": "It errs."}}, "endpoint", "goes back"),
+    case("a trial", {"bake": {"going_back": "It errs."}}, "endpoint", "goes back"),
 )
 def test_an_update_that_goes_back_is_a_failure(
     changes: dict[str, Any], kind: str, text: str
@@ -124,12 +120,10 @@ def test_an_update_that_goes_back_is_a_failure(
     assert text in group["text"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        pytest.param({"problem": "No memory."}, "No memory.", id="a problem"),
-        pytest.param({"unreachable_since": NOW - 9}, "does not answer", id="silent"),
-    ],
+@cases(
+    "changes, text",
+    case("a problem", {"problem": "No memory."}, "No memory."),
+    case("silent", {"unreachable_since": NOW - 9}, "does not answer"),
 )
 def test_an_instance_in_trouble_is_a_failure(changes: dict[str, Any], text: str) -> None:
     state = shop()
@@ -160,27 +154,19 @@ def test_a_full_disk_of_the_jobs_process_comes_first() -> None:
     assert (found[0]["kind"], found[0]["names"]) == ("platform", ["jobs"])
 
 
-@pytest.mark.parametrize(
-    ("uptimes_s", "found"),
-    [
-        pytest.param({"up": 500.0, "control": 499.0}, [], id="all run"),
-        pytest.param(
-            {"up": 500.0, "mirror": None},
-            [("now", ["mirror"], "hostelry logs mirror")],
-            id="one does not",
-        ),
-        pytest.param(
-            {"up": None, "control": 20.0},
-            [("now", ["up"], "hostelry up --detach")],
-            id="no supervisor",
-        ),
-        pytest.param(
-            {"up": 500.0, "control": 20.0, "jobs": 499.0},
-            [("lately", ["control"], "hostelry logs control")],
-            id="one was started again",
-        ),
-        pytest.param({"up": 5000.0, "control": 1000.0}, [], id="one was, longer ago"),
-    ],
+@cases(
+    "uptimes_s, found",
+    case("all run", {"up": 500.0, "control": 499.0}, []),
+    case(
+        "one does not", {"up": 500.0, "mirror": None}, [("now", ["mirror"], "hostelry logs mirror")]
+    ),
+    case("no supervisor", {"up": None, "control": 20.0}, [("now", ["up"], "hostelry up --detach")]),
+    case(
+        "one was started again",
+        {"up": 500.0, "control": 20.0, "jobs": 499.0},
+        [("lately", ["control"], "hostelry logs control")],
+    ),
+    case("one was, longer ago", {"up": 5000.0, "control": 1000.0}, []),
 )
 def test_processes_that_do_not_run_are_failures(
     uptimes_s: dict[str, float | None], found: list[tuple[str, list[str], str]]

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.cases import case, cases
 from tests.unit.reconcile.samples import (
     GB,
     NOW,
@@ -87,15 +88,13 @@ def test_what_has_no_place_is_explained(town: Town) -> None:
     assert document["totals"]["unplaced"] == 1
 
 
-@pytest.mark.parametrize(
-    ("used_mib", "expected_mib"),
-    [
-        pytest.param(None, None, id="not measured"),
-        pytest.param(0, 0, id="nothing"),
-        pytest.param(1, 16, id="a little"),
-        pytest.param(16, 16, id="a whole step"),
-        pytest.param(1000, 1008, id="between two steps"),
-    ],
+@cases(
+    "used_mib, expected_mib",
+    case("not measured", None, None),
+    case("nothing", 0, 0),
+    case("a little", 1, 16),
+    case("a whole step", 16, 16),
+    case("between two steps", 1000, 1008),
 )
 def test_memory_in_use_changes_in_steps(
     town: Town, used_mib: int | None, expected_mib: int | None

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.cases import case, cases
 from tests.unit.console.console_sample import SampleConsole
 from tests.unit.console.fake_platform import FakePlatform
 
@@ -213,14 +214,12 @@ async def test_a_view_that_fails_goes_on_with_the_next_second(
     assert "ZeroDivisionError" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("took_s", "pause"),
-    [
-        pytest.param(0.01, 0.99, id="once a second"),
-        pytest.param(0.03, 0.97, id="3 % of its time"),
-        pytest.param(0.3, 9.7, id="a large fleet is shown less often"),
-        pytest.param(60.0, MAX_PAUSE_S, id="but it is shown"),
-    ],
+@cases(
+    "took_s, pause",
+    case("once a second", 0.01, 0.99),
+    case("3 % of its time", 0.03, 0.97),
+    case("a large fleet is shown less often", 0.3, 9.7),
+    case("but it is shown", 60.0, MAX_PAUSE_S),
 )
 def test_how_often_a_document_is_computed(took_s: float, pause: float) -> None:
     assert pause_s(took_s) == pytest.approx(pause)

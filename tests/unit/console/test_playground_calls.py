@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.console.fake_platform import FakePlatform
 
 from hostelry.console import playground_calls
@@ -78,30 +79,28 @@ def seen(models: ScriptedModels, kind: str, body: Mapping[str, Any]) -> list[Eve
     return found
 
 
-@pytest.mark.parametrize(
-    ("models", "events"),
-    [
-        pytest.param(
-            ScriptedModels([b'data: {"a": 1}\n\nda', b'ta: {"a": 2}\n\n']),
-            [("", {"a": 1}), ("", {"a": 2})],
-            id="chunks as they come",
-        ),
-        pytest.param(
-            ScriptedModels([b'{"error": {}}'], 404, "application/json"),
-            [("failed", {"status": 404, "text": '{"error": {}}'})],
-            id="a refusal with its status",
-        ),
-        pytest.param(
-            ScriptedModels([b"hello"], 200, "text/html"),
-            [("failed", {"status": 200, "text": "hello"})],
-            id="no stream",
-        ),
-        pytest.param(
-            ScriptedModels([b'data: {"a": 1}\n\n', NoModelAnswerError("it is gone")]),
-            [("", {"a": 1}), ("failed", {"text": "it is gone"})],
-            id="an answer that breaks off",
-        ),
-    ],
+@cases(
+    "models, events",
+    case(
+        "chunks as they come",
+        ScriptedModels([b'data: {"a": 1}\n\nda', b'ta: {"a": 2}\n\n']),
+        [("", {"a": 1}), ("", {"a": 2})],
+    ),
+    case(
+        "a refusal with its status",
+        ScriptedModels([b'{"error": {}}'], 404, "application/json"),
+        [("failed", {"status": 404, "text": '{"error": {}}'})],
+    ),
+    case(
+        "no stream",
+        ScriptedModels([b"hello"], 200, "text/html"),
+        [("failed", {"status": 200, "text": "hello"})],
+    ),
+    case(
+        "an answer that breaks off",
+        ScriptedModels([b'data: {"a": 1}\n\n', NoModelAnswerError("it is gone")]),
+        [("", {"a": 1}), ("failed", {"text": "it is gone"})],
+    ),
 )
 def test_a_chats_events(models: ScriptedModels, events: list[Event]) -> None:
     first, *rest, last = seen(models, "chat", CHAT)
@@ -126,13 +125,11 @@ def test_an_answer_that_is_too_long_is_cut_off(monkeypatch: pytest.MonkeyPatch) 
     assert found[2][1]["text"] == "Only 20 bytes of the answer are shown."
 
 
-@pytest.mark.parametrize(
-    ("chunks", "text", "is_whole"),
-    [
-        pytest.param([b"a", b"b"], "ab", True, id="whole"),
-        pytest.param([b"\xff"], "\ufffd", True, id="no text at all"),
-        pytest.param([b"x" * 2**20, b"y"], "x" * 2**20, False, id="cut off at its limit"),
-    ],
+@cases(
+    "chunks, text, is_whole",
+    case("whole", [b"a", b"b"], "ab", True),
+    case("no text at all", [b"\xff"], "\ufffd", True),
+    case("cut off at its limit", [b"x" * 2**20, b"y"], "x" * 2**20, False),
 )
 def test_an_invocations_events(chunks: list[bytes], text: str, is_whole: bool) -> None:
     models = ScriptedModels(chunks, 418, "text/csv")

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
+from tests.cases import case, cases
 from tests.unit.console.console_sample import OWN, SampleConsole
 from tests.unit.console.test_playground_calls import CHAT, ScriptedModels
 
@@ -41,18 +42,16 @@ def test_a_session_that_reads_may_chat(console: SampleConsole) -> None:
     assert answer.text.endswith("event: ended\ndata: {}\n\n")
 
 
-@pytest.mark.parametrize(
-    ("kind", "headers", "body", "status"),
-    [
-        pytest.param("chat", {"cookie": ""}, CHAT, 401, id="no session"),
-        pytest.param("chat", {"x-hostelry-csrf": "other"}, CHAT, 401, id="another token"),
-        pytest.param("chat", {"origin": "http://evil"}, CHAT, 403, id="another page"),
-        pytest.param("other", {}, CHAT, 404, id="another kind of call"),
-        pytest.param("chat", {}, {}, 400, id="no chat"),
-        pytest.param("invoke", {}, CHAT, 400, id="no invocation"),
-        pytest.param("chat", {}, b"x", 400, id="no JSON"),
-        pytest.param("chat", {}, b" " * 2**20 + b"{}", 413, id="a body that is too large"),
-    ],
+@cases(
+    "kind, headers, body, status",
+    case("no session", "chat", {"cookie": ""}, CHAT, 401),
+    case("another token", "chat", {"x-hostelry-csrf": "other"}, CHAT, 401),
+    case("another page", "chat", {"origin": "http://evil"}, CHAT, 403),
+    case("another kind of call", "other", {}, CHAT, 404),
+    case("no chat", "chat", {}, {}, 400),
+    case("no invocation", "invoke", {}, CHAT, 400),
+    case("no JSON", "chat", {}, b"x", 400),
+    case("a body that is too large", "chat", {}, b" " * 2**20 + b"{}", 413),
 )
 def test_refusals(
     console: SampleConsole, kind: str, headers: dict[str, str], body: Any, status: int
@@ -61,12 +60,10 @@ def test_refusals(
     assert console.ask("POST", f"{PATH}/{kind}", given, body).status_code == status
 
 
-@pytest.mark.parametrize(
-    ("path", "status"),
-    [
-        pytest.param(PATH, 502, id="control does not answer"),
-        pytest.param("/without", 404, id="a console that asks no models"),
-    ],
+@cases(
+    "path, status",
+    case("control does not answer", PATH, 502),
+    case("a console that asks no models", "/without", 404),
 )
 def test_no_targets(console: SampleConsole, path: str, status: int) -> None:
     assert console.ask("GET", path, console.shown()).status_code == status

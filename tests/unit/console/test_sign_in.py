@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry.console import sign_in
 from hostelry.console.sign_in import (
@@ -29,15 +29,13 @@ SESSION = ConsoleSession(
 BOOK = SignInBook(sessions=(SESSION,))
 
 
-@pytest.mark.parametrize(
-    ("code", "later_s", "opens"),
-    [
-        pytest.param("code", 0.0, True, id="at once"),
-        pytest.param("code", LINK_S - 1, True, id="in time"),
-        pytest.param("code", LINK_S, False, id="too late"),
-        pytest.param("other", 0.0, False, id="a code that no link has"),
-        pytest.param("", 0.0, False, id="no code"),
-    ],
+@cases(
+    "code, later_s, opens",
+    case("at once", "code", 0.0, True),
+    case("in time", "code", LINK_S - 1, True),
+    case("too late", "code", LINK_S, False),
+    case("a code that no link has", "other", 0.0, False),
+    case("no code", "", 0.0, False),
 )
 def test_a_link_opens_one_session(code: str, later_s: float, opens: bool) -> None:
     book = sign_in.add_link(SignInBook(), "code", acts=True, now=NOW)
@@ -59,17 +57,15 @@ def test_links_that_pile_up_make_room() -> None:
     assert len(sign_in.add_link(book, "late", acts=False, now=NOW + LINK_S).links) == 1
 
 
-@pytest.mark.parametrize(
-    ("cookie", "token", "later_s", "known"),
-    [
-        pytest.param("cookie", "token", 0.0, True, id="both are shown"),
-        pytest.param("cookie", "token", IDLE_S - 1, True, id="used within the idle time"),
-        pytest.param("cookie", "token", IDLE_S, False, id="idle for too long"),
-        pytest.param("cookie", "other", 0.0, False, id="a cookie without its token"),
-        pytest.param("other", "token", 0.0, False, id="a token without its cookie"),
-        pytest.param(SESSION.cookie_digest, SESSION.token_digest, 0.0, False, id="its digests"),
-        pytest.param("", "", 0.0, False, id="nothing"),
-    ],
+@cases(
+    "cookie, token, later_s, known",
+    case("both are shown", "cookie", "token", 0.0, True),
+    case("used within the idle time", "cookie", "token", IDLE_S - 1, True),
+    case("idle for too long", "cookie", "token", IDLE_S, False),
+    case("a cookie without its token", "cookie", "other", 0.0, False),
+    case("a token without its cookie", "other", "token", 0.0, False),
+    case("its digests", SESSION.cookie_digest, SESSION.token_digest, 0.0, False),
+    case("nothing", "", "", 0.0, False),
 )
 def test_who_a_session_is(cookie: str, token: str, later_s: float, known: bool) -> None:
     found = sign_in.find_session(BOOK, cookie, token, NOW + later_s)

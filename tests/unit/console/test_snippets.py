@@ -6,6 +6,7 @@ import shlex
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.console.snippets import MAX_CURL_BYTES, chat_snippets, invocation_snippets
 
@@ -75,13 +76,11 @@ def test_each_client_sends_the_invocation_as_it_was(body: str) -> None:
     assert keywords(code["boto3"]) == {**given, "Body": body}
 
 
-@pytest.mark.parametrize(
-    ("body", "clients"),
-    [
-        pytest.param("x" * MAX_CURL_BYTES, ["curl", "boto3"], id="as long as an argument may be"),
-        pytest.param("x" * (MAX_CURL_BYTES + 1), ["boto3"], id="too long for a command line"),
-        pytest.param("a\0b", ["boto3"], id="a byte that no argument can have"),
-    ],
+@cases(
+    "body, clients",
+    case("as long as an argument may be", "x" * MAX_CURL_BYTES, ["curl", "boto3"]),
+    case("too long for a command line", "x" * (MAX_CURL_BYTES + 1), ["boto3"]),
+    case("a byte that no argument can have", "a\0b", ["boto3"]),
 )
 def test_a_body_that_no_command_line_holds_has_no_curl(body: str, clients: list[str]) -> None:
     assert list(invocation_snippets({"EndpointName": "ep"}, body)) == clients

@@ -4,6 +4,7 @@ import re
 from pathlib import PurePosixPath
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.console.security import static_files
 
@@ -49,14 +50,12 @@ def test_the_page_names_files_that_are_there() -> None:
     assert set(named) <= set(FILES)
 
 
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        pytest.param("node.innerHTML = text", "markup from text", id="innerHTML"),
-        pytest.param('fetch("//cdn.example/x.js")', "another host", id="a host without a scheme"),
-        pytest.param("url(https://fonts.example)", "another host", id="a font of another host"),
-        pytest.param("eval(text)", "code from text", id="eval"),
-    ],
+@cases(
+    "text, kind",
+    case("innerHTML", "node.innerHTML = text", "markup from text"),
+    case("a host without a scheme", 'fetch("//cdn.example/x.js")', "another host"),
+    case("a font of another host", "url(https://fonts.example)", "another host"),
+    case("eval", "eval(text)", "code from text"),
 )
 def test_the_rules_find_what_they_forbid(text: str, kind: str) -> None:
     assert re.findall(UNSAFE[kind], text)

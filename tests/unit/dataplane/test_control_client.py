@@ -4,6 +4,7 @@ import asyncio
 
 import msgspec
 import pytest
+from tests.cases import case, cases
 
 from hostelry.dataplane.control_client import MAX_ASKING, REMEMBERED_S, HttpControlClient, NoControl
 from hostelry.dataplane.fake import FakeReplyConnection
@@ -86,14 +87,12 @@ def test_a_name_is_asked_for_with_all_that_it_is_known_by() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("status", "body"),
-    [
-        pytest.param(200, b'{"wanted":false}', id="no"),
-        pytest.param(200, b"{}", id="an answer that says nothing"),
-        pytest.param(200, b"\xff[", id="nonsense"),
-        pytest.param(500, b'{"wanted":true}', id="a failure"),
-    ],
+@cases(
+    "status, body",
+    case("no", 200, b'{"wanted":false}'),
+    case("an answer that says nothing", 200, b"{}"),
+    case("nonsense", 200, b"\xff["),
+    case("a failure", 500, b'{"wanted":true}'),
 )
 def test_what_is_no_yes_is_a_no_and_is_remembered_for_a_moment(status: int, body: bytes) -> None:
     rig = Rig(ScriptedControl(status, body))

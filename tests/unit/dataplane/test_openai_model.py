@@ -1,4 +1,5 @@
 import pytest
+from tests.cases import case, cases
 from tests.unit.dataplane.routes_sample import ELSEWHERE, HERE, OTHER_ACCOUNT, SNAPSHOT
 
 from hostelry.base.errors import ServiceError
@@ -10,18 +11,14 @@ from hostelry.gateway.handlers.completions import parse_model_name
 TABLE = RouteTable(SNAPSHOT)
 
 
-@pytest.mark.parametrize(
-    ("owner", "name", "component", "region", "adapter"),
-    [
-        pytest.param(HERE, "base", "base", "us-west-2", (None, None), id="a base component"),
-        pytest.param(
-            HERE, "pirate", "pirate", "us-west-2", ("pirate-3", "pirate"), id="an adapter"
-        ),
-        pytest.param(HERE, "base:es", "base", "us-west-2", ("es", "es"), id="one in the archive"),
-        pytest.param(HERE, "base:a:b", "base", "us-west-2", ("a:b", "a:b"), id="with a colon"),
-        pytest.param(HERE, "abroad", "abroad", "eu-west-1", (None, None), id="another region's"),
-        pytest.param(ELSEWHERE, "base", "base", "eu-west-1", (None, None), id="own region first"),
-    ],
+@cases(
+    "owner, name, component, region, adapter",
+    case("a base component", HERE, "base", "base", "us-west-2", (None, None)),
+    case("an adapter", HERE, "pirate", "pirate", "us-west-2", ("pirate-3", "pirate")),
+    case("one in the archive", HERE, "base:es", "base", "us-west-2", ("es", "es")),
+    case("with a colon", HERE, "base:a:b", "base", "us-west-2", ("a:b", "a:b")),
+    case("another region's", HERE, "abroad", "abroad", "eu-west-1", (None, None)),
+    case("own region first", ELSEWHERE, "base", "base", "eu-west-1", (None, None)),
 )
 def test_models_by_name(
     owner: Scope, name: str, component: str, region: str, adapter: tuple[str | None, str | None]
@@ -32,19 +29,17 @@ def test_models_by_name(
     assert (found.adapter_id, found.adapter_alias) == adapter
 
 
-@pytest.mark.parametrize(
-    ("owner", "name"),
-    [
-        pytest.param(HERE, "gpt-4", id="unknown"),
-        pytest.param(HERE, "", id="empty"),
-        pytest.param(HERE, "base:", id="an adapter without a name"),
-        pytest.param(HERE, "pirate:es", id="an adapter of an adapter"),
-        pytest.param(HERE, "nope:es", id="an adapter of nothing"),
-        pytest.param(HERE, "base:a\r\nX-Evil: 1", id="a header smuggled in the name"),
-        pytest.param(HERE, "base:\u00e9", id="a name that fits in no header"),
-        pytest.param(HERE, "base:" + "a" * 300, id="an endless name"),
-        pytest.param(OTHER_ACCOUNT, "base", id="another account's"),
-    ],
+@cases(
+    "owner, name",
+    case("unknown", HERE, "gpt-4"),
+    case("empty", HERE, ""),
+    case("an adapter without a name", HERE, "base:"),
+    case("an adapter of an adapter", HERE, "pirate:es"),
+    case("an adapter of nothing", HERE, "nope:es"),
+    case("a header smuggled in the name", HERE, "base:a\r\nX-Evil: 1"),
+    case("a name that fits in no header", HERE, "base:\u00e9"),
+    case("an endless name", HERE, "base:" + "a" * 300),
+    case("another account's", OTHER_ACCOUNT, "base"),
 )
 def test_models_that_do_not_exist(owner: Scope, name: str) -> None:
     with pytest.raises(ServiceError) as refusal:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.cases import case, cases
 from tests.selection import first_alone
 from tests.unit.dataplane.routes_sample import (
     COPIES,
@@ -242,15 +243,13 @@ def drift(**changes: Any) -> RouteDelta:
     return replace(delta, **changes)
 
 
-@pytest.mark.parametrize(
+@cases(
     "delta",
-    [
-        pytest.param(drift(since="0" * 32), id="changes since other routes"),
-        pytest.param(drift(version="0" * 32), id="changes that lead elsewhere"),
-        pytest.param(drift(changed=()), id="changes that are missing"),
-        pytest.param(drift(removed=(("1", "2", "3"),), changed=()), id="an unknown endpoint goes"),
-        pytest.param(drift(changed=drift().changed * 2), id="an endpoint is changed twice"),
-    ],
+    case("changes since other routes", drift(since="0" * 32)),
+    case("changes that lead elsewhere", drift(version="0" * 32)),
+    case("changes that are missing", drift(changed=())),
+    case("an unknown endpoint goes", drift(removed=(("1", "2", "3"),), changed=())),
+    case("an endpoint is changed twice", drift(changed=drift().changed * 2)),
 )
 def test_changes_that_do_not_lead_to_their_version_are_refused(delta: RouteDelta) -> None:
     parts = tuple(component(f"c{number}") for number in range(8))

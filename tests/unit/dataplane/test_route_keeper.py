@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.clock import ManualClock
 from hostelry.dataplane import routes as route_keeper
@@ -21,27 +22,23 @@ NOW = 1000.0
 WAIT_S = 30.0
 
 
-@pytest.mark.parametrize(
-    ("cpu_s", "took_s", "pause_s"),
-    [
-        pytest.param(0.001, 0.004, 0.0, id="a quick write is followed by others at once"),
-        pytest.param(0.0001, 0.02, 0.4, id="a slow disk has a rest"),
-        pytest.param(0.008, 0.025, 4.0, id="large routes take 0.2 % of a core"),
-        pytest.param(0.5, 2.0, 60.0, id="huge routes are a minute old at most"),
-    ],
+@cases(
+    "cpu_s, took_s, pause_s",
+    case("a quick write is followed by others at once", 0.001, 0.004, 0.0),
+    case("a slow disk has a rest", 0.0001, 0.02, 0.4),
+    case("large routes take 0.2 % of a core", 0.008, 0.025, 4.0),
+    case("huge routes are a minute old at most", 0.5, 2.0, 60.0),
 )
 def test_a_pause_is_a_share_of_the_last_write(cpu_s: float, took_s: float, pause_s: float) -> None:
     assert pause_after(cpu_s, took_s) == pytest.approx(pause_s)
 
 
-@pytest.mark.parametrize(
-    ("written_at", "left_s"),
-    [
-        pytest.param(NOW - 3.0, 7.0, id="what any process wrote counts"),
-        pytest.param(NOW - 10.0, 0.0, id="a pause that is over"),
-        pytest.param(NOW + 60.0, 0.0, id="a clock that was set back"),
-        pytest.param(None, 0.0, id="no file"),
-    ],
+@cases(
+    "written_at, left_s",
+    case("what any process wrote counts", NOW - 3.0, 7.0),
+    case("a pause that is over", NOW - 10.0, 0.0),
+    case("a clock that was set back", NOW + 60.0, 0.0),
+    case("no file", None, 0.0),
 )
 def test_a_pause_is_since_the_last_write(written_at: float | None, left_s: float) -> None:
     kept = None if written_at is None else KeptRoutes(version="1", written_at=written_at)
@@ -134,13 +131,11 @@ async def a_failure(keeper: RouteKeeper, file: FakeFile, clock: ManualClock) -> 
     assert clock.now() == started + KEEP_RETRY_S
 
 
-@pytest.mark.parametrize(
-    ("scenario", "written"),
-    [
-        pytest.param(each_change, ["1", "2"], id="each change, where writing is quick"),
-        pytest.param(anothers_write, ["2"], id="nothing that another process has written"),
-        pytest.param(a_failure, ["1"], id="again, a while after a failure"),
-    ],
+@cases(
+    "scenario, written",
+    case("each change, where writing is quick", each_change, ["1", "2"]),
+    case("nothing that another process has written", anothers_write, ["2"]),
+    case("again, a while after a failure", a_failure, ["1"]),
 )
 def test_newer_routes_are_kept(
     monkeypatch: pytest.MonkeyPatch, scenario: Scenario, written: list[str]
@@ -179,13 +174,11 @@ async def anothers_write_in_the_pause(
     await yielded()
 
 
-@pytest.mark.parametrize(
-    ("scenario", "written"),
-    [
-        pytest.param(paused, ["1", "2"], id="a process that stops keeps the newest"),
-        pytest.param(loss_of_control, ["1", "2", "3"], id="one that loses control, at once"),
-        pytest.param(anothers_write_in_the_pause, ["1"], id="what another wrote is kept"),
-    ],
+@cases(
+    "scenario, written",
+    case("a process that stops keeps the newest", paused, ["1", "2"]),
+    case("one that loses control, at once", loss_of_control, ["1", "2", "3"]),
+    case("what another wrote is kept", anothers_write_in_the_pause, ["1"]),
 )
 def test_large_routes_are_kept_after_a_pause(
     monkeypatch: pytest.MonkeyPatch, scenario: Scenario, written: list[str]

@@ -5,6 +5,7 @@ import weakref
 from collections.abc import Iterator
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.dataplane.routes import LARGE_BYTES, MANY, THOROUGH_EVERY, RouteMemory
 
@@ -20,14 +21,12 @@ def is_exempt(made: object) -> bool:
     return not any(it is made for it in gc.get_objects())
 
 
-@pytest.mark.parametrize(
-    ("num_bytes", "num_kept", "is_exempt_after"),
-    [
-        pytest.param([LARGE_BYTES], 0, True, id="many at once"),
-        pytest.param([LARGE_BYTES // 4] * 4, MANY, True, id="as many changes, of many"),
-        pytest.param([LARGE_BYTES // 4] * 3, MANY, False, id="few changes, of many"),
-        pytest.param([LARGE_BYTES // 4] * 8, MANY - 1, False, id="many changes, of few"),
-    ],
+@cases(
+    "num_bytes, num_kept, is_exempt_after",
+    case("many at once", [LARGE_BYTES], 0, True),
+    case("as many changes, of many", [LARGE_BYTES // 4] * 4, MANY, True),
+    case("few changes, of many", [LARGE_BYTES // 4] * 3, MANY, False),
+    case("many changes, of few", [LARGE_BYTES // 4] * 8, MANY - 1, False),
 )
 def test_many_routes_are_exempt(num_bytes: list[int], num_kept: int, is_exempt_after: bool) -> None:
     memory, made = RouteMemory(), list[list[int]]()

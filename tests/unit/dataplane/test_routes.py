@@ -3,6 +3,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.cases import case, cases
 from tests.unit.dataplane.routes_sample import HERE, SNAPSHOT
 
 from hostelry.base.files import write_whole
@@ -35,16 +36,14 @@ def test_no_file_means_no_routes_yet(tmp_path: Path) -> None:
     assert RouteFile(tmp_path / "routes.json", write_whole).load() == EMPTY_SNAPSHOT
 
 
-@pytest.mark.parametrize(
+@cases(
     "content",
-    [
-        pytest.param(b"", id="an empty file"),
-        pytest.param(b"{", id="half a file"),
-        pytest.param(msgspec.json.encode(SNAPSHOT)[:-20], id="a torn file"),
-        pytest.param(b"\x00" * 100, id="zeros, as after a power cut"),
-        pytest.param(b'{"version": 1, "endpoints": []}', id="the wrong types"),
-        pytest.param(b'{"version": "\xff", "endpoints": []}', id="no UTF-8"),
-    ],
+    case("an empty file", b""),
+    case("half a file", b"{"),
+    case("a torn file", msgspec.json.encode(SNAPSHOT)[:-20]),
+    case("zeros, as after a power cut", b"\x00" * 100),
+    case("the wrong types", b'{"version": 1, "endpoints": []}'),
+    case("no UTF-8", b'{"version": "\xff", "endpoints": []}'),
 )
 def test_a_broken_file_is_set_aside(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes

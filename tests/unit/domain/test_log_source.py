@@ -1,30 +1,24 @@
 """Log groups and streams of copies."""
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry.domain.log_source import LogSource
 from hostelry.domain.scope import Scope
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "component", "group", "stream"),
-    [
-        pytest.param("chat", None, "/aws/sagemaker/Endpoints/chat", "v/i-1", id="a model's copy"),
-        pytest.param(
-            "chat",
-            "base",
-            "/aws/sagemaker/InferenceComponents/base",
-            "v/i-1/c-1",
-            id="a component's copy",
-        ),
-        pytest.param(
-            "transform-job/nightly",
-            None,
-            "/aws/sagemaker/TransformJobs",
-            "nightly/i-1-1700000000",
-            id="a transform job's copy, in the one group of all jobs",
-        ),
-    ],
+@cases(
+    "endpoint, component, group, stream",
+    case("a model's copy", "chat", None, "/aws/sagemaker/Endpoints/chat", "v/i-1"),
+    case(
+        "a component's copy", "chat", "base", "/aws/sagemaker/InferenceComponents/base", "v/i-1/c-1"
+    ),
+    case(
+        "a transform job's copy, in the one group of all jobs",
+        "transform-job/nightly",
+        None,
+        "/aws/sagemaker/TransformJobs",
+        "nightly/i-1-1700000000",
+    ),
 )
 def test_where_output_goes(endpoint: str, component: str | None, group: str, stream: str) -> None:
     # api.md 2.6 and 5

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.endpoint import EndpointStatus
@@ -35,46 +36,41 @@ Table = Mapping[Any, Any]
 STATUSES = ("EndpointStatus.", "ComponentStatus.", "TransformJobStatus.", "ExperimentStatus.")
 
 
-@pytest.mark.parametrize(
-    ("status", "event", "expected"),
-    [
-        pytest.param(
-            EndpointStatus.CREATING,
-            Event.READY,
-            EndpointStatus.IN_SERVICE,
-            id="a created endpoint is in service",
-        ),
-        pytest.param(
-            EndpointStatus.CREATING,
-            Event.FAIL,
-            EndpointStatus.FAILED,
-            id="a create that fails is failed",
-        ),
-        pytest.param(
-            EndpointStatus.UPDATING,
-            Event.ROLLED_BACK,
-            EndpointStatus.IN_SERVICE,
-            id="an update that fails goes back to service",
-        ),
-        pytest.param(
-            EndpointStatus.DELETING,
-            Event.FAIL,
-            EndpointStatus.FAILED,
-            id="a delete that comes to no end is failed",
-        ),
-        pytest.param(
-            ComponentStatus.IN_SERVICE,
-            Event.UPDATE,
-            ComponentStatus.UPDATING,
-            id="a component in service can be updated",
-        ),
-        pytest.param(
-            ComponentStatus.UPDATING,
-            Event.ROLLED_BACK,
-            ComponentStatus.IN_SERVICE,
-            id="a component's update that fails goes back to service",
-        ),
-    ],
+@cases(
+    "status, event, expected",
+    case(
+        "a created endpoint is in service",
+        EndpointStatus.CREATING,
+        Event.READY,
+        EndpointStatus.IN_SERVICE,
+    ),
+    case(
+        "a create that fails is failed", EndpointStatus.CREATING, Event.FAIL, EndpointStatus.FAILED
+    ),
+    case(
+        "an update that fails goes back to service",
+        EndpointStatus.UPDATING,
+        Event.ROLLED_BACK,
+        EndpointStatus.IN_SERVICE,
+    ),
+    case(
+        "a delete that comes to no end is failed",
+        EndpointStatus.DELETING,
+        Event.FAIL,
+        EndpointStatus.FAILED,
+    ),
+    case(
+        "a component in service can be updated",
+        ComponentStatus.IN_SERVICE,
+        Event.UPDATE,
+        ComponentStatus.UPDATING,
+    ),
+    case(
+        "a component's update that fails goes back to service",
+        ComponentStatus.UPDATING,
+        Event.ROLLED_BACK,
+        ComponentStatus.IN_SERVICE,
+    ),
 )
 def test_an_event_leads_on(
     status: EndpointStatus | ComponentStatus,
@@ -91,15 +87,13 @@ def test_an_update_is_refused_elsewhere(status: EndpointStatus | ComponentStatus
         next_status(status, Event.UPDATE)
 
 
-@pytest.mark.parametrize(
-    ("status", "event", "expected"),
-    [
-        pytest.param("InProgress", Event.STOP, "Stopping", id="a job that runs is stopped"),
-        pytest.param("Stopping", Event.STOPPED, "Stopped", id="a stop ends"),
-        pytest.param("Stopping", Event.COMPLETE, None, id="a job being stopped does not complete"),
-        pytest.param("Stopping", Event.FAIL, None, id="a job being stopped does not fail"),
-        pytest.param("Completed", Event.STOP, None, id="a job that is over is not stopped"),
-    ],
+@cases(
+    "status, event, expected",
+    case("a job that runs is stopped", "InProgress", Event.STOP, "Stopping"),
+    case("a stop ends", "Stopping", Event.STOPPED, "Stopped"),
+    case("a job being stopped does not complete", "Stopping", Event.COMPLETE, None),
+    case("a job being stopped does not fail", "Stopping", Event.FAIL, None),
+    case("a job that is over is not stopped", "Completed", Event.STOP, None),
 )
 def test_events_of_a_transform_job(status: str, event: Event, expected: str | None) -> None:
     at = TransformJobStatus(status)

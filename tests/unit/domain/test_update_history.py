@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-import pytest
+from tests.cases import case, cases
 from tests.unit.reconcile.samples import NOW, deployment, endpoint, variant
 
 from hostelry.domain.endpoint import (
@@ -63,88 +63,78 @@ def steps(update: PastUpdate) -> list[tuple[str, float | None, float | None, flo
     ]
 
 
-@pytest.mark.parametrize(
-    ("walk", "outcome", "cause", "expected"),
-    [
-        pytest.param(
-            (COMING, SHIFTING, ON_TRIAL, TAKEN),
-            UpdateOutcome.COMPLETE,
-            None,
-            [COMING_UP, FIRST, ("step 2 of 2", 20.0, 30.0, 1.0)],
-            id="each step of an update that ends well",
+@cases(
+    "walk, outcome, cause, expected",
+    case(
+        "each step of an update that ends well",
+        (COMING, SHIFTING, ON_TRIAL, TAKEN),
+        UpdateOutcome.COMPLETE,
+        None,
+        [COMING_UP, FIRST, ("step 2 of 2", 20.0, 30.0, 1.0)],
+    ),
+    case(
+        "a rollback in its first step",
+        (COMING, SHIFTING, BACK),
+        UpdateOutcome.ROLLED_BACK,
+        "an alarm",
+        [COMING_UP, FIRST],
+    ),
+    case(
+        "a rollback that waits for the old fleet",
+        (COMING, SHIFTING, RETURNING, BACK),
+        UpdateOutcome.ROLLED_BACK,
+        "an alarm",
+        [COMING_UP, FIRST, ("returning", 20.0, 30.0, 1.0)],
+    ),
+    case(
+        "one that still waits",
+        (COMING, SHIFTING, RETURNING),
+        UpdateOutcome.UNDER_WAY,
+        "an alarm",
+        [COMING_UP, FIRST, ("returning", 20.0, None, 1.0)],
+    ),
+    case(
+        "a batch that is taken back: those before it go later",
+        (IN_BATCHES, replace(IN_BATCHES, shift=replace(BATCH, failure="an alarm")), BACK),
+        UpdateOutcome.ROLLED_BACK,
+        "an alarm",
+        [("batch 2 of 2", 10.0, 10.0, 1.0), ("returning", 10.0, 20.0, 0.5)],
+    ),
+    case(
+        "a batch that has baked is on the way back",
+        (
+            replace(IN_BATCHES, shift=LEAVING),
+            replace(IN_BATCHES, shift=replace(LEAVING, failure="an alarm")),
         ),
-        pytest.param(
-            (COMING, SHIFTING, BACK),
-            UpdateOutcome.ROLLED_BACK,
-            "an alarm",
-            [COMING_UP, FIRST],
-            id="a rollback in its first step",
+        UpdateOutcome.UNDER_WAY,
+        "an alarm",
+        [("batch 1 of 2", 10.0, 10.0, 0.5), ("returning", 10.0, None, 0.5)],
+    ),
+    case(
+        "the stages of a batch are one step",
+        (
+            replace(IN_BATCHES, shift=replace(LEAVING, stage=ShiftStage.BAKING)),
+            replace(IN_BATCHES, shift=LEAVING),
+            replace(IN_BATCHES, shift=replace(LEAVING, stage=ShiftStage.COMING)),
+            IN_BATCHES,
         ),
-        pytest.param(
-            (COMING, SHIFTING, RETURNING, BACK),
-            UpdateOutcome.ROLLED_BACK,
-            "an alarm",
-            [COMING_UP, FIRST, ("returning", 20.0, 30.0, 1.0)],
-            id="a rollback that waits for the old fleet",
-        ),
-        pytest.param(
-            (COMING, SHIFTING, RETURNING),
-            UpdateOutcome.UNDER_WAY,
-            "an alarm",
-            [COMING_UP, FIRST, ("returning", 20.0, None, 1.0)],
-            id="one that still waits",
-        ),
-        pytest.param(
-            (IN_BATCHES, replace(IN_BATCHES, shift=replace(BATCH, failure="an alarm")), BACK),
-            UpdateOutcome.ROLLED_BACK,
-            "an alarm",
-            [("batch 2 of 2", 10.0, 10.0, 1.0), ("returning", 10.0, 20.0, 0.5)],
-            id="a batch that is taken back: those before it go later",
-        ),
-        pytest.param(
-            (
-                replace(IN_BATCHES, shift=LEAVING),
-                replace(IN_BATCHES, shift=replace(LEAVING, failure="an alarm")),
-            ),
-            UpdateOutcome.UNDER_WAY,
-            "an alarm",
-            [("batch 1 of 2", 10.0, 10.0, 0.5), ("returning", 10.0, None, 0.5)],
-            id="a batch that has baked is on the way back",
-        ),
-        pytest.param(
-            (
-                replace(IN_BATCHES, shift=replace(LEAVING, stage=ShiftStage.BAKING)),
-                replace(IN_BATCHES, shift=LEAVING),
-                replace(IN_BATCHES, shift=replace(LEAVING, stage=ShiftStage.COMING)),
-                IN_BATCHES,
-            ),
-            UpdateOutcome.UNDER_WAY,
-            None,
-            [("batch 1 of 2", 10.0, 30.0, 0.5), ("batch 2 of 2", 10.0, None, 1.0)],
-            id="the stages of a batch are one step",
-        ),
-        pytest.param(
-            (COMING, BACK),
-            UpdateOutcome.ROLLED_BACK,
-            "an alarm",
-            [COMING_UP],
-            id="one that never came up",
-        ),
-        pytest.param(
-            (COMING, TAKEN),
-            UpdateOutcome.COMPLETE,
-            None,
-            [COMING_UP],
-            id="all at once, without a trial",
-        ),
-        pytest.param(
-            (COMING, COMING, SHIFTING, SHIFTING),
-            UpdateOutcome.UNDER_WAY,
-            None,
-            [("coming up", 0.0, 20.0, 0.0), ("step 1 of 2", 10.0, None, 0.5)],
-            id="a pass that changes no step",
-        ),
-    ],
+        UpdateOutcome.UNDER_WAY,
+        None,
+        [("batch 1 of 2", 10.0, 30.0, 0.5), ("batch 2 of 2", 10.0, None, 1.0)],
+    ),
+    case(
+        "one that never came up", (COMING, BACK), UpdateOutcome.ROLLED_BACK, "an alarm", [COMING_UP]
+    ),
+    case(
+        "all at once, without a trial", (COMING, TAKEN), UpdateOutcome.COMPLETE, None, [COMING_UP]
+    ),
+    case(
+        "a pass that changes no step",
+        (COMING, COMING, SHIFTING, SHIFTING),
+        UpdateOutcome.UNDER_WAY,
+        None,
+        [("coming up", 0.0, 20.0, 0.0), ("step 1 of 2", 10.0, None, 0.5)],
+    ),
 )
 def test_an_update_is_kept_with_its_steps(
     walk: tuple[Endpoint, ...],
@@ -159,13 +149,11 @@ def test_an_update_is_kept_with_its_steps(
     assert steps(found) == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     "walk",
-    [
-        pytest.param((QUIET, QUIET), id="none"),
-        pytest.param((QUIET, COMING), id="one that has just begun is known from the endpoint"),
-        pytest.param((DELETING, DELETING), id="an endpoint that is being deleted"),
-    ],
+    case("none", (QUIET, QUIET)),
+    case("one that has just begun is known from the endpoint", (QUIET, COMING)),
+    case("an endpoint that is being deleted", (DELETING, DELETING)),
 )
 def test_nothing_is_kept_where_no_step_ended(walk: tuple[Endpoint, ...]) -> None:
     assert history(*walk) == ()

@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import ServiceError
 from hostelry.domain.endpoint_config import (
@@ -35,73 +36,61 @@ def refusal(error: ServiceError) -> str:
     return error.message
 
 
-@pytest.mark.parametrize(
+@cases(
     "variants",
-    [
-        pytest.param([OF_MODEL], id="one model"),
-        pytest.param([OF_MODEL, replace(OF_MODEL, name="b")], id="two models"),
-        pytest.param([FOR_COMPONENTS], id="for components"),
-        pytest.param([replace(FOR_COMPONENTS, scaling=SCALED)], id="with managed scaling"),
-        pytest.param(
-            [
-                replace(
-                    FOR_COMPONENTS,
-                    initial_instance_count=5,
-                    scaling=replace(SCALED, enabled=False),
-                )
-            ],
-            id="bounds that are switched off bind nothing",
-        ),
-    ],
+    case("one model", [OF_MODEL]),
+    case("two models", [OF_MODEL, replace(OF_MODEL, name="b")]),
+    case("for components", [FOR_COMPONENTS]),
+    case("with managed scaling", [replace(FOR_COMPONENTS, scaling=SCALED)]),
+    case(
+        "bounds that are switched off bind nothing",
+        [replace(FOR_COMPONENTS, initial_instance_count=5, scaling=replace(SCALED, enabled=False))],
+    ),
 )
 def test_variants_that_make_an_endpoint_pass(variants: list[Variant]) -> None:
     check_variants(variants, has_execution_role=True)
 
 
-@pytest.mark.parametrize(
-    ("variants", "role", "text"),
-    [
-        pytest.param([OF_MODEL, OF_MODEL], True, '"a" was given 2 times', id="one name twice"),
-        pytest.param(
-            [OF_MODEL, replace(FOR_COMPONENTS, name="b")],
-            True,
-            '"b" has no ModelName while others have one',
-            id="with and without a model",
-        ),
-        pytest.param(
-            [FOR_COMPONENTS, replace(FOR_COMPONENTS, name="b")],
-            True,
-            "exactly one production variant; 2",
-            id="two variants for components",
-        ),
-        pytest.param(
-            [FOR_COMPONENTS], False, "ExecutionRoleArn is required", id="no role for components"
-        ),
-        pytest.param(
-            [replace(OF_MODEL, scaling=SCALED)],
-            True,
-            "ManagedInstanceScaling is only supported for inference component endpoints.",
-            id="managed scaling of a model",
-        ),
-        pytest.param(
-            [replace(FOR_COMPONENTS, scaling=replace(SCALED, min_instances=3))],
-            True,
-            "MinInstanceCount 3 is greater than MaxInstanceCount 2",
-            id="bounds that contradict",
-        ),
-        pytest.param(
-            [replace(FOR_COMPONENTS, scaling=replace(SCALED, enabled=False, min_instances=0))],
-            True,
-            "MinInstanceCount 0 needs Status ENABLED",
-            id="down to none with managed scaling off",
-        ),
-        pytest.param(
-            [replace(FOR_COMPONENTS, scaling=SCALED, initial_instance_count=3)],
-            True,
-            "InitialInstanceCount 3 of variant",
-            id="an initial count above the bounds",
-        ),
-    ],
+@cases(
+    "variants, role, text",
+    case("one name twice", [OF_MODEL, OF_MODEL], True, '"a" was given 2 times'),
+    case(
+        "with and without a model",
+        [OF_MODEL, replace(FOR_COMPONENTS, name="b")],
+        True,
+        '"b" has no ModelName while others have one',
+    ),
+    case(
+        "two variants for components",
+        [FOR_COMPONENTS, replace(FOR_COMPONENTS, name="b")],
+        True,
+        "exactly one production variant; 2",
+    ),
+    case("no role for components", [FOR_COMPONENTS], False, "ExecutionRoleArn is required"),
+    case(
+        "managed scaling of a model",
+        [replace(OF_MODEL, scaling=SCALED)],
+        True,
+        "ManagedInstanceScaling is only supported for inference component endpoints.",
+    ),
+    case(
+        "bounds that contradict",
+        [replace(FOR_COMPONENTS, scaling=replace(SCALED, min_instances=3))],
+        True,
+        "MinInstanceCount 3 is greater than MaxInstanceCount 2",
+    ),
+    case(
+        "down to none with managed scaling off",
+        [replace(FOR_COMPONENTS, scaling=replace(SCALED, enabled=False, min_instances=0))],
+        True,
+        "MinInstanceCount 0 needs Status ENABLED",
+    ),
+    case(
+        "an initial count above the bounds",
+        [replace(FOR_COMPONENTS, scaling=SCALED, initial_instance_count=3)],
+        True,
+        "InitialInstanceCount 3 of variant",
+    ),
 )
 def test_variants_that_make_none_are_refused(
     variants: list[Variant], role: bool, text: str
@@ -124,44 +113,36 @@ def test_an_environment_is_counted_in_bytes() -> None:
         check_environment([Container(image="i", environment={"A": "é" * (16 * 1024)})])
 
 
-@pytest.mark.parametrize(
-    ("needs", "text"),
-    [
-        pytest.param(
-            replace(FITS, max_memory_bytes=GIB // 2),
-            "MaxMemoryRequiredInMb 512 is less than MinMemoryRequiredInMb 1024",
-            id="a maximum below the minimum",
-        ),
-        pytest.param(
-            replace(FITS, accelerators=1.5),
-            "NumberOfAcceleratorDevicesRequired is 1.5; a copy owns whole accelerators, so it must"
-            " be a whole number",
-            id="half a device",
-        ),
-        pytest.param(
-            replace(FITS, accelerators=float("nan")),
-            "is nan; a copy owns",
-            id="no number of devices",
-        ),
-        pytest.param(
-            replace(FITS, accelerators=float("inf")), "is inf; a copy owns", id="endless devices"
-        ),
-        pytest.param(
-            replace(FITS, accelerators=3),
-            "NumberOfAcceleratorDevicesRequired is 3, but one ml.x instance offers 2",
-            id="too many devices",
-        ),
-        pytest.param(
-            replace(FITS, cpus=8.25),
-            "NumberOfCpuCoresRequired is 8.25, but one ml.x instance offers 8",
-            id="too many CPUs",
-        ),
-        pytest.param(
-            replace(FITS, min_memory_bytes=33 * GIB),
-            "MinMemoryRequiredInMb is 33792, but one ml.x instance offers 32768",
-            id="too much memory",
-        ),
-    ],
+@cases(
+    "needs, text",
+    case(
+        "a maximum below the minimum",
+        replace(FITS, max_memory_bytes=GIB // 2),
+        "MaxMemoryRequiredInMb 512 is less than MinMemoryRequiredInMb 1024",
+    ),
+    case(
+        "half a device",
+        replace(FITS, accelerators=1.5),
+        "NumberOfAcceleratorDevicesRequired is 1.5; a copy owns whole accelerators, so it must"
+        " be a whole number",
+    ),
+    case("no number of devices", replace(FITS, accelerators=float("nan")), "is nan; a copy owns"),
+    case("endless devices", replace(FITS, accelerators=float("inf")), "is inf; a copy owns"),
+    case(
+        "too many devices",
+        replace(FITS, accelerators=3),
+        "NumberOfAcceleratorDevicesRequired is 3, but one ml.x instance offers 2",
+    ),
+    case(
+        "too many CPUs",
+        replace(FITS, cpus=8.25),
+        "NumberOfCpuCoresRequired is 8.25, but one ml.x instance offers 8",
+    ),
+    case(
+        "too much memory",
+        replace(FITS, min_memory_bytes=33 * GIB),
+        "MinMemoryRequiredInMb is 33792, but one ml.x instance offers 32768",
+    ),
 )
 def test_requirements_that_no_instance_meets_are_refused(needs: Requirements, text: str) -> None:
     with pytest.raises(ServiceError) as caught:
@@ -169,15 +150,11 @@ def test_requirements_that_no_instance_meets_are_refused(needs: Requirements, te
     assert text in refusal(caught.value)
 
 
-@pytest.mark.parametrize(
+@cases(
     "needs",
-    [
-        pytest.param(FITS, id="a part of it"),
-        pytest.param(replace(FITS, max_memory_bytes=GIB), id="a maximum equal to the minimum"),
-        pytest.param(
-            Requirements(min_memory_bytes=32 * GIB, cpus=8, accelerators=2), id="all of it"
-        ),
-    ],
+    case("a part of it", FITS),
+    case("a maximum equal to the minimum", replace(FITS, max_memory_bytes=GIB)),
+    case("all of it", Requirements(min_memory_bytes=32 * GIB, cpus=8, accelerators=2)),
 )
 def test_requirements_that_an_empty_instance_meets_pass(needs: Requirements) -> None:
     check_requirements(needs, {"ml.x": SHAPE})
@@ -195,27 +172,25 @@ def test_requirements_need_one_instance_type_that_meets_them() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("variant", "count", "least", "text"),
-    [
-        pytest.param(OF_MODEL, 1, 1, None, id="one"),
-        pytest.param(OF_MODEL, 0, 1, "at least 1 instance is needed", id="none"),
-        pytest.param(OF_MODEL, 0, 0, None, id="none where requests are queued"),
-        pytest.param(
-            replace(FOR_COMPONENTS, scaling=SCALED),
-            2,
-            1,
-            "ManagedInstanceScaling is ENABLED",
-            id="one that follows copies",
-        ),
-        pytest.param(
-            replace(FOR_COMPONENTS, scaling=replace(SCALED, enabled=False)),
-            7,
-            1,
-            None,
-            id="above bounds that are switched off",
-        ),
-    ],
+@cases(
+    "variant, count, least, text",
+    case("one", OF_MODEL, 1, 1, None),
+    case("none", OF_MODEL, 0, 1, "at least 1 instance is needed"),
+    case("none where requests are queued", OF_MODEL, 0, 0, None),
+    case(
+        "one that follows copies",
+        replace(FOR_COMPONENTS, scaling=SCALED),
+        2,
+        1,
+        "ManagedInstanceScaling is ENABLED",
+    ),
+    case(
+        "above bounds that are switched off",
+        replace(FOR_COMPONENTS, scaling=replace(SCALED, enabled=False)),
+        7,
+        1,
+        None,
+    ),
 )
 def test_a_desired_instance_count(
     variant: Variant, count: int, least: int, text: str | None
@@ -228,19 +203,15 @@ def test_a_desired_instance_count(
     assert text in refusal(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("scaling", "count", "least", "possible"),
-    [
-        pytest.param(None, 0, 1, 1, id="one at least"),
-        pytest.param(None, 0, 0, 0, id="none where requests are queued"),
-        pytest.param(None, 5, 1, 5, id="as asked"),
-        pytest.param(SCALED, 5, 1, 2, id="the upper bound"),
-        pytest.param(SCALED, 0, 1, 1, id="the lower bound"),
-        pytest.param(
-            replace(SCALED, min_instances=0), 0, 1, 0, id="none where the bounds allow it"
-        ),
-        pytest.param(replace(SCALED, enabled=False), 5, 1, 5, id="bounds that are switched off"),
-    ],
+@cases(
+    "scaling, count, least, possible",
+    case("one at least", None, 0, 1, 1),
+    case("none where requests are queued", None, 0, 0, 0),
+    case("as asked", None, 5, 1, 5),
+    case("the upper bound", SCALED, 5, 1, 2),
+    case("the lower bound", SCALED, 0, 1, 1),
+    case("none where the bounds allow it", replace(SCALED, min_instances=0), 0, 1, 0),
+    case("bounds that are switched off", replace(SCALED, enabled=False), 5, 1, 5),
 )
 def test_the_nearest_instance_count_that_can_be(
     scaling: ManagedInstanceScaling | None, count: int, least: int, possible: int
@@ -249,13 +220,11 @@ def test_the_nearest_instance_count_that_can_be(
     assert possible_instance_count(variant, count, least) == possible
 
 
-@pytest.mark.parametrize(
-    ("pools", "text"),
-    [
-        pytest.param([("ml.a", None), ("ml.b", None)], None, id="two types"),
-        pytest.param([("ml.a", None), ("ml.a", None)], "name ml.a 2 times", id="one type twice"),
-        pytest.param([("ml.a", "m")], "ModelNameOverride", id="a model where components go"),
-    ],
+@cases(
+    "pools, text",
+    case("two types", [("ml.a", None), ("ml.b", None)], None),
+    case("one type twice", [("ml.a", None), ("ml.a", None)], "name ml.a 2 times"),
+    case("a model where components go", [("ml.a", "m")], "ModelNameOverride"),
 )
 def test_instance_pools(pools: list[tuple[str, str | None]], text: str | None) -> None:
     variant = replace(

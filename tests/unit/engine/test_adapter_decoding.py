@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
+from tests.cases import case, cases
 from tests.models import (
     ALL_TARGETS,
     tiny_gemma3,
@@ -41,16 +41,14 @@ def place(
     return adapter.index(numbers)
 
 
-@pytest.mark.parametrize(
-    ("writer", "overrides"),
-    [
-        pytest.param(tiny_llama, {}, id="Llama, tied"),
-        pytest.param(tiny_llama, {"tie_word_embeddings": False}, id="Llama"),
-        pytest.param(tiny_mistral, {}, id="Mistral"),
-        pytest.param(tiny_qwen2, {}, id="Qwen2"),
-        pytest.param(tiny_qwen3, {}, id="Qwen3"),
-        pytest.param(tiny_gemma3, {}, id="Gemma 3, which scales embeddings"),
-    ],
+@cases(
+    "writer, overrides",
+    case("Llama, tied", tiny_llama, {}),
+    case("Llama", tiny_llama, {"tie_word_embeddings": False}),
+    case("Mistral", tiny_mistral, {}),
+    case("Qwen2", tiny_qwen2, {}),
+    case("Qwen3", tiny_qwen3, {}),
+    case("Gemma 3, which scales embeddings", tiny_gemma3, {}),
 )
 def test_every_architecture_with_every_target(
     writer: Callable[..., Path], overrides: dict[str, Any], tmp_path: Path

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.cases import case, cases
 from tests.models import random_adapter, tiny_llama
 from tests.unit.engine.adapters import Tensors, check_refused, reader_of
 
@@ -70,38 +71,30 @@ def one(**entry: Any) -> bytes:
     return json.dumps({"x": entry}).encode()
 
 
-@pytest.mark.parametrize(
-    ("header", "size", "message"),
-    [
-        pytest.param(
-            b"{", 1 << 40, "header has 1099511627776 bytes by its own", id="a huge header"
-        ),
-        pytest.param(b"", (1 << 64) - 1, "by its own account; at most 8", id="the hugest header"),
-        pytest.param(b"{", None, "its header is not JSON", id="a header cut short"),
-        pytest.param(b"\xff\xfe", None, "its header is not JSON", id="a header of no text"),
-        pytest.param(b"[" * 100_000, None, "its header is not JSON", id="a header too deep"),
-        pytest.param(b"[]", None, "its header is no JSON object", id="a list"),
-        pytest.param(b'{"x": 1, "x": 2}', None, "its header is not JSON", id="a name twice"),
-        pytest.param(b'{"x": 1}', None, "tensor x has no description", id="a number for a tensor"),
-        pytest.param(
-            one(shape=[1 << 60]), None, "has no usable shape", id="a shape past all memory"
-        ),
-        pytest.param(
-            one(shape=[1 << 40, 1 << 40]), None, "in 8 bytes", id="a product past 64 bits"
-        ),
-        pytest.param(one(shape=[3]), None, r"has shape \(3,\) in 8 bytes", id="a shape too large"),
-        pytest.param(one(shape=[1] * 9 + [2]), None, "no usable shape", id="too many dimensions"),
-        pytest.param(one(shape=[-2]), None, "no usable shape", id="a negative shape"),
-        pytest.param(one(shape=[2.0]), None, "no usable shape", id="a shape of fractions"),
-        pytest.param(one(shape=[True, 2]), None, "no usable shape", id="a shape of truth"),
-        pytest.param(one(shape=None), None, "no usable shape", id="no shape"),
-        pytest.param(one(data_offsets=[0, 80]), None, "in 8 bytes of tensors", id="past the end"),
-        pytest.param(one(data_offsets=[8, 0]), None, "lies at", id="backwards"),
-        pytest.param(one(data_offsets=[0]), None, "lies at", id="one offset"),
-        pytest.param(one(dtype="Q4"), None, "x has dtype Q4", id="a type nobody knows"),
-        pytest.param(one(dtype=["F32"]), None, "x has dtype", id="a type that is a list"),
-        pytest.param(one(), None, "lora_A.weight is missing", id="sound, but of nothing known"),
-    ],
+@cases(
+    "header, size, message",
+    case("a huge header", b"{", 1 << 40, "header has 1099511627776 bytes by its own"),
+    case("the hugest header", b"", (1 << 64) - 1, "by its own account; at most 8"),
+    case("a header cut short", b"{", None, "its header is not JSON"),
+    case("a header of no text", b"\xff\xfe", None, "its header is not JSON"),
+    case("a header too deep", b"[" * 100_000, None, "its header is not JSON"),
+    case("a list", b"[]", None, "its header is no JSON object"),
+    case("a name twice", b'{"x": 1, "x": 2}', None, "its header is not JSON"),
+    case("a number for a tensor", b'{"x": 1}', None, "tensor x has no description"),
+    case("a shape past all memory", one(shape=[1 << 60]), None, "has no usable shape"),
+    case("a product past 64 bits", one(shape=[1 << 40, 1 << 40]), None, "in 8 bytes"),
+    case("a shape too large", one(shape=[3]), None, r"has shape \(3,\) in 8 bytes"),
+    case("too many dimensions", one(shape=[1] * 9 + [2]), None, "no usable shape"),
+    case("a negative shape", one(shape=[-2]), None, "no usable shape"),
+    case("a shape of fractions", one(shape=[2.0]), None, "no usable shape"),
+    case("a shape of truth", one(shape=[True, 2]), None, "no usable shape"),
+    case("no shape", one(shape=None), None, "no usable shape"),
+    case("past the end", one(data_offsets=[0, 80]), None, "in 8 bytes of tensors"),
+    case("backwards", one(data_offsets=[8, 0]), None, "lies at"),
+    case("one offset", one(data_offsets=[0]), None, "lies at"),
+    case("a type nobody knows", one(dtype="Q4"), None, "x has dtype Q4"),
+    case("a type that is a list", one(dtype=["F32"]), None, "x has dtype"),
+    case("sound, but of nothing known", one(), None, "lora_A.weight is missing"),
 )
 def test_refused_safetensors(
     header: bytes, size: int | None, message: str, tied: Path, tmp_path: Path
@@ -208,40 +201,32 @@ def gigabytes(folder: Path) -> None:
         file.truncate(1 << 40)  # takes no room
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        pytest.param(lambda _: None, "there is neither", id="no weights"),
-        pytest.param(hostile_bin, "code in it is never run", id="a pickle with code"),
-        pytest.param(hostile_zip, "code in it is never run", id="a zipped pickle with code"),
-        pytest.param(list_bin, "holds no table of tensors", id="a pickled list"),
-        pytest.param(compressed_bin, "holds compressed entries", id="a pickle that unpacks large"),
-        pytest.param(sparse_bin, "has no plain values", id="a sparse tensor"),
-        pytest.param(
-            expanded_bin, r"has shape \(33554432, 33554432\)", id="a tensor of one number"
-        ),
-        pytest.param(write("adapter_model.bin", b"PK\x03\x04nonsense"), "bin", id="a damaged bin"),
-        pytest.param(pipe("adapter_model.safetensors"), "no regular file", id="a pipe of weights"),
-        pytest.param(pipe("adapter_config.json"), "no regular file", id="a pipe of fields"),
-        pytest.param(directory("adapter_config.json"), "no regular file", id="a folder of fields"),
-        pytest.param(directory("adapter_model.bin"), "no regular file", id="a folder of weights"),
-        pytest.param(
-            broken_link("adapter_model.safetensors"), "is a link to nothing", id="a broken link"
-        ),
-        pytest.param(circle, "cannot be read", id="a link to itself"),
-        pytest.param(gigabytes, "has 1099511627776 bytes; at most", id="an endless file"),
-        pytest.param(
-            write("adapter_config.json", b" " * (1 << 20) + b"{}"),
-            "adapter_config.json has 1048578 bytes; at most",
-            id="a configuration too long",
-        ),
-        pytest.param(write("adapter_config.json", b"{"), "is not JSON", id="fields cut short"),
-        pytest.param(write("adapter_config.json", b"[]"), "no JSON object", id="a list of fields"),
-        pytest.param(write("adapter_config.json", b"\xff"), "is not JSON", id="fields of no text"),
-        pytest.param(
-            write("adapter_config.json", b"[" * 100_000), "is not JSON", id="fields too deep"
-        ),
-    ],
+@cases(
+    "change, message",
+    case("no weights", lambda _: None, "there is neither"),
+    case("a pickle with code", hostile_bin, "code in it is never run"),
+    case("a zipped pickle with code", hostile_zip, "code in it is never run"),
+    case("a pickled list", list_bin, "holds no table of tensors"),
+    case("a pickle that unpacks large", compressed_bin, "holds compressed entries"),
+    case("a sparse tensor", sparse_bin, "has no plain values"),
+    case("a tensor of one number", expanded_bin, r"has shape \(33554432, 33554432\)"),
+    case("a damaged bin", write("adapter_model.bin", b"PK\x03\x04nonsense"), "bin"),
+    case("a pipe of weights", pipe("adapter_model.safetensors"), "no regular file"),
+    case("a pipe of fields", pipe("adapter_config.json"), "no regular file"),
+    case("a folder of fields", directory("adapter_config.json"), "no regular file"),
+    case("a folder of weights", directory("adapter_model.bin"), "no regular file"),
+    case("a broken link", broken_link("adapter_model.safetensors"), "is a link to nothing"),
+    case("a link to itself", circle, "cannot be read"),
+    case("an endless file", gigabytes, "has 1099511627776 bytes; at most"),
+    case(
+        "a configuration too long",
+        write("adapter_config.json", b" " * (1 << 20) + b"{}"),
+        "adapter_config.json has 1048578 bytes; at most",
+    ),
+    case("fields cut short", write("adapter_config.json", b"{"), "is not JSON"),
+    case("a list of fields", write("adapter_config.json", b"[]"), "no JSON object"),
+    case("fields of no text", write("adapter_config.json", b"\xff"), "is not JSON"),
+    case("fields too deep", write("adapter_config.json", b"[" * 100_000), "is not JSON"),
 )
 def test_refused_files(
     change: Callable[[Path], None], message: str, tied: Path, tmp_path: Path

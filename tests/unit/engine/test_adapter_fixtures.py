@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.cases import case, cases
 from tests.models import ALL_TARGETS, random_adapter, tiny_llama
 from tests.unit.engine.adapters import (
     Tensors,
@@ -163,13 +164,11 @@ def test_weights_from_a_bin_file(tied: Path, tmp_path: Path) -> None:
     check_against_peft(tied, random_adapter(tmp_path, tied, 8, file="adapter_model.bin"))
 
 
-@pytest.mark.parametrize(
+@cases(
     "overrides",
-    [
-        pytest.param({"num_key_value_heads": 4}, id="as many key-value heads as heads"),
-        pytest.param({"head_dim": 32}, id="a head dimension of its own"),
-        pytest.param({"attention_bias": True, "mlp_bias": True}, id="biases"),
-    ],
+    case("as many key-value heads as heads", {"num_key_value_heads": 4}),
+    case("a head dimension of its own", {"head_dim": 32}),
+    case("biases", {"attention_bias": True, "mlp_bias": True}),
 )
 def test_on_other_shapes_of_base(overrides: dict[str, Any], tmp_path: Path) -> None:
     folder = tiny_llama(tmp_path / "model", **overrides)
@@ -185,45 +184,26 @@ def without_a_layer(tensors: Tensors) -> None:
         del tensors[name]
 
 
-@pytest.mark.parametrize(
-    ("fields", "change", "warned"),
-    [
-        pytest.param(
-            {"fan_in_fan_out": True, "merge_weights": True, "enable_lora": None},
-            as_saved,
-            ["fan_in_fan_out is True", "merge_weights is True"],
-            id="the fields of PEFT 0.2 for one targeted module",
-        ),
-        pytest.param(
-            {"enable_lora": [True]}, as_saved, ["enable_lora is [True]"], id="one merged module"
-        ),
-        pytest.param(
-            {"target_modules": ["q_proj", "v_proj", "lm_head", "embed_tokens"]},
-            as_saved,
-            ["there are no tensors of model.embed_tokens and 1 more modules"],
-            id="listed modules of the vocabulary without tensors",
-        ),
-        pytest.param(
-            {}, without_a_layer, ["no tensors of model.layers.1.self_attn.q_proj and 1 more"],
-            id="a layer without tensors",
-        ),
-        pytest.param(
-            {"target_modules": r"^(?!.*visual).*(?:q_proj|v_proj).*"}, as_saved, [],
-            id="a pattern that looks ahead, as LLaMA-Factory writes it",
-        ),
-        pytest.param(
-            {"target_modules": r"^(model(?=\.).*\.(q_proj|v_proj))$"}, as_saved, [],
-            id="a pattern that looks ahead in its midst, as ms-swift writes it",
-        ),
-        pytest.param(
-            {
-                "target_modules": r".*(?<!k)_proj",
-                "exclude_modules": r".*(?<=mlp)\..*|.*o_proj",
-                "rank_pattern": {r"(?!q).*_proj": 8},
-            },
-            as_saved, [], id="patterns that look behind",
-        ),
-    ],
+@cases(
+    "fields, change, warned",
+    case("the fields of PEFT 0.2 for one targeted module",
+        {"fan_in_fan_out": True, "merge_weights": True, "enable_lora": None}, as_saved,
+        ["fan_in_fan_out is True", "merge_weights is True"]),
+    case("one merged module", {"enable_lora": [True]}, as_saved, ["enable_lora is [True]"]),
+    case("listed modules of the vocabulary without tensors",
+        {"target_modules": ["q_proj", "v_proj", "lm_head", "embed_tokens"]}, as_saved,
+        ["there are no tensors of model.embed_tokens and 1 more modules"]),
+    case("a layer without tensors", {}, without_a_layer,
+        ["no tensors of model.layers.1.self_attn.q_proj and 1 more"]),
+    case("a pattern that looks ahead, as LLaMA-Factory writes it",
+        {"target_modules": r"^(?!.*visual).*(?:q_proj|v_proj).*"}, as_saved, []),
+    case("a pattern that looks ahead in its midst, as ms-swift writes it",
+        {"target_modules": r"^(model(?=\.).*\.(q_proj|v_proj))$"}, as_saved, []),
+    case("patterns that look behind", {
+            "target_modules": r".*(?<!k)_proj",
+            "exclude_modules": r".*(?<=mlp)\..*|.*o_proj",
+            "rank_pattern": {r"(?!q).*_proj": 8},
+        }, as_saved, []),
 )  # fmt: skip
 def test_logits_equal_peft_where_it_warns(
     fields: dict[str, Any],

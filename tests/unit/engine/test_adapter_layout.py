@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.engine.kernels.batch import MODULES, AdapterIndex, Int64, WideRows
 from hostelry.engine.kernels.pool import PoolLayout, PoolTensor
@@ -195,20 +196,18 @@ def test_modules_are_numbered_as_in_a_step() -> None:
     assert TARGETS.num_layers == 2
 
 
-@pytest.mark.parametrize(
-    ("ranks", "message"),
-    [
-        pytest.param(
-            AdapterRanks(linears=(1,) * NUM_LINEARS),
-            "gate_proj has rows of 40 numbers; a page holds 38; raise page_tokens",
-            id="a row of B longer than a page",
-        ),
-        pytest.param(
-            AdapterRanks(linears=(0,) * NUM_LINEARS, embedding=39),
-            "model.embed_tokens has rows of 39 numbers; a page holds 38",
-            id="a token's values longer than a page",
-        ),
-    ],
+@cases(
+    "ranks, message",
+    case(
+        "a row of B longer than a page",
+        AdapterRanks(linears=(1,) * NUM_LINEARS),
+        "gate_proj has rows of 40 numbers; a page holds 38; raise page_tokens",
+    ),
+    case(
+        "a token's values longer than a page",
+        AdapterRanks(linears=(0,) * NUM_LINEARS, embedding=39),
+        "model.embed_tokens has rows of 39 numbers; a page holds 38",
+    ),
 )
 def test_a_row_longer_than_a_page_is_refused(ranks: AdapterRanks, message: str) -> None:
     with pytest.raises(AdapterError, match=message):

@@ -9,6 +9,7 @@ import pytest
 from peft import LoraConfig
 from peft.tuners.tuners_utils import check_target_module_exists
 from peft.utils.other import get_pattern_key
+from tests.cases import case, cases
 
 from hostelry.engine.lora.config import AdapterConfig, parse_config
 from hostelry.engine.lora.errors import AdapterError
@@ -33,26 +34,24 @@ def config_of(**fields: Any) -> AdapterConfig:
     return parse_config({"peft_type": "LORA", "r": 8, "target_modules": ["q_proj"], **fields})
 
 
-@pytest.mark.parametrize(
+@cases(
     "pattern",
-    [
-        pytest.param(r".*\.(q_proj|k_proj)", id="two modules"),
-        pytest.param(r"model\.layers\.(?:[0-9]|1[01])\..*proj", id="the first twelve layers"),
-        pytest.param(r"^.*self_attn.*_proj$", id="with both ends marked"),
-        pytest.param(r".*(?<name>)?q_proj", id="no pattern of Python"),
-        pytest.param(r"(?P<module>.*)\.q_proj", id="a named group"),
-        pytest.param(r"(?i).*Q_PROJ", id="whatever the case"),
-        pytest.param(r"[\w.]+?_proj", id="a class, as little as may be"),
-        pytest.param(r".*\.\d{2}\..*|lm_head", id="layers of two digits, and the head"),
-        pytest.param(r"model.layers.7.mlp.[^.]+", id="dots for anything"),
-        pytest.param(r"", id="nothing"),
-        pytest.param(r"(.*)*", id="stars of stars"),
-        pytest.param(UNSLOTH, id="as Unsloth writes them"),
-        pytest.param("all-linear-but", id="no short form"),
-        pytest.param(r"^(?!.*mlp).*(?:q_proj|k_proj).*", id="looking ahead"),
-        pytest.param(r"(?:.*(?=\.q)|lm)[._](?:q_proj|head)", id="looking ahead in its midst"),
-        pytest.param(r".*(?<!gate)(?<=._)proj\b", id="looking behind"),
-    ],
+    case("two modules", r".*\.(q_proj|k_proj)"),
+    case("the first twelve layers", r"model\.layers\.(?:[0-9]|1[01])\..*proj"),
+    case("with both ends marked", r"^.*self_attn.*_proj$"),
+    case("no pattern of Python", r".*(?<name>)?q_proj"),
+    case("a named group", r"(?P<module>.*)\.q_proj"),
+    case("whatever the case", r"(?i).*Q_PROJ"),
+    case("a class, as little as may be", r"[\w.]+?_proj"),
+    case("layers of two digits, and the head", r".*\.\d{2}\..*|lm_head"),
+    case("dots for anything", r"model.layers.7.mlp.[^.]+"),
+    case("nothing", r""),
+    case("stars of stars", r"(.*)*"),
+    case("as Unsloth writes them", UNSLOTH),
+    case("no short form", "all-linear-but"),
+    case("looking ahead", r"^(?!.*mlp).*(?:q_proj|k_proj).*"),
+    case("looking ahead in its midst", r"(?:.*(?=\.q)|lm)[._](?:q_proj|head)"),
+    case("looking behind", r".*(?<!gate)(?<=._)proj\b"),
 )
 def test_targets_are_pefts(pattern: str) -> None:
     try:
@@ -68,19 +67,17 @@ def test_targets_are_pefts(pattern: str) -> None:
         assert [ours.targets(path) for path in PATHS] == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     "fields",
-    [
-        pytest.param({"target_modules": ["q_proj", "lm_head"]}, id="last parts"),
-        pytest.param({"target_modules": ["self_attn.q_proj"]}, id="two last parts"),
-        pytest.param({"target_modules": ["proj", "0.self_attn"]}, id="no whole part"),
-        pytest.param({"target_modules": ["model.layers.7.mlp.q_proj"]}, id="a whole path"),
-        pytest.param({"target_modules": ["q_proj"], "exclude_modules": ["mlp.q_proj"]}, id="but"),
-        pytest.param({"layers_to_transform": [1, 31]}, id="some layers"),
-        pytest.param({"layers_to_transform": 3, "layers_pattern": "layers"}, id="of layers"),
-        pytest.param({"layers_to_transform": [4], "layers_pattern": ["h", "x"]}, id="of h or x"),
-        pytest.param({"layers_to_transform": [7], "layers_pattern": "l[a-z]+"}, id="of a pattern"),
-    ],
+    case("last parts", {"target_modules": ["q_proj", "lm_head"]}),
+    case("two last parts", {"target_modules": ["self_attn.q_proj"]}),
+    case("no whole part", {"target_modules": ["proj", "0.self_attn"]}),
+    case("a whole path", {"target_modules": ["model.layers.7.mlp.q_proj"]}),
+    case("but", {"target_modules": ["q_proj"], "exclude_modules": ["mlp.q_proj"]}),
+    case("some layers", {"layers_to_transform": [1, 31]}),
+    case("of layers", {"layers_to_transform": 3, "layers_pattern": "layers"}),
+    case("of h or x", {"layers_to_transform": [4], "layers_pattern": ["h", "x"]}),
+    case("of a pattern", {"layers_to_transform": [7], "layers_pattern": "l[a-z]+"}),
 )
 def test_lists_of_names_are_pefts(fields: dict[str, Any]) -> None:
     fields = {"target_modules": ["q_proj", "q", "o_proj"], **fields}
@@ -89,14 +86,12 @@ def test_lists_of_names_are_pefts(fields: dict[str, Any]) -> None:
     assert [ours.targets(path) for path in PATHS] == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     "keys",
-    [
-        pytest.param(["q_proj", ".*"], id="the first that matches"),
-        pytest.param([r"layers\.\d\..*", "down_proj|gate_proj"], id="alternatives"),
-        pytest.param(["model.layers.0.self_attn.q_proj", "proj"], id="a whole path, and no part"),
-        pytest.param([r"^model\..*k_proj$", "lm_head"], id="with its ends marked"),
-    ],
+    case("the first that matches", ["q_proj", ".*"]),
+    case("alternatives", [r"layers\.\d\..*", "down_proj|gate_proj"]),
+    case("a whole path, and no part", ["model.layers.0.self_attn.q_proj", "proj"]),
+    case("with its ends marked", [r"^model\..*k_proj$", "lm_head"]),
 )
 def test_tables_of_patterns_are_pefts(keys: list[str]) -> None:
     ranks = {key: number for number, key in enumerate(keys, 2)}
@@ -128,16 +123,14 @@ def test_patterns_drawn_at_random_are_pythons() -> None:
     assert accepted > 800
 
 
-@pytest.mark.parametrize(
+@cases(
     "pattern",
-    [
-        pytest.param("(?:[a-z0-9._]?){40}!", id="forty letters or not"),
-        pytest.param("(a+)+$", id="repeats of repeats"),
-        pytest.param(".*" * 30 + "x", id="thirty stars"),
-        pytest.param("(?:(?:a|a)?b?)*c" * 20, id="choices of the same"),
-        pytest.param("(?=.)(((((.*)*x?)*y?)*z?)*!)*", id="repeats of repeats after a look ahead"),
-        pytest.param("(?=m)(?:(?:[a-z.]|m|.)+)+!", id="choices of the same after a look ahead"),
-    ],
+    case("forty letters or not", "(?:[a-z0-9._]?){40}!"),
+    case("repeats of repeats", "(a+)+$"),
+    case("thirty stars", ".*" * 30 + "x"),
+    case("choices of the same", "(?:(?:a|a)?b?)*c" * 20),
+    case("repeats of repeats after a look ahead", "(?=.)(((((.*)*x?)*y?)*z?)*!)*"),
+    case("choices of the same after a look ahead", "(?=m)(?:(?:[a-z.]|m|.)+)+!"),
 )
 def test_what_takes_python_for_ever_is_answered(pattern: str) -> None:
     """Without the linear matcher this test does not end."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.cases import case, cases
 from tests.models import random_adapter, tiny_llama
 from tests.unit.engine.adapters import (
     PAGE,
@@ -268,29 +269,25 @@ def wider_embedding(tensors: Tensors) -> None:
     tensors["base_model.model.model.embed_tokens.weight"] = torch.ones(203, 64)
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        pytest.param(without, "q_proj.lora_B.weight is missing", id="a missing tensor"),
-        pytest.param(extra, "norm.weight, which no targeted module", id="an unused tensor"),
-        pytest.param(transposed, r"has shape \(8, 64\)", id="a transposed tensor"),
-        pytest.param(flat, r"has shape \(512,\)", id="a tensor without rows"),
-        pytest.param(nan, "q_proj.lora_B.weight holds nan or inf", id="not a number"),
-        pytest.param(infinite, "q_proj.lora_A.weight holds nan or inf", id="infinity"),
-        pytest.param(integers, "has dtype I32; it must be a float", id="integers"),
-        pytest.param(eighths, "has dtype F8_E4M3; it must be a float", id="floats of one byte"),
-        pytest.param(zeros, "has no effect", id="no effect at all"),
-        pytest.param(zeros_in_turn, "has no effect", id="A or B zero everywhere"),
-        pytest.param(other_prefix, "is missing", id="names of another wrapper"),
-        pytest.param(
-            other_lm_head,
-            "lm_head.base_layer.weight is not the base model's",
-            id="another output projection",
-        ),
-        pytest.param(
-            wider_embedding, "embed_tokens.weight is not the base model's", id="added tokens"
-        ),
-    ],
+@cases(
+    "damage, message",
+    case("a missing tensor", without, "q_proj.lora_B.weight is missing"),
+    case("an unused tensor", extra, "norm.weight, which no targeted module"),
+    case("a transposed tensor", transposed, r"has shape \(8, 64\)"),
+    case("a tensor without rows", flat, r"has shape \(512,\)"),
+    case("not a number", nan, "q_proj.lora_B.weight holds nan or inf"),
+    case("infinity", infinite, "q_proj.lora_A.weight holds nan or inf"),
+    case("integers", integers, "has dtype I32; it must be a float"),
+    case("floats of one byte", eighths, "has dtype F8_E4M3; it must be a float"),
+    case("no effect at all", zeros, "has no effect"),
+    case("A or B zero everywhere", zeros_in_turn, "has no effect"),
+    case("names of another wrapper", other_prefix, "is missing"),
+    case(
+        "another output projection",
+        other_lm_head,
+        "lm_head.base_layer.weight is not the base model's",
+    ),
+    case("added tokens", wider_embedding, "embed_tokens.weight is not the base model's"),
 )
 def test_refused_tensors(
     damage: Callable[[Tensors], None], message: str, tied: Path, tmp_path: Path
@@ -381,31 +378,29 @@ def test_the_rank_limit_is_that_of_the_rules(tied: Path, tmp_path: Path) -> None
 BASE = BaseIdentity(names=("org/Tiny-Llama", "/models/tiny"), revision="v1")
 
 
-@pytest.mark.parametrize(
-    ("fields", "warned", "strict"),
-    [
-        pytest.param({"base_model_name_or_path": "org/Tiny-Llama"}, "", "", id="the same"),
-        pytest.param({"base_model_name_or_path": "/models/tiny"}, "", "", id="the folder"),
-        pytest.param(
-            {"base_model_name_or_path": "/home/me/tiny-llama/"},
-            "",
-            "is '/home/me/tiny-llama/'; this base model is 'org/Tiny-Llama' or '/models/tiny'",
-            id="the same under another roof",
-        ),
-        pytest.param({}, "", "base_model_name_or_path is None", id="no base named"),
-        pytest.param(
-            {"base_model_name_or_path": "org/other"},
-            "is 'org/other'; this base model is 'org/Tiny-Llama' or '/models/tiny'",
-            "is 'org/other'",
-            id="another",
-        ),
-        pytest.param(
-            {"base_model_name_or_path": "org/Tiny-Llama", "revision": "v2"},
-            "revision is 'v2'; this base model's is 'v1'",
-            "revision is 'v2'",
-            id="another revision",
-        ),
-    ],
+@cases(
+    "fields, warned, strict",
+    case("the same", {"base_model_name_or_path": "org/Tiny-Llama"}, "", ""),
+    case("the folder", {"base_model_name_or_path": "/models/tiny"}, "", ""),
+    case(
+        "the same under another roof",
+        {"base_model_name_or_path": "/home/me/tiny-llama/"},
+        "",
+        "is '/home/me/tiny-llama/'; this base model is 'org/Tiny-Llama' or '/models/tiny'",
+    ),
+    case("no base named", {}, "", "base_model_name_or_path is None"),
+    case(
+        "another",
+        {"base_model_name_or_path": "org/other"},
+        "is 'org/other'; this base model is 'org/Tiny-Llama' or '/models/tiny'",
+        "is 'org/other'",
+    ),
+    case(
+        "another revision",
+        {"base_model_name_or_path": "org/Tiny-Llama", "revision": "v2"},
+        "revision is 'v2'; this base model's is 'v1'",
+        "revision is 'v2'",
+    ),
 )
 def test_another_base_is_a_warning_or_where_asked_for_a_refusal(
     fields: dict[str, Any], warned: str, strict: str, tied: Path, tmp_path: Path

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.cases import case, cases
 from tests.models import random_adapter, tiny_llama
 from tests.unit.engine.store_bench import UNIT, Bench
 
@@ -196,15 +197,11 @@ def hub_cache(root: Path, repository: str, adapter: Path, folder: str = "") -> s
     return revision
 
 
-@pytest.mark.parametrize(
-    ("uri", "folder"),
-    [
-        pytest.param("hf://org/lora", "", id="the newest"),
-        pytest.param(
-            "hf://org/lora@0123456789abcdef0123456789abcdef01234567", "", id="one revision"
-        ),
-        pytest.param("hf://org/lora/sub/one@main", "sub/one", id="a folder of the repository"),
-    ],
+@cases(
+    "uri, folder",
+    case("the newest", "hf://org/lora", ""),
+    case("one revision", "hf://org/lora@0123456789abcdef0123456789abcdef01234567", ""),
+    case("a folder of the repository", "hf://org/lora/sub/one@main", "sub/one"),
 )
 def test_adapters_come_from_a_local_hub_cache_offline(
     uri: str, folder: str, model_folder: Path, tmp_path: Path
@@ -223,16 +220,14 @@ def test_adapters_come_from_a_local_hub_cache_offline(
     assert torch.equal(restored.image.elements, prepared.adapter.image.elements)
 
 
-@pytest.mark.parametrize(
-    ("uri", "message"),
-    [
-        pytest.param("hf://org/other", "the hub does not give it", id="not in the cache"),
-        pytest.param("hf://org/lora@v2", "the hub does not give it", id="another revision"),
-        pytest.param("hf://lora", "is not of the form hf://organisation", id="no organisation"),
-        pytest.param("hf://org/lora/../../x", "is not of the form", id="a way out"),
-        pytest.param("hf://", "is not of the form", id="nothing"),
-        pytest.param("hf://org/na me", "the hub does not give it", id="no valid name"),
-    ],
+@cases(
+    "uri, message",
+    case("not in the cache", "hf://org/other", "the hub does not give it"),
+    case("another revision", "hf://org/lora@v2", "the hub does not give it"),
+    case("no organisation", "hf://lora", "is not of the form hf://organisation"),
+    case("a way out", "hf://org/lora/../../x", "is not of the form"),
+    case("nothing", "hf://", "is not of the form"),
+    case("no valid name", "hf://org/na me", "the hub does not give it"),
 )
 def test_a_file_missing_on_the_hub_is_an_error(
     uri: str, message: str, model_folder: Path, tmp_path: Path
@@ -283,19 +278,15 @@ def other_ranks(content: bytes) -> bytes:
     return content.replace(b'"ranks": [[0, 4', b'"ranks": [[0, 5')
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        pytest.param(cut_short, "the image is damaged", id="cut short"),
-        pytest.param(a_bit_off, "the image is damaged", id="a bit off"),
-        pytest.param(other_ranks, "the image is damaged", id="ranks of another"),
-        pytest.param(lambda _: b"", "first line is not JSON", id="empty"),
-        pytest.param(lambda _: b"{}\n", "of another format", id="of another format"),
-        pytest.param(lambda _: b'{"format": 1}\n', "is damaged", id="fields gone"),
-        pytest.param(
-            lambda it: it.replace(b"torch.float32", b"torch.float16"), "content or form", id="dtype"
-        ),
-    ],
+@cases(
+    "damage, message",
+    case("cut short", cut_short, "the image is damaged"),
+    case("a bit off", a_bit_off, "the image is damaged"),
+    case("ranks of another", other_ranks, "the image is damaged"),
+    case("empty", lambda _: b"", "first line is not JSON"),
+    case("of another format", lambda _: b"{}\n", "of another format"),
+    case("fields gone", lambda _: b'{"format": 1}\n', "is damaged"),
+    case("dtype", lambda it: it.replace(b"torch.float32", b"torch.float16"), "content or form"),
 )
 def test_a_damaged_image_is_refused(
     damage: Callable[[bytes], bytes],

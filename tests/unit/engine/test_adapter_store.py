@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.engine.store_bench import UNIT, Bench
 
 from hostelry.engine.lora.errors import AdapterError
@@ -332,16 +333,12 @@ def test_a_damaged_copy_is_fetched_again(bench: Bench) -> None:
     assert (copy / "image").read_text(encoding="utf-8") != "rot"
 
 
-@pytest.mark.parametrize(
-    ("error", "message"),
-    [
-        pytest.param(AdapterError("no right to read it"), "no right to read it", id="refused"),
-        pytest.param(
-            OSError(errno.ENOSPC, "No space left on device"), "No space left", id="a full disk"
-        ),
-        pytest.param(ConnectionResetError("gone"), "gone", id="a broken connection"),
-        pytest.param(ZeroDivisionError("oops"), "ZeroDivisionError: oops", id="a faulty fetcher"),
-    ],
+@cases(
+    "error, message",
+    case("refused", AdapterError("no right to read it"), "no right to read it"),
+    case("a full disk", OSError(errno.ENOSPC, "No space left on device"), "No space left"),
+    case("a broken connection", ConnectionResetError("gone"), "gone"),
+    case("a faulty fetcher", ZeroDivisionError("oops"), "ZeroDivisionError: oops"),
 )
 def test_a_failed_fetch_reports_its_reason_and_leaves_nothing_behind(
     error: Exception, message: str, bench: Bench
@@ -373,14 +370,12 @@ def nothing(into: Path) -> None:
     (into / "checkpoint-3").mkdir()
 
 
-@pytest.mark.parametrize(
-    ("write", "message"),
-    [
-        pytest.param(garbage, "UnicodeDecodeError", id="garbage"),
-        pytest.param(endless, "files have 2000 bytes; at most 1000", id="far too much"),
-        pytest.param(link, "adapter.txt is no regular file", id="a link out of the folder"),
-        pytest.param(nothing, "there is no adapter.txt", id="nothing of use"),
-    ],
+@cases(
+    "write, message",
+    case("garbage", garbage, "UnicodeDecodeError"),
+    case("far too much", endless, "files have 2000 bytes; at most 1000"),
+    case("a link out of the folder", link, "adapter.txt is no regular file"),
+    case("nothing of use", nothing, "there is no adapter.txt"),
 )
 def test_what_a_fetch_brings_is_checked(
     write: Callable[[Path], None], message: str, bench: Bench, monkeypatch: pytest.MonkeyPatch

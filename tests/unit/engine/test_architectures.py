@@ -8,6 +8,7 @@ from typing import Any
 import numpy
 import pytest
 import torch
+from tests.cases import case, cases
 from tests.models import tiny_gemma3, tiny_llama, tiny_mistral, tiny_qwen2, tiny_qwen3
 from tests.unit.engine.paged_steps import (
     CPU,
@@ -40,47 +41,43 @@ SLIDING = {"use_sliding_window": True, "sliding_window": 5, "max_window_layers":
 UNTIED = {"tie_word_embeddings": False}
 
 
-@pytest.mark.parametrize(
-    ("writer", "overrides"),
-    [
-        pytest.param(tiny_llama, {}, id="Llama with grouped queries and tied embeddings"),
-        pytest.param(tiny_llama, UNTIED, id="Llama with its own output projection"),
-        pytest.param(tiny_llama, {"num_key_value_heads": 1}, id="Llama with one key-value head"),
-        pytest.param(tiny_llama, {"num_key_value_heads": 4}, id="Llama without groups"),
-        pytest.param(tiny_llama, {"head_dim": 24}, id="Llama with a head dimension of its own"),
-        pytest.param(tiny_llama, {"attention_bias": True}, id="Llama with attention biases"),
-        pytest.param(tiny_llama, {"mlp_bias": True}, id="Llama with mlp biases"),
-        pytest.param(tiny_llama, {"rms_norm_eps": 0.1}, id="Llama with a large epsilon"),
-        pytest.param(tiny_llama, {"rope_parameters": LLAMA3_ROPE}, id="Llama with llama3 rope"),
-        pytest.param(tiny_llama, {"rope_parameters": LINEAR_ROPE}, id="Llama with linear rope"),
-        pytest.param(tiny_mistral, {}, id="Mistral with a window shorter than the prompt"),
-        pytest.param(tiny_mistral, {"sliding_window": 1}, id="Mistral that sees itself only"),
-        pytest.param(tiny_mistral, {"sliding_window": None}, id="Mistral without a window"),
-        pytest.param(tiny_mistral, {"sliding_window": 4096, **UNTIED}, id="Mistral, a wide window"),
-        pytest.param(tiny_mistral, {"head_dim": 24}, id="Mistral with a head dimension"),
-        pytest.param(tiny_qwen2, {}, id="Qwen2"),
-        pytest.param(tiny_qwen2, UNTIED, id="Qwen2 with its own output projection"),
-        pytest.param(tiny_qwen2, SLIDING, id="Qwen2 whose second layer slides"),
-        pytest.param(tiny_qwen3, {}, id="Qwen3"),
-        pytest.param(tiny_qwen3, {"attention_bias": True, **UNTIED}, id="Qwen3 with biases"),
-        pytest.param(tiny_qwen3, SLIDING, id="Qwen3 whose second layer slides"),
-        pytest.param(tiny_gemma3, {}, id="Gemma 3"),
-        pytest.param(
-            tiny_gemma3, {"layer_types": None, "num_hidden_layers": 7}, id="Gemma 3, one in six"
-        ),
-        pytest.param(tiny_gemma3, {"attention_bias": True}, id="Gemma 3 with biases"),
-        pytest.param(tiny_gemma3, UNTIED, id="Gemma 3 with its own output projection"),
-        pytest.param(
-            tiny_gemma3,
-            {
-                "rope_parameters": {
-                    "full_attention": LINEAR_ROPE,
-                    "sliding_attention": {"rope_type": "default", "rope_theta": 77.0},
-                }
-            },
-            id="Gemma 3 with ropes of its own",
-        ),
-    ],
+@cases(
+    "writer, overrides",
+    case("Llama with grouped queries and tied embeddings", tiny_llama, {}),
+    case("Llama with its own output projection", tiny_llama, UNTIED),
+    case("Llama with one key-value head", tiny_llama, {"num_key_value_heads": 1}),
+    case("Llama without groups", tiny_llama, {"num_key_value_heads": 4}),
+    case("Llama with a head dimension of its own", tiny_llama, {"head_dim": 24}),
+    case("Llama with attention biases", tiny_llama, {"attention_bias": True}),
+    case("Llama with mlp biases", tiny_llama, {"mlp_bias": True}),
+    case("Llama with a large epsilon", tiny_llama, {"rms_norm_eps": 0.1}),
+    case("Llama with llama3 rope", tiny_llama, {"rope_parameters": LLAMA3_ROPE}),
+    case("Llama with linear rope", tiny_llama, {"rope_parameters": LINEAR_ROPE}),
+    case("Mistral with a window shorter than the prompt", tiny_mistral, {}),
+    case("Mistral that sees itself only", tiny_mistral, {"sliding_window": 1}),
+    case("Mistral without a window", tiny_mistral, {"sliding_window": None}),
+    case("Mistral, a wide window", tiny_mistral, {"sliding_window": 4096, **UNTIED}),
+    case("Mistral with a head dimension", tiny_mistral, {"head_dim": 24}),
+    case("Qwen2", tiny_qwen2, {}),
+    case("Qwen2 with its own output projection", tiny_qwen2, UNTIED),
+    case("Qwen2 whose second layer slides", tiny_qwen2, SLIDING),
+    case("Qwen3", tiny_qwen3, {}),
+    case("Qwen3 with biases", tiny_qwen3, {"attention_bias": True, **UNTIED}),
+    case("Qwen3 whose second layer slides", tiny_qwen3, SLIDING),
+    case("Gemma 3", tiny_gemma3, {}),
+    case("Gemma 3, one in six", tiny_gemma3, {"layer_types": None, "num_hidden_layers": 7}),
+    case("Gemma 3 with biases", tiny_gemma3, {"attention_bias": True}),
+    case("Gemma 3 with its own output projection", tiny_gemma3, UNTIED),
+    case(
+        "Gemma 3 with ropes of its own",
+        tiny_gemma3,
+        {
+            "rope_parameters": {
+                "full_attention": LINEAR_ROPE,
+                "sliding_attention": {"rope_type": "default", "rope_theta": 77.0},
+            }
+        },
+    ),
 )
 def test_logits_equal_transformers(
     writer: Writer, overrides: dict[str, Any], tmp_path: Path
@@ -142,17 +139,13 @@ def test_gemma_scales_embeddings_by_a_rounded_root(tmp_path: Path) -> None:
     assert weights[torch.bfloat16].embedding_scale == 6.3125
 
 
-@pytest.mark.parametrize(
-    ("writer", "fields"),
-    [
-        pytest.param(
-            tiny_mistral, {"num_key_value_heads": 8, "num_attention_heads": 8}, id="Mistral"
-        ),
-        pytest.param(tiny_qwen2, {"num_key_value_heads": 4}, id="Qwen2"),
-        pytest.param(tiny_qwen3, {"head_dim": 128}, id="Qwen3"),
-        pytest.param(tiny_gemma3, {"head_dim": 256, "num_key_value_heads": 4}, id="Gemma 3"),
-        pytest.param(tiny_llama, {"num_key_value_heads": 4}, id="Llama"),
-    ],
+@cases(
+    "writer, fields",
+    case("Mistral", tiny_mistral, {"num_key_value_heads": 8, "num_attention_heads": 8}),
+    case("Qwen2", tiny_qwen2, {"num_key_value_heads": 4}),
+    case("Qwen3", tiny_qwen3, {"head_dim": 128}),
+    case("Gemma 3", tiny_gemma3, {"head_dim": 256, "num_key_value_heads": 4}),
+    case("Llama", tiny_llama, {"num_key_value_heads": 4}),
 )
 def test_absent_fields_have_the_defaults_of_transformers(
     writer: Writer, fields: dict[str, Any], tmp_path: Path
@@ -208,117 +201,99 @@ MISTRAL = {**GOOD, "model_type": "mistral", "num_attention_heads": 8}
 QWEN = {**GOOD, "model_type": "qwen2", "num_key_value_heads": 2}
 
 
-@pytest.mark.parametrize(
-    ("config", "fields", "message"),
-    [
-        pytest.param(GOOD, {"architectures": ["MambaForCausalLM"]}, "MambaForC", id="architecture"),
-        pytest.param(GOOD, {"model_type": "mamba"}, "mamba is not supported", id="model type"),
-        pytest.param(GOOD, {"model_type": None}, "None is not supported", id="no model type"),
-        pytest.param(GOOD, {"architectures": [{}]}, "{} is not supported", id="no name"),
-        pytest.param(
-            GOOD,
-            {"architectures": ["Gemma3ForConditionalGeneration"]},
-            "Gemma3ForConditionalGeneration is not supported",
-            id="a model that sees",
-        ),
-        pytest.param(GOOD, {"hidden_act": "relu"}, "hidden_act relu is not", id="activation"),
-        pytest.param(GOOD, {"hidden_act": ["silu"]}, "hidden_act .'silu'. is", id="a list"),
-        pytest.param(GOOD, {"quantization_config": {"quant_method": "gptq"}}, "gptq", id="gptq"),
-        pytest.param(GOOD, {"logits_scaling": 8.0}, "logits_scaling 8.0 is not", id="Granite"),
-        pytest.param(GOOD, {"embedding_multiplier": 12}, "embedding_multiplier 12", id="scaled"),
-        pytest.param(GOOD, {"num_local_experts": 8}, "num_local_experts 8", id="experts"),
-        pytest.param(GOOD, {"partial_rotary_factor": 0.5}, "partial_rotary_factor", id="partial"),
-        pytest.param(GOOD, {"rope_interleaved": True}, "rope_interleaved True", id="interleaved"),
-        pytest.param(GOOD, {"auto_map": {"A": "b.C"}}, "auto_map", id="code of its own"),
-        pytest.param(GOOD, {"sliding_window": 9}, "sliding_window 9", id="a Llama with a window"),
-        pytest.param(GOOD, {"vocab_size": None}, "vocab_size is None", id="no vocabulary size"),
-        pytest.param(GOOD, {"hidden_size": -3}, "hidden_size is -3", id="a negative size"),
-        pytest.param(GOOD, {"hidden_size": True}, "hidden_size is True", id="a size of true"),
-        pytest.param(GOOD, {"hidden_size": "64"}, "hidden_size is 64; it must", id="text"),
-        pytest.param(GOOD, {"hidden_size": 15}, "15 is no multiple of num_att", id="uneven heads"),
-        pytest.param(GOOD, {"head_dim": 5}, "head_dim 5 is odd", id="odd heads"),
-        pytest.param(GOOD, {"head_dim": "8"}, "head_dim is 8; it must", id="heads of text"),
-        pytest.param(GOOD, {"num_key_value_heads": 3}, "no multiple of", id="uneven groups"),
-        pytest.param(GOOD, {"num_hidden_layers": 10**6}, "at most 1000", id="a million layers"),
-        pytest.param(GOOD, {"vocab_size": 10**12}, "at most 16777216", id="a huge vocabulary"),
-        pytest.param(GOOD, {"rms_norm_eps": 0}, "rms_norm_eps is 0", id="no epsilon"),
-        pytest.param(GOOD, {"rms_norm_eps": float("nan")}, "rms_norm_eps is nan", id="nan"),
-        pytest.param(GOOD, {"attention_bias": "no"}, "attention_bias is no", id="a worded flag"),
-        pytest.param(GOOD, {"dtype": "int4"}, "dtype int4", id="an unknown dtype"),
-        pytest.param(GOOD, {"dtype": ["float32"]}, "dtype .'float32'.", id="a list of dtypes"),
-        pytest.param(GOOD, {"eos_token_id": "</s>"}, "eos_token_id is </s>", id="an end in words"),
-        pytest.param(GOOD, {"eos_token_id": [2, -1]}, "eos_token_id is", id="a negative end"),
-        pytest.param(GOOD, {"rope_scaling": "yarn"}, "rope_scaling is yarn; it", id="rope text"),
-        pytest.param(GOOD, {"rope_scaling": {"type": "yarn"}}, "rope type yarn", id="yarn"),
-        pytest.param(
-            GOOD, {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "type dynamic", id="dynamic"
-        ),
-        pytest.param(
-            GOOD, {"rope_scaling": {"type": "linear"}}, "rope factor is None", id="no factor"
-        ),
-        pytest.param(
-            GOOD, {"rope_scaling": {"type": "linear", "factor": -1}}, "factor is -1", id="minus"
-        ),
-        pytest.param(
-            GOOD,
-            {"rope_scaling": {"rope_type": "default", "mrope_section": [1]}},
-            r"rope mrope_section \[1\] is not supported",
-            id="three ropes in one",
-        ),
-        pytest.param(
-            GOOD,
-            {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.25}},
-            "rope partial_rotary_factor 0.25",
-            id="a quarter turns",
-        ),
-        pytest.param(
-            GOOD,
-            {"rope_parameters": {**LLAMA3_ROPE, "high_freq_factor": 1.0}},
-            "low_freq_factor 1.0 must be below high_freq_factor 1.0",
-            id="no room between the frequencies",
-        ),
-        pytest.param(GOOD, {"rope_theta": 0}, "rope_theta is 0", id="no theta"),
-        pytest.param(GOOD, {"layer_types": ["full_attention"]}, "must name 2 layers", id="a type"),
-        pytest.param(
-            GOOD, {"layer_types": ["mamba"] * 2}, "layer_types mamba is not", id="a mamba layer"
-        ),
-        pytest.param(
-            GOOD,
-            {"layer_types": ["full_attention", "sliding_attention"]},
-            "sliding_window is null or not used",
-            id="a sliding layer without a window",
-        ),
-        pytest.param(MISTRAL, {"sliding_window": 0}, "sliding_window is 0", id="a window of none"),
-        pytest.param(
-            MISTRAL,
-            {"layer_types": ["full_attention", "sliding_attention"]},
-            "do not go with sliding_window 4096",
-            id="Mistral with layers of two kinds",
-        ),
-        pytest.param(MISTRAL, {"attention_bias": True}, "attention_bias True", id="Mistral biases"),
-        pytest.param(QWEN, {"max_window_layers": -1}, "max_window_layers is -1", id="minus layers"),
-        pytest.param(
-            QWEN,
-            {"layer_types": ["sliding_attention"] * 2, "sliding_window": 8},
-            "is null or not used",
-            id="Qwen2 whose window is switched off",
-        ),
-        pytest.param(
-            GEMMA, {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping 50.0", id="soft scores"
-        ),
-        pytest.param(
-            GEMMA, {"final_logit_softcapping": 30.0}, "final_logit_softcapping", id="soft logits"
-        ),
-        pytest.param(
-            GEMMA, {"use_bidirectional_attention": True}, "use_bidirectional", id="both ways"
-        ),
-        pytest.param(GEMMA, {"hidden_activation": "gelu"}, "hidden_activation gelu", id="exact"),
-        pytest.param(
-            GEMMA, {"rope_parameters": LLAMA3_ROPE}, "rope_parameters rope_type llama3", id="flat"
-        ),
-        pytest.param(GEMMA, {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar is 0", id="by 0"),
-        pytest.param(GEMMA, {"sliding_window": None}, "is null or not used", id="no local window"),
-    ],
+@cases(
+    "config, fields, message",
+    case("architecture", GOOD, {"architectures": ["MambaForCausalLM"]}, "MambaForC"),
+    case("model type", GOOD, {"model_type": "mamba"}, "mamba is not supported"),
+    case("no model type", GOOD, {"model_type": None}, "None is not supported"),
+    case("no name", GOOD, {"architectures": [{}]}, "{} is not supported"),
+    case(
+        "a model that sees",
+        GOOD,
+        {"architectures": ["Gemma3ForConditionalGeneration"]},
+        "Gemma3ForConditionalGeneration is not supported",
+    ),
+    case("activation", GOOD, {"hidden_act": "relu"}, "hidden_act relu is not"),
+    case("a list", GOOD, {"hidden_act": ["silu"]}, "hidden_act .'silu'. is"),
+    case("gptq", GOOD, {"quantization_config": {"quant_method": "gptq"}}, "gptq"),
+    case("Granite", GOOD, {"logits_scaling": 8.0}, "logits_scaling 8.0 is not"),
+    case("scaled", GOOD, {"embedding_multiplier": 12}, "embedding_multiplier 12"),
+    case("experts", GOOD, {"num_local_experts": 8}, "num_local_experts 8"),
+    case("partial", GOOD, {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+    case("interleaved", GOOD, {"rope_interleaved": True}, "rope_interleaved True"),
+    case("code of its own", GOOD, {"auto_map": {"A": "b.C"}}, "auto_map"),
+    case("a Llama with a window", GOOD, {"sliding_window": 9}, "sliding_window 9"),
+    case("no vocabulary size", GOOD, {"vocab_size": None}, "vocab_size is None"),
+    case("a negative size", GOOD, {"hidden_size": -3}, "hidden_size is -3"),
+    case("a size of true", GOOD, {"hidden_size": True}, "hidden_size is True"),
+    case("text", GOOD, {"hidden_size": "64"}, "hidden_size is 64; it must"),
+    case("uneven heads", GOOD, {"hidden_size": 15}, "15 is no multiple of num_att"),
+    case("odd heads", GOOD, {"head_dim": 5}, "head_dim 5 is odd"),
+    case("heads of text", GOOD, {"head_dim": "8"}, "head_dim is 8; it must"),
+    case("uneven groups", GOOD, {"num_key_value_heads": 3}, "no multiple of"),
+    case("a million layers", GOOD, {"num_hidden_layers": 10**6}, "at most 1000"),
+    case("a huge vocabulary", GOOD, {"vocab_size": 10**12}, "at most 16777216"),
+    case("no epsilon", GOOD, {"rms_norm_eps": 0}, "rms_norm_eps is 0"),
+    case("nan", GOOD, {"rms_norm_eps": float("nan")}, "rms_norm_eps is nan"),
+    case("a worded flag", GOOD, {"attention_bias": "no"}, "attention_bias is no"),
+    case("an unknown dtype", GOOD, {"dtype": "int4"}, "dtype int4"),
+    case("a list of dtypes", GOOD, {"dtype": ["float32"]}, "dtype .'float32'."),
+    case("an end in words", GOOD, {"eos_token_id": "</s>"}, "eos_token_id is </s>"),
+    case("a negative end", GOOD, {"eos_token_id": [2, -1]}, "eos_token_id is"),
+    case("rope text", GOOD, {"rope_scaling": "yarn"}, "rope_scaling is yarn; it"),
+    case("yarn", GOOD, {"rope_scaling": {"type": "yarn"}}, "rope type yarn"),
+    case("dynamic", GOOD, {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "type dynamic"),
+    case("no factor", GOOD, {"rope_scaling": {"type": "linear"}}, "rope factor is None"),
+    case("minus", GOOD, {"rope_scaling": {"type": "linear", "factor": -1}}, "factor is -1"),
+    case(
+        "three ropes in one",
+        GOOD,
+        {"rope_scaling": {"rope_type": "default", "mrope_section": [1]}},
+        r"rope mrope_section \[1\] is not supported",
+    ),
+    case(
+        "a quarter turns",
+        GOOD,
+        {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.25}},
+        "rope partial_rotary_factor 0.25",
+    ),
+    case(
+        "no room between the frequencies",
+        GOOD,
+        {"rope_parameters": {**LLAMA3_ROPE, "high_freq_factor": 1.0}},
+        "low_freq_factor 1.0 must be below high_freq_factor 1.0",
+    ),
+    case("no theta", GOOD, {"rope_theta": 0}, "rope_theta is 0"),
+    case("a type", GOOD, {"layer_types": ["full_attention"]}, "must name 2 layers"),
+    case("a mamba layer", GOOD, {"layer_types": ["mamba"] * 2}, "layer_types mamba is not"),
+    case(
+        "a sliding layer without a window",
+        GOOD,
+        {"layer_types": ["full_attention", "sliding_attention"]},
+        "sliding_window is null or not used",
+    ),
+    case("a window of none", MISTRAL, {"sliding_window": 0}, "sliding_window is 0"),
+    case(
+        "Mistral with layers of two kinds",
+        MISTRAL,
+        {"layer_types": ["full_attention", "sliding_attention"]},
+        "do not go with sliding_window 4096",
+    ),
+    case("Mistral biases", MISTRAL, {"attention_bias": True}, "attention_bias True"),
+    case("minus layers", QWEN, {"max_window_layers": -1}, "max_window_layers is -1"),
+    case(
+        "Qwen2 whose window is switched off",
+        QWEN,
+        {"layer_types": ["sliding_attention"] * 2, "sliding_window": 8},
+        "is null or not used",
+    ),
+    case("soft scores", GEMMA, {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping 50.0"),
+    case("soft logits", GEMMA, {"final_logit_softcapping": 30.0}, "final_logit_softcapping"),
+    case("both ways", GEMMA, {"use_bidirectional_attention": True}, "use_bidirectional"),
+    case("exact", GEMMA, {"hidden_activation": "gelu"}, "hidden_activation gelu"),
+    case("flat", GEMMA, {"rope_parameters": LLAMA3_ROPE}, "rope_parameters rope_type llama3"),
+    case("by 0", GEMMA, {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar is 0"),
+    case("no local window", GEMMA, {"sliding_window": None}, "is null or not used"),
 )
 def test_refused_configurations(
     config: dict[str, Any], fields: dict[str, Any], message: str

@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 from transformers import NoRepeatNGramLogitsProcessor
 
 from hostelry.engine.request import SamplingParams
@@ -36,16 +37,14 @@ def test_repeated_n_grams_are_those_of_transformers(
     assert ours == set(torch.isneginf(scores[0]).nonzero().flatten().tolist())
 
 
-@pytest.mark.parametrize(
-    ("words", "prompt", "generated", "expected"),
-    [
-        pytest.param([(3,)], [1], [], {3}, id="one token is banned at once"),
-        pytest.param([(1, 2)], [0], [1], {2}, id="the last of two, after the first"),
-        pytest.param([(1, 2)], [0], [1, 0], set(), id="not after another token"),
-        pytest.param([(1, 2)], [1], [], set(), id="the prompt does not count"),
-        pytest.param([(1, 2, 3), (5,)], [0], [0, 1, 2], {3, 5}, id="several words"),
-        pytest.param([(1, 1)], [0], [1], {1}, id="the same token twice"),
-    ],
+@cases(
+    "words, prompt, generated, expected",
+    case("one token is banned at once", [(3,)], [1], [], {3}),
+    case("the last of two, after the first", [(1, 2)], [0], [1], {2}),
+    case("not after another token", [(1, 2)], [0], [1, 0], set()),
+    case("the prompt does not count", [(1, 2)], [1], [], set()),
+    case("several words", [(1, 2, 3), (5,)], [0], [0, 1, 2], {3, 5}),
+    case("the same token twice", [(1, 1)], [0], [1], {1}),
 )
 def test_a_bad_word_is_never_completed(
     words: list[tuple[int, ...]], prompt: list[int], generated: list[int], expected: set[int]

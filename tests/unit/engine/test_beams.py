@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.cases import case, cases
 from tests.models import random_adapter, tiny_llama
 from tests.unit.engine.oracle import drain, reference_model
 
@@ -90,16 +91,14 @@ def generated(
     return found
 
 
-@pytest.mark.parametrize(
-    ("num_beams", "length_penalty", "early_stopping", "adapter"),
-    [
-        pytest.param(4, 1.0, False, None, id="transformers' defaults"),
-        pytest.param(4, 1.0, True, "r4", id="ended once there are enough, with an adapter"),
-        pytest.param(3, 1.0, "never", None, id="ended once nothing better can come"),
-        pytest.param(2, 2.0, "never", "r4", id="long ones favoured"),
-        pytest.param(7, 0.0, False, None, id="length does not count"),
-        pytest.param(4, -1.0, False, "r4", id="short ones favoured"),
-    ],
+@cases(
+    "num_beams, length_penalty, early_stopping, adapter",
+    case("transformers' defaults", 4, 1.0, False, None),
+    case("ended once there are enough, with an adapter", 4, 1.0, True, "r4"),
+    case("ended once nothing better can come", 3, 1.0, "never", None),
+    case("long ones favoured", 2, 2.0, "never", "r4"),
+    case("length does not count", 7, 0.0, False, None),
+    case("short ones favoured", 4, -1.0, False, "r4"),
 )
 def test_sequences_are_those_of_transformers(
     engine: Engine,
@@ -149,13 +148,11 @@ def test_a_beam_knows_its_steps() -> None:
     assert search.running == []
 
 
-@pytest.mark.parametrize(
-    ("num_beams", "max_new_tokens", "num_ends", "message"),
-    [
-        pytest.param(0, 1, 0, "num_beams is 0", id="no beams"),
-        pytest.param(2, 0, 0, "max_new_tokens 0", id="no tokens"),
-        pytest.param(32, 5, 20, "need 672 alternatives a step; at most 256", id="many ends"),
-    ],
+@cases(
+    "num_beams, max_new_tokens, num_ends, message",
+    case("no beams", 0, 1, 0, "num_beams is 0"),
+    case("no tokens", 2, 0, 0, "max_new_tokens 0"),
+    case("many ends", 32, 5, 20, "need 672 alternatives a step; at most 256"),
 )
 def test_refused(num_beams: int, max_new_tokens: int, num_ends: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):

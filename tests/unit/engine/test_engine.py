@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.models import random_adapter, tiny_llama
 from tests.unit.engine.oracle import (
     PROMPTS,
@@ -92,17 +93,15 @@ def test_adapters_change_the_answer(expected: dict[tuple[int, str | None], list[
         assert len(answers) == 1 + len(ADAPTERS)
 
 
-@pytest.mark.parametrize(
+@cases(
     "changes",
-    [
-        pytest.param({}, id="everything prefilled together"),
-        pytest.param({"max_batch_size": 1}, id="one request at a time"),
-        pytest.param({"max_batch_size": 3, "max_batched_tokens": 3}, id="prompts in chunks of 1-3"),
-        pytest.param({"max_batch_size": 8, "max_batched_tokens": 16}, id="prompts in chunks of 16"),
-        pytest.param({"page_tokens": 1}, id="pages of one token"),
-        pytest.param({"page_tokens": 7}, id="pages of seven tokens"),
-        pytest.param({"max_loras": 1}, id="one adapter a step"),
-    ],
+    case("everything prefilled together", {}),
+    case("one request at a time", {"max_batch_size": 1}),
+    case("prompts in chunks of 1-3", {"max_batch_size": 3, "max_batched_tokens": 3}),
+    case("prompts in chunks of 16", {"max_batch_size": 8, "max_batched_tokens": 16}),
+    case("pages of one token", {"page_tokens": 1}),
+    case("pages of seven tokens", {"page_tokens": 7}),
+    case("one adapter a step", {"max_loras": 1}),
 )
 def test_greedy_tokens_equal_peft(
     changes: dict[str, Any],
@@ -191,21 +190,15 @@ def test_random_company_and_aborts_change_nothing(
     assert_nothing_is_held(engine)
 
 
-@pytest.mark.parametrize(
-    ("request_fields", "message"),
-    [
-        pytest.param({"prompt_token_ids": ()}, "empty prompt", id="an empty prompt"),
-        pytest.param(
-            {"prompt_token_ids": (1,) * 256}, "max_model_len, 256", id="a prompt of the full length"
-        ),
-        pytest.param(
-            {"prompt_token_ids": (1, 199)}, "token id 199", id="a token beyond the vocabulary"
-        ),
-        pytest.param({"prompt_token_ids": (-1,)}, "token id -1", id="a negative token"),
-        pytest.param({"images": (b"x",)}, "which this engine does not read", id="an image"),
-        pytest.param({"adapter": "nobody"}, "'nobody' is not loaded", id="an unknown adapter"),
-        pytest.param({"adapter": ""}, "'' is not loaded", id="an empty adapter name"),
-    ],
+@cases(
+    "request_fields, message",
+    case("an empty prompt", {"prompt_token_ids": ()}, "empty prompt"),
+    case("a prompt of the full length", {"prompt_token_ids": (1,) * 256}, "max_model_len, 256"),
+    case("a token beyond the vocabulary", {"prompt_token_ids": (1, 199)}, "token id 199"),
+    case("a negative token", {"prompt_token_ids": (-1,)}, "token id -1"),
+    case("an image", {"images": (b"x",)}, "which this engine does not read"),
+    case("an unknown adapter", {"adapter": "nobody"}, "'nobody' is not loaded"),
+    case("an empty adapter name", {"adapter": ""}, "'' is not loaded"),
 )
 def test_refused_requests(
     request_fields: dict[str, Any], message: str, bare_engine: Engine
@@ -339,15 +332,13 @@ def test_a_step_that_fails_ends_its_requests_with_the_error(engine: Engine) -> N
     assert_nothing_is_held(engine)
 
 
-@pytest.mark.parametrize(
-    ("asked", "stored", "expected_dtype", "num_warnings"),
-    [
-        pytest.param("auto", "bfloat16", "bf16", 0, id="auto is the stored dtype"),
-        pytest.param("fp32", "bfloat16", "fp32", 0, id="fp32 is honoured"),
-        pytest.param("bf16", "float32", "bf16", 0, id="bf16 is honoured"),
-        pytest.param("auto", "float16", None, 1, id="stored fp16 warns on a CPU"),
-        pytest.param("fp16", "float32", None, 1, id="fp16 asked for warns on a CPU"),
-    ],
+@cases(
+    "asked, stored, expected_dtype, num_warnings",
+    case("auto is the stored dtype", "auto", "bfloat16", "bf16", 0),
+    case("fp32 is honoured", "fp32", "bfloat16", "fp32", 0),
+    case("bf16 is honoured", "bf16", "float32", "bf16", 0),
+    case("stored fp16 warns on a CPU", "auto", "float16", None, 1),
+    case("fp16 asked for warns on a CPU", "fp16", "float32", None, 1),
 )
 def test_dtypes(
     asked: str, stored: str, expected_dtype: str | None, num_warnings: int, tmp_path: Path

@@ -6,6 +6,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.engine.adapter_state import AdapterState
 from hostelry.engine.pages.eviction import HALF_LIFE_S, Candidate, EvictionOrder
@@ -27,57 +28,53 @@ def order_of(*uses: Use) -> list[str]:
     return [names[id(order.pop())] for _ in range(len(order))]
 
 
-@pytest.mark.parametrize(
-    ("uses", "expected"),
-    [
-        pytest.param(
-            [("cheap", 1.0, 0.0), ("dear", 2.0, 0.0)],
-            ["cheap", "dear"],
-            id="what is cheap to get back goes first",
-        ),
-        pytest.param(
-            [("dear", 2.0, 0.0), ("cheap", 1.0, 9.0)],
-            ["cheap", "dear"],
-            id="even when it was used later",
-        ),
-        pytest.param(
-            [("often", 1.0, 0.0), ("often", 1.0, 0.0), ("once", 1.0, 1.0)],
-            ["once", "often"],
-            id="what is used often stays longer",
-        ),
-        pytest.param(
-            [("first", 1.0, 0.0), ("second", 1.0, 0.0), ("third", 1.0, 0.0)],
-            ["first", "second", "third"],
-            id="of equals the least recently used goes first",
-        ),
-        pytest.param(
-            [("a", 1.0, 0.0), ("b", 1.0, 0.0), ("a", 1.0, 1e9), ("b", 1.0, 1e9 + 1)],
-            ["a", "b"],
-            id="uses of long ago count nothing",
-        ),
-        pytest.param(
-            [("old", 1.0, 0.0)] * 3
-            + [("old", 1.0, 4 * HALF_LIFE_S), ("new", 1.0, 4 * HALF_LIFE_S)] * 1
-            + [("new", 1.0, 4 * HALF_LIFE_S)],
-            ["old", "new"],
-            id="two uses now are more than three uses four half-lives ago and one now",
-        ),
-        pytest.param(
-            [("free", 0.0, 0.0), ("free", 0.0, 1.0), ("cheap", 1e-9, 0.0)],
-            ["free", "cheap"],
-            id="what costs nothing goes before everything",
-        ),
-        pytest.param(
-            [("back", 1.0, 5.0), ("back", 1.0, 1.0), ("other", 1.0, 1.0)],
-            ["other", "back"],
-            id="a clock that steps back does no harm",
-        ),
-        pytest.param(
-            [("nan", 1.0, float("nan")), ("nan", 1.0, 1.0), ("inf", 1.0, float("inf"))],
-            ["inf", "nan"],
-            id="neither does a time that is no number",
-        ),
-    ],
+@cases(
+    "uses, expected",
+    case(
+        "what is cheap to get back goes first",
+        [("cheap", 1.0, 0.0), ("dear", 2.0, 0.0)],
+        ["cheap", "dear"],
+    ),
+    case(
+        "even when it was used later", [("dear", 2.0, 0.0), ("cheap", 1.0, 9.0)], ["cheap", "dear"]
+    ),
+    case(
+        "what is used often stays longer",
+        [("often", 1.0, 0.0), ("often", 1.0, 0.0), ("once", 1.0, 1.0)],
+        ["once", "often"],
+    ),
+    case(
+        "of equals the least recently used goes first",
+        [("first", 1.0, 0.0), ("second", 1.0, 0.0), ("third", 1.0, 0.0)],
+        ["first", "second", "third"],
+    ),
+    case(
+        "uses of long ago count nothing",
+        [("a", 1.0, 0.0), ("b", 1.0, 0.0), ("a", 1.0, 1e9), ("b", 1.0, 1e9 + 1)],
+        ["a", "b"],
+    ),
+    case(
+        "two uses now are more than three uses four half-lives ago and one now",
+        [("old", 1.0, 0.0)] * 3
+        + [("old", 1.0, 4 * HALF_LIFE_S), ("new", 1.0, 4 * HALF_LIFE_S)] * 1
+        + [("new", 1.0, 4 * HALF_LIFE_S)],
+        ["old", "new"],
+    ),
+    case(
+        "what costs nothing goes before everything",
+        [("free", 0.0, 0.0), ("free", 0.0, 1.0), ("cheap", 1e-9, 0.0)],
+        ["free", "cheap"],
+    ),
+    case(
+        "a clock that steps back does no harm",
+        [("back", 1.0, 5.0), ("back", 1.0, 1.0), ("other", 1.0, 1.0)],
+        ["other", "back"],
+    ),
+    case(
+        "neither does a time that is no number",
+        [("nan", 1.0, float("nan")), ("nan", 1.0, 1.0), ("inf", 1.0, float("inf"))],
+        ["inf", "nan"],
+    ),
 )
 def test_the_order_of_eviction(uses: list[Use], expected: list[str]) -> None:
     assert order_of(*uses) == expected
@@ -180,30 +177,28 @@ def compute(pool: PagePool, owner: str, keys: list[bytes], now: float = 0.0) -> 
     pool.release(owner, now)
 
 
-@pytest.mark.parametrize(
-    ("adapters", "expected"),
-    [
-        pytest.param(
-            [("small", 1, 0.1), ("large", 4, 0.1)],
-            ["large"],
-            id="of equal costs the larger goes: its pages earn less",
-        ),
-        pytest.param(
-            [("small", 1, 0.1), ("large", 4, 0.9)],
-            ["small"],
-            id="a large one stays when it costs more for each of its pages",
-        ),
-        pytest.param(
-            [("quick", 2, 0.1), ("slow", 2, 0.2)],
-            ["quick"],
-            id="of equal sizes the one that is quick to load goes",
-        ),
-        pytest.param(
-            [("first", 2, 0.1), ("second", 2, 0.1)],
-            ["first"],
-            id="of equal ones the least recently used goes",
-        ),
-    ],
+@cases(
+    "adapters, expected",
+    case(
+        "of equal costs the larger goes: its pages earn less",
+        [("small", 1, 0.1), ("large", 4, 0.1)],
+        ["large"],
+    ),
+    case(
+        "a large one stays when it costs more for each of its pages",
+        [("small", 1, 0.1), ("large", 4, 0.9)],
+        ["small"],
+    ),
+    case(
+        "of equal sizes the one that is quick to load goes",
+        [("quick", 2, 0.1), ("slow", 2, 0.2)],
+        ["quick"],
+    ),
+    case(
+        "of equal ones the least recently used goes",
+        [("first", 2, 0.1), ("second", 2, 0.1)],
+        ["first"],
+    ),
 )
 def test_which_adapter_goes(adapters: list[tuple[str, int, float]], expected: list[str]) -> None:
     pool = PagePool(sum(num_pages for _, num_pages, _ in adapters))
@@ -213,12 +208,10 @@ def test_which_adapter_goes(adapters: list[tuple[str, int, float]], expected: li
     assert pool.take_evicted() == expected
 
 
-@pytest.mark.parametrize(
-    ("recompute_cost_s", "stays"),
-    [
-        pytest.param(0.001, "adapter", id="a cached page goes when computing it again is cheap"),
-        pytest.param(10.0, "prefix", id="an adapter goes when loading it again is cheap"),
-    ],
+@cases(
+    "recompute_cost_s, stays",
+    case("a cached page goes when computing it again is cheap", 0.001, "adapter"),
+    case("an adapter goes when loading it again is cheap", 10.0, "prefix"),
 )
 def test_prefix_pages_and_adapters_compete_by_cost(recompute_cost_s: float, stays: str) -> None:
     pool = PagePool(2, recompute_cost_s=recompute_cost_s)

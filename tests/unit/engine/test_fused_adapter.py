@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.cases import case, cases
 from tests.models import (
     ALL_TARGETS,
     random_adapter,
@@ -275,15 +276,13 @@ def test_its_prompts_are_cached_and_scored_as_others_are(
     engine.close()
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        pytest.param({"fuse_adapter": ""}, "it must be an adapter's name", id="an empty name"),
-        pytest.param({"fuse_adapter": 5}, "it must be an adapter's name", id="no text"),
-        pytest.param({"fuse_adapter": ("a", "b")}, "an adapter's name", id="two names"),
-        pytest.param({"weight_dtype": "int8"}, "weight_dtype int8", id="a quantized base"),
-        pytest.param({"tensor_parallel": 2}, "tensor_parallel 2", id="several ranks"),
-    ],
+@cases(
+    "changes, message",
+    case("an empty name", {"fuse_adapter": ""}, "it must be an adapter's name"),
+    case("no text", {"fuse_adapter": 5}, "it must be an adapter's name"),
+    case("two names", {"fuse_adapter": ("a", "b")}, "an adapter's name"),
+    case("a quantized base", {"weight_dtype": "int8"}, "weight_dtype int8"),
+    case("several ranks", {"tensor_parallel": 2}, "tensor_parallel 2"),
 )
 def test_settings_that_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):

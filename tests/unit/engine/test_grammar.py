@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.cases import case, cases
 from tests.selection import chosen, runs_all
 from tests.unit.containers.lmi.tiny import EOS, byte_tokenizer, write_tokenizer
 from tokenizers import Tokenizer
@@ -262,52 +263,48 @@ def nested(depth: int) -> dict[str, Any]:
     return schema
 
 
-@pytest.mark.parametrize(
-    ("kind", "text", "message"),
-    [
-        pytest.param("regex", "a{5,2}", "larger than", id="a repetition upside down"),
-        pytest.param("regex", "(?=a)b", "Lookahead", id="looking ahead"),
-        pytest.param("regex", r"(a)\1", "Backreference", id="looking back"),
-        pytest.param("regex", "(" * 2000 + ")" * 2000, "Nest", id="two thousand brackets"),
-        pytest.param("regex", "a\0b", "null character", id="a null character"),
-        pytest.param("regex", "", "empty", id="no pattern"),
-        pytest.param("regex", "a" * 5000, "at most 4096", id="a huge pattern"),
-        pytest.param("grammar", "root ::= ", "Expect element", id="an unfinished rule"),
-        pytest.param("grammar", 'x ::= "a"', "root", id="no root"),
-        pytest.param("grammar", "root ::= x", "not defined", id="an unknown rule"),
-        pytest.param("grammar", "root ::= root", "no text", id="a rule that is only itself"),
-        pytest.param("grammar", "\n \n", "empty", id="no grammar"),
-        pytest.param("grammar", "(" * 100_000, "at most 65536", id="a huge grammar"),
-        pytest.param("choice", "[]", "1 to 1024", id="nothing to choose"),
-        pytest.param("choice", '["a", ""]', "none of them empty", id="an empty choice"),
-        pytest.param("choice", '["a", 3]', "no JSON list of texts", id="a number to choose"),
-        pytest.param("json_schema", '{"a":', "not JSON", id="no JSON"),
-        pytest.param("json_schema", "[" * 60_000, "not JSON", id="sixty thousand brackets"),
-        pytest.param("json_schema", json.dumps(nested(70)), "deeper than 64", id="a deep one"),
-        pytest.param(
-            "json_schema",
-            '{"default":' + "[" * 900 + "]" * 900 + "}",
-            "deeper than 192",
-            id="what nobody checks is deep",
+@cases(
+    "kind, text, message",
+    case("a repetition upside down", "regex", "a{5,2}", "larger than"),
+    case("looking ahead", "regex", "(?=a)b", "Lookahead"),
+    case("looking back", "regex", r"(a)\1", "Backreference"),
+    case("two thousand brackets", "regex", "(" * 2000 + ")" * 2000, "Nest"),
+    case("a null character", "regex", "a\0b", "null character"),
+    case("no pattern", "regex", "", "empty"),
+    case("a huge pattern", "regex", "a" * 5000, "at most 4096"),
+    case("an unfinished rule", "grammar", "root ::= ", "Expect element"),
+    case("no root", "grammar", 'x ::= "a"', "root"),
+    case("an unknown rule", "grammar", "root ::= x", "not defined"),
+    case("a rule that is only itself", "grammar", "root ::= root", "no text"),
+    case("no grammar", "grammar", "\n \n", "empty"),
+    case("a huge grammar", "grammar", "(" * 100_000, "at most 65536"),
+    case("nothing to choose", "choice", "[]", "1 to 1024"),
+    case("an empty choice", "choice", '["a", ""]', "none of them empty"),
+    case("a number to choose", "choice", '["a", 3]', "no JSON list of texts"),
+    case("no JSON", "json_schema", '{"a":', "not JSON"),
+    case("sixty thousand brackets", "json_schema", "[" * 60_000, "not JSON"),
+    case("a deep one", "json_schema", json.dumps(nested(70)), "deeper than 64"),
+    case(
+        "what nobody checks is deep",
+        "json_schema",
+        '{"default":' + "[" * 900 + "]" * 900 + "}",
+        "deeper than 192",
+    ),
+    case("a schema that is only itself", "json_schema", '{"$ref": "#"}', "no text|Circular"),
+    case(
+        "hours of work",
+        "json_schema",
+        json.dumps(
+            {
+                "type": "object",
+                "properties": {
+                    f"p{n}": {"type": "string", "pattern": f"^(a{{1,{n + 900}}}b?){{1,999}}$"}
+                    for n in range(600)
+                },
+            }
         ),
-        pytest.param(
-            "json_schema", '{"$ref": "#"}', "no text|Circular", id="a schema that is only itself"
-        ),
-        pytest.param(
-            "json_schema",
-            json.dumps(
-                {
-                    "type": "object",
-                    "properties": {
-                        f"p{n}": {"type": "string", "pattern": f"^(a{{1,{n + 900}}}b?){{1,999}}$"}
-                        for n in range(600)
-                    },
-                }
-            ),
-            "simpler|at most",
-            id="hours of work",
-        ),
-    ],
+        "simpler|at most",
+    ),
 )
 def test_hostile_structures_are_refused_within_a_bound(
     hasty: StructureCompiler, kind: StructureKind, text: str, message: str
@@ -324,46 +321,40 @@ def test_a_structure_with_slow_steps_is_refused(smol: StructureCompiler) -> None
         smol.compiled(Structure("regex", "(.*.*.*.*.*.*.*.*)*x"))
 
 
-@pytest.mark.parametrize(
-    ("schema", "message"),
-    [
-        pytest.param(3, "must be a JSON schema", id="a number"),
-        pytest.param({"type": "strin"}, "type is 'strin'", id="an unknown type"),
-        pytest.param({"type": 5}, "type is 5", id="a number as type"),
-        pytest.param({"type": []}, r"type is \[\]", id="no type of a list"),
-        pytest.param({"not": {"type": "string"}}, "has 'not'", id="not"),
-        pytest.param({"oneOf": [{"type": "string"}]}, "has 'oneOf'", id="one of"),
-        pytest.param({"if": {}, "then": {}}, "has 'if'", id="if"),
-        pytest.param(
-            {"type": "array", "uniqueItems": True}, "'uniqueItems', which cannot be kept exactly",
-            id="unique items",
-        ),
-        pytest.param({"type": "integer", "multipleOf": 3}, "multipleOf", id="multiples"),
-        pytest.param({"type": "string", "minimum": 3}, "'minimum'", id="a keyword of another type"),
-        pytest.param({"type": "string", "format": "zip"}, "format is 'zip'", id="unknown format"),
-        pytest.param({"type": "string", "pattern": "a"}, "the whole text", id="part of a text"),
-        pytest.param(
-            {"type": "string", "pattern": "^a$", "maxLength": 3}, "only one of them",
-            id="a pattern and a length",
-        ),
-        pytest.param({"type": "string", "maxLength": "4"}, "maxLength is '4'", id="length as text"),
-        pytest.param({"minLength": 10**9}, "0 to 2000", id="a huge length"),
-        pytest.param({"type": "string", "format": "email"}, "format is 'email'", id="a format"),
-        pytest.param({"type": "object", "required": ["a"]}, "names 'a'", id="requires the unknown"),
-        pytest.param({"properties": 5}, "properties is 5", id="properties as a number"),
-        pytest.param({"properties": {"a": 5}}, r"\$.properties.a is 5", id="a number inside"),
-        pytest.param({"items": [{"type": "string"}]}, "items is", id="items as a list"),
-        pytest.param({"anyOf": []}, "must be a list of schemas", id="any of nothing"),
-        pytest.param({"anyOf": [{}], "type": "string"}, "beside type", id="any of, and a type"),
-        pytest.param({"allOf": [{}, {}]}, "join them", id="all of two"),
-        pytest.param({"$ref": "http://x/y"}, "point into this schema", id="a remote reference"),
-        pytest.param({"$ref": "#/$defs/a"}, "not there", id="a reference to nothing"),
-        pytest.param({"$ref": 3}, "point into", id="a number as reference"),
-        pytest.param({"type": "integer", "enum": ["a"]}, "of type integer", id="enum of another"),
-        pytest.param({"const": 1, "minimum": 3}, "beside minimum", id="a constant with a bound"),
-        pytest.param({"$defs": {"a": {"not": {}}}}, "'not'", id="in a definition"),
-        pytest.param({"anyOf": [{}] * 5000}, "more than 4096", id="five thousand schemas"),
-    ],
+@cases(
+    "schema, message",
+    case("a number", 3, "must be a JSON schema"),
+    case("an unknown type", {"type": "strin"}, "type is 'strin'"),
+    case("a number as type", {"type": 5}, "type is 5"),
+    case("no type of a list", {"type": []}, r"type is \[\]"),
+    case("not", {"not": {"type": "string"}}, "has 'not'"),
+    case("one of", {"oneOf": [{"type": "string"}]}, "has 'oneOf'"),
+    case("if", {"if": {}, "then": {}}, "has 'if'"),
+    case("unique items", {"type": "array", "uniqueItems": True},
+        "'uniqueItems', which cannot be kept exactly"),
+    case("multiples", {"type": "integer", "multipleOf": 3}, "multipleOf"),
+    case("a keyword of another type", {"type": "string", "minimum": 3}, "'minimum'"),
+    case("unknown format", {"type": "string", "format": "zip"}, "format is 'zip'"),
+    case("part of a text", {"type": "string", "pattern": "a"}, "the whole text"),
+    case("a pattern and a length", {"type": "string", "pattern": "^a$", "maxLength": 3},
+        "only one of them"),
+    case("length as text", {"type": "string", "maxLength": "4"}, "maxLength is '4'"),
+    case("a huge length", {"minLength": 10**9}, "0 to 2000"),
+    case("a format", {"type": "string", "format": "email"}, "format is 'email'"),
+    case("requires the unknown", {"type": "object", "required": ["a"]}, "names 'a'"),
+    case("properties as a number", {"properties": 5}, "properties is 5"),
+    case("a number inside", {"properties": {"a": 5}}, r"\$.properties.a is 5"),
+    case("items as a list", {"items": [{"type": "string"}]}, "items is"),
+    case("any of nothing", {"anyOf": []}, "must be a list of schemas"),
+    case("any of, and a type", {"anyOf": [{}], "type": "string"}, "beside type"),
+    case("all of two", {"allOf": [{}, {}]}, "join them"),
+    case("a remote reference", {"$ref": "http://x/y"}, "point into this schema"),
+    case("a reference to nothing", {"$ref": "#/$defs/a"}, "not there"),
+    case("a number as reference", {"$ref": 3}, "point into"),
+    case("enum of another", {"type": "integer", "enum": ["a"]}, "of type integer"),
+    case("a constant with a bound", {"const": 1, "minimum": 3}, "beside minimum"),
+    case("in a definition", {"$defs": {"a": {"not": {}}}}, "'not'"),
+    case("five thousand schemas", {"anyOf": [{}] * 5000}, "more than 4096"),
 )  # fmt: skip
 def test_schemas_that_cannot_be_kept_are_refused(schema: Any, message: str) -> None:
     with pytest.raises(GrammarError, match=message) as refused:
@@ -371,28 +362,20 @@ def test_schemas_that_cannot_be_kept_are_refused(schema: Any, message: str) -> N
     assert len(str(refused.value)) < 400
 
 
-@pytest.mark.parametrize(
+@cases(
     "schema",
-    [
-        pytest.param(True, id="anything"),
-        pytest.param({}, id="anything as an object"),
-        pytest.param({"title": "T", "description": "d", "default": {"not": 3}}, id="annotations"),
-        pytest.param({"type": ["string", "null"], "maxLength": 4}, id="two types"),
-        pytest.param({"properties": {"a": {"const": [1, {"not": 2}]}}}, id="without a type"),
-        pytest.param({"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {}}}, id="all of one"),
-        pytest.param(
-            {"type": "object", "additionalProperties": {"type": "number"}, "minProperties": 1},
-            id="a map",
-        ),
-        pytest.param(
-            {"type": "array", "prefixItems": [{"type": "null"}], "items": False}, id="a tuple"
-        ),
-        pytest.param({"type": "string", "format": "date"}, id="a date"),
-        pytest.param({"type": "number", "exclusiveMinimum": 0.5}, id="a bound"),
-        pytest.param(
-            {"properties": {"next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}}, id="itself"
-        ),
-    ],
+    case("anything", True),
+    case("anything as an object", {}),
+    case("annotations", {"title": "T", "description": "d", "default": {"not": 3}}),
+    case("two types", {"type": ["string", "null"], "maxLength": 4}),
+    case("without a type", {"properties": {"a": {"const": [1, {"not": 2}]}}}),
+    case("all of one", {"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {}}}),
+    case("a map",
+        {"type": "object", "additionalProperties": {"type": "number"}, "minProperties": 1}),
+    case("a tuple", {"type": "array", "prefixItems": [{"type": "null"}], "items": False}),
+    case("a date", {"type": "string", "format": "date"}),
+    case("a bound", {"type": "number", "exclusiveMinimum": 0.5}),
+    case("itself", {"properties": {"next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}}),
 )  # fmt: skip
 def test_schemas_that_can_be_kept(tiny: StructureCompiler, schema: Any) -> None:
     compiled = tiny.compiled(Structure("json_schema", json.dumps(schema)))
@@ -407,15 +390,13 @@ def test_patterns_of_escaped_characters_are_refused(tiny: StructureCompiler, pat
         tiny.compiled(Structure("json_schema", json.dumps(schema)))
 
 
-@pytest.mark.parametrize(
+@cases(
     "schema",
-    [
-        pytest.param({"type": "string", "minLength": 2, "maxLength": 5}, id="a length"),
-        pytest.param({"type": "string", "minLength": 3}, id="at least"),
-        pytest.param({"type": "string", "pattern": r"^(\W|.)*$"}, id="a pattern of anything"),
-        pytest.param({"type": "string"}, id="any text"),
-        pytest.param({"type": "string", "format": "hostname"}, id="a format"),
-    ],
+    case("a length", {"type": "string", "minLength": 2, "maxLength": 5}),
+    case("at least", {"type": "string", "minLength": 3}),
+    case("a pattern of anything", {"type": "string", "pattern": r"^(\W|.)*$"}),
+    case("any text", {"type": "string"}),
+    case("a format", {"type": "string", "format": "hostname"}),
 )
 def test_strings_are_json_whatever_they_hold(
     tiny: StructureCompiler, schema: dict[str, Any], pytestconfig: pytest.Config
@@ -455,10 +436,7 @@ def test_without_the_library_the_message_names_the_package(
         tiny_compiler(folder).submit(Structure("regex", "a"))
 
 
-@pytest.mark.parametrize(
-    ("ends", "message"),
-    [pytest.param([], "the model has none", id="no end"), pytest.param([500], "none", id="beyond")],
-)
+@cases("ends, message", case("no end", [], "the model has none"), case("beyond", [500], "none"))
 def test_a_model_that_never_ends_has_no_structures(
     folder: Path, ends: Sequence[int], message: str
 ) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy
 import pytest
 import torch
+from tests.cases import case, cases
 from tests.unit.engine.native_model import Shape, model
 
 from hostelry.base.clock import ManualClock
@@ -159,28 +160,22 @@ def test_buckets_end_with_the_largest_batch(max_batch_size: int, buckets: tuple[
     assert limits.bucket(max_batch_size + 1) is None
 
 
-@pytest.mark.parametrize(
-    ("step", "kind"),
-    [
-        pytest.param(batch([1]), GraphKind(1, False, True), id="one row"),
-        pytest.param(batch([1, 1, 1]), GraphKind(4, False, True), id="rows of the next bucket"),
-        pytest.param(
-            batch([1, 1], [None, adapter()]), GraphKind(2, True, True), id="a row with an adapter"
-        ),
-        pytest.param(
-            batch([1, 1], [None, adapter(first=3)]),
-            GraphKind(2, True, False),
-            id="an adapter whose rows begin anywhere",
-        ),
-        pytest.param(
-            batch([1, 1], [adapter(rank=0)]), GraphKind(2, False, True), id="an adapter of nothing"
-        ),
-        pytest.param(
-            batch([1, 1, 1], logit_rows=[2, 0]),
-            GraphKind(4, False, True),
-            id="logits of some rows in another order",
-        ),
-    ],
+@cases(
+    "step, kind",
+    case("one row", batch([1]), GraphKind(1, False, True)),
+    case("rows of the next bucket", batch([1, 1, 1]), GraphKind(4, False, True)),
+    case("a row with an adapter", batch([1, 1], [None, adapter()]), GraphKind(2, True, True)),
+    case(
+        "an adapter whose rows begin anywhere",
+        batch([1, 1], [None, adapter(first=3)]),
+        GraphKind(2, True, False),
+    ),
+    case("an adapter of nothing", batch([1, 1], [adapter(rank=0)]), GraphKind(2, False, True)),
+    case(
+        "logits of some rows in another order",
+        batch([1, 1, 1], logit_rows=[2, 0]),
+        GraphKind(4, False, True),
+    ),
 )
 def test_decode_steps_are_captured_when_they_come_again(
     step: ForwardBatch, kind: GraphKind
@@ -196,17 +191,15 @@ def test_decode_steps_are_captured_when_they_come_again(
     assert not bench.graphed.warnings
 
 
-@pytest.mark.parametrize(
+@cases(
     "step",
-    [
-        pytest.param(batch([2]), id="a prompt"),
-        pytest.param(batch([1, 3]), id="a prompt beside a decoding row"),
-        pytest.param(batch([1] * 7), id="more rows than the largest batch"),
-        pytest.param(batch([1], num_pages=4), id="more pages than the longest sequence has"),
-        pytest.param(batch([1], [adapter(rank=17)]), id="a rank beyond the limit"),
-        pytest.param(batch([1], [adapter(wide=True)]), id="an update of the vocabulary"),
-        pytest.param(batch([1], logit_rows=[0, 0, 0]), id="more logits than rows"),
-    ],
+    case("a prompt", batch([2])),
+    case("a prompt beside a decoding row", batch([1, 3])),
+    case("more rows than the largest batch", batch([1] * 7)),
+    case("more pages than the longest sequence has", batch([1], num_pages=4)),
+    case("a rank beyond the limit", batch([1], [adapter(rank=17)])),
+    case("an update of the vocabulary", batch([1], [adapter(wide=True)])),
+    case("more logits than rows", batch([1], logit_rows=[0, 0, 0])),
 )
 def test_other_steps_are_computed_at_once(step: ForwardBatch) -> None:
     bench = Bench()
@@ -241,12 +234,10 @@ def test_a_failed_capture_is_a_warning_and_not_tried_again() -> None:
     assert "2 rows could not be captured (RuntimeError: out of memory)" in warning
 
 
-@pytest.mark.parametrize(
-    ("limits", "text"),
-    [
-        pytest.param({"max_bytes": 15}, "20 bytes of at most 15", id="memory"),
-        pytest.param({"max_capture_s": 1.5}, "2.0 s of at most 1.5 s", id="time"),
-    ],
+@cases(
+    "limits, text",
+    case("memory", {"max_bytes": 15}, "20 bytes of at most 15"),
+    case("time", {"max_capture_s": 1.5}, "2.0 s of at most 1.5 s"),
 )
 def test_captures_are_bounded(limits: dict[str, float], text: str) -> None:
     bench = Bench(GraphLimits(max_batch_size=8, max_lora_rank=16, **limits))  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from tests.cases import case, cases
 from tests.models import tiny_llama
 from tests.unit.engine.oracle import assert_nothing_is_held, drain, greedy
 
@@ -109,14 +110,12 @@ def structured() -> Request:
     return Request(id="poison", prompt_token_ids=(3, 4), sampling=sampling)
 
 
-@pytest.mark.parametrize(
-    ("grammar", "cause"),
-    [
-        pytest.param(BreaksOnFill, "RuntimeError: a matcher's defect", id="in the mask"),
-        pytest.param(BreaksOnAccept, "RuntimeError: a matcher's defect", id="at the token"),
-        pytest.param(BreaksLater, "RecursionError: too deep", id="at its third token"),
-        pytest.param(ForgetsWhatItAllowed, "grammar allows", id="a token that it refuses"),
-    ],
+@cases(
+    "grammar, cause",
+    case("in the mask", BreaksOnFill, "RuntimeError: a matcher's defect"),
+    case("at the token", BreaksOnAccept, "RuntimeError: a matcher's defect"),
+    case("at its third token", BreaksLater, "RecursionError: too deep"),
+    case("a token that it refuses", ForgetsWhatItAllowed, "grammar allows"),
 )
 def test_a_grammar_that_breaks_ends_its_own_request(
     folder: Path,
@@ -178,36 +177,30 @@ def test_what_cannot_be_added_leaves_nothing(
     assert_nothing_is_held(engine)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        pytest.param({"stop_token_ids": (2**63,)}, "stop_token_ids", id="a token beyond 64 bits"),
-        pytest.param({"stop_token_ids": (-1,)}, "stop_token_ids", id="a negative token"),
-        pytest.param({"repetition_penalty": 1e-46}, "0.01", id="a penalty that vanishes"),
-        pytest.param(
-            {"repetition_penalty": float("nan")}, "0.01", id="a penalty that is no number"
-        ),
-        pytest.param({"repetition_penalty": float("inf")}, "100", id="an endless penalty"),
-        pytest.param({"temperature": float("nan")}, "temperature", id="a nan as temperature"),
-        pytest.param({"top_k": 2**63}, "top_k", id="more tokens than there are"),
-        pytest.param({"top_p": float("nan")}, "top_p", id="a nan as top_p"),
-        pytest.param({"max_new_tokens": 2**64}, "max_new_tokens", id="more than 64 bits of tokens"),
-        pytest.param({"seed": 2**65}, "seed", id="a seed beyond 64 bits"),
-        pytest.param({"logit_bias": ((-1, 1.0),)}, "logit_bias", id="a negative token's bias"),
-        pytest.param({"logit_bias": ((1, float("nan")),)}, "logit_bias", id="a bias of nan"),
-    ],
+@cases(
+    "settings, message",
+    case("a token beyond 64 bits", {"stop_token_ids": (2**63,)}, "stop_token_ids"),
+    case("a negative token", {"stop_token_ids": (-1,)}, "stop_token_ids"),
+    case("a penalty that vanishes", {"repetition_penalty": 1e-46}, "0.01"),
+    case("a penalty that is no number", {"repetition_penalty": float("nan")}, "0.01"),
+    case("an endless penalty", {"repetition_penalty": float("inf")}, "100"),
+    case("a nan as temperature", {"temperature": float("nan")}, "temperature"),
+    case("more tokens than there are", {"top_k": 2**63}, "top_k"),
+    case("a nan as top_p", {"top_p": float("nan")}, "top_p"),
+    case("more than 64 bits of tokens", {"max_new_tokens": 2**64}, "max_new_tokens"),
+    case("a seed beyond 64 bits", {"seed": 2**65}, "seed"),
+    case("a negative token's bias", {"logit_bias": ((-1, 1.0),)}, "logit_bias"),
+    case("a bias of nan", {"logit_bias": ((1, float("nan")),)}, "logit_bias"),
 )
 def test_numbers_out_of_range_are_no_sampling_params(settings: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SamplingParams(**settings)
 
 
-@pytest.mark.parametrize(
+@cases(
     "settings",
-    [
-        pytest.param({"stop_token_ids": (199,)}, id="a stop token"),
-        pytest.param({"logit_bias": ((199, 1.0),)}, id="a biased token"),
-    ],
+    case("a stop token", {"stop_token_ids": (199,)}),
+    case("a biased token", {"logit_bias": ((199, 1.0),)}),
 )
 def test_tokens_that_the_model_does_not_have_are_refused(folder: Path, settings: Any) -> None:
     request = Request(id="a", prompt_token_ids=(1,), sampling=SamplingParams(**settings))
@@ -215,18 +208,16 @@ def test_tokens_that_the_model_does_not_have_are_refused(folder: Path, settings:
         Engine.load(folder, CONFIG).add(request)
 
 
-@pytest.mark.parametrize(
+@cases(
     "settings",
-    [
-        pytest.param({"temperature": 5e-324}, id="a subnormal temperature"),
-        pytest.param({"temperature": 1e-45, "top_k": 1}, id="0 in single precision"),
-        pytest.param({"temperature": 100.0, "min_p": 5e-324}, id="a subnormal min_p"),
-        pytest.param({"temperature": 1.0, "top_p": 5e-324}, id="a subnormal top_p"),
-        pytest.param({"temperature": 1.0, "top_k": 2**31 - 1}, id="all tokens and more"),
-        pytest.param({"repetition_penalty": 0.01, "temperature": 1e-30}, id="the least penalty"),
-        pytest.param({"repetition_penalty": 100.0, "temperature": 1e-30}, id="the largest penalty"),
-        pytest.param({"seed": 1 - 2**63, "temperature": 1.0}, id="the least seed"),
-    ],
+    case("a subnormal temperature", {"temperature": 5e-324}),
+    case("0 in single precision", {"temperature": 1e-45, "top_k": 1}),
+    case("a subnormal min_p", {"temperature": 100.0, "min_p": 5e-324}),
+    case("a subnormal top_p", {"temperature": 1.0, "top_p": 5e-324}),
+    case("all tokens and more", {"temperature": 1.0, "top_k": 2**31 - 1}),
+    case("the least penalty", {"repetition_penalty": 0.01, "temperature": 1e-30}),
+    case("the largest penalty", {"repetition_penalty": 100.0, "temperature": 1e-30}),
+    case("the least seed", {"seed": 1 - 2**63, "temperature": 1.0}),
 )
 def test_extremes_within_the_ranges_give_tokens_and_harm_no_other_request(
     folder: Path, expected: dict[str, list[Output]], settings: Any

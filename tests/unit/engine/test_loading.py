@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.models import tiny_llama
 from tests.unit.engine.oracle import greedy, run, variant
 
@@ -19,20 +20,18 @@ def folder(tmp_path: Path) -> Path:
     return tiny_llama(tmp_path / "model")
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        pytest.param({"dtype": "int8"}, "dtype is 'int8'", id="an unknown dtype"),
-        pytest.param({"weight_dtype": "int4"}, "weight_dtype is 'int4'", id="unknown weights"),
-        pytest.param({"kernels": "cuda"}, "kernels is 'cuda'", id="unknown kernels"),
-        pytest.param({"max_batch_size": 0}, "max_batch_size is 0", id="an empty batch"),
-        pytest.param({"page_tokens": -1}, "page_tokens is -1", id="negative pages"),
-        pytest.param({"pool_bytes": 0}, "pool_bytes is 0", id="no pool"),
-        pytest.param({"adapter_host_bytes": 0}, "adapter_host_bytes is 0", id="no host memory"),
-        pytest.param({"max_wait_s": 0.0}, "max_wait_s is 0", id="no wait"),
-        pytest.param({"max_wait_s": float("nan")}, "max_wait_s is nan", id="a wait of nan"),
-        pytest.param({"pin_share": 1.5}, "pin_share is 1.5", id="more pins than pool"),
-    ],
+@cases(
+    "fields, message",
+    case("an unknown dtype", {"dtype": "int8"}, "dtype is 'int8'"),
+    case("unknown weights", {"weight_dtype": "int4"}, "weight_dtype is 'int4'"),
+    case("unknown kernels", {"kernels": "cuda"}, "kernels is 'cuda'"),
+    case("an empty batch", {"max_batch_size": 0}, "max_batch_size is 0"),
+    case("negative pages", {"page_tokens": -1}, "page_tokens is -1"),
+    case("no pool", {"pool_bytes": 0}, "pool_bytes is 0"),
+    case("no host memory", {"adapter_host_bytes": 0}, "adapter_host_bytes is 0"),
+    case("no wait", {"max_wait_s": 0.0}, "max_wait_s is 0"),
+    case("a wait of nan", {"max_wait_s": float("nan")}, "max_wait_s is nan"),
+    case("more pins than pool", {"pin_share": 1.5}, "pin_share is 1.5"),
 )
 def test_refused_settings(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.cases import case, cases
 from tests.models import tiny_llama
 from tests.unit.engine.paged_steps import CPU, all_logits, edit_config
 
@@ -67,55 +68,47 @@ def wrong_index(content: bytes) -> Callable[[Path], None]:
     return act
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        pytest.param(remove("config.json"), r"holds no config\.json", id="no configuration"),
-        pytest.param(write("config.json", b"{"), "is not JSON", id="a configuration cut short"),
-        pytest.param(write("config.json", b"[" * 99_999), "is not JSON", id="deep nesting"),
-        pytest.param(write("config.json", b"[]"), "no JSON object", id="a list"),
-        pytest.param(write("config.json", b"\xff\xfe{}"), "is not JSON", id="not UTF-8"),
-        pytest.param(write("generation_config.json", b"1"), "generation_config", id="a number"),
-        pytest.param(remove("model.safetensors"), "holds neither", id="no weights"),
-        pytest.param(
-            write("model.safetensors", b"nonsense" * 9), "cannot be read", id="damaged weights"
-        ),
-        pytest.param(
-            change("model.norm.weight", lambda it: it.to(torch.int32)),
-            r"model\.norm\.weight has dtype I32",
-            id="integer weights",
-        ),
-        pytest.param(
-            change("model.norm.weight", lambda it: it.to(torch.float8_e4m3fn)),
-            "has dtype F8_E4M3",
-            id="eight bits",
-        ),
-        pytest.param(
-            change("model.layers.1.mlp.up_proj.weight", lambda it: None),
-            r"model\.layers\.1\.mlp\.up_proj\.weight is missing",
-            id="a missing tensor",
-        ),
-        pytest.param(
-            change("model.layers.1.mlp.up_proj.weight", lambda it: it.T.contiguous()),
-            r"has shape \(64, 112\)",
-            id="a turned tensor",
-        ),
-        pytest.param(
-            configure(num_hidden_layers=3), r"layers\.2\..* is missing", id="a layer less"
-        ),
-        pytest.param(configure(num_hidden_layers=1), "9 unexpected tensors", id="a layer too many"),
-        pytest.param(configure(intermediate_size=96), r"has shape \(112, 64\)", id="a width"),
-        pytest.param(
-            configure(tie_word_embeddings=False), "lm_head.weight is missing", id="untied"
-        ),
-        pytest.param(configure(attention_bias=True), "q_proj.bias is missing", id="no biases"),
-        pytest.param(wrong_index(b"{}"), "has no weight_map", id="an index without a map"),
-        pytest.param(
-            wrong_index(b'{"weight_map": {"a": "../../secret"}}'),
-            "which is no file",
-            id="an index that leads outside",
-        ),
-    ],
+@cases(
+    "damage, message",
+    case("no configuration", remove("config.json"), r"holds no config\.json"),
+    case("a configuration cut short", write("config.json", b"{"), "is not JSON"),
+    case("deep nesting", write("config.json", b"[" * 99_999), "is not JSON"),
+    case("a list", write("config.json", b"[]"), "no JSON object"),
+    case("not UTF-8", write("config.json", b"\xff\xfe{}"), "is not JSON"),
+    case("a number", write("generation_config.json", b"1"), "generation_config"),
+    case("no weights", remove("model.safetensors"), "holds neither"),
+    case("damaged weights", write("model.safetensors", b"nonsense" * 9), "cannot be read"),
+    case(
+        "integer weights",
+        change("model.norm.weight", lambda it: it.to(torch.int32)),
+        r"model\.norm\.weight has dtype I32",
+    ),
+    case(
+        "eight bits",
+        change("model.norm.weight", lambda it: it.to(torch.float8_e4m3fn)),
+        "has dtype F8_E4M3",
+    ),
+    case(
+        "a missing tensor",
+        change("model.layers.1.mlp.up_proj.weight", lambda it: None),
+        r"model\.layers\.1\.mlp\.up_proj\.weight is missing",
+    ),
+    case(
+        "a turned tensor",
+        change("model.layers.1.mlp.up_proj.weight", lambda it: it.T.contiguous()),
+        r"has shape \(64, 112\)",
+    ),
+    case("a layer less", configure(num_hidden_layers=3), r"layers\.2\..* is missing"),
+    case("a layer too many", configure(num_hidden_layers=1), "9 unexpected tensors"),
+    case("a width", configure(intermediate_size=96), r"has shape \(112, 64\)"),
+    case("untied", configure(tie_word_embeddings=False), "lm_head.weight is missing"),
+    case("no biases", configure(attention_bias=True), "q_proj.bias is missing"),
+    case("an index without a map", wrong_index(b"{}"), "has no weight_map"),
+    case(
+        "an index that leads outside",
+        wrong_index(b'{"weight_map": {"a": "../../secret"}}'),
+        "which is no file",
+    ),
 )
 def test_refused_folders(damage: Callable[[Path], None], message: str, folder: Path) -> None:
     damage(folder)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy
 import pytest
 import torch
+from tests.cases import case, cases
 from tests.unit.engine.native_model import ALL_RANKS, Memory, Part, Shape, model, native, step
 
 from hostelry.engine.kernels.native.library import NativeLibrary
@@ -33,32 +34,26 @@ def sizes(num_threads: int, steps: Sequence[tuple[float, float]]) -> list[int]:
     return [int(it) for it in found]
 
 
-@pytest.mark.parametrize(
-    ("num_threads", "steps", "expected"),
-    [
-        pytest.param(2, [WHOLE] * 4, [2, 2, 2, 2], id="alone on the machine all compute"),
-        pytest.param(2, [HALF] * 3, [2, 1, 1], id="two steps of lost time, and one computes"),
-        pytest.param(2, [(100, 75.1)], [2], id="less than a fourth lost is borne"),
-        pytest.param(2, [(100, 74.9)], [1], id="more than a fourth is not"),
-        pytest.param(2, [(25, 0)], [2], id="a short pause alone decides nothing"),
-        pytest.param(
-            2, [(26, 0)], [1], id="one of more than a fourth of the window decides at once"
-        ),
-        pytest.param(2, [(400, 350)], [2], id="a long step may lose as much as a fourth of it"),
-        pytest.param(8, [(100, 0)] * 7, [6, 5, 4, 3, 2, 1, 1], id="the more threads, the more go"),
-        pytest.param(2, [(100, 0), (100, 100)], [1, 2], id="after a rest all are tried again"),
-        pytest.param(
-            2,
-            [(100, 0), (100, 100), (100, 0), (100, 100), (100, 100)],
-            [1, 2, 1, 1, 2],
-            id="a trial that fails doubles the rest",
-        ),
-        pytest.param(
-            2, [(100, 0)] * 100, [1] * 100, id="without a whole CPU for one nothing is tried"
-        ),
-        pytest.param(1, [HALF] * 9, [1] * 9, id="one thread stays one"),
-        pytest.param(2, [(100, 101)] * 2, [2, 2], id="a clock that runs ahead loses nothing"),
-    ],
+@cases(
+    "num_threads, steps, expected",
+    case("alone on the machine all compute", 2, [WHOLE] * 4, [2, 2, 2, 2]),
+    case("two steps of lost time, and one computes", 2, [HALF] * 3, [2, 1, 1]),
+    case("less than a fourth lost is borne", 2, [(100, 75.1)], [2]),
+    case("more than a fourth is not", 2, [(100, 74.9)], [1]),
+    case("a short pause alone decides nothing", 2, [(25, 0)], [2]),
+    case("one of more than a fourth of the window decides at once", 2, [(26, 0)], [1]),
+    case("a long step may lose as much as a fourth of it", 2, [(400, 350)], [2]),
+    case("the more threads, the more go", 8, [(100, 0)] * 7, [6, 5, 4, 3, 2, 1, 1]),
+    case("after a rest all are tried again", 2, [(100, 0), (100, 100)], [1, 2]),
+    case(
+        "a trial that fails doubles the rest",
+        2,
+        [(100, 0), (100, 100), (100, 0), (100, 100), (100, 100)],
+        [1, 2, 1, 1, 2],
+    ),
+    case("without a whole CPU for one nothing is tried", 2, [(100, 0)] * 100, [1] * 100),
+    case("one thread stays one", 1, [HALF] * 9, [1] * 9),
+    case("a clock that runs ahead loses nothing", 2, [(100, 101)] * 2, [2, 2]),
 )
 def test_how_many_threads_compute(
     num_threads: int, steps: Sequence[tuple[float, float]], expected: list[int]

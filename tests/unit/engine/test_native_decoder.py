@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import case, cases
 from tests.unit.engine.native_model import (
     ALL_RANKS,
     VOCABULARY,
@@ -113,22 +114,20 @@ def test_models_give_the_logits_of_torch(
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(
-    ("ranks", "options"),
-    [
-        pytest.param(dict.fromkeys(MODULES, 1), {}, id="rank 1"),
-        pytest.param(dict.fromkeys(MODULES, 3), {}, id="rank 3"),
-        pytest.param(dict.fromkeys(MODULES, 16), {}, id="rank 16"),
-        pytest.param(dict.fromkeys(MODULES, 64), {"scale": 0.05}, id="rank 64"),
-        pytest.param({"q_proj": 8, "v_proj": 8}, {}, id="queries and values only"),
-        pytest.param({"up_proj": 5}, {}, id="one module of a fused product"),
-        pytest.param({"o_proj": 4, "down_proj": 9}, {}, id="outputs only"),
-        pytest.param(dict(zip(MODULES, (3, 0, 9, 1, 0, 17, 2), strict=True)), {}, id="mixed"),
-        pytest.param(ALL_RANKS, {"scale": 2.0 / 8**0.5}, id="scale of rank-stabilized lora"),
-        pytest.param(ALL_RANKS, {"embedding": 3}, id="embedding too"),
-        pytest.param(ALL_RANKS, {"lm_head": 19}, id="lm_head too"),
-        pytest.param({}, {"embedding": 2, "lm_head": 2}, id="vocabulary only"),
-    ],
+@cases(
+    "ranks, options",
+    case("rank 1", dict.fromkeys(MODULES, 1), {}),
+    case("rank 3", dict.fromkeys(MODULES, 3), {}),
+    case("rank 16", dict.fromkeys(MODULES, 16), {}),
+    case("rank 64", dict.fromkeys(MODULES, 64), {"scale": 0.05}),
+    case("queries and values only", {"q_proj": 8, "v_proj": 8}, {}),
+    case("one module of a fused product", {"up_proj": 5}, {}),
+    case("outputs only", {"o_proj": 4, "down_proj": 9}, {}),
+    case("mixed", dict(zip(MODULES, (3, 0, 9, 1, 0, 17, 2), strict=True)), {}),
+    case("scale of rank-stabilized lora", ALL_RANKS, {"scale": 2.0 / 8**0.5}),
+    case("embedding too", ALL_RANKS, {"embedding": 3}),
+    case("lm_head too", ALL_RANKS, {"lm_head": 19}),
+    case("vocabulary only", {}, {"embedding": 2, "lm_head": 2}),
 )
 def test_adapters_give_the_logits_of_torch(
     ranks: dict[str, int], options: dict[str, Any], dtype: torch.dtype

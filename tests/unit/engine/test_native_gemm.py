@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import numpy
 import pytest
 import torch
+from tests.cases import case, cases
 from tests.selection import thorough
 
 from hostelry.engine.kernels.native.gemm import KindName, PackedWeight
@@ -63,19 +64,17 @@ def test_this_machine_has_a_variant_to_test() -> None:
         thorough("int8", torch.bfloat16, id="int8 of bf16"),
     ],
 )
-@pytest.mark.parametrize(
-    ("num_out", "num_in"),
-    [
-        pytest.param(1, 1, id="one weight"),
-        pytest.param(16, 32, id="one tile"),
-        pytest.param(17, 33, id="one more than a tile"),
-        pytest.param(15, 31, id="one less than a tile"),
-        pytest.param(100, 7, id="a short depth"),
-        pytest.param(3, 1000, id="few outputs"),
-        pytest.param(80, 128, id="an odd number of blocks"),
-        pytest.param(576, 576, id="SmolLM2's output projection"),
-        pytest.param(64, 1536, id="SmolLM2's depth of the down projection"),
-    ],
+@cases(
+    "num_out, num_in",
+    case("one weight", 1, 1),
+    case("one tile", 16, 32),
+    case("one more than a tile", 17, 33),
+    case("one less than a tile", 15, 31),
+    case("a short depth", 100, 7),
+    case("few outputs", 3, 1000),
+    case("an odd number of blocks", 80, 128),
+    case("SmolLM2's output projection", 576, 576),
+    case("SmolLM2's depth of the down projection", 64, 1536),
 )
 def test_products_are_the_twins(
     library: NativeLibrary,
@@ -97,10 +96,7 @@ def test_products_are_the_twins(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    ("num_out", "num_in"),
-    [pytest.param(1000, 576, id="wide"), pytest.param(50, 1530, id="deep and odd")],
-)
+@cases("num_out, num_in", case("wide", 1000, 576), case("deep and odd", 50, 1530))
 def test_a_row_is_the_same_alone_and_in_any_company(
     library: NativeLibrary, threads: NativeThreads, kind: KindName, num_out: int, num_in: int
 ) -> None:
@@ -230,18 +226,16 @@ def test_bf16_of_every_float_is_torchs(library: NativeLibrary, threads: NativeTh
     assert torch.equal(found_TO.nan_to_num(5), wanted_TO.nan_to_num(5))
 
 
-@pytest.mark.parametrize(
-    ("weight_OI", "bias_O", "kind", "message"),
-    [
-        pytest.param(torch.ones(3), None, "auto", r"shape \(3,\)", id="a vector"),
-        pytest.param(torch.ones(0, 4), None, "auto", r"shape \(0, 4\)", id="no outputs"),
-        pytest.param(torch.ones(4, 0), None, "auto", r"shape \(4, 0\)", id="no inputs"),
-        pytest.param(torch.ones(2, 2).half(), None, "auto", "float16", id="half precision"),
-        pytest.param(torch.ones(2, 2).int(), None, "auto", "int32", id="whole numbers"),
-        pytest.param(torch.ones(2, 2, device="meta"), None, "auto", "meta", id="elsewhere"),
-        pytest.param(torch.ones(2, 2), torch.ones(3), "auto", "bias", id="another bias"),
-        pytest.param(torch.ones(2, 2), None, "int4", "'int4'", id="an unknown kind"),
-    ],
+@cases(
+    "weight_OI, bias_O, kind, message",
+    case("a vector", torch.ones(3), None, "auto", r"shape \(3,\)"),
+    case("no outputs", torch.ones(0, 4), None, "auto", r"shape \(0, 4\)"),
+    case("no inputs", torch.ones(4, 0), None, "auto", r"shape \(4, 0\)"),
+    case("half precision", torch.ones(2, 2).half(), None, "auto", "float16"),
+    case("whole numbers", torch.ones(2, 2).int(), None, "auto", "int32"),
+    case("elsewhere", torch.ones(2, 2, device="meta"), None, "auto", "meta"),
+    case("another bias", torch.ones(2, 2), torch.ones(3), "auto", "bias"),
+    case("an unknown kind", torch.ones(2, 2), None, "int4", "'int4'"),
 )
 def test_what_cannot_be_packed_is_refused(
     weight_OI: torch.Tensor, bias_O: torch.Tensor | None, kind: KindName, message: str
@@ -251,13 +245,11 @@ def test_what_cannot_be_packed_is_refused(
         PackedWeight(library, NativeThreads(library, 1), weight_OI, kind=kind, bias_O=bias_O)
 
 
-@pytest.mark.parametrize(
+@cases(
     "x_TI",
-    [
-        pytest.param(torch.ones(2, 5), id="of another width"),
-        pytest.param(torch.ones(4), id="a vector"),
-        pytest.param(torch.ones(2, 4).bfloat16(), id="not fp32"),
-    ],
+    case("of another width", torch.ones(2, 5)),
+    case("a vector", torch.ones(4)),
+    case("not fp32", torch.ones(2, 4).bfloat16()),
 )
 def test_rows_that_do_not_fit_are_refused(x_TI: torch.Tensor) -> None:
     library = NativeLibrary.load("portable")

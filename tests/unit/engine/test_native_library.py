@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.cases import case, cases
 
 from hostelry.engine.kernels.native.library import (
     NativeHost,
@@ -56,26 +57,18 @@ def installed(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("machine", "cpu_flags", "expected"),
-    [
-        pytest.param(
-            "x86_64", AMX, ("avx512_amx", "avx512_bf16", "avx2", "portable"), id="Sapphire Rapids"
-        ),
-        pytest.param("x86_64", AVX512, ("avx512_bf16", "avx2", "portable"), id="Zen 5"),
-        pytest.param("AMD64", AVX512, ("avx512_bf16", "avx2", "portable"), id="by its other name"),
-        pytest.param("x86_64", AVX2, ("avx2", "portable"), id="Haswell to Zen 3"),
-        pytest.param(
-            "x86_64", AVX512 - {"avx512_bf16"}, ("avx2", "portable"), id="AVX-512 without bf16"
-        ),
-        pytest.param(
-            "x86_64", AMX - {"amx_bf16"}, ("avx512_bf16", "avx2", "portable"), id="no tiles"
-        ),
-        pytest.param("x86_64", {"sse2"}, ("portable",), id="an old one"),
-        pytest.param("x86_64", set(), ("portable",), id="a system that says nothing"),
-        pytest.param("aarch64", {"asimd", "bf16"}, ("portable",), id="Arm"),
-        pytest.param("arm64", AMX, ("portable",), id="Arm whatever it says"),
-    ],
+@cases(
+    "machine, cpu_flags, expected",
+    case("Sapphire Rapids", "x86_64", AMX, ("avx512_amx", "avx512_bf16", "avx2", "portable")),
+    case("Zen 5", "x86_64", AVX512, ("avx512_bf16", "avx2", "portable")),
+    case("by its other name", "AMD64", AVX512, ("avx512_bf16", "avx2", "portable")),
+    case("Haswell to Zen 3", "x86_64", AVX2, ("avx2", "portable")),
+    case("AVX-512 without bf16", "x86_64", AVX512 - {"avx512_bf16"}, ("avx2", "portable")),
+    case("no tiles", "x86_64", AMX - {"amx_bf16"}, ("avx512_bf16", "avx2", "portable")),
+    case("an old one", "x86_64", {"sse2"}, ("portable",)),
+    case("a system that says nothing", "x86_64", set(), ("portable",)),
+    case("Arm", "aarch64", {"asimd", "bf16"}, ("portable",)),
+    case("Arm whatever it says", "arm64", AMX, ("portable",)),
 )
 def test_the_libraries_that_a_cpu_runs_fastest_first(
     installed: Path, machine: str, cpu_flags: set[str], expected: tuple[str, ...]
@@ -119,13 +112,11 @@ def test_the_reason_that_nothing_is_built_has_a_remedy(tmp_path: Path) -> None:
         NativeLibrary.load(host=host(tmp_path))
 
 
-@pytest.mark.parametrize(
+@cases(
     "content",
-    [
-        pytest.param(b"", id="empty"),
-        pytest.param(b"\x7fELF and then nothing of use", id="cut off"),
-        pytest.param(b"#!/bin/sh\nexit 1\n", id="something else"),
-    ],
+    case("empty", b""),
+    case("cut off", b"\x7fELF and then nothing of use"),
+    case("something else", b"#!/bin/sh\nexit 1\n"),
 )
 def test_a_broken_library_is_passed_over(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "libportable.so").write_bytes(content)
@@ -174,20 +165,14 @@ def test_a_variant_that_the_cpu_does_not_run_is_refused_with_what_it_lacks(insta
         NativeLibrary.load("avx2", host(installed, machine="aarch64"))
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        pytest.param("processor\t: 0\nflags\t\t: fpu avx2 fma\n", {"fpu", "avx2", "fma"}, id="x86"),
-        pytest.param(
-            "flags\t\t: avx2\n\nprocessor : 1\nflags : avx2 amx_tile\n",
-            {"avx2"},
-            id="the first CPU",
-        ),
-        pytest.param("Features\t: fp asimd\n", set(), id="Arm has other features"),
-        pytest.param("vmx flags\t: vnmi\n", set(), id="flags of another thing"),
-        pytest.param("flags\t:\n", set(), id="no flags"),
-        pytest.param("", set(), id="nothing"),
-    ],
+@cases(
+    "text, expected",
+    case("x86", "processor\t: 0\nflags\t\t: fpu avx2 fma\n", {"fpu", "avx2", "fma"}),
+    case("the first CPU", "flags\t\t: avx2\n\nprocessor : 1\nflags : avx2 amx_tile\n", {"avx2"}),
+    case("Arm has other features", "Features\t: fp asimd\n", set()),
+    case("flags of another thing", "vmx flags\t: vnmi\n", set()),
+    case("no flags", "flags\t:\n", set()),
+    case("nothing", "", set()),
 )
 def test_flags_are_read(tmp_path: Path, text: str, expected: set[str]) -> None:
     (tmp_path / "cpuinfo").write_text(text)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy
 import pytest
 import torch
+from tests.cases import case, cases
 from tests.unit.engine.native_model import (
     ALL_RANKS,
     VOCABULARY,
@@ -25,73 +26,33 @@ def changed(values: Any, at: Any, value: int) -> Any:
     return copy
 
 
-@pytest.mark.parametrize(
-    ("field", "change", "message"),
-    [
-        pytest.param(
-            "token_ids_T", lambda a: changed(a, 3, -1), r"token_ids_T\[3\] is -1", id="token -1"
-        ),
-        pytest.param(
-            "token_ids_T", lambda a: changed(a, 3, 199), "is 199; the vocabulary", id="token 199"
-        ),
-        pytest.param(
-            "token_ids_T", lambda a: a.astype(numpy.int64), "token_ids_T is int64", id="int64"
-        ),
-        pytest.param(
-            "token_ids_T",
-            lambda a: numpy.repeat(a, 2)[::2],
-            "not contiguous",
-            id="every other element",
-        ),
-        pytest.param("positions_T", lambda a: a[:-1], r"positions_T is int32 \(11,\)", id="short"),
-        pytest.param(
-            "positions_T", lambda a: changed(a, 2, 9), r"positions_T\[2\] is 9", id="position"
-        ),
-        pytest.param(
-            "row_starts_B1", lambda a: changed(a, 0, 1), r"row_starts_B1\[0\] is 1", id="start 1"
-        ),
-        pytest.param(
-            "row_starts_B1", lambda a: changed(a, 1, 0), r"row_starts_B1\[1\] is 0", id="no row"
-        ),
-        pytest.param(
-            "row_starts_B1",
-            lambda a: changed(a, 2, 11),
-            r"positions_T\[4\] is 0",
-            id="row left out",
-        ),
-        pytest.param(
-            "row_starts_B1", lambda a: changed(a, 1, 99), r"row_starts_B1\[1\] is 99", id="far row"
-        ),
-        pytest.param(
-            "lengths_B", lambda a: changed(a, 0, 3), r"lengths_B\[0\] is 3", id="length too small"
-        ),
-        pytest.param(
-            "lengths_B", lambda a: changed(a, 0, 161), "160 positions", id="length too large"
-        ),
-        pytest.param("pages_BP", lambda a: a[:, :0], r"lengths_B\[0\]", id="no pages"),
-        pytest.param("pages_BP", lambda a: a[0], "pages_BP", id="flat pages"),
-        pytest.param(
-            "pages_BP", lambda a: changed(a, (1, 0), -1), r"pages_BP\[1\] has page -1", id="page -1"
-        ),
-        pytest.param(
-            "pages_BP", lambda a: changed(a, (1, 0), 10**6), "has page 1000000", id="far page"
-        ),
-        pytest.param(
-            "logit_rows_S", lambda a: changed(a, 1, 12), r"logit_rows_S\[1\] is 12", id="logit row"
-        ),
-        pytest.param(
-            "segments",
-            lambda a: [replace(a[0], row_end=13)],
-            r"segments\[0\] has the row bound 13",
-            id="segment too long",
-        ),
-        pytest.param(
-            "segments", lambda a: [a[0], a[0]], r"segments\[1\] has", id="segments overlap"
-        ),
-        pytest.param(
-            "segments", lambda a: [replace(a[0], row_start=4)], r"bound 4", id="empty segment"
-        ),
-    ],
+@cases(
+    "field, change, message",
+    case("token -1", "token_ids_T", lambda a: changed(a, 3, -1), r"token_ids_T\[3\] is -1"),
+    case("token 199", "token_ids_T", lambda a: changed(a, 3, 199), "is 199; the vocabulary"),
+    case("int64", "token_ids_T", lambda a: a.astype(numpy.int64), "token_ids_T is int64"),
+    case("every other element", "token_ids_T", lambda a: numpy.repeat(a, 2)[::2], "not contiguous"),
+    case("short", "positions_T", lambda a: a[:-1], r"positions_T is int32 \(11,\)"),
+    case("position", "positions_T", lambda a: changed(a, 2, 9), r"positions_T\[2\] is 9"),
+    case("start 1", "row_starts_B1", lambda a: changed(a, 0, 1), r"row_starts_B1\[0\] is 1"),
+    case("no row", "row_starts_B1", lambda a: changed(a, 1, 0), r"row_starts_B1\[1\] is 0"),
+    case("row left out", "row_starts_B1", lambda a: changed(a, 2, 11), r"positions_T\[4\] is 0"),
+    case("far row", "row_starts_B1", lambda a: changed(a, 1, 99), r"row_starts_B1\[1\] is 99"),
+    case("length too small", "lengths_B", lambda a: changed(a, 0, 3), r"lengths_B\[0\] is 3"),
+    case("length too large", "lengths_B", lambda a: changed(a, 0, 161), "160 positions"),
+    case("no pages", "pages_BP", lambda a: a[:, :0], r"lengths_B\[0\]"),
+    case("flat pages", "pages_BP", lambda a: a[0], "pages_BP"),
+    case("page -1", "pages_BP", lambda a: changed(a, (1, 0), -1), r"pages_BP\[1\] has page -1"),
+    case("far page", "pages_BP", lambda a: changed(a, (1, 0), 10**6), "has page 1000000"),
+    case("logit row", "logit_rows_S", lambda a: changed(a, 1, 12), r"logit_rows_S\[1\] is 12"),
+    case(
+        "segment too long",
+        "segments",
+        lambda a: [replace(a[0], row_end=13)],
+        r"segments\[0\] has the row bound 13",
+    ),
+    case("segments overlap", "segments", lambda a: [a[0], a[0]], r"segments\[1\] has"),
+    case("empty segment", "segments", lambda a: [replace(a[0], row_start=4)], r"bound 4"),
 )
 def test_a_batch_that_breaks_a_rule_is_refused(field: str, change: Any, message: str) -> None:
     weights = model(Shape(), torch.float32)
@@ -108,34 +69,24 @@ def test_a_batch_that_breaks_a_rule_is_refused(field: str, change: Any, message:
     assert decoder.forward(batch, memory.pool).shape == (12, VOCABULARY)
 
 
-@pytest.mark.parametrize(
-    ("field", "change", "message"),
-    [
-        pytest.param("ranks_M", lambda a: a[:-1], r"ranks_M is int32 \(13,\)", id="modules"),
-        pytest.param("ranks_M", lambda a: changed(a, 4, -1), "ranks_M -1", id="rank -1"),
-        pytest.param("ranks_M", lambda a: changed(a, 13, 99), "ranks_M 99", id="rank 99"),
-        pytest.param("firsts_M", lambda a: changed(a, 0, -1), "firsts_M -1", id="first -1"),
-        pytest.param(
-            "scales_M", lambda a: a.astype(numpy.float64), "scales_M is float64", id="type"
-        ),
-        pytest.param(
-            "down_offsets_R", lambda a: changed(a, 7, -5), "down_offsets_R has -5", id="offset -5"
-        ),
-        pytest.param(
-            "up_offsets_R", lambda a: changed(a, 7, 2**50), "up_offsets_R has", id="far offset"
-        ),
-        pytest.param("up_offsets_R", lambda a: a[:-1], "up_offsets_R is", id="offsets missing"),
-        pytest.param(
-            "lm_head", lambda a: replace(a, rank=5), r"lm_head.hidden_offsets_R is", id="wide rank"
-        ),
-        pytest.param("embedding", lambda a: replace(a, rank=0), "has rank 0", id="wide rank 0"),
-        pytest.param(
-            "embedding",
-            lambda a: replace(a, vocab_offsets_V=changed(a.vocab_offsets_V, 9, -2)),
-            r"embedding.vocab_offsets_V has -2",
-            id="wide offset",
-        ),
-    ],
+@cases(
+    "field, change, message",
+    case("modules", "ranks_M", lambda a: a[:-1], r"ranks_M is int32 \(13,\)"),
+    case("rank -1", "ranks_M", lambda a: changed(a, 4, -1), "ranks_M -1"),
+    case("rank 99", "ranks_M", lambda a: changed(a, 13, 99), "ranks_M 99"),
+    case("first -1", "firsts_M", lambda a: changed(a, 0, -1), "firsts_M -1"),
+    case("type", "scales_M", lambda a: a.astype(numpy.float64), "scales_M is float64"),
+    case("offset -5", "down_offsets_R", lambda a: changed(a, 7, -5), "down_offsets_R has -5"),
+    case("far offset", "up_offsets_R", lambda a: changed(a, 7, 2**50), "up_offsets_R has"),
+    case("offsets missing", "up_offsets_R", lambda a: a[:-1], "up_offsets_R is"),
+    case("wide rank", "lm_head", lambda a: replace(a, rank=5), r"lm_head.hidden_offsets_R is"),
+    case("wide rank 0", "embedding", lambda a: replace(a, rank=0), "has rank 0"),
+    case(
+        "wide offset",
+        "embedding",
+        lambda a: replace(a, vocab_offsets_V=changed(a.vocab_offsets_V, 9, -2)),
+        r"embedding.vocab_offsets_V has -2",
+    ),
 )
 def test_an_adapter_outside_the_pool_is_refused(field: str, change: Any, message: str) -> None:
     weights = model(Shape(), torch.float32)
@@ -155,14 +106,12 @@ def test_more_rows_than_the_decoder_was_made_for_are_refused() -> None:
         decoder.forward(step(memory, [Part(sequence=0, start=0, end=9)]), memory.pool)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        pytest.param({"dtype": torch.float16}, "float16", id="a dtype without kernels"),
-        pytest.param({"head_dim": 258}, "head_dim is 258", id="heads too wide"),
-        pytest.param({"head_dim": 15}, "head_dim is 15", id="heads of odd width"),
-        pytest.param({"num_kv_heads": 3}, "share 3 key-value heads", id="uneven groups"),
-    ],
+@cases(
+    "change, message",
+    case("a dtype without kernels", {"dtype": torch.float16}, "float16"),
+    case("heads too wide", {"head_dim": 258}, "head_dim is 258"),
+    case("heads of odd width", {"head_dim": 15}, "head_dim is 15"),
+    case("uneven groups", {"num_kv_heads": 3}, "share 3 key-value heads"),
 )
 def test_a_model_that_the_kernels_cannot_compute_is_refused(
     change: dict[str, Any], message: str

@@ -1,6 +1,7 @@
 """The page pool, call by call: sequences, shared prefixes, adapters, and what it refuses."""
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.engine.page_pool_model import pool_in_use
 
 from hostelry.engine.adapter_state import AdapterState
@@ -48,13 +49,11 @@ def test_a_prefix_is_shared_while_and_after_its_owner_lives() -> None:
     pool.check_integrity()
 
 
-@pytest.mark.parametrize(
+@cases(
     "keys",
-    [
-        pytest.param([], id="no keys"),
-        pytest.param([b"4", b"1"], id="an unknown page before a known one"),
-        pytest.param([b"2", b"3"], id="known pages without their beginning"),
-    ],
+    case("no keys", []),
+    case("an unknown page before a known one", [b"4", b"1"]),
+    case("known pages without their beginning", [b"2", b"3"]),
 )
 def test_only_a_whole_beginning_is_found(keys: list[bytes]) -> None:
     pool = PagePool(8)

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.engine.schedule import Drive, scheduler, weights
 
 from hostelry.engine.scheduler.decisions import Chunk, Plan, SchedulerLimits, Submission
@@ -85,14 +86,12 @@ def keys(number: int, salt: str = "s") -> tuple[bytes, ...]:
     return tuple(f"{salt}{index}".encode() for index in range(number))
 
 
-@pytest.mark.parametrize(
-    ("prompt", "start"),
-    [
-        pytest.param(8, 4, id="all of the prompt is cached: its last page is computed again"),
-        pytest.param(9, 8, id="all but the last token is cached"),
-        pytest.param(20, 12, id="the beginning is cached"),
-        pytest.param(3, 0, id="a prompt shorter than a page"),
-    ],
+@cases(
+    "prompt, start",
+    case("all of the prompt is cached: its last page is computed again", 8, 4),
+    case("all but the last token is cached", 9, 8),
+    case("the beginning is cached", 20, 12),
+    case("a prompt shorter than a page", 3, 0),
 )
 def test_a_cached_prefix_is_not_computed_again(prompt: int, start: int) -> None:
     drive = Drive(scheduler())
@@ -324,41 +323,31 @@ def test_no_request_is_dropped_early_before_a_rate_was_measured_under_load() -> 
 # Hostile input
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        pytest.param({"num_prompt_tokens": 0}, "has 0 prompt tokens", id="an empty prompt"),
-        pytest.param({"num_prompt_tokens": -5}, "has -5 prompt tokens", id="a negative prompt"),
-        pytest.param({"max_tokens": 4}, "leaves none to generate", id="no token to generate"),
-        pytest.param({"max_tokens": -1}, "may have -1 in all", id="a negative maximum"),
-        pytest.param({"adapter_pages": 3}, "3 adapter pages", id="pages without an adapter"),
-        pytest.param({"adapter": "a"}, "has 0 adapter pages", id="an adapter without pages"),
-        pytest.param(
-            {"adapter": "a", "adapter_pages": -2}, "has -2 adapter pages", id="negative pages"
-        ),
-        pytest.param({"reload_cost_s": math.nan}, "reload cost of nan", id="a cost of nan"),
-        pytest.param({"reload_cost_s": -1.0}, "reload cost of -1", id="a negative cost"),
-        pytest.param({"deadline_at": math.nan}, "the deadline nan", id="a deadline of nan"),
-        pytest.param({"deadline_at": math.inf}, "the deadline inf", id="an endless deadline"),
-        pytest.param(
-            {"prefix_keys": (b"1", b"2")}, "2 prefix keys; its prompt has 1", id="too many keys"
-        ),
-        pytest.param(
-            {"num_prompt_tokens": 500, "max_tokens": 501},
-            "needs 126 pages for 501 tokens and 0 for its adapter; the pool has 64",
-            id="a prompt larger than the pool",
-        ),
-        pytest.param(
-            {"max_tokens": 300},
-            "needs 75 pages for 300 tokens",
-            id="an answer larger than the pool",
-        ),
-        pytest.param(
-            {"adapter": "a", "adapter_pages": 64},
-            "needs 2 pages for 8 tokens and 64 for its adapter",
-            id="an adapter that leaves no room",
-        ),
-    ],
+@cases(
+    "fields, message",
+    case("an empty prompt", {"num_prompt_tokens": 0}, "has 0 prompt tokens"),
+    case("a negative prompt", {"num_prompt_tokens": -5}, "has -5 prompt tokens"),
+    case("no token to generate", {"max_tokens": 4}, "leaves none to generate"),
+    case("a negative maximum", {"max_tokens": -1}, "may have -1 in all"),
+    case("pages without an adapter", {"adapter_pages": 3}, "3 adapter pages"),
+    case("an adapter without pages", {"adapter": "a"}, "has 0 adapter pages"),
+    case("negative pages", {"adapter": "a", "adapter_pages": -2}, "has -2 adapter pages"),
+    case("a cost of nan", {"reload_cost_s": math.nan}, "reload cost of nan"),
+    case("a negative cost", {"reload_cost_s": -1.0}, "reload cost of -1"),
+    case("a deadline of nan", {"deadline_at": math.nan}, "the deadline nan"),
+    case("an endless deadline", {"deadline_at": math.inf}, "the deadline inf"),
+    case("too many keys", {"prefix_keys": (b"1", b"2")}, "2 prefix keys; its prompt has 1"),
+    case(
+        "a prompt larger than the pool",
+        {"num_prompt_tokens": 500, "max_tokens": 501},
+        "needs 126 pages for 501 tokens and 0 for its adapter; the pool has 64",
+    ),
+    case("an answer larger than the pool", {"max_tokens": 300}, "needs 75 pages for 300 tokens"),
+    case(
+        "an adapter that leaves no room",
+        {"adapter": "a", "adapter_pages": 64},
+        "needs 2 pages for 8 tokens and 64 for its adapter",
+    ),
 )
 def test_a_senseless_request_is_refused(fields: dict[str, Any], message: str) -> None:
     subject = scheduler()
@@ -411,22 +400,20 @@ def test_a_time_before_the_last_one_is_taken_for_the_last_one() -> None:
     assert drive.reasons == {"b": "expired"}
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        pytest.param({"max_batch_size": 0}, "max_batch_size is 0", id="no requests"),
-        pytest.param({"page_tokens": -1}, "page_tokens is -1", id="negative pages"),
-        pytest.param({"max_batched_tokens": 3}, "at least max_batch_size, 8", id="too few tokens"),
-        pytest.param({"max_adapters": 0}, "max_adapters is 0", id="no adapters"),
-        pytest.param({"max_waiting": 0}, "max_waiting is 0", id="no queue"),
-        pytest.param({"prefetch_lookahead": 0}, "prefetch_lookahead is 0", id="no loads"),
-        pytest.param({"max_wait_s": math.nan}, "max_wait_s is nan", id="a wait of nan"),
-        pytest.param({"max_wait_s": -1.0}, "max_wait_s is -1", id="a negative wait"),
-        pytest.param({"overtake_tokens": math.nan}, "overtake_tokens is nan", id="a slack of nan"),
-        pytest.param({"overtake_tokens": -1.0}, "overtake_tokens is -1", id="a negative slack"),
-        pytest.param({"reserve_pages": -1}, "reserve_pages is -1", id="a negative reserve"),
-        pytest.param({"load_charge_tokens": math.inf}, "is inf", id="an endless charge"),
-    ],
+@cases(
+    "fields, message",
+    case("no requests", {"max_batch_size": 0}, "max_batch_size is 0"),
+    case("negative pages", {"page_tokens": -1}, "page_tokens is -1"),
+    case("too few tokens", {"max_batched_tokens": 3}, "at least max_batch_size, 8"),
+    case("no adapters", {"max_adapters": 0}, "max_adapters is 0"),
+    case("no queue", {"max_waiting": 0}, "max_waiting is 0"),
+    case("no loads", {"prefetch_lookahead": 0}, "prefetch_lookahead is 0"),
+    case("a wait of nan", {"max_wait_s": math.nan}, "max_wait_s is nan"),
+    case("a negative wait", {"max_wait_s": -1.0}, "max_wait_s is -1"),
+    case("a slack of nan", {"overtake_tokens": math.nan}, "overtake_tokens is nan"),
+    case("a negative slack", {"overtake_tokens": -1.0}, "overtake_tokens is -1"),
+    case("a negative reserve", {"reserve_pages": -1}, "reserve_pages is -1"),
+    case("an endless charge", {"load_charge_tokens": math.inf}, "is inf"),
 )
 def test_senseless_limits_are_refused(fields: dict[str, Any], message: str) -> None:
     values = {"max_batch_size": 8, "max_batched_tokens": 64, "page_tokens": 4}

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.engine.pages.prefix import content_salt, first_parent, page_key, page_keys
 
@@ -17,15 +18,13 @@ BASE = content_salt("sha256-base", None)
 GOLDEN = ["4f82911ee1aefcab", "356f36c4c5b76e29"]
 
 
-@pytest.mark.parametrize(
-    ("num_tokens", "page_tokens", "expected"),
-    [
-        pytest.param(0, 4, 0, id="no tokens have no keys"),
-        pytest.param(3, 4, 0, id="a page that is not complete has no key"),
-        pytest.param(4, 4, 1, id="a page that is just complete has one"),
-        pytest.param(11, 4, 2, id="the tokens after the last complete page do not count"),
-        pytest.param(3, 1, 3, id="a page may be one token"),
-    ],
+@cases(
+    "num_tokens, page_tokens, expected",
+    case("no tokens have no keys", 0, 4, 0),
+    case("a page that is not complete has no key", 3, 4, 0),
+    case("a page that is just complete has one", 4, 4, 1),
+    case("the tokens after the last complete page do not count", 11, 4, 2),
+    case("a page may be one token", 3, 1, 3),
 )
 def test_only_complete_pages_have_keys(num_tokens: int, page_tokens: int, expected: int) -> None:
     assert len(page_keys(BASE, list(range(num_tokens)), page_tokens)) == expected
@@ -58,19 +57,17 @@ def test_two_contents_have_one_salt_only_when_both_ids_are_equal(first: Ids, sec
     assert (content_salt(*first) == content_salt(*second)) == (first == second)
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        pytest.param(("base", None), ("base", "x"), id="base alone and an adapter"),
-        pytest.param(("base", "x1"), ("base", "x2"), id="two versions of an adapter"),
-        pytest.param(("base1", "x"), ("base2", "x"), id="an adapter on two bases"),
-        pytest.param(("base", None), ("base", ""), id="no adapter and one with an empty id"),
-        pytest.param(("base", None), ("base", None, "salt"), id="a request with a salt"),
-        pytest.param(("base", "x", "s"), ("base", "x", "t"), id="two salts"),
-        pytest.param(("base", "x", "+"), ("base", "+x", ""), id="a salt like an adapter's mark"),
-        pytest.param(("ab", "c"), ("a", "bc"), id="ids that are equal when put together"),
-        pytest.param(("a+b", None), ("a", "b-"), id="a base that is named like a pair"),
-    ],
+@cases(
+    "one, other",
+    case("base alone and an adapter", ("base", None), ("base", "x")),
+    case("two versions of an adapter", ("base", "x1"), ("base", "x2")),
+    case("an adapter on two bases", ("base1", "x"), ("base2", "x")),
+    case("no adapter and one with an empty id", ("base", None), ("base", "")),
+    case("a request with a salt", ("base", None), ("base", None, "salt")),
+    case("two salts", ("base", "x", "s"), ("base", "x", "t")),
+    case("a salt like an adapter's mark", ("base", "x", "+"), ("base", "+x", "")),
+    case("ids that are equal when put together", ("ab", "c"), ("a", "bc")),
+    case("a base that is named like a pair", ("a+b", None), ("a", "b-")),
 )
 def test_other_contents_never_share_a_page(one: Ids, other: Ids) -> None:
     tokens = list(range(8))
@@ -92,16 +89,14 @@ def test_keys_are_the_same_in_every_process() -> None:
     assert [key.hex()[:16] for key in page_keys(b"salt", [1, 2, 3, 4], 2)] == GOLDEN
 
 
-@pytest.mark.parametrize(
-    ("tokens", "page_tokens", "message"),
-    [
-        pytest.param([1], 0, "page_tokens is 0", id="pages without tokens"),
-        pytest.param([1], -3, "page_tokens is -3", id="pages of a negative size"),
-        pytest.param([-1], 1, "token ids must be whole numbers in", id="a negative token"),
-        pytest.param([2**32], 1, "token ids must be whole numbers in", id="a token too large"),
-        pytest.param([0.5], 1, "token ids must be whole numbers in", id="half a token"),
-        pytest.param(["1"], 1, "token ids must be whole numbers in", id="a token that is text"),
-    ],
+@cases(
+    "tokens, page_tokens, message",
+    case("pages without tokens", [1], 0, "page_tokens is 0"),
+    case("pages of a negative size", [1], -3, "page_tokens is -3"),
+    case("a negative token", [-1], 1, "token ids must be whole numbers in"),
+    case("a token too large", [2**32], 1, "token ids must be whole numbers in"),
+    case("half a token", [0.5], 1, "token ids must be whole numbers in"),
+    case("a token that is text", ["1"], 1, "token ids must be whole numbers in"),
 )
 def test_what_is_no_token_is_refused(tokens: Sequence[Any], page_tokens: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.cases import case, cases
 from tests.models import random_adapter, tiny_llama
 from tests.unit.engine.oracle import (
     assert_nothing_is_held,
@@ -122,16 +123,14 @@ def assert_close(scores: Scores, expected: Scores) -> None:
 
 
 @pytest.mark.parametrize("kernels", ["native", "torch"])
-@pytest.mark.parametrize(
+@cases(
     "changes",
-    [
-        pytest.param({}, id="whole prompts"),
-        pytest.param({"max_batch_size": 3, "max_batched_tokens": 3}, id="chunks of 1 to 3 tokens"),
-        pytest.param({"max_batch_size": 5, "max_batched_tokens": 17}, id="chunks up to seventeen"),
-        pytest.param({"page_tokens": 7}, id="pages of seven tokens"),
-        pytest.param({"prefix_cache": False}, id="without a prefix cache"),
-        pytest.param({"max_loras": 1}, id="one adapter a step"),
-    ],
+    case("whole prompts", {}),
+    case("chunks of 1 to 3 tokens", {"max_batch_size": 3, "max_batched_tokens": 3}),
+    case("chunks up to seventeen", {"max_batch_size": 5, "max_batched_tokens": 17}),
+    case("pages of seven tokens", {"page_tokens": 7}),
+    case("without a prefix cache", {"prefix_cache": False}),
+    case("one adapter a step", {"max_loras": 1}),
 )
 def test_scores_are_those_of_transformers_and_peft(
     kernels: str,

@@ -5,6 +5,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 from tests.unit.engine.schedule import STEP_S, Drive, scheduler
 
 from hostelry.engine.scheduler.decisions import QuotaExceededError, ServerFullError
@@ -21,21 +22,19 @@ def quota(**fields: float) -> TenantPolicies:
     return TenantPolicies(table={"t": policy})
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        pytest.param({"weight": 0.0}, "weight is 0.0", id="no weight"),
-        pytest.param({"weight": -1.0}, "weight is -1.0", id="a negative weight"),
-        pytest.param({"weight": math.nan}, "weight is nan", id="a weight that is no number"),
-        pytest.param({"weight": 1e300}, "between 0.001 and 1000", id="a huge weight"),
-        pytest.param({"weight": 1e-300}, "between 0.001 and 1000", id="a tiny weight"),
-        pytest.param({"tokens_per_s": 0.0}, "tokens_per_s is 0.0", id="no tokens at all"),
-        pytest.param({"tokens_per_s": math.nan}, "tokens_per_s is nan", id="a rate of nan"),
-        pytest.param({"tokens_per_s": math.inf}, "tokens_per_s is inf", id="an endless rate"),
-        pytest.param({"burst_s": -1.0}, "burst_s is -1.0", id="a negative burst"),
-        pytest.param({"max_concurrent": 0}, "max_concurrent is 0", id="no request at all"),
-        pytest.param({"max_queued": -2}, "max_queued is -2", id="a negative queue"),
-    ],
+@cases(
+    "fields, message",
+    case("no weight", {"weight": 0.0}, "weight is 0.0"),
+    case("a negative weight", {"weight": -1.0}, "weight is -1.0"),
+    case("a weight that is no number", {"weight": math.nan}, "weight is nan"),
+    case("a huge weight", {"weight": 1e300}, "between 0.001 and 1000"),
+    case("a tiny weight", {"weight": 1e-300}, "between 0.001 and 1000"),
+    case("no tokens at all", {"tokens_per_s": 0.0}, "tokens_per_s is 0.0"),
+    case("a rate of nan", {"tokens_per_s": math.nan}, "tokens_per_s is nan"),
+    case("an endless rate", {"tokens_per_s": math.inf}, "tokens_per_s is inf"),
+    case("a negative burst", {"burst_s": -1.0}, "burst_s is -1.0"),
+    case("no request at all", {"max_concurrent": 0}, "max_concurrent is 0"),
+    case("a negative queue", {"max_queued": -2}, "max_queued is -2"),
 )
 def test_a_senseless_policy_is_refused(fields: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -51,20 +50,16 @@ def test_tenants_that_are_not_named_have_the_default_policy() -> None:
     assert TenantPolicies().of("anyone") == TenantPolicy()
 
 
-@pytest.mark.parametrize(
-    ("used", "after_s", "wanted", "wait_s"),
-    [
-        pytest.param(0, 0.0, 100, 0.0, id="a full bucket"),
-        pytest.param(100, 0.0, 1, 0.1, id="an empty bucket fills at its rate"),
-        pytest.param(100, 5.0, 50, 0.0, id="filled in the meantime"),
-        pytest.param(100, 5.0, 60, 1.0, id="not filled enough"),
-        pytest.param(150, 0.0, 1, 5.1, id="more was used than there was"),
-        pytest.param(0, 1e9, 100, 0.0, id="it does not fill above its capacity"),
-        pytest.param(0, 0.0, 10_000, 0.0, id="a request larger than the bucket, which is full"),
-        pytest.param(
-            1, 0.0, 10_000, 0.1, id="a request larger than the bucket waits for all of it"
-        ),
-    ],
+@cases(
+    "used, after_s, wanted, wait_s",
+    case("a full bucket", 0, 0.0, 100, 0.0),
+    case("an empty bucket fills at its rate", 100, 0.0, 1, 0.1),
+    case("filled in the meantime", 100, 5.0, 50, 0.0),
+    case("not filled enough", 100, 5.0, 60, 1.0),
+    case("more was used than there was", 150, 0.0, 1, 5.1),
+    case("it does not fill above its capacity", 0, 1e9, 100, 0.0),
+    case("a request larger than the bucket, which is full", 0, 0.0, 10_000, 0.0),
+    case("a request larger than the bucket waits for all of it", 1, 0.0, 10_000, 0.1),
 )
 def test_a_bucket_computes_when_there_is_room(
     used: int, after_s: float, wanted: int, wait_s: float
@@ -134,12 +129,10 @@ def test_a_request_that_never_ran_is_given_back_to_the_bucket() -> None:
     drive.check_conserved()
 
 
-@pytest.mark.parametrize(
-    ("fields", "number", "name"),
-    [
-        pytest.param({"max_concurrent": 3}, 3, "concurrent requests", id="requests in flight"),
-        pytest.param({"max_queued": 2}, 2, "queued requests", id="requests that wait"),
-    ],
+@cases(
+    "fields, number, name",
+    case("requests in flight", {"max_concurrent": 3}, 3, "concurrent requests"),
+    case("requests that wait", {"max_queued": 2}, 2, "queued requests"),
 )
 def test_too_many_requests_are_refused(fields: dict[str, float], number: int, name: str) -> None:
     drive = Drive(scheduler(tenants=quota(**fields)))
@@ -200,15 +193,13 @@ def test_a_refused_request_leaves_nothing_behind() -> None:
     drive.check_conserved()
 
 
-@pytest.mark.parametrize(
-    ("ends", "expected_s"),
-    [
-        pytest.param([], 1.0, id="nothing measured"),
-        pytest.param([10.0], 10.0, id="one end"),
-        pytest.param([4.0, 8.0, 12.0], 4.0, id="a steady pace"),
-        pytest.param([0.1, 0.2, 0.3], 1.0, id="never less than a second"),
-        pytest.param([10.0, 12.0], 7.6, id="newer ones count more"),
-    ],
+@cases(
+    "ends, expected_s",
+    case("nothing measured", [], 1.0),
+    case("one end", [10.0], 10.0),
+    case("a steady pace", [4.0, 8.0, 12.0], 4.0),
+    case("never less than a second", [0.1, 0.2, 0.3], 1.0),
+    case("newer ones count more", [10.0, 12.0], 7.6),
 )
 def test_a_place_is_promised_at_the_pace_of_the_ends_so_far(
     ends: list[float], expected_s: float

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.engine.request import Request, SamplingParams, Structure
 from hostelry.engine.sampling.beams import best, fan_out
@@ -253,12 +254,10 @@ def test_a_biased_token_must_exist() -> None:
         check_token_ids(params, 9)
 
 
-@pytest.mark.parametrize(
-    ("ignore_eos", "expected"),
-    [
-        pytest.param(False, [5, 5, 8], id="neither the model's end nor a stop token comes early"),
-        pytest.param(True, [8, 8, 8], id="an end that is ignored ends nothing"),
-    ],
+@cases(
+    "ignore_eos, expected",
+    case("neither the model's end nor a stop token comes early", False, [5, 5, 8]),
+    case("an end that is ignored ends nothing", True, [8, 8, 8]),
 )
 def test_nothing_ends_before_the_fewest_tokens(ignore_eos: bool, expected: list[int]) -> None:
     logits = torch.zeros(1, VOCAB)
@@ -304,20 +303,14 @@ def test_an_impossible_token_is_never_drawn() -> None:
     assert set(drawn) == {0, 300, 899}
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        pytest.param({"logit_bias": ((1, 101.0),)}, "logit_bias is 101", id="bias above 100"),
-        pytest.param({"logit_bias": ((1, math.nan),)}, "logit_bias is nan", id="no number"),
-        pytest.param({"logit_bias": ((-1, 1.0),)}, "token id is -1", id="negative token"),
-        pytest.param({"min_new_tokens": -1}, "min_new_tokens", id="negative tokens"),
-        pytest.param(
-            {"structure": Structure("regex", "a"), "ignore_eos": True}, "contradict", id="no end"
-        ),
-        pytest.param(
-            {"structure": Structure("regex", "a"), "min_new_tokens": 1}, "contradict", id="too soon"
-        ),
-    ],
+@cases(
+    "wrong, message",
+    case("bias above 100", {"logit_bias": ((1, 101.0),)}, "logit_bias is 101"),
+    case("no number", {"logit_bias": ((1, math.nan),)}, "logit_bias is nan"),
+    case("negative token", {"logit_bias": ((-1, 1.0),)}, "token id is -1"),
+    case("negative tokens", {"min_new_tokens": -1}, "min_new_tokens"),
+    case("no end", {"structure": Structure("regex", "a"), "ignore_eos": True}, "contradict"),
+    case("too soon", {"structure": Structure("regex", "a"), "min_new_tokens": 1}, "contradict"),
 )
 def test_values_out_of_range_are_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -408,13 +401,11 @@ def test_one_of_a_request_is_the_request() -> None:
         fan_out(request, 0)
 
 
-@pytest.mark.parametrize(
-    ("logprobs", "count", "expected"),
-    [
-        pytest.param([[-3.0], [-1.0, -1.0], [-0.5]], 2, [2, 1], id="by their sum"),
-        pytest.param([[-1.0], [-0.5, -0.5]], 2, [0, 1], id="of equal ones the first first"),
-        pytest.param([[-1.0], []], 1, [1], id="nothing is certain"),
-    ],
+@cases(
+    "logprobs, count, expected",
+    case("by their sum", [[-3.0], [-1.0, -1.0], [-0.5]], 2, [2, 1]),
+    case("of equal ones the first first", [[-1.0], [-0.5, -0.5]], 2, [0, 1]),
+    case("nothing is certain", [[-1.0], []], 1, [1]),
 )
 def test_the_best_sequences_come_first(
     logprobs: list[list[float]], count: int, expected: list[int]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import case, cases
 from tests.selection import first_alone, runs_all
 from tests.unit.engine.schedule import (
     STEP_S,
@@ -113,16 +114,14 @@ def test_a_hundred_thousand_steps_keep_every_promise(pytestconfig: pytest.Config
 
 
 @pytest.mark.parametrize("seed", first_alone(range(8), 3))
-@pytest.mark.parametrize(
+@cases(
     "limits",
-    [
-        pytest.param({"overtake_tokens": 0.0}, id="strictly fair"),
-        pytest.param({"overtake_tokens": 1e9, "max_wait_s": 0.1}, id="reservations only"),
-        pytest.param({"max_adapters": 1, "prefetch_lookahead": 1}, id="one place, one load"),
-        pytest.param({"reserve_pages": 0, "max_batched_tokens": 8}, id="no reserve, few tokens"),
-        pytest.param({"max_batch_size": 1, "max_adapters": 1}, id="one at a time"),
-        pytest.param({"load_charge_tokens": 5.0, "max_batch_size": 32}, id="loads are charged"),
-    ],
+    case("strictly fair", {"overtake_tokens": 0.0}),
+    case("reservations only", {"overtake_tokens": 1e9, "max_wait_s": 0.1}),
+    case("one place, one load", {"max_adapters": 1, "prefetch_lookahead": 1}),
+    case("no reserve, few tokens", {"reserve_pages": 0, "max_batched_tokens": 8}),
+    case("one at a time", {"max_batch_size": 1, "max_adapters": 1}),
+    case("loads are charged", {"load_charge_tokens": 5.0, "max_batch_size": 32}),
 )
 def test_random_schedules_keep_every_promise(seed: int, limits: dict[str, float]) -> None:
     rng = random.Random(seed)

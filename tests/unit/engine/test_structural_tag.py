@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import case, cases
 from tests.unit.containers.lmi.tiny import EOS, byte_tokenizer
 from tokenizers import AddedToken, Tokenizer
 
@@ -98,18 +99,16 @@ def test_a_budget_of_tokens_ends_free_text(compiler: StructureCompiler) -> None:
     assert allowed(after(compiler, tag, "abc")) == {THINK_END, *letters("<")}
 
 
-@pytest.mark.parametrize(
-    ("tag", "message"),
-    [
-        pytest.param(schema({"not": {}}), "'not', which cannot be kept", id="a schema with not"),
-        pytest.param(
-            {"type": "sequence", "elements": [schema({"type": "string", "pattern": "a"})]},
-            "must describe the whole text",
-            id="a schema with an open pattern, inside",
-        ),
-        pytest.param({"type": "no such"}, "no such", id="a format that there is not"),
-        pytest.param([[[[1]]]], "structural tag", id="no format at all"),
-    ],
+@cases(
+    "tag, message",
+    case("a schema with not", schema({"not": {}}), "'not', which cannot be kept"),
+    case(
+        "a schema with an open pattern, inside",
+        {"type": "sequence", "elements": [schema({"type": "string", "pattern": "a"})]},
+        "must describe the whole text",
+    ),
+    case("a format that there is not", {"type": "no such"}, "no such"),
+    case("no format at all", [[[[1]]]], "structural tag"),
 )
 def test_what_cannot_be_kept_is_refused(
     compiler: StructureCompiler, tag: Any, message: str
@@ -129,13 +128,11 @@ def test_a_tag_that_nests_too_deep_is_refused(compiler: StructureCompiler) -> No
 SURROGATE, HANGUL = b"\xed\xa0\x80", "\ud55c".encode()
 
 
-@pytest.mark.parametrize(
-    ("text", "is_kept"),
-    [
-        pytest.param(SURROGATE, False, id="half a surrogate pair"),
-        pytest.param(HANGUL, True, id="a letter that begins with the same byte"),
-        pytest.param("\u00ad".encode(), True, id="a second byte elsewhere"),
-    ],
+@cases(
+    "text, is_kept",
+    case("half a surrogate pair", SURROGATE, False),
+    case("a letter that begins with the same byte", HANGUL, True),
+    case("a second byte elsewhere", "\u00ad".encode(), True),
 )
 def test_a_string_has_characters_only(
     compiler: StructureCompiler, text: bytes, is_kept: bool

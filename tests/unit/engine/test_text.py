@@ -7,6 +7,7 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.engine.text import IncrementalDetokenizer, StopStrings
 
@@ -73,18 +74,16 @@ def test_nothing_generated_is_no_text() -> None:
     assert IncrementalDetokenizer(decode_bytes).finish() == ""
 
 
-@pytest.mark.parametrize(
-    ("stops", "text", "shown", "stop"),
-    [
-        pytest.param([], "all of it", "all of it", None, id="no stop strings"),
-        pytest.param(["END"], "one END two", "one ", "END", id="text before the stop"),
-        pytest.param(["END"], "one EN", "one EN", None, id="a beginning that comes to nothing"),
-        pytest.param(["b", "abc"], "xabc", "xa", "b", id="the stop that ends first wins"),
-        pytest.param(["c", "abc"], "xabc", "x", "abc", id="of two that end together the longest"),
-        pytest.param(["aab"], "aaaab", "aa", "aab", id="a repeated beginning"),
-        pytest.param(["\n\n"], "a\nb\n\nc", "a\nb", "\n\n", id="line ends"),
-        pytest.param(["日本"], "x日日本y", "x日", "日本", id="beyond ASCII"),
-    ],
+@cases(
+    "stops, text, shown, stop",
+    case("no stop strings", [], "all of it", "all of it", None),
+    case("text before the stop", ["END"], "one END two", "one ", "END"),
+    case("a beginning that comes to nothing", ["END"], "one EN", "one EN", None),
+    case("the stop that ends first wins", ["b", "abc"], "xabc", "xa", "b"),
+    case("of two that end together the longest", ["c", "abc"], "xabc", "x", "abc"),
+    case("a repeated beginning", ["aab"], "aaaab", "aa", "aab"),
+    case("line ends", ["\n\n"], "a\nb\n\nc", "a\nb", "\n\n"),
+    case("beyond ASCII", ["日本"], "x日日本y", "x日", "日本"),
 )
 @given(data=st.data())
 def test_stop_strings_however_the_text_is_cut(

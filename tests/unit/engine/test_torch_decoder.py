@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.cases import case, cases
 from tests.models import ALL_TARGETS, tiny_gemma3, tiny_llama, tiny_qwen2, tiny_qwen3
 from tests.unit.engine.paged_steps import (
     CPU,
@@ -47,48 +48,46 @@ def adapter(rank: int, targets: Sequence[str] = ALL_TARGETS, **fields: Any) -> d
     return {"r": rank, "lora_alpha": 2 * rank, "target_modules": list(targets), **fields}
 
 
-@pytest.mark.parametrize(
-    ("writer", "overrides", "adapters"),
-    [
-        pytest.param(tiny_llama, {}, {"a": adapter(4)}, id="one adapter on all modules"),
-        pytest.param(
-            tiny_llama,
-            {"attention_bias": True, "mlp_bias": True},
-            {"a": adapter(8), "b": adapter(3), "c": adapter(1, ["v_proj"])},
-            id="mixed ranks and targets on biased modules",
-        ),
-        pytest.param(
-            tiny_llama,
-            {"num_key_value_heads": 1, "head_dim": 24},
-            {
-                "a": adapter(4, rank_pattern={"layers.1.mlp.up_proj": 9, "k_proj": 2}),
-                "b": adapter(6, ["q_proj", "down_proj"], alpha_pattern={"q_proj": 1}),
-                "c": adapter(4, layers_to_transform=[1]),
-                "d": adapter(16, use_rslora=True),
-            },
-            id="ranks and scales by module",
-        ),
-        pytest.param(
-            tiny_llama,
-            {"tie_word_embeddings": False},
-            {
-                "a": adapter(4, [*ALL_TARGETS, *WIDE]),
-                "b": adapter(2, ["embed_tokens"]),
-                "c": adapter(3, ["lm_head"]),
-                "d": adapter(5, ["o_proj"]),
-            },
-            id="embedding and lm_head",
-        ),
-        pytest.param(tiny_llama, {}, {"a": adapter(4, ["embed_tokens"])}, id="a tied embedding"),
-        pytest.param(tiny_qwen2, {}, {"a": adapter(4), "b": adapter(7)}, id="Qwen2"),
-        pytest.param(tiny_qwen3, {}, {"a": adapter(4), "b": adapter(7)}, id="Qwen3"),
-        pytest.param(
-            tiny_gemma3,
-            {},
-            {"a": adapter(4), "b": adapter(7, [*ALL_TARGETS, "embed_tokens"])},
-            id="Gemma 3",
-        ),
-    ],
+@cases(
+    "writer, overrides, adapters",
+    case("one adapter on all modules", tiny_llama, {}, {"a": adapter(4)}),
+    case(
+        "mixed ranks and targets on biased modules",
+        tiny_llama,
+        {"attention_bias": True, "mlp_bias": True},
+        {"a": adapter(8), "b": adapter(3), "c": adapter(1, ["v_proj"])},
+    ),
+    case(
+        "ranks and scales by module",
+        tiny_llama,
+        {"num_key_value_heads": 1, "head_dim": 24},
+        {
+            "a": adapter(4, rank_pattern={"layers.1.mlp.up_proj": 9, "k_proj": 2}),
+            "b": adapter(6, ["q_proj", "down_proj"], alpha_pattern={"q_proj": 1}),
+            "c": adapter(4, layers_to_transform=[1]),
+            "d": adapter(16, use_rslora=True),
+        },
+    ),
+    case(
+        "embedding and lm_head",
+        tiny_llama,
+        {"tie_word_embeddings": False},
+        {
+            "a": adapter(4, [*ALL_TARGETS, *WIDE]),
+            "b": adapter(2, ["embed_tokens"]),
+            "c": adapter(3, ["lm_head"]),
+            "d": adapter(5, ["o_proj"]),
+        },
+    ),
+    case("a tied embedding", tiny_llama, {}, {"a": adapter(4, ["embed_tokens"])}),
+    case("Qwen2", tiny_qwen2, {}, {"a": adapter(4), "b": adapter(7)}),
+    case("Qwen3", tiny_qwen3, {}, {"a": adapter(4), "b": adapter(7)}),
+    case(
+        "Gemma 3",
+        tiny_gemma3,
+        {},
+        {"a": adapter(4), "b": adapter(7, [*ALL_TARGETS, "embed_tokens"])},
+    ),
 )
 @pytest.mark.filterwarnings("ignore:.*tie")
 def test_mixed_batches_equal_peft(

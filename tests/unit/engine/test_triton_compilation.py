@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.cases import case, cases
 from tests.unit.engine.native_model import Shape
 from tests.unit.engine.triton_worker import Run, worker
 
@@ -30,32 +31,30 @@ def compiling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("shape", "dtype", "capability"),
-    [
-        pytest.param(
-            Shape(heads=32, kv_heads=32, head_dim=128, hidden=4096, inner=11008),
-            torch.bfloat16,
-            90,
-            id="a Llama of 7B on an H200",
+@cases(
+    "shape, dtype, capability",
+    case(
+        "a Llama of 7B on an H200",
+        Shape(heads=32, kv_heads=32, head_dim=128, hidden=4096, inner=11008),
+        torch.bfloat16,
+        90,
+    ),
+    case(
+        "a Gemma of 4B on an A100",
+        Shape(
+            heads=8,
+            kv_heads=4,
+            head_dim=256,
+            hidden=2560,
+            inner=10240,
+            has_head_norms=True,
+            has_out_norms=True,
+            is_gelu=True,
+            window=512,
         ),
-        pytest.param(
-            Shape(
-                heads=8,
-                kv_heads=4,
-                head_dim=256,
-                hidden=2560,
-                inner=10240,
-                has_head_norms=True,
-                has_out_norms=True,
-                is_gelu=True,
-                window=512,
-            ),
-            torch.float16,
-            80,
-            id="a Gemma of 4B on an A100",
-        ),
-    ],
+        torch.float16,
+        80,
+    ),
 )
 def test_kernels_compile(
     compiling: Run, shape: Shape, dtype: torch.dtype, capability: int, tmp_path: Path

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.cases import case, cases
 from tests.selection import thorough
 from tests.unit.engine.triton_worker import Run, worker
 
@@ -60,26 +61,20 @@ def test_a_bucket_gives_the_bits_of_the_step_alone(interpreted: Run) -> None:
 
 
 @pytest.mark.parametrize("is_tiled", [False, True], ids=["row by row", "in tiles"])
-@pytest.mark.parametrize(
-    ("counts", "ranks", "widths", "in_features", "dtype"),
-    [
-        pytest.param(
-            (1, 1, 1, 1),
-            ([16, 16, 16], None, [1, 0, 5], [0, 33, 16]),
-            (40, 16, 16),
-            72,
-            FP32,
-            id="decoding rows of mixed ranks",
-        ),
-        pytest.param(
-            (19, 2, 1), ([4, 20], None, [8, 0]), (300, 300), 40, FP32, id="a prompt among others"
-        ),
-        pytest.param(
-            (2, 1), ([7], [64]), (70,), 2100, FP32, id="more in-features than one program takes"
-        ),
-        pytest.param((2, 1), ([7], [3]), (64,), 48, BF16, id="bf16"),
-        pytest.param((2, 1), ([7], [3]), (64,), 48, FP16, id="fp16"),
-    ],
+@cases(
+    "counts, ranks, widths, in_features, dtype",
+    case(
+        "decoding rows of mixed ranks",
+        (1, 1, 1, 1),
+        ([16, 16, 16], None, [1, 0, 5], [0, 33, 16]),
+        (40, 16, 16),
+        72,
+        FP32,
+    ),
+    case("a prompt among others", (19, 2, 1), ([4, 20], None, [8, 0]), (300, 300), 40, FP32),
+    case("more in-features than one program takes", (2, 1), ([7], [64]), (70,), 2100, FP32),
+    case("bf16", (2, 1), ([7], [3]), (64,), 48, BF16),
+    case("fp16", (2, 1), ([7], [3]), (64,), 48, FP16),
 )
 def test_adapters_are_added_as_torch_does(
     interpreted: Run,
@@ -93,24 +88,16 @@ def test_adapters_are_added_as_torch_does(
     interpreted("triton_cases.lora_case", counts, ranks, widths, in_features, dtype, is_tiled)
 
 
-@pytest.mark.parametrize(
-    ("spans", "heads", "head_dim", "page_tokens", "window", "dtype"),
-    [
-        pytest.param(
-            [(199, 200), (0, 1), (64, 65)], (4, 2), 16, 16, None, FP32, id="decoding rows"
-        ),
-        pytest.param(
-            [(130, 131), (70, 71)], (3, 3), 16, 16, 70, FP32, id="decoding rows with a window"
-        ),
-        pytest.param(
-            [(0, 21), (90, 95), (9, 10)], (6, 2), 24, 5, None, FP32, id="prompts in chunks"
-        ),
-        pytest.param([(0, 30), (75, 80)], (2, 1), 8, 4, 9, FP32, id="prompts with a window"),
-        pytest.param([(0, 9), (3, 4)], (2, 2), 16, 1, 1, FP32, id="a window of one"),
-        pytest.param([(0, 5), (70, 71)], (7, 1), 16, 16, None, BF16, id="bf16, seven heads"),
-        pytest.param([(0, 5), (70, 71)], (2, 1), 16, 16, None, FP16, id="fp16"),
-        pytest.param([(0, 3), (40, 41)], (2, 1), 256, 16, None, FP32, id="wide heads"),
-    ],
+@cases(
+    "spans, heads, head_dim, page_tokens, window, dtype",
+    case("decoding rows", [(199, 200), (0, 1), (64, 65)], (4, 2), 16, 16, None, FP32),
+    case("decoding rows with a window", [(130, 131), (70, 71)], (3, 3), 16, 16, 70, FP32),
+    case("prompts in chunks", [(0, 21), (90, 95), (9, 10)], (6, 2), 24, 5, None, FP32),
+    case("prompts with a window", [(0, 30), (75, 80)], (2, 1), 8, 4, 9, FP32),
+    case("a window of one", [(0, 9), (3, 4)], (2, 2), 16, 1, 1, FP32),
+    case("bf16, seven heads", [(0, 5), (70, 71)], (7, 1), 16, 16, None, BF16),
+    case("fp16", [(0, 5), (70, 71)], (2, 1), 16, 16, None, FP16),
+    case("wide heads", [(0, 3), (40, 41)], (2, 1), 256, 16, None, FP32),
 )
 def test_attention_is_that_of_torch(
     interpreted: Run,

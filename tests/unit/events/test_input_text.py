@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry.domain.event_rule import EventRule, RuleTarget
 from hostelry.domain.scope import Scope
@@ -17,38 +17,36 @@ def target(**given: Any) -> RuleTarget:
     return RuleTarget(id="1", arn="a", given={}, **given)
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        pytest.param({}, EVENT, id="the whole event"),
-        pytest.param({"input": "7"}, 7, id="a constant"),
-        pytest.param({"input_path": "$.detail.tags[1]"}, "y", id="what is at a path"),
-        pytest.param({"input_path": "$.detail['n']"}, 5, id="a quoted name"),
-        pytest.param({"input_path": "$.other"}, None, id="nothing there"),
-        pytest.param(
-            {
-                "template": '{"k": "x-<k>", "n": <n>, "all": <t>}',
-                "template_paths": {"k": "$.detail.key", "n": "$.detail.n", "t": "$.detail.tags"},
-            },
-            {"k": 'x-a"b\\', "n": 5, "all": ["x", "y"]},
-            id="values within quotes and without",
-        ),
-        pytest.param(
-            {"template": '{"k": "<k>", "n": <k>}', "template_paths": {"k": "$.no"}},
-            {"k": "", "n": None},
-            id="values that are not there",
-        ),
-        pytest.param(
-            {"template": '["<aws.events.rule-name>", "<aws.events.event.ingestion-time>"]'},
-            ["arrivals", "1970-01-01T00:00:09Z"],
-            id="predefined values",
-        ),
-        pytest.param(
-            {"template": '[<aws.events.event>, "<aws.events.event.json>"]'},
-            [{"id": "7"}, json.dumps(EVENT, separators=(",", ":"))],
-            id="the event, as JSON and as text",
-        ),
-    ],
+@cases(
+    "given, expected",
+    case("the whole event", {}, EVENT),
+    case("a constant", {"input": "7"}, 7),
+    case("what is at a path", {"input_path": "$.detail.tags[1]"}, "y"),
+    case("a quoted name", {"input_path": "$.detail['n']"}, 5),
+    case("nothing there", {"input_path": "$.other"}, None),
+    case(
+        "values within quotes and without",
+        {
+            "template": '{"k": "x-<k>", "n": <n>, "all": <t>}',
+            "template_paths": {"k": "$.detail.key", "n": "$.detail.n", "t": "$.detail.tags"},
+        },
+        {"k": 'x-a"b\\', "n": 5, "all": ["x", "y"]},
+    ),
+    case(
+        "values that are not there",
+        {"template": '{"k": "<k>", "n": <k>}', "template_paths": {"k": "$.no"}},
+        {"k": "", "n": None},
+    ),
+    case(
+        "predefined values",
+        {"template": '["<aws.events.rule-name>", "<aws.events.event.ingestion-time>"]'},
+        ["arrivals", "1970-01-01T00:00:09Z"],
+    ),
+    case(
+        "the event, as JSON and as text",
+        {"template": '[<aws.events.event>, "<aws.events.event.json>"]'},
+        [{"id": "7"}, json.dumps(EVENT, separators=(",", ":"))],
+    ),
 )
 def test_the_input_of_a_target(given: dict[str, Any], expected: Any) -> None:
     assert json.loads(build_input(RULE, target(**given), EVENT, 9.5)) == expected

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.events.pattern import PatternError, matches_event, names_source, read_pattern
 
@@ -17,55 +18,43 @@ def pattern(condition: Any) -> dict[str, Any]:
     return {"detail": {"object": {"key": [condition]}}}
 
 
-@pytest.mark.parametrize(
-    ("asked", "matches"),
-    [
-        pytest.param({"source": ["aws.s3"]}, True, id="an exact value"),
-        pytest.param({"source": ["aws.s3"], "id": ["x"]}, False, id="a field that is not there"),
-        pytest.param(pattern({"prefix": "in/"}), True, id="a prefix"),
-        pytest.param(pattern({"suffix": ".csv"}), False, id="a suffix in another case"),
-        pytest.param(
-            pattern({"suffix": {"equals-ignore-case": ".csv"}}), True, id="a suffix in any case"
-        ),
-        pytest.param(
-            pattern({"prefix": {"equals-ignore-case": "IN/r"}}), True, id="a prefix in any case"
-        ),
-        pytest.param(pattern({"wildcard": "in/*.CSV"}), True, id="a form"),
-        pytest.param(pattern({"wildcard": "in/*\\*1*"}), True, id="a form with a star itself"),
-        pytest.param(pattern({"wildcard": "in/*x*"}), False, id="another form"),
-        pytest.param(pattern({"anything-but": {"prefix": "out/"}}), True, id="not a prefix"),
-        pytest.param(
-            pattern({"anything-but": {"wildcard": ["a*", "in/*"]}}), False, id="none of two forms"
-        ),
-        pytest.param(
-            {"detail": {"object": {"size": [{"numeric": [">", 1e9, "<=", 4e9]}]}}},
-            True,
-            id="a size in a range",
-        ),
-        pytest.param({"detail": {"gone": [None]}}, True, id="null"),
-        pytest.param({"detail": {"other": {"x": [{"exists": False}]}}}, True, id="not there"),
-        pytest.param({"detail": {"gone": [{"exists": True}]}}, True, id="there"),
-        pytest.param(
-            {"$or": [{"source": ["x"]}, pattern({"prefix": "in/"})]}, True, id="one of two"
-        ),
-    ],
+@cases(
+    "asked, matches",
+    case("an exact value", {"source": ["aws.s3"]}, True),
+    case("a field that is not there", {"source": ["aws.s3"], "id": ["x"]}, False),
+    case("a prefix", pattern({"prefix": "in/"}), True),
+    case("a suffix in another case", pattern({"suffix": ".csv"}), False),
+    case("a suffix in any case", pattern({"suffix": {"equals-ignore-case": ".csv"}}), True),
+    case("a prefix in any case", pattern({"prefix": {"equals-ignore-case": "IN/r"}}), True),
+    case("a form", pattern({"wildcard": "in/*.CSV"}), True),
+    case("a form with a star itself", pattern({"wildcard": "in/*\\*1*"}), True),
+    case("another form", pattern({"wildcard": "in/*x*"}), False),
+    case("not a prefix", pattern({"anything-but": {"prefix": "out/"}}), True),
+    case("none of two forms", pattern({"anything-but": {"wildcard": ["a*", "in/*"]}}), False),
+    case(
+        "a size in a range",
+        {"detail": {"object": {"size": [{"numeric": [">", 1e9, "<=", 4e9]}]}}},
+        True,
+    ),
+    case("null", {"detail": {"gone": [None]}}, True),
+    case("not there", {"detail": {"other": {"x": [{"exists": False}]}}}, True),
+    case("there", {"detail": {"gone": [{"exists": True}]}}, True),
+    case("one of two", {"$or": [{"source": ["x"]}, pattern({"prefix": "in/"})]}, True),
 )
 def test_an_event_matches(asked: dict[str, Any], matches: bool) -> None:
     assert matches_event(read_pattern(json.dumps(asked)), EVENT) is matches
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
-    [
-        pytest.param("[]", id="no object"),
-        pytest.param("{}", id="no field"),
-        pytest.param('{"a": []}', id="no condition"),
-        pytest.param('{"a": {}}', id="an empty object"),
-        pytest.param('{"a": [{"prefix": 5}]}', id="a prefix that is no text"),
-        pytest.param('{"a": [{"wildcard": ["a*"]}]}', id="several forms"),
-        pytest.param('{"a": [{"numeric": ["<", 6e9]}]}', id="a number beyond five billion"),
-        pytest.param('{"a":' * 2000 + "1" + "}" * 2000, id="nested two thousand deep"),
-    ],
+    case("no object", "[]"),
+    case("no field", "{}"),
+    case("no condition", '{"a": []}'),
+    case("an empty object", '{"a": {}}'),
+    case("a prefix that is no text", '{"a": [{"prefix": 5}]}'),
+    case("several forms", '{"a": [{"wildcard": ["a*"]}]}'),
+    case("a number beyond five billion", '{"a": [{"numeric": ["<", 6e9]}]}'),
+    case("nested two thousand deep", '{"a":' * 2000 + "1" + "}" * 2000),
 )
 def test_a_pattern_is_refused(text: str) -> None:
     with pytest.raises(PatternError, match=r"Event pattern is not valid\. Reason: "):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
@@ -123,12 +124,10 @@ class FullAtTimes(CallRows):
         super().postpone(call, attempts, next_at)
 
 
-@pytest.mark.parametrize(
-    ("answers", "next_at"),
-    [
-        pytest.param([], None, id="a call that was made"),
-        pytest.param([DOWN], NOW + 1.0, id="a call that failed"),
-    ],
+@cases(
+    "answers, next_at",
+    case("a call that was made", [], None),
+    case("a call that failed", [DOWN], NOW + 1.0),
 )
 def test_a_call_whose_outcome_a_full_disk_refuses_is_not_made_again(
     answers: list[BaseException], next_at: float | None, tmp_path: Path

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
+from tests.cases import case, cases
 from tests.integration.agent_rig import instance
 
 from hostelry.fleet.ray.driver import MEMORY_SHARE, RayNode, demand_of, why_pending
@@ -24,40 +24,38 @@ def node(
     )
 
 
-@pytest.mark.parametrize(
-    ("instance_type", "nodes", "asked"),
-    [
-        pytest.param(
-            "ml.m5.large",
-            [node("a", CPUS)],
-            {"CPU": 2.0, "memory": float(int(8 * GIB * MEMORY_SHARE))},
-            id="the shape of its type, where no node names types",
-        ),
-        pytest.param(
-            "ml.m5.large",
-            [node("a", CPUS), node("b", {"ml.g5.xlarge": 1.0})],
-            {"ml.m5.large": 1.0},
-            id="its type, once a node names any type",
-        ),
-        pytest.param(
-            "ml.g5.xlarge",
-            [node("a", {"ml.g5.xlarge": 1.0, "GPU": 1.0})],
-            {"ml.g5.xlarge": 1.0, "GPU": 1.0},
-            id="its type's GPUs too, where a node of it has them",
-        ),
-        pytest.param(
-            "ml.g5.xlarge",
-            [node("a", {"ml.g5.xlarge": 1.0}), node("b", {"GPU": 8.0})],
-            {"ml.g5.xlarge": 1.0},
-            id="no GPUs where nodes of its type have none",
-        ),
-        pytest.param(
-            "ml.serverless.2048mb",
-            [node("a", {"ml.m5.large": 1.0})],
-            {"CPU": 16.0, "GPU": 1.0, "memory": float(int(64 * GIB * MEMORY_SHARE))},
-            id="a shape for a serverless variant, whose type no node has",
-        ),
-    ],
+@cases(
+    "instance_type, nodes, asked",
+    case(
+        "the shape of its type, where no node names types",
+        "ml.m5.large",
+        [node("a", CPUS)],
+        {"CPU": 2.0, "memory": float(int(8 * GIB * MEMORY_SHARE))},
+    ),
+    case(
+        "its type, once a node names any type",
+        "ml.m5.large",
+        [node("a", CPUS), node("b", {"ml.g5.xlarge": 1.0})],
+        {"ml.m5.large": 1.0},
+    ),
+    case(
+        "its type's GPUs too, where a node of it has them",
+        "ml.g5.xlarge",
+        [node("a", {"ml.g5.xlarge": 1.0, "GPU": 1.0})],
+        {"ml.g5.xlarge": 1.0, "GPU": 1.0},
+    ),
+    case(
+        "no GPUs where nodes of its type have none",
+        "ml.g5.xlarge",
+        [node("a", {"ml.g5.xlarge": 1.0}), node("b", {"GPU": 8.0})],
+        {"ml.g5.xlarge": 1.0},
+    ),
+    case(
+        "a shape for a serverless variant, whose type no node has",
+        "ml.serverless.2048mb",
+        [node("a", {"ml.m5.large": 1.0})],
+        {"CPU": 16.0, "GPU": 1.0, "memory": float(int(64 * GIB * MEMORY_SHARE))},
+    ),
 )
 def test_resources(instance_type: str, nodes: list[RayNode], asked: dict[str, float]) -> None:
     assert demand_of(instance("i-1", instance_type), nodes).resources == asked
@@ -66,52 +64,44 @@ def test_resources(instance_type: str, nodes: list[RayNode], asked: dict[str, fl
 A, B = "us-west-2a", "us-west-2b"
 
 
-@pytest.mark.parametrize(
-    ("zone", "nodes", "label"),
-    [
-        pytest.param("us-west-2b", [node("a", CPUS)], None, id="no zones, no preference"),
-        pytest.param(
-            "us-west-2b",
-            [node("a", CPUS, zone=A), node("b", CPUS, zone=B)],
-            ("hostelry.zone", "us-west-2b"),
-            id="the zone of that name",
-        ),
-        pytest.param(
-            "us-west-2b",
-            [node("a", CPUS, zone=A), node("b", CPUS, {}, zone=B)],
-            None,
-            id="any zone while that one is full",
-        ),
-        pytest.param(
-            "us-west-2c",
-            [node("a", CPUS, zone="rack1"), node("b", CPUS, zone="rack2")],
-            ("hostelry.zone", "rack1"),
-            id="zones by their order, where none has the name",
-        ),
-        pytest.param("", [node("a", CPUS, zone=A)], None, id="an instance without a zone"),
-    ],
+@cases(
+    "zone, nodes, label",
+    case("no zones, no preference", "us-west-2b", [node("a", CPUS)], None),
+    case(
+        "the zone of that name",
+        "us-west-2b",
+        [node("a", CPUS, zone=A), node("b", CPUS, zone=B)],
+        ("hostelry.zone", "us-west-2b"),
+    ),
+    case(
+        "any zone while that one is full",
+        "us-west-2b",
+        [node("a", CPUS, zone=A), node("b", CPUS, {}, zone=B)],
+        None,
+    ),
+    case(
+        "zones by their order, where none has the name",
+        "us-west-2c",
+        [node("a", CPUS, zone="rack1"), node("b", CPUS, zone="rack2")],
+        ("hostelry.zone", "rack1"),
+    ),
+    case("an instance without a zone", "", [node("a", CPUS, zone=A)], None),
 )
 def test_zones(zone: str, nodes: list[RayNode], label: tuple[str, str] | None) -> None:
     assert demand_of(replace(instance("i-1"), zone=zone), nodes).zone == label
 
 
-@pytest.mark.parametrize(
-    ("nodes", "parts"),
-    [
-        pytest.param([node("a", CPUS)], None, id="there is room"),
-        pytest.param(
-            [node("10.0.0.1", CPUS, {"CPU": 1.0, "memory": 32.0 * GIB})],
-            ["ml.m5.large", "2 CPUs", "1 of its 1 nodes could hold it", "10.0.0.1: 1 CPU,"],
-            id="the nodes are in use",
-        ),
-        pytest.param(
-            [node("a", {"CPU": 1.0})], ["none of its 1 nodes could ever"], id="none is large enough"
-        ),
-        pytest.param([], ["it has no node"], id="an empty cluster"),
-        pytest.param(
-            [node(str(it), {"CPU": 1.0}) for it in range(9)], ["and 4 more"], id="many nodes"
-        ),
-    ],
+@cases(
+    "nodes, parts",
+    case("there is room", [node("a", CPUS)], None),
+    case(
+        "the nodes are in use",
+        [node("10.0.0.1", CPUS, {"CPU": 1.0, "memory": 32.0 * GIB})],
+        ["ml.m5.large", "2 CPUs", "1 of its 1 nodes could hold it", "10.0.0.1: 1 CPU,"],
+    ),
+    case("none is large enough", [node("a", {"CPU": 1.0})], ["none of its 1 nodes could ever"]),
+    case("an empty cluster", [], ["it has no node"]),
+    case("many nodes", [node(str(it), {"CPU": 1.0}) for it in range(9)], ["and 4 more"]),
 )
 def test_reasons(nodes: list[RayNode], parts: Any) -> None:
     asked = instance("i-1")

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from msgspec.structs import replace
+from tests.cases import case, cases
 from tests.integration.agent_rig import instance
 
 from hostelry.base.errors import CapacityError, InstanceLostError, RetryableError, TerminalError
@@ -80,14 +81,12 @@ def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
         new_home(order(tmp_path), "n")
 
 
-@pytest.mark.parametrize(
+@cases(
     "error",
-    [
-        pytest.param(InstanceLostError("x"), id="a lost instance"),
-        pytest.param(CapacityError("x"), id="no room"),
-        pytest.param(TerminalError("x"), id="what no retry helps"),
-        pytest.param(RetryableError("x"), id="what may pass"),
-    ],
+    case("a lost instance", InstanceLostError("x")),
+    case("no room", CapacityError("x")),
+    case("what no retry helps", TerminalError("x")),
+    case("what may pass", RetryableError("x")),
 )
 def test_errors_keep_their_class_on_the_way(error: CapacityError) -> None:
     assert type(Failure.of(error).error()) is type(error)

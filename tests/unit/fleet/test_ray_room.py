@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.cases import case, cases
 from tests.unit.reconcile.test_instances import INSTANCE
 
 from hostelry.base.errors import CapacityError
@@ -55,12 +56,10 @@ ORDER = NodeOrder(INSTANCE, "cluster", "agent", "key", {}, {}, None, ("h", 1))
 STARTED = Started(host=host_identity(), node_address="h", address="http://h:1")
 
 
-@pytest.mark.parametrize(
-    ("free", "is_launched"),
-    [
-        pytest.param(1.0, True, id="room that was free is its own while its process starts"),
-        pytest.param(0.0, False, id="there was none before"),
-    ],
+@cases(
+    "free, is_launched",
+    case("room that was free is its own while its process starts", 1.0, True),
+    case("there was none before", 0.0, False),
 )
 def test_lack_of_room(free: float, is_launched: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "LOOK_S", 0.01)

@@ -2,6 +2,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.files import REGIONS, region_prefix, write_whole
@@ -94,15 +95,13 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     assert path.read_bytes() == b"old"
 
 
-@pytest.mark.parametrize(
-    ("known", "measured", "expected"),
-    [
-        pytest.param(0, 50 * 2**20, True, id="the first measurement"),
-        pytest.param(2**30, 2**30 + 2**20, False, id="a MiB more of a GiB"),
-        pytest.param(2**30, 2**30 + 2**27, True, id="an eighth more"),
-        pytest.param(2**30, 0, True, id="gone"),
-        pytest.param(2**20, 2 * 2**20, False, id="twice of nearly nothing"),
-    ],
+@cases(
+    "known, measured, expected",
+    case("the first measurement", 0, 50 * 2**20, True),
+    case("a MiB more of a GiB", 2**30, 2**30 + 2**20, False),
+    case("an eighth more", 2**30, 2**30 + 2**27, True),
+    case("gone", 2**30, 0, True),
+    case("twice of nearly nothing", 2**20, 2 * 2**20, False),
 )
 def test_memory_is_reported_when_it_moved(known: int, measured: int, expected: bool) -> None:
     assert is_worth_reporting(known, measured) is expected

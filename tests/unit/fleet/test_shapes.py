@@ -2,6 +2,7 @@ from pathlib import Path
 
 import botocore.session
 import pytest
+from tests.cases import case, cases
 
 from hostelry.domain.shape import Shape
 from hostelry.fleet.shapes import GIB, declared_shape, default_shape, shape_of
@@ -23,34 +24,30 @@ def test_accelerated_families_have_accelerators(name: str) -> None:
     assert shape_of(name).accelerators >= 1
 
 
-@pytest.mark.parametrize(
-    ("name", "cpus", "memory_gib", "accelerators"),
-    [
-        pytest.param("ml.m5.xlarge", 4, 16, 0, id="general purpose: 4 GiB a vCPU"),
-        pytest.param("ml.c5.9xlarge", 36, 72, 0, id="compute: 2 GiB a vCPU"),
-        pytest.param("ml.r7gd.medium", 1, 8, 0, id="memory: 8 GiB a vCPU"),
-        pytest.param("ml.c4.large", 2, 3.75, 0, id="a fraction of a GiB"),
-        pytest.param("ml.g5.12xlarge", 48, 192, 4, id="four GPUs"),
-        pytest.param("ml.g5.16xlarge", 64, 256, 1, id="more vCPUs and fewer GPUs"),
-        pytest.param("ml.p4d.24xlarge", 96, 1152, 8, id="eight GPUs"),
-        pytest.param("ml.inf2.48xlarge", 192, 768, 12, id="Inferentia chips"),
-    ],
+@cases(
+    "name, cpus, memory_gib, accelerators",
+    case("general purpose: 4 GiB a vCPU", "ml.m5.xlarge", 4, 16, 0),
+    case("compute: 2 GiB a vCPU", "ml.c5.9xlarge", 36, 72, 0),
+    case("memory: 8 GiB a vCPU", "ml.r7gd.medium", 1, 8, 0),
+    case("a fraction of a GiB", "ml.c4.large", 2, 3.75, 0),
+    case("four GPUs", "ml.g5.12xlarge", 48, 192, 4),
+    case("more vCPUs and fewer GPUs", "ml.g5.16xlarge", 64, 256, 1),
+    case("eight GPUs", "ml.p4d.24xlarge", 96, 1152, 8),
+    case("Inferentia chips", "ml.inf2.48xlarge", 192, 768, 12),
 )
 def test_declared_figures(name: str, cpus: float, memory_gib: float, accelerators: int) -> None:
     expected = Shape(cpus=cpus, memory_bytes=int(memory_gib * GIB), accelerators=accelerators)
     assert shape_of(name) == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     "name",
-    [
-        pytest.param("ml.m5.900xlarge", id="a size its family does not have"),
-        pytest.param("ml.z9.large", id="an unknown family"),
-        pytest.param("local", id="no instance type at all"),
-        pytest.param("", id="nothing"),
-        pytest.param("m5.large", id="a type without its prefix"),
-        pytest.param("ml.m5", id="a family without a size"),
-    ],
+    case("a size its family does not have", "ml.m5.900xlarge"),
+    case("an unknown family", "ml.z9.large"),
+    case("no instance type at all", "local"),
+    case("nothing", ""),
+    case("a type without its prefix", "m5.large"),
+    case("a family without a size", "ml.m5"),
 )
 def test_any_other_name_gets_the_default_shape(name: str) -> None:
     assert declared_shape(name) is None

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.dataplane.routes_sample import HERE
 
 from hostelry.dataplane.metering.meter import Meter
@@ -74,17 +75,15 @@ def is_alone(pair: AnswerPair) -> None:
     pair.production.close()
 
 
-@pytest.mark.parametrize(
-    ("give", "counts"),
-    [
-        pytest.param(whole(b"[1]", b"[1]"), (1, 1, 1), id="equal answers"),
-        pytest.param(whole(b"[1.0001]", b"[1.0002]"), (1, 0, 1), id="near answers"),
-        pytest.param(whole(b"[1]", b"[2]"), (1, 0, 0), id="other answers"),
-        pytest.param(whole(b"12345678", b"12345679"), (1, 0, 1), id="of the most bytes"),
-        pytest.param(whole(b"123456789", b"1"), (0, 0, 0), id="one is too large"),
-        pytest.param(breaks, (0, 0, 0), id="one breaks off"),
-        pytest.param(is_alone, (0, 0, 0), id="one that is not mirrored"),
-    ],
+@cases(
+    "give, counts",
+    case("equal answers", whole(b"[1]", b"[1]"), (1, 1, 1)),
+    case("near answers", whole(b"[1.0001]", b"[1.0002]"), (1, 0, 1)),
+    case("other answers", whole(b"[1]", b"[2]"), (1, 0, 0)),
+    case("of the most bytes", whole(b"12345678", b"12345679"), (1, 0, 1)),
+    case("one is too large", whole(b"123456789", b"1"), (0, 0, 0)),
+    case("one breaks off", breaks, (0, 0, 0)),
+    case("one that is not mirrored", is_alone, (0, 0, 0)),
 )
 def test_whole_answers_are_compared(
     give: Callable[[AnswerPair], None], counts: tuple[int, int, int]

@@ -2,6 +2,7 @@ import asyncio
 import logging
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.dataplane.routes_sample import HERE, SNAPSHOT
 
 from hostelry.base.errors import ServiceError
@@ -75,14 +76,12 @@ def test_a_modelled_error_is_answered() -> None:
     assert exchange.finished
 
 
-@pytest.mark.parametrize(
-    ("path", "method", "reason", "status"),
-    [
-        pytest.param("/health", "GET", None, b"200", id="healthy"),
-        pytest.param("/health", "GET", "draining", b"503", id="a load balancer is to leave it"),
-        pytest.param("/health", "HEAD", "draining", b"503", id="by HEAD too"),
-        pytest.param("/ping", "GET", "draining", b"200", id="it lives on meanwhile"),
-    ],
+@cases(
+    "path, method, reason, status",
+    case("healthy", "/health", "GET", None, b"200"),
+    case("a load balancer is to leave it", "/health", "GET", "draining", b"503"),
+    case("by HEAD too", "/health", "HEAD", "draining", b"503"),
+    case("it lives on meanwhile", "/ping", "GET", "draining", b"200"),
 )
 def test_health_for_a_load_balancer(
     path: str, method: str, reason: str | None, status: bytes
@@ -134,17 +133,14 @@ def test_an_answer_that_has_begun_is_left_unfinished() -> None:
     assert not exchange.finished
 
 
-@pytest.mark.parametrize(
-    ("path", "header", "body"),
-    [
-        pytest.param("/endpoints/e/invocations", ("x-amzn-ErrorType", "ValidationError"),
-                     b'{"Message":"too large"}', id="the runtime API"),
-        pytest.param("/v1/completions", ("Content-Type", "application/json"),
-                     b'{"error":{"message":"too large","type":"invalid_request_error",',
-                     id="the OpenAI routes"),
-        pytest.param("/", ("Content-Type", "application/x-amz-json-1.1"),
-                     b'"__type":"ValidationException"', id="a control call"),
-    ],
+@cases(
+    "path, header, body",
+    case("the runtime API", "/endpoints/e/invocations", ("x-amzn-ErrorType", "ValidationError"),
+        b'{"Message":"too large"}'),
+    case("the OpenAI routes", "/v1/completions", ("Content-Type", "application/json"),
+        b'{"error":{"message":"too large","type":"invalid_request_error",'),
+    case("a control call", "/", ("Content-Type", "application/x-amz-json-1.1"),
+        b'"__type":"ValidationException"'),
 )  # fmt: skip
 def test_a_body_that_is_too_large_is_refused_in_the_form_its_client_reads(
     path: str, header: tuple[str, str], body: bytes
@@ -170,16 +166,12 @@ def test_bytes_that_are_no_http_get_an_answer_too() -> None:
     assert (answer.status, b"Malformed HTTP." in answer.body) == (400, True)
 
 
-@pytest.mark.parametrize(
-    ("insecure", "headers", "status"),
-    [
-        pytest.param(True, {"host": "127.0.0.1:8787"}, 404, id="its own address"),
-        pytest.param(True, {"host": "evil.example:8787"}, 403, id="a rebound name"),
-        pytest.param(
-            True, {"host": "localhost", "origin": "http://evil.example"}, 403, id="a foreign page"
-        ),
-        pytest.param(False, {"host": "gateway.example"}, 401, id="where a key is needed, any name"),
-    ],
+@cases(
+    "insecure, headers, status",
+    case("its own address", True, {"host": "127.0.0.1:8787"}, 404),
+    case("a rebound name", True, {"host": "evil.example:8787"}, 403),
+    case("a foreign page", True, {"host": "localhost", "origin": "http://evil.example"}, 403),
+    case("where a key is needed, any name", False, {"host": "gateway.example"}, 401),
 )
 def test_a_web_page_gets_nothing_from_a_gateway_without_keys(
     insecure: bool, headers: dict[str, str], status: int

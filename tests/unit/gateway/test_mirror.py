@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.dataplane.routes_sample import COPIES, HERE
 
 from hostelry.dataplane.fake import FakeReplyConnection
@@ -175,21 +176,19 @@ async def let_run() -> None:
 
 
 @pytest.mark.parametrize("is_kept", [False, True], ids=["fresh", "kept"])
-@pytest.mark.parametrize(
-    ("answer", "is_stream", "counted"),
-    [
-        pytest.param(ok, False, {"finished": 1, "bytes_out": 5}, id="an answer"),
-        pytest.param(ok, True, {"finished": 1, "bytes_out": 5}, id="a stream"),
-        pytest.param(fails, False, {"errors_5xx": 1, "model_errors": 1}, id="an error"),
-        pytest.param(fails, True, {"errors_5xx": 1, "model_errors": 1}, id="an error of a stream"),
-        pytest.param(refuses, False, {"errors_5xx": 1, "model_errors": 1}, id="no connection"),
-        pytest.param(breaks, False, {"errors_5xx": 1, "model_errors": 1}, id="a broken answer"),
-        pytest.param(breaks, True, {"broken_streams": 1, "errors_5xx": 0}, id="a broken stream"),
-        pytest.param(ends, False, {"errors_5xx": 1, "model_errors": 1}, id="no answer"),
-        pytest.param(ends, True, {"errors_5xx": 1, "broken_streams": 0}, id="no stream"),
-        pytest.param(floods, False, {"errors_5xx": 1, "bytes_out": 0}, id="an answer too large"),
-        pytest.param(floods, True, {"errors_5xx": 0, "bytes_out": 10_000}, id="a large stream"),
-    ],
+@cases(
+    "answer, is_stream, counted",
+    case("an answer", ok, False, {"finished": 1, "bytes_out": 5}),
+    case("a stream", ok, True, {"finished": 1, "bytes_out": 5}),
+    case("an error", fails, False, {"errors_5xx": 1, "model_errors": 1}),
+    case("an error of a stream", fails, True, {"errors_5xx": 1, "model_errors": 1}),
+    case("no connection", refuses, False, {"errors_5xx": 1, "model_errors": 1}),
+    case("a broken answer", breaks, False, {"errors_5xx": 1, "model_errors": 1}),
+    case("a broken stream", breaks, True, {"broken_streams": 1, "errors_5xx": 0}),
+    case("no answer", ends, False, {"errors_5xx": 1, "model_errors": 1}),
+    case("no stream", ends, True, {"errors_5xx": 1, "broken_streams": 0}),
+    case("an answer too large", floods, False, {"errors_5xx": 1, "bytes_out": 0}),
+    case("a large stream", floods, True, {"errors_5xx": 0, "bytes_out": 10_000}),
 )
 def test_an_outcome_is_counted_for_the_shadow(
     answer: Answer, is_stream: bool, counted: dict[str, int], is_kept: bool
@@ -213,15 +212,13 @@ def test_an_outcome_is_counted_for_the_shadow(
 
 
 @pytest.mark.parametrize("is_kept", [False, True], ids=["fresh", "kept"])
-@pytest.mark.parametrize(
-    ("answer", "is_stream", "received"),
-    [
-        pytest.param(ok, False, [b"12345", "whole", "closed"], id="an answer"),
-        pytest.param(ok, True, [b"12345", "whole", "closed"], id="a stream"),
-        pytest.param(fails, False, ["closed"], id="nothing of an error"),
-        pytest.param(refuses, False, ["closed"], id="nothing without an answer"),
-        pytest.param(breaks, True, [b"1", "closed"], id="what came of a broken stream"),
-    ],
+@cases(
+    "answer, is_stream, received",
+    case("an answer", ok, False, [b"12345", "whole", "closed"]),
+    case("a stream", ok, True, [b"12345", "whole", "closed"]),
+    case("nothing of an error", fails, False, ["closed"]),
+    case("nothing without an answer", refuses, False, ["closed"]),
+    case("what came of a broken stream", breaks, True, [b"1", "closed"]),
 )
 def test_taps_get_an_answer_as_it_is_read(
     answer: Answer, is_stream: bool, received: list[object], is_kept: bool
@@ -243,15 +240,13 @@ def test_taps_receive_nothing_of_a_request_that_is_dropped() -> None:
 
 
 @pytest.mark.parametrize("is_kept", [False, True], ids=["fresh", "kept"])
-@pytest.mark.parametrize(
-    ("copies", "body", "num_sent"),
-    [
-        pytest.param((), BODY, 0, id="no copy"),
-        pytest.param(ONE, BODY, 2, id="as many as one copy takes"),
-        pytest.param(COPIES, b"", 3, id="as many as the worker takes"),
-        pytest.param(ONE, b"x" * 20, 1, id="as many bytes as the worker takes"),
-        pytest.param(ONE, b"x" * 36, 0, id="more bytes than the worker takes"),
-    ],
+@cases(
+    "copies, body, num_sent",
+    case("no copy", (), BODY, 0),
+    case("as many as one copy takes", ONE, BODY, 2),
+    case("as many as the worker takes", COPIES, b"", 3),
+    case("as many bytes as the worker takes", ONE, b"x" * 20, 1),
+    case("more bytes than the worker takes", ONE, b"x" * 36, 0),
 )
 def test_what_a_hanging_shadow_cannot_take_is_dropped_and_counted(
     copies: Sequence[CopyRoute], body: bytes, num_sent: int, is_kept: bool

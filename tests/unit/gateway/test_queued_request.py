@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.aws.runtime import AsyncInvokeRequest
 from hostelry.base.errors import ServiceError
@@ -60,26 +61,16 @@ def test_times_that_are_not_given_are_those_of_the_service() -> None:
     assert (found.expires_at - found.accepted_at, found.timeout_s) == (21600.0, 900.0)
 
 
-@pytest.mark.parametrize(
-    ("settings", "members", "output", "failure"),
-    [
-        pytest.param(
-            SETTINGS, {"inference_id": "mine"},
-            "s3://out/answers/mine.out", "s3://bad/mine-error.out", id="the client's id",
-        ),
-        pytest.param(
-            SETTINGS, {"filename": "name"},
-            "s3://out/answers/name.out", "s3://bad/new-error.out", id="a file's name",
-        ),
-        pytest.param(
-            SETTINGS, {"output_path_extension": "/day/1/"},
-            "s3://out/answers/day/1/new.out", "s3://bad/new-error.out", id="an extension",
-        ),
-        pytest.param(
-            NO_FAILURES, {"output_path_extension": "/"},
-            "s3://out/new.out", "s3://out/new-error.out", id="a bucket alone for both",
-        ),
-    ],
+@cases(
+    "settings, members, output, failure",
+    case("the client's id", SETTINGS, {"inference_id": "mine"}, "s3://out/answers/mine.out",
+        "s3://bad/mine-error.out"),
+    case("a file's name", SETTINGS, {"filename": "name"}, "s3://out/answers/name.out",
+        "s3://bad/new-error.out"),
+    case("an extension", SETTINGS, {"output_path_extension": "/day/1/"},
+        "s3://out/answers/day/1/new.out", "s3://bad/new-error.out"),
+    case("a bucket alone for both", NO_FAILURES, {"output_path_extension": "/"}, "s3://out/new.out",
+        "s3://out/new-error.out"),
 )  # fmt: skip
 def test_answers_go_to(
     settings: AsyncInference, members: dict[str, Any], output: str, failure: str
@@ -88,32 +79,22 @@ def test_answers_go_to(
     assert (found.output_uri, found.failure_uri) == (output, failure)
 
 
-@pytest.mark.parametrize(
-    ("location", "uri"),
-    [
-        pytest.param("s3://in/a/b.json", "s3://in/a/b.json", id="its URI"),
-        pytest.param(
-            "https://inputs.s3.us-west-2.amazonaws.com/a%20b", "s3://inputs/a b", id="web address"
-        ),
-    ],
+@cases(
+    "location, uri",
+    case("its URI", "s3://in/a/b.json", "s3://in/a/b.json"),
+    case("web address", "https://inputs.s3.us-west-2.amazonaws.com/a%20b", "s3://inputs/a b"),
 )
 def test_an_input_in_s3_is_kept_by_its_address_alone(location: str, uri: str) -> None:
     found = queued(body=b"", input_location=location)
     assert (found.input_uri, found.body) == (uri, None)
 
 
-@pytest.mark.parametrize(
-    ("members", "text"),
-    [
-        pytest.param({"input_location": "s3://bucket"}, "names no object", id="no key"),
-        pytest.param({"input_location": "s3://bucket/"}, "names no object", id="an empty key"),
-        pytest.param(
-            {"input_location": "https://example.com/x"}, "names no object", id="another site"
-        ),
-        pytest.param(
-            {"output_path_extension": "e" * 511}, "S3 allows 1024", id="a key too long for S3"
-        ),
-    ],
+@cases(
+    "members, text",
+    case("no key", {"input_location": "s3://bucket"}, "names no object"),
+    case("an empty key", {"input_location": "s3://bucket/"}, "names no object"),
+    case("another site", {"input_location": "https://example.com/x"}, "names no object"),
+    case("a key too long for S3", {"output_path_extension": "e" * 511}, "S3 allows 1024"),
 )
 def test_a_request_that_cannot_be_answered_is_refused(members: dict[str, Any], text: str) -> None:
     long = AsyncInference(output_uri="s3://b/" + "k" * 505)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.dataplane.routes_sample import COPIES, HERE, SNAPSHOT
 
 from hostelry.aws.runtime import InvokeRequest
@@ -55,61 +56,56 @@ def failed(error: UpstreamError, container: str | None = None) -> ServiceError:
     return gave_no_answer(models(), error, replace(COPIES[0], container=container))
 
 
-@pytest.mark.parametrize(
-    ("provoked", "text"),
-    [
-        pytest.param(lambda: asked("nope"), "Endpoint nope of account 111122223333 not found.",
-                     id="no such endpoint"),
-        pytest.param(lambda: asked("llms"), "Inference Component Name header is required for "
-                     "endpoints to which you plan to deploy inference components. Please include "
-                     "Inference Component Name header or consider using SageMaker models.",
-                     id="no component named"),
-        pytest.param(lambda: asked("llms", inference_component_name="asleep"), "Inference Component"
-                     " has no capacity to process this request. ApplicationAutoScaling may be in-"
-                     "progress (if configured) or try to increase the capacity by invoking "
-                     "UpdateInferenceComponentRuntimeConfig API.", id="a component at zero"),
-        pytest.param(lambda: asked("direct"), "Endpoint direct is a direct multi-container endpoint"
-                     "; name the container to invoke as TargetContainerHostname: a, b, dark.",
-                     id="no container named"),
-        pytest.param(lambda: asked("direct", target_container_hostname="c"), "TargetContainerHost"
-                     "name c is no container of endpoint direct; its containers are a, b, dark.",
-                     id="no such container"),
-        pytest.param(lambda: asked("models", target_container_hostname="c"), "Endpoint models is "
-                     "not a direct multi-container endpoint; TargetContainerHostname c cannot be "
-                     "invoked.", id="a container on another kind of endpoint"),
-        pytest.param(lambda: asked("many"), "Endpoint many is multi-model; name the model to invoke"
-                     " as TargetModel, its path below the ModelDataUrl.", id="no model named"),
-    ],
+@cases(
+    "provoked, text",
+    case("no such endpoint", lambda: asked("nope"),
+        "Endpoint nope of account 111122223333 not found."),
+    case("no component named", lambda: asked("llms"),
+        "Inference Component Name header is required for "
+                 "endpoints to which you plan to deploy inference components. Please include "
+                 "Inference Component Name header or consider using SageMaker models."),
+    case("a component at zero", lambda: asked("llms", inference_component_name="asleep"),
+        "Inference Component"
+                 " has no capacity to process this request. ApplicationAutoScaling may be in-"
+                 "progress (if configured) or try to increase the capacity by invoking "
+                 "UpdateInferenceComponentRuntimeConfig API."),
+    case("no container named", lambda: asked("direct"),
+        "Endpoint direct is a direct multi-container endpoint"
+                 "; name the container to invoke as TargetContainerHostname: a, b, dark."),
+    case("no such container", lambda: asked("direct", target_container_hostname="c"),
+        "TargetContainerHost"
+                 "name c is no container of endpoint direct; its containers are a, b, dark."),
+    case("a container on another kind of endpoint",
+        lambda: asked("models", target_container_hostname="c"), "Endpoint models is "
+                 "not a direct multi-container endpoint; TargetContainerHostname c cannot be "
+                 "invoked."),
+    case("no model named", lambda: asked("many"),
+        "Endpoint many is multi-model; name the model to invoke"
+                 " as TargetModel, its path below the ModelDataUrl."),
 )  # fmt: skip
 def test_refusals_of_the_platform(provoked: Callable[[], ServiceError], text: str) -> None:
     error = provoked()
     assert (error.code, error.http_status, error.message) == ("ValidationError", 400, text)
 
 
-@pytest.mark.parametrize(
-    ("provoked", "status", "head", "original"),
-    [
-        pytest.param(lambda: answered(400, b"bad"), 400, "client error (400) from primary", "bad",
-                     id="the container's 400"),
-        pytest.param(lambda: answered(415, b"csv"), 415, "client error (415) from primary", "csv",
-                     id="a type that it does not take"),
-        pytest.param(lambda: answered(500, b"bug"), 500, "server error (500) from primary", "bug",
-                     id="its 500"),
-        pytest.param(lambda: answered(507, b"oom"), 507, "server error (507) from primary", "oom",
-                     id="its 507"),
-        pytest.param(lambda: answered(400, b"bad", "container-2"), 400,
-                     "client error (400) from container-2", "bad", id="of a pipeline's container"),
-        pytest.param(lambda: failed(DeadlineError("x")), 0, "server error (0) from primary",
-                     LATE.format("primary"), id="no answer in time"),
-        pytest.param(lambda: failed(DeadlineError("x"), "prepare"), 0,
-                     "server error (0) from prepare", LATE.format("prepare"),
-                     id="nor by a container with a name"),
-        pytest.param(lambda: failed(BrokenError("x")), 0, "server error (0) from primary",
-                     "The model server closed the connection before it had answered; it may have "
-                     "died.", id="it died"),
-        pytest.param(lambda: failed(TooLargeError("above 5 bytes")), 0,
-                     "server error (0) from primary", "above 5 bytes", id="an answer too large"),
-    ],
+@cases(
+    "provoked, status, head, original",
+    case("the container's 400", lambda: answered(400, b"bad"), 400,
+        "client error (400) from primary", "bad"),
+    case("a type that it does not take", lambda: answered(415, b"csv"), 415,
+        "client error (415) from primary", "csv"),
+    case("its 500", lambda: answered(500, b"bug"), 500, "server error (500) from primary", "bug"),
+    case("its 507", lambda: answered(507, b"oom"), 507, "server error (507) from primary", "oom"),
+    case("of a pipeline's container", lambda: answered(400, b"bad", "container-2"), 400,
+        "client error (400) from container-2", "bad"),
+    case("no answer in time", lambda: failed(DeadlineError("x")), 0,
+        "server error (0) from primary", LATE.format("primary")),
+    case("nor by a container with a name", lambda: failed(DeadlineError("x"), "prepare"), 0,
+        "server error (0) from prepare", LATE.format("prepare")),
+    case("it died", lambda: failed(BrokenError("x")), 0, "server error (0) from primary",
+        "The model server closed the connection before it had answered; it may have " "died."),
+    case("an answer too large", lambda: failed(TooLargeError("above 5 bytes")), 0,
+        "server error (0) from primary", "above 5 bytes"),
 )  # fmt: skip
 def test_failures_of_a_container(
     provoked: Callable[[], ServiceError], status: int, head: str, original: str

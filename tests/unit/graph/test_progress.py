@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry.graph.check import build_plan
 from hostelry.graph.progress import Act, GraphState, StepOutcome, next_steps
@@ -66,37 +66,30 @@ def scatter(gather: str, a: str = "", b: str = "") -> str:
     )
 
 
-@pytest.mark.parametrize(
-    ("gather", "answers", "value"),
-    [
-        pytest.param("by: mean", (1, 2, 6), 3.0, id="the mean of numbers"),
-        pytest.param("by: mean", ([[1, 2]], [[3, 4]], [[5, 9]]), [[3.0, 5.0]],
-                     id="the mean of lists is by element"),
-        pytest.param("by: weighted_mean, weights: {a: 1, b: 1, c: 2}", (1, 3, 6), 4.0,
-                     id="the weighted mean"),
-        pytest.param("by: majority", ("orange", "apple", "apple"), "apple", id="the majority"),
-        pytest.param("by: majority", (["x", "y"], ["x", "z"], ["w", "q"]), ["x", "y"],
-                     id="a vote on each element; of several the first branch's"),
-        pytest.param("by: majority", (True, 1, 1), 1, id="true and 1 are different answers"),
-        pytest.param("by: max", ([1, 9], [5, 2], [3, 3]), [5.0, 9.0], id="the largest"),
-        pytest.param("by: max, score: p, value: label",
-                     ({"p": 0.2, "label": "x"}, {"p": 0.7, "label": "y"}, {"p": 0.1, "label": "z"}),
-                     "y", id="the value of the best score"),
-        pytest.param("by: stack", (1, "x", None), [1, "x", None], id="a list of the answers"),
-        pytest.param("by: concatenate", ([1], [2, 3], []), [1, 2, 3], id="one list"),
-        pytest.param("by: concatenate", ("a", "b", "c"), "abc", id="one text"),
-        pytest.param("by: mean, value: out.p", ({"out": {"p": 1}},) * 3, 1.0,
-                     id="a part of each answer"),
-        pytest.param("by: mean", (1, [2], 3), "b answered 1 and a one number", id="shapes differ"),
-        pytest.param("by: mean", (1, "x", 3), "b answered no numbers: 'x'", id="no numbers"),
-        pytest.param("by: mean", ([[1], [2, 3]], 1, 1), "a answered a list of uneven lists",
-                     id="uneven lists"),
-        pytest.param("by: majority", ([1], 2, [3]), "b answered another number of elements than a",
-                     id="votes on different elements"),
-        pytest.param("by: concatenate", ([1], {}, [3]), "b answered no list: {}", id="no list"),
-        pytest.param("by: max, score: p", ({"p": "x"}, {}, {}), "the score of a is no number: 'x'",
-                     id="no score"),
-    ],
+@cases(
+    "gather, answers, value",
+    case("the mean of numbers", "by: mean", (1, 2, 6), 3.0),
+    case("the mean of lists is by element", "by: mean", ([[1, 2]], [[3, 4]], [[5, 9]]),
+        [[3.0, 5.0]]),
+    case("the weighted mean", "by: weighted_mean, weights: {a: 1, b: 1, c: 2}", (1, 3, 6), 4.0),
+    case("the majority", "by: majority", ("orange", "apple", "apple"), "apple"),
+    case("a vote on each element; of several the first branch's", "by: majority",
+        (["x", "y"], ["x", "z"], ["w", "q"]), ["x", "y"]),
+    case("true and 1 are different answers", "by: majority", (True, 1, 1), 1),
+    case("the largest", "by: max", ([1, 9], [5, 2], [3, 3]), [5.0, 9.0]),
+    case("the value of the best score", "by: max, score: p, value: label",
+        ({"p": 0.2, "label": "x"}, {"p": 0.7, "label": "y"}, {"p": 0.1, "label": "z"}), "y"),
+    case("a list of the answers", "by: stack", (1, "x", None), [1, "x", None]),
+    case("one list", "by: concatenate", ([1], [2, 3], []), [1, 2, 3]),
+    case("one text", "by: concatenate", ("a", "b", "c"), "abc"),
+    case("a part of each answer", "by: mean, value: out.p", ({"out": {"p": 1}},) * 3, 1.0),
+    case("shapes differ", "by: mean", (1, [2], 3), "b answered 1 and a one number"),
+    case("no numbers", "by: mean", (1, "x", 3), "b answered no numbers: 'x'"),
+    case("uneven lists", "by: mean", ([[1], [2, 3]], 1, 1), "a answered a list of uneven lists"),
+    case("votes on different elements", "by: majority", ([1], 2, [3]),
+        "b answered another number of elements than a"),
+    case("no list", "by: concatenate", ([1], {}, [3]), "b answered no list: {}"),
+    case("no score", "by: max, score: p", ({"p": "x"}, {}, {}), "the score of a is no number: 'x'"),
 )  # fmt: skip
 def test_answers_are_gathered(gather: str, answers: tuple[Any, ...], value: Any) -> None:
     result, calls = run(scatter(gather), {}, dict(zip("abc", answers, strict=True)))
@@ -105,19 +98,17 @@ def test_answers_are_gathered(gather: str, answers: tuple[Any, ...], value: Any)
     assert calls == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "gather", "value"),
-    [
-        pytest.param("", "", "by: mean", "step b: it is broken", id="a failure fails the call"),
-        pytest.param("", ", on_error: drop", "by: mean", 2.0, id="a dropped branch is left out"),
-        pytest.param("", ", on_error: drop", "by: weighted_mean, weights: {a: 3, b: 9, c: 1}", 1.5,
-                     id="the weights of the others count"),
-        pytest.param("", ", on_error: drop", "by: weighted_mean, weights: {a: 0, b: 9, c: 0}",
-                     "step answer: the weights of the branches that answered are 0: a, c",
-                     id="no weight is left"),
-        pytest.param("", ", on_error: default, default: 8", "by: mean", 4.0,
-                     id="a default takes the place of the answer"),
-    ],
+@cases(
+    "a, b, gather, value",
+    case("a failure fails the call", "", "", "by: mean", "step b: it is broken"),
+    case("a dropped branch is left out", "", ", on_error: drop", "by: mean", 2.0),
+    case("the weights of the others count", "", ", on_error: drop",
+        "by: weighted_mean, weights: {a: 3, b: 9, c: 1}", 1.5),
+    case("no weight is left", "", ", on_error: drop",
+        "by: weighted_mean, weights: {a: 0, b: 9, c: 0}",
+        "step answer: the weights of the branches that answered are 0: a, c"),
+    case("a default takes the place of the answer", "", ", on_error: default, default: 8",
+        "by: mean", 4.0),
 )  # fmt: skip
 def test_a_failure_counts_by_the_steps_rule(a: str, b: str, gather: str, value: Any) -> None:
     result, _ = run(scatter(gather, a, b), {}, {"a": 1, "b": FAILS, "c": 3})
@@ -141,13 +132,11 @@ SWITCH = graph(
 )
 
 
-@pytest.mark.parametrize(
-    ("label", "called"),
-    [
-        pytest.param("orange", "a", id="one case"),
-        pytest.param("apple", "b", id="another case"),
-        pytest.param(None, "c", id="otherwise"),
-    ],
+@cases(
+    "label, called",
+    case("one case", "orange", "a"),
+    case("another case", "apple", "b"),
+    case("otherwise", None, "c"),
 )
 def test_only_the_chosen_step_runs(label: Any, called: str) -> None:
     answers = {"kind": {"label": label}, "a": "A", "b": "B", "c": "C"}
@@ -169,21 +158,17 @@ CASCADE = graph(
 )
 
 
-@pytest.mark.parametrize(
-    ("answers", "value", "called"),
-    [
-        pytest.param({"a": {"p": 0.9}}, {"p": 0.9}, ["a"], id="the cheap one is sure"),
-        pytest.param({"a": {"p": 0.1}, "b": {"p": 0.95}}, {"p": 0.95}, ["a", "b"],
-                     id="the second one is sure"),
-        pytest.param({"a": {"p": 0.1}, "b": {"p": 0.2}, "c": "C"}, "C", ["a", "b", "c"],
-                     id="the last one is always taken"),
-        pytest.param({"a": FAILS, "b": {"p": 0.95}}, {"p": 0.95}, ["a", "b"],
-                     id="a dropped one is unsure"),
-        pytest.param({"a": {"p": 0.1}, "b": FAILS}, "step b: it is broken", ["a", "b"],
-                     id="a failure fails the call"),
-        pytest.param({"a": {}}, "step answer: p > `0.8` is None, not true or false", ["a"],
-                     id="a condition that has no truth"),
-    ],
+@cases(
+    "answers, value, called",
+    case("the cheap one is sure", {"a": {"p": 0.9}}, {"p": 0.9}, ["a"]),
+    case("the second one is sure", {"a": {"p": 0.1}, "b": {"p": 0.95}}, {"p": 0.95}, ["a", "b"]),
+    case("the last one is always taken", {"a": {"p": 0.1}, "b": {"p": 0.2}, "c": "C"}, "C",
+        ["a", "b", "c"]),
+    case("a dropped one is unsure", {"a": FAILS, "b": {"p": 0.95}}, {"p": 0.95}, ["a", "b"]),
+    case("a failure fails the call", {"a": {"p": 0.1}, "b": FAILS}, "step b: it is broken",
+        ["a", "b"]),
+    case("a condition that has no truth", {"a": {}},
+        "step answer: p > `0.8` is None, not true or false", ["a"]),
 )  # fmt: skip
 def test_a_cascade_ends_at_the_first_answer_that_is_enough(
     answers: dict[str, Any], value: Any, called: list[str]
@@ -203,12 +188,10 @@ def test_each_item_of_a_list_is_a_call() -> None:
     assert (result.value, calls) == (["X", "Y"], ["all[0]", "all[1]", "all[2]"])
 
 
-@pytest.mark.parametrize(
-    ("texts", "reason"),
-    [
-        pytest.param("x", "input.texts is no list", id="no list"),
-        pytest.param(["x"] * 257, "input.texts has 257 items; at most 256", id="too many items"),
-    ],
+@cases(
+    "texts, reason",
+    case("no list", "x", "input.texts is no list"),
+    case("too many items", ["x"] * 257, "input.texts has 257 items; at most 256"),
 )
 def test_items_are_a_list_of_bounded_length(texts: Any, reason: str) -> None:
     text = graph("  answer: {scatter: {each: input.texts, call: {endpoint: e}}}")
@@ -227,16 +210,14 @@ def test_steps_of_a_diamond_run_once() -> None:
     assert (result.value, calls) == ([4, "2"], ["a", "b", "c"])
 
 
-@pytest.mark.parametrize(
-    ("steps", "last"),
-    [
-        pytest.param("  answer: {call: {endpoint: e}}", {"answer"}, id="a call"),
-        pytest.param("  answer: {switch: {by: input, cases: {x: a}, otherwise: b}}", {"b"},
-                     id="the chosen step of a switch"),
-        pytest.param("  answer: {cascade: [{step: a, enough: p}, {step: b}]}", set(),
-                     id="not a step of a cascade before its last"),
-        pytest.param("  answer: {map: a}", set(), id="not a step that a map reads"),
-    ],
+@cases(
+    "steps, last",
+    case("a call", "  answer: {call: {endpoint: e}}", {"answer"}),
+    case("the chosen step of a switch",
+        "  answer: {switch: {by: input, cases: {x: a}, otherwise: b}}", {"b"}),
+    case("not a step of a cascade before its last",
+        "  answer: {cascade: [{step: a, enough: p}, {step: b}]}", set()),
+    case("not a step that a map reads", "  answer: {map: a}", set()),
 )  # fmt: skip
 def test_the_last_step_is_known_when_it_begins(steps: str, last: set[str]) -> None:
     plan = build_plan(graph(steps))

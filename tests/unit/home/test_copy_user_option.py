@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.fleet.rules.copy_user import AUTO, EACH_ITS_OWN, NONE, CopyUser
@@ -38,17 +39,15 @@ def open_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copy_user_option, "TRIAL", "exit 0")
 
 
-@pytest.mark.parametrize(
-    ("asked", "text"),
-    [
-        pytest.param("no-such-user-here", "no such user", id="an unknown name"),
-        pytest.param("", "no such user", id="no name"),
-        pytest.param("-1", "no such user", id="a negative number"),
-        pytest.param("\N{SUPERSCRIPT TWO}", "no such user", id="digits that are no number"),
-        pytest.param("root", "that is root", id="root by name"),
-        pytest.param("0", "that is root", id="root by number"),
-        pytest.param("9" * 40, "from 1 to", id="a number beyond all"),
-    ],
+@cases(
+    "asked, text",
+    case("an unknown name", "no-such-user-here", "no such user"),
+    case("no name", "", "no such user"),
+    case("a negative number", "-1", "no such user"),
+    case("digits that are no number", "\N{SUPERSCRIPT TWO}", "no such user"),
+    case("root by name", "root", "that is root"),
+    case("root by number", "0", "that is root"),
+    case("a number beyond all", "9" * 40, "from 1 to"),
 )
 def test_a_user_that_copies_cannot_have_is_refused(home: Home, asked: str, text: str) -> None:
     with pytest.raises(TerminalError, match=text):
@@ -68,14 +67,10 @@ def test_a_home_that_the_user_cannot_reach_is_named_with_what_mends_it(
 
 
 @pytest.mark.usefixtures("open_machine")
-@pytest.mark.parametrize(
-    ("asked", "user"),
-    [
-        pytest.param("61234", CopyUser(uid=61_234, name="user61234"), id="a number of nobody"),
-        pytest.param(
-            "nobody", CopyUser(uid=pwd.getpwnam("nobody").pw_uid, name="nobody"), id="a name"
-        ),
-    ],
+@cases(
+    "asked, user",
+    case("a number of nobody", "61234", CopyUser(uid=61_234, name="user61234")),
+    case("a name", "nobody", CopyUser(uid=pwd.getpwnam("nobody").pw_uid, name="nobody")),
 )
 def test_a_user_that_can_run_the_code_is_taken(home: Home, asked: str, user: CopyUser) -> None:
     if not ROOT:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 from tests.https_rig import HostAuthority
 
 from hostelry.base.errors import TerminalError
@@ -17,18 +18,16 @@ CONFIG = UpConfig(control_port=1, gateway_port=8787, s3_port=8788)
 BUNDLED = ("AWS_CA_BUNDLE", "SSL_CERT_FILE")
 
 
-@pytest.mark.parametrize(
-    ("names", "listening", "name"),
-    [
-        pytest.param(["a.example", "127.0.0.1"], "127.0.0.1", "127.0.0.1", id="its own address"),
-        pytest.param(["a.example", "127.0.0.1"], "0.0.0.0", "127.0.0.1", id="on every address"),
-        pytest.param(["a.example", "localhost"], "127.0.0.1", "localhost", id="loopback's name"),
-        pytest.param(["a.example", "10.0.0.2"], "10.0.0.2", "10.0.0.2", id="an address of its"),
-        pytest.param(["a.example", "b.example"], "10.0.0.2", "a.example", id="else the first name"),
-        pytest.param(["*.example", "b.example"], "10.0.0.2", "b.example", id="no wildcard"),
-        pytest.param(["*.example"], "10.0.0.2", None, id="nothing but wildcards"),
-        pytest.param([], "10.0.0.2", None, id="no name"),
-    ],
+@cases(
+    "names, listening, name",
+    case("its own address", ["a.example", "127.0.0.1"], "127.0.0.1", "127.0.0.1"),
+    case("on every address", ["a.example", "127.0.0.1"], "0.0.0.0", "127.0.0.1"),
+    case("loopback's name", ["a.example", "localhost"], "127.0.0.1", "localhost"),
+    case("an address of its", ["a.example", "10.0.0.2"], "10.0.0.2", "10.0.0.2"),
+    case("else the first name", ["a.example", "b.example"], "10.0.0.2", "a.example"),
+    case("no wildcard", ["*.example", "b.example"], "10.0.0.2", "b.example"),
+    case("nothing but wildcards", ["*.example"], "10.0.0.2", None),
+    case("no name", [], "10.0.0.2", None),
 )
 def test_urls_have_a_name_of_the_certificate(
     names: list[str], listening: str, name: str | None
@@ -79,34 +78,28 @@ def of_pair(*hosts: str, days: int = 10, ca: bool = True) -> Options:
     return made
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        pytest.param(
-            lambda _: {"https_cert": "c.pem"}, "are a pair: give both", id="one of a pair"
-        ),
-        pytest.param(
-            lambda it: {"https_ca": str(it.ca)}, "--https-cert, which is not given", id="a CA alone"
-        ),
-        pytest.param(
-            lambda _: {"https_cert": "/no/c.pem", "https_key": "/no/k.pem"},
-            "--https-key: /no/c.pem cannot be read",
-            id="a file that is not there",
-        ),
-        pytest.param(of_pair(), "names no host", id="a certificate without names"),
-        pytest.param(of_pair("*.example"), "names no host", id="a wildcard alone"),
-        pytest.param(of_pair("a.example", days=-1), "has expired", id="an old certificate"),
-        pytest.param(
-            of_pair("a.example", ca=False),
-            "--https-ca FILE names an authority",
-            id="an authority that no client knows",
-        ),
-        pytest.param(
-            lambda it: of_pair("a.example")(it) | {"https_ca": __file__},
-            "is no certificate, PEM",
-            id="a CA that is none",
-        ),
-    ],
+@cases(
+    "options, text",
+    case("one of a pair", lambda _: {"https_cert": "c.pem"}, "are a pair: give both"),
+    case("a CA alone", lambda it: {"https_ca": str(it.ca)}, "--https-cert, which is not given"),
+    case(
+        "a file that is not there",
+        lambda _: {"https_cert": "/no/c.pem", "https_key": "/no/k.pem"},
+        "--https-key: /no/c.pem cannot be read",
+    ),
+    case("a certificate without names", of_pair(), "names no host"),
+    case("a wildcard alone", of_pair("*.example"), "names no host"),
+    case("an old certificate", of_pair("a.example", days=-1), "has expired"),
+    case(
+        "an authority that no client knows",
+        of_pair("a.example", ca=False),
+        "--https-ca FILE names an authority",
+    ),
+    case(
+        "a CA that is none",
+        lambda it: of_pair("a.example")(it) | {"https_ca": __file__},
+        "is no certificate, PEM",
+    ),
 )
 def test_what_clients_would_refuse_is_refused_at_start(
     tmp_path: Path, options: Options, text: str

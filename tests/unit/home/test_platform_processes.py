@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.home.home import Home, UpConfig
 from hostelry.home.platform_processes import (
@@ -22,17 +23,15 @@ def home(tmp_path: Path) -> Home:
     return made
 
 
-@pytest.mark.parametrize(
-    ("config", "left_out"),
-    [
-        pytest.param(UpConfig(control_port=1, console_port=2), set(), id="all of them"),
-        pytest.param(UpConfig(control_port=1), {"console"}, id="no console"),
-        pytest.param(
-            UpConfig(control_port=1, s3_endpoint="http://s3", mirror_process=False),
-            {"console", "objectstore", "s3door", "mirror"},
-            id="another's object store, no mirror",
-        ),
-    ],
+@cases(
+    "config, left_out",
+    case("all of them", UpConfig(control_port=1, console_port=2), set()),
+    case("no console", UpConfig(control_port=1), {"console"}),
+    case(
+        "another's object store, no mirror",
+        UpConfig(control_port=1, s3_endpoint="http://s3", mirror_process=False),
+        {"console", "objectstore", "s3door", "mirror"},
+    ),
 )
 def test_the_processes_that_are_to_run_follow_the_configuration(
     home: Home, config: UpConfig, left_out: set[str]

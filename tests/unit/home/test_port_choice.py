@@ -3,6 +3,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError, UsageError
 from hostelry.base.ports import free_port, free_ports
@@ -17,46 +18,37 @@ def any_port(default: int) -> PortRequest:
     return PortRequest(requested=None, default=default)
 
 
-@pytest.mark.parametrize(
-    ("asked", "taken", "expected"),
-    [
-        pytest.param(any_port(10), (), (10, None), id="the default where free"),
-        pytest.param(
-            PortRequest(requested=9, default=10), (), (9, 9), id="the requested one, and again"
-        ),
-        pytest.param(any_port(10), (10,), (70, 70), id="else any that is free"),
-        pytest.param(any_port(10), (10, 70), (71, 71), id="... and really is"),
-        pytest.param(
-            PortRequest(requested=None, default=10, chosen_before=60),
-            (10,),
-            (60, 60),
-            id="its own earlier one",
-        ),
-        pytest.param(
-            PortRequest(requested=None, default=10, chosen_before=60),
-            (),
-            (60, 60),
-            id="which it keeps although the default is free again",
-        ),
-        pytest.param(
-            PortRequest(requested=None, default=10, chosen_before=60),
-            (60,),
-            (10, None),
-            id="unless that is taken now",
-        ),
-        pytest.param(
-            PortRequest(requested=9, default=10, chosen_before=60),
-            (),
-            (9, 9),
-            id="a flag outdoes all",
-        ),
-        pytest.param(
-            PortRequest(requested=10, default=10, chosen_before=60),
-            (),
-            (10, None),
-            id="a flag leads back to the default",
-        ),
-    ],
+@cases(
+    "asked, taken, expected",
+    case("the default where free", any_port(10), (), (10, None)),
+    case("the requested one, and again", PortRequest(requested=9, default=10), (), (9, 9)),
+    case("else any that is free", any_port(10), (10,), (70, 70)),
+    case("... and really is", any_port(10), (10, 70), (71, 71)),
+    case(
+        "its own earlier one",
+        PortRequest(requested=None, default=10, chosen_before=60),
+        (10,),
+        (60, 60),
+    ),
+    case(
+        "which it keeps although the default is free again",
+        PortRequest(requested=None, default=10, chosen_before=60),
+        (),
+        (60, 60),
+    ),
+    case(
+        "unless that is taken now",
+        PortRequest(requested=None, default=10, chosen_before=60),
+        (60,),
+        (10, None),
+    ),
+    case("a flag outdoes all", PortRequest(requested=9, default=10, chosen_before=60), (), (9, 9)),
+    case(
+        "a flag leads back to the default",
+        PortRequest(requested=10, default=10, chosen_before=60),
+        (),
+        (10, None),
+    ),
 )
 def test_which_port(
     asked: PortRequest, taken: tuple[int, ...], expected: tuple[int, int | None]
@@ -69,12 +61,10 @@ def drawn(first: int) -> Callable[[], int]:
     return lambda: next(numbers)
 
 
-@pytest.mark.parametrize(
+@cases(
     "asked",
-    [
-        pytest.param(PortRequest(requested=9, default=10), id="a requested port is tried alone"),
-        pytest.param(any_port(10), id="no port is free at all"),
-    ],
+    case("a requested port is tried alone", PortRequest(requested=9, default=10)),
+    case("no port is free at all", any_port(10)),
 )
 def test_no_port(asked: PortRequest) -> None:
     with pytest.raises(TerminalError, match=r"no port is free \(tried"):

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.home.home import Home
 from hostelry.home.run_file import (
@@ -37,19 +38,13 @@ def test_a_run_file_names_the_live_process(home: Home) -> None:
     assert load_run_file(home, "gateway") is None
 
 
-@pytest.mark.parametrize(
+@cases(
     "content",
-    [
-        pytest.param(b"", id="an empty file"),
-        pytest.param(b'{"name": "gateway"', id="half a file"),
-        pytest.param(b'{"name": "gateway", "pid": "x"}', id="another shape"),
-        pytest.param(
-            b'{"name":"gateway","pid":%d,"start_ticks":1,"port":1}' % os.getpid(), id="a reused pid"
-        ),
-        pytest.param(
-            b'{"name":"gateway","pid":%d,"start_ticks":1,"port":1}' % NO_PID, id="a dead pid"
-        ),
-    ],
+    case("an empty file", b""),
+    case("half a file", b'{"name": "gateway"'),
+    case("another shape", b'{"name": "gateway", "pid": "x"}'),
+    case("a reused pid", b'{"name":"gateway","pid":%d,"start_ticks":1,"port":1}' % os.getpid()),
+    case("a dead pid", b'{"name":"gateway","pid":%d,"start_ticks":1,"port":1}' % NO_PID),
 )
 def test_a_stale_run_file_is_removed_and_no_process_killed(home: Home, content: bytes) -> None:
     run_path(home, "gateway").write_bytes(content)
@@ -58,14 +53,12 @@ def test_a_stale_run_file_is_removed_and_no_process_killed(home: Home, content: 
     assert not run_path(home, "gateway").exists()
 
 
-@pytest.mark.parametrize(
-    ("changes", "is_alive"),
-    [
-        pytest.param({}, True, id="the very process"),
-        pytest.param({"boot_id": None}, True, id="a file of a version that wrote no boot id"),
-        pytest.param({"boot_id": "another"}, False, id="the same pid and start after a reboot"),
-        pytest.param({"start_ticks": 1}, False, id="a pid that was given out again"),
-    ],
+@cases(
+    "changes, is_alive",
+    case("the very process", {}, True),
+    case("a file of a version that wrote no boot id", {"boot_id": None}, True),
+    case("the same pid and start after a reboot", {"boot_id": "another"}, False),
+    case("a pid that was given out again", {"start_ticks": 1}, False),
 )
 def test_a_run_file_is_of_one_process_of_one_boot(
     home: Home, changes: dict[str, Any], is_alive: bool

@@ -1,4 +1,4 @@
-import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import HostelryError, TerminalError
 from hostelry.home.home import Home, UpConfig, new_credentials
@@ -23,12 +23,10 @@ def context() -> DrillContext:
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     "error",
-    [
-        pytest.param(TerminalError("control does not run"), id="a platform that is not well"),
-        pytest.param(HostelryError("try again"), id="any error of ours"),
-    ],
+    case("a platform that is not well", TerminalError("control does not run")),
+    case("any error of ours", HostelryError("try again")),
 )
 def test_a_drill_that_cannot_be_played_fails_with_the_cause(error: HostelryError) -> None:
     def run(context: DrillContext) -> DrillOutcome:

@@ -1,20 +1,18 @@
 from pathlib import Path
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry.fleet.launch.limited_process import LimitRecord
 from hostelry_lab.isolation_drills import process_limit
 
 
-@pytest.mark.parametrize(
-    ("files", "limit"),
-    [
-        pytest.param({"pids": {"pids.max": "4096\n"}}, 4096, id="a group that bounds them"),
-        pytest.param({"memory": {}, "pids": {"pids.max": "7"}}, 7, id="beside one of memory"),
-        pytest.param({"memory": {}}, None, id="no group for them"),
-        pytest.param({"pids": {"pids.max": "max\n"}}, None, id="a group that allows any number"),
-        pytest.param({}, None, id="no group at all"),
-    ],
+@cases(
+    "files, limit",
+    case("a group that bounds them", {"pids": {"pids.max": "4096\n"}}, 4096),
+    case("beside one of memory", {"memory": {}, "pids": {"pids.max": "7"}}, 7),
+    case("no group for them", {"memory": {}}, None),
+    case("a group that allows any number", {"pids": {"pids.max": "max\n"}}, None),
+    case("no group at all", {}, None),
 )
 def test_how_many_processes_a_copys_groups_allow(
     files: dict[str, dict[str, str]], limit: int | None, tmp_path: Path

@@ -1,4 +1,5 @@
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.proc import CpuTimes
 from hostelry_lab.call import OK, LoadCall
@@ -26,14 +27,12 @@ def test_a_call_is_of_the_phase_in_which_it_was_under_way() -> None:
     assert found.before.errors == found.after.errors == {}
 
 
-@pytest.mark.parametrize(
-    ("took_s", "p99_s"),
-    [
-        pytest.param([], None, id="no call"),
-        pytest.param([0.3], 0.3, id="one call"),
-        pytest.param([0.1] * 99 + [5.0], 0.1, id="one of a hundred may be slow"),
-        pytest.param([0.1] * 98 + [5.0, 6.0], 5.0, id="two may not"),
-    ],
+@cases(
+    "took_s, p99_s",
+    case("no call", [], None),
+    case("one call", [0.3], 0.3),
+    case("one of a hundred may be slow", [0.1] * 99 + [5.0], 0.1),
+    case("two may not", [0.1] * 98 + [5.0, 6.0], 5.0),
 )
 def test_the_99th_percentile_of_what_was_answered(took_s: list[float], p99_s: float | None) -> None:
     calls = [call(0, it) for it in took_s] + [call(0, 60.0, "ReadTimeoutError")]
@@ -45,16 +44,14 @@ def latencies(before_s: float | None, during_s: float | None, busy: float = 0.5)
     return NeighbourReport(before=before, during=during, after=before, busy=busy)
 
 
-@pytest.mark.parametrize(
-    ("found", "late"),
-    [
-        pytest.param(latencies(0.1, 0.2), False, id="twice as long"),
-        pytest.param(latencies(0.1, 0.21), True, id="longer"),
-        pytest.param(latencies(0.01, 0.06), False, id="some milliseconds are no harm"),
-        pytest.param(latencies(0.1, 5.0, busy=0.9), False, id="a saturated machine"),
-        pytest.param(latencies(0.1, None), False, id="no answer: errors are judged elsewhere"),
-        pytest.param(latencies(None, 0.1), False, id="nothing to compare with"),
-    ],
+@cases(
+    "found, late",
+    case("twice as long", latencies(0.1, 0.2), False),
+    case("longer", latencies(0.1, 0.21), True),
+    case("some milliseconds are no harm", latencies(0.01, 0.06), False),
+    case("a saturated machine", latencies(0.1, 5.0, busy=0.9), False),
+    case("no answer: errors are judged elsewhere", latencies(0.1, None), False),
+    case("nothing to compare with", latencies(None, 0.1), False),
 )
 def test_how_slow_neighbours_may_become(found: NeighbourReport, late: bool) -> None:
     assert (slowdown(found) is not None) is late

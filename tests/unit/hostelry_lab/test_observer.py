@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.proc import PROC, process_stat
 from hostelry.domain.endpoint_config import RoutingStrategy
@@ -83,18 +84,14 @@ def test_a_platform_that_does_not_answer_has_no_state_and_no_routes(tmp_path: Pa
     assert there.services("control") == []
 
 
-@pytest.mark.parametrize(
-    ("seen", "expected"),
-    [
-        pytest.param([(1, {"c": "a"}), (3, {}), (4, {"c": "b"})], 3, id="it had no route"),
-        pytest.param([(1, {"c": "a"}), (3, {"c": "a"}), (4, {"c": "b"})], 4, id="it has another"),
-        pytest.param([(1, {"c": "a"}), (3, {"c": "a"})], None, id="it has its route still"),
-        pytest.param(
-            [(1, {"c": "z"}), (1.5, {"c": "a"}), (3, {"c": "a"})], None, id="moved before"
-        ),
-        pytest.param([(1, {}), (3, {"c": "a"})], None, id="it came then"),
-        pytest.param([(3, {"c": "a"}), (4, {"d": "a"})], 4, id="the first look came late"),
-    ],
+@cases(
+    "seen, expected",
+    case("it had no route", [(1, {"c": "a"}), (3, {}), (4, {"c": "b"})], 3),
+    case("it has another", [(1, {"c": "a"}), (3, {"c": "a"}), (4, {"c": "b"})], 4),
+    case("it has its route still", [(1, {"c": "a"}), (3, {"c": "a"})], None),
+    case("moved before", [(1, {"c": "z"}), (1.5, {"c": "a"}), (3, {"c": "a"})], None),
+    case("it came then", [(1, {}), (3, {"c": "a"})], None),
+    case("the first look came late", [(3, {"c": "a"}), (4, {"d": "a"})], 4),
 )
 def test_when_a_copy_left_the_routes(
     seen: list[tuple[float, dict[str, str]]], expected: float | None

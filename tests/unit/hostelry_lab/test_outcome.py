@@ -1,4 +1,4 @@
-import pytest
+from tests.cases import case, cases
 
 from hostelry_lab.call import OK, LoadCall
 from hostelry_lab.outcome import DrillLimits, DrillOutcome, ServedCalls, judge, served_calls
@@ -12,34 +12,32 @@ def call(began_s: float, took_s: float, outcome: str = OK) -> LoadCall:
     return LoadCall(began_at=began_at, ended_at=began_at + took_s, outcome=outcome)
 
 
-@pytest.mark.parametrize(
-    ("calls", "expected"),
-    [
-        pytest.param(
-            [call(-5, 1), call(-4, 1, "ModelError")],
-            ServedCalls(num_calls=0, in_flight=0, errors={}, served_after_s=0, slowest_s=0),
-            id="calls that ended before the fault do not count, failed ones neither",
+@cases(
+    "calls, expected",
+    case(
+        "calls that ended before the fault do not count, failed ones neither",
+        [call(-5, 1), call(-4, 1, "ModelError")],
+        ServedCalls(num_calls=0, in_flight=0, errors={}, served_after_s=0, slowest_s=0),
+    ),
+    case(
+        "one that was under way and one that came later",
+        [call(-1, 3), call(0.5, 1)],
+        ServedCalls(num_calls=2, in_flight=1, errors={}, served_after_s=0, slowest_s=3),
+    ),
+    case(
+        "one that the fault took with it did not begin after the fault",
+        [call(-1, 9, "ModelError"), call(1, 1)],
+        ServedCalls(
+            num_calls=2, in_flight=1, errors={"ModelError": 1}, served_after_s=0, slowest_s=1
         ),
-        pytest.param(
-            [call(-1, 3), call(0.5, 1)],
-            ServedCalls(num_calls=2, in_flight=1, errors={}, served_after_s=0, slowest_s=3),
-            id="one that was under way and one that came later",
+    ),
+    case(
+        "the last call to fail counts by its beginning, not by its end",
+        [call(2, 9, "B"), call(1, 1, "A"), call(0, 1, "A"), call(3, 1)],
+        ServedCalls(
+            num_calls=4, in_flight=1, errors={"A": 2, "B": 1}, served_after_s=2, slowest_s=1
         ),
-        pytest.param(
-            [call(-1, 9, "ModelError"), call(1, 1)],
-            ServedCalls(
-                num_calls=2, in_flight=1, errors={"ModelError": 1}, served_after_s=0, slowest_s=1
-            ),
-            id="one that the fault took with it did not begin after the fault",
-        ),
-        pytest.param(
-            [call(2, 9, "B"), call(1, 1, "A"), call(0, 1, "A"), call(3, 1)],
-            ServedCalls(
-                num_calls=4, in_flight=1, errors={"A": 2, "B": 1}, served_after_s=2, slowest_s=1
-            ),
-            id="the last call to fail counts by its beginning, not by its end",
-        ),
-    ],
+    ),
 )
 def test_what_the_calls_say(calls: list[LoadCall], expected: ServedCalls) -> None:
     assert served_calls(calls, FAULT_AT) == expected
@@ -54,67 +52,60 @@ def summary(served_after_s: float = 0.0, **errors: int) -> ServedCalls:
 LIMITS = DrillLimits(detected_s=1.0, back_s=5.0, all_served_s=1.0, errors=frozenset({"ModelError"}))
 
 
-@pytest.mark.parametrize(
-    ("outcome", "missed", "late"),
-    [
-        pytest.param(
-            DrillOutcome(
-                drill="d", target="t", served=summary(1.0, ModelError=3), detected_s=1, back_s=5
-            ),
-            [],
-            [],
-            id="every target met to the second",
+@cases(
+    "outcome, missed, late",
+    case(
+        "every target met to the second",
+        DrillOutcome(
+            drill="d", target="t", served=summary(1.0, ModelError=3), detected_s=1, back_s=5
         ),
-        pytest.param(
-            DrillOutcome(drill="d", target="t", served=summary(), detected_s=1.5, back_s=6),
-            [],
-            ["seen after 1.50 s", "back after 6.00 s"],
-            id="late",
+        [],
+        [],
+    ),
+    case(
+        "late",
+        DrillOutcome(drill="d", target="t", served=summary(), detected_s=1.5, back_s=6),
+        [],
+        ["seen after 1.50 s", "back after 6.00 s"],
+    ),
+    case(
+        "never",
+        DrillOutcome(drill="d", target="t", served=summary()),
+        ["seen: never", "back: never"],
+        [],
+    ),
+    case(
+        "an error that no client should see",
+        DrillOutcome(
+            drill="d", target="t", served=summary(0, InternalFailure=1), detected_s=0, back_s=0
         ),
-        pytest.param(
-            DrillOutcome(drill="d", target="t", served=summary()),
-            ["seen: never", "back: never"],
-            [],
-            id="never",
+        ["InternalFailure"],
+        [],
+    ),
+    case(
+        "errors that go on for too long",
+        DrillOutcome(
+            drill="d", target="t", served=summary(3, ModelError=1), detected_s=0, back_s=0
         ),
-        pytest.param(
-            DrillOutcome(
-                drill="d", target="t", served=summary(0, InternalFailure=1), detected_s=0, back_s=0
-            ),
-            ["InternalFailure"],
-            [],
-            id="an error that no client should see",
+        [],
+        ["calls failed that began 3.00 s after"],
+    ),
+    case(
+        "something lost",
+        DrillOutcome(
+            drill="d", target="t", served=summary(), detected_s=0, back_s=0, lost=("copy c",)
         ),
-        pytest.param(
-            DrillOutcome(
-                drill="d", target="t", served=summary(3, ModelError=1), detected_s=0, back_s=0
-            ),
-            [],
-            ["calls failed that began 3.00 s after"],
-            id="errors that go on for too long",
+        ["lost: copy c"],
+        [],
+    ),
+    case(
+        "what the drill found itself stays",
+        DrillOutcome(
+            drill="d", target="t", served=summary(), detected_s=0, back_s=0, missed=("no memory",)
         ),
-        pytest.param(
-            DrillOutcome(
-                drill="d", target="t", served=summary(), detected_s=0, back_s=0, lost=("copy c",)
-            ),
-            ["lost: copy c"],
-            [],
-            id="something lost",
-        ),
-        pytest.param(
-            DrillOutcome(
-                drill="d",
-                target="t",
-                served=summary(),
-                detected_s=0,
-                back_s=0,
-                missed=("no memory",),
-            ),
-            ["no memory"],
-            [],
-            id="what the drill found itself stays",
-        ),
-    ],
+        ["no memory"],
+        [],
+    ),
 )
 def test_an_outcome_is_judged_by_its_targets(
     outcome: DrillOutcome, missed: list[str], late: list[str]

@@ -1,24 +1,22 @@
-import pytest
+from tests.cases import case, cases
 
 from hostelry.logs.events import MAX_EVENT_BYTES, get_messages
 
 
-@pytest.mark.parametrize(
-    ("written", "is_final", "expected"),
-    [
-        pytest.param(b"one\ntwo\n", False, (["one", "two"], 8), id="whole lines"),
-        pytest.param(b"one\ntw", False, (["one"], 4), id="a part is left"),
-        pytest.param(b"one\ntw", True, (["one", "tw"], 6), id="a part at the end"),
-        pytest.param(b"one\r\n\n", False, (["one"], 6), id="empty lines are no events"),
-        pytest.param(b"\xff\n", False, (["\ufffd"], 2), id="bytes that are no text"),
-        pytest.param(b"", True, ([], 0), id="nothing"),
-        pytest.param(
-            b"a" * (MAX_EVENT_BYTES + 1),
-            False,
-            (["a" * MAX_EVENT_BYTES, "a"], MAX_EVENT_BYTES + 1),
-            id="a long line becomes two events",
-        ),
-    ],
+@cases(
+    "written, is_final, expected",
+    case("whole lines", b"one\ntwo\n", False, (["one", "two"], 8)),
+    case("a part is left", b"one\ntw", False, (["one"], 4)),
+    case("a part at the end", b"one\ntw", True, (["one", "tw"], 6)),
+    case("empty lines are no events", b"one\r\n\n", False, (["one"], 6)),
+    case("bytes that are no text", b"\xff\n", False, (["\ufffd"], 2)),
+    case("nothing", b"", True, ([], 0)),
+    case(
+        "a long line becomes two events",
+        b"a" * (MAX_EVENT_BYTES + 1),
+        False,
+        (["a" * MAX_EVENT_BYTES, "a"], MAX_EVENT_BYTES + 1),
+    ),
 )
 def test_lines_become_messages(
     written: bytes, is_final: bool, expected: tuple[list[str], int]

@@ -1,6 +1,6 @@
 from typing import Any
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry.domain.scope import Scope
 from hostelry.logs.events import LogGroup, LogStream, NewEvent
@@ -30,13 +30,11 @@ def count(store: LogStore, stream: LogStream) -> int:
     return len(store.read_forwards(stream, BEGIN, END, 10**6))
 
 
-@pytest.mark.parametrize(
-    ("retention_days", "num_kept"),
-    [
-        pytest.param(None, 2, id="the platform's 14 days"),
-        pytest.param(1, 1, id="the group's day"),
-        pytest.param(30, 3, id="the group's month"),
-    ],
+@cases(
+    "retention_days, num_kept",
+    case("the platform's 14 days", None, 2),
+    case("the group's day", 1, 1),
+    case("the group's month", 30, 3),
 )
 def test_old_events_go(home: Any, retention_days: int | None, num_kept: int) -> None:
     store = home.store

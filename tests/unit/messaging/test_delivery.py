@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 from tests.message_rig import HERE, MessageRig
 
 from hostelry.base.errors import RetryableError
@@ -70,16 +71,14 @@ def test_an_address_gets_the_notification_with_snss_headers() -> None:
     assert (json.loads(body)["MessageId"], json.loads(body)["Message"]) == (sent, "text")
 
 
-@pytest.mark.parametrize(
-    ("answers", "posts", "letters"),
-    [
-        pytest.param([200], 1, 0, id="accepted at once"),
-        pytest.param([500, 503, 200], 3, 0, id="accepted at the last attempt"),
-        pytest.param([TimeoutError(), 429], 3, 0, id="a time-out and 429 are tried again"),
-        pytest.param([500, 500, 500], 3, 1, id="given up after the policy's retries"),
-        pytest.param([403], 1, 1, id="a refusal is final"),
-        pytest.param([302], 3, 1, id="a redirect is no acceptance"),
-    ],
+@cases(
+    "answers, posts, letters",
+    case("accepted at once", [200], 1, 0),
+    case("accepted at the last attempt", [500, 503, 200], 3, 0),
+    case("a time-out and 429 are tried again", [TimeoutError(), 429], 3, 0),
+    case("given up after the policy's retries", [500, 500, 500], 3, 1),
+    case("a refusal is final", [403], 1, 1),
+    case("a redirect is no acceptance", [302], 3, 1),
 )
 def test_attempts_follow_the_policy(
     answers: list[int | Exception], posts: int, letters: int
@@ -101,13 +100,11 @@ def test_attempts_follow_the_policy(
         assert rig.clock.now() >= began + 5.0, "retries wait"
 
 
-@pytest.mark.parametrize(
-    ("record", "answer", "posts"),
-    [
-        pytest.param("finish", 200, 1, id="a delivery that was accepted is not made again"),
-        pytest.param("finish", 403, 1, id="a delivery that failed for good is not made again"),
-        pytest.param("postpone", 500, 2, id="a delivery that failed is made again when it is due"),
-    ],
+@cases(
+    "record, answer, posts",
+    case("a delivery that was accepted is not made again", "finish", 200, 1),
+    case("a delivery that failed for good is not made again", "finish", 403, 1),
+    case("a delivery that failed is made again when it is due", "postpone", 500, 2),
 )
 def test_an_outcome_that_a_full_disk_refuses_is_recorded_later(
     monkeypatch: pytest.MonkeyPatch, record: str, answer: int, posts: int

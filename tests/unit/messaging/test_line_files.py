@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.messaging.line_files import OLD_FILES, LineFiles, build_line, is_file_name
 
@@ -50,14 +51,12 @@ def test_a_line_that_a_kill_cut_off_stays_alone(tmp_path: Path) -> None:
     assert (tmp_path / "a.jsonl").read_text().splitlines() == ['"one"', '"tw', '"two"']
 
 
-@pytest.mark.parametrize(
+@cases(
     "limit_bytes",
-    [
-        pytest.param(2, id="the disk has no room for a byte"),
-        pytest.param(6, id="the disk has room for a part of the line"),
-        pytest.param(10, id="the disk has room for all but the end of the line"),
-        pytest.param(None, id="the disk does not confirm the line"),
-    ],
+    case("the disk has no room for a byte", 2),
+    case("the disk has room for a part of the line", 6),
+    case("the disk has room for all but the end of the line", 10),
+    case("the disk does not confirm the line", None),
 )
 def test_a_line_that_the_disk_refuses_leaves_no_part_and_is_written_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, limit_bytes: int | None

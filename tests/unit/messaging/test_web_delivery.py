@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import httpx
 import pytest
+from tests.cases import case, cases
 
 from hostelry.messaging.web_delivery import (
     AddressRefusedError,
@@ -77,13 +78,11 @@ def posted(answer: Answer, *, own: bool = False, host: str = "127.0.0.1") -> int
     return asyncio.run(run())
 
 
-@pytest.mark.parametrize(
-    ("answer", "code"),
-    [
-        pytest.param(accepts, 200, id="an ordinary one"),
-        pytest.param(redirects, 307, id="a redirect to loopback is not followed"),
-        pytest.param(never_ends, 200, id="an endless answer is not read"),
-    ],
+@cases(
+    "answer, code",
+    case("an ordinary one", accepts, 200),
+    case("a redirect to loopback is not followed", redirects, 307),
+    case("an endless answer is not read", never_ends, 200),
 )
 def test_the_status_is_all_that_is_read(answer: Answer, code: int) -> None:
     assert posted(answer, host="hook.example") == code
@@ -106,32 +105,28 @@ def test_an_address_that_the_operator_does_not_allow_is_not_posted_to() -> None:
         posted(accepts, host="evil.example")
 
 
-@pytest.mark.parametrize(
-    ("address", "port", "is_refused"),
-    [
-        pytest.param("127.0.0.1", 8787, True, id="loopback, a port of the platform"),
-        pytest.param("127.9.9.9", 8787, True, id="all of 127.0.0.0/8"),
-        pytest.param("::1", 8787, True, id="IPv6's loopback"),
-        pytest.param("::ffff:127.0.0.1", 8787, True, id="loopback, mapped into IPv6"),
-        pytest.param("0.0.0.0", 8787, True, id="the unspecified address"),
-        pytest.param("127.0.0.1", 9000, False, id="loopback, another port"),
-        pytest.param("203.0.113.9", 8787, False, id="another machine's port of the same number"),
-        pytest.param("169.254.169.254", 80, True, id="a cloud's metadata"),
-        pytest.param("fe80::1", 80, True, id="link-local of IPv6"),
-        pytest.param("224.0.0.1", 80, True, id="multicast"),
-    ],
+@cases(
+    "address, port, is_refused",
+    case("loopback, a port of the platform", "127.0.0.1", 8787, True),
+    case("all of 127.0.0.0/8", "127.9.9.9", 8787, True),
+    case("IPv6's loopback", "::1", 8787, True),
+    case("loopback, mapped into IPv6", "::ffff:127.0.0.1", 8787, True),
+    case("the unspecified address", "0.0.0.0", 8787, True),
+    case("loopback, another port", "127.0.0.1", 9000, False),
+    case("another machine's port of the same number", "203.0.113.9", 8787, False),
+    case("a cloud's metadata", "169.254.169.254", 80, True),
+    case("link-local of IPv6", "fe80::1", 80, True),
+    case("multicast", "224.0.0.1", 80, True),
 )
 def test_where_connections_may_go(address: str, port: int, is_refused: bool) -> None:
     found = ipaddress.ip_address(address)
     assert (refused_target(found, port, frozenset({8787})) is not None) is is_refused
 
 
-@pytest.mark.parametrize(
-    ("fault", "is_own"),
-    [
-        pytest.param(errno.EADDRNOTAVAIL, False, id="an address of another machine is not own"),
-        pytest.param(errno.ENOBUFS, True, id="an address that cannot be looked at may be own"),
-    ],
+@cases(
+    "fault, is_own",
+    case("an address of another machine is not own", errno.EADDRNOTAVAIL, False),
+    case("an address that cannot be looked at may be own", errno.ENOBUFS, True),
 )
 def test_an_address_after_a_failed_look(
     monkeypatch: pytest.MonkeyPatch, fault: int, is_own: bool

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.permissions.condition import condition_of, holds
 from hostelry.permissions.document import DocumentKind, statements_of
@@ -62,15 +63,13 @@ def calls_during(run: Callable[[], object]) -> int:
     return num_calls
 
 
-@pytest.mark.parametrize(
+@cases(
     "case",
-    [
-        pytest.param(lambda n: ("*a" * n + "b", "a" * 2 * n), id="many pieces, and no end"),
-        pytest.param(lambda n: ("*" * n + "b*c", "a" * n), id="many stars in a row"),
-        pytest.param(lambda n: ("*" + "a" * n + "b*", "a" * 2 * n), id="a long piece"),
-        pytest.param(lambda n: ("?" * n + "*" + "?" * n, "a" * 2 * n), id="single characters"),
-        pytest.param(lambda n: ("*a?" * n + "b", "aa" * n), id="short pieces with a character"),
-    ],
+    case("many pieces, and no end", lambda n: ("*a" * n + "b", "a" * 2 * n)),
+    case("many stars in a row", lambda n: ("*" * n + "b*c", "a" * n)),
+    case("a long piece", lambda n: ("*" + "a" * n + "b*", "a" * 2 * n)),
+    case("single characters", lambda n: ("?" * n + "*" + "?" * n, "a" * 2 * n)),
+    case("short pieces with a character", lambda n: ("*a?" * n + "b", "aa" * n)),
 )
 def test_work_grows_as_the_lengths_do(case: Callable[[int], tuple[str, str]]) -> None:
     counts = []
@@ -98,15 +97,13 @@ def test_values_of_variables_are_counted_before_they_are_joined() -> None:
         expanded("${k}" * 30_000, {"k": ("v" * 1_000_000,)}, set(), MatchWork())
 
 
-@pytest.mark.parametrize(
-    ("operator", "wanted", "values"),
-    [
-        pytest.param("StringEquals", ["a"], ["b"] * 200, id="many values"),
-        pytest.param("StringEquals", ["a"] * 200, ["b"], id="many values of the policy"),
-        pytest.param("StringLike", ["*" * 2000], ["b"], id="a long pattern"),
-        pytest.param("NumericEquals", ["1"], ["1" * 2000], id="a long value"),
-        pytest.param("Null", ["x" * 2000], None, id="a long value of Null"),
-    ],
+@cases(
+    "operator, wanted, values",
+    case("many values", "StringEquals", ["a"], ["b"] * 200),
+    case("many values of the policy", "StringEquals", ["a"] * 200, ["b"]),
+    case("a long pattern", "StringLike", ["*" * 2000], ["b"]),
+    case("a long value", "NumericEquals", ["1"], ["1" * 2000]),
+    case("a long value of Null", "Null", ["x" * 2000], None),
 )
 def test_conditions_have_a_budget(
     operator: str, wanted: list[str], values: list[str] | None

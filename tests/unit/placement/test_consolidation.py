@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 from tests.unit.placement.fleets import (
     BINPACK,
     QUIET,
@@ -31,47 +31,22 @@ ONE_EACH = [held("c1", "i-a", needs(1), "x"), held("c2", "i-b", needs(2), "y")]
 KINDS = {"x": ask("x", needs(1)), "y": ask("y", needs(2))}
 
 
-@pytest.mark.parametrize(
-    ("hosts", "there", "kinds", "moves", "released"),
-    [
-        pytest.param(TWO, ONE_EACH, KINDS, {"c1": "i-b"}, ("i-a",), id="two half empty become one"),
-        pytest.param(
-            TWO,
-            [held("c1", "i-a", needs(1, 9000), "x"), held("c2", "i-b", needs(2, 8000), "y")],
-            {"x": ask("x", needs(1, 9000)), "y": ask("y", needs(2, 8000))},
-            {"c2": "i-a"},
-            ("i-b",),
-            id="the fewest bytes are loaded again",
-        ),
-        pytest.param(
-            TWO,
-            [replace(ONE_EACH[0], moved_bytes=2 << 40), ONE_EACH[1]],
-            KINDS,
-            {"c2": "i-a"},
-            ("i-b",),
-            id="what is known to load is believed before the reservation",
-        ),
-        pytest.param(
-            THREE, ONE_EACH, KINDS, {}, ("i-c",), id="an idle instance goes before any copy moves"
-        ),
-        pytest.param(
-            TWO,
-            [replace(it, movable=False) for it in ONE_EACH[:1]] + ONE_EACH[1:],
-            KINDS,
-            {"c2": "i-a"},
-            ("i-b",),
-            id="a pinned copy stays, and others come to it",
-        ),
-        pytest.param(
-            [host("i-a"), host("i-b", "ml.small")],
-            [held("c1", "i-a", needs(2), "y"), held("c2", "i-b", needs(1), "x")],
-            {"y": ask("y", needs(2)), "x": CopyRequest(owner="x", requirements_by_type={
-                "ml.small": needs(1), "ml.big": needs(2)}, strategy=BINPACK)},
-            {"c2": "i-a"},
-            ("i-b",),
-            id="on another type it reserves what it needs there",
-        ),
-    ],
+@cases(
+    "hosts, there, kinds, moves, released",
+    case("two half empty become one", TWO, ONE_EACH, KINDS, {"c1": "i-b"}, ("i-a",)),
+    case("the fewest bytes are loaded again", TWO,
+        [held("c1", "i-a", needs(1, 9000), "x"), held("c2", "i-b", needs(2, 8000), "y")],
+        {"x": ask("x", needs(1, 9000)), "y": ask("y", needs(2, 8000))}, {"c2": "i-a"}, ("i-b",)),
+    case("what is known to load is believed before the reservation", TWO,
+        [replace(ONE_EACH[0], moved_bytes=2 << 40), ONE_EACH[1]], KINDS, {"c2": "i-a"}, ("i-b",)),
+    case("an idle instance goes before any copy moves", THREE, ONE_EACH, KINDS, {}, ("i-c",)),
+    case("a pinned copy stays, and others come to it", TWO,
+        [replace(it, movable=False) for it in ONE_EACH[:1]] + ONE_EACH[1:], KINDS, {"c2": "i-a"},
+        ("i-b",)),
+    case("on another type it reserves what it needs there", [host("i-a"), host("i-b", "ml.small")],
+        [held("c1", "i-a", needs(2), "y"), held("c2", "i-b", needs(1), "x")],
+        {"y": ask("y", needs(2)), "x": CopyRequest(owner="x", requirements_by_type={
+            "ml.small": needs(1), "ml.big": needs(2)}, strategy=BINPACK)}, {"c2": "i-a"}, ("i-b",)),
 )  # fmt: skip
 def test_released(
     hosts: list[Host],
@@ -89,36 +64,20 @@ def test_released(
 SPREAD_X = {"x": ask("x", needs(1), SPREAD)}
 
 
-@pytest.mark.parametrize(
-    ("hosts", "there", "kinds", "options"),
-    [
-        pytest.param([], [], {}, {}, id="nothing is there"),
-        pytest.param(TWO[:1], ONE_EACH[:1], KINDS, {}, id="one instance in use is needed"),
-        pytest.param(TWO, ONE_EACH, KINDS, {"min_instances": 2}, id="so many are to be left"),
-        pytest.param(TWO, ONE_EACH, KINDS, {"max_step": 0}, id="none may go"),
-        pytest.param(
-            TWO, [replace(it, movable=False) for it in ONE_EACH], KINDS, {}, id="all are pinned"
-        ),
-        pytest.param(
-            TWO, [replace(it, leaving=True) for it in ONE_EACH[:1]] + ONE_EACH[1:], KINDS, {},
-            id="what is leaving empties its instance by itself",
-        ),
-        pytest.param(
-            TWO,
-            [held("c1", "i-a", needs(2), "y"), held("c2", "i-b", needs(3), "z")],
-            KINDS,
-            {},
-            id="old and new do not fit beside each other",
-        ),
-        pytest.param(TWO, ONE_EACH, {}, {}, id="nobody tells what the copies need elsewhere"),
-        pytest.param(
-            TWO,
-            [held("c1", "i-a", needs(1), "x"), held("c2", "i-b", needs(1), "x")],
-            SPREAD_X,
-            {},
-            id="SPREAD: two copies on two instances do not end on one",
-        ),
-    ],
+@cases(
+    "hosts, there, kinds, options",
+    case("nothing is there", [], [], {}, {}),
+    case("one instance in use is needed", TWO[:1], ONE_EACH[:1], KINDS, {}),
+    case("so many are to be left", TWO, ONE_EACH, KINDS, {"min_instances": 2}),
+    case("none may go", TWO, ONE_EACH, KINDS, {"max_step": 0}),
+    case("all are pinned", TWO, [replace(it, movable=False) for it in ONE_EACH], KINDS, {}),
+    case("what is leaving empties its instance by itself", TWO,
+        [replace(it, leaving=True) for it in ONE_EACH[:1]] + ONE_EACH[1:], KINDS, {}),
+    case("old and new do not fit beside each other", TWO,
+        [held("c1", "i-a", needs(2), "y"), held("c2", "i-b", needs(3), "z")], KINDS, {}),
+    case("nobody tells what the copies need elsewhere", TWO, ONE_EACH, {}, {}),
+    case("SPREAD: two copies on two instances do not end on one", TWO,
+        [held("c1", "i-a", needs(1), "x"), held("c2", "i-b", needs(1), "x")], SPREAD_X, {}),
 )  # fmt: skip
 def test_nothing_is_released(
     hosts: list[Host],

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 from tests.unit.placement.fleets import (
     MB,
     QUIET,
@@ -97,32 +97,19 @@ def test_what_is_free_and_what_is_held_make_up_what_is_declared(
 PINNED = replace(held("c3", "i-b", needs(3)), movable=False)
 
 
-@pytest.mark.parametrize(
-    ("asked", "there", "max_more", "helps"),
-    [
-        pytest.param(
-            ask("x", needs(9)), [], 3,
-            "less in ComputeResourceRequirements, or an instance type that declares more",
-            id="no instance is large enough",
-        ),
-        pytest.param(
-            ask("x", needs(2)), [held("c1", "i-a", needs(3)), PINNED], None,
-            "another instance: a higher DesiredInstanceCount, or ManagedInstanceScaling; "
-            "fewer copies beside it, or less in its ComputeResourceRequirements",
-            id="instances do not follow copies",
-        ),
-        pytest.param(
-            ask("x", needs(4)), [held("c1", "i-a", needs(1)), PINNED], 0,
-            "moving copy c1 from i-a to i-b; a higher MaxInstanceCount; "
-            "fewer copies beside it, or less in its ComputeResourceRequirements",
-            id="a move would make room",
-        ),
-        pytest.param(
-            ask("x", needs(1), types=["ml.small"]), [], 2,
-            "another instance, which is started by itself: 2 more may be",
-            id="no instance of the type is there",
-        ),
-    ],
+@cases(
+    "asked, there, max_more, helps",
+    case("no instance is large enough", ask("x", needs(9)), [], 3,
+        "less in ComputeResourceRequirements, or an instance type that declares more"),
+    case("instances do not follow copies", ask("x", needs(2)),
+        [held("c1", "i-a", needs(3)), PINNED], None,
+        "another instance: a higher DesiredInstanceCount, or ManagedInstanceScaling; "
+        "fewer copies beside it, or less in its ComputeResourceRequirements"),
+    case("a move would make room", ask("x", needs(4)), [held("c1", "i-a", needs(1)), PINNED], 0,
+        "moving copy c1 from i-a to i-b; a higher MaxInstanceCount; "
+        "fewer copies beside it, or less in its ComputeResourceRequirements"),
+    case("no instance of the type is there", ask("x", needs(1), types=["ml.small"]), [], 2,
+        "another instance, which is started by itself: 2 more may be"),
 )  # fmt: skip
 def test_what_would_help(
     asked: CopyRequest, there: list[Held], max_more: int | None, helps: str

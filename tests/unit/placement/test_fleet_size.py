@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 from tests.unit.placement.fleets import (
     BIG,
     PLAIN,
@@ -29,39 +29,22 @@ SMALL_POOL = Pool(instance_type="ml.small", shape=SMALL)
 PLAIN_POOL = Pool(instance_type="ml.plain", shape=PLAIN)
 
 
-@pytest.mark.parametrize(
-    ("requests", "pools", "max_more", "unavailable", "expected"),
-    [
-        pytest.param([], [BIG_POOL], 5, [], [], id="nothing wanted starts nothing"),
-        pytest.param(
-            [ask("x", needs(2))] * 4, [BIG_POOL], 5, [],
-            [("ml.big", (0, 1)), ("ml.big", (2, 3))],
-            id="as many as are filled",
-        ),
-        pytest.param(
-            [ask("x", needs(1))], [SMALL_POOL, BIG_POOL], 5, [], [("ml.small", (0,))],
-            id="the first pool that can hold it",
-        ),
-        pytest.param(
-            [ask("x", needs(1)), ask("y", needs(3))], [SMALL_POOL, BIG_POOL], 5, [],
-            [("ml.big", (0, 1))],
-            id="what must go to another pool takes others along",
-        ),
-        pytest.param(
-            [ask("x", needs(1))], [SMALL_POOL, BIG_POOL], 5, ["ml.small"], [("ml.big", (0,))],
-            id="a type without capacity is passed over",
-        ),
-        pytest.param(
-            [ask("x", needs(1), types=["ml.big"])], [SMALL_POOL, BIG_POOL], 5, [],
-            [("ml.big", (0,))],
-            id="a type without a specification is passed over",
-        ),
-        pytest.param(
-            [ask("x", needs(it)) for it in (3, 1, 2, 2)], [BIG_POOL], 5, [],
-            [("ml.big", (0, 1)), ("ml.big", (2, 3))],
-            id="unequal copies are matched",
-        ),
-    ],
+@cases(
+    "requests, pools, max_more, unavailable, expected",
+    case("nothing wanted starts nothing", [], [BIG_POOL], 5, [], []),
+    case("as many as are filled", [ask("x", needs(2))] * 4, [BIG_POOL], 5, [],
+        [("ml.big", (0, 1)), ("ml.big", (2, 3))]),
+    case("the first pool that can hold it", [ask("x", needs(1))], [SMALL_POOL, BIG_POOL], 5, [],
+        [("ml.small", (0,))]),
+    case("what must go to another pool takes others along",
+        [ask("x", needs(1)), ask("y", needs(3))], [SMALL_POOL, BIG_POOL], 5, [],
+        [("ml.big", (0, 1))]),
+    case("a type without capacity is passed over", [ask("x", needs(1))], [SMALL_POOL, BIG_POOL], 5,
+        ["ml.small"], [("ml.big", (0,))]),
+    case("a type without a specification is passed over", [ask("x", needs(1), types=["ml.big"])],
+        [SMALL_POOL, BIG_POOL], 5, [], [("ml.big", (0,))]),
+    case("unequal copies are matched", [ask("x", needs(it)) for it in (3, 1, 2, 2)], [BIG_POOL], 5,
+        [], [("ml.big", (0, 1)), ("ml.big", (2, 3))]),
 )  # fmt: skip
 def test_growth(
     requests: list[CopyRequest],

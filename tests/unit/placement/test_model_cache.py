@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 from tests.unit.placement.model_caches import (
     MB,
     NOW,
@@ -37,44 +38,32 @@ from hostelry.placement.model_cache_values import (
 DISK, MEMORY = ModelTier.DISK, ModelTier.MEMORY
 
 
-@pytest.mark.parametrize(
-    ("models", "need_mb", "evicted"),
-    [
-        pytest.param([model("a", 40)], 60, [], id="none where it fits"),
-        pytest.param(
-            [model("a", 40, 9), model("b", 40, 1)], 30, ["b"], id="the less popular of equals"
-        ),
-        pytest.param(
-            [model("a", 10, 1), model("b", 80, 2)], 60, ["b"], id="the one that is less per byte"
-        ),
-        pytest.param(
-            [model("a", 40, load_s=9.0), model("b", 40, load_s=0.1)],
-            30,
-            ["b"],
-            id="the one that loads fast",
-        ),
-        pytest.param(
-            [model("a", 40, on_disk=False), model("b", 40)],
-            30,
-            ["b"],
-            id="the one that need not be downloaded again",
-        ),
-        pytest.param(
-            [model("b", 40), model("a", 40)], 30, ["a"], id="of equals the first by its key"
-        ),
-        pytest.param(
-            [model("a", 10, 0.1), model("b", 70, 1), model("c", 20, 9)],
-            60,
-            ["b"],
-            id="none that a larger one makes needless",
-        ),
-        pytest.param(
-            [model("a", 40, 1, pinned=True), model("b", 40, 9)], 30, ["b"], id="none that is pinned"
-        ),
-        pytest.param(
-            [model("a", 40, 1, in_flight=1), model("b", 40, 9)], 30, ["b"], id="none in use"
-        ),
-    ],
+@cases(
+    "models, need_mb, evicted",
+    case("none where it fits", [model("a", 40)], 60, []),
+    case("the less popular of equals", [model("a", 40, 9), model("b", 40, 1)], 30, ["b"]),
+    case("the one that is less per byte", [model("a", 10, 1), model("b", 80, 2)], 60, ["b"]),
+    case(
+        "the one that loads fast",
+        [model("a", 40, load_s=9.0), model("b", 40, load_s=0.1)],
+        30,
+        ["b"],
+    ),
+    case(
+        "the one that need not be downloaded again",
+        [model("a", 40, on_disk=False), model("b", 40)],
+        30,
+        ["b"],
+    ),
+    case("of equals the first by its key", [model("b", 40), model("a", 40)], 30, ["a"]),
+    case(
+        "none that a larger one makes needless",
+        [model("a", 10, 0.1), model("b", 70, 1), model("c", 20, 9)],
+        60,
+        ["b"],
+    ),
+    case("none that is pinned", [model("a", 40, 1, pinned=True), model("b", 40, 9)], 30, ["b"]),
+    case("none in use", [model("a", 40, 1, in_flight=1), model("b", 40, 9)], 30, ["b"]),
 )
 def test_memory_is_made_free_of_the_least_value(
     models: list[CachedModel], need_mb: int, evicted: list[str]
@@ -94,23 +83,21 @@ def test_the_reason_of_an_eviction_names_the_cause_and_the_value() -> None:
     assert plan.freed_bytes == eviction.freed_bytes == 40 * MB
 
 
-@pytest.mark.parametrize(
-    ("models", "need_mb", "text"),
-    [
-        pytest.param(
-            [model("a", 10)],
-            101,
-            "Model new needs 101.0 MB; the instance's memory for models has 100.0 MB.",
-            id="larger than the instance",
-        ),
-        pytest.param(
-            [model("a", 40, pinned=True), model("b", 10)],
-            70,
-            "Model new needs 70.0 MB; the instance's memory for models has 100.0 MB, of which "
-            "it and pinned models hold 40.0 MB.",
-            id="larger than what pinned models leave",
-        ),
-    ],
+@cases(
+    "models, need_mb, text",
+    case(
+        "larger than the instance",
+        [model("a", 10)],
+        101,
+        "Model new needs 101.0 MB; the instance's memory for models has 100.0 MB.",
+    ),
+    case(
+        "larger than what pinned models leave",
+        [model("a", 40, pinned=True), model("b", 10)],
+        70,
+        "Model new needs 70.0 MB; the instance's memory for models has 100.0 MB, of which "
+        "it and pinned models hold 40.0 MB.",
+    ),
 )
 def test_what_can_never_fit_is_refused_with_the_sizes(
     models: list[CachedModel], need_mb: int, text: str
@@ -171,15 +158,13 @@ def test_after_a_507_it_waits_for_models_in_use_and_is_refused_where_there_is_no
     )
 
 
-@pytest.mark.parametrize(
-    ("changed", "num_waiting", "unloads"),
-    [
-        pytest.param({}, 0, True, id="idle"),
-        pytest.param({"in_flight": 1}, 0, False, id="another request is in flight"),
-        pytest.param({}, 1, False, id="another request waits for it"),
-        pytest.param({"pinned": True}, 0, False, id="pinned"),
-        pytest.param({"loaded": False}, 0, False, id="not loaded"),
-    ],
+@cases(
+    "changed, num_waiting, unloads",
+    case("idle", {}, 0, True),
+    case("another request is in flight", {"in_flight": 1}, 0, False),
+    case("another request waits for it", {}, 1, False),
+    case("pinned", {"pinned": True}, 0, False),
+    case("not loaded", {"loaded": False}, 0, False),
 )
 def test_with_the_cache_disabled_a_model_leaves_after_its_requests(
     changed: dict[str, Any], num_waiting: int, unloads: bool

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.placement.fleets import BIG, SMALL, ask, held, host, needs
 
 from hostelry.placement import pack
@@ -18,110 +19,61 @@ def reason(asked: CopyRequest, hosts: list[Host], there: list[Held]) -> WhyNot:
     return outcome
 
 
-@pytest.mark.parametrize(
-    ("asked", "hosts", "there", "obstacle", "text"),
-    [
-        pytest.param(
-            ask("x", needs(2, 16_384, 4)),
-            [host("i-a"), host("i-b")],
-            [held("c1", "i-a", needs(3)), held("c2", "i-b", needs(4))],
-            Obstacle.NO_ROOM,
-            "a copy needs 2 accelerators, 16384 MB and 4 CPUs; the largest free block is "
-            "1 accelerator on i-a (ml.big, with 195584 MB and 47 CPUs), then "
-            "0 accelerators on i-b (ml.big, with 195584 MB and 47 CPUs)",
-            id="no room now: the largest free block of what is short",
-        ),
-        pytest.param(
-            ask("x", needs(1)),
-            [host("i-a"), host("i-b"), host("i-c", "ml.plain")],
-            [held("c1", "i-a", needs(4)), held("c2", "i-b", needs(4))],
-            Obstacle.NO_ROOM,
-            "a copy needs 1 accelerator, 1024 MB and 1 CPU; "
-            "no accelerator is free on any of 3 instances (ml.big and ml.plain)",
-            id="nothing at all is free of it",
-        ),
-        pytest.param(
-            ask("x", needs(0, 4096, 2)),
-            [host("i-a", "ml.small")],
-            [held("c1", "i-a", needs(1, 16_384, 4))],
-            Obstacle.NO_ROOM,
-            "a copy needs 4096 MB and 2 CPUs; no memory is free on i-a (ml.small)",
-            id="the only instance is full",
-        ),
-        pytest.param(
-            ask("x", needs(0, 150_000, 4)),
-            [host("i-a")],
-            [held("c1", "i-a", needs(1, 100_000))],
-            Obstacle.NO_ROOM,
-            "a copy needs 150000 MB and 4 CPUs; the largest free block is "
-            "96608 MB on i-a (ml.big, with 3 accelerators and 47 CPUs)",
-            id="memory is short",
-        ),
-        pytest.param(
-            ask("x", needs(1, 1024, 40)),
-            [host("i-a")],
-            [held("c1", "i-a", needs(1, 1024, 16))],
-            Obstacle.NO_ROOM,
-            "a copy needs 40 CPUs, 1 accelerator and 1024 MB; the largest free block is "
-            "32 CPUs on i-a (ml.big, with 3 accelerators and 195584 MB)",
-            id="what is short is named first",
-        ),
-        pytest.param(
-            ask("x", needs(2, 100_000, 4)),
-            [host("i-a"), host("i-b")],
-            [held("c1", "i-a", needs(3, 50_000)), held("c2", "i-b", needs(1, 150_000))],
-            Obstacle.NO_ROOM,
-            "a copy needs 2 accelerators, 100000 MB and 4 CPUs; "
-            "i-a (ml.big) lacks 1 accelerator, i-b (ml.big) lacks 53392 MB",
-            id="each instance is short of something else",
-        ),
-        pytest.param(
-            ask("x", needs(8)),
-            [host("i-a"), host("i-b", "ml.small")],
-            [],
-            Obstacle.TYPE_TOO_SMALL,
-            "a copy needs 8 accelerators, 1024 MB and 1 CPU; an empty ml.big has 4 accelerators, "
-            "196608 MB and 48 CPUs and an empty ml.small has 1 accelerator, 16384 MB and 4 CPUs",
-            id="no empty instance of any type could hold it",
-        ),
-        pytest.param(
-            ask("x", needs(1)), [], [], Obstacle.NO_INSTANCE,
-            "a copy needs 1 accelerator, 1024 MB and 1 CPU; there is no instance to hold it",
-            id="no instance at all",
-        ),
-        pytest.param(
-            ask("x", needs(1), types=["ml.small"]), [host("i-a")], [], Obstacle.NO_INSTANCE,
-            "a copy needs 1 accelerator, 1024 MB and 1 CPU; its specifications are for ml.small, "
-            "and the instances are ml.big",
-            id="no instance of a type that it has a specification for",
-        ),
-        pytest.param(
-            ask("x", needs(2)),
-            [host("i-a"), host("i-b")],
-            [
-                held("c1", "i-a", needs(2)),
-                held("c2", "i-a", needs(1), device_ids=[2]),
-                held("c3", "i-b", needs(3)),
-            ],
-            Obstacle.FRAGMENTED,
-            "a copy needs 2 accelerators, 1024 MB and 1 CPU; the largest free block is "
-            "1 accelerator on i-b (ml.big, with 195584 MB and 47 CPUs), then 1 accelerator on i-a "
-            "(ml.big, with 194560 MB and 46 CPUs); moving copy c2 from i-a to i-b would make room",
-            id="moving a copy would make room",
-        ),
-        pytest.param(
-            ask("x", needs(2)),
-            [host(f"i-{number}", "ml.small") for number in range(5)] + [host("i-x")],
-            [held(f"c{number}", f"i-{number}", needs(1)) for number in range(5)]
-            + [held("cx", "i-x", needs(3))],
-            Obstacle.NO_ROOM,
-            "a copy needs 2 accelerators, 1024 MB and 1 CPU; the largest free block is "
-            "1 accelerator on i-x (ml.big, with 195584 MB and 47 CPUs), then 0 accelerators on i-0 "
-            "(ml.small, with 15360 MB and 3 CPUs), then 0 accelerators on i-1 (ml.small, with "
-            "15360 MB and 3 CPUs), and 3 more instances with no more",
-            id="not every instance is named",
-        ),
-    ],
+@cases(
+    "asked, hosts, there, obstacle, text",
+    case("no room now: the largest free block of what is short", ask("x", needs(2, 16_384, 4)),
+        [host("i-a"), host("i-b")], [held("c1", "i-a", needs(3)), held("c2", "i-b", needs(4))],
+        Obstacle.NO_ROOM,
+        "a copy needs 2 accelerators, 16384 MB and 4 CPUs; the largest free block is "
+        "1 accelerator on i-a (ml.big, with 195584 MB and 47 CPUs), then "
+        "0 accelerators on i-b (ml.big, with 195584 MB and 47 CPUs)"),
+    case("nothing at all is free of it", ask("x", needs(1)),
+        [host("i-a"), host("i-b"), host("i-c", "ml.plain")],
+        [held("c1", "i-a", needs(4)), held("c2", "i-b", needs(4))], Obstacle.NO_ROOM,
+        "a copy needs 1 accelerator, 1024 MB and 1 CPU; "
+        "no accelerator is free on any of 3 instances (ml.big and ml.plain)"),
+    case("the only instance is full", ask("x", needs(0, 4096, 2)), [host("i-a", "ml.small")],
+        [held("c1", "i-a", needs(1, 16_384, 4))], Obstacle.NO_ROOM,
+        "a copy needs 4096 MB and 2 CPUs; no memory is free on i-a (ml.small)"),
+    case("memory is short", ask("x", needs(0, 150_000, 4)), [host("i-a")],
+        [held("c1", "i-a", needs(1, 100_000))], Obstacle.NO_ROOM,
+        "a copy needs 150000 MB and 4 CPUs; the largest free block is "
+        "96608 MB on i-a (ml.big, with 3 accelerators and 47 CPUs)"),
+    case("what is short is named first", ask("x", needs(1, 1024, 40)), [host("i-a")],
+        [held("c1", "i-a", needs(1, 1024, 16))], Obstacle.NO_ROOM,
+        "a copy needs 40 CPUs, 1 accelerator and 1024 MB; the largest free block is "
+        "32 CPUs on i-a (ml.big, with 3 accelerators and 195584 MB)"),
+    case("each instance is short of something else", ask("x", needs(2, 100_000, 4)),
+        [host("i-a"), host("i-b")],
+        [held("c1", "i-a", needs(3, 50_000)), held("c2", "i-b", needs(1, 150_000))],
+        Obstacle.NO_ROOM, "a copy needs 2 accelerators, 100000 MB and 4 CPUs; "
+        "i-a (ml.big) lacks 1 accelerator, i-b (ml.big) lacks 53392 MB"),
+    case("no empty instance of any type could hold it", ask("x", needs(8)),
+        [host("i-a"), host("i-b", "ml.small")], [], Obstacle.TYPE_TOO_SMALL,
+        "a copy needs 8 accelerators, 1024 MB and 1 CPU; an empty ml.big has 4 accelerators, "
+        "196608 MB and 48 CPUs and an empty ml.small has 1 accelerator, 16384 MB and 4 CPUs"),
+    case("no instance at all", ask("x", needs(1)), [], [], Obstacle.NO_INSTANCE,
+        "a copy needs 1 accelerator, 1024 MB and 1 CPU; there is no instance to hold it"),
+    case("no instance of a type that it has a specification for",
+        ask("x", needs(1), types=["ml.small"]), [host("i-a")], [], Obstacle.NO_INSTANCE,
+        "a copy needs 1 accelerator, 1024 MB and 1 CPU; its specifications are for ml.small, "
+        "and the instances are ml.big"),
+    case("moving a copy would make room", ask("x", needs(2)), [host("i-a"), host("i-b")], [
+            held("c1", "i-a", needs(2)),
+            held("c2", "i-a", needs(1), device_ids=[2]),
+            held("c3", "i-b", needs(3)),
+        ], Obstacle.FRAGMENTED,
+        "a copy needs 2 accelerators, 1024 MB and 1 CPU; the largest free block is "
+        "1 accelerator on i-b (ml.big, with 195584 MB and 47 CPUs), then 1 accelerator on i-a "
+        "(ml.big, with 194560 MB and 46 CPUs); moving copy c2 from i-a to i-b would make room"),
+    case("not every instance is named", ask("x", needs(2)),
+        [host(f"i-{number}", "ml.small") for number in range(5)] + [host("i-x")],
+        [held(f"c{number}", f"i-{number}", needs(1)) for number in range(5)]
+        + [held("cx", "i-x", needs(3))], Obstacle.NO_ROOM,
+        "a copy needs 2 accelerators, 1024 MB and 1 CPU; the largest free block is "
+        "1 accelerator on i-x (ml.big, with 195584 MB and 47 CPUs), then 0 accelerators on i-0 "
+        "(ml.small, with 15360 MB and 3 CPUs), then 0 accelerators on i-1 (ml.small, with "
+        "15360 MB and 3 CPUs), and 3 more instances with no more"),
 )  # fmt: skip
 def test_why_not(
     asked: CopyRequest, hosts: list[Host], there: list[Held], obstacle: Obstacle, text: str
@@ -149,22 +101,14 @@ def test_programs_get_the_same_as_values() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     "there",
-    [
-        pytest.param(
-            [replace(held("c1", "i-a", needs(3)), movable=False)],
-            id="it is pinned",
-        ),
-        pytest.param(
-            [replace(held("c1", "i-a", needs(3)), leaving=True)],
-            id="it is leaving anyway",
-        ),
-        pytest.param(
-            [held("c1", "i-a", needs(3, 120_000)), held("c2", "i-b", needs(0, 120_000))],
-            id="it fits nowhere else",
-        ),
-    ],
+    case("it is pinned", [replace(held("c1", "i-a", needs(3)), movable=False)]),
+    case("it is leaving anyway", [replace(held("c1", "i-a", needs(3)), leaving=True)]),
+    case(
+        "it fits nowhere else",
+        [held("c1", "i-a", needs(3, 120_000)), held("c2", "i-b", needs(0, 120_000))],
+    ),
 )
 def test_no_move_is_proposed_of_a_copy(there: list[Held]) -> None:
     hosts = [host("i-a"), host("i-b", "ml.big")]

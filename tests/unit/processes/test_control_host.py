@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.cluster_rig import NOW
 
 from hostelry.base.errors import TerminalError
@@ -65,17 +66,11 @@ def test_control_jobs_and_the_node_proxy_run_there(home: Home) -> None:
     assert again.config == config, "a later start needs none of the options"
 
 
-@pytest.mark.parametrize(
-    ("config", "text"),
-    [
-        pytest.param({"store_url": None}, "--store postgresql://", id="records in a file"),
-        pytest.param({"controls": ("https://c@h:1",)}, "as a host of control", id="of gateways"),
-        pytest.param(
-            {"fleet": "ray", "ray_runtime_env": "/gone.yaml"},
-            "/gone.yaml",
-            id="a file of the first",
-        ),
-    ],
+@cases(
+    "config, text",
+    case("records in a file", {"store_url": None}, "--store postgresql://"),
+    case("of gateways", {"controls": ("https://c@h:1",)}, "as a host of control"),
+    case("a file of the first", {"fleet": "ray", "ray_runtime_env": "/gone.yaml"}, "/gone.yaml"),
 )
 def test_configurations_that_are_refused(home: Home, config: dict[str, Any], text: str) -> None:
     save_config(home, replace(JOINED, **config))
@@ -83,14 +78,12 @@ def test_configurations_that_are_refused(home: Home, config: dict[str, Any], tex
         control_plan(home, options(home))
 
 
-@pytest.mark.parametrize(
-    ("missing", "text"),
-    [
-        pytest.param("config.json", "has joined no platform", id="the configuration"),
-        pytest.param("credentials.json", "has joined no platform", id="the keys"),
-        pytest.param("kms.key", "kms.key is missing", id="the key of keys"),
-        pytest.param("tls/authority.json", "join again, by --join URL", id="the authority"),
-    ],
+@cases(
+    "missing, text",
+    case("the configuration", "config.json", "has joined no platform"),
+    case("the keys", "credentials.json", "has joined no platform"),
+    case("the key of keys", "kms.key", "kms.key is missing"),
+    case("the authority", "tls/authority.json", "join again, by --join URL"),
 )
 def test_files_that_must_be_there(home: Home, missing: str, text: str) -> None:
     (home.root / missing).unlink()

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.ports import free_port
@@ -87,16 +88,12 @@ def test_the_processes_of_such_a_host(home: Home) -> None:
         assert again.config.peer_port == config.peer_port
 
 
-@pytest.mark.parametrize(
-    ("kept", "known"),
-    [
-        pytest.param(None, JOINED.controls, id="at the first start those that it joined by"),
-        pytest.param(
-            b'["https://control@b:1"]', ("https://control@b:1", *JOINED.controls), id="the last"
-        ),
-        pytest.param(b'["https://a@b:1", "http://b:1"]', JOINED.controls, id="not what is none"),
-        pytest.param(b"{half", JOINED.controls, id="a damaged file"),
-    ],
+@cases(
+    "kept, known",
+    case("at the first start those that it joined by", None, JOINED.controls),
+    case("the last", b'["https://control@b:1"]', ("https://control@b:1", *JOINED.controls)),
+    case("not what is none", b'["https://a@b:1", "http://b:1"]', JOINED.controls),
+    case("a damaged file", b"{half", JOINED.controls),
 )
 def test_the_controls_that_a_link_asks(
     kept: bytes | None, known: tuple[str, ...], home: Home
@@ -110,13 +107,11 @@ def test_the_process_for_jobs_is_on_the_leaders_host() -> None:
     assert jobs_beside("https://control@10.0.0.2:7443") == "https://jobs@10.0.0.2:7443"
 
 
-@pytest.mark.parametrize(
-    ("version", "is_draining", "reason"),
-    [
-        pytest.param("v1", False, None, id="it has routes"),
-        pytest.param("", False, "no routes yet", id="control has not published any"),
-        pytest.param("v1", True, "draining", id="it is to stop"),
-    ],
+@cases(
+    "version, is_draining, reason",
+    case("it has routes", "v1", False, None),
+    case("control has not published any", "", False, "no routes yet"),
+    case("it is to stop", "v1", True, "draining"),
 )
 def test_when_a_load_balancer_should_send_requests(
     version: str, is_draining: bool, reason: str | None

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.ports import free_port
 from hostelry.dataplane.shared.count_table import CountTable
@@ -120,12 +121,10 @@ def test_without_room_on_the_disk_each_worker_counts_alone(
         listener.list_workers(home, {})[0].after()
 
 
-@pytest.mark.parametrize(
-    ("target", "status"),
-    [
-        pytest.param(b"SageMaker.ListModels", b"503 Service Unavailable", id="to try again"),
-        pytest.param(b"TrentService.DescribeKey", b"400 Bad Request", id="and KMS not to"),
-    ],
+@cases(
+    "target, status",
+    case("to try again", b"SageMaker.ListModels", b"503 Service Unavailable"),
+    case("and KMS not to", b"TrentService.DescribeKey", b"400 Bad Request"),
 )
 def test_a_client_that_comes_before_a_worker_is_refused_at_once(
     config: UpConfig, listener: SharedListener, target: bytes, status: bytes

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.home.home import Home, new_credentials
@@ -70,17 +71,15 @@ def test_what_named_the_last_runs_ports_is_forgotten_and_data_is_kept(tmp_path: 
     assert "-s3.port=8788" in argv
 
 
-@pytest.mark.parametrize(
-    ("host", "loopback", "reached_at"),
-    [
-        pytest.param("127.0.0.1", True, "127.0.0.1", id="IPv4 loopback"),
-        pytest.param("::1", True, "::1", id="IPv6 loopback"),
-        pytest.param("localhost", True, "localhost", id="its name"),
-        pytest.param("0.0.0.0", False, "127.0.0.1", id="every IPv4 address"),
-        pytest.param("::", False, "::1", id="every IPv6 address"),
-        pytest.param("10.0.0.7", False, "10.0.0.7", id="one address of the network"),
-        pytest.param("example.com", False, "example.com", id="a name is never taken for loopback"),
-    ],
+@cases(
+    "host, loopback, reached_at",
+    case("IPv4 loopback", "127.0.0.1", True, "127.0.0.1"),
+    case("IPv6 loopback", "::1", True, "::1"),
+    case("its name", "localhost", True, "localhost"),
+    case("every IPv4 address", "0.0.0.0", False, "127.0.0.1"),
+    case("every IPv6 address", "::", False, "::1"),
+    case("one address of the network", "10.0.0.7", False, "10.0.0.7"),
+    case("a name is never taken for loopback", "example.com", False, "example.com"),
 )
 def test_hosts(host: str, loopback: bool, reached_at: str) -> None:
     assert is_loopback(host) is loopback

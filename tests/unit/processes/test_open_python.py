@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.fleet.rules.copy_user import AUTO, NONE
 from hostelry.home.home import Home
@@ -38,17 +39,15 @@ def test_an_environment_has_the_packages_and_is_made_once(tmp_path: Path) -> Non
     assert folder.stat().st_mode & 0o777 == 0o755
 
 
-@pytest.mark.parametrize(
-    ("asked", "closed", "works", "found"),
-    [
-        pytest.param(AUTO, ("python",), True, True, id="ours is closed, another is open"),
-        pytest.param("61234", ("python",), True, True, id="for a user that was named"),
-        pytest.param(AUTO, ("python",), False, False, id="the other lacks modules"),
-        pytest.param(AUTO, ("python", "other"), True, False, id="the other is closed, too"),
-        pytest.param(AUTO, ("python", "home"), True, False, id="the home is closed"),
-        pytest.param(AUTO, (), True, False, id="ours is open"),
-        pytest.param(NONE, ("python",), True, False, id="copies have no users"),
-    ],
+@cases(
+    "asked, closed, works, found",
+    case("ours is closed, another is open", AUTO, ("python",), True, True),
+    case("for a user that was named", "61234", ("python",), True, True),
+    case("the other lacks modules", AUTO, ("python",), False, False),
+    case("the other is closed, too", AUTO, ("python", "other"), True, False),
+    case("the home is closed", AUTO, ("python", "home"), True, False),
+    case("ours is open", AUTO, (), True, False),
+    case("copies have no users", NONE, ("python",), True, False),
 )
 def test_which_interpreter(
     asked: str,

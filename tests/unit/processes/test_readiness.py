@@ -1,6 +1,7 @@
 """Readiness checks against a server with scripted answers."""
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.home.scripted_server import scripted_server
 
 from hostelry.aws.call import parse_call
@@ -26,15 +27,13 @@ def verify(request: HttpRequest) -> str:
     )
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "reason"),
-    [
-        pytest.param(200, BUCKETS, None, id="a list of buckets"),
-        pytest.param(403, REFUSED, f"403 {REFUSED.decode()}", id="it refuses"),
-        pytest.param(404, b"404 page\nnot found", "404 404 page not found", id="no XML yet"),
-        pytest.param(200, b"starting", "200 starting", id="another program's success"),
-        pytest.param(503, b"", "503", id="nothing but a status"),
-    ],
+@cases(
+    "status, body, reason",
+    case("a list of buckets", 200, BUCKETS, None),
+    case("it refuses", 403, REFUSED, f"403 {REFUSED.decode()}"),
+    case("no XML yet", 404, b"404 page\nnot found", "404 404 page not found"),
+    case("another program's success", 200, b"starting", "200 starting"),
+    case("nothing but a status", 503, b"", "503"),
 )
 def test_only_a_list_of_buckets_shows_that_the_store_is_ready(
     status: int, body: bytes, reason: str | None
@@ -44,12 +43,10 @@ def test_only_a_list_of_buckets_shows_that_the_store_is_ready(
     assert verify(seen[0]) == KEYS.account_id
 
 
-@pytest.mark.parametrize(
-    ("body", "is_ready"),
-    [
-        pytest.param(CALLER, True, id="the caller's identity"),
-        pytest.param(b"", False, id="an empty success"),
-    ],
+@cases(
+    "body, is_ready",
+    case("the caller's identity", CALLER, True),
+    case("an empty success", b"", False),
 )
 def test_the_gateway_is_ready_once_it_names_the_caller(body: bytes, *, is_ready: bool) -> None:
     with scripted_server((200, body)) as (url, seen):

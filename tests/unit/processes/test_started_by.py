@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 import hostelry
 from hostelry.home.home import UpConfig, new_credentials
@@ -23,23 +24,19 @@ READERS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("changes", "replaced"),
-    [
-        pytest.param({}, [], id="nothing changed"),
-        pytest.param(
-            {"gateway_workers": 3}, ["gateway", "mirror", "peers"], id="--gateway-workers"
-        ),
-        pytest.param({"mirror_process": False}, ["gateway"], id="--no-mirror-process"),
-        pytest.param({"drain_s": 9.0}, [], id="--drain-s, which up alone reads"),
-        pytest.param({"pace": 60.0}, ["control", "gateway", "mirror"], id="--pace"),
-        pytest.param({"console_port": 9}, ["gateway", "console"], id="--no-console"),
-        pytest.param(
-            {"gateway_port": 9000},
-            ["control", "gateway", "mirror", "jobs", "peers", "link", "console"],
-            id="another port",
-        ),
-    ],
+@cases(
+    "changes, replaced",
+    case("nothing changed", {}, []),
+    case("--gateway-workers", {"gateway_workers": 3}, ["gateway", "mirror", "peers"]),
+    case("--no-mirror-process", {"mirror_process": False}, ["gateway"]),
+    case("--drain-s, which up alone reads", {"drain_s": 9.0}, []),
+    case("--pace", {"pace": 60.0}, ["control", "gateway", "mirror"]),
+    case("--no-console", {"console_port": 9}, ["gateway", "console"]),
+    case(
+        "another port",
+        {"gateway_port": 9000},
+        ["control", "gateway", "mirror", "jobs", "peers", "link", "console"],
+    ),
 )
 def test_who_is_started_by_something_else(changes: dict[str, Any], replaced: list[str]) -> None:
     changed = replace(CONFIG, **changes)

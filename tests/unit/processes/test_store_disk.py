@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.processes import store_disk
 from hostelry.processes.store_disk import StoreDisk
@@ -12,15 +13,13 @@ TOO_LARGE = "E volume_write.go:1 write data/b_1.dat: no space left on device\n"
 OTHER = "I server.go: started\n"
 
 
-@pytest.mark.parametrize(
-    ("checks", "needs_restart"),
-    [
-        pytest.param([(True, OTHER)], False, id="it reports nothing"),
-        pytest.param([(True, TOO_LARGE)], False, id="an object had no room: others may have it"),
-        pytest.param([(False, FULL)], False, id="the disk is full still"),
-        pytest.param([(False, FULL), (True, "")], True, id="there is room again"),
-        pytest.param([(True, FULL), (True, OTHER)], True, id="it was full for a moment"),
-    ],
+@cases(
+    "checks, needs_restart",
+    case("it reports nothing", [(True, OTHER)], False),
+    case("an object had no room: others may have it", [(True, TOO_LARGE)], False),
+    case("the disk is full still", [(False, FULL)], False),
+    case("there is room again", [(False, FULL), (True, "")], True),
+    case("it was full for a moment", [(True, FULL), (True, OTHER)], True),
 )
 def test_a_store_whose_index_found_no_room_is_started_again_once_there_is_some(
     checks: list[tuple[bool, str]],

@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.processes.supervision import (
     CRASH_LOOP_DEATHS,
@@ -28,43 +29,27 @@ from hostelry.processes.supervision import (
 )
 
 
-@pytest.mark.parametrize(
-    ("deaths_before", "lived_s", "was_ready", "expected"),
-    [
-        pytest.param(
-            0, 1, True, RestartAfter(delay_s=0.2, quick_deaths=1), id="a first death is quick"
-        ),
-        pytest.param(1, 1, True, RestartAfter(delay_s=0.4, quick_deaths=2), id="the wait doubles"),
-        pytest.param(
-            9,
-            1,
-            True,
-            RestartAfter(delay_s=10.0, quick_deaths=10, crash_looping=True),
-            id="the wait is bounded and the loop named",
-        ),
-        pytest.param(
-            9,
-            STEADY_S,
-            True,
-            RestartAfter(delay_s=0.2, quick_deaths=1),
-            id="a steady life clears all",
-        ),
-        pytest.param(
-            1,
-            1,
-            False,
-            RestartAfter(delay_s=0.4, quick_deaths=2),
-            id="a start may fail a second time",
-        ),
-        pytest.param(2, 1, False, StartupFailure(3), id="a third failed start is given up"),
-        pytest.param(
-            2,
-            STEADY_S,
-            False,
-            RestartAfter(delay_s=0.2, quick_deaths=1),
-            id="a death long after the start is no failed start",
-        ),
-    ],
+@cases(
+    "deaths_before, lived_s, was_ready, expected",
+    case("a first death is quick", 0, 1, True, RestartAfter(delay_s=0.2, quick_deaths=1)),
+    case("the wait doubles", 1, 1, True, RestartAfter(delay_s=0.4, quick_deaths=2)),
+    case(
+        "the wait is bounded and the loop named",
+        9,
+        1,
+        True,
+        RestartAfter(delay_s=10.0, quick_deaths=10, crash_looping=True),
+    ),
+    case("a steady life clears all", 9, STEADY_S, True, RestartAfter(delay_s=0.2, quick_deaths=1)),
+    case("a start may fail a second time", 1, 1, False, RestartAfter(delay_s=0.4, quick_deaths=2)),
+    case("a third failed start is given up", 2, 1, False, StartupFailure(3)),
+    case(
+        "a death long after the start is no failed start",
+        2,
+        STEADY_S,
+        False,
+        RestartAfter(delay_s=0.2, quick_deaths=1),
+    ),
 )
 def test_after_death(
     deaths_before: int, lived_s: float, was_ready: bool, expected: RestartAfter | StartupFailure
@@ -90,38 +75,34 @@ def test_the_delay_never_overflows() -> None:
     assert restart_delay_s(10**9) == MAX_DELAY_S
 
 
-@pytest.mark.parametrize(
-    ("returncode", "phrase"),
-    [
-        pytest.param(0, "exited with code 0", id="even a good exit is a death here"),
-        pytest.param(3, "exited with code 3", id="an exit code"),
-        pytest.param(-9, "was killed by SIGKILL", id="a signal with a name"),
-        pytest.param(-99, "was killed by signal 99", id="a signal without one"),
-    ],
+@cases(
+    "returncode, phrase",
+    case("even a good exit is a death here", 0, "exited with code 0"),
+    case("an exit code", 3, "exited with code 3"),
+    case("a signal with a name", -9, "was killed by SIGKILL"),
+    case("a signal without one", -99, "was killed by signal 99"),
 )
 def test_exit_phrase(returncode: int, phrase: str) -> None:
     assert exit_phrase(returncode) == phrase
 
 
-@pytest.mark.parametrize(
-    ("decision", "head"),
-    [
-        pytest.param(
-            RestartAfter(delay_s=0.2, quick_deaths=1),
-            "control exited with code 1; restarting in 0.2 s",
-            id="a restart says when",
-        ),
-        pytest.param(
-            RestartAfter(delay_s=10, quick_deaths=CRASH_LOOP_DEATHS, crash_looping=True),
-            "control exited with code 1, 5 times in a row (crash loop); next try in 10 s",
-            id="a crash loop is called one",
-        ),
-        pytest.param(
-            StartupFailure(3),
-            "control exited with code 1, 3 times in a row; it cannot start",
-            id="giving up says so",
-        ),
-    ],
+@cases(
+    "decision, head",
+    case(
+        "a restart says when",
+        RestartAfter(delay_s=0.2, quick_deaths=1),
+        "control exited with code 1; restarting in 0.2 s",
+    ),
+    case(
+        "a crash loop is called one",
+        RestartAfter(delay_s=10, quick_deaths=CRASH_LOOP_DEATHS, crash_looping=True),
+        "control exited with code 1, 5 times in a row (crash loop); next try in 10 s",
+    ),
+    case(
+        "giving up says so",
+        StartupFailure(3),
+        "control exited with code 1, 3 times in a row; it cannot start",
+    ),
 )
 def test_death_message(decision: RestartAfter | StartupFailure, head: str) -> None:
     log = "\n".join(f"line {n}\n" for n in range(20))
@@ -130,13 +111,11 @@ def test_death_message(decision: RestartAfter | StartupFailure, head: str) -> No
     assert lines[1:] == [f"    control| line {n}" for n in range(12, 20)]
 
 
-@pytest.mark.parametrize(
-    ("age_s", "misses", "expected"),
-    [
-        pytest.param(40, 5, True, id="one that has run for a while hangs as any other"),
-        pytest.param(40, 4, False, id="... no sooner"),
-        pytest.param(5, 5, False, id="a young one may still be starting"),
-    ],
+@cases(
+    "age_s, misses, expected",
+    case("one that has run for a while hangs as any other", 40, 5, True),
+    case("... no sooner", 40, 4, False),
+    case("a young one may still be starting", 5, 5, False),
 )
 def test_when_an_adopted_process_hangs(age_s: float, misses: int, expected: bool) -> None:
     liveness = replace(assume_liveness(age_s), misses=misses)
@@ -156,12 +135,10 @@ def test_a_death_without_output_is_reported_too() -> None:
     assert message == "gateway was killed by SIGTERM; restarting in 0.2 s"
 
 
-@pytest.mark.parametrize(
-    ("code", "shown"),
-    [
-        pytest.param(255, ["F1128 11:48:12.09 s3.go:421] port 8333 is taken"], id="its last error"),
-        pytest.param(-9, ["goroutine 2:", "main.go:7"], id="nothing of an earlier end once killed"),
-    ],
+@cases(
+    "code, shown",
+    case("its last error", 255, ["F1128 11:48:12.09 s3.go:421] port 8333 is taken"]),
+    case("nothing of an earlier end once killed", -9, ["goroutine 2:", "main.go:7"]),
 )
 def test_a_go_program_s_end_shows(code: int, shown: list[str]) -> None:
     errors = ["F1128 11:47:12.01 s3.go:1] old", "F1128 11:48:12.09 s3.go:421] port 8333 is taken"]
@@ -175,24 +152,16 @@ def test_a_go_program_s_end_shows(code: int, shown: list[str]) -> None:
 ANSWER, MISS, LATE = (True, 0.0), (False, 0.0), (False, 30.0)
 
 
-@pytest.mark.parametrize(
-    ("checks", "age_s", "expected"),
-    [
-        pytest.param([ANSWER], 100, False, id="an answer is life"),
-        pytest.param([ANSWER, *[MISS] * 4], 100, False, id="four misses are forgiven"),
-        pytest.param([ANSWER, *[MISS] * 5], 100, True, id="the fifth in a row is not"),
-        pytest.param(
-            [ANSWER, *[MISS] * 4, ANSWER, *[MISS] * 4], 100, False, id="an answer starts the count"
-        ),
-        pytest.param([MISS] * 100, 100, False, id="what never answered is starting"),
-        pytest.param([MISS] * 100, 120, True, id="no start takes two minutes"),
-        pytest.param(
-            [ANSWER, *[LATE] * 100], 300, False, id="on a machine that stands still nobody hangs"
-        ),
-        pytest.param(
-            [ANSWER, MISS, LATE, *[MISS] * 4], 300, True, id="standing still clears no miss either"
-        ),
-    ],
+@cases(
+    "checks, age_s, expected",
+    case("an answer is life", [ANSWER], 100, False),
+    case("four misses are forgiven", [ANSWER, *[MISS] * 4], 100, False),
+    case("the fifth in a row is not", [ANSWER, *[MISS] * 5], 100, True),
+    case("an answer starts the count", [ANSWER, *[MISS] * 4, ANSWER, *[MISS] * 4], 100, False),
+    case("what never answered is starting", [MISS] * 100, 100, False),
+    case("no start takes two minutes", [MISS] * 100, 120, True),
+    case("on a machine that stands still nobody hangs", [ANSWER, *[LATE] * 100], 300, False),
+    case("standing still clears no miss either", [ANSWER, MISS, LATE, *[MISS] * 4], 300, True),
 )
 def test_who_hangs(checks: list[tuple[bool, float]], age_s: float, expected: bool) -> None:
     policy, liveness = LivenessPolicy(), Liveness()
@@ -201,10 +170,7 @@ def test_who_hangs(checks: list[tuple[bool, float]], age_s: float, expected: boo
     assert is_hung(liveness, age_s=age_s, policy=policy) is expected
 
 
-@pytest.mark.parametrize(
-    ("policy", "longest_s"),
-    [pytest.param(GATEWAY_LIVENESS, 7, id="door"), pytest.param(PATIENT_LIVENESS, 11, id="others")],
-)
+@cases("policy, longest_s", case("door", GATEWAY_LIVENESS, 7), case("others", PATIENT_LIVENESS, 11))
 def test_how_long_a_service_may_hang_at_most(policy: LivenessPolicy, longest_s: float) -> None:
     assert policy.every_s + policy.max_misses * policy.timeout_s == longest_s
 
@@ -226,12 +192,10 @@ def test_a_check_after_a_missed_one_does_not_wait_for_the_second(late_s: float) 
     assert at == max(6.0, 5.0 + late_s)
 
 
-@pytest.mark.parametrize(
-    ("has_answered", "text"),
-    [
-        pytest.param(True, "control stopped answering: 5 checks of 2 s", id="it answered before"),
-        pytest.param(False, "control never answered: 5 checks of 2 s", id="it never did"),
-    ],
+@cases(
+    "has_answered, text",
+    case("it answered before", True, "control stopped answering: 5 checks of 2 s"),
+    case("it never did", False, "control never answered: 5 checks of 2 s"),
 )
 def test_a_service_that_hangs_is_named(has_answered: bool, text: str) -> None:
     liveness = Liveness(has_answered=has_answered, misses=5)
@@ -240,14 +204,12 @@ def test_a_service_that_hangs_is_named(has_answered: bool, text: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("ages_s", "expected"),
-    [
-        pytest.param([], True, id="a service that hangs is killed"),
-        pytest.param([30.0, 15.0], True, id="it is killed a third time"),
-        pytest.param([45.0, 30.0, 15.0], False, id="a fourth kill would not help either"),
-        pytest.param([HANG_WINDOW_S, 30.0, 15.0], True, id="a kill of ten minutes ago is over"),
-    ],
+@cases(
+    "ages_s, expected",
+    case("a service that hangs is killed", [], True),
+    case("it is killed a third time", [30.0, 15.0], True),
+    case("a fourth kill would not help either", [45.0, 30.0, 15.0], False),
+    case("a kill of ten minutes ago is over", [HANG_WINDOW_S, 30.0, 15.0], True),
 )
 def test_a_service_that_hangs_again_and_again_is_left(ages_s: list[float], expected: bool) -> None:
     assert may_be_killed([5_000.0 - it for it in ages_s], 5_000.0) is expected

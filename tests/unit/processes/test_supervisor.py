@@ -5,7 +5,7 @@ import signal
 import sys
 from pathlib import Path
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry.fleet.host.processes import identify
 from hostelry.home.home import Home
@@ -56,20 +56,14 @@ def test_a_service_that_hangs_again_and_again_is_left_and_watched(tmp_path: Path
     asyncio.run(asyncio.wait_for(scenario(), 60.0))
 
 
-@pytest.mark.parametrize(
-    ("stopping", "expected"),
-    [
-        pytest.param(
-            Stopping(first=signal.SIGKILL, grace_s=0.0),
-            [],
-            id="one that is killed at once: nothing",
-        ),
-        pytest.param(
-            Stopping(first=signal.SIGTERM, grace_s=0.01),
-            ["s3door did not stop within 0.01 s; killing it"],
-            id="one that was given time: that it took too long",
-        ),
-    ],
+@cases(
+    "stopping, expected",
+    case("one that is killed at once: nothing", Stopping(first=signal.SIGKILL, grace_s=0.0), []),
+    case(
+        "one that was given time: that it took too long",
+        Stopping(first=signal.SIGTERM, grace_s=0.01),
+        ["s3door did not stop within 0.01 s; killing it"],
+    ),
 )
 def test_a_stop_reports_only_a_service_that_outlived_its_time(
     tmp_path: Path, stopping: Stopping, expected: list[str]

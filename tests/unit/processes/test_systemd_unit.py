@@ -1,7 +1,7 @@
 import configparser
 from pathlib import Path
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry.processes.systemd_unit import quote, unit_text
 
@@ -20,31 +20,27 @@ def test_systemd_signals_up_alone_and_starts_it_again_where_it_was_killed() -> N
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     "given",
-    [
-        pytest.param(["up", "--home", "a", "--port", "1"], id="two words"),
-        pytest.param(["up", "--home=a", "--port", "1"], id="one word"),
-        pytest.param(["up", "--port", "1", "--home"], id="cut off"),
-    ],
+    case("two words", ["up", "--home", "a", "--port", "1"]),
+    case("one word", ["up", "--home=a", "--port", "1"]),
+    case("cut off", ["up", "--port", "1", "--home"]),
 )
 def test_the_home_is_given_once(given: list[str]) -> None:
     text = unit_text(["hostelry"], given, Path("/srv/a"))
     assert "ExecStart=hostelry up --port 1 --home /srv/a\n" in text
 
 
-@pytest.mark.parametrize(
-    ("word", "expected"),
-    [
-        pytest.param("plain", "plain", id="a plain word"),
-        pytest.param("two words", '"two words"', id="a space"),
-        pytest.param("100%", '"100%%"', id="a specifier"),
-        pytest.param("$HOME", '"$$HOME"', id="a variable"),
-        pytest.param('a"b\\', '"a\\"b\\\\"', id="quotes and backslashes"),
-        pytest.param("it's", '"it\'s"', id="an apostrophe"),
-        pytest.param(";", '";"', id="a separator of commands"),
-        pytest.param("", '""', id="nothing"),
-    ],
+@cases(
+    "word, expected",
+    case("a plain word", "plain", "plain"),
+    case("a space", "two words", '"two words"'),
+    case("a specifier", "100%", '"100%%"'),
+    case("a variable", "$HOME", '"$$HOME"'),
+    case("quotes and backslashes", 'a"b\\', '"a\\"b\\\\"'),
+    case("an apostrophe", "it's", '"it\'s"'),
+    case("a separator of commands", ";", '";"'),
+    case("nothing", "", '""'),
 )
 def test_words_reach_the_program_as_they_are(word: str, expected: str) -> None:
     assert quote(word) == expected

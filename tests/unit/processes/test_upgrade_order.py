@@ -1,4 +1,4 @@
-import pytest
+from tests.cases import case, cases
 
 from hostelry.processes.upgrade_order import ControlMember, ControlsThatRun, has_joined, why_later
 
@@ -14,20 +14,16 @@ def controls(me: str, **members: str) -> ControlsThatRun:
     return ControlsThatRun(me=me, members=found)
 
 
-@pytest.mark.parametrize(
-    ("found", "first"),
-    [
-        pytest.param(ControlsThatRun(), None, id="the only control, as of SQLite"),
-        pytest.param(controls("a", a=OLD), None, id="a leader without standbys"),
-        pytest.param(controls("b", a=OLD, b=OLD), None, id="a standby, at any time"),
-        pytest.param(controls("a", a=OLD, b=NEW), None, id="a leader whose standby is of it"),
-        pytest.param(controls("a", a=NEW, b=NEW), None, id="again, for what was left"),
-        pytest.param(controls("a", a=OLD, b=OLD), "b at http://b (0.1.0)", id="a leader too soon"),
-        pytest.param(
-            controls("a", a=OLD, b=NEW, c=OLD), "c at http://c (0.1.0)", id="one of two standbys"
-        ),
-        pytest.param(controls("a", a=OLD, b=""), "b at http://b (unknown)", id="one that is mute"),
-    ],
+@cases(
+    "found, first",
+    case("the only control, as of SQLite", ControlsThatRun(), None),
+    case("a leader without standbys", controls("a", a=OLD), None),
+    case("a standby, at any time", controls("b", a=OLD, b=OLD), None),
+    case("a leader whose standby is of it", controls("a", a=OLD, b=NEW), None),
+    case("again, for what was left", controls("a", a=NEW, b=NEW), None),
+    case("a leader too soon", controls("a", a=OLD, b=OLD), "b at http://b (0.1.0)"),
+    case("one of two standbys", controls("a", a=OLD, b=NEW, c=OLD), "c at http://c (0.1.0)"),
+    case("one that is mute", controls("a", a=OLD, b=""), "b at http://b (unknown)"),
 )
 def test_standbys_come_first(found: ControlsThatRun, first: str | None) -> None:
     why = why_later(found, NEW)
@@ -40,20 +36,16 @@ def test_the_version_before_comes_back_in_the_same_order() -> None:
     assert why_later(controls("a", a=NEW, b=OLD), OLD) is None
 
 
-@pytest.mark.parametrize(
-    ("found", "joined"),
-    [
-        pytest.param(ControlsThatRun(), True, id="the only control"),
-        pytest.param(controls("b", a=OLD, b=NEW), True, id="it stands by"),
-        pytest.param(controls("a", a=NEW, b=NEW), True, id="it leads"),
-        pytest.param(controls("b", a=OLD), False, id="it is not there yet"),
-        pytest.param(controls("b", a=OLD, b=OLD), False, id="the old one is"),
-        pytest.param(
-            ControlsThatRun(me="b", members=(ControlMember(id="b", version=NEW),)),
-            False,
-            id="an election",
-        ),
-    ],
+@cases(
+    "found, joined",
+    case("the only control", ControlsThatRun(), True),
+    case("it stands by", controls("b", a=OLD, b=NEW), True),
+    case("it leads", controls("a", a=NEW, b=NEW), True),
+    case("it is not there yet", controls("b", a=OLD), False),
+    case("the old one is", controls("b", a=OLD, b=OLD), False),
+    case(
+        "an election", ControlsThatRun(me="b", members=(ControlMember(id="b", version=NEW),)), False
+    ),
 )
 def test_an_upgrade_is_done_when_its_control_leads_or_stands_by(
     found: ControlsThatRun, joined: bool

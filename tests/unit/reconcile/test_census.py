@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.reconcile.samples import (
     GB,
     SCOPE,
@@ -100,21 +101,19 @@ def test_memory_and_cpu_are_those_the_agents_reported_last(town: Town) -> None:
     assert (use.memory_bytes, use.cpu_s, use.cpu_at) == (7 * GB, 5.0, 50.0)
 
 
-@pytest.mark.parametrize(
-    ("asked", "found"),
-    [
-        pytest.param(None, MetricsConfig(), id="nothing is asked for"),
-        pytest.param(
-            {"EnableEnhancedMetrics": True, "MetricPublishFrequencyInSeconds": 10},
-            MetricsConfig(is_enhanced=True, period_s=10),
-            id="enhanced, each ten seconds",
-        ),
-        pytest.param(
-            {"MetricPublishFrequencyInSeconds": 0},
-            MetricsConfig(),
-            id="an old record with a period that may not be",
-        ),
-    ],
+@cases(
+    "asked, found",
+    case("nothing is asked for", None, MetricsConfig()),
+    case(
+        "enhanced, each ten seconds",
+        {"EnableEnhancedMetrics": True, "MetricPublishFrequencyInSeconds": 10},
+        MetricsConfig(is_enhanced=True, period_s=10),
+    ),
+    case(
+        "an old record with a period that may not be",
+        {"MetricPublishFrequencyInSeconds": 0},
+        MetricsConfig(),
+    ),
 )
 def test_metrics_follow_the_configuration_in_use(
     town: Town, asked: object, found: MetricsConfig

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
+from tests.cases import case, cases
 from tests.unit.reconcile.experiment_rig import (
     HOUR_S,
     experiment,
@@ -46,193 +46,175 @@ def stop_of(one: InferenceExperiment, now: float = NOW, **more: Any) -> Inferenc
     return begin_stop(one, ExperimentStop(at=now, **more), now)
 
 
-@pytest.mark.parametrize(
-    ("before", "fleet", "now", "status", "reason"),
-    [
-        pytest.param(FIRST, ExperimentFleet(), NOW, CREATED, None, id="made"),
-        pytest.param(WAITS, UP, NOW + 59, CREATED, None, id="waits for its start"),
-        pytest.param(WAITS, UP, NOW + 60, STARTING, None, id="its start has come"),
-        pytest.param(
-            WAITS, UP, NOW + HOUR_S, CANCELLED, "before its EndTime", id="its time went by"
+@cases(
+    "before, fleet, now, status, reason",
+    case("made", FIRST, ExperimentFleet(), NOW, CREATED, None),
+    case("waits for its start", WAITS, UP, NOW + 59, CREATED, None),
+    case("its start has come", WAITS, UP, NOW + 60, STARTING, None),
+    case("its time went by", WAITS, UP, NOW + HOUR_S, CANCELLED, "before its EndTime"),
+    case("the endpoint is gone", KNOWN, ExperimentFleet(), NOW, CANCELLED, "deleted"),
+    case(
+        "the endpoint is being updated",
+        KNOWN,
+        ExperimentFleet(endpoint=replace(SERVES, status=EndpointStatus.UPDATING)),
+        NOW,
+        STARTING,
+        None,
+    ),
+    case(
+        "the endpoint is being updated for too long",
+        KNOWN,
+        ExperimentFleet(endpoint=replace(SERVES, status=EndpointStatus.UPDATING)),
+        LATE,
+        CANCELLED,
+        "Updating for too long",
+    ),
+    case(
+        "the endpoint failed",
+        KNOWN,
+        ExperimentFleet(
+            endpoint=replace(SERVES, status=EndpointStatus.FAILED, failure_reason="no disk")
         ),
-        pytest.param(
-            KNOWN, ExperimentFleet(), NOW, CANCELLED, "deleted", id="the endpoint is gone"
+        NOW,
+        CANCELLED,
+        "failed: no disk",
+    ),
+    case(
+        "the endpoint was changed before the start",
+        KNOWN,
+        ExperimentFleet(
+            endpoint=replace(SERVES, active=deployment(variant(model="x", name="other")))
         ),
-        pytest.param(
-            KNOWN,
-            ExperimentFleet(endpoint=replace(SERVES, status=EndpointStatus.UPDATING)),
-            NOW,
-            STARTING,
-            None,
-            id="the endpoint is being updated",
-        ),
-        pytest.param(
-            KNOWN,
-            ExperimentFleet(endpoint=replace(SERVES, status=EndpointStatus.UPDATING)),
-            LATE,
-            CANCELLED,
-            "Updating for too long",
-            id="the endpoint is being updated for too long",
-        ),
-        pytest.param(
-            KNOWN,
-            ExperimentFleet(
-                endpoint=replace(SERVES, status=EndpointStatus.FAILED, failure_reason="no disk")
-            ),
-            NOW,
-            CANCELLED,
-            "failed: no disk",
-            id="the endpoint failed",
-        ),
-        pytest.param(
-            KNOWN,
-            ExperimentFleet(
-                endpoint=replace(SERVES, active=deployment(variant(model="x", name="other")))
-            ),
-            NOW,
-            CANCELLED,
-            'has the production variant "other", not',
-            id="the endpoint was changed before the start",
-        ),
-        pytest.param(SEEN, COMES, NOW, STARTING, None, id="the shadow comes up"),
-        pytest.param(
-            SEEN,
-            replace(COMES, shadow_failure="no such file"),
-            NOW,
-            STOPPING,
-            "no such file",
-            id="the shadow cannot come up",
-        ),
-        pytest.param(
-            SEEN, COMES, LATE, STOPPING, "not come up in time", id="the shadow takes too long"
-        ),
-        pytest.param(SEEN, UP, NOW, RUNNING, None, id="the shadow serves"),
-        pytest.param(SEEN, UP, LATE, RUNNING, None, id="the shadow served while control was away"),
-        pytest.param(
-            BEGUN,
-            ExperimentFleet(is_name_taken=True),
-            NOW,
-            CANCELLED,
-            "another case of letters",
-            id="the endpoint's name is taken",
-        ),
-        pytest.param(
-            BEGUN, ExperimentFleet(), NOW + HOUR_S, CANCELLED, "before its EndTime", id="too late"
-        ),
-        pytest.param(
-            SEEN,
-            ExperimentFleet(endpoint=replace(SERVES, failure_reason="CapacityError: none")),
-            NOW,
-            CANCELLED,
-            "CapacityError: none",
-            id="the endpoint was rolled back",
-        ),
-        pytest.param(RUNS, UP, NOW + HOUR_S - 1, RUNNING, None, id="runs"),
-        pytest.param(RUNS, COMES, NOW, RUNNING, None, id="a shadow that dies ends nothing"),
-        pytest.param(RUNS, UP, NOW - 9e9, RUNNING, None, id="a clock set back ends nothing"),
-        pytest.param(RUNS, UP, NOW + HOUR_S, STOPPING, None, id="its end has come"),
-        pytest.param(
-            RUNS, ExperimentFleet(), NOW, CANCELLED, "was deleted", id="the endpoint was deleted"
-        ),
-        pytest.param(
-            RUNS,
-            ExperimentFleet(endpoint=replace(SERVES, status=EndpointStatus.DELETING)),
-            NOW,
-            CANCELLED,
-            "was deleted",
-            id="the endpoint is being deleted",
-        ),
-        pytest.param(
-            RUNS,
-            ExperimentFleet(endpoint=OTHER),
-            NOW,
-            CANCELLED,
-            "changed while the experiment was Running: it has configuration config-9",
-            id="the endpoint was updated by a client",
-        ),
-        pytest.param(
-            RUNS,
-            replace(UP, endpoint=replace(UP.endpoint or RUN, pending=OTHER.active)),
-            NOW,
-            CANCELLED,
-            "configuration config-9",
-            id="the endpoint is being updated by a client",
-        ),
-        pytest.param(
-            replace(RUNS, percent=25),
-            UP,
-            NOW,
-            CANCELLED,
-            "it is 50 % now, not 25 %",
-            id="a client changed the share",
-        ),
-        pytest.param(
-            replace(WAITS, status=UPDATING), UP, NOW, CREATED, None, id="updated before its start"
-        ),
-        pytest.param(replace(RUNS, status=UPDATING), UP, NOW, RUNNING, None, id="updated"),
-        pytest.param(
-            replace(RUNS, status=UPDATING),
-            ExperimentFleet(),
-            NOW,
-            CANCELLED,
-            "was deleted",
-            id="the endpoint was deleted during an update",
-        ),
-        pytest.param(
-            replace(RUNS, status=UPDATING, percent=1, deadline_at=LATE),
-            replace(UP, endpoint=RUN),
-            LATE,
-            STOPPING,
-            "did not take the update",
-            id="an update takes too long",
-        ),
-        pytest.param(
-            stop_of(BEGUN, reason="no need"),
-            ExperimentFleet(endpoint=SERVES),
-            NOW,
-            CANCELLED,
-            "no need",
-            id="stopped before anything was changed",
-        ),
-        pytest.param(
-            stop_of(BEGUN, is_completed=True),
-            ExperimentFleet(),
-            NOW,
-            COMPLETED,
-            None,
-            id="stopped before the endpoint was made",
-        ),
-        pytest.param(
-            stop_of(RUNS), ExperimentFleet(), NOW, CANCELLED, "was deleted", id="gone when stopped"
-        ),
-        pytest.param(
-            stop_of(RUNS),
-            ExperimentFleet(endpoint=OTHER),
-            NOW,
-            CANCELLED,
-            "while the experiment was Stopping",
-            id="updated by a client when stopped",
-        ),
-        pytest.param(
-            stop_of(RUNS, shadow=VariantAction.RETAIN, is_completed=True),
-            UP,
-            NOW,
-            COMPLETED,
-            None,
-            id="stopped, and everything stays",
-        ),
-        pytest.param(
-            stop_of(RUNS, is_completed=True),
-            ExperimentFleet(endpoint=SERVES),
-            NOW,
-            COMPLETED,
-            None,
-            id="stopped, and as it was before",
-        ),
-        pytest.param(
-            stop_of(RUNS), UP, LATE, CANCELLED, "still has its shadow", id="a stop takes too long"
-        ),
-    ],
+        NOW,
+        CANCELLED,
+        'has the production variant "other", not',
+    ),
+    case("the shadow comes up", SEEN, COMES, NOW, STARTING, None),
+    case(
+        "the shadow cannot come up",
+        SEEN,
+        replace(COMES, shadow_failure="no such file"),
+        NOW,
+        STOPPING,
+        "no such file",
+    ),
+    case("the shadow takes too long", SEEN, COMES, LATE, STOPPING, "not come up in time"),
+    case("the shadow serves", SEEN, UP, NOW, RUNNING, None),
+    case("the shadow served while control was away", SEEN, UP, LATE, RUNNING, None),
+    case(
+        "the endpoint's name is taken",
+        BEGUN,
+        ExperimentFleet(is_name_taken=True),
+        NOW,
+        CANCELLED,
+        "another case of letters",
+    ),
+    case("too late", BEGUN, ExperimentFleet(), NOW + HOUR_S, CANCELLED, "before its EndTime"),
+    case(
+        "the endpoint was rolled back",
+        SEEN,
+        ExperimentFleet(endpoint=replace(SERVES, failure_reason="CapacityError: none")),
+        NOW,
+        CANCELLED,
+        "CapacityError: none",
+    ),
+    case("runs", RUNS, UP, NOW + HOUR_S - 1, RUNNING, None),
+    case("a shadow that dies ends nothing", RUNS, COMES, NOW, RUNNING, None),
+    case("a clock set back ends nothing", RUNS, UP, NOW - 9e9, RUNNING, None),
+    case("its end has come", RUNS, UP, NOW + HOUR_S, STOPPING, None),
+    case("the endpoint was deleted", RUNS, ExperimentFleet(), NOW, CANCELLED, "was deleted"),
+    case(
+        "the endpoint is being deleted",
+        RUNS,
+        ExperimentFleet(endpoint=replace(SERVES, status=EndpointStatus.DELETING)),
+        NOW,
+        CANCELLED,
+        "was deleted",
+    ),
+    case(
+        "the endpoint was updated by a client",
+        RUNS,
+        ExperimentFleet(endpoint=OTHER),
+        NOW,
+        CANCELLED,
+        "changed while the experiment was Running: it has configuration config-9",
+    ),
+    case(
+        "the endpoint is being updated by a client",
+        RUNS,
+        replace(UP, endpoint=replace(UP.endpoint or RUN, pending=OTHER.active)),
+        NOW,
+        CANCELLED,
+        "configuration config-9",
+    ),
+    case(
+        "a client changed the share",
+        replace(RUNS, percent=25),
+        UP,
+        NOW,
+        CANCELLED,
+        "it is 50 % now, not 25 %",
+    ),
+    case("updated before its start", replace(WAITS, status=UPDATING), UP, NOW, CREATED, None),
+    case("updated", replace(RUNS, status=UPDATING), UP, NOW, RUNNING, None),
+    case(
+        "the endpoint was deleted during an update",
+        replace(RUNS, status=UPDATING),
+        ExperimentFleet(),
+        NOW,
+        CANCELLED,
+        "was deleted",
+    ),
+    case(
+        "an update takes too long",
+        replace(RUNS, status=UPDATING, percent=1, deadline_at=LATE),
+        replace(UP, endpoint=RUN),
+        LATE,
+        STOPPING,
+        "did not take the update",
+    ),
+    case(
+        "stopped before anything was changed",
+        stop_of(BEGUN, reason="no need"),
+        ExperimentFleet(endpoint=SERVES),
+        NOW,
+        CANCELLED,
+        "no need",
+    ),
+    case(
+        "stopped before the endpoint was made",
+        stop_of(BEGUN, is_completed=True),
+        ExperimentFleet(),
+        NOW,
+        COMPLETED,
+        None,
+    ),
+    case("gone when stopped", stop_of(RUNS), ExperimentFleet(), NOW, CANCELLED, "was deleted"),
+    case(
+        "updated by a client when stopped",
+        stop_of(RUNS),
+        ExperimentFleet(endpoint=OTHER),
+        NOW,
+        CANCELLED,
+        "while the experiment was Stopping",
+    ),
+    case(
+        "stopped, and everything stays",
+        stop_of(RUNS, shadow=VariantAction.RETAIN, is_completed=True),
+        UP,
+        NOW,
+        COMPLETED,
+        None,
+    ),
+    case(
+        "stopped, and as it was before",
+        stop_of(RUNS, is_completed=True),
+        ExperimentFleet(endpoint=SERVES),
+        NOW,
+        COMPLETED,
+        None,
+    ),
+    case("a stop takes too long", stop_of(RUNS), UP, LATE, CANCELLED, "still has its shadow"),
 )
 def test_the_next_status(
     before: InferenceExperiment,
@@ -253,28 +235,24 @@ def test_the_next_status(
     assert step.endpoint is None or step.experiment == before, "one write a step"
 
 
-@pytest.mark.parametrize(
-    ("before", "fleet", "config"),
-    [
-        pytest.param(BEGUN, ExperimentFleet(), "trial-run", id="makes an endpoint"),
-        pytest.param(KNOWN, ExperimentFleet(endpoint=SERVES), "trial-run", id="adds the shadow"),
-        pytest.param(
-            KNOWN,
-            ExperimentFleet(endpoint=SERVES, has_leftovers=True),
-            None,
-            id="waits until an earlier shadow is gone",
-        ),
-        pytest.param(stop_of(RUNS), UP, "config-1", id="goes back"),
-        pytest.param(
-            stop_of(RUNS, production=VariantAction.REMOVE, shadow=VariantAction.PROMOTE),
-            UP,
-            "trial-after",
-            id="promotes",
-        ),
-        pytest.param(
-            replace(RUNS, status=UPDATING, percent=7), UP, "trial-run", id="mirrors another share"
-        ),
-    ],
+@cases(
+    "before, fleet, config",
+    case("makes an endpoint", BEGUN, ExperimentFleet(), "trial-run"),
+    case("adds the shadow", KNOWN, ExperimentFleet(endpoint=SERVES), "trial-run"),
+    case(
+        "waits until an earlier shadow is gone",
+        KNOWN,
+        ExperimentFleet(endpoint=SERVES, has_leftovers=True),
+        None,
+    ),
+    case("goes back", stop_of(RUNS), UP, "config-1"),
+    case(
+        "promotes",
+        stop_of(RUNS, production=VariantAction.REMOVE, shadow=VariantAction.PROMOTE),
+        UP,
+        "trial-after",
+    ),
+    case("mirrors another share", replace(RUNS, status=UPDATING, percent=7), UP, "trial-run"),
 )
 def test_the_next_change_of_the_endpoint(
     before: InferenceExperiment, fleet: ExperimentFleet, config: str | None

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.selection import first_alone, numbers
 from tests.unit.reconcile.experiment_rig import (
     HOUR_S,
@@ -79,13 +80,11 @@ def test_an_endpoint_that_is_not_there_is_made(place: ExperimentTown) -> None:
     assert [it.variant.name for it in place.endpoint.active.variants] == ["AllTraffic"]
 
 
-@pytest.mark.parametrize(
-    ("desired", "is_same"),
-    [
-        pytest.param((), True, id="with its copies"),
-        pytest.param((replace(SHADOW, instance_count=2),), False, id="on more instances"),
-        pytest.param((replace(SHADOW, instance_type="ml.big"),), False, id="on other instances"),
-    ],
+@cases(
+    "desired, is_same",
+    case("with its copies", (), True),
+    case("on more instances", (replace(SHADOW, instance_count=2),), False),
+    case("on other instances", (replace(SHADOW, instance_type="ml.big"),), False),
 )
 def test_a_promoted_shadow_takes_over_without_a_gap(
     place: ExperimentTown, desired: tuple[ExperimentVariant, ...], is_same: bool
@@ -188,12 +187,10 @@ def test_a_promotion_that_fails_leaves_production_as_it_was(place: ExperimentTow
     assert (place.production_copies(), place.mirrored()) == (copies, None)
 
 
-@pytest.mark.parametrize(
+@cases(
     "change",
-    [
-        pytest.param({"instance_type": "ml.small"}, id="other instances"),
-        pytest.param({"model_name": "m2"}, id="another model"),
-    ],
+    case("other instances", {"instance_type": "ml.small"}),
+    case("another model", {"model_name": "m2"}),
 )
 def test_other_instances_or_another_model_for_production_replace_its_fleet(
     place: ExperimentTown, change: dict[str, Any]
@@ -327,13 +324,11 @@ def promote_it(place: ExperimentTown) -> None:
 
 
 @pytest.mark.parametrize("is_there", [True, False], ids=["an endpoint", "no endpoint yet"])
-@pytest.mark.parametrize(
-    ("end", "status", "name"),
-    [
-        pytest.param(run_out, COMPLETED, "AllTraffic", id="its time is over"),
-        pytest.param(stop_it, CANCELLED, "AllTraffic", id="stopped"),
-        pytest.param(promote_it, COMPLETED, "shadow", id="promoted"),
-    ],
+@cases(
+    "end, status, name",
+    case("its time is over", run_out, COMPLETED, "AllTraffic"),
+    case("stopped", stop_it, CANCELLED, "AllTraffic"),
+    case("promoted", promote_it, COMPLETED, "shadow"),
 )
 def test_a_control_killed_at_any_write_changes_nothing_in_the_end(
     end: Callable[[ExperimentTown], None],

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.reconcile.samples import KEY, NOW, SCOPE, SHAPES, container
 
 from hostelry.base.clock import ManualClock
@@ -320,12 +321,10 @@ def test_an_agent_that_had_answered_is_out_of_reach_from_the_first_call_that_fai
     step_by_step(INSTANCE, scenario)
 
 
-@pytest.mark.parametrize(
-    ("state", "since"),
-    [
-        pytest.param(InstanceState.LAUNCHING, None, id="one that never answered is only late"),
-        pytest.param(InstanceState.RUNNING, NOW, id="one that an earlier control had reached"),
-    ],
+@cases(
+    "state, since",
+    case("one that never answered is only late", InstanceState.LAUNCHING, None),
+    case("one that an earlier control had reached", InstanceState.RUNNING, NOW),
 )
 def test_an_agent_that_this_control_never_reached(
     state: InstanceState, since: float | None
@@ -338,13 +337,11 @@ def test_an_agent_that_this_control_never_reached(
     step_by_step(replace(INSTANCE, state=state), scenario)
 
 
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        pytest.param(CapacityError("none left"), (True, False, 0), id="no machine to be had"),
-        pytest.param(RetryableError("too slow"), (False, False, 1), id="a launch that failed"),
-        pytest.param(TerminalError("no Python"), (False, True, 1), id="one that cannot work"),
-    ],
+@cases(
+    "error, expected",
+    case("no machine to be had", CapacityError("none left"), (True, False, 0)),
+    case("a launch that failed", RetryableError("too slow"), (False, False, 1)),
+    case("one that cannot work", TerminalError("no Python"), (False, True, 1)),
 )
 def test_the_problem_of_a_failed_launch(error: Exception, expected: tuple[bool, bool, int]) -> None:
     async def scenario(fleet: FakeFleet, driver: InstanceDriver) -> None:

@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from tests.cases import case, cases
 from tests.selection import thorough
 from tests.unit.reconcile.samples import Town, model, variant
 from tests.unit.reconcile.test_reconcile_guards import set_alarm
@@ -131,18 +132,16 @@ def test_the_fleet_is_replaced_batch_by_batch(town: Town) -> None:
     assert len(town.fleet.machines) == 4
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "size", "most"),
-    [
-        pytest.param(4, 4, ONE, 5, id="one by one"),
-        pytest.param(4, 4, TWO, 6, id="by halves"),
-        pytest.param(5, 5, TWO, 7, id="a shorter last batch"),
-        pytest.param(10, 10, FleetSize(unit=FleetUnit.CAPACITY_PERCENT, value=33), 13, id="33 %"),
-        pytest.param(3, 4, TWO, 6, id="to a larger fleet"),
-        pytest.param(4, 3, ONE, 5, id="to a smaller fleet"),
-        pytest.param(10, 4, TWO, 12, id="to a much smaller one"),
-        pytest.param(1, 1, ONE, 2, id="a fleet of one"),
-    ],
+@cases(
+    "old, new, size, most",
+    case("one by one", 4, 4, ONE, 5),
+    case("by halves", 4, 4, TWO, 6),
+    case("a shorter last batch", 5, 5, TWO, 7),
+    case("33 %", 10, 10, FleetSize(unit=FleetUnit.CAPACITY_PERCENT, value=33), 13),
+    case("to a larger fleet", 3, 4, TWO, 6),
+    case("to a smaller fleet", 4, 3, ONE, 5),
+    case("to a much smaller one", 10, 4, TWO, 12),
+    case("a fleet of one", 1, 1, ONE, 2),
 )
 def test_a_fleet_and_one_batch_are_machines_enough(
     town: Town, old: int, new: int, size: FleetSize, most: int
@@ -369,12 +368,10 @@ def test_an_old_copy_that_restarts_does_not_prolong_the_way_back(town: Town, dea
     assert (town.status(), config(town)) == (IN_SERVICE, "config-1")
 
 
-@pytest.mark.parametrize(
-    ("batch", "name"),
-    [
-        pytest.param(3, "config-1", id="half of the old one is there: it serves"),
-        pytest.param(4, "config-2", id="most is new: the new one serves"),
-    ],
+@cases(
+    "batch, name",
+    case("half of the old one is there: it serves", 3, "config-1"),
+    case("most is new: the new one serves", 4, "config-2"),
 )
 def test_where_the_old_fleet_cannot_come_up_again_what_serves_most_is_kept(
     town: Town, batch: int, name: str

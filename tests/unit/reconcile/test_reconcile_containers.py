@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.reconcile.samples import Town, deployment, endpoint, model, variant
 
 from hostelry.domain.copy import CopyPhase
@@ -135,12 +136,10 @@ def test_containers_of_an_instance_drain_until_none_has_a_connection(town: Town)
     assert not going & set(town.running_copies())
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        pytest.param(1, 2, id="from one container to a pipeline"),
-        pytest.param(3, 1, id="from a pipeline to one container"),
-    ],
+@cases(
+    "old, new",
+    case("from one container to a pipeline", 1, 2),
+    case("from a pipeline to one container", 3, 1),
 )
 def test_traffic_moves_in_steps_to_another_number_of_containers(
     town: Town, old: int, new: int

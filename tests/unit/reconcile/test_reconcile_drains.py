@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-import pytest
+from tests.cases import case, cases
 from tests.unit.reconcile.samples import (
     SCOPE,
     Town,
@@ -59,12 +59,10 @@ def test_how_many_connections_are_open_is_not_worth_a_write(town: Town) -> None:
     assert town.state.store.revision() == revision
 
 
-@pytest.mark.parametrize(
-    ("left_s", "runs"),
-    [
-        pytest.param(1.0, True, id="a moment before the limit"),
-        pytest.param(-1.0, False, id="after the limit"),
-    ],
+@cases(
+    "left_s, runs",
+    case("a moment before the limit", 1.0, True),
+    case("after the limit", -1.0, False),
 )
 def test_a_connection_that_never_ends_is_cut_at_the_limit(
     town: Town, left_s: float, runs: bool
@@ -123,12 +121,8 @@ def delete_endpoint(town: Town, copy_id: str) -> None:
     town.change_endpoint(status=EndpointStatus.DELETING)
 
 
-@pytest.mark.parametrize(
-    "event",
-    [
-        pytest.param(crash, id="whose process ends"),
-        pytest.param(delete_endpoint, id="whose endpoint is deleted"),
-    ],
+@cases(
+    "event", case("whose process ends", crash), case("whose endpoint is deleted", delete_endpoint)
 )
 def test_a_copy_is_not_waited_for(town: Town, event: Callable[[Town, str], None]) -> None:
     going = begin(town, still_open=1)
@@ -152,12 +146,10 @@ def test_one_that_its_agents_successor_proves_again_goes_on(town: Town) -> None:
 HOUR_S = 3600.0
 
 
-@pytest.mark.parametrize(
-    ("still_open", "runs_s", "ends_s"),
-    [
-        pytest.param(0, 0.0, 10.0, id="nothing is open: it goes as soon as ever"),
-        pytest.param(1, 60.0, MAX_DRAIN_S + 10.0, id="it is waited for, and no longer than else"),
-    ],
+@cases(
+    "still_open, runs_s, ends_s",
+    case("nothing is open: it goes as soon as ever", 0, 0.0, 10.0),
+    case("it is waited for, and no longer than else", 1, 60.0, MAX_DRAIN_S + 10.0),
 )
 def test_a_clock_that_is_set_back_an_hour_makes_no_drain_longer(
     town: Town, still_open: int, runs_s: float, ends_s: float

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+from tests.cases import case, cases
 from tests.selection import first_alone, numbers
 from tests.unit.reconcile import life_events as events
 from tests.unit.reconcile.samples import (
@@ -240,13 +241,11 @@ def calm_end(life: Life) -> tuple[tuple[object, ...], int]:
 
 
 @pytest.mark.parametrize("life", LIVES)
-@pytest.mark.parametrize(
-    ("fault", "first"),
-    [
-        pytest.param(Conflict("moved"), 1, id="a conflict at each write"),
-        pytest.param(StoreUnavailable("disk full"), 5, id="a full disk at each write"),
-        pytest.param(Killed(), 9, id="control killed at each write"),
-    ],
+@cases(
+    "fault, first",
+    case("a conflict at each write", Conflict("moved"), 1),
+    case("a full disk at each write", StoreUnavailable("disk full"), 5),
+    case("control killed at each write", Killed(), 9),
 )
 def test_a_fault_at_each_single_write_changes_nothing_in_the_end(
     life: Life, fault: Exception, first: int, pytestconfig: pytest.Config
@@ -277,23 +276,21 @@ class WatchedStore(MemoryStore):
         self.after_write()
 
 
-@pytest.mark.parametrize(
-    ("begin", "update", "least"),
-    [
-        pytest.param(create_model_endpoint, events.update_endpoint, 1, id="another configuration"),
-        pytest.param(create_model_endpoint, events.bake_endpoint, 1, id="another one on trial"),
-        pytest.param(create_model_endpoint, events.canary_endpoint, 2, id="a canary"),
-        pytest.param(create_model_endpoint, events.linear_endpoint, 2, id="traffic in steps"),
-        pytest.param(create_model_endpoint, events.roll_endpoint, 2, id="a fleet in batches"),
-        pytest.param(create, keep, 4, id="an update that keeps the instances"),
-        pytest.param(create, move, 4, id="an update that moves the copies"),
-        pytest.param(create_wide, shrink, 6, id="an update to fewer instances"),
-        pytest.param(create, update_component, 4, id="another specification"),
-        pytest.param(create, roll_component, 4, id="a rolling update"),
-        pytest.param(create, update_adapter, 4, id="another adapter"),
-        pytest.param(create, events.restart_and_drain, 4, id="a restart and a drain"),
-        pytest.param(create_model_endpoint, events.restart_and_drain, 2, id="... by instances"),
-    ],
+@cases(
+    "begin, update, least",
+    case("another configuration", create_model_endpoint, events.update_endpoint, 1),
+    case("another one on trial", create_model_endpoint, events.bake_endpoint, 1),
+    case("a canary", create_model_endpoint, events.canary_endpoint, 2),
+    case("traffic in steps", create_model_endpoint, events.linear_endpoint, 2),
+    case("a fleet in batches", create_model_endpoint, events.roll_endpoint, 2),
+    case("an update that keeps the instances", create, keep, 4),
+    case("an update that moves the copies", create, move, 4),
+    case("an update to fewer instances", create_wide, shrink, 6),
+    case("another specification", create, update_component, 4),
+    case("a rolling update", create, roll_component, 4),
+    case("another adapter", create, update_adapter, 4),
+    case("a restart and a drain", create, events.restart_and_drain, 4),
+    case("... by instances", create_model_endpoint, events.restart_and_drain, 2),
 )
 def test_between_no_two_writes_of_an_update_are_there_fewer_routes(
     begin: Event, update: Event, least: int

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.reconcile.life_events import drain, drain_first, restart, undrain
 from tests.unit.reconcile.samples import (
     IMAGE,
@@ -68,19 +69,17 @@ def pinned(town: Town) -> None:
     town.settle()
 
 
-@pytest.mark.parametrize(
+@cases(
     "begin",
-    [
-        pytest.param(two_instances, id="with room on others"),
-        pytest.param(full_instances, id="without room on others"),
-        pytest.param(managed, id="at the maximum of managed scaling"),
-        pytest.param(pinned, id="with a pinned component"),
-        pytest.param(one_model, id="of a model, its only one"),
-        pytest.param(three_of_a_model, id="of a model, one of three"),
-        pytest.param(a_pipeline, id="with the containers of a pipeline"),
-        pytest.param(a_shadow, id="of a variant beside a shadow"),
-        pytest.param(an_environment, id="of a serverless variant"),
-    ],
+    case("with room on others", two_instances),
+    case("without room on others", full_instances),
+    case("at the maximum of managed scaling", managed),
+    case("with a pinned component", pinned),
+    case("of a model, its only one", one_model),
+    case("of a model, one of three", three_of_a_model),
+    case("with the containers of a pipeline", a_pipeline),
+    case("of a variant beside a shadow", a_shadow),
+    case("of a serverless variant", an_environment),
 )
 def test_copies_serve_elsewhere_before_the_instance_ends(
     town: Town, begin: Callable[[Town], None]
@@ -99,10 +98,7 @@ def test_copies_serve_elsewhere_before_the_instance_ends(
     assert len(routed(town)) == len(serving)
 
 
-@pytest.mark.parametrize(
-    "begin",
-    [pytest.param(full_instances, id="components"), pytest.param(three_of_a_model, id="a model")],
-)
+@cases("begin", case("components", full_instances), case("a model", three_of_a_model))
 def test_all_instances_at_once_are_replaced_without_a_gap(
     town: Town, begin: Callable[[Town], None]
 ) -> None:
@@ -130,22 +126,16 @@ def test_requests_in_flight_keep_the_instance_until_they_end(town: Town) -> None
     assert leaving not in town.fleet.machines
 
 
-@pytest.mark.parametrize(
+@cases(
     "begin",
-    [
-        pytest.param(full_instances, id="components"),
-        pytest.param(three_of_a_model, id="a model"),
-        pytest.param(an_environment, id="a serverless variant"),
-    ],
+    case("components", full_instances),
+    case("a model", three_of_a_model),
+    case("a serverless variant", an_environment),
 )
-@pytest.mark.parametrize(
+@cases(
     "fault",
-    [
-        pytest.param(lambda town: setattr(town.switches, "max_instances", 1), id="no machine"),
-        pytest.param(
-            lambda town: town.switches.broken_images.update({IMAGE: "no driver"}), id="no copy"
-        ),
-    ],
+    case("no machine", lambda town: setattr(town.switches, "max_instances", 1)),
+    case("no copy", lambda town: town.switches.broken_images.update({IMAGE: "no driver"})),
 )
 def test_what_cannot_be_replaced_serves_on_until_the_drain_is_cancelled(
     town: Town, begin: Callable[[Town], None], fault: Callable[[Town], None]
@@ -219,18 +209,16 @@ def crashed(town: Town) -> None:
         town.fleet.set_phase(copy_id, CopyPhase.UNHEALTHY)
 
 
-@pytest.mark.parametrize(
-    ("meanwhile", "copies", "least"),
-    [
-        pytest.param(scaled(6), 6, 4, id="scaled out"),
-        pytest.param(scaled(1), 1, 1, id="scaled in"),
-        pytest.param(scaled(0), 0, 0, id="scaled to zero"),
-        pytest.param(respecified, 4, 4, id="updated to another specification"),
-        pytest.param(lost, 4, 2, id="its machine lost"),
-        pytest.param(crashed, 4, 2, id="its copies crash"),
-        pytest.param(drain_first, 4, 4, id="asked for again"),
-        pytest.param(Town.restart_control, 4, 4, id="control killed"),
-    ],
+@cases(
+    "meanwhile, copies, least",
+    case("scaled out", scaled(6), 6, 4),
+    case("scaled in", scaled(1), 1, 1),
+    case("scaled to zero", scaled(0), 0, 0),
+    case("updated to another specification", respecified, 4, 4),
+    case("its machine lost", lost, 4, 2),
+    case("its copies crash", crashed, 4, 2),
+    case("asked for again", drain_first, 4, 4),
+    case("control killed", Town.restart_control, 4, 4),
 )
 def test_a_change_meanwhile_has_its_own_result(
     town: Town, meanwhile: Callable[[Town], None], copies: int, least: int
@@ -309,13 +297,11 @@ def updating(town: Town) -> None:
     town.change_endpoint(status=EndpointStatus.UPDATING, pending=pending)
 
 
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        pytest.param(lambda _: None, "is not draining", id="without a drain"),
-        pytest.param(ending, "is ending already", id="too late"),
-        pytest.param(updating, "is being updated", id="in an update"),
-    ],
+@cases(
+    "change, why",
+    case("without a drain", lambda _: None, "is not draining"),
+    case("too late", ending, "is ending already"),
+    case("in an update", updating, "is being updated"),
 )
 def test_a_cancellation_is_refused_with_the_reason(
     town: Town, change: Callable[[Town], None], why: str
@@ -327,13 +313,11 @@ def test_a_cancellation_is_refused_with_the_reason(
         undrain(town, leaving)
 
 
-@pytest.mark.parametrize(
-    ("change", "asked", "why"),
-    [
-        pytest.param(ending, None, "is ending already", id="that ends"),
-        pytest.param(updating, None, "is being updated", id="in an update"),
-        pytest.param(lambda _: None, "i-none", "does not exist", id="of no name"),
-    ],
+@cases(
+    "change, asked, why",
+    case("that ends", ending, None, "is ending already"),
+    case("in an update", updating, None, "is being updated"),
+    case("of no name", lambda _: None, "i-none", "does not exist"),
 )
 def test_a_drain_is_refused_with_the_reason(
     town: Town, change: Callable[[Town], None], asked: str | None, why: str

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.reconcile.samples import (
     GB,
     Town,
@@ -79,9 +80,7 @@ def test_to_zero_and_back(town: Town) -> None:
     assert town.status() is IN_SERVICE
 
 
-@pytest.mark.parametrize(
-    ("least", "left"), [pytest.param(1, 1, id="the minimum"), pytest.param(3, 3, id="no fewer")]
-)
+@cases("least, left", case("the minimum", 1, 1), case("no fewer", 3, 3))
 def test_idle_instances_go_down_to_the_minimum(town: Town, least: int, left: int) -> None:
     scaled = variant(instance_type="ml.small", max_instances=5, min_instances=least)
     town.add(endpoint(deployment(scaled)), component(copies=5))

@@ -1,6 +1,6 @@
 """Whole lives of endpoints on the fake fleet."""
 
-import pytest
+from tests.cases import case, cases
 from tests.unit.reconcile.samples import (
     NOW,
     Town,
@@ -89,10 +89,7 @@ def test_an_agent_that_cannot_start_fails_the_creation(town: Town) -> None:
     assert "no Python here" in (town.endpoint.failure_reason or "")
 
 
-@pytest.mark.parametrize(
-    ("count", "limit"),
-    [pytest.param(1, 0, id="no machine at all"), pytest.param(3, 2, id="one machine too few")],
-)
+@cases("count, limit", case("no machine at all", 1, 0), case("one machine too few", 3, 2))
 def test_a_fleet_without_room_fails_the_creation_at_its_deadline(
     town: Town, count: int, limit: int
 ) -> None:
@@ -180,12 +177,10 @@ def test_an_instance_that_vanished_comes_back_empty_and_is_filled_again(town: To
     assert town.fleet.machines[instance_id].started == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     "error",
-    [
-        pytest.param(TerminalError("its disk is gone"), id="that says so"),
-        pytest.param(RetryableError("no answer"), id="that never answers"),
-    ],
+    case("that says so", TerminalError("its disk is gone")),
+    case("that never answers", RetryableError("no answer")),
 )
 def test_an_instance_that_cannot_be_started_again_is_replaced(town: Town, error: Exception) -> None:
     model_endpoint(town)

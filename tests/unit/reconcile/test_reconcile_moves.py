@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.reconcile.samples import Town, component, deployment, endpoint, needs, variant
 
 from hostelry.domain.component import ComponentStatus
@@ -52,13 +53,11 @@ def test_it_is_noted_and_moves_once_it_has_not_served_for_a_while(town: Town, pi
     assert second.replaces is None
 
 
-@pytest.mark.parametrize(
-    ("restarts", "wait_s", "instances"),
-    [
-        pytest.param(2, CRASH_LOOP_S, 2, id="that was started again twice"),
-        pytest.param(5, CRASH_LOOP_S / 2, 2, id="that was not ready for a moment"),
-        pytest.param(5, CRASH_LOOP_S, 1, id="for which no other instance is there"),
-    ],
+@cases(
+    "restarts, wait_s, instances",
+    case("that was started again twice", 2, CRASH_LOOP_S, 2),
+    case("that was not ready for a moment", 5, CRASH_LOOP_S / 2, 2),
+    case("for which no other instance is there", 5, CRASH_LOOP_S, 1),
 )
 def test_a_copy_stays(town: Town, restarts: int, wait_s: float, instances: int) -> None:
     first = serving(town, instances=instances)

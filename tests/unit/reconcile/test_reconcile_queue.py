@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Awaitable, Callable
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.clock import ManualClock, SystemClock
 from hostelry.base.errors import RetryableError
@@ -101,12 +102,10 @@ def test_no_more_keys_than_workers_at_a_time_and_none_is_forgotten() -> None:
     asyncio.run(with_queue(queue, 3, scenario))
 
 
-@pytest.mark.parametrize(
+@cases(
     "error",
-    [
-        pytest.param(RetryableError("later"), id="a retryable error"),
-        pytest.param(ZeroDivisionError("a defect"), id="a defect"),
-    ],
+    case("a retryable error", RetryableError("later")),
+    case("a defect", ZeroDivisionError("a defect")),
 )
 def test_an_error_is_retried_with_growing_pauses_and_delays_no_other_key(error: Exception) -> None:
     clock = ManualClock()

@@ -1,4 +1,4 @@
-import pytest
+from tests.cases import case, cases
 
 from hostelry.domain.trouble import SEE_LOG
 from hostelry.reconcile.plan.reasons import (
@@ -8,26 +8,22 @@ from hostelry.reconcile.plan.reasons import (
 )
 
 
-@pytest.mark.parametrize(
-    ("cause", "log_tail", "expected"),
-    [
-        pytest.param("no such key", "", "no such key", id="no server ran"),
-        pytest.param(
-            "no such key",
-            "[agent] downloading s3://b/k\n[agent] failed: no such key",
-            "no such key",
-            id="the agent's own lines only repeat the cause",
-        ),
-        pytest.param(
-            "exited with code 1.",
-            "[agent] starting\nOPTION_DTYPE is 'x'\n[agent] exited with code 1.",
-            "exited with code 1. Last log lines: OPTION_DTYPE is 'x'",
-            id="what the server said last",
-        ),
-        pytest.param(
-            "died.", "one\n\n  two  \n", "died. Last log lines: one\ntwo", id="in its own order"
-        ),
-    ],
+@cases(
+    "cause, log_tail, expected",
+    case("no server ran", "no such key", "", "no such key"),
+    case(
+        "the agent's own lines only repeat the cause",
+        "no such key",
+        "[agent] downloading s3://b/k\n[agent] failed: no such key",
+        "no such key",
+    ),
+    case(
+        "what the server said last",
+        "exited with code 1.",
+        "[agent] starting\nOPTION_DTYPE is 'x'\n[agent] exited with code 1.",
+        "exited with code 1. Last log lines: OPTION_DTYPE is 'x'",
+    ),
+    case("in its own order", "died.", "one\n\n  two  \n", "died. Last log lines: one\ntwo"),
 )
 def test_a_failure_reason_is_the_cause_and_the_servers_last_lines(
     cause: str, log_tail: str, expected: str
@@ -42,14 +38,12 @@ def test_a_reason_never_exceeds_what_the_api_allows_and_cuts_between_lines() -> 
     assert reason.split("Last log lines: ")[1].startswith("line ")
 
 
-@pytest.mark.parametrize(
-    ("cause", "log_tail"),
-    [
-        pytest.param("died", "", id="no line"),
-        pytest.param("died.", "one\ntwo", id="lines"),
-        pytest.param("cause " * 1000, "", id="a long cause"),
-        pytest.param("cause " * 1000, "line\n" * 1000, id="a long cause, and lines"),
-    ],
+@cases(
+    "cause, log_tail",
+    case("no line", "died", ""),
+    case("lines", "died.", "one\ntwo"),
+    case("a long cause", "cause " * 1000, ""),
+    case("a long cause, and lines", "cause " * 1000, "line\n" * 1000),
 )
 def test_a_reason_names_the_log_stream_within_the_limit(cause: str, log_tail: str) -> None:
     where = f" See the log stream {'v' * 63}/i-1/c-1 of group /aws/sagemaker/Endpoints/{'e' * 63}."

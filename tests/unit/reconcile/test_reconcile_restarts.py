@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.reconcile.life_events import drain, restart
 from tests.unit.reconcile.samples import (
     IMAGE,
@@ -132,22 +133,20 @@ def an_environment(town: Town) -> None:
     of_model(town, serverless(config(most=4)))
 
 
-@pytest.mark.parametrize(
-    ("begin", "way", "most_beside"),
-    [
-        pytest.param(one_component, Way.BESIDE, 1, id="a component with one copy"),
-        pytest.param(two_copies, Way.BESIDE, 1, id="a component with two copies"),
-        pytest.param(with_adapter, Way.BESIDE, 1, id="a base with an adapter"),
-        pytest.param(three_instances, Way.BESIDE, 1, id="a component on three instances"),
-        pytest.param(managed, Way.BESIDE, 1, id="a component under managed scaling"),
-        pytest.param(one_model, Way.NEW_INSTANCE, 1, id="a model on one instance"),
-        pytest.param(an_asynchronous_one, Way.NEW_INSTANCE, 1, id="an asynchronous endpoint"),
-        pytest.param(three_of_a_model, Way.NEW_INSTANCE, 1, id="a model on three instances"),
-        pytest.param(two_variants, Way.NEW_INSTANCE, 2, id="two variants, each one by one"),
-        pytest.param(a_pipeline, Way.NEW_INSTANCE, 2, id="two containers in a pipeline"),
-        pytest.param(a_shadow, Way.NEW_INSTANCE, 2, id="a variant and its shadow"),
-        pytest.param(an_environment, Way.BESIDE, 1, id="a serverless environment"),
-    ],
+@cases(
+    "begin, way, most_beside",
+    case("a component with one copy", one_component, Way.BESIDE, 1),
+    case("a component with two copies", two_copies, Way.BESIDE, 1),
+    case("a base with an adapter", with_adapter, Way.BESIDE, 1),
+    case("a component on three instances", three_instances, Way.BESIDE, 1),
+    case("a component under managed scaling", managed, Way.BESIDE, 1),
+    case("a model on one instance", one_model, Way.NEW_INSTANCE, 1),
+    case("an asynchronous endpoint", an_asynchronous_one, Way.NEW_INSTANCE, 1),
+    case("a model on three instances", three_of_a_model, Way.NEW_INSTANCE, 1),
+    case("two variants, each one by one", two_variants, Way.NEW_INSTANCE, 2),
+    case("two containers in a pipeline", a_pipeline, Way.NEW_INSTANCE, 2),
+    case("a variant and its shadow", a_shadow, Way.NEW_INSTANCE, 2),
+    case("a serverless environment", an_environment, Way.BESIDE, 1),
 )
 def test_new_copies_serve_before_old_ones_leave(
     town: Town, begin: Callable[[Town], None], way: Way, most_beside: int
@@ -199,12 +198,10 @@ def test_an_adapters_base_has_its_adapters_before_it_serves(town: Town) -> None:
         assert len(town.routed_copies("spanish")) == len(town.routed_copies("base"))
 
 
-@pytest.mark.parametrize(
-    ("copies", "meanwhile"),
-    [
-        pytest.param(1, "requests wait until the new one is ready", id="the only one"),
-        pytest.param(2, "1 serves until the new one is ready", id="one of two"),
-    ],
+@cases(
+    "copies, meanwhile",
+    case("the only one", 1, "requests wait until the new one is ready"),
+    case("one of two", 2, "1 serves until the new one is ready"),
 )
 def test_without_room_for_both_the_old_copy_ends_first(
     town: Town, copies: int, meanwhile: str
@@ -233,14 +230,12 @@ def test_without_room_an_environment_ends_first(town: Town) -> None:
     assert after != before
 
 
-@pytest.mark.parametrize(
+@cases(
     "begin",
-    [
-        pytest.param(two_copies, id="of a component"),
-        pytest.param(three_of_a_model, id="of a model with instances of its own"),
-        pytest.param(a_pipeline, id="of a pipeline"),
-        pytest.param(an_environment, id="of a serverless variant"),
-    ],
+    case("of a component", two_copies),
+    case("of a model with instances of its own", three_of_a_model),
+    case("of a pipeline", a_pipeline),
+    case("of a serverless variant", an_environment),
 )
 def test_a_replacement_that_cannot_start_leaves_the_old_copies(
     town: Town, begin: Callable[[Town], None]
@@ -336,17 +331,15 @@ def asked_again(town: Town) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("meanwhile", "copies"),
-    [
-        pytest.param(scaled(4), 4, id="scaled out"),
-        pytest.param(scaled(1), 1, id="scaled in"),
-        pytest.param(scaled(0), 0, id="scaled to zero"),
-        pytest.param(respecified, 3, id="updated to another specification"),
-        pytest.param(drained, 3, id="an instance drained"),
-        pytest.param(asked_again, 3, id="asked for again"),
-        pytest.param(Town.restart_control, 3, id="control killed"),
-    ],
+@cases(
+    "meanwhile, copies",
+    case("scaled out", scaled(4), 4),
+    case("scaled in", scaled(1), 1),
+    case("scaled to zero", scaled(0), 0),
+    case("updated to another specification", respecified, 3),
+    case("an instance drained", drained, 3),
+    case("asked for again", asked_again, 3),
+    case("control killed", Town.restart_control, 3),
 )
 @pytest.mark.parametrize("turns", [0, 1, 4], ids=["at once", "as it begins", "within it"])
 def test_a_change_meanwhile_has_its_own_result(
@@ -407,35 +400,25 @@ def component_updating(town: Town) -> None:
     town.change_component(status=UPDATING)
 
 
-@pytest.mark.parametrize(
-    ("begin", "change", "asked", "why"),
-    [
-        pytest.param(one_model, updating, {}, "is being updated", id="an update is under way"),
-        pytest.param(
-            two_copies,
-            component_updating,
-            {"component": "base"},
-            "base is Updating: try again",
-            id="the component is being updated",
-        ),
-        pytest.param(
-            with_adapter,
-            lambda _: None,
-            {"component": "spanish"},
-            "an adapter on the copies of base: restart base",
-            id="an adapter",
-        ),
-        pytest.param(
-            two_copies,
-            lambda _: None,
-            {"component": "no"},
-            "does not exist",
-            id="none of that name",
-        ),
-        pytest.param(
-            two_copies, lambda _: None, {"copy_id": "c-9"}, "is ending already", id="a copy gone"
-        ),
-    ],
+@cases(
+    "begin, change, asked, why",
+    case("an update is under way", one_model, updating, {}, "is being updated"),
+    case(
+        "the component is being updated",
+        two_copies,
+        component_updating,
+        {"component": "base"},
+        "base is Updating: try again",
+    ),
+    case(
+        "an adapter",
+        with_adapter,
+        lambda _: None,
+        {"component": "spanish"},
+        "an adapter on the copies of base: restart base",
+    ),
+    case("none of that name", two_copies, lambda _: None, {"component": "no"}, "does not exist"),
+    case("a copy gone", two_copies, lambda _: None, {"copy_id": "c-9"}, "is ending already"),
 )
 def test_a_restart_is_refused_with_the_reason(
     town: Town,

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from tests.cases import case, cases
 from tests.selection import first_alone
 from tests.unit.reconcile.samples import (
     NOW,
@@ -90,15 +91,13 @@ def watched(town: Town, *, at_most_s: float = 400.0, tick: bool = False) -> Iter
         yield
 
 
-@pytest.mark.parametrize(
-    ("count", "batch", "size"),
-    [
-        pytest.param(4, copies(1), 1, id="one copy at a time"),
-        pytest.param(4, copies(2), 2, id="two at a time"),
-        pytest.param(3, percent(50), 1, id="half of three, rounded down"),
-        pytest.param(4, percent(5), 1, id="five per cent of four is one"),
-        pytest.param(1, copies(1), 1, id="a single copy"),
-    ],
+@cases(
+    "count, batch, size",
+    case("one copy at a time", 4, copies(1), 1),
+    case("two at a time", 4, copies(2), 2),
+    case("half of three, rounded down", 3, percent(50), 1),
+    case("five per cent of four is one", 4, percent(5), 1),
+    case("a single copy", 1, copies(1), 1),
 )
 def test_new_copies_come_in_batches_beside_the_old_ones(
     town: Town, count: int, batch: CapacitySize, size: int
@@ -162,14 +161,12 @@ def test_a_batch_that_needs_an_instance_gets_one(town: Town) -> None:
     assert len(town.fleet.machines) == 2
 
 
-@pytest.mark.parametrize(
-    ("rollback", "instances"),
-    [
-        pytest.param(None, 2, id="all at once beside"),
-        pytest.param(copies(1), 2, id="one by one beside"),
-        pytest.param(None, 1, id="all at once in place"),
-        pytest.param(copies(1), 1, id="one by one in place"),
-    ],
+@cases(
+    "rollback, instances",
+    case("all at once beside", None, 2),
+    case("one by one beside", copies(1), 2),
+    case("all at once in place", None, 1),
+    case("one by one in place", copies(1), 1),
 )
 def test_a_copy_that_fails_takes_the_update_back(
     town: Town, rollback: CapacitySize | None, instances: int

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.reconcile.samples import IMAGE, SCOPE, Town, deployment, endpoint, variant
 
 from hostelry.domain.copy import Copy, CopyPhase
@@ -95,14 +96,12 @@ def test_a_model_that_does_not_start_fails_the_creation_with_its_cause(town: Tow
     assert found.failure_reason
 
 
-@pytest.mark.parametrize(
-    ("wanted", "count", "expected"),
-    [
-        pytest.param(config(), 3, 3, id="more run side by side on the one instance"),
-        pytest.param(config(), 9, 4, id="MaxConcurrency at most"),
-        pytest.param(config(), 0, 0, id="none at all"),
-        pytest.param(config(ready=2), 0, 2, id="provisioned ones stay"),
-    ],
+@cases(
+    "wanted, count, expected",
+    case("more run side by side on the one instance", config(), 3, 3),
+    case("MaxConcurrency at most", config(), 9, 4),
+    case("none at all", config(), 0, 0),
+    case("provisioned ones stay", config(ready=2), 0, 2),
 )
 def test_as_many_run_as_are_desired(
     town: Town, wanted: ServerlessConfig, count: int, expected: int
@@ -140,14 +139,12 @@ def test_without_an_environment_the_instance_goes_and_a_wake_brings_both_back(to
     assert (town.status(), num_ready(town)) == (EndpointStatus.IN_SERVICE, 1)
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "environments_after"),
-    [
-        pytest.param(config(), config(ready=3), 3, id="more are provisioned"),
-        pytest.param(config(ready=3), config(ready=1), 3, id="fewer: idleness ends the others"),
-        pytest.param(config(4, 3), config(2, 1), 2, id="no more than may be"),
-        pytest.param(config(), config(most=200), 1, id="more may be"),
-    ],
+@cases(
+    "before, after, environments_after",
+    case("more are provisioned", config(), config(ready=3), 3),
+    case("fewer: idleness ends the others", config(ready=3), config(ready=1), 3),
+    case("no more than may be", config(4, 3), config(2, 1), 2),
+    case("more may be", config(), config(most=200), 1),
 )
 def test_its_concurrency_changes_in_place(
     town: Town, before: ServerlessConfig, after: ServerlessConfig, environments_after: int
@@ -179,12 +176,10 @@ def test_provisioned_environments_that_do_not_start_leave_the_old_number(town: T
     assert num_ready(town) == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     "pending",
-    [
-        pytest.param(lambda: serverless(config(6, 2, 4096), 2), id="another serverless one"),
-        pytest.param(lambda: deployment(variant(model="m"), generation=2), id="instances"),
-    ],
+    case("another serverless one", lambda: serverless(config(6, 2, 4096), 2)),
+    case("instances", lambda: deployment(variant(model="m"), generation=2)),
 )
 @pytest.mark.parametrize("running", [0, 1, 3])
 def test_an_update_takes_over_once_it_is_ready(

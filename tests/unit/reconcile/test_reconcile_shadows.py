@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-import pytest
+from tests.cases import case, cases
 from tests.unit.reconcile.samples import Town, deployment, endpoint, variant
 
 from hostelry.domain.copy import CopyPhase
@@ -153,14 +153,10 @@ def test_production_is_resized_beside_a_shadow_that_failed(town: Town) -> None:
     assert len(route(town).variants[0].copies) == 3
 
 
-@pytest.mark.parametrize(
+@cases(
     "guard",
-    [
-        pytest.param(
-            UpdateGuard(bake_s=60.0, traffic=LINEAR), id="while traffic moves, step by step"
-        ),
-        pytest.param(UpdateGuard(bake_s=60.0), id="while the new deployment is on trial"),
-    ],
+    case("while traffic moves, step by step", UpdateGuard(bake_s=60.0, traffic=LINEAR)),
+    case("while the new deployment is on trial", UpdateGuard(bake_s=60.0)),
 )
 def test_a_shadow_that_dies_rolls_no_update_back(town: Town, guard: UpdateGuard) -> None:
     serving(town)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from tests.cases import case, cases
 from tests.selection import first_alone, numbers
 from tests.unit.reconcile.life_events import canary_endpoint, go_on, roll_endpoint
 from tests.unit.reconcile.samples import SCOPE, Town, deployment, endpoint, variant
@@ -129,12 +130,10 @@ def to_step(town: Town, step: int) -> None:
     assert share(town) == step / 4
 
 
-@pytest.mark.parametrize(
-    ("traffic", "shares"),
-    [
-        pytest.param(LINEAR, [0.25, 0.5, 0.75, 1.0], id="linear"),
-        pytest.param(CANARY, [0.25, 1.0], id="a canary"),
-    ],
+@cases(
+    "traffic, shares",
+    case("linear", LINEAR, [0.25, 0.5, 0.75, 1.0]),
+    case("a canary", CANARY, [0.25, 1.0]),
 )
 def test_traffic_moves_step_by_step_and_stays(
     town: Town, traffic: TrafficPolicy, shares: list[float]
@@ -215,10 +214,7 @@ def test_a_new_copy_that_dies_takes_the_traffic_back(town: Town, step: int, how:
     assert reason(town).startswith("Variant AllTraffic no longer serves on all new instances")
 
 
-@pytest.mark.parametrize(
-    ("ago_s", "goes_back"),
-    [pytest.param(1.0, True, id="in this step"), pytest.param(WAIT_S, False, id="long before")],
-)
+@cases("ago_s, goes_back", case("in this step", 1.0, True), case("long before", WAIT_S, False))
 def test_a_new_copy_that_died_and_serves_again_takes_the_traffic_back(
     town: Town, ago_s: float, goes_back: bool
 ) -> None:
@@ -236,12 +232,10 @@ def test_a_new_copy_that_died_and_serves_again_takes_the_traffic_back(
 
 
 @pytest.mark.parametrize("fault", [Conflict("moved"), Killed()], ids=["a conflict", "a kill"])
-@pytest.mark.parametrize(
-    ("begin", "limit_s"),
-    [
-        pytest.param(canary_endpoint, 4.0, id="steps"),
-        pytest.param(roll_endpoint, 5.8, id="the second of two batches"),
-    ],
+@cases(
+    "begin, limit_s",
+    case("steps", canary_endpoint, 4.0),
+    case("the second of two batches", roll_endpoint, 5.8),
 )
 def test_a_fault_at_each_write_of_an_update_that_is_taken_back(
     fault: Exception, begin: Callable[[Town], None], limit_s: float, pytestconfig: pytest.Config

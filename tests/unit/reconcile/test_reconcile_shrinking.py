@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.reconcile.samples import Town, component, deployment, endpoint, needs, variant
 
 from hostelry.domain.component import ComponentStatus, PlacementStrategy, Scheduling
@@ -40,13 +41,11 @@ def leaving(town: Town) -> Sequence[Instance]:
     return [it for it in town.instance_records() if it.leaving]
 
 
-@pytest.mark.parametrize(
-    ("count", "copies"),
-    [
-        pytest.param(2, 3, id="one less"),
-        pytest.param(1, 3, id="two less"),
-        pytest.param(2, 7, id="one less that holds several"),
-    ],
+@cases(
+    "count, copies",
+    case("one less", 2, 3),
+    case("two less", 1, 3),
+    case("one less that holds several", 2, 7),
 )
 def test_copies_come_up_elsewhere_before_an_instance_goes(
     town: Town, count: int, copies: int
@@ -178,13 +177,11 @@ def test_a_models_instances_go_at_once(town: Town) -> None:
     assert len(town.fleet.machines) == 1
 
 
-@pytest.mark.parametrize(
-    ("then", "stay"),
-    [
-        pytest.param(variant(count=3, pools=("ml.small", "ml.big")), True, id="one more type"),
-        pytest.param(variant(count=3, pools=("ml.big", "ml.small")), True, id="another second"),
-        pytest.param(variant(count=3, instance_type="ml.small"), False, id="another type only"),
-    ],
+@cases(
+    "then, stay",
+    case("one more type", variant(count=3, pools=("ml.small", "ml.big")), True),
+    case("another second", variant(count=3, pools=("ml.big", "ml.small")), True),
+    case("another type only", variant(count=3, instance_type="ml.small"), False),
 )
 def test_instances_of_a_type_that_is_still_wanted_stay(
     town: Town, then: Variant, stay: bool

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from tests.cases import case, cases
 from tests.selection import numbers
 from tests.unit.reconcile.samples import (
     Town,
@@ -141,16 +142,12 @@ def test_old_instances_and_copies_are_kept_through_the_trial(town: Town) -> None
     assert len(town.fleet.machines) == 1
 
 
-@pytest.mark.parametrize(
-    ("instance_type", "count"),
-    [
-        pytest.param("ml.big", 1, id="instances of the same type"),
-        pytest.param("ml.small", 3, id="instances of another type"),
-    ],
+@cases(
+    "instance_type, count",
+    case("instances of the same type", "ml.big", 1),
+    case("instances of another type", "ml.small", 3),
 )
-@pytest.mark.parametrize(
-    "killed", [pytest.param(False, id="control lives"), pytest.param(True, id="control is killed")]
-)
+@cases("killed", case("control lives", False), case("control is killed", True))
 def test_an_alarm_in_the_trial_takes_the_components_back(
     town: Town, instance_type: str, count: int, killed: bool
 ) -> None:
@@ -179,9 +176,7 @@ def test_an_alarm_in_the_trial_takes_the_components_back(
         assert town.component_status(name) is ComponentStatus.IN_SERVICE
 
 
-@pytest.mark.parametrize(
-    "state", [pytest.param(OK, id="well"), pytest.param(AlarmState.INSUFFICIENT_DATA, id="no data")]
-)
+@cases("state", case("well", OK), case("no data", AlarmState.INSUFFICIENT_DATA))
 def test_an_alarm_that_does_not_alarm_lets_the_trial_pass(town: Town, state: AlarmState) -> None:
     on_trial(town)
     set_alarm(town, state)
@@ -356,13 +351,11 @@ def test_pace_shortens_a_trial_of_components(town: Town) -> None:
     assert (town.status(), served_from(town), generations(town)) == (IN_SERVICE, {2}, [2])
 
 
-@pytest.mark.parametrize(
-    ("guard", "fleets"),
-    [
-        pytest.param(UpdateGuard(alarm_names=("errors",)), 2, id="alarms alone"),
-        pytest.param(UpdateGuard(max_execution_s=600.0), 2, id="a limit alone"),
-        pytest.param(UpdateGuard(), 1, id="a policy that guards nothing"),
-    ],
+@cases(
+    "guard, fleets",
+    case("alarms alone", UpdateGuard(alarm_names=("errors",)), 2),
+    case("a limit alone", UpdateGuard(max_execution_s=600.0), 2),
+    case("a policy that guards nothing", UpdateGuard(), 1),
 )
 def test_what_guards_an_update_needs_instances_to_go_back_to(
     town: Town, guard: UpdateGuard, fleets: int
@@ -377,13 +370,11 @@ def test_what_guards_an_update_needs_instances_to_go_back_to(
     assert (town.status(), served_from(town)) == (IN_SERVICE, {2 if fleets == 2 else 1})
 
 
-@pytest.mark.parametrize(
-    ("bake_s", "names", "look_s"),
-    [
-        pytest.param(BAKE_S, ("errors",), 90.0, id="until each alarm was evaluated once"),
-        pytest.param(20.0, ("errors",), 20.0, id="no longer than the trial itself"),
-        pytest.param(BAKE_S, (), 0.0, id="not at all without an alarm"),
-    ],
+@cases(
+    "bake_s, names, look_s",
+    case("until each alarm was evaluated once", BAKE_S, ("errors",), 90.0),
+    case("no longer than the trial itself", 20.0, ("errors",), 20.0),
+    case("not at all without an alarm", BAKE_S, (), 0.0),
 )
 def test_alarms_are_looked_at_after_control_was_away_for_the_rest_of_a_trial(
     town: Town, bake_s: float, names: tuple[str, ...], look_s: float
@@ -439,12 +430,10 @@ def take_back(town: Town) -> None:
 @pytest.mark.parametrize(
     "fault", [Conflict("moved"), Killed()], ids=["a conflict", "control is killed"]
 )
-@pytest.mark.parametrize(
-    ("last", "config"),
-    [
-        pytest.param(end_trial, "config-2", id="the trial passes"),
-        pytest.param(take_back, "config-1", id="the trial is taken back"),
-    ],
+@cases(
+    "last, config",
+    case("the trial passes", end_trial, "config-2"),
+    case("the trial is taken back", take_back, "config-1"),
 )
 def test_a_fault_at_each_write_of_a_trial_changes_nothing_in_the_end(
     fault: Exception, last: UpdateStep, config: str, pytestconfig: pytest.Config

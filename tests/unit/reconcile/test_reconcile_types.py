@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-import pytest
+from tests.cases import case, cases
 from tests.unit.reconcile.samples import (
     Town,
     component,
@@ -99,12 +99,10 @@ def test_devices_are_one_copys_alone_and_come_free_with_it(town: Town) -> None:
     assert sorted(it.spec.device_ids for it in town.copy_records()) == [(0, 1), (2, 3)]
 
 
-@pytest.mark.parametrize(
-    ("scheduling", "expected"),
-    [
-        pytest.param(Scheduling(), [1, 1, 1], id="as SPREAD asks for it"),
-        pytest.param(Scheduling(max_imbalance=0), [1, 1, 1], id="as zones ask for it"),
-    ],
+@cases(
+    "scheduling, expected",
+    case("as SPREAD asks for it", Scheduling(), [1, 1, 1]),
+    case("as zones ask for it", Scheduling(max_imbalance=0), [1, 1, 1]),
 )
 def test_copies_are_spread_over_zones(
     town: Town, scheduling: Scheduling, expected: list[int]

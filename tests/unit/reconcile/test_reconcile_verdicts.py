@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.reconcile.samples import SCOPE, Town, deployment, endpoint, variant
 from tests.unit.reconcile.test_reconcile_guards import put_alarm, set_alarm
 from tests.unit.reconcile.test_reconcile_shifts import config, is_back, reason, serving, share
@@ -60,13 +61,11 @@ def step(town: Town) -> tuple[float, bool]:
     return share(town), found.bake is not None
 
 
-@pytest.mark.parametrize(
+@cases(
     "guard",
-    [
-        pytest.param(GUARD, id="in a step"),
-        pytest.param(UpdateGuard(bake_s=WAIT_S, allowance=Allowance()), id="on trial"),
-        pytest.param(UpdateGuard(traffic=ROLLING, allowance=Allowance()), id="in a batch"),
-    ],
+    case("in a step", GUARD),
+    case("on trial", UpdateGuard(bake_s=WAIT_S, allowance=Allowance())),
+    case("in a batch", UpdateGuard(traffic=ROLLING, allowance=Allowance())),
 )
 def test_a_worse_fleet_is_taken_back_at_once(town: Town, guard: UpdateGuard) -> None:
     serving(town)
@@ -115,12 +114,10 @@ def test_without_a_verdict_a_step_lasts_its_time(
     assert step(town) == (1.0, True)
 
 
-@pytest.mark.parametrize(
-    ("outcome", "change"),
-    [
-        pytest.param(NO_WORSE, {"since": 1.0}, id="of another step"),
-        pytest.param(WORSE, {"generation": 99}, id="of another update"),
-    ],
+@cases(
+    "outcome, change",
+    case("of another step", NO_WORSE, {"since": 1.0}),
+    case("of another update", WORSE, {"generation": 99}),
 )
 def test_a_verdict_counts_for_its_own_step(
     town: Town, outcome: VersionOutcome, change: dict[str, Any]
@@ -147,13 +144,11 @@ def test_alarms_see_each_step_before_it_ends(town: Town) -> None:
     assert 'CloudWatch alarm "errors" went into ALARM' in reason(town)
 
 
-@pytest.mark.parametrize(
-    ("names", "view_s"),
-    [
-        pytest.param([], 0.0, id="no alarm"),
-        pytest.param(["gone"], 0.0, id="an alarm that is deleted"),
-        pytest.param(["any"], 30.0, id="a composite alarm is as slow as what it names"),
-    ],
+@cases(
+    "names, view_s",
+    case("no alarm", [], 0.0),
+    case("an alarm that is deleted", ["gone"], 0.0),
+    case("a composite alarm is as slow as what it names", ["any"], 30.0),
 )
 def test_the_slowest_alarm_counts(town: Town, names: list[str], view_s: float) -> None:
     now = town.clock.now()

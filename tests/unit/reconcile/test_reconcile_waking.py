@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.reconcile.samples import (
     IMAGE,
     SCOPE,
@@ -46,15 +47,13 @@ def route_of(town: Town, name: str, waking: WakeRules) -> ComponentRoute:
     return next(it for it in snapshot.endpoints[0].components if it.name == name)
 
 
-@pytest.mark.parametrize(
-    ("own", "bases", "endpoints", "homes", "expected"),
-    [
-        pytest.param(None, None, None, HOLD, HOLD, id="what the home says"),
-        pytest.param(None, None, None, COMPAT, COMPAT, id="whichever that is"),
-        pytest.param(None, None, COMPAT, HOLD, COMPAT, id="the endpoint goes before the home"),
-        pytest.param(None, HOLD, COMPAT, COMPAT, HOLD, id="a base before its endpoint"),
-        pytest.param(COMPAT, HOLD, HOLD, HOLD, COMPAT, id="an adapter before its base"),
-    ],
+@cases(
+    "own, bases, endpoints, homes, expected",
+    case("what the home says", None, None, None, HOLD, HOLD),
+    case("whichever that is", None, None, None, COMPAT, COMPAT),
+    case("the endpoint goes before the home", None, None, COMPAT, HOLD, COMPAT),
+    case("a base before its endpoint", None, HOLD, COMPAT, COMPAT, HOLD),
+    case("an adapter before its base", COMPAT, HOLD, HOLD, HOLD, COMPAT),
 )
 def test_whose_choice_goes_before_whose(
     town: Town,
@@ -74,19 +73,16 @@ def test_whose_choice_goes_before_whose(
     assert route_of(town, "base", waking).at_zero is (bases or endpoints or homes)
 
 
-@pytest.mark.parametrize(
-    ("registered", "expected"),
-    [
-        pytest.param([], Wakeable.NO_TARGET, id="nothing"),
-        pytest.param([target()], Wakeable.YES, id="a target of the base"),
-        pytest.param([target(maximum=0)], Wakeable.MAX_ZERO, id="a target that allows none"),
-        pytest.param([target("other")], Wakeable.NO_TARGET, id="a target of another component"),
-        pytest.param([target(scope=Scope("999999999999", "us-west-2"))], Wakeable.NO_TARGET,
-                     id="another account's"),
-        pytest.param([replace(target(), dimension=Dimension.INSTANCES,
-                              resource_id="endpoint/base/variant/base")],
-                     Wakeable.NO_TARGET, id="one of another dimension"),
-    ],
+@cases(
+    "registered, expected",
+    case("nothing", [], Wakeable.NO_TARGET),
+    case("a target of the base", [target()], Wakeable.YES),
+    case("a target that allows none", [target(maximum=0)], Wakeable.MAX_ZERO),
+    case("a target of another component", [target("other")], Wakeable.NO_TARGET),
+    case("another account's", [target(scope=Scope("999999999999", "us-west-2"))],
+        Wakeable.NO_TARGET),
+    case("one of another dimension", [replace(target(), dimension=Dimension.INSTANCES,
+                          resource_id="endpoint/base/variant/base")], Wakeable.NO_TARGET),
 )  # fmt: skip
 def test_wakeable_is_set_for_bases_and_their_adapters(
     town: Town, registered: list[ScalableTarget], expected: Wakeable

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-import pytest
+from tests.cases import case, cases
 from tests.unit.reconcile.samples import (
     IMAGE,
     SCOPE,
@@ -210,17 +210,15 @@ def change(body: bytes | None) -> Change:
     return Change(revision=7, key=KEY, record=record)
 
 
-@pytest.mark.parametrize(
-    ("written", "seen", "is_own"),
-    [
-        pytest.param([b"1"], b"1", True, id="what a pass wrote"),
-        pytest.param([b"1", b"2"], b"2", True, id="what it wrote last, of two writes"),
-        pytest.param([None], None, True, id="what a pass removed"),
-        pytest.param([b"1"], b"2", False, id="a call changed it afterwards"),
-        pytest.param([b"1"], None, False, id="it was removed afterwards"),
-        pytest.param([None], b"1", False, id="it was created again"),
-        pytest.param([], b"1", False, id="a call wrote it"),
-    ],
+@cases(
+    "written, seen, is_own",
+    case("what a pass wrote", [b"1"], b"1", True),
+    case("what it wrote last, of two writes", [b"1", b"2"], b"2", True),
+    case("what a pass removed", [None], None, True),
+    case("a call changed it afterwards", [b"1"], b"2", False),
+    case("it was removed afterwards", [b"1"], None, False),
+    case("it was created again", [None], b"1", False),
+    case("a call wrote it", [], b"1", False),
 )
 def test_a_change_is_an_own_one_where_it_has_what_a_pass_wrote(
     written: list[bytes | None], seen: bytes | None, is_own: bool

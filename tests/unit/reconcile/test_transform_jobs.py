@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.selection import numbers
 from tests.unit.reconcile.samples import IMAGE, NOW, SCOPE, model
 from tests.unit.reconcile.test_reconcile_faults import FaultyStore, Killed
@@ -64,82 +65,70 @@ def stopping(**more: Any) -> TransformJob:
     return transform_job(**fields)
 
 
-@pytest.mark.parametrize(
-    ("job", "fleet", "now", "status", "reason"),
-    [
-        pytest.param(JOB, NOTHING, NOW, IN_PROGRESS, None, id="nothing is there yet"),
-        pytest.param(
-            JOB, replace(NOTHING, endpoint=MADE), NOW, IN_PROGRESS, None, id="instances come up"
-        ),
-        pytest.param(JOB, SERVES, NOW, IN_PROGRESS, None, id="it is being done"),
-        pytest.param(
-            JOB,
-            TransformFleet(
-                asked_at=LATE,
-                endpoint=replace(
-                    MADE, status=EndpointStatus.FAILED, failure_reason="CapacityError: none"
-                ),
+@cases(
+    "job, fleet, now, status, reason",
+    case("nothing is there yet", JOB, NOTHING, NOW, IN_PROGRESS, None),
+    case("instances come up", JOB, replace(NOTHING, endpoint=MADE), NOW, IN_PROGRESS, None),
+    case("it is being done", JOB, SERVES, NOW, IN_PROGRESS, None),
+    case(
+        "the instances could not come up",
+        JOB,
+        TransformFleet(
+            asked_at=LATE,
+            endpoint=replace(
+                MADE, status=EndpointStatus.FAILED, failure_reason="CapacityError: none"
             ),
-            NOW,
-            FAILED,
-            "CapacityError: none",
-            id="the instances could not come up",
         ),
-        pytest.param(JOB, SERVES, LATE, FAILED, "after 28 days", id="it takes too long"),
-        pytest.param(
-            JOB, NOTHING, LATE, FAILED, "after 28 days", id="it never began, for too long"
-        ),
-        pytest.param(
-            replace(JOB, unserved_since=NOW),
-            SILENT,
-            NOW + 4000,
-            IN_PROGRESS,
-            None,
-            id="a copy may still come back",
-        ),
-        pytest.param(
-            replace(JOB, unserved_since=NOW),
-            SILENT,
-            NOW + 5000,
-            FAILED,
-            "No copy has served for 5000 s: it crashed",
-            id="no copy came back in time",
-        ),
-        pytest.param(
-            replace(JOB, started_at=NOW),
-            replace(SERVES, asked_at=NOW - 60),
-            NOW + RUNNER_S - 1,
-            IN_PROGRESS,
-            None,
-            id="a runner may start again",
-        ),
-        pytest.param(
-            replace(JOB, started_at=NOW),
-            replace(SERVES, asked_at=NOW - 60),
-            NOW + RUNNER_S,
-            FAILED,
-            "no process has asked for transform jobs for 600 s",
-            id="there is no runner",
-        ),
-        pytest.param(
-            stopping(), SERVES, NOW, STOPPING, None, id="a stop waits for requests under way"
-        ),
-        pytest.param(
-            stopping(), SERVES, NOW + STOP_S, STOPPED, None, id="a stop does not wait forever"
-        ),
-        pytest.param(
-            stopping(started_at=None),
-            replace(NOTHING, endpoint=MADE),
-            NOW,
-            STOPPED,
-            None,
-            id="stopped before it began",
-        ),
-        pytest.param(stopping(), NOTHING, NOW, STOPPED, None, id="nothing is there"),
-        pytest.param(
-            end_job(JOB, Event.COMPLETE, NOW), NOTHING, LATE, COMPLETE, None, id="it is over"
-        ),
-    ],
+        NOW,
+        FAILED,
+        "CapacityError: none",
+    ),
+    case("it takes too long", JOB, SERVES, LATE, FAILED, "after 28 days"),
+    case("it never began, for too long", JOB, NOTHING, LATE, FAILED, "after 28 days"),
+    case(
+        "a copy may still come back",
+        replace(JOB, unserved_since=NOW),
+        SILENT,
+        NOW + 4000,
+        IN_PROGRESS,
+        None,
+    ),
+    case(
+        "no copy came back in time",
+        replace(JOB, unserved_since=NOW),
+        SILENT,
+        NOW + 5000,
+        FAILED,
+        "No copy has served for 5000 s: it crashed",
+    ),
+    case(
+        "a runner may start again",
+        replace(JOB, started_at=NOW),
+        replace(SERVES, asked_at=NOW - 60),
+        NOW + RUNNER_S - 1,
+        IN_PROGRESS,
+        None,
+    ),
+    case(
+        "there is no runner",
+        replace(JOB, started_at=NOW),
+        replace(SERVES, asked_at=NOW - 60),
+        NOW + RUNNER_S,
+        FAILED,
+        "no process has asked for transform jobs for 600 s",
+    ),
+    case("a stop waits for requests under way", stopping(), SERVES, NOW, STOPPING, None),
+    case("a stop does not wait forever", stopping(), SERVES, NOW + STOP_S, STOPPED, None),
+    case(
+        "stopped before it began",
+        stopping(started_at=None),
+        replace(NOTHING, endpoint=MADE),
+        NOW,
+        STOPPED,
+        None,
+    ),
+    case("nothing is there", stopping(), NOTHING, NOW, STOPPED, None),
+    case("it is over", end_job(JOB, Event.COMPLETE, NOW), NOTHING, LATE, COMPLETE, None),
 )
 def test_what_becomes_of_a_job(
     job: TransformJob,
@@ -166,16 +155,14 @@ def test_a_job_starts_once_and_notices_when_no_copy_serves() -> None:
     assert plan_transform_job(silent, SERVES, NOW + 30).unserved_since is None
 
 
-@pytest.mark.parametrize(
-    ("job", "reported", "status"),
-    [
-        pytest.param(JOB, COMPLETE, COMPLETE, id="done"),
-        pytest.param(JOB, FAILED, FAILED, id="failed"),
-        pytest.param(JOB, STOPPED, FAILED, id="a stop that no client asked for"),
-        pytest.param(stopping(), COMPLETE, STOPPED, id="done while it was being stopped"),
-        pytest.param(stopping(), FAILED, STOPPED, id="failed while it was being stopped"),
-        pytest.param(end_job(JOB, Event.FAIL, NOW), COMPLETE, FAILED, id="the first end counts"),
-    ],
+@cases(
+    "job, reported, status",
+    case("done", JOB, COMPLETE, COMPLETE),
+    case("failed", JOB, FAILED, FAILED),
+    case("a stop that no client asked for", JOB, STOPPED, FAILED),
+    case("done while it was being stopped", stopping(), COMPLETE, STOPPED),
+    case("failed while it was being stopped", stopping(), FAILED, STOPPED),
+    case("the first end counts", end_job(JOB, Event.FAIL, NOW), COMPLETE, FAILED),
 )
 def test_the_end_that_the_runner_reports(
     job: TransformJob, reported: TransformJobStatus, status: TransformJobStatus
@@ -189,29 +176,25 @@ def test_the_end_that_the_runner_reports(
     assert finish_job(after, reported, None, None, NOW + 99) == after
 
 
-@pytest.mark.parametrize(
-    ("job", "expected"),
-    [
-        pytest.param(
-            JOB, {"A": "model", "SAGEMAKER_BATCH": "true"}, id="nothing that was not asked for"
+@cases(
+    "job, expected",
+    case("nothing that was not asked for", JOB, {"A": "model", "SAGEMAKER_BATCH": "true"}),
+    case(
+        "what was asked for, and the job's own variables",
+        transform_job(
+            max_payload_mb=0,
+            strategy=BatchStrategy.SINGLE_RECORD,
+            max_concurrent=4,
+            environment={"A": "job", "SAGEMAKER_BATCH": "no"},
         ),
-        pytest.param(
-            transform_job(
-                max_payload_mb=0,
-                strategy=BatchStrategy.SINGLE_RECORD,
-                max_concurrent=4,
-                environment={"A": "job", "SAGEMAKER_BATCH": "no"},
-            ),
-            {
-                "A": "job",
-                "SAGEMAKER_BATCH": "true",
-                "SAGEMAKER_MAX_PAYLOAD_IN_MB": "0",
-                "SAGEMAKER_BATCH_STRATEGY": "SINGLE_RECORD",
-                "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS": "4",
-            },
-            id="what was asked for, and the job's own variables",
-        ),
-    ],
+        {
+            "A": "job",
+            "SAGEMAKER_BATCH": "true",
+            "SAGEMAKER_MAX_PAYLOAD_IN_MB": "0",
+            "SAGEMAKER_BATCH_STRATEGY": "SINGLE_RECORD",
+            "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS": "4",
+        },
+    ),
 )
 def test_variables_of_the_model_server(job: TransformJob, expected: dict[str, str]) -> None:
     # api.md 2.6

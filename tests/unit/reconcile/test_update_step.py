@@ -3,7 +3,7 @@
 import itertools
 from typing import Any
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry.reconcile.plan.update_step import UpdatePhase as Phase
 from hostelry.reconcile.plan.update_step import UpdateProgress as Progress
@@ -26,106 +26,70 @@ FLAGS = (
 
 # Source: "Blue/Green Deployments" (provision, shift, bake, terminate), "Use rolling deployments"
 # and "Auto-Rollback Configuration and Monitoring" in the SageMaker developer guide.
-@pytest.mark.parametrize(
-    ("phase", "flags", "expected"),
-    [
-        pytest.param(COMING, (), Step.WAIT, id="the new instances come up"),
-        pytest.param(COMING, ("is_ready",), Step.TAKE_OVER, id="all is up: it takes over"),
-        pytest.param(COMING, ("is_ready", "is_guarded"), Step.BAKE, id="all is up: a trial begins"),
-        pytest.param(COMING, ("is_guarded",), Step.WAIT, id="no trial before all is up"),
-        pytest.param(COMING, ("has_failed",), Step.DROP, id="an alarm before the trial"),
-        pytest.param(COMING, ("is_late",), Step.DROP, id="it does not come up in time"),
-        pytest.param(COMING, ("is_ready", "is_late"), Step.TAKE_OVER, id="up at the last moment"),
-        pytest.param(
-            COMING,
-            ("is_ready", "has_failed"),
-            Step.DROP,
-            id="an alarm as all is up: it counts",
-        ),
-        pytest.param(
-            COMING,
-            ("is_ready", "has_steps", "is_guarded"),
-            Step.SHIFT,
-            id="all is up: the first step",
-        ),
-        pytest.param(COMING, ("has_steps",), Step.WAIT, id="no step before all is up"),
-        pytest.param(SHIFTING, ("has_steps",), Step.WAIT, id="a step lasts"),
-        pytest.param(
-            SHIFTING, ("has_steps", "is_baked", "is_guarded"), Step.SHIFT, id="the next step"
-        ),
-        pytest.param(SHIFTING, ("is_baked", "is_guarded"), Step.BAKE, id="all traffic, on trial"),
-        pytest.param(SHIFTING, ("is_baked",), Step.TAKE_OVER, id="all traffic, without a trial"),
-        pytest.param(SHIFTING, ("is_late",), Step.WAIT, id="a step ends by its own time alone"),
-        pytest.param(
-            SHIFTING,
-            ("has_failed", "is_ready", "is_baked", "has_steps"),
-            Step.GO_BACK,
-            id="an alarm at the end of a step counts",
-        ),
-        pytest.param(
-            SHIFTING, ("has_failed",), Step.RETURN, id="an alarm in a step: the old one cannot yet"
-        ),
-        pytest.param(
-            COMING, ("is_ready", "in_batches", "has_steps"), Step.SHIFT, id="the first batch is up"
-        ),
-        pytest.param(
-            SHIFTING,
-            ("in_batches", "has_steps", "is_baked"),
-            Step.REPLACE,
-            id="a batch has baked: its old instances leave",
-        ),
-        pytest.param(
-            SHIFTING, ("in_batches", "is_baked"), Step.TAKE_OVER, id="the last batch has baked"
-        ),
-        pytest.param(
-            SHIFTING, ("in_batches", "has_steps"), Step.WAIT, id="a batch bakes before others"
-        ),
-        pytest.param(REPLACING, ("is_baked",), Step.WAIT, id="old instances have requests yet"),
-        pytest.param(REPLACING, ("is_ready",), Step.PROVISION, id="they are gone: the next batch"),
-        pytest.param(REPLACING, ("is_late",), Step.PROVISION, id="they cannot be terminated"),
-        pytest.param(REPLACING, ("has_failed",), Step.RETURN, id="an alarm as old instances leave"),
-        pytest.param(JOINING, ("is_baked",), Step.WAIT, id="a batch comes up"),
-        pytest.param(JOINING, ("is_ready",), Step.SHIFT, id="a batch is up: it gets its traffic"),
-        pytest.param(JOINING, ("is_late",), Step.RETURN, id="a batch does not come up in time"),
-        pytest.param(JOINING, ("has_failed", "is_late"), Step.RETURN, id="a batch cannot come up"),
-        pytest.param(
-            RETURNING,
-            ("is_late", "is_mostly_new"),
-            Step.KEEP,
-            id="the old one cannot come up: what serves most is kept",
-        ),
-        pytest.param(
-            RETURNING, ("is_ready", "is_late", "is_mostly_new"), Step.GO_BACK, id="up after all"
-        ),
-        pytest.param(RETURNING, ("is_mostly_new",), Step.WAIT, id="it may come up yet"),
-        pytest.param(BAKING, (), Step.WAIT, id="the trial runs"),
-        pytest.param(BAKING, ("is_baked",), Step.FINISH, id="the trial is over"),
-        pytest.param(BAKING, ("is_late",), Step.WAIT, id="a trial ends by its own time alone"),
-        pytest.param(
-            BAKING,
-            ("has_failed", "is_ready"),
-            Step.GO_BACK,
-            id="an alarm: the old one can serve",
-        ),
-        pytest.param(BAKING, ("has_failed",), Step.RETURN, id="an alarm: the old one cannot yet"),
-        pytest.param(
-            BAKING,
-            ("has_failed", "is_ready", "is_baked"),
-            Step.GO_BACK,
-            id="an alarm in the trial's last moment counts",
-        ),
-        pytest.param(RETURNING, (), Step.WAIT, id="the old one comes up again"),
-        pytest.param(RETURNING, ("is_ready",), Step.GO_BACK, id="the old one can serve again"),
-        pytest.param(
-            RETURNING,
-            ("is_late",),
-            Step.GO_BACK,
-            id="the old one is late: its configuration holds",
-        ),
-        pytest.param(
-            RETURNING, ("is_baked",), Step.WAIT, id="a failed trial is not saved by its time"
-        ),
-    ],
+@cases(
+    "phase, flags, expected",
+    case("the new instances come up", COMING, (), Step.WAIT),
+    case("all is up: it takes over", COMING, ("is_ready",), Step.TAKE_OVER),
+    case("all is up: a trial begins", COMING, ("is_ready", "is_guarded"), Step.BAKE),
+    case("no trial before all is up", COMING, ("is_guarded",), Step.WAIT),
+    case("an alarm before the trial", COMING, ("has_failed",), Step.DROP),
+    case("it does not come up in time", COMING, ("is_late",), Step.DROP),
+    case("up at the last moment", COMING, ("is_ready", "is_late"), Step.TAKE_OVER),
+    case("an alarm as all is up: it counts", COMING, ("is_ready", "has_failed"), Step.DROP),
+    case("all is up: the first step", COMING, ("is_ready", "has_steps", "is_guarded"), Step.SHIFT),
+    case("no step before all is up", COMING, ("has_steps",), Step.WAIT),
+    case("a step lasts", SHIFTING, ("has_steps",), Step.WAIT),
+    case("the next step", SHIFTING, ("has_steps", "is_baked", "is_guarded"), Step.SHIFT),
+    case("all traffic, on trial", SHIFTING, ("is_baked", "is_guarded"), Step.BAKE),
+    case("all traffic, without a trial", SHIFTING, ("is_baked",), Step.TAKE_OVER),
+    case("a step ends by its own time alone", SHIFTING, ("is_late",), Step.WAIT),
+    case(
+        "an alarm at the end of a step counts",
+        SHIFTING,
+        ("has_failed", "is_ready", "is_baked", "has_steps"),
+        Step.GO_BACK,
+    ),
+    case("an alarm in a step: the old one cannot yet", SHIFTING, ("has_failed",), Step.RETURN),
+    case("the first batch is up", COMING, ("is_ready", "in_batches", "has_steps"), Step.SHIFT),
+    case(
+        "a batch has baked: its old instances leave",
+        SHIFTING,
+        ("in_batches", "has_steps", "is_baked"),
+        Step.REPLACE,
+    ),
+    case("the last batch has baked", SHIFTING, ("in_batches", "is_baked"), Step.TAKE_OVER),
+    case("a batch bakes before others", SHIFTING, ("in_batches", "has_steps"), Step.WAIT),
+    case("old instances have requests yet", REPLACING, ("is_baked",), Step.WAIT),
+    case("they are gone: the next batch", REPLACING, ("is_ready",), Step.PROVISION),
+    case("they cannot be terminated", REPLACING, ("is_late",), Step.PROVISION),
+    case("an alarm as old instances leave", REPLACING, ("has_failed",), Step.RETURN),
+    case("a batch comes up", JOINING, ("is_baked",), Step.WAIT),
+    case("a batch is up: it gets its traffic", JOINING, ("is_ready",), Step.SHIFT),
+    case("a batch does not come up in time", JOINING, ("is_late",), Step.RETURN),
+    case("a batch cannot come up", JOINING, ("has_failed", "is_late"), Step.RETURN),
+    case(
+        "the old one cannot come up: what serves most is kept",
+        RETURNING,
+        ("is_late", "is_mostly_new"),
+        Step.KEEP,
+    ),
+    case("up after all", RETURNING, ("is_ready", "is_late", "is_mostly_new"), Step.GO_BACK),
+    case("it may come up yet", RETURNING, ("is_mostly_new",), Step.WAIT),
+    case("the trial runs", BAKING, (), Step.WAIT),
+    case("the trial is over", BAKING, ("is_baked",), Step.FINISH),
+    case("a trial ends by its own time alone", BAKING, ("is_late",), Step.WAIT),
+    case("an alarm: the old one can serve", BAKING, ("has_failed", "is_ready"), Step.GO_BACK),
+    case("an alarm: the old one cannot yet", BAKING, ("has_failed",), Step.RETURN),
+    case(
+        "an alarm in the trial's last moment counts",
+        BAKING,
+        ("has_failed", "is_ready", "is_baked"),
+        Step.GO_BACK,
+    ),
+    case("the old one comes up again", RETURNING, (), Step.WAIT),
+    case("the old one can serve again", RETURNING, ("is_ready",), Step.GO_BACK),
+    case("the old one is late: its configuration holds", RETURNING, ("is_late",), Step.GO_BACK),
+    case("a failed trial is not saved by its time", RETURNING, ("is_baked",), Step.WAIT),
 )
 def test_next_step(phase: Phase, flags: tuple[str, ...], expected: Step) -> None:
     assert next_step(progress(phase, flags)) is expected

@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.routing.adapter_choice import (
     TIE_SHARE,
@@ -52,22 +53,19 @@ def test_where_a_request_for_an_adapter_goes(copies: list[CopyView], expected: i
     assert choose_for_adapter(copies).index == expected
 
 
-@pytest.mark.parametrize(
-    ("copies", "reason"),
-    [
-        pytest.param([home()], "it has the adapter, and 50 ms are expected there", id="at home"),
-        pytest.param(
-            [view()],
-            "no copy has the adapter; here 50 ms are expected and 40 ms for the load",
-            id="a first load",
-        ),
-        pytest.param(
-            [view(), home(2)],
-            "150 ms are expected where the adapter is; here 50 ms are expected and 40 ms for the "
-            "load",
-            id="a spill",
-        ),
-    ],
+@cases(
+    "copies, reason",
+    case("at home", [home()], "it has the adapter, and 50 ms are expected there"),
+    case(
+        "a first load",
+        [view()],
+        "no copy has the adapter; here 50 ms are expected and 40 ms for the load",
+    ),
+    case(
+        "a spill",
+        [view(), home(2)],
+        "150 ms are expected where the adapter is; here 50 ms are expected and 40 ms for the load",
+    ),
 )
 def test_a_choice_has_its_reason(copies: list[CopyView], reason: str) -> None:
     assert choose_for_adapter(copies).reason == reason
@@ -115,15 +113,13 @@ def test_the_same_copies_give_the_same_choice(copies: list[CopyView]) -> None:
     assert choose_for_adapter(copies) == choose_for_adapter(list(copies))
 
 
-@pytest.mark.parametrize(
-    ("services_ms", "expected"),
-    [
-        pytest.param([50.0], [50.0], id="a single one"),
-        pytest.param([40.0, 50.0, 70.0], [50.0, 50.0, 50.0], id="noise makes no difference"),
-        pytest.param([50.0, 50.0, 50.0, 110.0], [50.0, 50.0, 50.0, 110.0], id="a slow copy does"),
-        pytest.param([20.0, 50.0, 55.0], [20.0, 50.0, 50.0], id="a fast one does"),
-        pytest.param([0.0, 0.0], [0.0, 0.0], id="no time at all"),
-    ],
+@cases(
+    "services_ms, expected",
+    case("a single one", [50.0], [50.0]),
+    case("noise makes no difference", [40.0, 50.0, 70.0], [50.0, 50.0, 50.0]),
+    case("a slow copy does", [50.0, 50.0, 50.0, 110.0], [50.0, 50.0, 50.0, 110.0]),
+    case("a fast one does", [20.0, 50.0, 55.0], [20.0, 50.0, 50.0]),
+    case("no time at all", [0.0, 0.0], [0.0, 0.0]),
 )
 def test_paces_to_choose_by(services_ms: list[float], expected: list[float]) -> None:
     assert common_service_ms(services_ms) == expected

@@ -1,6 +1,6 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.routing.adapter_choice import FORGOTTEN_AFTER_S, Assignments
 
@@ -13,15 +13,13 @@ def sent(adapters: str, capacity: int = 2) -> Assignments:
     return assignments
 
 
-@pytest.mark.parametrize(
-    ("history", "held"),
-    [
-        pytest.param("", "", id="nothing was sent"),
-        pytest.param("ab", "ab", id="as many as it can have"),
-        pytest.param("abc", "bc", id="the one asked for longest ago goes"),
-        pytest.param("abac", "ac", id="asked for again is kept"),
-        pytest.param("aaaa", "a", id="the same one takes one place"),
-    ],
+@cases(
+    "history, held",
+    case("nothing was sent", "", ""),
+    case("as many as it can have", "ab", "ab"),
+    case("the one asked for longest ago goes", "abc", "bc"),
+    case("asked for again is kept", "abac", "ac"),
+    case("the same one takes one place", "aaaa", "a"),
 )
 def test_what_a_copy_has_at_hand(history: str, held: str) -> None:
     assignments = sent(history)
@@ -51,15 +49,13 @@ def test_an_assignment_returns_the_instant_of_the_last_one() -> None:
     assert assignments.assigned("c", 8.0) is None
 
 
-@pytest.mark.parametrize(
-    ("history", "elsewhere_at_s", "held"),
-    [
-        pytest.param("a", 0.5, True, id="another router sent it, and there is room"),
-        pytest.param("ab", 0.5, True, id="later than the oldest that is there"),
-        pytest.param("bca", 0.5, False, id="before all that are there: dropped by now"),
-        pytest.param("a", 10.0 - FORGOTTEN_AFTER_S, False, id="too long ago"),
-        pytest.param("a", None, False, id="nobody sent it"),
-    ],
+@cases(
+    "history, elsewhere_at_s, held",
+    case("another router sent it, and there is room", "a", 0.5, True),
+    case("later than the oldest that is there", "ab", 0.5, True),
+    case("before all that are there: dropped by now", "bca", 0.5, False),
+    case("too long ago", "a", 10.0 - FORGOTTEN_AFTER_S, False),
+    case("nobody sent it", "a", None, False),
 )
 def test_what_another_router_sent_counts_while_it_lasts(
     history: str, elsewhere_at_s: float | None, held: bool

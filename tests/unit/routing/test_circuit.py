@@ -3,6 +3,7 @@ from functools import reduce
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.routing.circuit import (
     FORGOTTEN_AFTER_S,
@@ -22,27 +23,23 @@ def after(*steps: tuple[str, float]) -> Circuit:
     return reduce(lambda circuit, step: STEPS[step[0]](circuit, step[1]), steps, Circuit())
 
 
-@pytest.mark.parametrize(
-    ("circuit", "open_from_s", "open_until_s"),
-    [
-        pytest.param(after(("refused", 10.0)), 10.0, 11.0, id="refused once: out for a second"),
-        pytest.param(after(("refused", 10.0), ("refused", 10.5)), 10.5, 11.0,
-                     id="refused again meanwhile: no longer"),
-        pytest.param(after(("refused", 10.0), ("refused", 11.0)), 11.0, 13.0,
-                     id="refused when it is over: for two"),
-        pytest.param(after(("refused", 10.0), ("chosen", 11.0), ("refused", 11.1)), 11.1, 13.1,
-                     id="the probe is refused: for two from then"),
-        pytest.param(after(("refused", 10.0), ("chosen", 11.0)), 11.0, 12.0,
-                     id="the probe is under way: nobody else tries"),
-        pytest.param(after(("refused", 10.0), ("chosen", 10.5)), 10.5, 11.0,
-                     id="chosen because all are out: no longer out for that"),
-        pytest.param(after(*[("unanswered", 10.0)] * 3), 10.0, 11.0,
-                     id="three in a row without an answer: out"),
-        pytest.param(after(*[("unanswered", 10.0)] * 9), 10.0, 11.0,
-                     id="nine at once: as three"),
-        pytest.param(after(*[("unanswered", 10.0)] * 3, ("unanswered", 12.0)), 12.0, 14.0,
-                     id="and one more after it: out at once, for two"),
-    ],
+@cases(
+    "circuit, open_from_s, open_until_s",
+    case("refused once: out for a second", after(("refused", 10.0)), 10.0, 11.0),
+    case("refused again meanwhile: no longer", after(("refused", 10.0), ("refused", 10.5)), 10.5,
+        11.0),
+    case("refused when it is over: for two", after(("refused", 10.0), ("refused", 11.0)), 11.0,
+        13.0),
+    case("the probe is refused: for two from then",
+        after(("refused", 10.0), ("chosen", 11.0), ("refused", 11.1)), 11.1, 13.1),
+    case("the probe is under way: nobody else tries", after(("refused", 10.0), ("chosen", 11.0)),
+        11.0, 12.0),
+    case("chosen because all are out: no longer out for that",
+        after(("refused", 10.0), ("chosen", 10.5)), 10.5, 11.0),
+    case("three in a row without an answer: out", after(*[("unanswered", 10.0)] * 3), 10.0, 11.0),
+    case("nine at once: as three", after(*[("unanswered", 10.0)] * 9), 10.0, 11.0),
+    case("and one more after it: out at once, for two",
+        after(*[("unanswered", 10.0)] * 3, ("unanswered", 12.0)), 12.0, 14.0),
 )  # fmt: skip
 def test_how_long_a_copy_is_open(circuit: Circuit, open_from_s: float, open_until_s: float) -> None:
     assert circuit.is_open(open_from_s)

@@ -1,6 +1,6 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.routing.copy_choice import GatewayShare, choose_copy
@@ -9,17 +9,15 @@ LEAST = RoutingStrategy.LEAST_OUTSTANDING_REQUESTS
 RANDOM = RoutingStrategy.RANDOM
 
 
-@pytest.mark.parametrize(
-    ("strategy", "outstanding", "draw", "expected"),
-    [
-        pytest.param(RANDOM, [9, 0, 0], 0.0, 0, id="random ignores how busy a copy is"),
-        pytest.param(RANDOM, [0, 0, 0], 0.34, 1, id="random follows the draw"),
-        pytest.param(RANDOM, [0, 0, 0], 0.999, 2, id="random reaches the last copy"),
-        pytest.param(LEAST, [3, 1, 2], 0.99, 1, id="the idlest copy wins whatever the draw"),
-        pytest.param(LEAST, [1, 0, 0], 0.0, 1, id="a tie goes to the first for a low draw"),
-        pytest.param(LEAST, [1, 0, 0], 0.5, 2, id="a tie goes to the second for a high draw"),
-        pytest.param(LEAST, [7], 0.7, 0, id="a single copy is always it"),
-    ],
+@cases(
+    "strategy, outstanding, draw, expected",
+    case("random ignores how busy a copy is", RANDOM, [9, 0, 0], 0.0, 0),
+    case("random follows the draw", RANDOM, [0, 0, 0], 0.34, 1),
+    case("random reaches the last copy", RANDOM, [0, 0, 0], 0.999, 2),
+    case("the idlest copy wins whatever the draw", LEAST, [3, 1, 2], 0.99, 1),
+    case("a tie goes to the first for a low draw", LEAST, [1, 0, 0], 0.0, 1),
+    case("a tie goes to the second for a high draw", LEAST, [1, 0, 0], 0.5, 2),
+    case("a single copy is always it", LEAST, [7], 0.7, 0),
 )
 def test_choose_copy(
     strategy: RoutingStrategy, outstanding: list[int], draw: float, expected: int
@@ -27,15 +25,13 @@ def test_choose_copy(
     assert choose_copy(strategy, outstanding, draw) == expected
 
 
-@pytest.mark.parametrize(
-    ("outstanding", "rank", "expected"),
-    [
-        pytest.param([0, 0, 0, 0], 0, {0, 2}, id="of idle copies each gateway takes its own"),
-        pytest.param([0, 0, 0, 0], 1, {1, 3}, id="and the other gateway the others"),
-        pytest.param([1, 0, 1, 0], 0, {1, 3}, id="a copy with fewer requests comes before its own"),
-        pytest.param([0, 1, 0, 0], 1, {3}, id="its own among the idlest"),
-        pytest.param([2, 1, 2, 2], 0, {1}, id="one idlest copy is it for all"),
-    ],
+@cases(
+    "outstanding, rank, expected",
+    case("of idle copies each gateway takes its own", [0, 0, 0, 0], 0, {0, 2}),
+    case("and the other gateway the others", [0, 0, 0, 0], 1, {1, 3}),
+    case("a copy with fewer requests comes before its own", [1, 0, 1, 0], 0, {1, 3}),
+    case("its own among the idlest", [0, 1, 0, 0], 1, {3}),
+    case("one idlest copy is it for all", [2, 1, 2, 2], 0, {1}),
 )
 def test_gateways_of_several_hosts_prefer_different_copies_among_equals(
     outstanding: list[int], rank: int, expected: set[int]

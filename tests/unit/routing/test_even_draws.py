@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import CopyRoute, VariantRoute
@@ -26,14 +26,12 @@ def counts(draws: EvenDraws, weights: Sequence[float], num: int) -> list[int]:
     return [found[it.name] for it in there]
 
 
-@pytest.mark.parametrize(
+@cases(
     "weights",
-    [
-        pytest.param((1, 1, 1), id="three alike"),
-        pytest.param((5, 3, 2), id="three that differ"),
-        pytest.param((99, 1), id="a canary of one in a hundred"),
-        pytest.param((0.5, 0.25, 0.25, 0), id="one without a share"),
-    ],
+    case("three alike", (1, 1, 1)),
+    case("three that differ", (5, 3, 2)),
+    case("a canary of one in a hundred", (99, 1)),
+    case("one without a share", (0.5, 0.25, 0.25, 0)),
 )
 def test_shares_are_exact_over_long_and_short_windows(weights: Sequence[float]) -> None:
     for start in (0.0, 0.3, 0.999):

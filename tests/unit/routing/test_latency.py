@@ -3,6 +3,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.routing.adapter_choice import (
     LOAD_MS_RANGE,
@@ -17,13 +18,11 @@ def test_before_any_answer_the_priors_hold() -> None:
     assert (latency.service_ms, latency.load_ms) == (PRIOR_SERVICE_MS, PRIOR_LOAD_MS)
 
 
-@pytest.mark.parametrize(
-    ("answers", "expected_ms"),
-    [
-        pytest.param([(400.0, 3)], 100.0, id="a queue of one at a time: time over places"),
-        pytest.param([(200.0, 15)], 12.5, id="a batch: the share of each"),
-        pytest.param([(10.0, 0), (10.0, 0)], 10.0, id="an idle copy: the service time"),
-    ],
+@cases(
+    "answers, expected_ms",
+    case("a queue of one at a time: time over places", [(400.0, 3)], 100.0),
+    case("a batch: the share of each", [(200.0, 15)], 12.5),
+    case("an idle copy: the service time", [(10.0, 0), (10.0, 0)], 10.0),
 )
 def test_pace_is_what_each_request_adds(
     answers: list[tuple[float, int]], expected_ms: float

@@ -1,8 +1,8 @@
 """The instance for a request that names a model, and when the model is copied to another one."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.routing.model_choice import InstanceView, ModelChoice, choose_for_model
 
@@ -19,77 +19,65 @@ def away(
     return InstanceView(name, outstanding, 20.0, load_ms, False, displaced_ms)
 
 
-@pytest.mark.parametrize(
-    ("instances", "expected", "index", "loads", "copy_to"),
-    [
-        pytest.param([away("a"), home("b", 9)], 1, 1, False, None, id="where it is loaded"),
-        pytest.param([home("a", 3), home("b", 1)], 1, 1, False, None, id="the home with less wait"),
-        pytest.param(
-            [home("a", 0, LOAD_MS), away("b")], 1, 0, False, None, id="where it is being loaded"
-        ),
-        pytest.param(
-            [home("a", 99, LOAD_MS), away("b")],
-            1e6,
-            0,
-            False,
-            None,
-            id="where it is being loaded, however many wait there",
-        ),
-        pytest.param(
-            [home("a", 0, 5000.0), away("b", load_ms=100.0)],
-            1,
-            1,
-            True,
-            None,
-            id="elsewhere if that load ends sooner",
-        ),
-        pytest.param(
-            [home("a", 60), away("b")], 0, 1, True, None, id="elsewhere if the wait is longer"
-        ),
-        pytest.param(
-            [home("a", 60), away("b", displaced_ms=500.0)],
-            0,
-            0,
-            False,
-            None,
-            id="home if elsewhere more would be evicted than saved",
-        ),
-        pytest.param(
-            [away("a", load_ms=2000.0), away("b", load_ms=200.0)],
-            1,
-            1,
-            True,
-            None,
-            id="where its files are, if it is loaded nowhere",
-        ),
-        pytest.param(
-            [away("a", 99), away("b", 2)], 1, 1, True, None, id="not where many wait, if nowhere"
-        ),
-        pytest.param(
-            [home("a", 4), away("b")], 100, 0, False, 1, id="home, and a copy if it stays hot"
-        ),
-        pytest.param([home("a", 4), away("b")], 20, 0, False, None, id="no copy if it cools down"),
-        pytest.param(
-            [home("a", 4), away("b", displaced_ms=9000.0)],
-            100,
-            0,
-            False,
-            None,
-            id="no copy that evicts what is worth more",
-        ),
-        pytest.param(
-            [home("a", 4), home("b", 4, 10.0), away("c")],
-            1e6,
-            0,
-            False,
-            None,
-            id="no second copy while one is being loaded",
-        ),
-        pytest.param(
-            [home("a", 4), away("b", 4)], 1e6, 0, False, None, id="no copy where all are as busy"
-        ),
-        pytest.param([home("a", 99)], 1e6, 0, False, None, id="the only one"),
-    ],
+@cases(
+    "instances, expected, index, loads, copy_to",
+    case("where it is loaded", [away("a"), home("b", 9)], 1, 1, False, None),
+    case("the home with less wait", [home("a", 3), home("b", 1)], 1, 1, False, None),
+    case("where it is being loaded", [home("a", 0, LOAD_MS), away("b")], 1, 0, False, None),
+    case(
+        "where it is being loaded, however many wait there",
+        [home("a", 99, LOAD_MS), away("b")],
+        1e6,
+        0,
+        False,
+        None,
+    ),
+    case(
+        "elsewhere if that load ends sooner",
+        [home("a", 0, 5000.0), away("b", load_ms=100.0)],
+        1,
+        1,
+        True,
+        None,
+    ),
+    case("elsewhere if the wait is longer", [home("a", 60), away("b")], 0, 1, True, None),
+    case(
+        "home if elsewhere more would be evicted than saved",
+        [home("a", 60), away("b", displaced_ms=500.0)],
+        0,
+        0,
+        False,
+        None,
+    ),
+    case(
+        "where its files are, if it is loaded nowhere",
+        [away("a", load_ms=2000.0), away("b", load_ms=200.0)],
+        1,
+        1,
+        True,
+        None,
+    ),
+    case("not where many wait, if nowhere", [away("a", 99), away("b", 2)], 1, 1, True, None),
+    case("home, and a copy if it stays hot", [home("a", 4), away("b")], 100, 0, False, 1),
+    case("no copy if it cools down", [home("a", 4), away("b")], 20, 0, False, None),
+    case(
+        "no copy that evicts what is worth more",
+        [home("a", 4), away("b", displaced_ms=9000.0)],
+        100,
+        0,
+        False,
+        None,
+    ),
+    case(
+        "no second copy while one is being loaded",
+        [home("a", 4), home("b", 4, 10.0), away("c")],
+        1e6,
+        0,
+        False,
+        None,
+    ),
+    case("no copy where all are as busy", [home("a", 4), away("b", 4)], 1e6, 0, False, None),
+    case("the only one", [home("a", 99)], 1e6, 0, False, None),
 )
 def test_a_request_goes_where_it_costs_least(
     instances: list[InstanceView], expected: float, index: int, loads: bool, copy_to: int | None

@@ -1,6 +1,6 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import CopyRoute, VariantRoute
@@ -17,21 +17,17 @@ NOW = 1_700_000_000.0
 AT_NOON = 1_701_432_000.0  # 2023-12-01T12:00:00Z
 
 
-@pytest.mark.parametrize(
-    ("header", "session_id", "expires_at"),
-    [
-        pytest.param("s-1; Expires=2023-12-01T12:00:00Z", "s-1", AT_NOON, id="as the API says"),
-        pytest.param("s-1;expires=2023-12-01T12:00:00", "s-1", AT_NOON, id="without a zone: UTC"),
-        pytest.param("s-1; Expires=2023-12-01T14:00:00+02:00", "s-1", AT_NOON, id="with a zone"),
-        pytest.param("s-1; Path=/; Expires=2023-12-01T12:00:00Z", "s-1", AT_NOON,
-                     id="beside other fields"),
-        pytest.param(" s-1 ", "s-1", NOW + DEFAULT_LIFETIME_S, id="without a time"),
-        pytest.param("s-1; Expires=soon", "s-1", NOW + DEFAULT_LIFETIME_S, id="no time at all"),
-        pytest.param("s-1; Expires=", "s-1", NOW + DEFAULT_LIFETIME_S, id="an empty time"),
-        pytest.param("s-1; Expires=2026-01-01T12:00:00Z", "s-1", NOW + MAX_LIFETIME_S,
-                     id="in years"),
-        pytest.param("s-1; Expires=1970-01-01T00:00:00Z", "s-1", 0.0, id="long gone"),
-    ],
+@cases(
+    "header, session_id, expires_at",
+    case("as the API says", "s-1; Expires=2023-12-01T12:00:00Z", "s-1", AT_NOON),
+    case("without a zone: UTC", "s-1;expires=2023-12-01T12:00:00", "s-1", AT_NOON),
+    case("with a zone", "s-1; Expires=2023-12-01T14:00:00+02:00", "s-1", AT_NOON),
+    case("beside other fields", "s-1; Path=/; Expires=2023-12-01T12:00:00Z", "s-1", AT_NOON),
+    case("without a time", " s-1 ", "s-1", NOW + DEFAULT_LIFETIME_S),
+    case("no time at all", "s-1; Expires=soon", "s-1", NOW + DEFAULT_LIFETIME_S),
+    case("an empty time", "s-1; Expires=", "s-1", NOW + DEFAULT_LIFETIME_S),
+    case("in years", "s-1; Expires=2026-01-01T12:00:00Z", "s-1", NOW + MAX_LIFETIME_S),
+    case("long gone", "s-1; Expires=1970-01-01T00:00:00Z", "s-1", 0.0),
 )  # fmt: skip
 def test_what_a_container_opens(header: str, session_id: str, expires_at: float) -> None:
     opened = opened_session(header, NOW)
@@ -39,14 +35,12 @@ def test_what_a_container_opens(header: str, session_id: str, expires_at: float)
     assert (opened.id, opened.expires_at) == (session_id, expires_at)
 
 
-@pytest.mark.parametrize(
+@cases(
     "header",
-    [
-        pytest.param("", id="nothing"),
-        pytest.param("; Expires=2023-12-01T12:00:00Z", id="no id"),
-        pytest.param("NEW_SESSION", id="what only clients say"),
-        pytest.param("x" * 257, id="an id that no client could send"),
-    ],
+    case("nothing", ""),
+    case("no id", "; Expires=2023-12-01T12:00:00Z"),
+    case("what only clients say", "NEW_SESSION"),
+    case("an id that no client could send", "x" * 257),
 )
 def test_what_opens_nothing(header: str) -> None:
     assert opened_session(header, NOW) is None

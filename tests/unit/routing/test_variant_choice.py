@@ -1,6 +1,6 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import CopyRoute, VariantRoute
@@ -18,20 +18,16 @@ def variant(name: str, weight: float, ready: bool = True) -> VariantRoute:
     )
 
 
-@pytest.mark.parametrize(
-    ("variants", "draw", "expected"),
-    [
-        pytest.param(
-            [variant("a", 1), variant("b", 3)], 0.24, "a", id="below its share: the first"
-        ),
-        pytest.param([variant("a", 1), variant("b", 3)], 0.25, "b", id="above it: the second"),
-        pytest.param([variant("a", 0), variant("b", 1)], 0.0, "b", id="weight 0 gets no request"),
-        pytest.param([variant("a", 1), variant("b", 0)], 0.999, "a", id="not even the last one"),
-        pytest.param([variant("a", 0), variant("b", 0)], 0.6, "b", id="all 0: equal shares"),
-        pytest.param([variant("a", 9, False), variant("b", 1)], 0.1, "b", id="no copy, no share"),
-        pytest.param([variant("a", 1, False)], 0.5, None, id="none where no copy is ready"),
-        pytest.param([], 0.5, None, id="none where there are no variants"),
-    ],
+@cases(
+    "variants, draw, expected",
+    case("below its share: the first", [variant("a", 1), variant("b", 3)], 0.24, "a"),
+    case("above it: the second", [variant("a", 1), variant("b", 3)], 0.25, "b"),
+    case("weight 0 gets no request", [variant("a", 0), variant("b", 1)], 0.0, "b"),
+    case("not even the last one", [variant("a", 1), variant("b", 0)], 0.999, "a"),
+    case("all 0: equal shares", [variant("a", 0), variant("b", 0)], 0.6, "b"),
+    case("no copy, no share", [variant("a", 9, False), variant("b", 1)], 0.1, "b"),
+    case("none where no copy is ready", [variant("a", 1, False)], 0.5, None),
+    case("none where there are no variants", [], 0.5, None),
 )
 def test_choose_variant(variants: list[VariantRoute], draw: float, expected: str | None) -> None:
     chosen = choose_variant(variants, draw)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.runtimes import find_installed
@@ -132,13 +133,11 @@ FIRST = Recipe(
 SECOND = replace(FIRST, packages=("torch==1.1", "extra"), lacks="torch is 1.1")
 
 
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        pytest.param(UNSOLVED, "no index has torch==1.0+cpu; torch==1.1 in its place",
-                     id="packages that no index has"),
-        pytest.param("timed out", None, id="an index that does not answer"),
-    ],
+@cases(
+    "words, text",
+    case("packages that no index has", UNSOLVED,
+        "no index has torch==1.0+cpu; torch==1.1 in its place"),
+    case("an index that does not answer", "timed out", None),
 )  # fmt: skip
 def test_a_recipe_stands_in_for_one_whose_packages_no_index_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, text: str | None

@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.runtimes import why_closed
 from hostelry.runtimes import interpreters
@@ -26,13 +27,11 @@ def test_an_interpreter_that_others_can_reach_comes_first(
     assert not is_open(closed / "python3.11")
 
 
-@pytest.mark.parametrize(
-    ("target", "words"),
-    [
-        pytest.param(sys.executable, None, id="it can be run"),
-        pytest.param("/nowhere/python3.10", "which is gone: install it again", id="it is gone"),
-        pytest.param(None, None, id="there is no such runtime"),
-    ],
+@cases(
+    "target, words",
+    case("it can be run", sys.executable, None),
+    case("it is gone", "/nowhere/python3.10", "which is gone: install it again"),
+    case("there is no such runtime", None, None),
 )
 def test_why_a_runtime_cannot_be_run(target: str | None, words: str | None, tmp_path: Path) -> None:
     python = tmp_path / "sklearn-1.4" / "bin" / "python"

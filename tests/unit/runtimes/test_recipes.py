@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.pip_settings import parse_settings, uv_variables
@@ -13,16 +14,14 @@ from hostelry.runtimes.interpreters import find_interpreter
 from hostelry.runtimes.recipes import best_device, find_recipe, folder_name, known_names
 
 
-@pytest.mark.parametrize(
-    ("name", "folder"),
-    [
-        pytest.param("vllm", "vllm", id="vLLM"),
-        pytest.param("triton", "triton", id="Triton"),
-        pytest.param("sklearn:1.2", "sklearn-1.2", id="a framework"),
-        pytest.param("sklearn:1.2-1", "sklearn-1.2", id="as the image's tag has it"),
-        pytest.param("sklearn:1.2.2", "sklearn-1.2", id="as the package has it"),
-        pytest.param("tensorflow:2.10.1", "tensorflow-2.10", id="a version of two digits"),
-    ],
+@cases(
+    "name, folder",
+    case("vLLM", "vllm", "vllm"),
+    case("Triton", "triton", "triton"),
+    case("a framework", "sklearn:1.2", "sklearn-1.2"),
+    case("as the image's tag has it", "sklearn:1.2-1", "sklearn-1.2"),
+    case("as the package has it", "sklearn:1.2.2", "sklearn-1.2"),
+    case("a version of two digits", "tensorflow:2.10.1", "tensorflow-2.10"),
 )
 def test_names(name: str, folder: str) -> None:
     assert folder_name(name) == folder
@@ -42,30 +41,25 @@ def test_every_known_name_has_a_recipe_whose_folder_is_its_own() -> None:
         find_recipe("sklearn:1.2", "cuda")
 
 
-@pytest.mark.parametrize(
-    ("name", "here", "device"),
-    [
-        pytest.param("sklearn:1.2", "cuda", "cpu", id="nothing for CUDA"),
-        pytest.param("pytorch:2.6", "cuda", "cuda", id="for CUDA where it is"),
-        pytest.param("pytorch:2.6", "cpu", "cpu", id="for CPUs elsewhere"),
-    ],
+@cases(
+    "name, here, device",
+    case("nothing for CUDA", "sklearn:1.2", "cuda", "cpu"),
+    case("for CUDA where it is", "pytorch:2.6", "cuda", "cuda"),
+    case("for CPUs elsewhere", "pytorch:2.6", "cpu", "cpu"),
 )
 def test_devices(name: str, here: str, device: str) -> None:
     assert best_device(name, here) == device
 
 
-@pytest.mark.parametrize(
-    ("name", "device", "first"),
-    [
-        pytest.param("pytorch:2.6", "cpu",
-                     ["torch==2.6.0+cpu", "torch==2.13.0+cpu", "torch==2.6.0"],
-                     id="a later build for CPUs before that for CUDA"),
-        pytest.param("pytorch:2.5", "cpu", ["torch==2.5.1+cpu", "torch==2.5.1"],
-                     id="no other version before torch.load changed"),
-        pytest.param("huggingface:4.51", "cuda", ["torch==2.6.0"], id="CUDA"),
-        pytest.param("xgboost:3.0", "cpu", ["xgboost-cpu==3.0.5"], id="a package for CPUs"),
-        pytest.param("xgboost:1.7", "cpu", ["xgboost==1.7.4"], id="which earlier ones have not"),
-    ],
+@cases(
+    "name, device, first",
+    case("a later build for CPUs before that for CUDA", "pytorch:2.6", "cpu",
+        ["torch==2.6.0+cpu", "torch==2.13.0+cpu", "torch==2.6.0"]),
+    case("no other version before torch.load changed", "pytorch:2.5", "cpu",
+        ["torch==2.5.1+cpu", "torch==2.5.1"]),
+    case("CUDA", "huggingface:4.51", "cuda", ["torch==2.6.0"]),
+    case("a package for CPUs", "xgboost:3.0", "cpu", ["xgboost-cpu==3.0.5"]),
+    case("which earlier ones have not", "xgboost:1.7", "cpu", ["xgboost==1.7.4"]),
 )  # fmt: skip
 def test_what_is_tried_in_turn(name: str, device: str, first: list[str]) -> None:
     found, recipe = [], find_recipe(name, device)
@@ -75,15 +69,13 @@ def test_what_is_tried_in_turn(name: str, device: str, first: list[str]) -> None
     assert [*found, recipe.packages[0]] == first
 
 
-@pytest.mark.parametrize(
-    ("name", "companions"),
-    [
-        pytest.param("sklearn:1.2", {"flask", "pandas", "pyarrow", "scipy"}, id="scikit-learn"),
-        pytest.param("xgboost:3.0", {"flask", "matplotlib", "pandas"}, id="XGBoost"),
-        pytest.param("pytorch:2.6", {"pandas", "opencv-python-headless", "h5py"}, id="PyTorch"),
-        pytest.param("huggingface:4.51", {"sentencepiece", "pandas"}, id="Hugging Face"),
-        pytest.param("tensorflow:2.19", {"requests"}, id="TensorFlow"),
-    ],
+@cases(
+    "name, companions",
+    case("scikit-learn", "sklearn:1.2", {"flask", "pandas", "pyarrow", "scipy"}),
+    case("XGBoost", "xgboost:3.0", {"flask", "matplotlib", "pandas"}),
+    case("PyTorch", "pytorch:2.6", {"pandas", "opencv-python-headless", "h5py"}),
+    case("Hugging Face", "huggingface:4.51", {"sentencepiece", "pandas"}),
+    case("TensorFlow", "tensorflow:2.19", {"requests"}),
 )
 def test_a_runtime_has_what_awss_image_has_beside_the_framework(
     name: str, companions: set[str]

@@ -2,7 +2,7 @@
 
 import asyncio
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry.s3.answers import Answers, PassedRequest, Settle, StoreAnswer
 from hostelry.s3.head import parse_head
@@ -55,43 +55,37 @@ def passed(sent: bytes, *asked: PassedRequest) -> Client:
     return asyncio.run(passing())
 
 
-@pytest.mark.parametrize(
-    ("sent", "asked"),
-    [
-        pytest.param(LENGTH * 2, (GET, GET), id="bodies of a length"),
-        pytest.param(CHUNKED + LENGTH, (GET, GET), id="a body in chunks, with a trailer"),
-        pytest.param(CONTINUE + LENGTH, (PUT,), id="an interim answer"),
-        pytest.param(HEAD_ONLY + LENGTH, (HEAD, GET), id="a head alone"),
-        pytest.param(NO_BODY + LENGTH, (GET, GET), id="a status without a body"),
-        pytest.param(LENGTH + UNBOUNDED, (GET, GET), id="a body that ends with the connection"),
-        pytest.param(LENGTH, (), id="an answer that nothing asked for"),
-    ],
+@cases(
+    "sent, asked",
+    case("bodies of a length", LENGTH * 2, (GET, GET)),
+    case("a body in chunks, with a trailer", CHUNKED + LENGTH, (GET, GET)),
+    case("an interim answer", CONTINUE + LENGTH, (PUT,)),
+    case("a head alone", HEAD_ONLY + LENGTH, (HEAD, GET)),
+    case("a status without a body", NO_BODY + LENGTH, (GET, GET)),
+    case("a body that ends with the connection", LENGTH + UNBOUNDED, (GET, GET)),
+    case("an answer that nothing asked for", LENGTH, ()),
 )
 def test_bytes_pass_unchanged(sent: bytes, asked: tuple[PassedRequest, ...]) -> None:
     assert passed(sent, *asked).got == sent
 
 
-@pytest.mark.parametrize(
+@cases(
     "sent",
-    [
-        pytest.param(b"no answer\r\n\r\n", id="no HTTP"),
-        pytest.param(OK + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\n", id="a size of no number"),
-        pytest.param(LENGTH[:-1], id="a body that is cut off"),
-    ],
+    case("no HTTP", b"no answer\r\n\r\n"),
+    case("a size of no number", OK + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\n"),
+    case("a body that is cut off", LENGTH[:-1]),
 )
 def test_a_broken_answer_closes_the_clients_connection(sent: bytes) -> None:
     assert passed(sent, GET).is_closed
 
 
-@pytest.mark.parametrize(
-    ("sent", "other", "seen", "got"),
-    [
-        pytest.param(LENGTH, None, b"ok", LENGTH, id="passed once it is settled"),
-        pytest.param(CHUNKED, None, b"hello!", CHUNKED, id="its content without chunks"),
-        pytest.param(LENGTH, REFUSED, b"ok", REFUSED, id="another one takes its place"),
-        pytest.param(CONTINUE + LENGTH, None, b"ok", CONTINUE + LENGTH, id="after an interim one"),
-        pytest.param(REFUSED, None, None, REFUSED, id="a failure is not held"),
-    ],
+@cases(
+    "sent, other, seen, got",
+    case("passed once it is settled", LENGTH, None, b"ok", LENGTH),
+    case("its content without chunks", CHUNKED, None, b"hello!", CHUNKED),
+    case("another one takes its place", LENGTH, REFUSED, b"ok", REFUSED),
+    case("after an interim one", CONTINUE + LENGTH, None, b"ok", CONTINUE + LENGTH),
+    case("a failure is not held", REFUSED, None, None, REFUSED),
 )
 def test_an_answer_is_held_for_its_request(
     sent: bytes, other: bytes | None, seen: bytes | None, got: bytes

@@ -1,6 +1,7 @@
 """Notification configurations in XML: read, answered, refused."""
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.domain.object_event import BucketNotification, NotificationTarget
 from hostelry.s3.admission import S3Refusal
@@ -40,52 +41,43 @@ def test_a_configuration_is_answered_as_it_was_put() -> None:
         assert read_notification(notification_xml(given)) == given
 
 
-@pytest.mark.parametrize(
-    ("body", "code", "words"),
-    [
-        pytest.param(b"<a", "MalformedXML", "well-formed", id="no XML"),
-        pytest.param(b"<Other/>", "MalformedXML", "no NotificationConfiguration", id="another"),
-        pytest.param(
-            b'<!DOCTYPE a [<!ENTITY b "c">]><a/>', "MalformedXML", "declares", id="entities"
-        ),
-        pytest.param(document(queue("")), "MalformedXML", "an Event", id="no event"),
-        pytest.param(
-            document(queue("<Event>s3:ObjectRemoved:*</Event>")),
-            "NotImplemented",
-            "s3:ObjectRemoved:* is not served",
-            id="an event that is not served",
-        ),
-        pytest.param(
-            document("<CloudFunctionConfiguration/>"),
-            "NotImplemented",
-            "functions",
-            id="a function",
-        ),
-        pytest.param(
-            document(queue(EVENT, "in/") + queue(EVENT, "in/a", "b")),
-            "InvalidArgument",
-            "ambiguously",
-            id="prefixes that overlap",
-        ),
-        pytest.param(
-            document(queue(EVENT, "in/") + queue(EVENT, "out/")),
-            "InvalidArgument",
-            "unique",
-            id="one id twice",
-        ),
-        pytest.param(
-            document(queue(EVENT).replace(":sqs:", ":lambda:")),
-            "InvalidArgument",
-            "not well formed",
-            id="an ARN of another service",
-        ),
-        pytest.param(
-            document(queue(EVENT).replace("prefix<", "middle<")),
-            "InvalidArgument",
-            "prefix or suffix",
-            id="another filter",
-        ),
-    ],
+@cases(
+    "body, code, words",
+    case("no XML", b"<a", "MalformedXML", "well-formed"),
+    case("another", b"<Other/>", "MalformedXML", "no NotificationConfiguration"),
+    case("entities", b'<!DOCTYPE a [<!ENTITY b "c">]><a/>', "MalformedXML", "declares"),
+    case("no event", document(queue("")), "MalformedXML", "an Event"),
+    case(
+        "an event that is not served",
+        document(queue("<Event>s3:ObjectRemoved:*</Event>")),
+        "NotImplemented",
+        "s3:ObjectRemoved:* is not served",
+    ),
+    case("a function", document("<CloudFunctionConfiguration/>"), "NotImplemented", "functions"),
+    case(
+        "prefixes that overlap",
+        document(queue(EVENT, "in/") + queue(EVENT, "in/a", "b")),
+        "InvalidArgument",
+        "ambiguously",
+    ),
+    case(
+        "one id twice",
+        document(queue(EVENT, "in/") + queue(EVENT, "out/")),
+        "InvalidArgument",
+        "unique",
+    ),
+    case(
+        "an ARN of another service",
+        document(queue(EVENT).replace(":sqs:", ":lambda:")),
+        "InvalidArgument",
+        "not well formed",
+    ),
+    case(
+        "another filter",
+        document(queue(EVENT).replace("prefix<", "middle<")),
+        "InvalidArgument",
+        "prefix or suffix",
+    ),
 )
 def test_a_configuration_is_refused(body: bytes, code: str, words: str) -> None:
     with pytest.raises(S3Refusal) as refused:

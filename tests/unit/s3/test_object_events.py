@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.clock import ManualClock
 from hostelry.domain.object_event import BucketNotification, NotificationTarget, ObjectEvent
@@ -45,16 +46,10 @@ def events_of(file: EventFile) -> ObjectEvents:
     return ObjectEvents(file, store, ManualClock(), Scope("1", "r"))
 
 
-@pytest.mark.parametrize(
-    ("notification", "written", "answer", "size"),
-    [
-        pytest.param(
-            BucketNotification(to_bus=True), write(size_bytes=3), PUT, 3, id="a put, to EventBridge"
-        ),
-        pytest.param(
-            BucketNotification(targets=(QUEUE,)), write("Copy"), COPIED, 7, id="a copy, to a queue"
-        ),
-    ],
+@cases(
+    "notification, written, answer, size",
+    case("a put, to EventBridge", BucketNotification(to_bus=True), write(size_bytes=3), PUT, 3),
+    case("a copy, to a queue", BucketNotification(targets=(QUEUE,)), write("Copy"), COPIED, 7),
 )
 def test_an_event_survives_the_process(
     tmp_path: Path,
@@ -74,15 +69,11 @@ def test_an_event_survives_the_process(
     assert (event.targets, event.to_bus) == (notification.targets, notification.to_bus)
 
 
-@pytest.mark.parametrize(
-    ("notification", "written"),
-    [
-        pytest.param(BucketNotification(), write("Copy"), id="a bucket without a configuration"),
-        pytest.param(BucketNotification(targets=(QUEUE,)), write(), id="another kind of write"),
-        pytest.param(
-            BucketNotification(targets=(QUEUE,)), write("Copy", "out/k"), id="another prefix"
-        ),
-    ],
+@cases(
+    "notification, written",
+    case("a bucket without a configuration", BucketNotification(), write("Copy")),
+    case("another kind of write", BucketNotification(targets=(QUEUE,)), write()),
+    case("another prefix", BucketNotification(targets=(QUEUE,)), write("Copy", "out/k")),
 )
 def test_a_write_that_nothing_asks_for_is_not_watched(
     tmp_path: Path, notification: BucketNotification, written: ObjectWrite

@@ -1,6 +1,7 @@
 """The S3 port's proof of who asks: what a presigned URL shows of a key proves nothing."""
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.s3.signed_heads import CREDENTIALS, NOW, passage, signed
 
 from hostelry.aws.temporary_keys import FOR_OBJECTS, AgentSeal, Session, TemporaryKeys, TokenSeal
@@ -41,38 +42,32 @@ OF_AN_AGENT = keys_of("", FOR_OBJECTS)
 OF_A_ROLE, OF_A_COPY = (signed("PUT", "/b?notification", keys=keys_of(it)) for it in ("r", ""))
 
 
-@pytest.mark.parametrize(
-    ("head", "code"),
-    [
-        pytest.param(PUT, None, id="a signature with the body's hash"),
-        pytest.param(signed("GET", "/b?notification", in_query=True), None, id="a presigned URL"),
-        pytest.param(OF_A_ROLE, None, id="a role's keys"),
-        pytest.param(OF_A_COPY, "AccessDenied", id="keys that may only invoke"),
-        pytest.param(signed("GET", "/b/k", keys=OF_AN_AGENT), None, id="an agent reads"),
-        pytest.param(
-            signed("PUT", "/b/k", keys=OF_AN_AGENT), "AccessDenied", id="and writes nothing"
-        ),
-        pytest.param(
-            altered(PUT, authorization=NO_HASH, x_amz_content_sha256=None),
-            "InvalidRequest",
-            id="a signature of zeros, and no hash of the body",
-        ),
-        pytest.param(
-            altered(PUT, x_amz_content_sha256=None),
-            "InvalidRequest",
-            id="a signature whose hash of the body was left out",
-        ),
-        pytest.param(
-            altered(PUT, authorization=ZEROS), "SignatureDoesNotMatch", id="a signature of zeros"
-        ),
-        pytest.param(
-            altered(PUT, x_amz_content_sha256="UNSIGNED-PAYLOAD"),
-            "SignatureDoesNotMatch",
-            id="a hash that was replaced",
-        ),
-        pytest.param(NOTHING, "AccessDenied", id="no signature"),
-        pytest.param(altered(NOTHING, authorization="x"), "SignatureDoesNotMatch", id="no form"),
-    ],
+@cases(
+    "head, code",
+    case("a signature with the body's hash", PUT, None),
+    case("a presigned URL", signed("GET", "/b?notification", in_query=True), None),
+    case("a role's keys", OF_A_ROLE, None),
+    case("keys that may only invoke", OF_A_COPY, "AccessDenied"),
+    case("an agent reads", signed("GET", "/b/k", keys=OF_AN_AGENT), None),
+    case("and writes nothing", signed("PUT", "/b/k", keys=OF_AN_AGENT), "AccessDenied"),
+    case(
+        "a signature of zeros, and no hash of the body",
+        altered(PUT, authorization=NO_HASH, x_amz_content_sha256=None),
+        "InvalidRequest",
+    ),
+    case(
+        "a signature whose hash of the body was left out",
+        altered(PUT, x_amz_content_sha256=None),
+        "InvalidRequest",
+    ),
+    case("a signature of zeros", altered(PUT, authorization=ZEROS), "SignatureDoesNotMatch"),
+    case(
+        "a hash that was replaced",
+        altered(PUT, x_amz_content_sha256="UNSIGNED-PAYLOAD"),
+        "SignatureDoesNotMatch",
+    ),
+    case("no signature", NOTHING, "AccessDenied"),
+    case("no form", altered(NOTHING, authorization="x"), "SignatureDoesNotMatch"),
 )
 def test_only_a_proof_counts_as_signed(head: Head, code: str | None) -> None:
     checked = passage(ManualClock(NOW))

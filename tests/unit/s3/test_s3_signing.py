@@ -8,6 +8,7 @@ import pytest
 from botocore.auth import S3SigV4Auth, S3SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as Keys
+from tests.cases import case, cases
 
 from hostelry.aws.s3_signing import OwnKey
 from hostelry.aws.sigv4 import Proven, Secret, Verifier
@@ -59,63 +60,59 @@ def test_what_botocore_signs_holds_and_is_signed_again(path: str, query: str, si
     assert again.request.path == head.request.path
 
 
-@pytest.mark.parametrize(
-    ("line", "headers", "wants"),
-    [
-        pytest.param("GET /b/k", {}, Wants(), id="a read wants nothing"),
-        pytest.param(
-            "PUT /b/k",
-            {"x-amz-server-side-encryption": "aws:kms"},
-            Wants(key="alias/aws/s3", adds_key=True),
-            id="KMS without a key takes the default one",
-        ),
-        pytest.param(
-            "PUT /b/k",
-            {
-                "X-Amz-Server-Side-Encryption": "aws:kms",
-                "X-Amz-Server-Side-Encryption-Aws-Kms-Key-Id": "k",
-            },
-            Wants(key="k"),
-            id="a named key is looked at",
-        ),
-        pytest.param(
-            "PUT /b/k",
-            {"x-amz-server-side-encryption": "AES256"},
-            Wants(),
-            id="the store's own keys want nothing",
-        ),
-        pytest.param(
-            "POST /b/k?uploads",
-            {},
-            Wants(starts_upload=True),
-            id="an upload may take its bucket's default",
-        ),
-        pytest.param(
-            "GET /b/k",
-            {"x-amz-security-token": "t", "authorization": "AWS4"},
-            Wants(token="t"),
-            id="temporary keys in a header",
-        ),
-        pytest.param(
-            "GET /b/k?X-Amz-Signature=s&X-Amz-Security-Token=t%2F",
-            {},
-            Wants(token="t/"),
-            id="temporary keys in a presigned query",
-        ),
-    ],
+@cases(
+    "line, headers, wants",
+    case("a read wants nothing", "GET /b/k", {}, Wants()),
+    case(
+        "KMS without a key takes the default one",
+        "PUT /b/k",
+        {"x-amz-server-side-encryption": "aws:kms"},
+        Wants(key="alias/aws/s3", adds_key=True),
+    ),
+    case(
+        "a named key is looked at",
+        "PUT /b/k",
+        {
+            "X-Amz-Server-Side-Encryption": "aws:kms",
+            "X-Amz-Server-Side-Encryption-Aws-Kms-Key-Id": "k",
+        },
+        Wants(key="k"),
+    ),
+    case(
+        "the store's own keys want nothing",
+        "PUT /b/k",
+        {"x-amz-server-side-encryption": "AES256"},
+        Wants(),
+    ),
+    case(
+        "an upload may take its bucket's default",
+        "POST /b/k?uploads",
+        {},
+        Wants(starts_upload=True),
+    ),
+    case(
+        "temporary keys in a header",
+        "GET /b/k",
+        {"x-amz-security-token": "t", "authorization": "AWS4"},
+        Wants(token="t"),
+    ),
+    case(
+        "temporary keys in a presigned query",
+        "GET /b/k?X-Amz-Signature=s&X-Amz-Security-Token=t%2F",
+        {},
+        Wants(token="t/"),
+    ),
 )
 def test_what_a_request_wants(line: str, headers: dict[str, str], wants: Wants) -> None:
     method, target = line.split(" ")
     assert wants_of(parse_head(write_head(method, target, headers.items()))) == wants
 
 
-@pytest.mark.parametrize(
-    ("target", "method"),
-    [
-        pytest.param("/b/k", "aws:kms:dsse", id="two layers"),
-        pytest.param("/b/k", "none", id="an unknown method"),
-        pytest.param("/b/k?X-Amz-Server-Side-Encryption=aws:kms", "", id="in the query"),
-    ],
+@cases(
+    "target, method",
+    case("two layers", "/b/k", "aws:kms:dsse"),
+    case("an unknown method", "/b/k", "none"),
+    case("in the query", "/b/k?X-Amz-Server-Side-Encryption=aws:kms", ""),
 )
 def test_an_encryption_that_the_store_would_leave_out_is_refused(target: str, method: str) -> None:
     headers = {"x-amz-server-side-encryption": method} if method else {}

@@ -1,6 +1,6 @@
 """Requests that write an object, by their heads."""
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry.s3.head import parse_head
 from hostelry.s3.object_events import is_notification_call, removed_bucket, write_of
@@ -10,22 +10,20 @@ def head_of(line: str, *headers: str) -> bytes:
     return "\r\n".join([f"{line} HTTP/1.1", "Host: h", *headers, "", ""]).encode()
 
 
-@pytest.mark.parametrize(
-    ("line", "headers", "kind"),
-    [
-        pytest.param("PUT /b/k?x-id=PutObject", (), "Put", id="a put"),
-        pytest.param("PUT /b/k?X-Amz-Signature=s", (), "Put", id="a presigned put"),
-        pytest.param("PUT /b/k", ("x-amz-copy-source: b/j",), "Copy", id="a copy"),
-        pytest.param("POST /b/k?uploadId=1", (), "CompleteMultipartUpload", id="an upload's end"),
-        pytest.param("POST /b/k?uploads=", (), None, id="an upload's start"),
-        pytest.param("PUT /b/k?partNumber=1&uploadId=1", (), None, id="a part"),
-        pytest.param("PUT /b/k?tagging=", (), None, id="tags"),
-        pytest.param("PUT /b/k?acl", (), None, id="a list of who may read it"),
-        pytest.param("PUT /b", (), None, id="a bucket"),
-        pytest.param("PUT /b/", (), None, id="a bucket with a slash"),
-        pytest.param("GET /b/k", (), None, id="a read"),
-        pytest.param("POST /b?delete=", (), None, id="a removal of several"),
-    ],
+@cases(
+    "line, headers, kind",
+    case("a put", "PUT /b/k?x-id=PutObject", (), "Put"),
+    case("a presigned put", "PUT /b/k?X-Amz-Signature=s", (), "Put"),
+    case("a copy", "PUT /b/k", ("x-amz-copy-source: b/j",), "Copy"),
+    case("an upload's end", "POST /b/k?uploadId=1", (), "CompleteMultipartUpload"),
+    case("an upload's start", "POST /b/k?uploads=", (), None),
+    case("a part", "PUT /b/k?partNumber=1&uploadId=1", (), None),
+    case("tags", "PUT /b/k?tagging=", (), None),
+    case("a list of who may read it", "PUT /b/k?acl", (), None),
+    case("a bucket", "PUT /b", (), None),
+    case("a bucket with a slash", "PUT /b/", (), None),
+    case("a read", "GET /b/k", (), None),
+    case("a removal of several", "POST /b?delete=", (), None),
 )
 def test_a_request_writes_an_object_or_none(
     line: str, headers: tuple[str, ...], kind: str | None
@@ -34,20 +32,14 @@ def test_a_request_writes_an_object_or_none(
     assert (found and found.kind) == kind
 
 
-@pytest.mark.parametrize(
-    ("headers", "size", "chain"),
-    [
-        pytest.param(("Content-Length: 7",), 7, 0, id="a plain body"),
-        pytest.param(
-            ("Content-Length: 99", "x-amz-decoded-content-length: 7"), 7, 0, id="a body in pieces"
-        ),
-        pytest.param(("Content-Length: 7", "X-Hostelry-Chain-Length: 2"), 7, 2, id="a job's"),
-        pytest.param(("X-Hostelry-Chain-Length: -1",), None, 0, id="no number"),
-        pytest.param(("X-Hostelry-Chain-Length: 9999999",), None, 0, id="a number too long"),
-        pytest.param(
-            ("x-amz-decoded-content-length: " + "9" * 5_000,), None, 0, id="a size of 5,000 digits"
-        ),
-    ],
+@cases(
+    "headers, size, chain",
+    case("a plain body", ("Content-Length: 7",), 7, 0),
+    case("a body in pieces", ("Content-Length: 99", "x-amz-decoded-content-length: 7"), 7, 0),
+    case("a job's", ("Content-Length: 7", "X-Hostelry-Chain-Length: 2"), 7, 2),
+    case("no number", ("X-Hostelry-Chain-Length: -1",), None, 0),
+    case("a number too long", ("X-Hostelry-Chain-Length: 9999999",), None, 0),
+    case("a size of 5,000 digits", ("x-amz-decoded-content-length: " + "9" * 5_000,), None, 0),
 )
 def test_a_head_has_the_size_and_the_chain_of_the_object(
     headers: tuple[str, ...], size: int | None, chain: int
@@ -58,13 +50,11 @@ def test_a_head_has_the_size_and_the_chain_of_the_object(
     assert (found.size_bytes, found.chain_length) == (size, chain)
 
 
-@pytest.mark.parametrize(
-    ("line", "bucket"),
-    [
-        pytest.param("DELETE /b", "b", id="the bucket"),
-        pytest.param("DELETE /b/k", None, id="an object"),
-        pytest.param("DELETE /b?lifecycle=", None, id="a rule of the bucket"),
-    ],
+@cases(
+    "line, bucket",
+    case("the bucket", "DELETE /b", "b"),
+    case("an object", "DELETE /b/k", None),
+    case("a rule of the bucket", "DELETE /b?lifecycle=", None),
 )
 def test_a_request_removes_a_bucket_or_none(line: str, bucket: str | None) -> None:
     assert removed_bucket(parse_head(head_of(line))) == bucket

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.dataplane.capture.capture_sample import AT, CAPTURE, all_records, content, spool
 from tests.unit.dataplane.routes_sample import HERE, variant
 from tests.unit.services.test_metered_gateway import (
@@ -203,29 +204,21 @@ def captured_with_shadow(
     return found
 
 
-@pytest.mark.parametrize(
-    ("answer", "action", "sink", "records"),
-    [
-        pytest.param(whole, "invocations", Sink, [(b"[1]", b"{}")], id="a whole answer"),
-        pytest.param(
-            streamed,
-            "invocations-response-stream",
-            Sink,
-            [(b"[1]", b'{"a": 1}')],
-            id="a stream, put together",
-        ),
-        pytest.param(lambda it: whole(it, 400), "invocations", Sink, [], id="not a failure"),
-        pytest.param(
-            lambda it: whole(it, 500), "invocations-response-stream", Sink, [], id="nor a stream's"
-        ),
-        pytest.param(failing(BrokenError("gone")), "invocations", Sink, [], id="not a dead model"),
-        pytest.param(
-            broken_middle, "invocations-response-stream", Sink, [], id="not a stream that breaks"
-        ),
-        pytest.param(
-            streamed, "invocations-response-stream", GoneSink, [], id="not one whose client left"
-        ),
-    ],
+@cases(
+    "answer, action, sink, records",
+    case("a whole answer", whole, "invocations", Sink, [(b"[1]", b"{}")]),
+    case(
+        "a stream, put together",
+        streamed,
+        "invocations-response-stream",
+        Sink,
+        [(b"[1]", b'{"a": 1}')],
+    ),
+    case("not a failure", lambda it: whole(it, 400), "invocations", Sink, []),
+    case("nor a stream's", lambda it: whole(it, 500), "invocations-response-stream", Sink, []),
+    case("not a dead model", failing(BrokenError("gone")), "invocations", Sink, []),
+    case("not a stream that breaks", broken_middle, "invocations-response-stream", Sink, []),
+    case("not one whose client left", streamed, "invocations-response-stream", GoneSink, []),
 )
 def test_answers_are_captured_that_were_given_whole(
     tmp_path: Path,
@@ -237,19 +230,13 @@ def test_answers_are_captured_that_were_given_whole(
     assert captured(answer, action, tmp_path, sink) == records
 
 
-@pytest.mark.parametrize(
-    ("shadow_answer", "action", "outputs"),
-    [
-        pytest.param(streamed, "invocations", [b'{"a": 1}'], id="an answer"),
-        pytest.param(
-            streamed, "invocations-response-stream", [b'{"a": 1}'], id="a stream, put together"
-        ),
-        pytest.param(lambda it: whole(it, 500), "invocations", [], id="not a failure"),
-        pytest.param(failing(BrokenError("gone")), "invocations", [], id="not a dead model"),
-        pytest.param(
-            broken_middle, "invocations-response-stream", [], id="not a stream that breaks"
-        ),
-    ],
+@cases(
+    "shadow_answer, action, outputs",
+    case("an answer", streamed, "invocations", [b'{"a": 1}']),
+    case("a stream, put together", streamed, "invocations-response-stream", [b'{"a": 1}']),
+    case("not a failure", lambda it: whole(it, 500), "invocations", []),
+    case("not a dead model", failing(BrokenError("gone")), "invocations", []),
+    case("not a stream that breaks", broken_middle, "invocations-response-stream", []),
 )
 def test_a_shadows_answer_is_captured_under_its_own_name(
     tmp_path: Path,
@@ -283,15 +270,13 @@ def test_a_shadows_answer_is_captured_where_productions_fails(tmp_path: Path) ->
     assert (found["v"], [output for *_, output in found["shadow"]]) == ([], [b'{"a": 1}'])
 
 
-@pytest.mark.parametrize(
-    ("answer", "action", "counts"),
-    [
-        pytest.param(streamed, "invocations", (1, 1, 1), id="equal answers"),
-        pytest.param(whole, "invocations", (1, 0, 0), id="other answers"),
-        pytest.param(streamed, "invocations-response-stream", (1, 1, 1), id="streams"),
-        pytest.param(lambda it: whole(it, 500), "invocations", (0, 0, 0), id="not a failure"),
-        pytest.param(broken_middle, "invocations-response-stream", (0, 0, 0), id="nor half of one"),
-    ],
+@cases(
+    "answer, action, counts",
+    case("equal answers", streamed, "invocations", (1, 1, 1)),
+    case("other answers", whole, "invocations", (1, 0, 0)),
+    case("streams", streamed, "invocations-response-stream", (1, 1, 1)),
+    case("not a failure", lambda it: whole(it, 500), "invocations", (0, 0, 0)),
+    case("nor half of one", broken_middle, "invocations-response-stream", (0, 0, 0)),
 )
 def test_a_shadows_answers_are_compared_with_productions(
     answer: Callable[[Reply], None], action: str, counts: tuple[int, int, int]
@@ -299,12 +284,10 @@ def test_a_shadows_answers_are_compared_with_productions(
     assert answers_apart(answer, action) == counts
 
 
-@pytest.mark.parametrize(
-    ("session", "has_session"),
-    [
-        pytest.param("", [False, False], id="as it is"),
-        pytest.param("NEW_SESSION", [True, False], id="without its session"),
-    ],
+@cases(
+    "session, has_session",
+    case("as it is", "", [False, False]),
+    case("without its session", "NEW_SESSION", [True, False]),
 )
 def test_a_shadow_gets_productions_head(
     tmp_path: Path, session: str, has_session: list[bool]
@@ -328,15 +311,13 @@ def broken(*_: object, **__: object) -> NoReturn:
 
 
 @pytest.mark.parametrize("action", ["invocations", "invocations-response-stream"])
-@pytest.mark.parametrize(
-    ("part", "name", "dropped"),
-    [
-        pytest.param("mirror", "is_turn", 1, id="whose turn it is"),
-        pytest.param("mirror", "offer", 1, id="the offer"),
-        pytest.param("capture", "is_turn", 1, id="whether it is captured"),
-        pytest.param("capture", "begin", 1, id="the capture's beginning"),
-        pytest.param("capture", "put", 0, id="the capture's end"),
-    ],
+@cases(
+    "part, name, dropped",
+    case("whose turn it is", "mirror", "is_turn", 1),
+    case("the offer", "mirror", "offer", 1),
+    case("whether it is captured", "capture", "is_turn", 1),
+    case("the capture's beginning", "capture", "begin", 1),
+    case("the capture's end", "capture", "put", 0),
 )
 def test_a_defect_of_a_tap_costs_the_client_nothing(
     tmp_path: Path,

@@ -2,6 +2,7 @@ import asyncio
 import logging
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.home.home import UpConfig
 from hostelry.services.gateway import http_limits
@@ -20,12 +21,10 @@ async def ends() -> None:
     """Ends by itself."""
 
 
-@pytest.mark.parametrize(
-    ("part", "reported"),
-    [
-        pytest.param(fails, "keeping time ended: ZeroDivisionError('the cause')", id="fails"),
-        pytest.param(ends, "keeping time ended: None", id="ends by itself"),
-    ],
+@cases(
+    "part, reported",
+    case("fails", fails, "keeping time ended: ZeroDivisionError('the cause')"),
+    case("ends by itself", ends, "keeping time ended: None"),
 )
 def test_a_worker_whose_task_ends_reports_it_with_the_cause(
     part: object, reported: str, caplog: pytest.LogCaptureFixture
@@ -58,12 +57,10 @@ def test_a_worker_that_is_stopped_ends_without_a_cause() -> None:
     assert asyncio.run(scenario()) is None
 
 
-@pytest.mark.parametrize(
-    ("max_files", "most"),
-    [
-        pytest.param(1 << 20, 10_000, id="what was asked for"),
-        pytest.param(1024, 320, id="no more than there are files for, with one to a copy each"),
-    ],
+@cases(
+    "max_files, most",
+    case("what was asked for", 1 << 20, 10_000),
+    case("no more than there are files for, with one to a copy each", 1024, 320),
 )
 def test_a_worker_takes_as_many_connections_as_it_can_serve(max_files: int, most: int) -> None:
     config = UpConfig(control_port=1, max_body_bytes=1 << 30)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.dataplane.routes_sample import COPIES, SNAPSHOT
 
 from hostelry.base.clock import ManualClock
@@ -126,15 +127,13 @@ def served(answer: Callable[[Reply], None], path: str, component: str = "base") 
 
 
 @pytest.mark.parametrize("path", [WHOLE, STREAM, CHAT])
-@pytest.mark.parametrize(
-    ("answer", "errors"),
-    [
-        pytest.param(whole, (0, 0, 0), id="an answer"),
-        pytest.param(lambda it: whole(it, 400), (1, 0, 1), id="a 400 of the model"),
-        pytest.param(lambda it: whole(it, 500), (0, 1, 1), id="a 500 of the model"),
-        pytest.param(failing(BrokenError("gone")), (0, 1, 1), id="a model that dies"),
-        pytest.param(failing(DeadlineError("late")), (0, 1, 1), id="a model that is late"),
-    ],
+@cases(
+    "answer, errors",
+    case("an answer", whole, (0, 0, 0)),
+    case("a 400 of the model", lambda it: whole(it, 400), (1, 0, 1)),
+    case("a 500 of the model", lambda it: whole(it, 500), (0, 1, 1)),
+    case("a model that dies", failing(BrokenError("gone")), (0, 1, 1)),
+    case("a model that is late", failing(DeadlineError("late")), (0, 1, 1)),
 )
 def test_a_request_is_counted_with_how_it_went(
     path: str, answer: Callable[[Reply], None], errors: tuple[int, int, int]

@@ -9,6 +9,7 @@ import httpx
 import msgspec
 import pytest
 from starlette.applications import Starlette
+from tests.cases import case, cases
 
 from hostelry.base.clock import ManualClock
 from hostelry.cluster.gateway_hosts import KNOWN_S, SHOWN_S, GatewayHostRoutes, KnownHosts
@@ -190,15 +191,13 @@ def test_a_session_whose_news_was_lost_is_asked_for(hosts: Hosts) -> None:
     run(main())
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "status"),
-    [
-        pytest.param("/internal/peer/counts", b"?", 400, id="no counts"),
-        pytest.param("/internal/peer/sessions/change", b"?", 400, id="no session"),
-        pytest.param("/internal/sessions/change", b"?", 400, id="no session of a worker"),
-        pytest.param("/internal/peer/sessions/find", b"?", 404, id="no key of a session"),
-        pytest.param("/internal/sessions/find", b"?", 404, id="no key, asked by a worker"),
-    ],
+@cases(
+    "path, body, status",
+    case("no counts", "/internal/peer/counts", b"?", 400),
+    case("no session", "/internal/peer/sessions/change", b"?", 400),
+    case("no session of a worker", "/internal/sessions/change", b"?", 400),
+    case("no key of a session", "/internal/peer/sessions/find", b"?", 404),
+    case("no key, asked by a worker", "/internal/sessions/find", b"?", 404),
 )
 def test_bad_bodies(hosts: Hosts, path: str, body: bytes, status: int) -> None:
     async def main() -> None:

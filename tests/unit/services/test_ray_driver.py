@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.cases import case, cases
 from tests.integration.agent_rig import instance
 
 from hostelry.aws.temporary_keys import TokenSeal
@@ -65,15 +66,11 @@ def test_a_node_reads_what_it_reaches_and_not_the_database(tmp_path: Path) -> No
     assert known_controls(home, read) == both, "for its certificate"
 
 
-@pytest.mark.parametrize(
-    ("config", "has_account"),
-    [
-        pytest.param(CLUSTER, False, id="the embedded store takes keys that the agent issues"),
-        pytest.param(
-            replace(CLUSTER, s3_endpoint="https://s3.example"), True,
-            id="a store of the operator's knows the account's own",
-        ),
-    ],
+@cases(
+    "config, has_account",
+    case("the embedded store takes keys that the agent issues", CLUSTER, False),
+    case("a store of the operator's knows the account's own",
+        replace(CLUSTER, s3_endpoint="https://s3.example"), True),
 )  # fmt: skip
 def test_a_node_has_the_keys_of_an_agent(
     config: UpConfig, has_account: bool, tmp_path: Path
@@ -99,13 +96,11 @@ def test_a_certificate_is_of_the_one_instance(tmp_path: Path) -> None:
     assert uri == f"spiffe://{CREDENTIALS.cluster_id}/agent/i-1"
 
 
-@pytest.mark.parametrize(
-    ("config", "host"),
-    [
-        pytest.param(ALONE, "127.0.0.1", id="on loopback"),
-        pytest.param(replace(ALONE, host="0.0.0.0"), "127.0.0.1", id="on every address"),
-        pytest.param(replace(ALONE, host="10.0.0.9"), "10.0.0.9", id="on one address"),
-    ],
+@cases(
+    "config, host",
+    case("on loopback", ALONE, "127.0.0.1"),
+    case("on every address", replace(ALONE, host="0.0.0.0"), "127.0.0.1"),
+    case("on one address", replace(ALONE, host="10.0.0.9"), "10.0.0.9"),
 )
 def test_without_other_hosts_nodes_are_on_this_machine(
     config: UpConfig, host: str, tmp_path: Path

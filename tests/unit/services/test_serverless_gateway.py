@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tests.cases import case, cases
 from tests.unit.dataplane.routes_sample import COPIES
 from tests.unit.gateway.queueing.queue_rig import FakeControlClient
 from tests.unit.services.test_metered_gateway import CREDENTIALS
@@ -279,30 +279,28 @@ def test_two_workers_share_the_limit_and_the_environments(tmp_path: Path) -> Non
     play(scenario)
 
 
-@pytest.mark.parametrize(
-    ("body", "headers", "expected"),
-    [
-        pytest.param(
-            b"1" * (MAX_PAYLOAD_BYTES + 1),
-            {},
-            "a 400 ValidationError The body has 4194305 bytes; endpoint fn is serverless and takes"
-            " at most 4194304.",
-            id="a body over 4 MB",
-        ),
-        pytest.param(
-            b"1",
-            {"x-amzn-sagemaker-session-id": "NEW_SESSION"},
-            "a 400 ValidationError Endpoint fn is serverless and keeps no sessions, as its"
-            " environments end when they are idle. Leave SessionId out.",
-            id="a session",
-        ),
-        pytest.param(
-            b"1",
-            {"x-amzn-sagemaker-target-model": "m.tar.gz"},
-            "a 400 ValidationError Endpoint fn",
-            id="a model of many",
-        ),
-    ],
+@cases(
+    "body, headers, expected",
+    case(
+        "a body over 4 MB",
+        b"1" * (MAX_PAYLOAD_BYTES + 1),
+        {},
+        "a 400 ValidationError The body has 4194305 bytes; endpoint fn is serverless and takes"
+        " at most 4194304.",
+    ),
+    case(
+        "a session",
+        b"1",
+        {"x-amzn-sagemaker-session-id": "NEW_SESSION"},
+        "a 400 ValidationError Endpoint fn is serverless and keeps no sessions, as its"
+        " environments end when they are idle. Leave SessionId out.",
+    ),
+    case(
+        "a model of many",
+        b"1",
+        {"x-amzn-sagemaker-target-model": "m.tar.gz"},
+        "a 400 ValidationError Endpoint fn",
+    ),
 )
 def test_what_serverless_endpoints_do_not_take_is_refused(
     body: bytes, headers: dict[str, str], expected: str

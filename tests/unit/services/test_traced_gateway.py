@@ -9,6 +9,7 @@ import pytest
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as SigningKeys
+from tests.cases import case, cases
 from tests.unit.dataplane.routes_sample import COPIES, SNAPSHOT
 from tests.unit.services.test_metered_gateway import CREDENTIALS
 
@@ -183,18 +184,15 @@ def test_a_copy_that_refuses_is_an_attempt_of_its_own() -> None:
     with_gateway(Copies(refuse=1), work)
 
 
-@pytest.mark.parametrize(
-    ("path", "component", "copies", "status", "words"),
-    [
-        pytest.param(WHOLE, "base", Copies(breaks=True), 424, "closed the connection",
-                     id="a model that dies"),
-        pytest.param(STREAM, "base", Copies(breaks=True), 200, "broke its streamed answer off",
-                     id="a stream that breaks"),
-        pytest.param(WHOLE, "nobody", Copies(), 400, "nobody not found", id="an unknown name"),
-        pytest.param("/endpoints/llms/invocations/more", "base", Copies(), 400, "no runtime call",
-                     id="no invocation"),
-        pytest.param(CHAT, "base", Copies(refuse=9), 503, "No copy of model", id="no copy"),
-    ],
+@cases(
+    "path, component, copies, status, words",
+    case("a model that dies", WHOLE, "base", Copies(breaks=True), 424, "closed the connection"),
+    case("a stream that breaks", STREAM, "base", Copies(breaks=True), 200,
+        "broke its streamed answer off"),
+    case("an unknown name", WHOLE, "nobody", Copies(), 400, "nobody not found"),
+    case("no invocation", "/endpoints/llms/invocations/more", "base", Copies(), 400,
+        "no runtime call"),
+    case("no copy", CHAT, "base", Copies(refuse=9), 503, "No copy of model"),
 )  # fmt: skip
 def test_a_failed_call_is_listed_with_its_cause(
     path: str, component: str, copies: Copies, status: int, words: str
@@ -227,10 +225,7 @@ def test_a_client_that_leaves_is_noted() -> None:
     with_gateway(copies, work)
 
 
-@pytest.mark.parametrize(
-    ("by_copy", "is_believed"),
-    [pytest.param(True, True, id="a copy"), pytest.param(False, False, id="another client")],
-)
+@cases("by_copy, is_believed", case("a copy", True, True), case("another client", False, False))
 def test_a_parent_is_believed_of_a_copys_own_keys_alone(by_copy: bool, is_believed: bool) -> None:
     steps = encode_steps([StepReport("a", "call", "", 0, 1, "ok", 1, 2, "unknown")])
 
@@ -302,16 +297,14 @@ def test_an_unknown_id_is_answered_with_what_is_kept() -> None:
     with_gateway(Copies(), work)
 
 
-@pytest.mark.parametrize(
-    ("path", "headers", "status"),
-    [
-        pytest.param("/traces", {}, 403, id="nobody"),
-        pytest.param("/traces", {"x-hostelry-key": "wrong"}, 403, id="a wrong key"),
-        pytest.param("/traces?order=best", OPERATOR, 400, id="an unknown order"),
-        pytest.param("/traces?limit=0", OPERATOR, 400, id="no calls"),
-        pytest.param("/traces?since_s=nan", OPERATOR, 400, id="no time"),
-        pytest.param("/traces?limit=x", OPERATOR, 400, id="no number"),
-    ],
+@cases(
+    "path, headers, status",
+    case("nobody", "/traces", {}, 403),
+    case("a wrong key", "/traces", {"x-hostelry-key": "wrong"}, 403),
+    case("an unknown order", "/traces?order=best", OPERATOR, 400),
+    case("no calls", "/traces?limit=0", OPERATOR, 400),
+    case("no time", "/traces?since_s=nan", OPERATOR, 400),
+    case("no number", "/traces?limit=x", OPERATOR, 400),
 )
 def test_other_questions_are_refused(path: str, headers: dict[str, str], status: int) -> None:
     async def work(caller: Caller) -> None:

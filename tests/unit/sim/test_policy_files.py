@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.domain.scaling import Dimension
@@ -89,21 +90,19 @@ def test_a_request_of_put_scaling_policy_is_read_as_aws_takes_it(tmp_path: Path)
     assert found.concurrency == 5
 
 
-@pytest.mark.parametrize(
-    ("item", "wanted"),
-    [
-        pytest.param({"Knative": {"target": 3}}, KnativeRule(target=3.0), id="Knative"),
-        pytest.param(
-            {"RayServe": {"target": 3, "upscale_delay_s": 5}},
-            RayServeRule(target=3.0, upscale_delay_s=5.0),
-            id="Ray Serve, with an option",
-        ),
-        pytest.param(
-            {"Responsive": {"Target": 3, "MaxGrowth": 4}},
-            ResponsiveOptions(target=3.0, max_growth=4.0),
-            id="the responsive policy, in AWS's manner of names",
-        ),
-    ],
+@cases(
+    "item, wanted",
+    case("Knative", {"Knative": {"target": 3}}, KnativeRule(target=3.0)),
+    case(
+        "Ray Serve, with an option",
+        {"RayServe": {"target": 3, "upscale_delay_s": 5}},
+        RayServeRule(target=3.0, upscale_delay_s=5.0),
+    ),
+    case(
+        "the responsive policy, in AWS's manner of names",
+        {"Responsive": {"Target": 3, "MaxGrowth": 4}},
+        ResponsiveOptions(target=3.0, max_growth=4.0),
+    ),
 )
 def test_other_rules_are_read(tmp_path: Path, item: dict[str, Any], wanted: object) -> None:
     found = read_policy(written(tmp_path, {"MinCapacity": 2, "MaxCapacity": 3, **item}))
@@ -135,77 +134,63 @@ def changed(**members: Any) -> dict[str, Any]:
     return {**TRACKING, "TargetTrackingScalingPolicyConfiguration": {**CONFIGURATION, **members}}
 
 
-@pytest.mark.parametrize(
-    ("tree", "message"),
-    [
-        pytest.param("{", "is not JSON", id="half an object"),
-        pytest.param("[" * 100_000, "is not JSON", id="nested without end"),
-        pytest.param("[]", "must hold an object", id="nothing"),
-        pytest.param("[3]", "must hold an object", id="a number"),
-        pytest.param({"Target": 5}, "Target is none of: Register", id="an object of no kind"),
-        pytest.param(
-            {"MinCapacity": -1}, "MinCapacity is -1; it must be from 0 to 100,000", id="below 0"
+@cases(
+    "tree, message",
+    case("half an object", "{", "is not JSON"),
+    case("nested without end", "[" * 100_000, "is not JSON"),
+    case("nothing", "[]", "must hold an object"),
+    case("a number", "[3]", "must hold an object"),
+    case("an object of no kind", {"Target": 5}, "Target is none of: Register"),
+    case("below 0", {"MinCapacity": -1}, "MinCapacity is -1; it must be from 0 to 100,000"),
+    case("text for a number", {"MaxCapacity": "9"}, "MaxCapacity is '9'"),
+    case("truth for a number", {"MaxCapacity": True}, "MaxCapacity is True"),
+    case("crossed", {"MinCapacity": 5, "MaxCapacity": 4}, "MinCapacity is 5 and"),
+    case("a target of nothing", changed(TargetValue=0), "TargetValue is 0"),
+    case("a misspelt member", changed(Target=3), "no member Target.*TargetValue"),
+    case("a target that is text", changed(TargetValue="x"), "TargetValue"),
+    case("a negative cooldown", changed(ScaleInCooldown=-5), "ScaleInCooldown"),
+    case(
+        "another service's metric",
+        changed(
+            PredefinedMetricSpecification={
+                "PredefinedMetricType": "ECSServiceAverageCPUUtilization"
+            }
         ),
-        pytest.param({"MaxCapacity": "9"}, "MaxCapacity is '9'", id="text for a number"),
-        pytest.param({"MaxCapacity": True}, "MaxCapacity is True", id="truth for a number"),
-        pytest.param({"MinCapacity": 5, "MaxCapacity": 4}, "MinCapacity is 5 and", id="crossed"),
-        pytest.param(changed(TargetValue=0), "TargetValue is 0", id="a target of nothing"),
-        pytest.param(changed(Target=3), "no member Target.*TargetValue", id="a misspelt member"),
-        pytest.param(changed(TargetValue="x"), "TargetValue", id="a target that is text"),
-        pytest.param(changed(ScaleInCooldown=-5), "ScaleInCooldown", id="a negative cooldown"),
-        pytest.param(
-            changed(
-                PredefinedMetricSpecification={
-                    "PredefinedMetricType": "ECSServiceAverageCPUUtilization"
-                }
-            ),
-            "PredefinedMetricType ECSService.* cannot be used",
-            id="another service's metric",
-        ),
-        pytest.param(
-            changed(CustomizedMetricSpecification={}), "Exactly one of", id="two kinds of metric"
-        ),
-        pytest.param(
-            with_metric(MetricName="CPUUtilization"),
-            "CPUUtilization is not replayed.*ConcurrentRequestsPerCopy",
-            id="a metric that no replay has",
-        ),
-        pytest.param(STEPS, "step policy s has no alarm", id="steps that nothing triggers"),
-        pytest.param([STEPS, {**ALARM, "AlarmActions": ["x"]}], "policy 'x'.*has s", id="whom"),
-        pytest.param(
-            [STEPS, {**ALARM, "Period": 7}], "Period is 7; valid are 10", id="an odd period"
-        ),
-        pytest.param({"Knative": {"goal": 3}}, "no option goal.*target", id="no such option"),
-        pytest.param({"Knative": {}}, "Knative: .*target", id="no target"),
-        pytest.param({"Knative": {"target": 0}}, "Knative.target is 0", id="Knative's at nothing"),
-        pytest.param({"Knative": {"target": 3, "tick_s": 0}}, "tick_s is 0", id="a clock at rest"),
-        pytest.param({"RayServe": {"target": 1e999}}, "is not JSON", id="beyond all numbers"),
-        pytest.param(
-            {"PolicyName": "t", "TargetTrackingScalingPolicyConfiguration": [3]},
-            "targetTracking|TargetTracking",
-            id="a list for an object",
-        ),
-        pytest.param({"Knative": 3}, "must be an object", id="a number for options"),
-        pytest.param(
-            {"Responsive": {"target": 5, "max_growth": 0.5}}, "max_growth is 0.5", id="shrinking"
-        ),
-        pytest.param(
-            {"Knative": {"target": 3}, "PolicyName": "x"}, "PolicyName stands", id="a mixture"
-        ),
-        pytest.param([TRACKING, {"Knative": {"target": 3}}], "its own file", id="two masters"),
-        pytest.param(
-            {"ScheduledActionName": "n", "Schedule": "cron(x)"}, "Schedule is", id="no schedule"
-        ),
-        pytest.param(
-            {
-                "ScheduledActionName": "n",
-                "Schedule": "at(2026-01-05T00:00:00)",
-                "Timezone": "Mars/Base",
-            },
-            "Mars/Base",
-            id="no time zone",
-        ),
-    ],
+        "PredefinedMetricType ECSService.* cannot be used",
+    ),
+    case("two kinds of metric", changed(CustomizedMetricSpecification={}), "Exactly one of"),
+    case(
+        "a metric that no replay has",
+        with_metric(MetricName="CPUUtilization"),
+        "CPUUtilization is not replayed.*ConcurrentRequestsPerCopy",
+    ),
+    case("steps that nothing triggers", STEPS, "step policy s has no alarm"),
+    case("whom", [STEPS, {**ALARM, "AlarmActions": ["x"]}], "policy 'x'.*has s"),
+    case("an odd period", [STEPS, {**ALARM, "Period": 7}], "Period is 7; valid are 10"),
+    case("no such option", {"Knative": {"goal": 3}}, "no option goal.*target"),
+    case("no target", {"Knative": {}}, "Knative: .*target"),
+    case("Knative's at nothing", {"Knative": {"target": 0}}, "Knative.target is 0"),
+    case("a clock at rest", {"Knative": {"target": 3, "tick_s": 0}}, "tick_s is 0"),
+    case("beyond all numbers", {"RayServe": {"target": 1e999}}, "is not JSON"),
+    case(
+        "a list for an object",
+        {"PolicyName": "t", "TargetTrackingScalingPolicyConfiguration": [3]},
+        "targetTracking|TargetTracking",
+    ),
+    case("a number for options", {"Knative": 3}, "must be an object"),
+    case("shrinking", {"Responsive": {"target": 5, "max_growth": 0.5}}, "max_growth is 0.5"),
+    case("a mixture", {"Knative": {"target": 3}, "PolicyName": "x"}, "PolicyName stands"),
+    case("two masters", [TRACKING, {"Knative": {"target": 3}}], "its own file"),
+    case("no schedule", {"ScheduledActionName": "n", "Schedule": "cron(x)"}, "Schedule is"),
+    case(
+        "no time zone",
+        {
+            "ScheduledActionName": "n",
+            "Schedule": "at(2026-01-05T00:00:00)",
+            "Timezone": "Mars/Base",
+        },
+        "Mars/Base",
+    ),
 )
 def test_what_cannot_be_is_refused_by_name(tmp_path: Path, tree: Any, message: str) -> None:
     with pytest.raises(TerminalError, match=rf"(?s)policy\.json.*{message}"):

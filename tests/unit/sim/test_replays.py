@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.domain.at_zero import AtZero
@@ -172,13 +173,11 @@ def test_a_request_without_a_copy_is_held_and_wakes_one() -> None:
     assert not act.is_spurious
 
 
-@pytest.mark.parametrize(
-    ("of", "num_refused", "num_timed_out", "num_overflown"),
-    [
-        pytest.param({"at_zero": AtZero.COMPAT}, 3, 0, 0, id="refused as on AWS"),
-        pytest.param({"hold_s": 2.0}, 0, 3, 0, id="waited for as long as they may"),
-        pytest.param({"max_held": 1}, 0, 0, 2, id="no more may wait"),
-    ],
+@cases(
+    "of, num_refused, num_timed_out, num_overflown",
+    case("refused as on AWS", {"at_zero": AtZero.COMPAT}, 3, 0, 0),
+    case("waited for as long as they may", {"hold_s": 2.0}, 0, 3, 0),
+    case("no more may wait", {"max_held": 1}, 0, 0, 2),
 )
 def test_requests_that_find_no_copy_fail_by_their_kind(
     of: dict[str, Any], num_refused: int, num_timed_out: int, num_overflown: int
@@ -332,14 +331,12 @@ def test_scenarios_replay_to_their_end(name: str) -> None:
     assert outcome.num_refused == outcome.num_overflown == 0
 
 
-@pytest.mark.parametrize(
-    ("members", "message"),
-    [
-        pytest.param({"max_instances": 0}, "max_instances is 0", id="no instance"),
-        pytest.param({"min_instances": 101}, "min_instances is 101", id="more than the most"),
-        pytest.param({"hold_s": float("nan")}, "hold_s is nan", id="no number"),
-        pytest.param({"pace": 0.0}, "pace is 0.0", id="time that stands still"),
-    ],
+@cases(
+    "members, message",
+    case("no instance", {"max_instances": 0}, "max_instances is 0"),
+    case("more than the most", {"min_instances": 101}, "min_instances is 101"),
+    case("no number", {"hold_s": float("nan")}, "hold_s is nan"),
+    case("time that stands still", {"pace": 0.0}, "pace is 0.0"),
 )
 def test_a_deployment_that_cannot_be_is_refused(members: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.sim.arrivals import (
@@ -66,13 +67,11 @@ def test_prompts_of_code_end_at_the_trace_s_longest() -> None:
     assert block("code-bursty").input_tokens.max() <= 7437
 
 
-@pytest.mark.parametrize(
-    ("shares", "first", "wanted"),
-    [
-        pytest.param(LONGTAIL_SHARES, 59, 0.9865, id="94.1 % of a market's models get 1.35 %"),
-        pytest.param(ADAPTER_SHARES, 4, 0.277, id="1 % of the adapters get 27.7 %"),
-        pytest.param(ADAPTER_SHARES, 40, 0.57, id="10 % of the adapters get 57 %"),
-    ],
+@cases(
+    "shares, first, wanted",
+    case("94.1 % of a market's models get 1.35 %", LONGTAIL_SHARES, 59, 0.9865),
+    case("1 % of the adapters get 27.7 %", ADAPTER_SHARES, 4, 0.277),
+    case("10 % of the adapters get 57 %", ADAPTER_SHARES, 40, 0.57),
 )
 def test_popularity_is_as_published(shares: FloatArray, first: int, wanted: float) -> None:
     assert shares[:first].sum() == pytest.approx(wanted, rel=0.001)

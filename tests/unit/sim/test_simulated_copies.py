@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.sim.copies import NEVER, SimulatedAnswer, SimulatedCopy, SimulatedRequest
@@ -133,17 +134,15 @@ def test_work_is_prefill_and_tokens() -> None:
     assert model.work_s(20, 0) == pytest.approx(3.5)
 
 
-@pytest.mark.parametrize(
-    ("members", "message"),
-    [
-        pytest.param({"token_s": -1.0}, "token_s is -1.0", id="time that runs back"),
-        pytest.param({"token_s": float("nan")}, "token_s is nan", id="no number"),
-        pytest.param({"cold_start_s": float("inf")}, "cold_start_s is inf", id="no end"),
-        pytest.param({"max_concurrency": 0}, "max_concurrency is 0", id="no batch"),
-        pytest.param({"slowdown": ((2, 1.0),)}, "must begin with", id="no single request"),
-        pytest.param({"slowdown": ((1, 1.0), (2, 0.5))}, "must rise", id="faster in company"),
-        pytest.param({"slowdown": ((1, 1.0), (1, 2.0))}, "must rise", id="the same batch twice"),
-    ],
+@cases(
+    "members, message",
+    case("time that runs back", {"token_s": -1.0}, "token_s is -1.0"),
+    case("no number", {"token_s": float("nan")}, "token_s is nan"),
+    case("no end", {"cold_start_s": float("inf")}, "cold_start_s is inf"),
+    case("no batch", {"max_concurrency": 0}, "max_concurrency is 0"),
+    case("no single request", {"slowdown": ((2, 1.0),)}, "must begin with"),
+    case("faster in company", {"slowdown": ((1, 1.0), (2, 0.5))}, "must rise"),
+    case("the same batch twice", {"slowdown": ((1, 1.0), (1, 2.0))}, "must rise"),
 )
 def test_a_service_model_that_cannot_be_is_refused(members: dict[str, float], message: str) -> None:
     given_ = {"prefill_s_per_token": 0.01, "token_s": 0.1, **members}

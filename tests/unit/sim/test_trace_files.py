@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.sim import trace_file
@@ -27,32 +28,30 @@ def read(path: Path, max_rows: int | None = None) -> tuple[Trace, list[Block]]:
     return trace, list(trace.blocks)
 
 
-@pytest.mark.parametrize(
-    ("text", "at_s", "tokens"),
-    [
-        pytest.param(f"{HEADER}5,10,20\n7.5,1,2\n", [0.0, 2.5], [10, 1], id="seconds"),
-        pytest.param(
-            "TIMESTAMP,ContextTokens,GeneratedTokens\n"
-            "2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.9951690,396,109\n",
-            [0.68059, 4.995169],
-            [374, 396],
-            id="Azure's own header, from the beginning of its first second",
-        ),
-        pytest.param(
-            f"{HEADER}2026-01-05T00:00:00+01:00,1,1\n2026-01-04T23:00:01Z,2,1\n",
-            [0.0, 1.0],
-            [1, 2],
-            id="dates with time zones",
-        ),
-        pytest.param(
-            "output_tokens, Arrived_At ,extra,input_tokens\n1,0,x,3\n\n2,0,y,4\n",
-            [0.0, 0.0],
-            [3, 4],
-            id="columns in any order, others beside, empty lines, ties",
-        ),
-        pytest.param(f"\ufeff{HEADER}1,1,0", [0.0], [1], id="a byte order mark, no last newline"),
-        pytest.param(f'{HEADER}"1","2.0","3"\r\n', [0.0], [2], id="quotes and Windows' line ends"),
-    ],
+@cases(
+    "text, at_s, tokens",
+    case("seconds", f"{HEADER}5,10,20\n7.5,1,2\n", [0.0, 2.5], [10, 1]),
+    case(
+        "Azure's own header, from the beginning of its first second",
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+        "2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.9951690,396,109\n",
+        [0.68059, 4.995169],
+        [374, 396],
+    ),
+    case(
+        "dates with time zones",
+        f"{HEADER}2026-01-05T00:00:00+01:00,1,1\n2026-01-04T23:00:01Z,2,1\n",
+        [0.0, 1.0],
+        [1, 2],
+    ),
+    case(
+        "columns in any order, others beside, empty lines, ties",
+        "output_tokens, Arrived_At ,extra,input_tokens\n1,0,x,3\n\n2,0,y,4\n",
+        [0.0, 0.0],
+        [3, 4],
+    ),
+    case("a byte order mark, no last newline", f"\ufeff{HEADER}1,1,0", [0.0], [1]),
+    case("quotes and Windows' line ends", f'{HEADER}"1","2.0","3"\r\n', [0.0], [2]),
 )
 def test_what_is_read(tmp_path: Path, text: str, at_s: list[float], tokens: list[int]) -> None:
     _, (block,) = read(written(tmp_path, text))
@@ -70,44 +69,38 @@ def test_models_and_sessions_are_kept_apart(tmp_path: Path) -> None:
     assert block.session.tolist() == [0, -1, 0, 1]
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        pytest.param("", "line 1.*no rows", id="nothing but a header"),
-        pytest.param("1,2", "line 2: 2 cells", id="a cell too few"),
-        pytest.param("soon,1,1", "line 2: arrived_at is 'soon'.*ISO 8601", id="no instant"),
-        pytest.param("nan,1,1", "line 2: arrived_at is 'nan'.*finite", id="not a number"),
-        pytest.param("1e999,1,1", "line 2: arrived_at is '1e999'.*finite", id="endless"),
-        pytest.param("-1,1,1", "line 2: arrived_at is '-1'.*not negative", id="before the start"),
-        pytest.param("5,1,1\n4,1,1", "line 3: arrived_at is '4'.*sort", id="out of order"),
-        pytest.param("0,1,1\n1e300,1,1", "line 3: arrived_at.*400 at most", id="after all time"),
-        pytest.param("0,1,1\n2026-01-05,1,1", "line 3:.*mixed", id="dates among seconds"),
-        pytest.param("0,-1,1", "line 2: input_tokens is '-1'", id="fewer than no tokens"),
-        pytest.param("0,1.5,1", "line 2: input_tokens is '1.5'", id="half a token"),
-        pytest.param("0,1,1e18", "line 2: output_tokens.*10,000,000", id="a huge answer"),
-        pytest.param("0,1,inf", "line 2: output_tokens is 'inf'", id="an endless answer"),
-        pytest.param("0,1,nan", "line 2: output_tokens is 'nan'", id="no number of tokens"),
-        pytest.param("0,0x10,1", "line 2: input_tokens is '0x10'", id="another base"),
-        pytest.param("0,\x00,1", "line 2: input_tokens", id="a zero byte"),
-        pytest.param("0," + "9" * 5000 + ",1", "line 2: the line has more", id="an endless line"),
-        pytest.param("0,1,1\n0,1,x\n0,y,1", "line 3: output_tokens", id="the first of two errors"),
-    ],
+@cases(
+    "rows, message",
+    case("nothing but a header", "", "line 1.*no rows"),
+    case("a cell too few", "1,2", "line 2: 2 cells"),
+    case("no instant", "soon,1,1", "line 2: arrived_at is 'soon'.*ISO 8601"),
+    case("not a number", "nan,1,1", "line 2: arrived_at is 'nan'.*finite"),
+    case("endless", "1e999,1,1", "line 2: arrived_at is '1e999'.*finite"),
+    case("before the start", "-1,1,1", "line 2: arrived_at is '-1'.*not negative"),
+    case("out of order", "5,1,1\n4,1,1", "line 3: arrived_at is '4'.*sort"),
+    case("after all time", "0,1,1\n1e300,1,1", "line 3: arrived_at.*400 at most"),
+    case("dates among seconds", "0,1,1\n2026-01-05,1,1", "line 3:.*mixed"),
+    case("fewer than no tokens", "0,-1,1", "line 2: input_tokens is '-1'"),
+    case("half a token", "0,1.5,1", "line 2: input_tokens is '1.5'"),
+    case("a huge answer", "0,1,1e18", "line 2: output_tokens.*10,000,000"),
+    case("an endless answer", "0,1,inf", "line 2: output_tokens is 'inf'"),
+    case("no number of tokens", "0,1,nan", "line 2: output_tokens is 'nan'"),
+    case("another base", "0,0x10,1", "line 2: input_tokens is '0x10'"),
+    case("a zero byte", "0,\x00,1", "line 2: input_tokens"),
+    case("an endless line", "0," + "9" * 5000 + ",1", "line 2: the line has more"),
+    case("the first of two errors", "0,1,1\n0,1,x\n0,y,1", "line 3: output_tokens"),
 )
 def test_what_is_refused_names_the_line(tmp_path: Path, rows: str, message: str) -> None:
     with pytest.raises(TerminalError, match=f"(?s)trace.csv, {message}"):
         read(written(tmp_path, HEADER + rows))
 
 
-@pytest.mark.parametrize(
-    ("header", "message"),
-    [
-        pytest.param("a,b,c", "lacks arrived_at, input_tokens, output_tokens", id="another file"),
-        pytest.param("arrived_at,input_tokens", "lacks output_tokens", id="a column too few"),
-        pytest.param(
-            "arrived_at,input_tokens,output_tokens,model,Model", "model twice", id="one twice"
-        ),
-        pytest.param("", "lacks", id="an empty file"),
-    ],
+@cases(
+    "header, message",
+    case("another file", "a,b,c", "lacks arrived_at, input_tokens, output_tokens"),
+    case("a column too few", "arrived_at,input_tokens", "lacks output_tokens"),
+    case("one twice", "arrived_at,input_tokens,output_tokens,model,Model", "model twice"),
+    case("an empty file", "", "lacks"),
 )
 def test_a_header_is_checked(tmp_path: Path, header: str, message: str) -> None:
     with pytest.raises(TerminalError, match=message):

@@ -7,6 +7,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.base.errors import Conflict
 from hostelry.domain.component import InferenceComponent
@@ -102,27 +103,23 @@ def test_kinds_do_not_see_each_other(state: State) -> None:
     assert state.endpoint_configs.list() == []
 
 
-@pytest.mark.parametrize(
-    ("name", "scope", "expected"),
-    [
-        pytest.param("Llama-3", HERE, True, id="the same"),
-        pytest.param("LLAMA-3", HERE, True, id="in another case"),
-        pytest.param("llama", HERE, False, id="another"),
-        pytest.param("Llama-3", THERE, False, id="in another account"),
-    ],
+@cases(
+    "name, scope, expected",
+    case("the same", "Llama-3", HERE, True),
+    case("in another case", "LLAMA-3", HERE, True),
+    case("another", "llama", HERE, False),
+    case("in another account", "Llama-3", THERE, False),
 )
 def test_names_are_taken_in_any_case(state: State, name: str, scope: Scope, expected: bool) -> None:
     state.models.put(HERE, "Llama-3", model("Llama-3"), expect=None)
     assert state.models.has_name(scope, name) is expected
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
-    [
-        pytest.param(b"{", id="not JSON"),
-        pytest.param(b'{"name": "m"}', id="fields missing"),
-        pytest.param(b"\xff\xfe", id="not text"),
-    ],
+    case("not JSON", b"{"),
+    case("fields missing", b'{"name": "m"}'),
+    case("not text", b"\xff\xfe"),
 )
 def test_a_body_that_is_not_a_value_is_named_in_the_error(body: bytes) -> None:
     store = MemoryStore()
@@ -143,12 +140,10 @@ def test_a_field_of_a_newer_version_is_passed_over() -> None:
     assert found.value == TagSet(scope=HERE, arn="a", tags={"k": "v"})
 
 
-@pytest.mark.parametrize(
+@cases(
     "tags",
-    [
-        pytest.param(MappingProxyType({"k": "v"}), id="a read-only view"),
-        pytest.param(ChainMap({"k": "v"}, {"k": "hidden"}), id="a chain"),
-    ],
+    case("a read-only view", MappingProxyType({"k": "v"})),
+    case("a chain", ChainMap({"k": "v"}, {"k": "hidden"})),
 )
 def test_any_mapping_is_stored_as_what_it_maps(state: State, tags: Mapping[str, str]) -> None:
     state.tags.put(HERE, "a", TagSet(scope=HERE, arn="a", tags=tags), expect=None)

@@ -3,11 +3,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from tests.cases import case, cases
 
 from hostelry import __version__
 from hostelry.base.errors import HostelryError
@@ -62,10 +62,7 @@ def test_the_floor_of_a_revision_is_none_that_comes_later_and_never_goes_back() 
     assert all(floor <= it for floor, it in zip(found, revisions, strict=True))
 
 
-@pytest.mark.parametrize(
-    "is_new",
-    [pytest.param(True, id="a new one"), pytest.param(False, id="one that was made before")],
-)
+@cases("is_new", case("a new one", True), case("one that was made before", False))
 def test_a_store_that_is_up_to_date_is_opened_without_the_migrations(
     tmp_path: Path, is_new: bool
 ) -> None:
@@ -109,19 +106,17 @@ def error_with_code(code: int) -> sa.exc.DBAPIError:
     return sa.exc.OperationalError("INSERT", {}, raw)
 
 
-@pytest.mark.parametrize(
-    ("code", "kind", "advice"),
-    [
-        pytest.param(8, StoreRefused, "read-only", id="readonly"),
-        pytest.param(8 | (6 << 8), StoreRefused, "read-only", id="an extended readonly"),
-        pytest.param(11, StoreRefused, "damaged", id="corrupt"),
-        pytest.param(14, StoreRefused, "cannot be opened", id="cannot open"),
-        pytest.param(26, StoreRefused, "not a database", id="not a database"),
-        pytest.param(13, StoreUnavailable, "disk is full", id="full"),
-        pytest.param(5, StoreUnavailable, "another process", id="busy"),
-        pytest.param(10 | (3 << 8), StoreUnavailable, "disk failed", id="an extended I/O error"),
-        pytest.param(1, StoreUnavailable, "answered with an error", id="anything else"),
-    ],
+@cases(
+    "code, kind, advice",
+    case("readonly", 8, StoreRefused, "read-only"),
+    case("an extended readonly", 8 | (6 << 8), StoreRefused, "read-only"),
+    case("corrupt", 11, StoreRefused, "damaged"),
+    case("cannot open", 14, StoreRefused, "cannot be opened"),
+    case("not a database", 26, StoreRefused, "not a database"),
+    case("full", 13, StoreUnavailable, "disk is full"),
+    case("busy", 5, StoreUnavailable, "another process"),
+    case("an extended I/O error", 10 | (3 << 8), StoreUnavailable, "disk failed"),
+    case("anything else", 1, StoreUnavailable, "answered with an error"),
 )
 def test_the_databases_errors_say_what_to_do(
     code: int, kind: type[HostelryError], advice: str

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry.console.platform import ProcessQuery
 from hostelry.console.views.adapters import document, sources
@@ -87,15 +87,11 @@ def shown(copies: Json, **params: str) -> Json:
     return document({"caches": {**CACHES, "copies": copies}}, params, now=1000.0)
 
 
-@pytest.mark.parametrize(
-    ("params", "query"),
-    [
-        pytest.param({}, {"limit": "0"}, id="the list asks for no adapter by name"),
-        pytest.param(
-            {"component": "base"}, {"component": "base", "limit": "500"}, id="one component"
-        ),
-        pytest.param({"endpoint": "ep"}, {"endpoint": "ep", "limit": "500"}, id="one endpoint"),
-    ],
+@cases(
+    "params, query",
+    case("the list asks for no adapter by name", {}, {"limit": "0"}),
+    case("one component", {"component": "base"}, {"component": "base", "limit": "500"}),
+    case("one endpoint", {"endpoint": "ep"}, {"endpoint": "ep", "limit": "500"}),
 )
 def test_what_is_asked(params: dict[str, str], query: dict[str, str]) -> None:
     asked = sources(params, 0.0)["caches"]
@@ -103,13 +99,11 @@ def test_what_is_asked(params: dict[str, str], query: dict[str, str]) -> None:
     assert (asked.process, asked.path, asked.query) == ("control", "/internal/copy-caches", query)
 
 
-@pytest.mark.parametrize(
-    ("tiers", "nearest"),
-    [
-        pytest.param(("pool", "disk"), "pool", id="in the pool of one copy is near"),
-        pytest.param(("disk", "host"), "host", id="host memory before disk"),
-        pytest.param(("remote", "remote"), "remote", id="nowhere near"),
-    ],
+@cases(
+    "tiers, nearest",
+    case("in the pool of one copy is near", ("pool", "disk"), "pool"),
+    case("host memory before disk", ("disk", "host"), "host"),
+    case("nowhere near", ("remote", "remote"), "remote"),
 )
 def test_an_adapter_is_one_row_over_its_copies(tiers: tuple[str, str], nearest: str) -> None:
     copies = {
@@ -148,13 +142,11 @@ def test_the_list_has_a_row_for_each_keeper() -> None:
     assert (keepers["@mme"]["inPool"], keepers["@mme"]["hostBytes"]) == (1, 50)
 
 
-@pytest.mark.parametrize(
-    ("changes", "tier"),
-    [
-        pytest.param({}, "host", id="loaded"),
-        pytest.param({"loaded": False}, "disk", id="only on disk"),
-        pytest.param({"loaded": False, "on_disk": False}, "remote", id="known by its name"),
-    ],
+@cases(
+    "changes, tier",
+    case("loaded", {}, "host"),
+    case("only on disk", {"loaded": False}, "disk"),
+    case("known by its name", {"loaded": False, "on_disk": False}, "remote"),
 )
 def test_models_of_a_multi_model_endpoint(changes: Json, tier: str) -> None:
     copies = {"c-3": copy(models=models(**changes), component=None, endpoint="ep")}
@@ -164,13 +156,11 @@ def test_models_of_a_multi_model_endpoint(changes: Json, tier: str) -> None:
     assert [it["target"] for it in doc["evictions"]] == ["old.tar.gz"]
 
 
-@pytest.mark.parametrize(
-    ("answers", "known", "exists"),
-    [
-        pytest.param({"caches": None}, False, False, id="nothing answered yet"),
-        pytest.param({"caches": CACHES}, True, True, id="no copy"),
-        pytest.param({"caches": {**CACHES, "endpoint": None}}, True, False, id="no such thing"),
-    ],
+@cases(
+    "answers, known, exists",
+    case("nothing answered yet", {"caches": None}, False, False),
+    case("no copy", {"caches": CACHES}, True, True),
+    case("no such thing", {"caches": {**CACHES, "endpoint": None}}, True, False),
 )
 def test_before_there_is_anything(answers: Json, known: bool, exists: bool) -> None:
     doc = document(answers, {"component": "base"}, 0.0)

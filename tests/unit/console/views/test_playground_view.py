@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.console.views.playground import (
     PlaygroundRefusedError,
@@ -55,17 +56,15 @@ def test_a_chat_is_always_streamed_and_otherwise_as_the_page_has_it() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        pytest.param({}, "members endpoint", id="nothing"),
-        pytest.param({"endpoint": "ep", "request": []}, "members endpoint", id="no object"),
-        pytest.param(chat(model=""), "model is missing", id="no model"),
-        pytest.param(chat(model=3), "model is missing", id="a model that is no text"),
-        pytest.param(chat(messages=[]), "1 to 500 messages", id="no message"),
-        pytest.param(chat(messages=MESSAGES * 501), "1 to 500 messages", id="too many messages"),
-        pytest.param(chat(n=2), "n must be 1", id="several answers"),
-    ],
+@cases(
+    "body, words",
+    case("nothing", {}, "members endpoint"),
+    case("no object", {"endpoint": "ep", "request": []}, "members endpoint"),
+    case("no model", chat(model=""), "model is missing"),
+    case("a model that is no text", chat(model=3), "model is missing"),
+    case("no message", chat(messages=[]), "1 to 500 messages"),
+    case("too many messages", chat(messages=MESSAGES * 501), "1 to 500 messages"),
+    case("several answers", chat(n=2), "n must be 1"),
 )
 def test_chats_that_are_refused(body: Json, words: str) -> None:
     with pytest.raises(PlaygroundRefusedError, match=words):
@@ -79,30 +78,26 @@ def test_an_invocation_has_the_parameters_that_are_not_empty() -> None:
     assert asked.body == "1,2"
 
 
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        pytest.param({"parameters": {}}, "parameters .object. and body", id="no body"),
-        pytest.param({"parameters": {}, "body": ""}, "EndpointName is missing", id="no endpoint"),
-        pytest.param(
-            {"parameters": {"EndpointName": "e", "Host": "x"}, "body": ""},
-            "unknown Host",
-            id="another parameter",
-        ),
-        pytest.param(
-            {"parameters": {"EndpointName": "e", "Accept": "a\r\nHost: x"}, "body": ""},
-            "Accept must be",
-            id="a header within a header",
-        ),
-        pytest.param(
-            {"parameters": {"EndpointName": "e" * 257}, "body": ""},
-            "EndpointName must be",
-            id="a name that is too long",
-        ),
-        pytest.param(
-            {"parameters": {"EndpointName": 1}, "body": ""}, "must be", id="a name that is no text"
-        ),
-    ],
+@cases(
+    "body, words",
+    case("no body", {"parameters": {}}, "parameters .object. and body"),
+    case("no endpoint", {"parameters": {}, "body": ""}, "EndpointName is missing"),
+    case(
+        "another parameter",
+        {"parameters": {"EndpointName": "e", "Host": "x"}, "body": ""},
+        "unknown Host",
+    ),
+    case(
+        "a header within a header",
+        {"parameters": {"EndpointName": "e", "Accept": "a\r\nHost: x"}, "body": ""},
+        "Accept must be",
+    ),
+    case(
+        "a name that is too long",
+        {"parameters": {"EndpointName": "e" * 257}, "body": ""},
+        "EndpointName must be",
+    ),
+    case("a name that is no text", {"parameters": {"EndpointName": 1}, "body": ""}, "must be"),
 )
 def test_invocations_that_are_refused(body: Json, words: str) -> None:
     with pytest.raises(PlaygroundRefusedError, match=words):

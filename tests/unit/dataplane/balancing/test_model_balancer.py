@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.dataplane.routes_sample import COPIES, HERE
 
 from hostelry.dataplane.balancing.load_balancer import InFlightRequest, LoadBalancer
@@ -194,12 +195,8 @@ def test_a_model_that_the_container_has_lost_is_loaded_again_once() -> None:
     assert rig.play("a") == [404], "and no more than once"
 
 
-@pytest.mark.parametrize(
-    ("refusals", "statuses"),
-    [
-        pytest.param(1, [200], id="room is made once"),
-        pytest.param(3, [507], id="that did not help"),
-    ],
+@cases(
+    "refusals, statuses", case("room is made once", 1, [200]), case("that did not help", 3, [507])
 )
 def test_a_request_without_memory_is_sent_again_after_evictions(
     refusals: int, statuses: list[int]
@@ -212,13 +209,11 @@ def test_a_request_without_memory_is_sent_again_after_evictions(
     assert [it["lost"] for it in rig.network.released] == [False, False]
 
 
-@pytest.mark.parametrize(
-    ("status", "model_status"),
-    [
-        pytest.param(400, None, id="no such object"),
-        pytest.param(429, None, id="it takes too long to load"),
-        pytest.param(424, 500, id="it does not load"),
-    ],
+@cases(
+    "status, model_status",
+    case("no such object", 400, None),
+    case("it takes too long to load", 429, None),
+    case("it does not load", 424, 500),
 )
 def test_a_model_that_cannot_be_had(status: int, model_status: int | None) -> None:
     rig = Rig()
@@ -299,12 +294,10 @@ def test_nothing_is_loaded_ahead_for_another_endpoint_or_onto_the_first_copies()
     assert homes.popular(KEY) == [], "popularity fades"
 
 
-@pytest.mark.parametrize(
-    ("pause_s", "num_leases"),
-    [
-        pytest.param(0.01, 1, id="requests that follow each other use one lease"),
-        pytest.param(2.0, 4, id="each request after a while takes its own"),
-    ],
+@cases(
+    "pause_s, num_leases",
+    case("requests that follow each other use one lease", 0.01, 1),
+    case("each request after a while takes its own", 2.0, 4),
 )
 def test_a_lease_serves_the_next_requests_where_the_agent_lets_it(
     pause_s: float, num_leases: int

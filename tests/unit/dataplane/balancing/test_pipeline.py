@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.dataplane.balancing.load_balancer import InFlightRequest
 from hostelry.dataplane.balancing.pipeline import (
@@ -123,16 +124,12 @@ def test_an_answer_that_is_no_success_ends_it_there(at: str, status: int) -> Non
     assert set(NAMES[: NAMES.index(at) + 1]) == set(rig.closed)
 
 
-@pytest.mark.parametrize(
-    ("answers", "step_s", "kind", "at"),
-    [
-        pytest.param({"two": ConnectError("refused")}, 1.0, ContainerDownError, "two",
-                     id="no connection"),
-        pytest.param({"two": BrokenError("cut")}, 1.0, BrokenError, "two", id="no answer"),
-        pytest.param({"two": answer(body=b"x" * 101)}, 1.0, TooLargeError, "two",
-                     id="an answer above the limit"),
-        pytest.param({}, 6.0, DeadlineError, "three", id="no time for the last"),
-    ],
+@cases(
+    "answers, step_s, kind, at",
+    case("no connection", {"two": ConnectError("refused")}, 1.0, ContainerDownError, "two"),
+    case("no answer", {"two": BrokenError("cut")}, 1.0, BrokenError, "two"),
+    case("an answer above the limit", {"two": answer(body=b"x" * 101)}, 1.0, TooLargeError, "two"),
+    case("no time for the last", {}, 6.0, DeadlineError, "three"),
 )  # fmt: skip
 def test_a_failure_names_the_copy_and_leaves_nothing_in_flight(
     answers: dict[str, Reply | Exception], step_s: float, kind: type[UpstreamError], at: str

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.dataplane.routes_sample import COPIES, ELSEWHERE, HERE, OTHER_ACCOUNT, SNAPSHOT
 
 from hostelry.aws.runtime import InvokeRequest
@@ -85,18 +86,16 @@ UNKNOWN = "is not known on endpoint llms"
 GONE = "the copy that held it does not serve base any more"
 
 
-@pytest.mark.parametrize(
-    ("given", "later_s", "scope", "message"),
-    [
-        pytest.param({}, 0.0, HERE, UNKNOWN, id="never opened"),
-        pytest.param({NEW_HEADER: "s-1"}, DEFAULT_LIFETIME_S, HERE, UNKNOWN,
-                     id="expired, of a container that tells no time"),
-        pytest.param({NEW_HEADER: "s-1; Expires=2023-11-14T22:14:00Z"}, 60.0, HERE, UNKNOWN,
-                     id="expired at its time"),
-        pytest.param({NEW_HEADER: "s-1; Expires=2020-01-01T00:00:00Z"}, 0.0, HERE, UNKNOWN,
-                     id="expired before it began"),
-        pytest.param({NEW_HEADER: "s-1"}, 0.0, ELSEWHERE, UNKNOWN, id="opened in another region"),
-    ],
+@cases(
+    "given, later_s, scope, message",
+    case("never opened", {}, 0.0, HERE, UNKNOWN),
+    case("expired, of a container that tells no time", {NEW_HEADER: "s-1"}, DEFAULT_LIFETIME_S,
+        HERE, UNKNOWN),
+    case("expired at its time", {NEW_HEADER: "s-1; Expires=2023-11-14T22:14:00Z"}, 60.0, HERE,
+        UNKNOWN),
+    case("expired before it began", {NEW_HEADER: "s-1; Expires=2020-01-01T00:00:00Z"}, 0.0, HERE,
+        UNKNOWN),
+    case("opened in another region", {NEW_HEADER: "s-1"}, 0.0, ELSEWHERE, UNKNOWN),
 )  # fmt: skip
 def test_a_session_that_there_is_not_is_refused_and_named(
     given: dict[str, str], later_s: float, scope: Scope, message: str
@@ -127,14 +126,12 @@ def test_another_account_does_not_find_it() -> None:
     assert rig.sessions.holder(HERE, asked("s-1", "other")) is None
 
 
-@pytest.mark.parametrize(
-    ("closed_by", "header", "is_open"),
-    [
-        pytest.param(SECOND, "s-1", False, id="its copy closes it"),
-        pytest.param(SECOND, "s-1; Expires=now", False, id="with more words"),
-        pytest.param(FIRST, "s-1", True, id="another copy cannot"),
-        pytest.param(SECOND, "s-2", True, id="nor does another session's end"),
-    ],
+@cases(
+    "closed_by, header, is_open",
+    case("its copy closes it", SECOND, "s-1", False),
+    case("with more words", SECOND, "s-1; Expires=now", False),
+    case("another copy cannot", FIRST, "s-1", True),
+    case("nor does another session's end", SECOND, "s-2", True),
 )
 def test_closing(closed_by: CopyRoute, header: str, is_open: bool) -> None:
     rig = Rig()
@@ -143,18 +140,14 @@ def test_closing(closed_by: CopyRoute, header: str, is_open: bool) -> None:
     assert (rig.sessions.holder(HERE, asked("s-1")) is not None) is is_open
 
 
-@pytest.mark.parametrize(
-    ("session_id", "headers", "holder"),
-    [
-        pytest.param("NEW_SESSION", {NEW_HEADER: "s-9"}, FIRST, id="asked to open one"),
-        pytest.param("NEW_SESSION", {OLD_HEADER: "s-9"}, FIRST, id="under the older name"),
-        pytest.param(
-            "s-9", {NEW_HEADER: "s-9; Expires=2030-01-01T00:00:00Z"}, FIRST, id="prolonged"
-        ),
-        pytest.param("s-1", {NEW_HEADER: "s-9"}, None, id="a session nobody asked for"),
-        pytest.param("s-9", {OLD_HEADER: "s-9"}, None, id="the request's own id, echoed"),
-        pytest.param("NEW_SESSION", {NEW_HEADER: "NEW_SESSION"}, None, id="no id"),
-    ],
+@cases(
+    "session_id, headers, holder",
+    case("asked to open one", "NEW_SESSION", {NEW_HEADER: "s-9"}, FIRST),
+    case("under the older name", "NEW_SESSION", {OLD_HEADER: "s-9"}, FIRST),
+    case("prolonged", "s-9", {NEW_HEADER: "s-9; Expires=2030-01-01T00:00:00Z"}, FIRST),
+    case("a session nobody asked for", "s-1", {NEW_HEADER: "s-9"}, None),
+    case("the request's own id, echoed", "s-9", {OLD_HEADER: "s-9"}, None),
+    case("no id", "NEW_SESSION", {NEW_HEADER: "NEW_SESSION"}, None),
 )
 def test_what_a_container_can_open(
     session_id: str, headers: dict[str, str], holder: CopyRoute | None

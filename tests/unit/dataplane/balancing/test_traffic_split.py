@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.dataplane.routes_sample import HERE, variant
 
 from hostelry.aws.runtime import InvokeRequest
@@ -56,13 +57,11 @@ def test_the_first_fleet_is_the_one_by_share_and_the_other_follows(share: float)
     assert first["new"] == pytest.approx(1000 * share, abs=3)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "expected"),
-    [
-        pytest.param((), NEW, [("new",)], id="no old copy"),
-        pytest.param(OLD, (), [("old-1", "old-2")], id="no new copy"),
-        pytest.param((), (), [], id="none at all"),
-    ],
+@cases(
+    "old, new, expected",
+    case("no old copy", (), NEW, [("new",)]),
+    case("no new copy", OLD, (), [("old-1", "old-2")]),
+    case("none at all", (), (), []),
 )
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_a_fleet_without_copies_is_offered_nothing(

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tests.cases import case, cases
 from tests.unit.dataplane.capture.capture_sample import AT, CAPTURE, KEY, all_records, spool
 from tests.unit.dataplane.routes_sample import COPIES
 
@@ -68,13 +68,11 @@ def take_of(capture: RequestCapture, captured: Captured, body: bytes, *chunks: b
     found.close()
 
 
-@pytest.mark.parametrize(
-    ("settings", "is_turn"),
-    [
-        pytest.param(None, False, id="none"),
-        pytest.param(CAPTURE, True, id="all"),
-        pytest.param(replace(CAPTURE, percent=0), False, id="0 percent"),
-    ],
+@cases(
+    "settings, is_turn",
+    case("none", None, False),
+    case("all", CAPTURE, True),
+    case("0 percent", replace(CAPTURE, percent=0), False),
 )
 def test_what_is_not_captured_costs_nothing(
     tmp_path: Path, settings: DataCapture | None, is_turn: bool
@@ -90,13 +88,11 @@ def test_without_a_spool_nothing_is_captured() -> None:
     assert capture.begin(destination(), asked()) is None
 
 
-@pytest.mark.parametrize(
-    ("settings", "sides"),
-    [
-        pytest.param({}, (b"in", b"out"), id="both"),
-        pytest.param({"takes_output": False}, (b"in", b""), id="the input"),
-        pytest.param({"takes_input": False}, (b"", b"out"), id="the answer"),
-    ],
+@cases(
+    "settings, sides",
+    case("both", {}, (b"in", b"out")),
+    case("the input", {"takes_output": False}, (b"in", b"")),
+    case("the answer", {"takes_input": False}, (b"", b"out")),
 )
 def test_a_request_is_on_disk_after_the_next_write(
     tmp_path: Path, settings: dict[str, Any], sides: tuple[bytes, bytes]

@@ -5,6 +5,7 @@ import logging
 
 import msgspec
 import pytest
+from tests.cases import case, cases
 from tests.unit.dataplane.capture.capture_sample import AT, KEY
 
 from hostelry.base.clock import ManualClock
@@ -68,20 +69,18 @@ def one(captured: int = 1, dropped: int = 0, cause: str | None = None) -> Captur
     return CaptureCounts(captured=captured, dropped=dropped, drop_cause=cause)
 
 
-@pytest.mark.parametrize(
-    ("statuses", "counted", "seen"),
-    [
-        pytest.param((204, 204), (one(), one(2)), [(1, 1, 0), (2, 2, 0)], id="one after another"),
-        pytest.param((204,), (one(), None), [(1, 1, 0)], id="nothing: no report"),
-        pytest.param(
-            (None, 204, 204),
-            (one(), one(2), one(4)),
-            [(1, 1, 0), (2, 6, 0)],
-            id="control down: the same report, then what came meanwhile",
-        ),
-        pytest.param((500, 204), (one(), None), [(1, 1, 0), (1, 1, 0)], id="a failure of control"),
-        pytest.param((400, 204), (one(), one(2)), [(1, 1, 0), (2, 2, 0)], id="refused: dropped"),
-    ],
+@cases(
+    "statuses, counted, seen",
+    case("one after another", (204, 204), (one(), one(2)), [(1, 1, 0), (2, 2, 0)]),
+    case("nothing: no report", (204,), (one(), None), [(1, 1, 0)]),
+    case(
+        "control down: the same report, then what came meanwhile",
+        (None, 204, 204),
+        (one(), one(2), one(4)),
+        [(1, 1, 0), (2, 6, 0)],
+    ),
+    case("a failure of control", (500, 204), (one(), None), [(1, 1, 0), (1, 1, 0)]),
+    case("refused: dropped", (400, 204), (one(), one(2)), [(1, 1, 0), (2, 2, 0)]),
 )
 def test_reports(
     statuses: tuple[int | None, ...],

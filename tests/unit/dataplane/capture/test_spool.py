@@ -6,7 +6,7 @@ import resource
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
+from tests.cases import case, cases
 from tests.unit.dataplane.capture.capture_sample import (
     AT,
     CAPTURE,
@@ -45,15 +45,13 @@ def is_locked(path: Path) -> bool:
     return False
 
 
-@pytest.mark.parametrize(
-    ("opened_at", "num_bytes", "now", "due"),
-    [
-        pytest.param(AT, 10, AT + 59.9, False, id="young and small"),
-        pytest.param(AT, 10, AT + 60.0, True, id="old"),
-        pytest.param(AT, 4_000, AT, True, id="large"),
-        pytest.param(AT, 10, AT - 1.0, True, id="of a clock that was set back"),
-        pytest.param(1_699_999_199.0, 10, 1_699_999_200.0, True, id="of the hour before"),
-    ],
+@cases(
+    "opened_at, num_bytes, now, due",
+    case("young and small", AT, 10, AT + 59.9, False),
+    case("old", AT, 10, AT + 60.0, True),
+    case("large", AT, 4_000, AT, True),
+    case("of a clock that was set back", AT, 10, AT - 1.0, True),
+    case("of the hour before", 1_699_999_199.0, 10, 1_699_999_200.0, True),
 )
 def test_a_file_is_closed(opened_at: float, num_bytes: int, now: float, due: bool) -> None:
     assert is_due(opened_at, num_bytes, now, LIMITS) is due

@@ -1,6 +1,7 @@
 """The form of spool files: read as written, also where a kill has cut one."""
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.dataplane.capture.capture_sample import AT, CAPTURE, KEY, record_head
 
 from hostelry.dataplane.capture.spool_file import (
@@ -46,28 +47,24 @@ def test_a_file_cut_anywhere_has_the_records_before_the_cut() -> None:
         assert (head, list(read_records(data[:cut], start))) == (HEAD, RECORDS[:whole])
 
 
-@pytest.mark.parametrize(
+@cases(
     "tail",
-    [
-        pytest.param(b"\0" * 64, id="zeros, as after a power cut"),
-        pytest.param(b"\0\0\0\2\0\0\0\0\0\0\0\0{]", id="no JSON"),
-        pytest.param(b"\xff" * 12, id="lengths beyond the end"),
-    ],
+    case("zeros, as after a power cut", b"\0" * 64),
+    case("no JSON", b"\0\0\0\2\0\0\0\0\0\0\0\0{]"),
+    case("lengths beyond the end", b"\xff" * 12),
 )
 def test_what_is_no_record_ends_the_file(tail: bytes) -> None:
     data = written(RECORDS) + tail
     assert list(read_records(data, read_head(data)[1])) == RECORDS
 
 
-@pytest.mark.parametrize(
+@cases(
     "data",
-    [
-        pytest.param(b"", id="empty"),
-        pytest.param(b"\0\0", id="no length"),
-        pytest.param(head_bytes(HEAD)[:-1], id="cut"),
-        pytest.param(b"\0\0\0\2{}", id="another head"),
-        pytest.param(b"\xff\xff\xff\xff" + b"{" * 100_000, id="too long"),
-    ],
+    case("empty", b""),
+    case("no length", b"\0\0"),
+    case("cut", head_bytes(HEAD)[:-1]),
+    case("another head", b"\0\0\0\2{}"),
+    case("too long", b"\xff\xff\xff\xff" + b"{" * 100_000),
 )
 def test_a_file_without_a_head_is_an_error(data: bytes) -> None:
     with pytest.raises(SpoolError):

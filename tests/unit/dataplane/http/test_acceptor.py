@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.dataplane.http import acceptor
 from hostelry.dataplane.http.acceptor import MAX_HOLD_BACK_S, Acceptor, NoPeers, hold_back_s
@@ -72,14 +73,12 @@ def accepted(
     return asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(
-    ("own", "fewest", "expected"),
-    [
-        pytest.param(7, None, 0.0, id="there are no others"),
-        pytest.param(3, 3, 0.0, id="nobody has fewer"),
-        pytest.param(3, 9, 0.0, id="the others have more"),
-        pytest.param(1000, 0, MAX_HOLD_BACK_S, id="far more than another"),
-    ],
+@cases(
+    "own, fewest, expected",
+    case("there are no others", 7, None, 0.0),
+    case("nobody has fewer", 3, 3, 0.0),
+    case("the others have more", 3, 9, 0.0),
+    case("far more than another", 1000, 0, MAX_HOLD_BACK_S),
 )
 def test_how_long_a_connection_is_left_to_others(
     own: int, fewest: int | None, expected: float

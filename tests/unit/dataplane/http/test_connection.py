@@ -2,6 +2,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.dataplane.fake import FakeTransport
@@ -164,18 +165,16 @@ def test_expect_continue_is_answered_before_the_body_comes() -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(
-    ("begun", "after_s", "expected"),
-    [
-        pytest.param(b"GET / HT", 9, b"", id="a head may take its time"),
-        pytest.param(b"GET / HT", 11, b"HTTP/1.1 408 ", id="but not more than ten seconds"),
-        pytest.param(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 999\r\n\r\nab", 9, b"",
-                     id="a body may begin slowly"),
-        pytest.param(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 999\r\n\r\nab", 11,
-                     b"HTTP/1.1 408 ", id="but must reach its floor rate"),
-        pytest.param(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 999\r\n\r\n" + b"a" * 998,
-                     10.9, b"", id="a body above the floor rate goes on"),
-    ],
+@cases(
+    "begun, after_s, expected",
+    case("a head may take its time", b"GET / HT", 9, b""),
+    case("but not more than ten seconds", b"GET / HT", 11, b"HTTP/1.1 408 "),
+    case("a body may begin slowly", b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 999\r\n\r\nab",
+        9, b""),
+    case("but must reach its floor rate",
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 999\r\n\r\nab", 11, b"HTTP/1.1 408 "),
+    case("a body above the floor rate goes on",
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 999\r\n\r\n" + b"a" * 998, 10.9, b""),
 )  # fmt: skip
 def test_slow_senders(begun: bytes, after_s: float, expected: bytes) -> None:
     async def scenario() -> None:
@@ -214,14 +213,12 @@ def test_one_byte_at_a_time_does_not_extend_the_time_for_a_head() -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(
-    ("served", "after_s", "closed"),
-    [
-        pytest.param(False, 9, False, id="a new connection may wait a little"),
-        pytest.param(False, 11, True, id="but must ask something"),
-        pytest.param(True, 60, False, id="a kept one may idle"),
-        pytest.param(True, 80, True, id="but not for ever"),
-    ],
+@cases(
+    "served, after_s, closed",
+    case("a new connection may wait a little", False, 9, False),
+    case("but must ask something", False, 11, True),
+    case("a kept one may idle", True, 60, False),
+    case("but not for ever", True, 80, True),
 )
 def test_idle_connections(served: bool, after_s: float, closed: bool) -> None:
     async def scenario() -> None:
@@ -391,14 +388,12 @@ def test_the_body_of_a_refused_head_is_not_read() -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(
-    ("handler", "admit", "held"),
-    [
-        pytest.param(echo, lambda _: False, [True, True, False], id="until it is answered"),
-        pytest.param(verify, lambda _: False, [True, True, False], id="until its sender is known"),
-        pytest.param(hang, lambda _: False, [True, True, True], id="while it is verified"),
-        pytest.param(hang, lambda _: True, [False, False, False], id="not if its head proves it"),
-    ],
+@cases(
+    "handler, admit, held",
+    case("until it is answered", echo, lambda _: False, [True, True, False]),
+    case("until its sender is known", verify, lambda _: False, [True, True, False]),
+    case("while it is verified", hang, lambda _: False, [True, True, True]),
+    case("not if its head proves it", hang, lambda _: True, [False, False, False]),
 )
 def test_bytes_count_until_they_are_verified(
     handler: Callable[[Exchange], Awaitable[None]],

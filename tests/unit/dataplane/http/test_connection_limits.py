@@ -1,6 +1,7 @@
 from dataclasses import dataclass
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.dataplane.http.connection_limits import (
     ConnectionLimitError,
@@ -18,15 +19,13 @@ class Client:
     reading_since_s: float = 0.0
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        pytest.param("10.0.0.1", "10.0.0.2", False, id="two IPv4 addresses"),
-        pytest.param("2001:db8::1", "2001:db8::ffff:2", True, id="two of one IPv6 network"),
-        pytest.param("2001:db8::1", "2001:db8:0:1::1", False, id="two IPv6 networks"),
-        pytest.param("::ffff:10.0.0.1", "10.0.0.1", True, id="an IPv4 address within IPv6"),
-        pytest.param("fe80::1%eth0", "fe80::2%eth0", True, id="with a zone"),
-    ],
+@cases(
+    "one, other, same",
+    case("two IPv4 addresses", "10.0.0.1", "10.0.0.2", False),
+    case("two of one IPv6 network", "2001:db8::1", "2001:db8::ffff:2", True),
+    case("two IPv6 networks", "2001:db8::1", "2001:db8:0:1::1", False),
+    case("an IPv4 address within IPv6", "::ffff:10.0.0.1", "10.0.0.1", True),
+    case("with a zone", "fe80::1%eth0", "fe80::2%eth0", True),
 )
 def test_who_counts_as_one_client(one: str, other: str, same: bool) -> None:
     assert (find_client(one) == find_client(other)) is same

@@ -4,6 +4,7 @@ import tracemalloc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.dataplane.http.reader import HttpLimits, HttpRefusedError, Received, RequestReader
 from hostelry.dataplane.http.states import ReadState
@@ -136,13 +137,11 @@ def test_the_refusal_of_a_body_has_its_request() -> None:
     assert "64 bytes" in refusal.value.reason
 
 
-@pytest.mark.parametrize(
-    ("bytes_", "keep_alive", "chunked"),
-    [
-        pytest.param(head(H), True, True, id="HTTP/1.1 keeps the connection"),
-        pytest.param(head(H, b"Connection: close"), False, True, id="unless it is asked not to"),
-        pytest.param(head(version=b"1.0"), False, False, id="HTTP/1.0 does not, nor knows chunks"),
-    ],
+@cases(
+    "bytes_, keep_alive, chunked",
+    case("HTTP/1.1 keeps the connection", head(H), True, True),
+    case("unless it is asked not to", head(H, b"Connection: close"), False, True),
+    case("HTTP/1.0 does not, nor knows chunks", head(version=b"1.0"), False, False),
 )
 def test_what_the_sender_expects(bytes_: bytes, keep_alive: bool, chunked: bool) -> None:
     (received,) = read(bytes_)

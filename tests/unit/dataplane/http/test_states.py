@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.dataplane.http.states import (
     READ_TABLE,
@@ -46,32 +47,28 @@ def test_every_state_is_in_the_table_reached_and_left(
     assert all(state.next is moves for state, moves in table.items())
 
 
-@pytest.mark.parametrize(
-    ("events", "expected"),
-    [
-        pytest.param("begun small_head whole", ReadState.IDLE, id="a small request"),
-        pytest.param("begun head whole", ReadState.IDLE, id="one that comes in one piece"),
-        pytest.param("begun head unverified whole begun", ReadState.HEAD, id="a large one"),
-        pytest.param("begun head verified", ReadState.VERIFIED_BODY, id="a head that proves it"),
-        pytest.param("begun small_head unverified", ReadState.UNVERIFIED_BODY,
-                     id="a small one that waits behind another"),
-        pytest.param("begun head verified refused", ReadState.REFUSED, id="a slow body"),
-    ],
+@cases(
+    "events, expected",
+    case("a small request", "begun small_head whole", ReadState.IDLE),
+    case("one that comes in one piece", "begun head whole", ReadState.IDLE),
+    case("a large one", "begun head unverified whole begun", ReadState.HEAD),
+    case("a head that proves it", "begun head verified", ReadState.VERIFIED_BODY),
+    case("a small one that waits behind another", "begun small_head unverified",
+        ReadState.UNVERIFIED_BODY),
+    case("a slow body", "begun head verified refused", ReadState.REFUSED),
 )  # fmt: skip
 def test_the_request_that_is_read(events: str, expected: ReadState) -> None:
     assert after(READ_TABLE, ReadState.IDLE, events) is expected
 
 
-@pytest.mark.parametrize(
-    ("events", "expected"),
-    [
-        pytest.param("serve answered serve answered", ServeState.WAITING, id="two requests"),
-        pytest.param("refused refusal_sent", ServeState.LINGERING, id="a refusal alone"),
-        pytest.param("serve refused answered refusal_sent", ServeState.LINGERING,
-                     id="a refusal behind a request that is answered"),
-        pytest.param("refused serve answered serve answered refusal_sent", ServeState.LINGERING,
-                     id="a refusal behind whole requests"),
-    ],
+@cases(
+    "events, expected",
+    case("two requests", "serve answered serve answered", ServeState.WAITING),
+    case("a refusal alone", "refused refusal_sent", ServeState.LINGERING),
+    case("a refusal behind a request that is answered", "serve refused answered refusal_sent",
+        ServeState.LINGERING),
+    case("a refusal behind whole requests", "refused serve answered serve answered refusal_sent",
+        ServeState.LINGERING),
 )  # fmt: skip
 def test_the_requests_that_are_answered(events: str, expected: ServeState) -> None:
     assert after(SERVE_TABLE, ServeState.FRESH, events) is expected

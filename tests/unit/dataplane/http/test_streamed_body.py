@@ -2,6 +2,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.dataplane.fake import FakeTransport
 from hostelry.dataplane.http.reply import BrokenError, ReplyPhase
@@ -86,13 +87,11 @@ def test_nothing_is_written_while_the_transport_is_full() -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(
-    ("pieces", "reason"),
-    [
-        pytest.param((b"ab", OSError("disk")), "broke off: disk", id="the source fails"),
-        pytest.param((b"ab", None), "ended 4 bytes before", id="the source ends early"),
-        pytest.param((b"abcd", b"efgh"), "has more than the 6", id="the source has too much"),
-    ],
+@cases(
+    "pieces, reason",
+    case("the source fails", (b"ab", OSError("disk")), "broke off: disk"),
+    case("the source ends early", (b"ab", None), "ended 4 bytes before"),
+    case("the source has too much", (b"abcd", b"efgh"), "has more than the 6"),
 )
 def test_a_body_that_breaks_cuts_the_connection(
     pieces: tuple[bytes | Exception | None, ...], reason: str

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.dataplane.fake import FakeTransport
 from hostelry.dataplane.http.reply import (
@@ -68,21 +69,18 @@ def test_an_answer_is_the_same_however_its_bytes_are_cut(cut: int) -> None:
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
 
 
-@pytest.mark.parametrize(
-    ("received", "loss", "body"),
-    [
-        pytest.param(OK + b"hello", None, b"hello", id="a whole answer"),
-        pytest.param(b"HTTP/1.1 204 No Content\r\n\r\n", None, b"", id="an answer without a body"),
-        pytest.param(b"HTTP/1.1 200 OK\r\n\r\nhello", "eof", b"hello", id="ended by the close"),
-        pytest.param(b"HTTP/1.1 200 OK\r\n\r\nhel", "reset", None, id="not by a reset"),
-        pytest.param(b"", "eof", None, id="closed without an answer"),
-        pytest.param(b"HTTP/1.1 200 OK\r\nContent-", "eof", None, id="closed in the head"),
-        pytest.param(OK + b"hel", "eof", None, id="closed before the stated length"),
-        pytest.param(CHUNKED[:-2], "eof", None, id="closed before the last chunk"),
-        pytest.param(b"Segmentation fault\n", None, None, id="no HTTP at all"),
-        pytest.param(b"HTTP/1.1 200 OK\r\nX: " + b"a" * 70000 + b"\r\n\r\n", None, None,
-                     id="an endless head"),
-    ],
+@cases(
+    "received, loss, body",
+    case("a whole answer", OK + b"hello", None, b"hello"),
+    case("an answer without a body", b"HTTP/1.1 204 No Content\r\n\r\n", None, b""),
+    case("ended by the close", b"HTTP/1.1 200 OK\r\n\r\nhello", "eof", b"hello"),
+    case("not by a reset", b"HTTP/1.1 200 OK\r\n\r\nhel", "reset", None),
+    case("closed without an answer", b"", "eof", None),
+    case("closed in the head", b"HTTP/1.1 200 OK\r\nContent-", "eof", None),
+    case("closed before the stated length", OK + b"hel", "eof", None),
+    case("closed before the last chunk", CHUNKED[:-2], "eof", None),
+    case("no HTTP at all", b"Segmentation fault\n", None, None),
+    case("an endless head", b"HTTP/1.1 200 OK\r\nX: " + b"a" * 70000 + b"\r\n\r\n", None, None),
 )  # fmt: skip
 def test_how_answers_end(received: bytes, loss: str | None, body: bytes | None) -> None:
     async def scenario() -> None:
@@ -100,18 +98,16 @@ def test_how_answers_end(received: bytes, loss: str | None, body: bytes | None) 
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(
-    ("received", "kept"),
-    [
-        pytest.param(OK + b"hello", True, id="a whole answer leaves the connection usable"),
-        pytest.param(OK + b"hel", False, id="half an answer does not"),
-        pytest.param(b"", False, id="nor does none"),
-        pytest.param(
-            b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
-            False,
-            id="nor one that says so",
-        ),
-    ],
+@cases(
+    "received, kept",
+    case("a whole answer leaves the connection usable", OK + b"hello", True),
+    case("half an answer does not", OK + b"hel", False),
+    case("nor does none", b"", False),
+    case(
+        "nor one that says so",
+        b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+        False,
+    ),
 )
 def test_whether_a_connection_is_kept(received: bytes, kept: bool) -> None:
     async def scenario() -> None:
@@ -124,21 +120,19 @@ def test_whether_a_connection_is_kept(received: bytes, kept: bool) -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(
-    ("received", "lost", "num_calls", "chunks"),
-    [
-        pytest.param(OK + b"hello", False, 1, [b"hello"], id="whole"),
-        pytest.param(OK + b"hel", False, 0, [b"hel"], id="not whole yet"),
-        pytest.param(OK + b"hel", True, 1, [b"hel"], id="broken off"),
-        pytest.param(b"", True, 1, [], id="none"),
-        pytest.param(
-            b"HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n" + b"x" * 300_000,
-            False,
-            1,
-            [b"x" * 300_000],
-            id="more than is kept of it",
-        ),
-    ],
+@cases(
+    "received, lost, num_calls, chunks",
+    case("whole", OK + b"hello", False, 1, [b"hello"]),
+    case("not whole yet", OK + b"hel", False, 0, [b"hel"]),
+    case("broken off", OK + b"hel", True, 1, [b"hel"]),
+    case("none", b"", True, 1, []),
+    case(
+        "more than is kept of it",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n" + b"x" * 300_000,
+        False,
+        1,
+        [b"x" * 300_000],
+    ),
 )
 def test_what_a_listener_is_called_for(
     received: bytes, lost: bool, num_calls: int, chunks: list[bytes]
@@ -229,13 +223,11 @@ def test_reading_pauses_while_the_chunks_are_not_taken() -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(
-    ("timeouts", "received"),
-    [
-        pytest.param(Timeouts(total_s=0), b"", id="no answer in time"),
-        pytest.param(Timeouts(total_s=0), OK, id="half an answer in time"),
-        pytest.param(Timeouts(total_s=60, first_byte_s=0), b"", id="no first byte in time"),
-    ],
+@cases(
+    "timeouts, received",
+    case("no answer in time", Timeouts(total_s=0), b""),
+    case("half an answer in time", Timeouts(total_s=0), OK),
+    case("no first byte in time", Timeouts(total_s=60, first_byte_s=0), b""),
 )
 def test_deadlines(timeouts: Timeouts, received: bytes) -> None:
     async def scenario() -> None:
@@ -282,17 +274,15 @@ def answered_a_little(rig: Rig) -> Reply:
     return reply
 
 
-@pytest.mark.parametrize(
-    ("loss", "acked_bytes", "proven"),
-    [
-        pytest.param(None, 100, True, id="it closed before the first byte"),
-        pytest.param(BrokenPipeError(), 100, True, id="and what came then was thrown back"),
-        pytest.param(None, 101, False, id="it had a byte"),
-        pytest.param(BrokenPipeError(), 150, False, id="it had the request"),
-        pytest.param(ConnectionResetError(), 150, False, id="a reset by who had the request"),
-        pytest.param(ConnectionResetError(), 100, False, id="a reset, which acknowledges nothing"),
-        pytest.param(None, None, False, id="the kernel does not tell"),
-    ],
+@cases(
+    "loss, acked_bytes, proven",
+    case("it closed before the first byte", None, 100, True),
+    case("and what came then was thrown back", BrokenPipeError(), 100, True),
+    case("it had a byte", None, 101, False),
+    case("it had the request", BrokenPipeError(), 150, False),
+    case("a reset by who had the request", ConnectionResetError(), 150, False),
+    case("a reset, which acknowledges nothing", ConnectionResetError(), 100, False),
+    case("the kernel does not tell", None, None, False),
 )
 def test_what_proves_that_a_request_was_never_read(
     loss: Exception | None, acked_bytes: int | None, proven: bool
@@ -300,15 +290,13 @@ def test_what_proves_that_a_request_was_never_read(
     assert never_read(loss, acked_bytes, sent_before_bytes=100) is proven
 
 
-@pytest.mark.parametrize(
-    ("request_on_the_line", "loss", "repeated"),
-    [
-        pytest.param(first_request, ConnectionResetError(), False, id="not a fresh connection"),
-        pytest.param(second_request, ConnectionResetError(), False, id="not after a reset"),
-        pytest.param(second_request, None, False, id="not what the kernel does not vouch for"),
-        pytest.param(question, ConnectionResetError(), True, id="but what changes nothing twice"),
-        pytest.param(answered_a_little, ConnectionResetError(), False, id="nor one that answered"),
-    ],
+@cases(
+    "request_on_the_line, loss, repeated",
+    case("not a fresh connection", first_request, ConnectionResetError(), False),
+    case("not after a reset", second_request, ConnectionResetError(), False),
+    case("not what the kernel does not vouch for", second_request, None, False),
+    case("but what changes nothing twice", question, ConnectionResetError(), True),
+    case("nor one that answered", answered_a_little, ConnectionResetError(), False),
 )
 def test_what_may_be_sent_again(
     request_on_the_line: Callable[[Rig], Reply], loss: Exception | None, repeated: bool

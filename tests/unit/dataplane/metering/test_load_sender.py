@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 import msgspec
-import pytest
+from tests.cases import case, cases
 from tests.unit.metrics.sagemaker.load_sample import CHAT
 
 from hostelry.base.clock import ManualClock
@@ -71,14 +71,12 @@ class Worker:
         asyncio.run(main())
 
 
-@pytest.mark.parametrize(
-    ("statuses", "sequences", "arrivals"),
-    [
-        pytest.param([204, 204], [1, 2], 10, id="each second is reported once"),
-        pytest.param([None, 204], [1, 2], 10, id="what control was away for is reported later"),
-        pytest.param([500, 204], [1, 1, 2], 10, id="what it could not take is reported again"),
-        pytest.param([400], [1, 2], 10, id="what it refuses is not reported again"),
-    ],
+@cases(
+    "statuses, sequences, arrivals",
+    case("each second is reported once", [204, 204], [1, 2], 10),
+    case("what control was away for is reported later", [None, 204], [1, 2], 10),
+    case("what it could not take is reported again", [500, 204], [1, 1, 2], 10),
+    case("what it refuses is not reported again", [400], [1, 2], 10),
 )
 def test_control_hears_of_every_request(
     statuses: list[int | None], sequences: list[int], arrivals: int

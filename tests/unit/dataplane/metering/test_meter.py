@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.dataplane.metering.meter import Measurement, Meter
 from hostelry.domain.load import CopyOutcomes, LoadKey, SecondLoad, add_configs
@@ -114,14 +115,12 @@ def test_outcomes_are_reported_by_copy_and_second(rig: Rig) -> None:
     assert rig.last().outcomes_by_copy == {"c-1": CopyOutcomes(finished=1, broken_streams=1)}
 
 
-@pytest.mark.parametrize(
-    ("record", "field"),
-    [
-        pytest.param(lambda it: it.refused_by_model(400), "errors_4xx", id="refused with 400"),
-        pytest.param(lambda it: it.refused_by_model(500), "errors_5xx", id="refused with 500"),
-        pytest.param(Measurement.got_no_answer, "model_errors", id="without an answer"),
-        pytest.param(Measurement.stream_broke, "broken_streams", id="broken off"),
-    ],
+@cases(
+    "record, field",
+    case("refused with 400", lambda it: it.refused_by_model(400), "errors_4xx"),
+    case("refused with 500", lambda it: it.refused_by_model(500), "errors_5xx"),
+    case("without an answer", Measurement.got_no_answer, "model_errors"),
+    case("broken off", Measurement.stream_broke, "broken_streams"),
 )
 def test_an_outcome_is_counted_in_the_second_in_which_its_request_ends(
     rig: Rig, record: Callable[[Measurement], None], field: str

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.dataplane.shared import mapped_file
 from hostelry.dataplane.shared.count_table import CountTable
@@ -112,13 +113,11 @@ def test_a_hung_worker_that_holds_the_lock_does_not_block_others(
     assert two.of("c-1") == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     "content",
-    [
-        pytest.param(b"", id="an empty file"),
-        pytest.param(b"x" * 4096, id="something else"),
-        pytest.param(None, id="a table for another number of workers"),
-    ],
+    case("an empty file", b""),
+    case("something else", b"x" * 4096),
+    case("a table for another number of workers", None),
 )
 def test_a_file_that_is_no_such_table_is_replaced(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "counts"

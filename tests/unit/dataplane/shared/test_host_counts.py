@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.dataplane.shared.count_table import CountTable, compute_row_key
 from hostelry.dataplane.shared.counts import SharedCounts
@@ -36,53 +37,47 @@ def test_a_message_comes_through_its_bytes_whole() -> None:
     assert decode_host_counts(huge.encode()).totals == {A: MAX_TOTAL}
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
-    [
-        pytest.param(b"", id="nothing"),
-        pytest.param(message(1, {A: 5}).encode()[:-1], id="half a total"),
-        pytest.param(message(1, {A: 5}).encode()[:20], id="half a name"),
-        pytest.param(b"\xff" * 60, id="no text as a name"),
-        pytest.param(
-            message(1, {}).encode().replace(b"h-1", b"\xff\xfe-"), id="a name that is none"
-        ),
-    ],
+    case("nothing", b""),
+    case("half a total", message(1, {A: 5}).encode()[:-1]),
+    case("half a name", message(1, {A: 5}).encode()[:20]),
+    case("no text as a name", b"\xff" * 60),
+    case("a name that is none", message(1, {}).encode().replace(b"h-1", b"\xff\xfe-")),
 )
 def test_what_is_no_message_is_refused(body: bytes) -> None:
     with pytest.raises(HostCountsError):
         decode_host_counts(body)
 
 
-@pytest.mark.parametrize(
-    ("messages", "known", "taken"),
-    [
-        pytest.param([message(1, {A: 2}, is_all=True)], {A: 2}, [True], id="all of a host"),
-        pytest.param([message(1, {A: 2})], {}, [False], id="changes of an unknown host"),
-        pytest.param(
-            [message(1, {A: 2}, is_all=True), message(2, {A: 0, B: 1})],
-            {B: 1},
-            [True, True],
-            id="changes right after",
-        ),
-        pytest.param(
-            [message(1, {A: 2}, is_all=True), message(3, {A: 0})],
-            {A: 2},
-            [True, False],
-            id="changes after a gap",
-        ),
-        pytest.param(
-            [message(5, {A: 2}, is_all=True), message(4, {A: 9}, is_all=True)],
-            {A: 2},
-            [True, True],
-            id="an older message",
-        ),
-        pytest.param(
-            [message(1, {A: 2, B: 1}, is_all=True), message(9, {B: 4}, is_all=True)],
-            {B: 4},
-            [True, True],
-            id="all again, after lost messages",
-        ),
-    ],
+@cases(
+    "messages, known, taken",
+    case("all of a host", [message(1, {A: 2}, is_all=True)], {A: 2}, [True]),
+    case("changes of an unknown host", [message(1, {A: 2})], {}, [False]),
+    case(
+        "changes right after",
+        [message(1, {A: 2}, is_all=True), message(2, {A: 0, B: 1})],
+        {B: 1},
+        [True, True],
+    ),
+    case(
+        "changes after a gap",
+        [message(1, {A: 2}, is_all=True), message(3, {A: 0})],
+        {A: 2},
+        [True, False],
+    ),
+    case(
+        "an older message",
+        [message(5, {A: 2}, is_all=True), message(4, {A: 9}, is_all=True)],
+        {A: 2},
+        [True, True],
+    ),
+    case(
+        "all again, after lost messages",
+        [message(1, {A: 2, B: 1}, is_all=True), message(9, {B: 4}, is_all=True)],
+        {B: 4},
+        [True, True],
+    ),
 )
 def test_what_is_known_of_a_host(
     messages: list[HostCounts], known: dict[bytes, int], taken: list[bool]

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.dataplane.shared import map as shared_map
 from hostelry.dataplane.shared import mapped_file
@@ -231,13 +232,11 @@ def test_an_entry_with_any_bit_changed_is_not_there(tmp_path: Path, time: Time) 
     assert table.get(b"s-1") == (7, NOW + 10)
 
 
-@pytest.mark.parametrize(
+@cases(
     "content",
-    [
-        pytest.param(b"", id="an empty file"),
-        pytest.param(b"\xff" * 5000, id="something else"),
-        pytest.param(b"hstrymap", id="half a header"),
-    ],
+    case("an empty file", b""),
+    case("something else", b"\xff" * 5000),
+    case("half a header", b"hstrymap"),
 )
 def test_a_damaged_file_is_replaced(
     tmp_path: Path, time: Time, content: bytes, caplog: pytest.LogCaptureFixture

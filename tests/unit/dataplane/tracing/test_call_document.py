@@ -1,7 +1,7 @@
 from itertools import pairwise
 from typing import Any
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry.dataplane.tracing.call_document import (
     MAX_NESTED,
@@ -53,34 +53,26 @@ BEGIN, END = ("arrival", 0, 1), ("passing on", 99, 1)
 CHOICE = (CHOSEN, 2, "c-1", None, None)
 
 
-@pytest.mark.parametrize(
-    ("events", "given", "spans"),
-    [
-        pytest.param([CHOICE], {},
-                     [BEGIN, ("attempt", 2, 97), END], id="an answer"),
-        pytest.param([(HELD, 1), (RELEASED, 60), (CHOSEN, 61, "c-1", None, None)], {},
-                     [BEGIN, ("queue", 1, 59), ("attempt", 61, 38), END],
-                     id="a wait for a copy"),
-        pytest.param([(HELD, 1)], {"answered_ns": 0, "status": 503, "error": "late"},
-                     [BEGIN, ("queue", 1, 99)], id="a wait in vain"),
-        pytest.param([CHOICE, (CHOSEN, 5, "c-2", None, None)], {},
-                     [BEGIN, ("attempt", 2, 3), ("attempt", 5, 94), END],
-                     id="a copy that refuses"),
-        pytest.param([CHOICE, (HELD, 5), (RELEASED, 50), (CHOSEN, 50, "c-1", None, None)], {},
-                     [BEGIN, ("attempt", 2, 3), ("queue", 5, 45), ("attempt", 50, 49),
-                      END], id="all copies refuse for a while"),
-        pytest.param([(LEASED, 41, False, 0.04), (CHOSEN, 41, "c-1", None, None)], {},
-                     [BEGIN, ("model", 1, 40), ("attempt", 41, 58), END],
-                     id="a model that is loaded first"),
-        pytest.param([(CONTAINER, 2, "one", ""), CHOICE, (CONTAINER_END, 20, 70),
-                      (CONTAINER, 21, "two", "c-9")], {},
-                     [BEGIN, ("attempt", 2, 97, [("one", 2, 18), ("two", 21, 78)]),
-                      END], id="two containers"),
-        pytest.param([CHOICE], {"answered_ns": 0},
-                     [BEGIN, ("attempt", 2, 98)], id="no answer"),
-        pytest.param([], {"found_ns": 0, "answered_ns": 0},
-                     [("arrival", 0, 100)], id="an unknown name"),
-    ],
+@cases(
+    "events, given, spans",
+    case("an answer", [CHOICE], {}, [BEGIN, ("attempt", 2, 97), END]),
+    case("a wait for a copy", [(HELD, 1), (RELEASED, 60), (CHOSEN, 61, "c-1", None, None)], {},
+        [BEGIN, ("queue", 1, 59), ("attempt", 61, 38), END]),
+    case("a wait in vain", [(HELD, 1)], {"answered_ns": 0, "status": 503, "error": "late"},
+        [BEGIN, ("queue", 1, 99)]),
+    case("a copy that refuses", [CHOICE, (CHOSEN, 5, "c-2", None, None)], {},
+        [BEGIN, ("attempt", 2, 3), ("attempt", 5, 94), END]),
+    case("all copies refuse for a while",
+        [CHOICE, (HELD, 5), (RELEASED, 50), (CHOSEN, 50, "c-1", None, None)], {},
+        [BEGIN, ("attempt", 2, 3), ("queue", 5, 45), ("attempt", 50, 49), END]),
+    case("a model that is loaded first",
+        [(LEASED, 41, False, 0.04), (CHOSEN, 41, "c-1", None, None)], {},
+        [BEGIN, ("model", 1, 40), ("attempt", 41, 58), END]),
+    case("two containers", [(CONTAINER, 2, "one", ""), CHOICE, (CONTAINER_END, 20, 70),
+                  (CONTAINER, 21, "two", "c-9")], {},
+        [BEGIN, ("attempt", 2, 97, [("one", 2, 18), ("two", 21, 78)]), END]),
+    case("no answer", [CHOICE], {"answered_ns": 0}, [BEGIN, ("attempt", 2, 98)]),
+    case("an unknown name", [], {"found_ns": 0, "answered_ns": 0}, [("arrival", 0, 100)]),
 )  # fmt: skip
 def test_spans_follow_each_other_within_the_whole(
     events: list[tuple[Any, ...]], given: dict[str, Any], spans: list[Any]
@@ -155,17 +147,15 @@ def test_steps_of_a_graph_are_within_their_scatter_and_calls_below_their_step() 
     assert [it["request_id"] for it in whole["calls"]] == ["unnamed"]
 
 
-@pytest.mark.parametrize(
+@cases(
     "header",
-    [
-        pytest.param("no JSON", id="no JSON"),
-        pytest.param("[[1, 2]]", id="other rows"),
-        pytest.param('[["a","call","b",1,1,"ok"],["b","call","a",1,1,"ok"]]', id="a cycle"),
-        pytest.param('[["a","call","a",1,1,"ok"]]', id="a step within itself"),
-        pytest.param('[["a","call","",1e308,1e308,"ok"]]', id="times beyond any"),
-        pytest.param('[["a","call","",-1,1,"ok"]]', id="a time before the call"),
-        pytest.param("[" * 100_000, id="deep nesting"),
-    ],
+    case("no JSON", "no JSON"),
+    case("other rows", "[[1, 2]]"),
+    case("a cycle", '[["a","call","b",1,1,"ok"],["b","call","a",1,1,"ok"]]'),
+    case("a step within itself", '[["a","call","a",1,1,"ok"]]'),
+    case("times beyond any", '[["a","call","",1e308,1e308,"ok"]]'),
+    case("a time before the call", '[["a","call","",-1,1,"ok"]]'),
+    case("deep nesting", "[" * 100_000),
 )
 def test_a_container_that_sends_nonsense_has_no_steps(header: str) -> None:
     found = document(CHOICE, steps=header)
@@ -183,18 +173,17 @@ def test_steps_are_nested_no_deeper_than_a_graph_may_be() -> None:
     assert depth == MAX_NESTED + 1
 
 
-@pytest.mark.parametrize(
-    ("tail", "tokens"),
-    [
-        pytest.param(b'"}],"usage":{"prompt_tokens":5,"completion_tokens":2,"total_tokens":7}}',
-                     {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}, id="whole"),
-        pytest.param(b'data: {"choices":[],"usage": {"prompt_tokens": 1, "x": {"y": 2}}}\n\n'
-                     b"data: [DONE]\n\n", {"prompt_tokens": 1}, id="a stream's last event"),
-        pytest.param(b'"usage":null}', None, id="null"),
-        pytest.param(b'"usage":{"prompt_tokens":"many"}}', None, id="no number"),
-        pytest.param(b'ge":{"prompt_tokens":5}}', None, id="cut off"),
-        pytest.param(b"", None, id="nothing"),
-    ],
+@cases(
+    "tail, tokens",
+    case("whole", b'"}],"usage":{"prompt_tokens":5,"completion_tokens":2,"total_tokens":7}}',
+        {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}),
+    case("a stream's last event",
+        b'data: {"choices":[],"usage": {"prompt_tokens": 1, "x": {"y": 2}}}\n\n'
+                 b"data: [DONE]\n\n", {"prompt_tokens": 1}),
+    case("null", b'"usage":null}', None),
+    case("no number", b'"usage":{"prompt_tokens":"many"}}', None),
+    case("cut off", b'ge":{"prompt_tokens":5}}', None),
+    case("nothing", b"", None),
 )  # fmt: skip
 def test_tokens_are_those_of_the_servers_own_answer(
     tail: bytes, tokens: dict[str, int] | None

@@ -2,6 +2,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.http import HttpRequest
 from hostelry.dataplane.tracing.call_ring import MINUTE_NS, CallRing, RingLimits, SlowLimits
@@ -61,14 +62,12 @@ def test_bytes_bound_them_too() -> None:
     assert rig.ring.num_last == 1
 
 
-@pytest.mark.parametrize(
-    ("given", "status", "is_kept"),
-    [
-        pytest.param({"status": 424, "error": "it died"}, 424, True, id="an error"),
-        pytest.param({"status": 200, "error": "broke off"}, 200, True, id="a broken stream"),
-        pytest.param({"is_whole": False}, CLIENT_LEFT, True, id="a client that left"),
-        pytest.param({}, 200, False, id="an answer"),
-    ],
+@cases(
+    "given, status, is_kept",
+    case("an error", {"status": 424, "error": "it died"}, 424, True),
+    case("a broken stream", {"status": 200, "error": "broke off"}, 200, True),
+    case("a client that left", {"is_whole": False}, CLIENT_LEFT, True),
+    case("an answer", {}, 200, False),
 )
 def test_failed_calls_outlast_good_ones(given: dict[str, Any], status: int, is_kept: bool) -> None:
     rig = Rig()

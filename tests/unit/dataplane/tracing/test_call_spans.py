@@ -1,4 +1,4 @@
-import pytest
+from tests.cases import case, cases
 
 from hostelry.dataplane.tracing.call_document import call_document
 from hostelry.dataplane.tracing.call_spans import TraceSampling, call_spans, trace_ids
@@ -9,20 +9,18 @@ TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 MS = 1_000_000
 
 
-@pytest.mark.parametrize(
-    ("traceparent", "parent", "is_sampled"),
-    [
-        pytest.param(f"00-{TRACE}-{PARENT}-01", PARENT, True, id="a sampled span of a client"),
-        pytest.param(f"00-{TRACE}-{PARENT}-00", PARENT, False, id="one that is not sampled"),
-        pytest.param(f"01-{TRACE}-{PARENT}-01-more", PARENT, True, id="a later version"),
-        pytest.param(f"00-{TRACE}-{PARENT}-01-more", None, None, id="version 00 has no more"),
-        pytest.param(f"ff-{TRACE}-{PARENT}-01", None, None, id="a version that is none"),
-        pytest.param(f"00-{'0' * 32}-{PARENT}-01", None, None, id="a trace id of zeros"),
-        pytest.param(f"00-{TRACE}-{'0' * 16}-01", None, None, id="a span id of zeros"),
-        pytest.param(f"00-{TRACE.upper()}-{PARENT}-01", None, None, id="capitals"),
-        pytest.param("nonsense", None, None, id="no traceparent"),
-        pytest.param(None, None, None, id="none"),
-    ],
+@cases(
+    "traceparent, parent, is_sampled",
+    case("a sampled span of a client", f"00-{TRACE}-{PARENT}-01", PARENT, True),
+    case("one that is not sampled", f"00-{TRACE}-{PARENT}-00", PARENT, False),
+    case("a later version", f"01-{TRACE}-{PARENT}-01-more", PARENT, True),
+    case("version 00 has no more", f"00-{TRACE}-{PARENT}-01-more", None, None),
+    case("a version that is none", f"ff-{TRACE}-{PARENT}-01", None, None),
+    case("a trace id of zeros", f"00-{'0' * 32}-{PARENT}-01", None, None),
+    case("a span id of zeros", f"00-{TRACE}-{'0' * 16}-01", None, None),
+    case("capitals", f"00-{TRACE.upper()}-{PARENT}-01", None, None),
+    case("no traceparent", "nonsense", None, None),
+    case("none", None, None, None),
 )
 def test_ids_follow_the_client_s_trace_or_begin_one(
     traceparent: str | None, parent: str | None, is_sampled: bool | None
@@ -84,12 +82,10 @@ def test_a_call_is_a_tree_of_spans() -> None:
     assert {it.trace_id for it in (root, *within)} == {TRACE}
 
 
-@pytest.mark.parametrize(
-    ("status", "error"),
-    [
-        pytest.param(500, "the copy died", id="the platform's own failure"),
-        pytest.param(400, None, id="the client's mistake is no error of a server"),
-    ],
+@cases(
+    "status, error",
+    case("the platform's own failure", 500, "the copy died"),
+    case("the client's mistake is no error of a server", 400, None),
 )
 def test_an_error_is_that_of_the_server_only(status: int, error: str | None) -> None:
     failed = call(status=status, error="the copy died", code="ModelError")

@@ -1,4 +1,5 @@
 import pytest
+from tests.cases import case, cases
 
 from hostelry.domain.copy import AdapterPhase, AdapterPlacement, AdapterStatus
 from hostelry.domain.model import ArtifactSource, SourceKind
@@ -15,37 +16,27 @@ def known(*ids: str, phase: AdapterPhase = AdapterPhase.READY) -> dict[str, Adap
     return {it: AdapterStatus(id=it, phase=phase) for it in ids}
 
 
-@pytest.mark.parametrize(
-    ("desired", "statuses", "registered", "expected"),
-    [
-        pytest.param(["a"], known(), set(), AdapterPlan(register=(placement("a"),)), id="new"),
-        pytest.param(["a"], known("a"), {"a"}, AdapterPlan(), id="there already"),
-        pytest.param(
-            ["a"],
-            known("a", phase=AdapterPhase.FAILED),
-            set(),
-            AdapterPlan(),
-            id="one that failed stays failed: a repaired one has a new id",
-        ),
-        pytest.param([], known("a"), {"a"}, AdapterPlan(unregister=("a",)), id="not wanted"),
-        pytest.param(
-            [], known(), {"a"}, AdapterPlan(unregister=("a",)), id="left by another agent"
-        ),
-        pytest.param(
-            ["a"],
-            known(),
-            {"a"},
-            AdapterPlan(register=(placement("a"),)),
-            id="adopted: proven anew",
-        ),
-        pytest.param(
-            [],
-            known("a", phase=AdapterPhase.PENDING),
-            set(),
-            AdapterPlan(unregister=("a",)),
-            id="taken back while it was under way",
-        ),
-    ],
+@cases(
+    "desired, statuses, registered, expected",
+    case("new", ["a"], known(), set(), AdapterPlan(register=(placement("a"),))),
+    case("there already", ["a"], known("a"), {"a"}, AdapterPlan()),
+    case(
+        "one that failed stays failed: a repaired one has a new id",
+        ["a"],
+        known("a", phase=AdapterPhase.FAILED),
+        set(),
+        AdapterPlan(),
+    ),
+    case("not wanted", [], known("a"), {"a"}, AdapterPlan(unregister=("a",))),
+    case("left by another agent", [], known(), {"a"}, AdapterPlan(unregister=("a",))),
+    case("adopted: proven anew", ["a"], known(), {"a"}, AdapterPlan(register=(placement("a"),))),
+    case(
+        "taken back while it was under way",
+        [],
+        known("a", phase=AdapterPhase.PENDING),
+        set(),
+        AdapterPlan(unregister=("a",)),
+    ),
 )
 def test_plan_adapters(
     desired: list[str],

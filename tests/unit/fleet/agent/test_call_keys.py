@@ -5,6 +5,7 @@ import asyncio
 import httpx
 import msgspec
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.clock import ManualClock
 from hostelry.fleet.agent.model_server import (
@@ -41,13 +42,11 @@ def sent(failures: int, until: int) -> list[tuple[float, float]]:
     return found[:until]
 
 
-@pytest.mark.parametrize(
-    ("failures", "times"),
-    [
-        pytest.param(0, [0.0, RENEW_S, 2 * RENEW_S], id="sent at once, then renewed"),
-        pytest.param(1, [0.0, 1.2 * FIRST_RETRY_S, 1.2 * FIRST_RETRY_S + RENEW_S],
-                     id="sent again soon to a server that does not listen yet"),
-    ],
+@cases(
+    "failures, times",
+    case("sent at once, then renewed", 0, [0.0, RENEW_S, 2 * RENEW_S]),
+    case("sent again soon to a server that does not listen yet", 1,
+        [0.0, 1.2 * FIRST_RETRY_S, 1.2 * FIRST_RETRY_S + RENEW_S]),
 )  # fmt: skip
 def test_a_server_gets_keys_and_new_ones(failures: int, times: list[float]) -> None:
     found = sent(failures, len(times))

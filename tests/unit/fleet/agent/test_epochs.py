@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import httpx
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.guards import INTERNAL_KEY_HEADER
 from hostelry.base.peers import EPOCH_HEADER
@@ -97,15 +98,13 @@ def test_a_body_that_comes_after_the_next_leaders_call_is_refused(rig: Rig) -> N
     run(work)
 
 
-@pytest.mark.parametrize(
+@cases(
     "epoch",
-    [
-        pytest.param("", id="an empty one"),
-        pytest.param("-1", id="a negative one"),
-        pytest.param("1e3", id="no integer"),
-        pytest.param("9" * 5000, id="a huge one"),
-        pytest.param("4294967296", id="one beyond the limit"),
-    ],
+    case("an empty one", ""),
+    case("a negative one", "-1"),
+    case("no integer", "1e3"),
+    case("a huge one", "9" * 5000),
+    case("one beyond the limit", "4294967296"),
 )
 def test_what_is_no_epoch_is_refused_and_changes_nothing(rig: Rig, epoch: str) -> None:
     async def work() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import httpx
-import pytest
+from tests.cases import case, cases
 from tests.unit.fleet.agent.test_full_disk import deps, spec
 
 from hostelry.domain.copy import CopyPhase
@@ -19,12 +19,10 @@ def broken(request: httpx.Request) -> httpx.Response:
     return httpx.Response(500, text=f"no model at {request.url.path}")
 
 
-@pytest.mark.parametrize(
-    ("image", "advice"),
-    [
-        pytest.param("lmi:1", "", id="whose probe is known"),
-        pytest.param("mine:1", "HOSTELRY_PROBE_BODY", id="whose probe is a guess"),
-    ],
+@cases(
+    "image, advice",
+    case("whose probe is known", "lmi:1", ""),
+    case("whose probe is a guess", "mine:1", "HOSTELRY_PROBE_BODY"),
 )
 def test_why_a_copy_is_not_proven_is_reported_meanwhile(
     tmp_path: Path, image: str, advice: str

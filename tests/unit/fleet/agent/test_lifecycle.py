@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.domain.copy import AdapterPlacement, CopySpec, LastEnd
 from hostelry.domain.model import ArtifactSource, Container, SourceKind
@@ -49,21 +50,17 @@ def spec(copy_id: str, image: str = "lmi", adapters: tuple[AdapterPlacement, ...
     )
 
 
-@pytest.mark.parametrize(
-    ("environment", "seconds", "covers"),
-    [
-        pytest.param({}, 60, "its start", id="a model that was downloaded before"),
-        pytest.param({"HF_MODEL_ID": "org/m"}, 100, "hub: 40 s for the download", id="a hub id"),
-        pytest.param({"OPTION_MODEL_ID": "gpt2"}, 100, "gpt2", id="a hub id of one word"),
-        pytest.param({"HF_MODEL_ID": "/opt/ml/model"}, 60, "its start", id="a folder"),
-        pytest.param({"HF_MODEL_ID": "./m"}, 60, "its start", id="a folder beside the server"),
-        pytest.param({"HF_MODEL_ID": "s3://b/p"}, 60, "its start", id="a prefix, fetched before"),
-        pytest.param(
-            {"OPTION_MODEL_ID": "/opt/ml/model", "HF_MODEL_ID": "org/m"}, 60, "its start",
-            id="OPTION_MODEL_ID decides where both are set",
-        ),
-        pytest.param({"HF_MODEL_ID": ""}, 60, "its start", id="an empty variable is unset"),
-    ],
+@cases(
+    "environment, seconds, covers",
+    case("a model that was downloaded before", {}, 60, "its start"),
+    case("a hub id", {"HF_MODEL_ID": "org/m"}, 100, "hub: 40 s for the download"),
+    case("a hub id of one word", {"OPTION_MODEL_ID": "gpt2"}, 100, "gpt2"),
+    case("a folder", {"HF_MODEL_ID": "/opt/ml/model"}, 60, "its start"),
+    case("a folder beside the server", {"HF_MODEL_ID": "./m"}, 60, "its start"),
+    case("a prefix, fetched before", {"HF_MODEL_ID": "s3://b/p"}, 60, "its start"),
+    case("OPTION_MODEL_ID decides where both are set",
+        {"OPTION_MODEL_ID": "/opt/ml/model", "HF_MODEL_ID": "org/m"}, 60, "its start"),
+    case("an empty variable is unset", {"HF_MODEL_ID": ""}, 60, "its start"),
 )  # fmt: skip
 def test_how_long_a_start_may_take(
     environment: dict[str, str], seconds: float, covers: str
@@ -199,24 +196,18 @@ def test_backoff_grows_from_one_to_sixty_seconds() -> None:
 ANSWER, REFUSED, SLEPT = (True, 1.0), (False, 1.0), (False, 3600.0)
 
 
-@pytest.mark.parametrize(
-    ("pings", "expected"),
-    [
-        pytest.param([ANSWER], PingVerdict.HEALTHY, id="an answer"),
-        pytest.param([REFUSED, REFUSED], PingVerdict.HEALTHY, id="two quick misses are forgiven"),
-        pytest.param([REFUSED] * 3, PingVerdict.UNHEALTHY, id="three misses are not"),
-        pytest.param(
-            [(False, 3.0)], PingVerdict.HEALTHY, id="three seconds of silence are forgiven"
-        ),
-        pytest.param([(False, 3.0), (False, 1.0)], PingVerdict.UNHEALTHY, id="four are not"),
-        pytest.param([*[REFUSED] * 3, ANSWER], PingVerdict.HEALTHY, id="it comes back"),
-        pytest.param([REFUSED] * 11, PingVerdict.UNHEALTHY, id="eleven seconds away"),
-        pytest.param([REFUSED] * 12, PingVerdict.HUNG, id="twelve seconds away"),
-        pytest.param([*[REFUSED] * 11, ANSWER, REFUSED], PingVerdict.HEALTHY, id="a new count"),
-        pytest.param(
-            [SLEPT], PingVerdict.HEALTHY, id="an agent that slept for an hour blames nobody"
-        ),
-    ],
+@cases(
+    "pings, expected",
+    case("an answer", [ANSWER], PingVerdict.HEALTHY),
+    case("two quick misses are forgiven", [REFUSED, REFUSED], PingVerdict.HEALTHY),
+    case("three misses are not", [REFUSED] * 3, PingVerdict.UNHEALTHY),
+    case("three seconds of silence are forgiven", [(False, 3.0)], PingVerdict.HEALTHY),
+    case("four are not", [(False, 3.0), (False, 1.0)], PingVerdict.UNHEALTHY),
+    case("it comes back", [*[REFUSED] * 3, ANSWER], PingVerdict.HEALTHY),
+    case("eleven seconds away", [REFUSED] * 11, PingVerdict.UNHEALTHY),
+    case("twelve seconds away", [REFUSED] * 12, PingVerdict.HUNG),
+    case("a new count", [*[REFUSED] * 11, ANSWER, REFUSED], PingVerdict.HEALTHY),
+    case("an agent that slept for an hour blames nobody", [SLEPT], PingVerdict.HEALTHY),
 )
 def test_health(pings: list[tuple[bool, float]], expected: PingVerdict) -> None:
     health = PingHealth()
@@ -225,15 +216,13 @@ def test_health(pings: list[tuple[bool, float]], expected: PingVerdict) -> None:
     assert ping_verdict(health, POLICY) is expected
 
 
-@pytest.mark.parametrize(
-    ("took_s", "num_copies", "pause_s"),
-    [
-        pytest.param(0.003, 1, 1.0, id="a copy alone, each second"),
-        pytest.param(2.0, 1, 1.0, id="also one that answers late"),
-        pytest.param(0.003, 300, 3.0, id="300 copies, 100 a second"),
-        pytest.param(0.1, 300, 7.5, id="300 on a machine without a free CPU, four at once"),
-        pytest.param(2.0, 300, 30.0, id="each of them twice a minute in any case"),
-    ],
+@cases(
+    "took_s, num_copies, pause_s",
+    case("a copy alone, each second", 0.003, 1, 1.0),
+    case("also one that answers late", 2.0, 1, 1.0),
+    case("300 copies, 100 a second", 0.003, 300, 3.0),
+    case("300 on a machine without a free CPU, four at once", 0.1, 300, 7.5),
+    case("each of them twice a minute in any case", 2.0, 300, 30.0),
 )
 def test_pings_are_shared_by_their_number_and_their_time(
     took_s: float, num_copies: int, pause_s: float
@@ -241,14 +230,12 @@ def test_pings_are_shared_by_their_number_and_their_time(
     assert ready_pause_s(took_s, False, num_copies, POLICY) == pause_s
 
 
-@pytest.mark.parametrize(
-    ("starved_s", "expected"),
-    [
-        pytest.param(0.0, PingVerdict.HUNG, id="one that had a CPU, or wanted none, hangs"),
-        pytest.param(1.5, PingVerdict.HUNG, id="and one that had it for half of the time"),
-        pytest.param(2.9, PingVerdict.UNHEALTHY, id="one without a CPU is out, and is not killed"),
-        pytest.param(-9.0, PingVerdict.HUNG, id="and so does one whose first thread is another"),
-    ],
+@cases(
+    "starved_s, expected",
+    case("one that had a CPU, or wanted none, hangs", 0.0, PingVerdict.HUNG),
+    case("and one that had it for half of the time", 1.5, PingVerdict.HUNG),
+    case("one without a CPU is out, and is not killed", 2.9, PingVerdict.UNHEALTHY),
+    case("and so does one whose first thread is another", -9.0, PingVerdict.HUNG),
 )
 def test_a_copy_that_waits_for_a_cpu_does_not_hang(starved_s: float, expected: PingVerdict) -> None:
     health = PingHealth()
@@ -257,14 +244,12 @@ def test_a_copy_that_waits_for_a_cpu_does_not_hang(starved_s: float, expected: P
     assert ping_verdict(health, POLICY) is expected
 
 
-@pytest.mark.parametrize(
-    ("num_copies", "out_after_s"),
-    [
-        pytest.param(1, 4.0, id="a copy alone"),
-        pytest.param(100, 4.0, id="one of as many as are pinged each second"),
-        pytest.param(300, 6.0, id="one of three hundred"),
-        pytest.param(1000, 13.0, id="one of a thousand"),
-    ],
+@cases(
+    "num_copies, out_after_s",
+    case("a copy alone", 1, 4.0),
+    case("one of as many as are pinged each second", 100, 4.0),
+    case("one of three hundred", 300, 6.0),
+    case("one of a thousand", 1000, 13.0),
 )
 def test_a_copy_that_stops_at_the_worst_moment_is_soon_out_of_the_routes(
     num_copies: int, out_after_s: float
@@ -279,26 +264,22 @@ def test_a_copy_that_stops_at_the_worst_moment_is_soon_out_of_the_routes(
     assert now == out_after_s
 
 
-@pytest.mark.parametrize(
-    ("silent_s", "expected"),
-    [
-        pytest.param(0.0, 2.0, id="the contract's two seconds"),
-        pytest.param(3.0, 1.0, id="no longer than the decision waits"),
-        pytest.param(4.0, 2.0, id="once it is out, two seconds again"),
-        pytest.param(60.0, 2.0, id="and for ever"),
-    ],
+@cases(
+    "silent_s, expected",
+    case("the contract's two seconds", 0.0, 2.0),
+    case("no longer than the decision waits", 3.0, 1.0),
+    case("once it is out, two seconds again", 4.0, 2.0),
+    case("and for ever", 60.0, 2.0),
 )
 def test_how_long_a_ping_may_take(silent_s: float, expected: float) -> None:
     assert ping_limit_s(PingHealth(misses=1, silent_s=silent_s), POLICY) == expected
 
 
-@pytest.mark.parametrize(
-    ("age_s", "expected"),
-    [
-        pytest.param(0.0, 0.03, id="a forked process is ready soon"),
-        pytest.param(1.0, 0.2, id="any other takes its time"),
-        pytest.param(500.0, 0.2, id="a large model too"),
-    ],
+@cases(
+    "age_s, expected",
+    case("a forked process is ready soon", 0.0, 0.03),
+    case("any other takes its time", 1.0, 0.2),
+    case("a large model too", 500.0, 0.2),
 )
 def test_how_often_a_process_that_starts_is_asked(age_s: float, expected: float) -> None:
     assert starting_pause_s(age_s, POLICY) == expected
@@ -337,14 +318,12 @@ def test_digest_does_not_depend_on_the_order_of_variables() -> None:
     assert spec_digest(one) == spec_digest(two)
 
 
-@pytest.mark.parametrize(
-    ("age_s", "reported"),
-    [
-        pytest.param(0.0, True, id="just now"),
-        pytest.param(3599.0, True, id="almost an hour ago"),
-        pytest.param(3600.0, False, id="an hour ago"),
-        pytest.param(-5.0, True, id="later than now: the clock was set back"),
-    ],
+@cases(
+    "age_s, reported",
+    case("just now", 0.0, True),
+    case("almost an hour ago", 3599.0, True),
+    case("an hour ago", 3600.0, False),
+    case("later than now: the clock was set back", -5.0, True),
 )
 def test_how_a_copy_ended_is_reported_for_an_hour(age_s: float, reported: bool) -> None:
     end = LastEnd(at=50_000.0, cause="It ended.")

@@ -5,6 +5,7 @@ import gzip
 
 import httpx
 import pytest
+from tests.cases import case, cases
 
 from hostelry.fleet.agent import metrics_pages
 from hostelry.fleet.agent.metrics_pages import MetricsPages, MetricsSource
@@ -37,23 +38,21 @@ def asked(response: httpx.Response, *, is_built_in: bool = False, times: int = 1
     return found
 
 
-@pytest.mark.parametrize(
-    ("response", "is_built_in", "answer", "names", "dropped"),
-    [
-        pytest.param(httpx.Response(200, content=PAGE), False, "up", ["mine"], {"reserved": 2},
-                     id="another's server has no names of the platform"),
-        pytest.param(httpx.Response(200, content=PAGE), True, "up", ["hostelry_x", "mine"],
-                     {"reserved": 1}, id="ours has all but those of control"),
-        pytest.param(httpx.Response(200, content=b""), False, "up", [], {}, id="an empty page"),
-        pytest.param(httpx.Response(200, content=b"<html>"), False, "down", [], {"invalid": 1},
-                     id="no page"),
-        pytest.param(httpx.Response(200, content=GZIP, headers={"Content-Encoding": "gzip"}), False,
-                     "down", [], {}, id="a compressed page, which can be a bomb"),
-        pytest.param(httpx.Response(500), False, "down", [], {}, id="a failure"),
-        pytest.param(httpx.Response(404), False, "none", [], {}, id="no such route"),
-        pytest.param(httpx.Response(200, content=b"mine 2\n" + b"#" * 1_100_000), False, "up",
-                     ["mine"], {"limit": 1}, id="a page that is cut off"),
-    ],
+@cases(
+    "response, is_built_in, answer, names, dropped",
+    case("another's server has no names of the platform", httpx.Response(200, content=PAGE), False,
+        "up", ["mine"], {"reserved": 2}),
+    case("ours has all but those of control", httpx.Response(200, content=PAGE), True, "up",
+        ["hostelry_x", "mine"], {"reserved": 1}),
+    case("an empty page", httpx.Response(200, content=b""), False, "up", [], {}),
+    case("no page", httpx.Response(200, content=b"<html>"), False, "down", [], {"invalid": 1}),
+    case("a compressed page, which can be a bomb",
+        httpx.Response(200, content=GZIP, headers={"Content-Encoding": "gzip"}), False, "down", [],
+        {}),
+    case("a failure", httpx.Response(500), False, "down", [], {}),
+    case("no such route", httpx.Response(404), False, "none", [], {}),
+    case("a page that is cut off", httpx.Response(200, content=b"mine 2\n" + b"#" * 1_100_000),
+        False, "up", ["mine"], {"limit": 1}),
 )  # fmt: skip
 def test_a_copys_page(
     response: httpx.Response, is_built_in: bool, answer: str, names: list[str], dropped: object

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import httpx
 import pytest
+from tests.cases import case, cases
 
 from hostelry.domain.copy import AdapterPlacement
 from hostelry.domain.model import ArtifactSource, SourceKind
@@ -47,15 +48,11 @@ def test_a_new_adapter_takes_one_call() -> None:
     assert registered(200) == (Answer(status=200), ["POST /adapters"])
 
 
-@pytest.mark.parametrize(
-    ("get", "again"),
-    [
-        pytest.param(listed(FOLDER), False, id="from the same folder"),
-        pytest.param(listed(FOLDER + "/"), True, id="the same folder in other words"),
-        pytest.param(
-            httpx.Response(404), True, id="asked for before, of a server that does not tell"
-        ),
-    ],
+@cases(
+    "get, again",
+    case("from the same folder", listed(FOLDER), False),
+    case("the same folder in other words", listed(FOLDER + "/"), True),
+    case("asked for before, of a server that does not tell", httpx.Response(404), True),
 )
 def test_a_name_that_is_taken_by_the_same_adapter_is_well(get: httpx.Response, again: bool) -> None:
     answer, calls = registered(409, get, again=again)
@@ -63,15 +60,13 @@ def test_a_name_that_is_taken_by_the_same_adapter_is_well(get: httpx.Response, a
     assert calls == ["POST /adapters", "GET /adapters/es-1"]
 
 
-@pytest.mark.parametrize(
-    ("get", "again"),
-    [
-        pytest.param(listed("/opt/ml/model/adapters/es-1"), False, id="by one of the archive"),
-        pytest.param(listed("/opt/ml/model/adapters/es-1"), True, id="even if asked for before"),
-        pytest.param(listed(None), False, id="by one without a source"),
-        pytest.param(httpx.Response(200, text="not JSON"), False, id="by nobody knows what"),
-        pytest.param(httpx.Response(404), False, id="on a server that does not tell"),
-    ],
+@cases(
+    "get, again",
+    case("by one of the archive", listed("/opt/ml/model/adapters/es-1"), False),
+    case("even if asked for before", listed("/opt/ml/model/adapters/es-1"), True),
+    case("by one without a source", listed(None), False),
+    case("by nobody knows what", httpx.Response(200, text="not JSON"), False),
+    case("on a server that does not tell", httpx.Response(404), False),
 )
 def test_a_name_that_is_taken_by_another_adapter_is_a_failure(
     get: httpx.Response, again: bool

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.errors import TerminalError
@@ -76,18 +77,14 @@ def test_a_runtime_that_is_there_is_left_alone(
     assert calls.notes == calls.reports == []
 
 
-@pytest.mark.parametrize(
-    ("text", "environment", "message"),
-    [
-        pytest.param("true", {POLICY: "refuse"}, "hostelry runtimes install sklearn:1.2",
-                     id="the operator refuses"),
-        pytest.param("true", {POLICY: "later"}, "must be install or refuse", id="a wrong policy"),
-        pytest.param("for i in $(seq 50); do echo line $i; done; exit 3", {}, "line 31\n",
-                     id="it fails"),
-        pytest.param("kill -9 $$", {}, "cannot be installed", id="it is killed"),
-        pytest.param("head -c 3000000 /dev/zero; exit 1", {}, "cannot be installed",
-                     id="a line without end"),
-    ],
+@cases(
+    "text, environment, message",
+    case("the operator refuses", "true", {POLICY: "refuse"},
+        "hostelry runtimes install sklearn:1.2"),
+    case("a wrong policy", "true", {POLICY: "later"}, "must be install or refuse"),
+    case("it fails", "for i in $(seq 50); do echo line $i; done; exit 3", {}, "line 31\n"),
+    case("it is killed", "kill -9 $$", {}, "cannot be installed"),
+    case("a line without end", "head -c 3000000 /dev/zero; exit 1", {}, "cannot be installed"),
 )  # fmt: skip
 def test_a_failure_has_its_cause(
     calls: Calls,

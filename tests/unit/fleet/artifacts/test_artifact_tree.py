@@ -1,4 +1,5 @@
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.files import UnsafeFilesError
 from hostelry.domain.model import ArtifactSource, SourceKind
@@ -20,22 +21,18 @@ def test_the_objects_of_a_prefix_keep_their_paths() -> None:
     assert local_paths(prefix("config.json", "a/b/w")) == ["config.json", "a/b/w"]
 
 
-@pytest.mark.parametrize(
-    ("keys", "reason"),
-    [
-        pytest.param(["../x"], "cannot be a path", id="a parent"),
-        pytest.param(["a//b"], "cannot be a path", id="an empty part"),
-        pytest.param(["a/" * 64 + "b"], "65 folders deep; 64", id="too deep"),
-        pytest.param(["a", "a/b"], "below the file 'a'", id="a file that is a folder, too"),
-        pytest.param(["a/b", "a"], "comes twice", id="a folder that is a file, too"),
-        pytest.param(["\u00e9", "e\u0301"], "comes twice", id="one name in two Unicode forms"),
-        pytest.param(["x" * 256], "too long a name", id="a long name"),
-        pytest.param(["\ud800"], "not UTF-8", id="half a character"),
-        pytest.param(
-            [f"{n}/" * 60 + "f" for n in range(170)], "more than 10000 folders",
-            id="folders that keys imply",
-        ),
-    ],
+@cases(
+    "keys, reason",
+    case("a parent", ["../x"], "cannot be a path"),
+    case("an empty part", ["a//b"], "cannot be a path"),
+    case("too deep", ["a/" * 64 + "b"], "65 folders deep; 64"),
+    case("a file that is a folder, too", ["a", "a/b"], "below the file 'a'"),
+    case("a folder that is a file, too", ["a/b", "a"], "comes twice"),
+    case("one name in two Unicode forms", ["\u00e9", "e\u0301"], "comes twice"),
+    case("a long name", ["x" * 256], "too long a name"),
+    case("half a character", ["\ud800"], "not UTF-8"),
+    case("folders that keys imply", [f"{n}/" * 60 + "f" for n in range(170)],
+        "more than 10000 folders"),
 )  # fmt: skip
 def test_keys_that_are_no_tree_of_files_are_refused(keys: list[str], reason: str) -> None:
     with pytest.raises(UnsafeFilesError) as caught:

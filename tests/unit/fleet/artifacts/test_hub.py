@@ -3,6 +3,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.domain.model import ArtifactSource, Container, SourceKind
 from hostelry.fleet.agent.orders import find_hub_downloads
@@ -23,21 +24,19 @@ OFFLINE = {"HF_HUB_OFFLINE": "1"}
 MODEL = ArtifactSource(uri="hf://org/m", kind=SourceKind.PREFIX)
 
 
-@pytest.mark.parametrize(
-    ("rule", "operator", "environment", "names"),
-    [
-        pytest.param(HUGGING_FACE, {}, {"HF_MODEL_ID": "org/m"}, ("HF_MODEL_ID",),
-                     id="a server of code is given the files"),
-        pytest.param(HUGGING_FACE, OFFLINE, {"HF_MODEL_ID": "org/m"}, (),
-                     id="offline it reads the operator's cache"),
-        pytest.param(HUGGING_FACE, {}, {"HF_MODEL_ID": "/opt/ml/model"}, (), id="a folder"),
-        pytest.param(SCIKIT, {}, {"HF_MODEL_ID": "org/m"}, (), id="a framework without the hub"),
-        pytest.param(TRITON_RULE, {}, {"HF_MODEL_ID": "org/m"}, (), id="Triton"),
-        pytest.param(LMI_RULE, {}, {"HF_MODEL_ID": "org/m"}, (),
-                     id="the LLM server downloads by itself where no author's code runs"),
-        pytest.param(LMI_RULE, TRUSTED, {"HF_MODEL_ID": "org/m"}, (HUB_MODEL,),
-                     id="an LLM keeps the id by which clients know it"),
-    ],
+@cases(
+    "rule, operator, environment, names",
+    case("a server of code is given the files", HUGGING_FACE, {}, {"HF_MODEL_ID": "org/m"},
+        ("HF_MODEL_ID",)),
+    case("offline it reads the operator's cache", HUGGING_FACE, OFFLINE, {"HF_MODEL_ID": "org/m"},
+        ()),
+    case("a folder", HUGGING_FACE, {}, {"HF_MODEL_ID": "/opt/ml/model"}, ()),
+    case("a framework without the hub", SCIKIT, {}, {"HF_MODEL_ID": "org/m"}, ()),
+    case("Triton", TRITON_RULE, {}, {"HF_MODEL_ID": "org/m"}, ()),
+    case("the LLM server downloads by itself where no author's code runs", LMI_RULE, {},
+        {"HF_MODEL_ID": "org/m"}, ()),
+    case("an LLM keeps the id by which clients know it", LMI_RULE, TRUSTED,
+        {"HF_MODEL_ID": "org/m"}, (HUB_MODEL,)),
 )  # fmt: skip
 def test_the_agent_downloads_for_servers_without_the_token(
     rule: ImageRule, operator: dict[str, str], environment: dict[str, str], names: tuple[str, ...]
@@ -53,20 +52,16 @@ def test_revision_and_token_are_the_containers_own() -> None:
     assert find_hub_token(container) == "own"
 
 
-@pytest.mark.parametrize(
-    ("names", "needed"),
-    [
-        pytest.param(
-            ("config.json", "model.safetensors", "pytorch_model.bin", "original/a.pth"),
-            ["config.json", "model.safetensors"], id="safe weights in the place of pickled ones",
-        ),
-        pytest.param(("a.json", "pytorch_model.bin"), ["a.json", "pytorch_model.bin"],
-                     id="pickled ones where there are no others"),
-        pytest.param(
-            ("tf_model.h5", "onnx/model.json", ".gitattributes", "1_Pooling/config.json"),
-            ["1_Pooling/config.json"], id="nothing of other frameworks",
-        ),
-    ],
+@cases(
+    "names, needed",
+    case("safe weights in the place of pickled ones",
+        ("config.json", "model.safetensors", "pytorch_model.bin", "original/a.pth"),
+        ["config.json", "model.safetensors"]),
+    case("pickled ones where there are no others", ("a.json", "pytorch_model.bin"),
+        ["a.json", "pytorch_model.bin"]),
+    case("nothing of other frameworks",
+        ("tf_model.h5", "onnx/model.json", ".gitattributes", "1_Pooling/config.json"),
+        ["1_Pooling/config.json"]),
 )  # fmt: skip
 def test_needed_files(names: tuple[str, ...], needed: list[str]) -> None:
     assert needed_files(names) == needed

@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import ArtifactSource, Container, SourceKind
@@ -19,32 +20,30 @@ from hostelry.fleet.rules.images import LMI_RULE, ImageRule
 ARCHIVE = ArtifactSource(uri="s3://b/m.tar.gz", kind=SourceKind.ARCHIVE)
 
 
-@pytest.mark.parametrize(
-    ("environment", "named"),
-    [
-        pytest.param({}, {}, id="no variables"),
-        pytest.param({"HF_MODEL_ID": "org/model"}, {}, id="a hub id is the model server's"),
-        pytest.param({"HF_MODEL_ID": "/opt/ml/model"}, {}, id="a local folder too"),
-        pytest.param(
-            {"HF_MODEL_ID": "s3://b/p"},
-            {"HF_MODEL_ID": ArtifactSource(uri="s3://b/p/", kind=SourceKind.PREFIX)},
-            id="a prefix without its slash",
-        ),
-        pytest.param(
-            {"OPTION_MODEL_ID": "s3://b/p/", "HF_MODEL_ID": "s3://b/m.tar.gz"},
-            {
-                "OPTION_MODEL_ID": ArtifactSource(uri="s3://b/p/", kind=SourceKind.PREFIX),
-                "HF_MODEL_ID": ARCHIVE,
-            },
-            id="a prefix and an archive",
-        ),
-        pytest.param(
-            {"SAGEMAKER_SUBMIT_DIRECTORY": "s3://b/m.tar.gz"},
-            {"SAGEMAKER_SUBMIT_DIRECTORY": ARCHIVE},
-            id="code that an SDK left beside the model",
-        ),
-        pytest.param({"OTHER": "s3://b/p/"}, {}, id="other variables are left alone"),
-    ],
+@cases(
+    "environment, named",
+    case("no variables", {}, {}),
+    case("a hub id is the model server's", {"HF_MODEL_ID": "org/model"}, {}),
+    case("a local folder too", {"HF_MODEL_ID": "/opt/ml/model"}, {}),
+    case(
+        "a prefix without its slash",
+        {"HF_MODEL_ID": "s3://b/p"},
+        {"HF_MODEL_ID": ArtifactSource(uri="s3://b/p/", kind=SourceKind.PREFIX)},
+    ),
+    case(
+        "a prefix and an archive",
+        {"OPTION_MODEL_ID": "s3://b/p/", "HF_MODEL_ID": "s3://b/m.tar.gz"},
+        {
+            "OPTION_MODEL_ID": ArtifactSource(uri="s3://b/p/", kind=SourceKind.PREFIX),
+            "HF_MODEL_ID": ARCHIVE,
+        },
+    ),
+    case(
+        "code that an SDK left beside the model",
+        {"SAGEMAKER_SUBMIT_DIRECTORY": "s3://b/m.tar.gz"},
+        {"SAGEMAKER_SUBMIT_DIRECTORY": ARCHIVE},
+    ),
+    case("other variables are left alone", {"OTHER": "s3://b/p/"}, {}),
 )
 def test_container_sources(environment: dict[str, str], named: dict[str, ArtifactSource]) -> None:
     container = Container(image="lmi", source=ARCHIVE, environment=environment)
@@ -119,16 +118,14 @@ def test_a_late_start_names_what_its_time_was_for() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("rule", "expected"),
-    [
-        pytest.param(None, "because", id="no rule"),
-        pytest.param(LMI_RULE, "because", id="no note"),
-        pytest.param(replace(LMI_RULE, note="A later version."), "because A later version.",
-                     id="a server of ours"),
-        pytest.param(replace(LMI_RULE, kind="container", note="An algorithm."),
-                     "An algorithm. because", id="a container"),
-    ],
+@cases(
+    "rule, expected",
+    case("no rule", None, "because"),
+    case("no note", LMI_RULE, "because"),
+    case("a server of ours", replace(LMI_RULE, note="A later version."),
+        "because A later version."),
+    case("a container", replace(LMI_RULE, kind="container", note="An algorithm."),
+        "An algorithm. because"),
 )  # fmt: skip
 def test_a_failure_has_the_note_of_the_images_rule(rule: ImageRule | None, expected: str) -> None:
     assert add_note("because", rule) == expected

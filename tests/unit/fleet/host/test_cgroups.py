@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.fleet.host.cgroups import (
     CgroupParent,
@@ -61,14 +62,12 @@ def test_all_copies_together_weigh_no_more_than_the_machine(tmp_path: Path) -> N
     assert (tmp_path / "hostelry" / "cpu.shares").read_text() == expected
 
 
-@pytest.mark.parametrize(
-    ("cpus", "shares"),
-    [
-        pytest.param(0, 1024, id="nothing reserved is an ordinary process"),
-        pytest.param(0.25, 256, id="a part of a CPU"),
-        pytest.param(192, 196608, id="many"),
-        pytest.param(1000, 262144, id="no more than the kernel takes"),
-    ],
+@cases(
+    "cpus, shares",
+    case("nothing reserved is an ordinary process", 0, 1024),
+    case("a part of a CPU", 0.25, 256),
+    case("many", 192, 196608),
+    case("no more than the kernel takes", 1000, 262144),
 )
 def test_the_share_of_the_cpus(tmp_path: Path, cpus: float, shares: int) -> None:
     group = make_group([v1(tmp_path, "cpu")], "c-1", CopyLimits(cpus=cpus))
@@ -88,13 +87,11 @@ def test_a_machine_that_allows_no_group_gives_none(tmp_path: Path) -> None:
     assert make_group([v1(Path("/proc/self"), "memory")], "c-1", LIMITS) is None
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "kills"),
-    [
-        pytest.param("memory.events", "low 0\noom 4\noom_kill 3\n", 3, id="version 2"),
-        pytest.param("memory.oom_control", "under_oom 0\noom_kill 2\n", 2, id="version 1"),
-        pytest.param("memory.oom_control", "under_oom 0\n", 0, id="an old kernel"),
-    ],
+@cases(
+    "name, text, kills",
+    case("version 2", "memory.events", "low 0\noom 4\noom_kill 3\n", 3),
+    case("version 1", "memory.oom_control", "under_oom 0\noom_kill 2\n", 2),
+    case("an old kernel", "memory.oom_control", "under_oom 0\n", 0),
 )
 def test_kills_for_the_limit_are_counted(tmp_path: Path, name: str, text: str, kills: int) -> None:
     (tmp_path / name).write_text(text)

@@ -4,7 +4,7 @@ import os
 import socket
 from collections.abc import Mapping
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry.base.proc import parse_tcp, socket_inodes
 from hostelry.fleet.host.connections import count_connections, open_connections
@@ -25,35 +25,28 @@ def row(
     return ROW.format(n=0, local=local, to=to, state=state, inode=inode, there=there)
 
 
-@pytest.mark.parametrize(
-    ("lines", "own", "expected"),
-    [
-        pytest.param([], set(), {8080: 0}, id="an empty table has none"),
-        pytest.param([row(8080), row(8080)], set(), {8080: 2}, id="clients' ends are counted"),
-        pytest.param([row(40_000, local=8080)], set(), {8080: 0}, id="the copy's own end is not"),
-        pytest.param([row(8080, inode=9)], {9}, {8080: 0}, id="nor what this process holds"),
-        pytest.param(
-            [row(8080, state=it) for it in ("02", "06", "08", "0A")],
-            set(),
-            {8080: 0},
-            id="nor what is not established any more or yet",
-        ),
-        pytest.param([row(9090)], set(), {8080: 0}, id="nor what leads elsewhere"),
-        pytest.param(
-            [row(8080, local=443, there=OUTSIDE)],
-            set(),
-            {8080: 0},
-            id="nor a caller on another machine whose own port has the copy's number",
-        ),
-        pytest.param(
-            [row(8080, there="0" * 24 + "02000000")],
-            set(),
-            {8080: 0},
-            id="nor one that comes by IPv6",
-        ),
-        pytest.param([row(8080, there=MAPPED)], set(), {8080: 1}, id="IPv4 by an IPv6 socket is"),
-        pytest.param(["", "0: torn"], set(), {8080: 0}, id="a torn line is no connection"),
-    ],
+@cases(
+    "lines, own, expected",
+    case("an empty table has none", [], set(), {8080: 0}),
+    case("clients' ends are counted", [row(8080), row(8080)], set(), {8080: 2}),
+    case("the copy's own end is not", [row(40_000, local=8080)], set(), {8080: 0}),
+    case("nor what this process holds", [row(8080, inode=9)], {9}, {8080: 0}),
+    case(
+        "nor what is not established any more or yet",
+        [row(8080, state=it) for it in ("02", "06", "08", "0A")],
+        set(),
+        {8080: 0},
+    ),
+    case("nor what leads elsewhere", [row(9090)], set(), {8080: 0}),
+    case(
+        "nor a caller on another machine whose own port has the copy's number",
+        [row(8080, local=443, there=OUTSIDE)],
+        set(),
+        {8080: 0},
+    ),
+    case("nor one that comes by IPv6", [row(8080, there="0" * 24 + "02000000")], set(), {8080: 0}),
+    case("IPv4 by an IPv6 socket is", [row(8080, there=MAPPED)], set(), {8080: 1}),
+    case("a torn line is no connection", ["", "0: torn"], set(), {8080: 0}),
 )
 def test_connections_are_counted_by_port(
     lines: list[str], own: set[int], expected: Mapping[int, int]

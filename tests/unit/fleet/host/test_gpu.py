@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.domain.copy import GpuUse
 from hostelry.fleet.host.usage import TOOL, gpu_uses, parsed, uses_of
@@ -26,13 +27,11 @@ def test_a_device_that_reports_nothing_is_left_out(line: str) -> None:
     assert parsed(line) == {}
 
 
-@pytest.mark.parametrize(
-    ("script", "devices"),
-    [
-        pytest.param(f"printf '{TEXT}'", {"0", "1", "GPU-a1", "GPU-b2"}, id="a tool that tells"),
-        pytest.param("exit 9", set(), id="a driver in trouble"),
-        pytest.param(None, set(), id="no tool"),
-    ],
+@cases(
+    "script, devices",
+    case("a tool that tells", f"printf '{TEXT}'", {"0", "1", "GPU-a1", "GPU-b2"}),
+    case("a driver in trouble", "exit 9", set()),
+    case("no tool", None, set()),
 )
 def test_the_tool_is_asked_where_there_is_one(
     script: str | None, devices: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -2,6 +2,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.fleet.host.read_ahead import MIN_FILE_BYTES, read_ahead, read_model_ahead
 
@@ -32,13 +33,11 @@ def test_what_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     assert read_ahead(tmp_path / "nothing", 10) == 0
 
 
-@pytest.mark.parametrize(
-    ("available", "asked"),
-    [
-        pytest.param({b"MemAvailable": 2 * len(BIG)}, 1, id="half of the memory that is available"),
-        pytest.param({b"MemFree": 2 * len(BIG)}, 0, id="an old kernel"),
-        pytest.param({}, 0, id="nothing"),
-    ],
+@cases(
+    "available, asked",
+    case("half of the memory that is available", {b"MemAvailable": 2 * len(BIG)}, 1),
+    case("an old kernel", {b"MemFree": 2 * len(BIG)}, 0),
+    case("nothing", {}, 0),
 )
 def test_the_budget_is_a_share_of_what_is_available(
     available: dict[bytes, int], asked: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

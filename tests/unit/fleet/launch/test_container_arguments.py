@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.fleet.launch.container_arguments import (
@@ -141,14 +142,12 @@ def test_the_machines_network_is_for_images_that_listen_on_the_given_port() -> N
 CAPABILITIES = "com.amazonaws.sagemaker.capabilities."
 
 
-@pytest.mark.parametrize(
-    ("is_multi_model", "is_one_of_several", "required"),
-    [
-        pytest.param(True, False, f"{CAPABILITIES}multi-models=true", id="of many models"),
-        pytest.param(False, True, f"{CAPABILITIES}accept-bind-to-port=true", id="beside others"),
-        pytest.param(True, True, f"{CAPABILITIES}accept-bind-to-port=true,{CAPABILITIES}"
-                     "multi-models=true", id="of many models beside others"),
-    ],
+@cases(
+    "is_multi_model, is_one_of_several, required",
+    case("of many models", True, False, f"{CAPABILITIES}multi-models=true"),
+    case("beside others", False, True, f"{CAPABILITIES}accept-bind-to-port=true"),
+    case("of many models beside others", True, True,
+        f"{CAPABILITIES}accept-bind-to-port=true,{CAPABILITIES}" "multi-models=true"),
 )  # fmt: skip
 def test_images_without_a_label_that_the_model_needs_are_refused_as_on_aws(
     is_multi_model: bool, is_one_of_several: bool, required: str
@@ -200,22 +199,20 @@ def test_names_of_images_are_taken(image: str) -> None:
     check_reference(image)
 
 
-@pytest.mark.parametrize(
+@cases(
     "image",
-    [
-        pytest.param("", id="nothing"),
-        pytest.param("--privileged", id="an option"),
-        pytest.param("-v=/:/host", id="a short option"),
-        pytest.param("dir:/etc", id="a folder, to Podman"),
-        pytest.param("docker-archive:/tmp/x.tar", id="a file, to Podman"),
-        pytest.param("docker://a", id="a transport"),
-        pytest.param("../../etc", id="a path"),
-        pytest.param("/etc/passwd", id="a file"),
-        pytest.param("a b", id="two words"),
-        pytest.param("a\n--privileged", id="a line break"),
-        pytest.param("a:1:2", id="two tags"),
-        pytest.param("a@sha256:12", id="half a digest"),
-    ],
+    case("nothing", ""),
+    case("an option", "--privileged"),
+    case("a short option", "-v=/:/host"),
+    case("a folder, to Podman", "dir:/etc"),
+    case("a file, to Podman", "docker-archive:/tmp/x.tar"),
+    case("a transport", "docker://a"),
+    case("a path", "../../etc"),
+    case("a file", "/etc/passwd"),
+    case("two words", "a b"),
+    case("a line break", "a\n--privileged"),
+    case("two tags", "a:1:2"),
+    case("half a digest", "a@sha256:12"),
 )
 def test_whatever_is_no_name_of_an_image_is_refused(image: str) -> None:
     with pytest.raises(TerminalError, match="is not the name of a container image"):
@@ -232,28 +229,22 @@ def test_names_of_containers_are_stable_and_apart() -> None:
 STATE = ContainerState(running=False, pid=None, exit_code=0, out_of_memory=False, error="")
 
 
-@pytest.mark.parametrize(
-    ("state", "limit", "kills", "words"),
-    [
-        pytest.param({"exit_code": 3}, None, 0, "exited with code 3", id="an exit code"),
-        pytest.param({"exit_code": 139}, None, 0, "ended by signal 11", id="a signal"),
-        pytest.param(
-            {"exit_code": 137, "out_of_memory": True},
-            64 * MIB,
-            0,
-            "memory: it needed more than its limit of 64 MB (MaxMemoryRequiredInMb",
-            id="its memory, as the engine saw",
-        ),
-        pytest.param(
-            {"exit_code": 137}, 64 * MIB, 1, "64 MB", id="its memory, as the kernel counted"
-        ),
-        pytest.param({"exit_code": 137}, 64 * MIB, 0, "signal 9", id="somebody's KILL"),
-        pytest.param({"exit_code": 1}, 64 * MIB, 1, "code 1", id="an end beside another's"),
-        pytest.param(
-            {"exit_code": 137}, None, 1, "this machine ran out of it", id="the machine's memory"
-        ),
-        pytest.param({"error": "no such device"}, None, 0, "no such device", id="an error"),
-    ],
+@cases(
+    "state, limit, kills, words",
+    case("an exit code", {"exit_code": 3}, None, 0, "exited with code 3"),
+    case("a signal", {"exit_code": 139}, None, 0, "ended by signal 11"),
+    case(
+        "its memory, as the engine saw",
+        {"exit_code": 137, "out_of_memory": True},
+        64 * MIB,
+        0,
+        "memory: it needed more than its limit of 64 MB (MaxMemoryRequiredInMb",
+    ),
+    case("its memory, as the kernel counted", {"exit_code": 137}, 64 * MIB, 1, "64 MB"),
+    case("somebody's KILL", {"exit_code": 137}, 64 * MIB, 0, "signal 9"),
+    case("an end beside another's", {"exit_code": 1}, 64 * MIB, 1, "code 1"),
+    case("the machine's memory", {"exit_code": 137}, None, 1, "this machine ran out of it"),
+    case("an error", {"error": "no such device"}, None, 0, "no such device"),
 )
 def test_ends_in_words(state: dict[str, object], limit: int | None, kills: int, words: str) -> None:
     ended = replace(STATE, **state)  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.fleet.launch import container_engine
@@ -69,15 +70,13 @@ def test_an_engine_may_be_chosen_by_name_or_path(programs: Path) -> None:
         found("nerdctl")
 
 
-@pytest.mark.parametrize(
-    ("script", "words"),
-    [
-        pytest.param("echo out of order >&2; exit 1", "out of order", id="it says what is wrong"),
-        pytest.param("echo no json", "podman does not work", id="it answers with something else"),
-        pytest.param("echo '{}'", "cannot be read", id="it answers with nothing"),
-        pytest.param("exit 3", "it printed nothing", id="it says nothing"),
-        pytest.param(answering([1]), "cannot be read", id="it answers with a list"),
-    ],
+@cases(
+    "script, words",
+    case("it says what is wrong", "echo out of order >&2; exit 1", "out of order"),
+    case("it answers with something else", "echo no json", "podman does not work"),
+    case("it answers with nothing", "echo '{}'", "cannot be read"),
+    case("it says nothing", "exit 3", "it printed nothing"),
+    case("it answers with a list", answering([1]), "cannot be read"),
 )
 def test_a_machine_without_a_working_engine_names_the_fault_of_each(
     programs: Path, script: str, words: str
@@ -114,13 +113,11 @@ def test_a_program_that_is_no_engine_is_no_engine(programs: Path) -> None:
         found()
 
 
-@pytest.mark.parametrize(
-    ("unified", "runtime", "asked"),
-    [
-        pytest.param(True, "crun", None, id="control groups of version 2"),
-        pytest.param(False, "runc", None, id="its own runtime does"),
-        pytest.param(False, "crun", "runc", id="its own runtime refuses these control groups"),
-    ],
+@cases(
+    "unified, runtime, asked",
+    case("control groups of version 2", True, "crun", None),
+    case("its own runtime does", False, "runc", None),
+    case("its own runtime refuses these control groups", False, "crun", "runc"),
 )
 def test_the_runtime_that_works_is_asked_for(
     unified: bool, runtime: str, asked: str | None
@@ -130,13 +127,11 @@ def test_the_runtime_that_works_is_asked_for(
     assert facts.runtime == asked
 
 
-@pytest.mark.parametrize(
-    ("unified", "rootless", "kept"),
-    [
-        pytest.param(True, True, True, id="control groups of version 2"),
-        pytest.param(False, False, True, id="root"),
-        pytest.param(False, True, False, id="neither"),
-    ],
+@cases(
+    "unified, rootless, kept",
+    case("control groups of version 2", True, True, True),
+    case("root", False, False, True),
+    case("neither", False, True, False),
 )
 def test_an_engine_that_keeps_no_limits_is_known(unified: bool, rootless: bool, kept: bool) -> None:
     info = {**INFO, "host": {"security": {"rootless": rootless}}}

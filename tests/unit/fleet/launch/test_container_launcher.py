@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.proc import ProcessIdentity
@@ -143,13 +144,11 @@ def test_an_image_is_fetched_where_it_is_missing(engine: Engine, folder: Path) -
     asyncio.run(work())
 
 
-@pytest.mark.parametrize(
-    ("pull", "image", "words"),
-    [
-        pytest.param(True, "mine:1", "cannot be pulled: no registry here", id="no registry"),
-        pytest.param(False, "mine:1", "images.toml allows no pull: no such image", id="no pull"),
-        pytest.param(True, "dir:/etc", "is not the name of a container image", id="no image"),
-    ],
+@cases(
+    "pull, image, words",
+    case("no registry", True, "mine:1", "cannot be pulled: no registry here"),
+    case("no pull", False, "mine:1", "images.toml allows no pull: no such image"),
+    case("no image", True, "dir:/etc", "is not the name of a container image"),
 )
 def test_an_image_that_cannot_be_had_is_named(
     engine: Engine, folder: Path, pull: bool, image: str, words: str
@@ -265,14 +264,12 @@ def record(network: str, kind: str) -> ContainerRecord:
     return ContainerRecord(name="n", engine=engine, port=5, inner_port=8080, network=network)
 
 
-@pytest.mark.parametrize(
-    ("network", "kind", "programs"),
-    [
-        pytest.param("none", "podman", ["door"], id="shut in by Podman"),
-        pytest.param("none", "docker", ["door", "logs"], id="shut in by Docker"),
-        pytest.param("bridge", "podman", [], id="published by Podman"),
-        pytest.param("host", "docker", ["logs"], id="on the machine's network, by Docker"),
-    ],
+@cases(
+    "network, kind, programs",
+    case("shut in by Podman", "none", "podman", ["door"]),
+    case("shut in by Docker", "none", "docker", ["door", "logs"]),
+    case("published by Podman", "bridge", "podman", []),
+    case("on the machine's network, by Docker", "host", "docker", ["logs"]),
 )
 def test_what_goes_with_a_container(network: str, kind: str, programs: list[str]) -> None:
     commands = followers_of(record(network, kind), 77)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import Container
@@ -57,14 +57,12 @@ def given(of: CopySpec, network: str = "none", place: CopyPlace = PLACE) -> dict
     return container_environment(of, order, place, {"HF_MODEL_ID": "/cache/h"})
 
 
-@pytest.mark.parametrize(
-    ("cpus", "limit"),
-    [
-        pytest.param(1.5, 1.5, id="a share"),
-        pytest.param(0.0, None, id="none was reserved"),
-        pytest.param(4.0, None, id="the whole machine"),
-        pytest.param(8.0, None, id="more than the machine has"),
-    ],
+@cases(
+    "cpus, limit",
+    case("a share", 1.5, 1.5),
+    case("none was reserved", 0.0, None),
+    case("the whole machine", 4.0, None),
+    case("more than the machine has", 8.0, None),
 )
 def test_cpus_are_limited_to_a_share_of_the_machine(cpus: float, limit: float | None) -> None:
     assert ordered(spec(Requirements(min_memory_bytes=1, cpus=cpus))).cpus == limit
@@ -96,12 +94,10 @@ def test_a_container_gets_its_own_paths_and_port() -> None:
     assert "SAGEMAKER_SAFE_PORT_RANGE" not in made
 
 
-@pytest.mark.parametrize(
-    ("network", "ports"),
-    [
-        pytest.param("none", "10000-10999", id="any of its own"),
-        pytest.param("host", "5000-5015", id="free ones of the machine"),
-    ],
+@cases(
+    "network, ports",
+    case("any of its own", "none", "10000-10999"),
+    case("free ones of the machine", "host", "5000-5015"),
 )
 def test_further_ports_of_a_container(network: str, ports: str) -> None:
     place = replace(PLACE, safe_ports=range(5000, 5016))
@@ -135,16 +131,14 @@ def test_what_is_the_platforms_is_not_the_users() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "reaches"),
-    [
-        pytest.param("PRIVATE_KEY", "-----BEGIN\nx\n", True, id="a key in its usual form"),
-        pytest.param("LD_PRELOAD", "x.so", True, id="a line that steers a loader, in there"),
-        pytest.param("LD_PRELOAD", "/a\n/x.so", False, id="several that would the engine's"),
-        pytest.param("CONTAINERS_CONF", "/a\nb", False, id="what the engine itself reads"),
-        pytest.param("DOCKER_HOST", "tcp://x\r", False, id="... by the other engine"),
-        pytest.param("A", "x\0y", False, id="no text"),
-    ],
+@cases(
+    "name, value, reaches",
+    case("a key in its usual form", "PRIVATE_KEY", "-----BEGIN\nx\n", True),
+    case("a line that steers a loader, in there", "LD_PRELOAD", "x.so", True),
+    case("several that would the engine's", "LD_PRELOAD", "/a\n/x.so", False),
+    case("what the engine itself reads", "CONTAINERS_CONF", "/a\nb", False),
+    case("... by the other engine", "DOCKER_HOST", "tcp://x\r", False),
+    case("no text", "A", "x\0y", False),
 )
 def test_a_variable_of_several_lines_reaches_a_container_and_steers_no_engine(
     name: str, value: str, reaches: bool

@@ -2,6 +2,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.operator_secrets import SecretPurpose
 from hostelry.domain.copy import CopySpec
@@ -134,26 +135,20 @@ NO_SECRETS = {"HF_TOKEN_PATH": "/dev/null", "HTTPS_PROXY": "http://proxy:1"}
 TRUSTED = {"HOSTELRY_CUSTOM_CODE": "trusted"}
 
 
-@pytest.mark.parametrize(
-    ("rule", "operator", "seen"),
-    [
-        pytest.param(LMI_RULE, {}, SECRETS, id="the LLM server downloads, and runs no code"),
-        pytest.param(
-            LMI_RULE, {"HOSTELRY_CUSTOM_CODE": "confined"}, SECRETS,
-            id="nor does code that the kernel confines see its variables",
-        ),
-        pytest.param(LMI_RULE, TRUSTED, NO_SECRETS, id="code that is trusted is its own user"),
-        pytest.param(FRAMEWORK, {}, NO_SECRETS, id="framework models are code"),
-        pytest.param(TRITON_RULE, {}, NO_SECRETS, id="and so are Triton's"),
-        pytest.param(GRAPH_RULE, {}, NO_SECRETS, id="a graph has functions"),
-        pytest.param(DRILL_RULE, {}, NO_SECRETS, id="a drill needs none"),
-        pytest.param(OPERATORS, {}, NO_SECRETS, id="an operator's command may run code"),
-        pytest.param(
-            replace(OPERATORS, secrets=(SecretPurpose.HUB,)), {},
-            {"HF_TOKEN": "t", "HF_TOKEN_PATH": "/o/token", "HTTPS_PROXY": "http://proxy:1"},
-            id="unless the operator says what it is to have",
-        ),
-    ],
+@cases(
+    "rule, operator, seen",
+    case("the LLM server downloads, and runs no code", LMI_RULE, {}, SECRETS),
+    case("nor does code that the kernel confines see its variables", LMI_RULE,
+        {"HOSTELRY_CUSTOM_CODE": "confined"}, SECRETS),
+    case("code that is trusted is its own user", LMI_RULE, TRUSTED, NO_SECRETS),
+    case("framework models are code", FRAMEWORK, {}, NO_SECRETS),
+    case("and so are Triton's", TRITON_RULE, {}, NO_SECRETS),
+    case("a graph has functions", GRAPH_RULE, {}, NO_SECRETS),
+    case("a drill needs none", DRILL_RULE, {}, NO_SECRETS),
+    case("an operator's command may run code", OPERATORS, {}, NO_SECRETS),
+    case("unless the operator says what it is to have",
+        replace(OPERATORS, secrets=(SecretPurpose.HUB,)), {},
+        {"HF_TOKEN": "t", "HF_TOKEN_PATH": "/o/token", "HTTPS_PROXY": "http://proxy:1"}),
 )  # fmt: skip
 def test_each_server_has_the_secrets_that_it_has_a_purpose_for(
     rule: ImageRule, operator: dict[str, str], seen: dict[str, str]
@@ -184,13 +179,11 @@ SDK_PLACES = {
 
 
 @pytest.mark.parametrize("rule", [LMI_RULE, OPERATORS], ids=lambda it: it.kind)
-@pytest.mark.parametrize(
-    ("operator", "offline"),
-    [
-        pytest.param({"HF_HOME": "/o/hf"}, "0", id="who downloads"),
-        pytest.param({"HF_HOME": "/o/hf", "HF_HUB_OFFLINE": "0"}, "0", id="who says so"),
-        pytest.param({"HF_HOME": "/o/hf", "HF_HUB_OFFLINE": "1"}, "1", id="who is offline"),
-    ],
+@cases(
+    "operator, offline",
+    case("who downloads", {"HF_HOME": "/o/hf"}, "0"),
+    case("who says so", {"HF_HOME": "/o/hf", "HF_HUB_OFFLINE": "0"}, "0"),
+    case("who is offline", {"HF_HOME": "/o/hf", "HF_HUB_OFFLINE": "1"}, "1"),
 )
 def test_no_author_of_a_model_moves_the_operators_hub_cache(
     operator: dict[str, str], offline: str, rule: ImageRule
@@ -226,16 +219,12 @@ def test_a_container_does_not_set_what_is_the_platforms(
     assert made["SERVING_FINE"] == "1"
 
 
-@pytest.mark.parametrize(
-    ("given", "token"),
-    [
-        pytest.param({}, {"HF_TOKEN": "operator's"}, id="the operator's without another"),
-        pytest.param({"HF_TOKEN": "own"}, {"HF_TOKEN": "own"}, id="the caller's own alone"),
-        pytest.param(
-            {"HUGGING_FACE_HUB_TOKEN": "own"}, {"HUGGING_FACE_HUB_TOKEN": "own"},
-            id="the caller's own under its older name, of which the hub's client asks last",
-        ),
-    ],
+@cases(
+    "given, token",
+    case("the operator's without another", {}, {"HF_TOKEN": "operator's"}),
+    case("the caller's own alone", {"HF_TOKEN": "own"}, {"HF_TOKEN": "own"}),
+    case("the caller's own under its older name, of which the hub's client asks last",
+        {"HUGGING_FACE_HUB_TOKEN": "own"}, {"HUGGING_FACE_HUB_TOKEN": "own"}),
 )  # fmt: skip
 def test_one_token_is_in_a_copy(given: dict[str, str], token: dict[str, str]) -> None:
     operator = {"HF_TOKEN": "operator's", "HF_TOKEN_PATH": "/root/token"}
@@ -250,19 +239,17 @@ def test_an_operators_command_keeps_its_python() -> None:
     assert "PYTHONSAFEPATH" not in made
 
 
-@pytest.mark.parametrize(
-    ("cpus", "operator", "container", "threads"),
-    [
-        pytest.param(0.0, {}, {}, "4", id="nothing reserved is every CPU"),
-        pytest.param(0.0, {"OMP_NUM_THREADS": "2"}, {}, "2", id="that the operator allows"),
-        pytest.param(1.5, {}, {}, "2", id="a part of a CPU is a thread"),
-        pytest.param(48.0, {}, {}, "4", id="not more than the machine has"),
-        pytest.param(3.0, {"OMP_NUM_THREADS": "2"}, {}, "2", id="not more than the operator says"),
-        pytest.param(3.0, {"OMP_NUM_THREADS": "2,1"}, {}, "3", id="nested counts do not bound"),
-        pytest.param(1.0, {}, {"OMP_NUM_THREADS": "3"}, "3", id="the container's own word"),
-        pytest.param(3.0, {}, {"OMP_NUM_THREADS": "99999"}, "4", id="which has a bound"),
-        pytest.param(3.0, {}, {"OMP_NUM_THREADS": "-1"}, "3", id="and must be a number"),
-    ],
+@cases(
+    "cpus, operator, container, threads",
+    case("nothing reserved is every CPU", 0.0, {}, {}, "4"),
+    case("that the operator allows", 0.0, {"OMP_NUM_THREADS": "2"}, {}, "2"),
+    case("a part of a CPU is a thread", 1.5, {}, {}, "2"),
+    case("not more than the machine has", 48.0, {}, {}, "4"),
+    case("not more than the operator says", 3.0, {"OMP_NUM_THREADS": "2"}, {}, "2"),
+    case("nested counts do not bound", 3.0, {"OMP_NUM_THREADS": "2,1"}, {}, "3"),
+    case("the container's own word", 1.0, {}, {"OMP_NUM_THREADS": "3"}, "3"),
+    case("which has a bound", 3.0, {}, {"OMP_NUM_THREADS": "99999"}, "4"),
+    case("and must be a number", 3.0, {}, {"OMP_NUM_THREADS": "-1"}, "3"),
 )
 def test_threads_follow_the_reservation(
     cpus: float, operator: dict[str, str], container: dict[str, str], threads: str
@@ -271,14 +258,12 @@ def test_threads_follow_the_reservation(
     assert made_of(operator, given)["OMP_NUM_THREADS"] == threads
 
 
-@pytest.mark.parametrize(
-    ("accelerators", "device_ids", "own", "visible"),
-    [
-        pytest.param(2, (1, 3), "4567", "5,7", id="its own devices by their real names"),
-        pytest.param(2, (), "45", "4,5", id="a spec without ids sees the instance's"),
-        pytest.param(0, (), "45", "", id="a copy without accelerators sees none"),
-        pytest.param(1, (0,), "", "", id="a machine without accelerators has none to see"),
-    ],
+@cases(
+    "accelerators, device_ids, own, visible",
+    case("its own devices by their real names", 2, (1, 3), "4567", "5,7"),
+    case("a spec without ids sees the instance's", 2, (), "45", "4,5"),
+    case("a copy without accelerators sees none", 0, (), "45", ""),
+    case("a machine without accelerators has none to see", 1, (0,), "", ""),
 )
 def test_a_copy_sees_the_accelerators_it_reserved(
     accelerators: int, device_ids: tuple[int, ...], own: str, visible: str

@@ -1,6 +1,7 @@
 """The part of a connection that a container's proxy forwards, by the key in its requests."""
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.fleet.launch.container_proxy import MAX_HEAD_BYTES, KeyedRequests, KeyRefusedError
 
@@ -33,24 +34,18 @@ def test_what_shows_the_key_goes_on_without_it_however_it_is_cut(size: int) -> N
     assert without_space(passed(*pieces)) == without_space(INSIDE)
 
 
-@pytest.mark.parametrize(
-    ("sent", "status"),
-    [
-        pytest.param(request(PING, ""), 403, id="no key"),
-        pytest.param(request(PING, "X-Hostelry-Copy-Key: c0ffee\r\n"), 403, id="another"),
-        pytest.param(request(PING, SHOWN * 2), 403, id="twice"),
-        pytest.param(request(INVOKE, "", "12345"), 403, id="no key, and a body"),
-        pytest.param(request(PING) + request(PING, ""), 403, id="none on the second request"),
-        pytest.param(request(PING, SHOWN + "Transfer-Encoding: chunked\r\n"), 411, id="chunks"),
-        pytest.param(b"\x16\x03\x01\x02", 400, id="another protocol"),
-        pytest.param(b"GET / HTTP/1.1\r\nNo colon here\r\n\r\n", 400, id="a broken head"),
-        pytest.param(
-            request(PING, SHOWN + "Upgrade: websocket\r\nConnection: upgrade\r\n"),
-            400,
-            id="an upgrade",
-        ),
-        pytest.param(b"GET /" + b"x" * MAX_HEAD_BYTES, 431, id="a head without end"),
-    ],
+@cases(
+    "sent, status",
+    case("no key", request(PING, ""), 403),
+    case("another", request(PING, "X-Hostelry-Copy-Key: c0ffee\r\n"), 403),
+    case("twice", request(PING, SHOWN * 2), 403),
+    case("no key, and a body", request(INVOKE, "", "12345"), 403),
+    case("none on the second request", request(PING) + request(PING, ""), 403),
+    case("chunks", request(PING, SHOWN + "Transfer-Encoding: chunked\r\n"), 411),
+    case("another protocol", b"\x16\x03\x01\x02", 400),
+    case("a broken head", b"GET / HTTP/1.1\r\nNo colon here\r\n\r\n", 400),
+    case("an upgrade", request(PING, SHOWN + "Upgrade: websocket\r\nConnection: upgrade\r\n"), 400),
+    case("a head without end", b"GET /" + b"x" * MAX_HEAD_BYTES, 431),
 )
 def test_what_does_not_is_refused(sent: bytes, status: int) -> None:
     with pytest.raises(KeyRefusedError) as refused:

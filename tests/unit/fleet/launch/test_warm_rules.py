@@ -1,4 +1,4 @@
-import pytest
+from tests.cases import case, cases
 
 from hostelry.fleet.host.processes import MARKER_VARIABLE
 from hostelry.fleet.launch.warm_messages import arguments_of
@@ -29,20 +29,18 @@ def test_the_interpreter_of_all_copies_holds_no_secret_and_computes_on_one_threa
     assert len(PARENT[MARKER_VARIABLE]) == MARKER_ROOM
 
 
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        pytest.param({}, None, id="threads, devices and tokens are read late"),
-        pytest.param({"OPTION_MODEL_ID": "m", "SERVING_X": "1"}, None, id="the server's options"),
-        pytest.param({"SM_VLLM_MODEL": "m"}, None, id="arguments of vLLM"),
-        pytest.param({"HF_MODEL_ID": "m", "SAGEMAKER_X": "1"}, None, id="the container contract"),
-        pytest.param({"PYTHONSAFEPATH": "1"}, None, id="what its options say already"),
-        pytest.param({"PYTHONHASHSEED": "1"}, "PYTHONHASHSEED", id="what Python reads first"),
-        pytest.param({"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE", id="what a library reads"),
-        pytest.param({"HF_HOME": "/other"}, "HF_HOME", id="another value than the operator's"),
-        pytest.param({"B": "", "A": "1"}, "A, B", id="whatever nobody knows"),
-        pytest.param({MARKER_VARIABLE: "/" * MARKER_ROOM}, "4096 bytes", id="a path without room"),
-    ],
+@cases(
+    "changes, named",
+    case("threads, devices and tokens are read late", {}, None),
+    case("the server's options", {"OPTION_MODEL_ID": "m", "SERVING_X": "1"}, None),
+    case("arguments of vLLM", {"SM_VLLM_MODEL": "m"}, None),
+    case("the container contract", {"HF_MODEL_ID": "m", "SAGEMAKER_X": "1"}, None),
+    case("what its options say already", {"PYTHONSAFEPATH": "1"}, None),
+    case("what Python reads first", {"PYTHONHASHSEED": "1"}, "PYTHONHASHSEED"),
+    case("what a library reads", {"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE"),
+    case("another value than the operator's", {"HF_HOME": "/other"}, "HF_HOME"),
+    case("whatever nobody knows", {"B": "", "A": "1"}, "A, B"),
+    case("a path without room", {MARKER_VARIABLE: "/" * MARKER_ROOM}, "4096 bytes"),
 )
 def test_a_variable_that_imports_may_read_makes_the_start_cold(
     changes: dict[str, str], named: str | None
@@ -71,14 +69,12 @@ def test_every_kind_of_llm_image_is_forked_from_one_interpreter_with_its_own_fla
 SKLEARN = ("--framework", "sklearn", "--runtime", "sklearn-1.2")
 
 
-@pytest.mark.parametrize(
-    ("argv", "expected"),
-    [
-        pytest.param((*FRAMEWORK_COMMAND, *SKLEARN), ("sklearn", "sklearn-1.2"), id="its own"),
-        pytest.param(("python", *SKLEARN), None, id="an operator's command"),
-        pytest.param(LMI_COMMAND, None, id="the LLM server"),
-        pytest.param((*FRAMEWORK_COMMAND, *SKLEARN, "--host", "::"), None, id="other arguments"),
-    ],
+@cases(
+    "argv, expected",
+    case("its own", (*FRAMEWORK_COMMAND, *SKLEARN), ("sklearn", "sklearn-1.2")),
+    case("an operator's command", ("python", *SKLEARN), None),
+    case("the LLM server", LMI_COMMAND, None),
+    case("other arguments", (*FRAMEWORK_COMMAND, *SKLEARN, "--host", "::"), None),
 )
 def test_the_runtime_of_a_framework_model_server_is_known(
     argv: tuple[str, ...], expected: tuple[str, str] | None

@@ -1,6 +1,7 @@
 """Memory of accelerators that containers of many models declare."""
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.fleet.rules.devices import (
@@ -12,14 +13,12 @@ from hostelry.fleet.rules.devices import (
 )
 
 
-@pytest.mark.parametrize(
-    ("environment", "capacity_bytes", "model_bytes"),
-    [
-        pytest.param({}, None, 0, id="nothing is counted without a word"),
-        pytest.param({EACH_MODEL: "512"}, None, 0, id="nor without what there is"),
-        pytest.param({CAPACITY: "16384"}, 16384 * MB, 0, id="models may declare all"),
-        pytest.param({CAPACITY: "100", EACH_MODEL: "40"}, 100 * MB, 40 * MB, id="both"),
-    ],
+@cases(
+    "environment, capacity_bytes, model_bytes",
+    case("nothing is counted without a word", {}, None, 0),
+    case("nor without what there is", {EACH_MODEL: "512"}, None, 0),
+    case("models may declare all", {CAPACITY: "16384"}, 16384 * MB, 0),
+    case("both", {CAPACITY: "100", EACH_MODEL: "40"}, 100 * MB, 40 * MB),
 )
 def test_what_a_container_declares(
     environment: dict[str, str], capacity_bytes: int | None, model_bytes: int

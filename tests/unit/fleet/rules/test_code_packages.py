@@ -1,6 +1,7 @@
 """Rules of the packages that models' code names: which are shared, and which sets are removed."""
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import HostelryError, TerminalError
 from hostelry.fleet.rules.code_packages import (
@@ -16,17 +17,15 @@ from hostelry.fleet.rules.code_packages import (
 )
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        pytest.param("six==1.15.0\n\n# a note\nnumpy  # why\n", ("six==1.15.0", "numpy"), id="two"),
-        pytest.param(
-            'torch[cpu]>=2,<3; python_version > "3.8"',
-            ('torch[cpu]>=2,<3; python_version > "3.8"',),
-            id="versions and a marker",
-        ),
-        pytest.param("", (), id="an empty file"),
-    ],
+@cases(
+    "text, expected",
+    case("two", "six==1.15.0\n\n# a note\nnumpy  # why\n", ("six==1.15.0", "numpy")),
+    case(
+        "versions and a marker",
+        'torch[cpu]>=2,<3; python_version > "3.8"',
+        ('torch[cpu]>=2,<3; python_version > "3.8"',),
+    ),
+    case("an empty file", "", ()),
 )
 def test_plain_lines_are_shared(text: str, expected: tuple[str, ...]) -> None:
     assert shared_requirements(text.encode()) == expected
@@ -58,26 +57,21 @@ def test_any_other_line_is_left_to_the_copy(line: str) -> None:
         shared_requirements(f"numpy\n{line}\n".encode())
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        pytest.param(b"\xff\xfe", "not UTF-8", id="no text"),
-        pytest.param(b"six\n" * 501, "501 lines", id="too many lines"),
-    ],
+@cases(
+    "content, words",
+    case("no text", b"\xff\xfe", "not UTF-8"),
+    case("too many lines", b"six\n" * 501, "501 lines"),
 )
 def test_a_strange_file_is_left_to_the_copy(content: bytes, words: str) -> None:
     with pytest.raises(NotSharedError, match=words):
         shared_requirements(content)
 
 
-@pytest.mark.parametrize(
-    ("lines", "expected"),
-    [
-        pytest.param(["Would install 2 packages", "+ a==1", "+ b-c==2.0"], ("a==1", "b-c==2.0"),
-                     id="two"),
-        pytest.param(["Would make no changes"], (), id="none"),
-        pytest.param(["Would install 1 package", "- a==1", "+ a==2"], ("a==2",), id="in place"),
-    ],
+@cases(
+    "lines, expected",
+    case("two", ["Would install 2 packages", "+ a==1", "+ b-c==2.0"], ("a==1", "b-c==2.0")),
+    case("none", ["Would make no changes"], ()),
+    case("in place", ["Would install 1 package", "- a==1", "+ a==2"], ("a==2",)),
 )  # fmt: skip
 def test_the_trials_answer_names_what_is_added(lines: list[str], expected: tuple[str, ...]) -> None:
     assert added_packages(lines) == expected
@@ -88,13 +82,11 @@ def test_an_answer_that_names_fewer_than_it_counts_is_not_believed() -> None:
         added_packages(["Would install 2 packages", "+ a==1"])
 
 
-@pytest.mark.parametrize(
-    ("line", "kind"),
-    [
-        pytest.param("x has no usable wheels", NotSharedError, id="no wheel: the copy's own"),
-        pytest.param("write: No space left on device (os error 28)", DiskFullError, id="the disk"),
-        pytest.param("no version of x", TerminalError, id="any other is a failure"),
-    ],
+@cases(
+    "line, kind",
+    case("no wheel: the copy's own", "x has no usable wheels", NotSharedError),
+    case("the disk", "write: No space left on device (os error 28)", DiskFullError),
+    case("any other is a failure", "no version of x", TerminalError),
 )
 def test_a_failed_installation_has_its_kind(line: str, kind: type[HostelryError]) -> None:
     found = install_failure(["first", line], "/packages", 7)
@@ -109,17 +101,13 @@ def installed(key: str, num_bytes: int, used_at: float) -> InstalledSet:
 SETS = [installed("old", 5, 0.0), installed("mid", 5, 50.0), installed("new", 5, 90.0)]
 
 
-@pytest.mark.parametrize(
-    ("limits", "in_use", "expected"),
-    [
-        pytest.param(PackageLimits(kept_s=100, max_bytes=15), [], ["old"], id="unused for long"),
-        pytest.param(PackageLimits(kept_s=1e9, max_bytes=15), [], [], id="within the bound"),
-        pytest.param(PackageLimits(kept_s=1e9, max_bytes=9), [], ["old", "mid"], id="for room"),
-        pytest.param(PackageLimits(kept_s=1e9, max_bytes=9), ["old"], ["mid", "new"], id="in use"),
-        pytest.param(
-            PackageLimits(kept_s=0, max_bytes=0), ["old", "mid", "new"], [], id="all used"
-        ),
-    ],
+@cases(
+    "limits, in_use, expected",
+    case("unused for long", PackageLimits(kept_s=100, max_bytes=15), [], ["old"]),
+    case("within the bound", PackageLimits(kept_s=1e9, max_bytes=15), [], []),
+    case("for room", PackageLimits(kept_s=1e9, max_bytes=9), [], ["old", "mid"]),
+    case("in use", PackageLimits(kept_s=1e9, max_bytes=9), ["old"], ["mid", "new"]),
+    case("all used", PackageLimits(kept_s=0, max_bytes=0), ["old", "mid", "new"], []),
 )
 def test_unused_sets_are_removed(
     limits: PackageLimits, in_use: list[str], expected: list[str]

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.fleet.launch.warm_rules import own_home_cause
 from hostelry.fleet.rules.copy_user import (
@@ -60,18 +61,16 @@ def folders(*modes: tuple[str, int, int]) -> list[FolderMode]:
     return [FolderMode(path=Path(path), owner=owner, mode=mode) for path, owner, mode in modes]
 
 
-@pytest.mark.parametrize(
-    ("above", "closed"),
-    [
-        pytest.param([("/", 0, 0o755), ("/srv", 0, 0o711)], None, id="all open"),
-        pytest.param([("/", 0, 0o755), ("/root", 0, 0o700)], "/root", id="root's own folder"),
-        pytest.param([("/a", 0, 0o700), ("/a/b", 0, 0o700)], "/a", id="the first of two"),
-        pytest.param([("/srv", 0, 0o750)], "/srv", id="a group does not count: it is dropped"),
-        pytest.param([("/srv", 0, 0o754)], "/srv", id="to read names is not to pass"),
-        pytest.param([("/home/it", 990, 0o700)], None, id="its own folder"),
-        pytest.param([("/home/it", 990, 0o077)], "/home/it", id="its own, closed to itself"),
-        pytest.param([], None, id="nothing above"),
-    ],
+@cases(
+    "above, closed",
+    case("all open", [("/", 0, 0o755), ("/srv", 0, 0o711)], None),
+    case("root's own folder", [("/", 0, 0o755), ("/root", 0, 0o700)], "/root"),
+    case("the first of two", [("/a", 0, 0o700), ("/a/b", 0, 0o700)], "/a"),
+    case("a group does not count: it is dropped", [("/srv", 0, 0o750)], "/srv"),
+    case("to read names is not to pass", [("/srv", 0, 0o754)], "/srv"),
+    case("its own folder", [("/home/it", 990, 0o700)], None),
+    case("its own, closed to itself", [("/home/it", 990, 0o077)], "/home/it"),
+    case("nothing above", [], None),
 )
 def test_the_first_folder_that_the_user_cannot_pass(
     above: list[tuple[str, int, int]], closed: str | None
@@ -87,13 +86,11 @@ def test_a_closed_folder_is_named_with_the_command_that_mends_it() -> None:
     assert "`chmod o+x /root`" in reason
 
 
-@pytest.mark.parametrize(
-    ("mode", "closed"),
-    [
-        pytest.param(0o20666, False, id="a driver's default"),
-        pytest.param(0o20660, True, id="a group's"),
-        pytest.param(0o20664, True, id="everybody's to read"),
-    ],
+@cases(
+    "mode, closed",
+    case("a driver's default", 0o20666, False),
+    case("a group's", 0o20660, True),
+    case("everybody's to read", 0o20664, True),
 )
 def test_an_accelerator_is_everybodys_or_named(mode: int, closed: bool) -> None:
     devices = folders(("/dev/nvidia0", 0, 0o20666), ("/dev/nvidia1", 0, mode))
@@ -120,14 +117,12 @@ def test_no_two_copies_have_one_number() -> None:
 HUB = {"HF_HOME": "/o/hf", "HF_HUB_CACHE": "/o/hub", "HF_TOKEN_PATH": "/o/token", "HF_TOKEN": "t"}
 
 
-@pytest.mark.parametrize(
-    ("user", "more", "kept"),
-    [
-        pytest.param(EACH_ITS_OWN, {}, {"HF_TOKEN"}, id="what it downloads is its own"),
-        pytest.param(EACH_ITS_OWN, {"HF_HUB_OFFLINE": "0"}, {"HF_TOKEN"}, id="not offline"),
-        pytest.param(EACH_ITS_OWN, {"HF_HUB_OFFLINE": "true"}, set(HUB), id="it only reads"),
-        pytest.param(CopyUser(uid=990, name="it"), {}, set(HUB), id="the user who was asked for"),
-    ],
+@cases(
+    "user, more, kept",
+    case("what it downloads is its own", EACH_ITS_OWN, {}, {"HF_TOKEN"}),
+    case("not offline", EACH_ITS_OWN, {"HF_HUB_OFFLINE": "0"}, {"HF_TOKEN"}),
+    case("it only reads", EACH_ITS_OWN, {"HF_HUB_OFFLINE": "true"}, set(HUB)),
+    case("the user who was asked for", CopyUser(uid=990, name="it"), {}, set(HUB)),
 )
 def test_whose_folder_of_downloads_a_copy_uses(
     user: CopyUser, more: dict[str, str], kept: set[str]
@@ -137,12 +132,10 @@ def test_whose_folder_of_downloads_a_copy_uses(
     assert {name for name in HUB if name in given} == kept
 
 
-@pytest.mark.parametrize(
-    ("user", "uid"),
-    [
-        pytest.param(EACH_ITS_OWN, FIRST_NUMBER + 3, id="of its own: its group's number"),
-        pytest.param(CopyUser(uid=990, name="it"), 990, id="one for all"),
-    ],
+@cases(
+    "user, uid",
+    case("of its own: its group's number", EACH_ITS_OWN, FIRST_NUMBER + 3),
+    case("one for all", CopyUser(uid=990, name="it"), 990),
 )
 def test_which_user_a_copy_is(user: CopyUser, uid: int) -> None:
     assert RunAs(user=user, gid=FIRST_NUMBER + 3, work=Path("/w")).uid == uid
@@ -160,14 +153,12 @@ def test_what_looks_for_the_users_home_finds_the_copys() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("environment", "cold"),
-    [
-        pytest.param({}, False, id="a model of its own folder"),
-        pytest.param({"HF_MODEL_ID": "/opt/ml/model"}, False, id="a path"),
-        pytest.param({"OPTION_MODEL_ID": "s3://b/p"}, False, id="an artifact"),
-        pytest.param({"HF_MODEL_ID": "org/model"}, True, id="a download from the hub"),
-    ],
+@cases(
+    "environment, cold",
+    case("a model of its own folder", {}, False),
+    case("a path", {"HF_MODEL_ID": "/opt/ml/model"}, False),
+    case("an artifact", {"OPTION_MODEL_ID": "s3://b/p"}, False),
+    case("a download from the hub", {"HF_MODEL_ID": "org/model"}, True),
 )
 def test_with_a_home_of_its_own_only_a_copy_that_downloads_starts_cold(
     environment: dict[str, str], cold: bool

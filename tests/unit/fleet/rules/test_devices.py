@@ -1,6 +1,6 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.fleet.rules.devices import (
     assign_devices,
@@ -12,32 +12,28 @@ from hostelry.fleet.rules.devices import (
 NODES = ["null", "nvidia10", "nvidia2", "nvidia0", "nvidiactl", "nvidia-uvm", "nvidia0x"]
 
 
-@pytest.mark.parametrize(
-    ("operator", "expected"),
-    [
-        pytest.param({}, ("0", "2", "10"), id="every device node"),
-        pytest.param({"CUDA_VISIBLE_DEVICES": "2, 0"}, ("2", "0"), id="the operator's choice"),
-        pytest.param({"CUDA_VISIBLE_DEVICES": "GPU-ab,"}, ("GPU-ab",), id="names are kept"),
-        pytest.param({"CUDA_VISIBLE_DEVICES": ""}, (), id="the operator wants none"),
-        pytest.param({"CUDA_VISIBLE_DEVICES": "-1"}, (), id="the operator wants none, as -1"),
-    ],
+@cases(
+    "operator, expected",
+    case("every device node", {}, ("0", "2", "10")),
+    case("the operator's choice", {"CUDA_VISIBLE_DEVICES": "2, 0"}, ("2", "0")),
+    case("names are kept", {"CUDA_VISIBLE_DEVICES": "GPU-ab,"}, ("GPU-ab",)),
+    case("the operator wants none", {"CUDA_VISIBLE_DEVICES": ""}, ()),
+    case("the operator wants none, as -1", {"CUDA_VISIBLE_DEVICES": "-1"}, ()),
 )
 def test_the_devices_of_a_machine(operator: dict[str, str], expected: tuple[str, ...]) -> None:
     assert real_devices(operator, NODES) == expected
 
 
-@pytest.mark.parametrize(
-    ("declared", "real", "held", "expected"),
-    [
-        pytest.param(2, "0123", [], "01", id="the first ones of an empty machine"),
-        pytest.param(2, "0123", ["01"], "23", id="what another instance has is left to it"),
-        pytest.param(2, "012", ["0"], "12", id="free ones need not be the first"),
-        pytest.param(1, "01", ["0", "1", "1"], "0", id="shared where none is free: the rarest"),
-        pytest.param(4, "01", [], "", id="fewer than declared are none"),
-        pytest.param(0, "01", [], "", id="an instance without accelerators gets none"),
-        pytest.param(1, "", [], "", id="a laptop has none"),
-        pytest.param(1, "01", ["7"], "0", id="devices that are gone count for nothing"),
-    ],
+@cases(
+    "declared, real, held, expected",
+    case("the first ones of an empty machine", 2, "0123", [], "01"),
+    case("what another instance has is left to it", 2, "0123", ["01"], "23"),
+    case("free ones need not be the first", 2, "012", ["0"], "12"),
+    case("shared where none is free: the rarest", 1, "01", ["0", "1", "1"], "0"),
+    case("fewer than declared are none", 4, "01", [], ""),
+    case("an instance without accelerators gets none", 0, "01", [], ""),
+    case("a laptop has none", 1, "", [], ""),
+    case("devices that are gone count for nothing", 1, "01", ["7"], "0"),
 )
 def test_the_devices_of_an_instance(
     declared: int, real: str, held: list[str], expected: str
@@ -59,14 +55,12 @@ def test_no_device_is_shared_while_another_is_free(declared: list[int], num_real
     assert max(uses, default=0) - min(uses, default=0) <= 1
 
 
-@pytest.mark.parametrize(
-    ("ids", "accelerators", "own", "expected"),
-    [
-        pytest.param((1,), 1.0, ("a", "b"), ("b",), id="by its number on the instance"),
-        pytest.param((1,), 1.0, (), (), id="declared only"),
-        pytest.param((), None, ("a", "b"), ("a", "b"), id="the instance to itself"),
-        pytest.param((), 0.0, ("a",), (), id="none reserved"),
-    ],
+@cases(
+    "ids, accelerators, own, expected",
+    case("by its number on the instance", (1,), 1.0, ("a", "b"), ("b",)),
+    case("declared only", (1,), 1.0, (), ()),
+    case("the instance to itself", (), None, ("a", "b"), ("a", "b")),
+    case("none reserved", (), 0.0, ("a",), ()),
 )
 def test_the_devices_of_a_copy(
     ids: tuple[int, ...], accelerators: float | None, own: tuple[str, ...], expected: object

@@ -1,4 +1,5 @@
 import pytest
+from tests.cases import case, cases
 
 from hostelry.containers import variables
 from hostelry.containers.predictive import config
@@ -65,14 +66,12 @@ def test_settings_of_model_servers_reach_the_built_in_ones(name: str) -> None:
     assert given_variables({name: "1"}, BUILT_IN_NAMES, 4) == {name: "1"}
 
 
-@pytest.mark.parametrize(
-    ("passed", "names"),
-    [
-        pytest.param(BUILT_IN_NAMES, [], id="no built-in server"),
-        pytest.param(None, ["MY_SETTING"], id="an operator's command"),
-        pytest.param(("MY_*", "HTTPS_PROXY"), ["HTTPS_PROXY", "MY_SETTING"], id="its rule's names"),
-        pytest.param((), [], id="a rule that names none"),
-    ],
+@cases(
+    "passed, names",
+    case("no built-in server", BUILT_IN_NAMES, []),
+    case("an operator's command", None, ["MY_SETTING"]),
+    case("its rule's names", ("MY_*", "HTTPS_PROXY"), ["HTTPS_PROXY", "MY_SETTING"]),
+    case("a rule that names none", (), []),
 )
 def test_an_unknown_name_reaches(passed: tuple[str, ...] | None, names: list[str]) -> None:
     environment = {"MY_SETTING": "1", "HTTPS_PROXY": "p", "HOSTELRY_X": "1", "LD_PRELOAD": "x"}

@@ -2,6 +2,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.operator_secrets import SecretPurpose
@@ -74,21 +75,19 @@ def test_tgi_images_run_on_the_built_in_server_in_the_manner_of_tgi(image: str) 
     assert rule.argv[-2:] == ("hostelry.containers.lmi", "--tgi")
 
 
-@pytest.mark.parametrize(
-    ("image", "kind"),
-    [
-        pytest.param("hostelry/drill", "drill", id="as drills name it"),
-        pytest.param("localhost/hostelry/drill:1", "drill", id="with a registry and a tag"),
-        pytest.param("hostelry/graph:1", "graph", id="a graph"),
-        pytest.param("team/hostelry/graph", "container", id="somebody else's graph"),
-        pytest.param("team/hostelry/drill", "container", id="somebody else's"),
-        pytest.param("hostelry/drills", "container", id="another name"),
-        pytest.param("785573368785.dkr.ecr.us-east-1.amazonaws.com/sagemaker-tritonserver:24.09-py3",
-                     "triton", id="AWS's Triton"),
-        pytest.param("nvcr.io/nvidia/tritonserver:24.10-py3", "triton", id="NVIDIA's"),
-        pytest.param("tritonserver", "triton", id="a bare name of it"),
-        pytest.param("nvcr.io/nvidia/tritonserver-tools:1", "container", id="a longer name"),
-    ],
+@cases(
+    "image, kind",
+    case("as drills name it", "hostelry/drill", "drill"),
+    case("with a registry and a tag", "localhost/hostelry/drill:1", "drill"),
+    case("a graph", "hostelry/graph:1", "graph"),
+    case("somebody else's graph", "team/hostelry/graph", "container"),
+    case("somebody else's", "team/hostelry/drill", "container"),
+    case("another name", "hostelry/drills", "container"),
+    case("AWS's Triton",
+        "785573368785.dkr.ecr.us-east-1.amazonaws.com/sagemaker-tritonserver:24.09-py3", "triton"),
+    case("NVIDIA's", "nvcr.io/nvidia/tritonserver:24.10-py3", "triton"),
+    case("a bare name of it", "tritonserver", "triton"),
+    case("a longer name", "nvcr.io/nvidia/tritonserver-tools:1", "container"),
 )  # fmt: skip
 def test_built_in_servers_of_one_repository(image: str, kind: str) -> None:
     rule = ImageRules.load(None).resolve(image)
@@ -96,15 +95,13 @@ def test_built_in_servers_of_one_repository(image: str, kind: str) -> None:
     assert rule.kind == kind
 
 
-@pytest.mark.parametrize(
+@cases(
     "image",
-    [
-        pytest.param("filmivore:1", id="lmi inside a word"),
-        pytest.param("registry.example/sklearn:lmi", id="lmi in the tag only"),
-        pytest.param("lmi.example.com/sklearn:1", id="lmi in the registry only"),
-        pytest.param("sklearn@sha256:vllm", id="vllm in the digest only"),
-        pytest.param("", id="no image"),
-    ],
+    case("lmi inside a word", "filmivore:1"),
+    case("lmi in the tag only", "registry.example/sklearn:lmi"),
+    case("lmi in the registry only", "lmi.example.com/sklearn:1"),
+    case("vllm in the digest only", "sklearn@sha256:vllm"),
+    case("no image", ""),
 )
 def test_other_images_run_as_containers(image: str) -> None:
     rule = ImageRules.load(None).resolve(image)
@@ -156,24 +153,22 @@ def test_a_rule_names_the_secrets_of_its_command(tmp_path: Path) -> None:
         ImageRules.load(file)
 
 
-@pytest.mark.parametrize(
-    ("environment", "body", "content_type"),
-    [
-        pytest.param({}, b"{}", "application/json", id="nothing is known"),
-        pytest.param({"HOSTELRY_PROBE_BODY": "[1]"}, b"[1]", "application/json", id="a body"),
-        pytest.param(
-            {"HOSTELRY_PROBE_BODY": "1,2", "HOSTELRY_PROBE_CONTENT_TYPE": "text/csv"},
-            b"1,2",
-            "text/csv",
-            id="a body and its type",
-        ),
-        pytest.param(
-            {"HOSTELRY_PROBE_CONTENT_TYPE": "text/csv"},
-            b"{}",
-            "application/json",
-            id="a type without a body",
-        ),
-    ],
+@cases(
+    "environment, body, content_type",
+    case("nothing is known", {}, b"{}", "application/json"),
+    case("a body", {"HOSTELRY_PROBE_BODY": "[1]"}, b"[1]", "application/json"),
+    case(
+        "a body and its type",
+        {"HOSTELRY_PROBE_BODY": "1,2", "HOSTELRY_PROBE_CONTENT_TYPE": "text/csv"},
+        b"1,2",
+        "text/csv",
+    ),
+    case(
+        "a type without a body",
+        {"HOSTELRY_PROBE_CONTENT_TYPE": "text/csv"},
+        b"{}",
+        "application/json",
+    ),
 )
 def test_a_container_may_bring_its_own_probe(
     environment: dict[str, str], body: bytes, content_type: str
@@ -248,42 +243,36 @@ def test_a_missing_file_leaves_the_built_in_rules(tmp_path: Path) -> None:
     assert ImageRules.load(tmp_path / "images.toml").resolve("lmi:1") is not None
 
 
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        pytest.param("[[image]", "line 1", id="no TOML"),
-        pytest.param('[[image]]\npattern = "x"', "command", id="no command"),
-        pytest.param(
-            '[[image]]\npattern = "x"\ncommand = ["y"]', "probe", id="no probe: nothing is proven"
-        ),
-        pytest.param(RULE.replace('["python", "-m", "my_server"]', '"sh"'), "array", id="a string"),
-        pytest.param(RULE.replace('["python", "-m", "my_server"]', "[]"), "empty", id="no program"),
-        pytest.param(RULE.replace("*/my-server:*", " "), "empty pattern", id="an empty pattern"),
-        pytest.param(RULE.replace("application/json", "json"), "media type", id="no media type"),
-        pytest.param(RULE + "comand = 1\n", "comand", id="a misspelt key"),
-        pytest.param("[[images]]\n", "images", id="a misspelt table"),
-        pytest.param(
-            '[[image]]\npattern = "x"\ncontainer = true\nnetwork = "all"', "all", id="no network"
-        ),
-        pytest.param(
-            RULE.replace("[image.probe]", 'network = "host"\n[image.probe]'),
-            "no container",
-            id="the network of a program",
-        ),
-        pytest.param(
-            RULE.replace("[image.probe]", 'environment = "MY_*"\n[image.probe]'),
-            "array",
-            id="names that are no list",
-        ),
-        pytest.param(
-            '[[image]]\npattern = "x"\ncontainer = true\nenvironment = ["A"]',
-            "whole Environment",
-            id="a container's variables are its own",
-        ),
-        pytest.param("a = " + "[" * 5000, "recursion", id="endless nesting"),
-        pytest.param('[containers]\nengine = " "', "engine", id="an engine without a name"),
-        pytest.param('[containers]\nnetworks = "none"', "networks", id="a misspelt option"),
-    ],
+@cases(
+    "text, fault",
+    case("no TOML", "[[image]", "line 1"),
+    case("no command", '[[image]]\npattern = "x"', "command"),
+    case("no probe: nothing is proven", '[[image]]\npattern = "x"\ncommand = ["y"]', "probe"),
+    case("a string", RULE.replace('["python", "-m", "my_server"]', '"sh"'), "array"),
+    case("no program", RULE.replace('["python", "-m", "my_server"]', "[]"), "empty"),
+    case("an empty pattern", RULE.replace("*/my-server:*", " "), "empty pattern"),
+    case("no media type", RULE.replace("application/json", "json"), "media type"),
+    case("a misspelt key", RULE + "comand = 1\n", "comand"),
+    case("a misspelt table", "[[images]]\n", "images"),
+    case("no network", '[[image]]\npattern = "x"\ncontainer = true\nnetwork = "all"', "all"),
+    case(
+        "the network of a program",
+        RULE.replace("[image.probe]", 'network = "host"\n[image.probe]'),
+        "no container",
+    ),
+    case(
+        "names that are no list",
+        RULE.replace("[image.probe]", 'environment = "MY_*"\n[image.probe]'),
+        "array",
+    ),
+    case(
+        "a container's variables are its own",
+        '[[image]]\npattern = "x"\ncontainer = true\nenvironment = ["A"]',
+        "whole Environment",
+    ),
+    case("endless nesting", "a = " + "[" * 5000, "recursion"),
+    case("an engine without a name", '[containers]\nengine = " "', "engine"),
+    case("a misspelt option", '[containers]\nnetworks = "none"', "networks"),
 )
 def test_a_faulty_file_is_refused_with_its_fault(tmp_path: Path, text: str, fault: str) -> None:
     file = tmp_path / "images.toml"

@@ -1,4 +1,5 @@
 import pytest
+from tests.cases import case, cases
 
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import Container
@@ -23,48 +24,41 @@ from hostelry.fleet.rules.limits import (
 LIMIT = 512 * MIB
 
 
-@pytest.mark.parametrize(
-    ("evidence", "exit_code", "cause"),
-    [
-        pytest.param(
-            MemoryEvidence(over_limit_bytes=612 * MIB),
-            -9,
-            "used 612 MB, over its limit of 512 MB (MaxMemoryRequiredInMb, or a serverless"
-            " variant's MemorySizeInMB)"
-            "; killed",
-            id="the agent killed it for its limit",
-        ),
-        pytest.param(
-            MemoryEvidence(over_limit_bytes=LIMIT + 1),
-            None,
-            "used 513 MB, over its limit of 512 MB",
-            id="a byte over is told as more",
-        ),
-        pytest.param(
-            MemoryEvidence(group_kills=1),
-            1,
-            "reached its limit of 512 MB (MaxMemoryRequiredInMb, or a serverless variant's"
-            " MemorySizeInMB); the kernel killed it",
-            id="the kernel killed a part, and the rest ended by itself",
-        ),
-        pytest.param(
-            MemoryEvidence(machine_kills=1, peak_bytes=100 * MIB),
-            -9,
-            "was ended by signal 9. The kernel killed 1 of the machine's processes at that time,"
-            " because the machine or a limit ran out of memory; it held up to 100 MB.",
-            id="the kernel killed it, or a neighbour, for memory",
-        ),
-        pytest.param(
-            MemoryEvidence(machine_kills=1),
-            None,
-            "process is gone. The kernel",
-            id="an adopted one",
-        ),
-        pytest.param(MemoryEvidence(machine_kills=3), 1, None, id="it exited by itself"),
-        pytest.param(MemoryEvidence(machine_kills=3), -11, None, id="it crashed by itself"),
-        pytest.param(MemoryEvidence(peak_bytes=LIMIT), -9, None, id="somebody killed it"),
-        pytest.param(MemoryEvidence(), 0, None, id="nothing happened"),
-    ],
+@cases(
+    "evidence, exit_code, cause",
+    case(
+        "the agent killed it for its limit",
+        MemoryEvidence(over_limit_bytes=612 * MIB),
+        -9,
+        "used 612 MB, over its limit of 512 MB (MaxMemoryRequiredInMb, or a serverless"
+        " variant's MemorySizeInMB)"
+        "; killed",
+    ),
+    case(
+        "a byte over is told as more",
+        MemoryEvidence(over_limit_bytes=LIMIT + 1),
+        None,
+        "used 513 MB, over its limit of 512 MB",
+    ),
+    case(
+        "the kernel killed a part, and the rest ended by itself",
+        MemoryEvidence(group_kills=1),
+        1,
+        "reached its limit of 512 MB (MaxMemoryRequiredInMb, or a serverless variant's"
+        " MemorySizeInMB); the kernel killed it",
+    ),
+    case(
+        "the kernel killed it, or a neighbour, for memory",
+        MemoryEvidence(machine_kills=1, peak_bytes=100 * MIB),
+        -9,
+        "was ended by signal 9. The kernel killed 1 of the machine's processes at that time,"
+        " because the machine or a limit ran out of memory; it held up to 100 MB.",
+    ),
+    case("an adopted one", MemoryEvidence(machine_kills=1), None, "process is gone. The kernel"),
+    case("it exited by itself", MemoryEvidence(machine_kills=3), 1, None),
+    case("it crashed by itself", MemoryEvidence(machine_kills=3), -11, None),
+    case("somebody killed it", MemoryEvidence(peak_bytes=LIMIT), -9, None),
+    case("nothing happened", MemoryEvidence(), 0, None),
 )
 def test_an_end_by_memory_is_explained(
     evidence: MemoryEvidence, exit_code: int | None, cause: str | None
@@ -77,13 +71,11 @@ def test_an_end_by_memory_is_explained(
         assert cause in cause
 
 
-@pytest.mark.parametrize(
-    ("held", "limit", "over"),
-    [
-        pytest.param(LIMIT, LIMIT, False, id="all of it is allowed"),
-        pytest.param(LIMIT + 1, LIMIT, True, id="a byte more is not"),
-        pytest.param(LIMIT, None, False, id="without a limit it may grow"),
-    ],
+@cases(
+    "held, limit, over",
+    case("all of it is allowed", LIMIT, LIMIT, False),
+    case("a byte more is not", LIMIT + 1, LIMIT, True),
+    case("without a limit it may grow", LIMIT, None, False),
 )
 def test_what_is_over_the_limit(held: int, limit: int | None, over: bool) -> None:
     assert over_limit(held, limit) is over
@@ -101,29 +93,27 @@ def asks(cpus: float = 0.0, accelerators: int = 0) -> Requirements:
     return Requirements(min_memory_bytes=1, cpus=cpus, accelerators=accelerators)
 
 
-@pytest.mark.parametrize(
-    ("requirements", "machine_cpus", "reserved", "num_threads", "weight"),
-    [
-        pytest.param(asks(0.1), LAPTOP, 0.1, 1, 0.1, id="a part of a CPU is a thread"),
-        pytest.param(asks(1.1), LAPTOP, 1.1, 2, 1.1, id="a reservation is rounded up"),
-        pytest.param(asks(12), LAPTOP, 48, 2, 12, id="no more threads than the machine has CPUs"),
-        pytest.param(asks(12), SERVER, 48, 12, 12, id="no more threads than it reserves"),
-        pytest.param(asks(), LAPTOP, 0, 2, 1, id="who reserves none may use all"),
-        pytest.param(asks(), SERVER, 0, 48, 1, id="no more CPUs than the instance declares"),
-        pytest.param(asks(), SERVER, 40, 8, 1, id="what nobody else reserved"),
-        pytest.param(asks(), SERVER, 7.5, 41, 1, id="the last part of a CPU is a thread too"),
-        pytest.param(asks(), LAPTOP, 8, 2, 1, id="a sixth reserved leaves parts of both CPUs"),
-        pytest.param(asks(), LAPTOP, 24, 1, 1, id="half the declared CPUs are half the real ones"),
-        pytest.param(asks(), LAPTOP, 48, 1, 1, id="a thread where everything is reserved"),
-        pytest.param(asks(), LAPTOP, 99, 1, 1, id="and where more is reserved than there is"),
-        pytest.param(asks(0, 1), LAPTOP, 0, 2, 12, id="one of four accelerators, alone: all"),
-        pytest.param(asks(0, 2), LAPTOP, 0, 2, 24, id="two weigh twice as much"),
-        pytest.param(asks(0, 1), SERVER, 8, 40, 10, id="its share is of what nobody reserved"),
-        pytest.param(asks(0, 1), SERVER, 48, 1, 1, id="an accelerator and no CPU left"),
-        pytest.param(asks(4, 1), SERVER, 4, 4, 4, id="a reservation counts before accelerators"),
-        pytest.param(None, LAPTOP, 0, 2, 48, id="without requirements the instance is its own"),
-        pytest.param(None, SERVER, 0, 48, 48, id="and no more than the instance"),
-    ],
+@cases(
+    "requirements, machine_cpus, reserved, num_threads, weight",
+    case("a part of a CPU is a thread", asks(0.1), LAPTOP, 0.1, 1, 0.1),
+    case("a reservation is rounded up", asks(1.1), LAPTOP, 1.1, 2, 1.1),
+    case("no more threads than the machine has CPUs", asks(12), LAPTOP, 48, 2, 12),
+    case("no more threads than it reserves", asks(12), SERVER, 48, 12, 12),
+    case("who reserves none may use all", asks(), LAPTOP, 0, 2, 1),
+    case("no more CPUs than the instance declares", asks(), SERVER, 0, 48, 1),
+    case("what nobody else reserved", asks(), SERVER, 40, 8, 1),
+    case("the last part of a CPU is a thread too", asks(), SERVER, 7.5, 41, 1),
+    case("a sixth reserved leaves parts of both CPUs", asks(), LAPTOP, 8, 2, 1),
+    case("half the declared CPUs are half the real ones", asks(), LAPTOP, 24, 1, 1),
+    case("a thread where everything is reserved", asks(), LAPTOP, 48, 1, 1),
+    case("and where more is reserved than there is", asks(), LAPTOP, 99, 1, 1),
+    case("one of four accelerators, alone: all", asks(0, 1), LAPTOP, 0, 2, 12),
+    case("two weigh twice as much", asks(0, 2), LAPTOP, 0, 2, 24),
+    case("its share is of what nobody reserved", asks(0, 1), SERVER, 8, 40, 10),
+    case("an accelerator and no CPU left", asks(0, 1), SERVER, 48, 1, 1),
+    case("a reservation counts before accelerators", asks(4, 1), SERVER, 4, 4, 4),
+    case("without requirements the instance is its own", None, LAPTOP, 0, 2, 48),
+    case("and no more than the instance", None, SERVER, 0, 48, 48),
 )
 def test_threads_and_weight_of_a_copy(
     requirements: Requirements | None,
@@ -155,15 +145,13 @@ def of_model(*names: str | None, requirements: Requirements | None = None) -> li
     ]
 
 
-@pytest.mark.parametrize(
-    ("specs", "sharing"),
-    [
-        pytest.param(of_model(None), 1, id="a lone container has all"),
-        pytest.param(of_model("one", "two", "three"), 3, id="containers of a pipeline share"),
-        pytest.param(of_model("one", "two", "two"), 2, id="its successor has an ended one's part"),
-        pytest.param(of_model(None, None, requirements=asks()), 1, id="components reserve theirs"),
-        pytest.param([], 1, id="none yet"),
-    ],
+@cases(
+    "specs, sharing",
+    case("a lone container has all", of_model(None), 1),
+    case("containers of a pipeline share", of_model("one", "two", "three"), 3),
+    case("its successor has an ended one's part", of_model("one", "two", "two"), 2),
+    case("components reserve theirs", of_model(None, None, requirements=asks()), 1),
+    case("none yet", [], 1),
 )
 def test_containers_of_one_model_share_the_memory(specs: list[CopySpec], sharing: int) -> None:
     assert num_sharing(specs) == sharing
@@ -186,16 +174,14 @@ def test_the_operators_limit_bounds_threads(operator: str, threads: str) -> None
     assert thread_variables(2, operator)["OMP_NUM_THREADS"] == threads
 
 
-@pytest.mark.parametrize(
-    ("asked_mb", "num_bytes"),
-    [
-        pytest.param("", MAX_DISK_BYTES, id="nothing is asked"),
-        pytest.param("64", 64 * MIB, id="less than others"),
-        pytest.param("99999999", MAX_DISK_BYTES, id="never more than others"),
-        pytest.param("9" * 5000, MAX_DISK_BYTES, id="a number without end"),
-        pytest.param("-1", MAX_DISK_BYTES, id="a negative number is none"),
-        pytest.param("64.5", MAX_DISK_BYTES, id="a fraction is none"),
-    ],
+@cases(
+    "asked_mb, num_bytes",
+    case("nothing is asked", "", MAX_DISK_BYTES),
+    case("less than others", "64", 64 * MIB),
+    case("never more than others", "99999999", MAX_DISK_BYTES),
+    case("a number without end", "9" * 5000, MAX_DISK_BYTES),
+    case("a negative number is none", "-1", MAX_DISK_BYTES),
+    case("a fraction is none", "64.5", MAX_DISK_BYTES),
 )
 def test_a_disk_budget_may_be_asked_to_be_less(asked_mb: str, num_bytes: int) -> None:
     assert asked_disk_bytes(asked_mb) == num_bytes

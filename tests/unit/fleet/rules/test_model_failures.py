@@ -1,6 +1,6 @@
 import json
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry.fleet.agent.model_server import is_model_failure
 
@@ -24,22 +24,20 @@ def servers_error(message: str, kind: str = "InternalServerException") -> str:
     return json.dumps({"code": 503, "type": kind, "message": message})
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "expected"),
-    [
-        pytest.param(503, servers_error("Prediction failed"), True, id="a handler that raises"),
-        pytest.param(503, servers_error("No worker is available", "ServiceUnavailableException"),
-                     False, id="no worker yet"),
-        pytest.param(503, servers_error("Worker died."), False, id="a worker that died"),
-        pytest.param(503, "Prediction failed", False, id="words of another server"),
-        pytest.param(503, '["Prediction failed"]', False, id="another form"),
-        pytest.param(503, "", False, id="no body"),
-        pytest.param(500, TRACE, True, id="the toolkit's trace of a model's function"),
-        pytest.param(500, LOADING, False, id="its trace of a model that does not load"),
-        pytest.param(500, "Internal Server Error", False, id="a broken server"),
-        pytest.param(502, TRACE, False, id="another status"),
-        pytest.param(None, "", False, id="no answer"),
-    ],
+@cases(
+    "status, body, expected",
+    case("a handler that raises", 503, servers_error("Prediction failed"), True),
+    case("no worker yet", 503,
+        servers_error("No worker is available", "ServiceUnavailableException"), False),
+    case("a worker that died", 503, servers_error("Worker died."), False),
+    case("words of another server", 503, "Prediction failed", False),
+    case("another form", 503, '["Prediction failed"]', False),
+    case("no body", 503, "", False),
+    case("the toolkit's trace of a model's function", 500, TRACE, True),
+    case("its trace of a model that does not load", 500, LOADING, False),
+    case("a broken server", 500, "Internal Server Error", False),
+    case("another status", 502, TRACE, False),
+    case("no answer", None, "", False),
 )  # fmt: skip
 def test_the_models_code_failed(status: int | None, body: str, expected: bool) -> None:
     assert is_model_failure(status, body.encode()) is expected

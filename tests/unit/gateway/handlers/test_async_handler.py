@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass, field, replace
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.dataplane.routes_sample import HERE, SNAPSHOT, variant
 
 from hostelry.aws.sigv4 import Identity, Verifier
@@ -125,19 +126,16 @@ def test_a_kept_request_is_accepted_with_its_places_while_no_copy_runs() -> None
     assert (kept.principal, kept.endpoint_created_at) == ("role/r", 5.0)
 
 
-@pytest.mark.parametrize(
-    ("name", "jobs", "code", "text"),
-    [
-        pytest.param("models", FakeJobs(), "ValidationError", "takes InvokeEndpoint, not",
-                     id="an endpoint that answers at once"),
-        pytest.param("llms", FakeJobs(), "ValidationError", "has no AsyncInferenceConfig",
-                     id="an endpoint for components"),
-        pytest.param("nope", FakeJobs(), "ValidationError",
-                     "Endpoint nope of account 111122223333 not found.", id="no endpoint"),
-        pytest.param("queued", FakeJobs(build_not_queued_error("the disk is full")),
-                     "ServiceUnavailable", "could not be queued: the disk is full",
-                     id="nothing that keeps it"),
-    ],
+@cases(
+    "name, jobs, code, text",
+    case("an endpoint that answers at once", "models", FakeJobs(), "ValidationError",
+        "takes InvokeEndpoint, not"),
+    case("an endpoint for components", "llms", FakeJobs(), "ValidationError",
+        "has no AsyncInferenceConfig"),
+    case("no endpoint", "nope", FakeJobs(), "ValidationError",
+        "Endpoint nope of account 111122223333 not found."),
+    case("nothing that keeps it", "queued", FakeJobs(build_not_queued_error("the disk is full")),
+        "ServiceUnavailable", "could not be queued: the disk is full"),
 )  # fmt: skip
 def test_a_request_that_is_not_kept_is_not_accepted(
     name: str, jobs: FakeJobs, code: str, text: str
@@ -155,13 +153,11 @@ def test_an_endpoint_that_control_serves_is_found_once_its_route_has_come() -> N
     assert len(jobs.kept) == 1
 
 
-@pytest.mark.parametrize(
-    ("upstream", "text"),
-    [
-        pytest.param(FakeUpstream({"http://jobs:1": ConnectError("refused")}),
-                     "the jobs process does not answer", id="nothing listens"),
-        pytest.param(FakeUpstream(), "ok", id="any answer but 204"),
-    ],
+@cases(
+    "upstream, text",
+    case("nothing listens", FakeUpstream({"http://jobs:1": ConnectError("refused")}),
+        "the jobs process does not answer"),
+    case("any answer but 204", FakeUpstream(), "ok"),
 )  # fmt: skip
 def test_only_the_answer_that_it_is_durable_counts(upstream: FakeUpstream, text: str) -> None:
     jobs = FakeJobs()

@@ -1,6 +1,7 @@
 import asyncio
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.dataplane.routes_sample import HERE
 
 from hostelry.aws.sigv4 import Secret, Verifier
@@ -16,20 +17,18 @@ def callers(allow_unsigned: bool = False) -> Callers:
     return Callers(Verifier(SECRETS.get), HERE, "sk-key", allow_unsigned, lambda: 1_700_000_000.0)
 
 
-@pytest.mark.parametrize(
-    ("header", "allow_unsigned", "held"),
-    [
-        pytest.param("Bearer sk-key", False, True, id="the key"),
-        pytest.param("bearer  sk-key ", False, True, id="the scheme in another case"),
-        pytest.param("Bearer sk-other", False, False, id="another key"),
-        pytest.param("Bearer sk-ke", False, False, id="the beginning of the key"),
-        pytest.param("Bearer", False, False, id="no key"),
-        pytest.param("Basic sk-key", False, False, id="another scheme"),
-        pytest.param("Bearer s\xe9", False, False, id="characters that fit in no key"),
-        pytest.param(None, False, False, id="no header"),
-        pytest.param(None, True, True, id="no header where signatures are off"),
-        pytest.param("Bearer sk-other", True, False, id="a wrong key even where they are off"),
-    ],
+@cases(
+    "header, allow_unsigned, held",
+    case("the key", "Bearer sk-key", False, True),
+    case("the scheme in another case", "bearer  sk-key ", False, True),
+    case("another key", "Bearer sk-other", False, False),
+    case("the beginning of the key", "Bearer sk-ke", False, False),
+    case("no key", "Bearer", False, False),
+    case("another scheme", "Basic sk-key", False, False),
+    case("characters that fit in no key", "Bearer s\xe9", False, False),
+    case("no header", None, False, False),
+    case("no header where signatures are off", None, True, True),
+    case("a wrong key even where they are off", "Bearer sk-other", True, False),
 )
 def test_openai_key(header: str | None, allow_unsigned: bool, held: bool) -> None:
     headers = {} if header is None else {"authorization": header}
@@ -46,13 +45,11 @@ def test_unsigned_calls_pass_as_the_owner_only_where_they_may() -> None:
     assert (identity.account_id, identity.region) == (HERE.account, HERE.region)
 
 
-@pytest.mark.parametrize(
-    ("query", "headers"),
-    [
-        pytest.param("", {"authorization": "AWS4-HMAC-SHA256 nonsense"}, id="a broken header"),
-        pytest.param("X-Amz-Signature=00", {}, id="a broken presigned query"),
-        pytest.param("", {"authorization": ""}, id="an empty header"),
-    ],
+@cases(
+    "query, headers",
+    case("a broken header", "", {"authorization": "AWS4-HMAC-SHA256 nonsense"}),
+    case("a broken presigned query", "X-Amz-Signature=00", {}),
+    case("an empty header", "", {"authorization": ""}),
 )
 def test_a_signature_that_is_there_must_hold_even_where_none_is_needed(
     query: str, headers: dict[str, str]
@@ -76,17 +73,12 @@ def session(**claims: str) -> Session:
     return Session(access_key_id="ASIA1", account_id=HERE.account, expires_at=1, **claims)
 
 
-@pytest.mark.parametrize(
-    ("sender", "tenant", "principal"),
-    [
-        pytest.param(None, "blue", None, id="the account's own keys choose the tenant"),
-        pytest.param(session(), "blue", None, id="so do temporary keys of the account itself"),
-        pytest.param(
-            session(role_name="r", session_name="s"), "role/r", "role/r",
-            id="a role is its own tenant",
-        ),
-        pytest.param(session(session_name="i-1"), None, "copy/i-1", id="a copy names none"),
-    ],
+@cases(
+    "sender, tenant, principal",
+    case("the account's own keys choose the tenant", None, "blue", None),
+    case("so do temporary keys of the account itself", session(), "blue", None),
+    case("a role is its own tenant", session(role_name="r", session_name="s"), "role/r", "role/r"),
+    case("a copy names none", session(session_name="i-1"), None, "copy/i-1"),
 )  # fmt: skip
 def test_a_caller_is_who_signed_whatever_its_headers_say(
     sender: Session | None, tenant: str | None, principal: str | None

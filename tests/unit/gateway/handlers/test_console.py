@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
@@ -127,24 +128,22 @@ def test_events_are_passed_on_as_they_come_and_cut_off_where_they_break() -> Non
     assert console.timeouts == STREAM_TIMEOUTS
 
 
-@pytest.mark.parametrize(
-    ("console", "request_", "status"),
-    [
-        pytest.param(Console({}), HttpRequest("DELETE", "/console"), 405, id="another method"),
-        pytest.param(
-            Console({}),
-            HttpRequest("POST", "/console/sign-in", body=b" " * (MAX_BODY_BYTES + 1)),
-            413,
-            id="a large body",
-        ),
-        pytest.param(Console({}, status=0), HttpRequest("GET", "/console"), 503, id="no console"),
-        pytest.param(
-            Console({"content-type": "text/html"}, b"ha", breaks=True),
-            HttpRequest("GET", "/console"),
-            503,
-            id="a page that breaks off",
-        ),
-    ],
+@cases(
+    "console, request_, status",
+    case("another method", Console({}), HttpRequest("DELETE", "/console"), 405),
+    case(
+        "a large body",
+        Console({}),
+        HttpRequest("POST", "/console/sign-in", body=b" " * (MAX_BODY_BYTES + 1)),
+        413,
+    ),
+    case("no console", Console({}, status=0), HttpRequest("GET", "/console"), 503),
+    case(
+        "a page that breaks off",
+        Console({"content-type": "text/html"}, b"ha", breaks=True),
+        HttpRequest("GET", "/console"),
+        503,
+    ),
 )
 def test_what_is_refused(console: Console, request_: HttpRequest, status: int) -> None:
     with pytest.raises(ServiceError) as refused:
@@ -152,13 +151,11 @@ def test_what_is_refused(console: Console, request_: HttpRequest, status: int) -
     assert refused.value.http_status == status
 
 
-@pytest.mark.parametrize(
-    ("method", "length", "status"),
-    [
-        pytest.param("POST", str(MAX_BODY_BYTES), None, id="as much as it takes"),
-        pytest.param("POST", str(MAX_BODY_BYTES + 1), 413, id="more"),
-        pytest.param("PUT", "1", 405, id="another method"),
-    ],
+@cases(
+    "method, length, status",
+    case("as much as it takes", "POST", str(MAX_BODY_BYTES), None),
+    case("more", "POST", str(MAX_BODY_BYTES + 1), 413),
+    case("another method", "PUT", "1", 405),
 )
 def test_a_body_is_refused_before_it_comes_in(method: str, length: str, status: int | None) -> None:
     handler = ConsoleHandler(pool=Console({}), address="http://127.0.0.1:9", internal_key="k")

@@ -1,6 +1,7 @@
 """Control calls that the gateway lets through without a signature, or at another path."""
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
@@ -10,22 +11,16 @@ TOPIC = "arn:aws:sns:us-west-2:123456789012:t"
 CONFIRM = f"Action=ConfirmSubscription&TopicArn={TOPIC}&Token=x"
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "query", "signed", "is_let"),
-    [
-        pytest.param("GET", "/", CONFIRM, False, True, id="a SubscribeURL"),
-        pytest.param("POST", "/", CONFIRM, False, False, id="a POST"),
-        pytest.param("GET", "/x", CONFIRM, False, False, id="another path"),
-        pytest.param("GET", "/", CONFIRM, True, False, id="a signed one is verified as any other"),
-        pytest.param(
-            "GET", "/", f"Action=DeleteTopic&TopicArn={TOPIC}", False, False, id="another action"
-        ),
-        pytest.param("GET", "/", f"{CONFIRM}&Action=DeleteTopic", False, False, id="two actions"),
-        pytest.param(
-            "GET", "/", "Action=ConfirmSubscription&TopicArn=t", False, False, id="no topic"
-        ),
-        pytest.param("GET", "/", "a=1&" * 50 + CONFIRM, False, False, id="many fields"),
-    ],
+@cases(
+    "method, path, query, signed, is_let",
+    case("a SubscribeURL", "GET", "/", CONFIRM, False, True),
+    case("a POST", "POST", "/", CONFIRM, False, False),
+    case("another path", "GET", "/x", CONFIRM, False, False),
+    case("a signed one is verified as any other", "GET", "/", CONFIRM, True, False),
+    case("another action", "GET", "/", f"Action=DeleteTopic&TopicArn={TOPIC}", False, False),
+    case("two actions", "GET", "/", f"{CONFIRM}&Action=DeleteTopic", False, False),
+    case("no topic", "GET", "/", "Action=ConfirmSubscription&TopicArn=t", False, False),
+    case("many fields", "GET", "/", "a=1&" * 50 + CONFIRM, False, False),
 )
 def test_only_a_confirmation_needs_no_signature(
     method: str, path: str, query: str, signed: bool, is_let: bool

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.aws.sigv4 import Verifier
 from hostelry.base.errors import ServiceError
@@ -52,27 +53,21 @@ def asked(
     return sink.written
 
 
-@pytest.mark.parametrize(
-    ("key", "allow_unsigned"),
-    [
-        pytest.param("sk-1", False, id="with the key"),
-        pytest.param(None, True, id="without, at a door without authentication"),
-    ],
+@cases(
+    "key, allow_unsigned",
+    case("with the key", "sk-1", False),
+    case("without, at a door without authentication", None, True),
 )
 def test_the_page_is_the_one_of_control(key: str | None, allow_unsigned: bool) -> None:
     assert asked(FakeUpstream(), key=key, allow_unsigned=allow_unsigned).endswith(b"\r\n\r\nok")
 
 
-@pytest.mark.parametrize(
-    ("key", "method", "upstream", "status"),
-    [
-        pytest.param(None, "GET", FakeUpstream(), 401, id="no key"),
-        pytest.param("sk-2", "GET", FakeUpstream(), 401, id="another key"),
-        pytest.param("sk-1", "POST", FakeUpstream(), 405, id="another method"),
-        pytest.param(
-            "sk-1", "GET", FakeUpstream({CONTROL: ConnectError("no")}), 503, id="control is away"
-        ),
-    ],
+@cases(
+    "key, method, upstream, status",
+    case("no key", None, "GET", FakeUpstream(), 401),
+    case("another key", "sk-2", "GET", FakeUpstream(), 401),
+    case("another method", "sk-1", "POST", FakeUpstream(), 405),
+    case("control is away", "sk-1", "GET", FakeUpstream({CONTROL: ConnectError("no")}), 503),
 )
 def test_what_cannot_be_answered_has_an_error(
     key: str | None, method: str, upstream: FakeUpstream, status: int

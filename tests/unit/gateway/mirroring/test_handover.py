@@ -4,7 +4,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 
-import pytest
+from tests.cases import case, cases
 from tests.unit.gateway.mirroring.mirror_sample import KEY, SHADOW, asked
 
 from hostelry.domain.load import LoadKey
@@ -159,13 +159,11 @@ def test_a_process_that_hangs_is_sent_what_there_is_room_for_and_gets_all_of_it_
     scenario(run)
 
 
-@pytest.mark.parametrize(
-    ("bodies", "num_dropped"),
-    [
-        pytest.param([b""] * 6, 2, id="too many requests"),
-        pytest.param([MANY_BYTES] * 3, 1, id="too many bytes"),
-        pytest.param([b"x" * 7_000_001, b""], 1, id="a body that is too large alone"),
-    ],
+@cases(
+    "bodies, num_dropped",
+    case("too many requests", [b""] * 6, 2),
+    case("too many bytes", [MANY_BYTES] * 3, 1),
+    case("a body that is too large alone", [b"x" * 7_000_001, b""], 1),
 )
 def test_what_finds_no_room_is_dropped(bodies: list[bytes], num_dropped: int) -> None:
     async def run(peer: Peer) -> None:

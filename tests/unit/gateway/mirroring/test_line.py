@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.dataplane.capture.capture_sample import AT, CAPTURE, all_records, spool
 from tests.unit.dataplane.routes_sample import HERE, variant
 from tests.unit.gateway.mirroring.mirror_sample import KEY, asked
@@ -186,15 +187,13 @@ def test_requests_are_sent_as_far_apart_as_they_were_offered(tmp_path: Path) -> 
     scenario(Rig(tmp_path, delay_s=0.1), run)
 
 
-@pytest.mark.parametrize(
-    ("sent", "counts"),
-    [
-        pytest.param([(True, b"2")], (1, 1, 1), id="equal"),
-        pytest.param([(True, b"3")], (1, 0, 0), id="other"),
-        pytest.param([(False, b"")], None, id="production has failed"),
-        pytest.param([], None, id="production's never comes"),
-        pytest.param([(True, b"2"), (True, b"3")], (1, 1, 1), id="the first one counts"),
-    ],
+@cases(
+    "sent, counts",
+    case("equal", [(True, b"2")], (1, 1, 1)),
+    case("other", [(True, b"3")], (1, 0, 0)),
+    case("production has failed", [(False, b"")], None),
+    case("production's never comes", [], None),
+    case("the first one counts", [(True, b"2"), (True, b"3")], (1, 1, 1)),
 )
 @pytest.mark.parametrize("is_first", [False, True], ids=["after the shadow's", "before it"])
 def test_answers_are_compared(

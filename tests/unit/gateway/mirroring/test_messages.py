@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.gateway.mirroring.messages import (
     ENCODER,
@@ -40,23 +41,19 @@ def test_frames_are_read_in_whatever_parts_they_come(step: int) -> None:
     assert [frame for part in parts for frame in reader.frames(part)] == SENT
 
 
-@pytest.mark.parametrize(
+@cases(
     "received",
-    [
-        pytest.param(SIZES.pack(10, 101), id="a body that is too large"),
-        pytest.param(SIZES.pack(MAX_HEAD_BYTES + 1, 0), id="a head that is too large"),
-        pytest.param(SIZES.pack(0, 0), id="no message"),
-        pytest.param(SIZES.pack(4, 0) + b"\xff\xfe\x00\x01", id="noise"),
-        pytest.param(SIZES.pack(len(HEAD) - 1, 0) + HEAD, id="a message that is cut"),
-        pytest.param(SIZES.pack(len(HEAD) + 1, 0) + HEAD + b"\0", id="bytes after the message"),
-        pytest.param(SIZES.pack(2, 0) + ENCODER.encode([3]), id="an unknown message"),
-        pytest.param(SIZES.pack(3, 0) + ENCODER.encode([2, 7]), id="a message with too little"),
-        pytest.param(
-            SIZES.pack(5, 0) + ENCODER.encode([2, 7, True, 1]), id="a message with too much"
-        ),
-        pytest.param(SIZES.pack(4, 0) + ENCODER.encode([2, "7", 1]), id="values of other types"),
-        pytest.param(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", id="another protocol"),
-    ],
+    case("a body that is too large", SIZES.pack(10, 101)),
+    case("a head that is too large", SIZES.pack(MAX_HEAD_BYTES + 1, 0)),
+    case("no message", SIZES.pack(0, 0)),
+    case("noise", SIZES.pack(4, 0) + b"\xff\xfe\x00\x01"),
+    case("a message that is cut", SIZES.pack(len(HEAD) - 1, 0) + HEAD),
+    case("bytes after the message", SIZES.pack(len(HEAD) + 1, 0) + HEAD + b"\0"),
+    case("an unknown message", SIZES.pack(2, 0) + ENCODER.encode([3])),
+    case("a message with too little", SIZES.pack(3, 0) + ENCODER.encode([2, 7])),
+    case("a message with too much", SIZES.pack(5, 0) + ENCODER.encode([2, 7, True, 1])),
+    case("values of other types", SIZES.pack(4, 0) + ENCODER.encode([2, "7", 1])),
+    case("another protocol", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"),
 )
 def test_other_bytes_are_refused(received: bytes) -> None:
     with pytest.raises(FrameError):

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-import pytest
+from tests.cases import case, cases
 from tests.unit.dataplane.routes_sample import COPIES, HERE, component
 
 from hostelry.base.errors import ServiceError
@@ -44,23 +44,19 @@ COMPAT_COMING = NoCopyError(destination(replace(ASLEEP, at_zero=AtZero.COMPAT, d
 UNKNOWN = UnknownNameError(ServiceError("ValidationError", "not found"), TO_WAKE.destination.key)
 
 
-@pytest.mark.parametrize(
-    ("error", "may_wait", "has_asked", "expected"),
-    [
-        pytest.param(COMING, True, False, Wait(destination=COMING.destination), id="coming"),
-        pytest.param(COMING, True, True, Wait(destination=COMING.destination), id="after asking"),
-        pytest.param(TO_WAKE, True, False, Wait(destination=TO_WAKE.destination, wakes=True),
-                     id="to be woken"),
-        pytest.param(OFF, True, False, AskControl(key=OFF.destination.key, error=OFF), id="off"),
-        pytest.param(OFF, True, True, Refuse(error=OFF), id="off, and control says the same"),
-        pytest.param(UNKNOWN, True, False, AskControl(key=UNKNOWN.key, error=UNKNOWN),
-                     id="unknown"),
-        pytest.param(UNKNOWN, True, True, Refuse(error=UNKNOWN), id="unknown to control, too"),
-        pytest.param(COMPAT, True, False, Refuse(error=COMPAT), id="compat"),
-        pytest.param(COMPAT_COMING, True, False, Refuse(error=COMPAT_COMING), id="compat, coming"),
-        pytest.param(COMING, False, False, Refuse(error=COMING), id="coming, but it may not wait"),
-        pytest.param(UNKNOWN, False, False, Refuse(error=UNKNOWN), id="unknown, no wait"),
-    ],
+@cases(
+    "error, may_wait, has_asked, expected",
+    case("coming", COMING, True, False, Wait(destination=COMING.destination)),
+    case("after asking", COMING, True, True, Wait(destination=COMING.destination)),
+    case("to be woken", TO_WAKE, True, False, Wait(destination=TO_WAKE.destination, wakes=True)),
+    case("off", OFF, True, False, AskControl(key=OFF.destination.key, error=OFF)),
+    case("off, and control says the same", OFF, True, True, Refuse(error=OFF)),
+    case("unknown", UNKNOWN, True, False, AskControl(key=UNKNOWN.key, error=UNKNOWN)),
+    case("unknown to control, too", UNKNOWN, True, True, Refuse(error=UNKNOWN)),
+    case("compat", COMPAT, True, False, Refuse(error=COMPAT)),
+    case("compat, coming", COMPAT_COMING, True, False, Refuse(error=COMPAT_COMING)),
+    case("coming, but it may not wait", COMING, False, False, Refuse(error=COMING)),
+    case("unknown, no wait", UNKNOWN, False, False, Refuse(error=UNKNOWN)),
 )  # fmt: skip
 def test_decisions_without_a_copy(
     error: NoCopyError | UnknownNameError, may_wait: bool, has_asked: bool, expected: object
@@ -77,22 +73,20 @@ def test_decisions_after_refused_connections() -> None:
     assert decide_after_refusal(compat, error, 10.0) == Refuse(error=error)
 
 
-@pytest.mark.parametrize(
-    ("found", "syncing", "expected"),
-    [
-        pytest.param(destination(replace(ASLEEP, copies=COPIES)), False, 2 * WINDOW - 3,
-                     id="copies with a free window"),
-        pytest.param(destination(replace(ASLEEP, copies=COPIES)), True, 2 * WINDOW - 3,
-                     id="the routes have what control knows"),
-        pytest.param(COMING, False, 0, id="coming"),
-        pytest.param(COMING, True, 1, id="coming: no more to sync, so it waits as others do"),
-        pytest.param(TO_WAKE, False, 0, id="to be woken"),
-        pytest.param(OFF, False, 1, id="off: it fails"),
-        pytest.param(OFF, True, 0, id="off, but control knows better"),
-        pytest.param(UNKNOWN, False, 1, id="deleted: it fails"),
-        pytest.param(UNKNOWN, True, 0, id="unknown, but control knows better"),
-        pytest.param(ServiceError("ValidationError", "no"), True, 1, id="any other error"),
-    ],
+@cases(
+    "found, syncing, expected",
+    case("copies with a free window", destination(replace(ASLEEP, copies=COPIES)), False,
+        2 * WINDOW - 3),
+    case("the routes have what control knows", destination(replace(ASLEEP, copies=COPIES)), True,
+        2 * WINDOW - 3),
+    case("coming", COMING, False, 0),
+    case("coming: no more to sync, so it waits as others do", COMING, True, 1),
+    case("to be woken", TO_WAKE, False, 0),
+    case("off: it fails", OFF, False, 1),
+    case("off, but control knows better", OFF, True, 0),
+    case("deleted: it fails", UNKNOWN, False, 1),
+    case("unknown, but control knows better", UNKNOWN, True, 0),
+    case("any other error", ServiceError("ValidationError", "no"), True, 1),
 )  # fmt: skip
 def test_how_many_are_released(
     found: Destination | ServiceError, syncing: bool, expected: int
@@ -113,13 +107,11 @@ def test_a_request_whose_environments_are_all_in_use_waits_and_asks_for_another(
     assert decision == Wait(destination=SERVERLESS, wakes=True, not_before_s=5.0)
 
 
-@pytest.mark.parametrize(
-    ("in_flight", "expected"),
-    [
-        pytest.param({}, 2, id="both environments free"),
-        pytest.param({"c-1": 1}, 1, id="one free"),
-        pytest.param({"c-1": 1, "c-2": 1}, 0, id="none free"),
-    ],
+@cases(
+    "in_flight, expected",
+    case("both environments free", {}, 2),
+    case("one free", {"c-1": 1}, 1),
+    case("none free", {"c-1": 1, "c-2": 1}, 0),
 )
 def test_as_many_are_released_as_environments_are_free(
     in_flight: dict[str, int], expected: int
@@ -127,15 +119,13 @@ def test_as_many_are_released_as_environments_are_free(
     assert num_released(SERVERLESS, False, lambda it: in_flight.get(it, 0)) == expected
 
 
-@pytest.mark.parametrize(
-    ("found", "expected"),
-    [
-        pytest.param(TO_WAKE, TO_WAKE.destination, id="no copy, which a request may start"),
-        pytest.param(COMING, None, id="no copy yet, and one is coming"),
-        pytest.param(SERVERLESS, SERVERLESS, id="environments, all in use"),
-        pytest.param(destination(replace(ASLEEP, copies=COPIES)), None, id="copies"),
-        pytest.param(UNKNOWN, None, id="unknown"),
-    ],
+@cases(
+    "found, expected",
+    case("no copy, which a request may start", TO_WAKE, TO_WAKE.destination),
+    case("no copy yet, and one is coming", COMING, None),
+    case("environments, all in use", SERVERLESS, SERVERLESS),
+    case("copies", destination(replace(ASLEEP, copies=COPIES)), None),
+    case("unknown", UNKNOWN, None),
 )
 def test_control_is_notified_of_what_lacks_copies(
     found: Destination | ServiceError, expected: Destination | None

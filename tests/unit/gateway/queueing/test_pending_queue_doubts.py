@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import replace
 
-import pytest
+from tests.cases import case, cases
 from tests.unit.dataplane.routes_sample import COPIES, HERE, component, variant
 from tests.unit.gateway.queueing.queue_rig import ASLEEP, AWAKE, COMING, Rig, play, settle
 
@@ -15,20 +15,16 @@ from hostelry.gateway.queueing.decisions import REFUSED_S, NotServedError
 from hostelry.gateway.queueing.pending_queue import SYNC_S
 
 
-@pytest.mark.parametrize(
-    ("route", "status", "text"),
-    [
-        pytest.param(replace(ASLEEP, at_zero=AtZero.COMPAT), 400, NO_CAPACITY,
-                     id="compat: AWS's error, although it could be woken"),
-        pytest.param(replace(COMING, at_zero=AtZero.COMPAT), 503, "try again",
-                     id="compat: copies are coming"),
-        pytest.param(replace(ASLEEP, wakeable=Wakeable.NO_TARGET), 400, "no scalable target",
-                     id="off on purpose: nothing may raise it"),
-        pytest.param(replace(ASLEEP, wakeable=Wakeable.MAX_ZERO), 400, "MaxCapacity",
-                     id="off by schedule"),
-        pytest.param(replace(ASLEEP, wakeable=Wakeable.SUSPENDED), 400,
-                     "DynamicScalingOutSuspended", id="scaling out is suspended"),
-    ],
+@cases(
+    "route, status, text",
+    case("compat: AWS's error, although it could be woken", replace(ASLEEP, at_zero=AtZero.COMPAT),
+        400, NO_CAPACITY),
+    case("compat: copies are coming", replace(COMING, at_zero=AtZero.COMPAT), 503, "try again"),
+    case("off on purpose: nothing may raise it", replace(ASLEEP, wakeable=Wakeable.NO_TARGET), 400,
+        "no scalable target"),
+    case("off by schedule", replace(ASLEEP, wakeable=Wakeable.MAX_ZERO), 400, "MaxCapacity"),
+    case("scaling out is suspended", replace(ASLEEP, wakeable=Wakeable.SUSPENDED), 400,
+        "DynamicScalingOutSuspended"),
 )  # fmt: skip
 def test_requests_that_may_not_wait_fail_at_once(
     route: ComponentRoute, status: int, text: str

@@ -4,7 +4,7 @@ import asyncio
 import json
 from dataclasses import replace
 
-import pytest
+from tests.cases import case, cases
 from tests.unit.dataplane.routes_sample import COPIES, HERE
 from tests.unit.gateway.queueing.queue_rig import ASLEEP, AWAKE, NOTHING, settle
 from tests.unit.gateway.test_dispatcher import WrittenAnswer
@@ -40,12 +40,10 @@ async def complete(parts: Gateway, name: str = "llm") -> tuple[int, dict[str, st
     return int(head.split()[1]), json.loads(body)["error"]
 
 
-@pytest.mark.parametrize(
+@cases(
     "route",
-    [
-        pytest.param(replace(ASLEEP, at_zero=AtZero.COMPAT), id="compat"),
-        pytest.param(replace(ASLEEP, wakeable=Wakeable.NO_TARGET), id="off on purpose"),
-    ],
+    case("compat", replace(ASLEEP, at_zero=AtZero.COMPAT)),
+    case("off on purpose", replace(ASLEEP, wakeable=Wakeable.NO_TARGET)),
 )
 def test_openai_requests_that_may_not_wait_get_no_capacity(route: ComponentRoute) -> None:
     async def scenario() -> None:

@@ -5,6 +5,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.domain.load import LoadKey
 from hostelry.domain.scope import Scope
@@ -101,15 +102,13 @@ def test_requests_expire_at_their_limit_whatever_their_place() -> None:
     assert clients.expired == ["short", "long"]
 
 
-@pytest.mark.parametrize(
-    ("limits", "before", "text"),
-    [
-        pytest.param({"max_requests_each": 2}, ["llm", "llm"], "2 requests wait for it already",
-                     id="as many as may wait for one name"),
-        pytest.param({"max_requests": 2}, ["llm", "x"], "2 requests wait for copies already",
-                     id="as many as may wait in all"),
-        pytest.param({"max_bytes": 8}, ["x"], "they would be more than 8", id="as many bytes"),
-    ],
+@cases(
+    "limits, before, text",
+    case("as many as may wait for one name", {"max_requests_each": 2}, ["llm", "llm"],
+        "2 requests wait for it already"),
+    case("as many as may wait in all", {"max_requests": 2}, ["llm", "x"],
+        "2 requests wait for copies already"),
+    case("as many bytes", {"max_bytes": 8}, ["x"], "they would be more than 8"),
 )  # fmt: skip
 def test_a_full_queue_names_the_limit(limits: dict[str, int], before: list[str], text: str) -> None:
     clients = Clients(**limits)
@@ -195,15 +194,13 @@ def test_every_request_ends_once_and_the_sums_are_right(seed: int, num_steps: in
         assert gone == sorted(gone)
 
 
-@pytest.mark.parametrize(
-    ("outstanding", "expected"),
-    [
-        pytest.param([0], 4, id="as many as a copy takes at once"),
-        pytest.param([3], 1, id="what there is room for"),
-        pytest.param([4], 1, id="one even where there is none: the copy has a queue"),
-        pytest.param([400], 1, id="however long that is"),
-        pytest.param([0, 0, 4], 9, id="for all copies together"),
-    ],
+@cases(
+    "outstanding, expected",
+    case("as many as a copy takes at once", [0], 4),
+    case("what there is room for", [3], 1),
+    case("one even where there is none: the copy has a queue", [4], 1),
+    case("however long that is", [400], 1),
+    case("for all copies together", [0, 0, 4], 9),
 )
 def test_how_many_go_at_once(outstanding: list[int], expected: int) -> None:
     assert num_to_release(outstanding, 4) == expected

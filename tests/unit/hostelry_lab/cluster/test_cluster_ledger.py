@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry_lab.call import OK, LoadCall
 from hostelry_lab.cluster.cluster_ledger import (
@@ -59,90 +60,78 @@ def with_call(host: str, made: LoadCall) -> ScenarioFacts:
     return replace(FACTS, calls={**FACTS.calls, host: [*FACTS.calls[host], made]})
 
 
-@pytest.mark.parametrize(
-    ("facts", "limits", "words"),
-    [
-        pytest.param(FACTS, LIMITS, [], id="all as promised"),
-        pytest.param(
-            with_call(FIRST, call(105.0, CLOSED)),
-            LIMITS,
-            [f"1 calls failed at the first host, none may: 1 {CLOSED}"],
-            id="a call failed",
-        ),
-        pytest.param(with_call(FIRST, call(98.0, CLOSED)), LIMITS, [], id="one before the fault"),
-        pytest.param(with_call(GATEWAYS, call(105.0, CLOSED)), CUT, [], id="at a host cut off"),
-        pytest.param(
-            with_call(GATEWAYS, call(112.5, CLOSED)),
-            CUT,
-            ["began more than 2 s after the fault's end"],
-            id="there, long after the fault",
-        ),
-        pytest.param(
-            with_call(FIRST, call(105.0, CLOSED)), CUT, ["at the first host"], id="at the other"
-        ),
-        pytest.param(
-            replace(FACTS, calls={FIRST: [call(111.0)], GATEWAYS: [call(100.5)]}),
-            LIMITS,
-            ["no call was answered at the gateways host after"],
-            id="a host that never came back",
-        ),
-        pytest.param(replace(FACTS, sights=[]), LIMITS, ["a new leader: never"], id="no leader"),
-        pytest.param(
-            replace(FACTS, sights=[LeaderSight(at=104.0, epoch=5, holder="b")]),
-            LIMITS,
-            ["a new leader only after 4.0 s (limit 3 s)"],
-            id="a late leader",
-        ),
-        pytest.param(
-            replace(FACTS, sights=[LeaderSight(at=101.0, epoch=4, holder="a")]),
-            LIMITS,
-            ["a new leader: never"],
-            id="the old epoch again",
-        ),
-        pytest.param(
-            replace(FACTS, sights=[]), replace(LIMITS, leader_s=None), [], id="none is asked for"
-        ),
-        pytest.param(
-            replace(FACTS, writes=[write("w1", 99.0), write("w2", 99.95)]),
-            LIMITS,
-            ["an acknowledged write: never"],
-            id="writes of before the fault alone",
-        ),
-        pytest.param(
-            replace(FACTS, fenced_at=None), LIMITS, ["that was fenced: never"], id="it leads on"
-        ),
-        pytest.param(
-            with_call(GATEWAYS, call(105.0)),
-            replace(CUT, no_calls=frozenset({GATEWAYS})),
-            ["the fault had no effect: the gateways host answered"],
-            id="calls pass a cut",
-        ),
-        pytest.param(
-            FACTS,
-            replace(LIMITS, no_writes=frozenset({FIRST})),
-            ["the fault had no effect: the first host acknowledged"],
-            id="writes pass a cut",
-        ),
-        pytest.param(
-            with_call(GATEWAYS, call(105.0, "ModelError")), NODE, [], id="by a modelled error"
-        ),
-        pytest.param(
-            with_call(GATEWAYS, call(105.0, CLOSED)),
-            NODE,
-            [f"at the gateways host by errors that are not modelled: {CLOSED}"],
-            id="by another",
-        ),
-        pytest.param(
-            replace(FACTS, copies_at=None), NODE, ["an answer of each copy: never"], id="no copy"
-        ),
-        pytest.param(
-            replace(FACTS, copies_at=131.0),
-            NODE,
-            ["an answer of each copy only after 31.0 s (limit 30 s)"],
-            id="a late copy",
-        ),
-        pytest.param(replace(FACTS, trouble="no node"), LIMITS, ["no node"], id="the fault failed"),
-    ],
+@cases(
+    "facts, limits, words",
+    case("all as promised", FACTS, LIMITS, []),
+    case(
+        "a call failed",
+        with_call(FIRST, call(105.0, CLOSED)),
+        LIMITS,
+        [f"1 calls failed at the first host, none may: 1 {CLOSED}"],
+    ),
+    case("one before the fault", with_call(FIRST, call(98.0, CLOSED)), LIMITS, []),
+    case("at a host cut off", with_call(GATEWAYS, call(105.0, CLOSED)), CUT, []),
+    case(
+        "there, long after the fault",
+        with_call(GATEWAYS, call(112.5, CLOSED)),
+        CUT,
+        ["began more than 2 s after the fault's end"],
+    ),
+    case("at the other", with_call(FIRST, call(105.0, CLOSED)), CUT, ["at the first host"]),
+    case(
+        "a host that never came back",
+        replace(FACTS, calls={FIRST: [call(111.0)], GATEWAYS: [call(100.5)]}),
+        LIMITS,
+        ["no call was answered at the gateways host after"],
+    ),
+    case("no leader", replace(FACTS, sights=[]), LIMITS, ["a new leader: never"]),
+    case(
+        "a late leader",
+        replace(FACTS, sights=[LeaderSight(at=104.0, epoch=5, holder="b")]),
+        LIMITS,
+        ["a new leader only after 4.0 s (limit 3 s)"],
+    ),
+    case(
+        "the old epoch again",
+        replace(FACTS, sights=[LeaderSight(at=101.0, epoch=4, holder="a")]),
+        LIMITS,
+        ["a new leader: never"],
+    ),
+    case("none is asked for", replace(FACTS, sights=[]), replace(LIMITS, leader_s=None), []),
+    case(
+        "writes of before the fault alone",
+        replace(FACTS, writes=[write("w1", 99.0), write("w2", 99.95)]),
+        LIMITS,
+        ["an acknowledged write: never"],
+    ),
+    case("it leads on", replace(FACTS, fenced_at=None), LIMITS, ["that was fenced: never"]),
+    case(
+        "calls pass a cut",
+        with_call(GATEWAYS, call(105.0)),
+        replace(CUT, no_calls=frozenset({GATEWAYS})),
+        ["the fault had no effect: the gateways host answered"],
+    ),
+    case(
+        "writes pass a cut",
+        FACTS,
+        replace(LIMITS, no_writes=frozenset({FIRST})),
+        ["the fault had no effect: the first host acknowledged"],
+    ),
+    case("by a modelled error", with_call(GATEWAYS, call(105.0, "ModelError")), NODE, []),
+    case(
+        "by another",
+        with_call(GATEWAYS, call(105.0, CLOSED)),
+        NODE,
+        [f"at the gateways host by errors that are not modelled: {CLOSED}"],
+    ),
+    case("no copy", replace(FACTS, copies_at=None), NODE, ["an answer of each copy: never"]),
+    case(
+        "a late copy",
+        replace(FACTS, copies_at=131.0),
+        NODE,
+        ["an answer of each copy only after 31.0 s (limit 30 s)"],
+    ),
+    case("the fault failed", replace(FACTS, trouble="no node"), LIMITS, ["no node"]),
 )
 def test_a_scenario_misses_what_it_promised(
     facts: ScenarioFacts, limits: ScenarioLimits, words: list[str]
@@ -166,33 +155,25 @@ WRITES = [write("a"), write("b"), write("c", outcome=CLOSED), write("d", outcome
 ACCEPTED = [accepted(1, "a", 1, 1), accepted(2, "b", 1, 1), accepted(3, "c", 2, 2)]
 
 
-@pytest.mark.parametrize(
-    ("kept", "more", "words"),
-    [
-        pytest.param({"a", "b", "c"}, [], [], id="one more was kept than was acknowledged"),
-        pytest.param({"a"}, [], ["1 acknowledged writes are lost, such as b"], id="one is lost"),
-        pytest.param(
-            {"a", "b"}, [accepted(4, "a", 2, 2)], ["made twice, such as a"], id="one made twice"
-        ),
-        pytest.param(
-            {"a", "b"}, [accepted(4, "x", 2, 2), accepted(5, "x", 2, 2)], [], id="others may be"
-        ),
-        pytest.param(
-            {"a", "b"},
-            [accepted(4, "d", 1, 1)],
-            ["written by epoch 1 after one of epoch 2"],
-            id="an epoch goes back",
-        ),
-        pytest.param(
-            {"a", "b"},
-            [accepted(4, "d", 2, 3)],
-            ["by epoch 2 when 3 was the newest"],
-            id="an epoch that is over writes",
-        ),
-        pytest.param(
-            {"a", "b"}, [accepted(4, "d", None, 2)], ["without an epoch"], id="nobody's epoch"
-        ),
-    ],
+@cases(
+    "kept, more, words",
+    case("one more was kept than was acknowledged", {"a", "b", "c"}, [], []),
+    case("one is lost", {"a"}, [], ["1 acknowledged writes are lost, such as b"]),
+    case("one made twice", {"a", "b"}, [accepted(4, "a", 2, 2)], ["made twice, such as a"]),
+    case("others may be", {"a", "b"}, [accepted(4, "x", 2, 2), accepted(5, "x", 2, 2)], []),
+    case(
+        "an epoch goes back",
+        {"a", "b"},
+        [accepted(4, "d", 1, 1)],
+        ["written by epoch 1 after one of epoch 2"],
+    ),
+    case(
+        "an epoch that is over writes",
+        {"a", "b"},
+        [accepted(4, "d", 2, 3)],
+        ["by epoch 2 when 3 was the newest"],
+    ),
+    case("nobody's epoch", {"a", "b"}, [accepted(4, "d", None, 2)], ["without an epoch"]),
 )
 def test_the_database_has_each_acknowledged_write_once_and_one_leader(
     kept: set[str], more: list[AcceptedWrite], words: list[str]
@@ -219,13 +200,11 @@ def test_the_drill_names_the_scenario_that_missed_and_counts_what_was_kept() -> 
     assert replace(ledger, scenarios=rows[:1]).not_run == "no root"
 
 
-@pytest.mark.parametrize(
-    ("outcomes", "words"),
-    [
-        pytest.param([OK, "ModelStreamError"], None, id="those of the dead node alone"),
-        pytest.param([OK, OK], "the fault had no effect: none of 2 streams", id="none failed"),
-        pytest.param(["ModelStreamError"] * 2, "all of 2 streams in progress", id="all failed"),
-    ],
+@cases(
+    "outcomes, words",
+    case("those of the dead node alone", [OK, "ModelStreamError"], None),
+    case("none failed", [OK, OK], "the fault had no effect: none of 2 streams"),
+    case("all failed", ["ModelStreamError"] * 2, "all of 2 streams in progress"),
 )
 def test_streams_in_progress_show_that_one_node_died(
     outcomes: list[str], words: str | None

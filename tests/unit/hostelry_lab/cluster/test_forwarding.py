@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry.base.ports import free_port
 from hostelry_lab.cluster.forwarding import LOOPBACK, NetworkLink, NetworkLinks
@@ -58,13 +58,11 @@ def client(port: int) -> socket.socket:
     return socket.create_connection((LOOPBACK, port))
 
 
-@pytest.mark.parametrize(
-    ("containing", "first", "is_held"),
-    [
-        pytest.param(b"", b"hello", True, id="every connection"),
-        pytest.param(b"name", b"the name is a", True, id="one whose first bytes have the name"),
-        pytest.param(b"name", b"hello", False, id="no other"),
-    ],
+@cases(
+    "containing, first, is_held",
+    case("every connection", b"", b"hello", True),
+    case("one whose first bytes have the name", b"name", b"the name is a", True),
+    case("no other", b"name", b"hello", False),
 )
 def test_a_cut_holds_what_it_names_and_delivers_it_afterwards(
     containing: bytes, first: bytes, is_held: bool

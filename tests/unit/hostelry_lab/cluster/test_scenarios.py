@@ -1,4 +1,5 @@
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.errors import TerminalError
 from hostelry_lab.cluster import drill
@@ -31,22 +32,20 @@ def test_a_database_is_refused_for_the_death_of_a_node() -> None:
         drill.run_cluster(chosen_scenarios("node-kill"), 1, "postgresql://h/d", print)
 
 
-@pytest.mark.parametrize(
-    ("url", "target", "passed"),
-    [
-        pytest.param(
-            "postgresql://u:p%40w@db.example:6432/x?sslmode=require",
-            ("db.example", 6432),
-            "postgresql://u:p%40w@127.0.0.1:99/x?sslmode=require",
-            id="everything but the server is kept",
-        ),
-        pytest.param(
-            "postgresql://db.example/x",
-            ("db.example", 5432),
-            "postgresql://127.0.0.1:99/x",
-            id="without user and port",
-        ),
-    ],
+@cases(
+    "url, target, passed",
+    case(
+        "everything but the server is kept",
+        "postgresql://u:p%40w@db.example:6432/x?sslmode=require",
+        ("db.example", 6432),
+        "postgresql://u:p%40w@127.0.0.1:99/x?sslmode=require",
+    ),
+    case(
+        "without user and port",
+        "postgresql://db.example/x",
+        ("db.example", 5432),
+        "postgresql://127.0.0.1:99/x",
+    ),
 )
 def test_a_store_is_reached_through_a_link(url: str, target: tuple[str, int], passed: str) -> None:
     assert (target_of(url), through(url, 99)) == (target, passed)

@@ -1,7 +1,7 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry_lab.jobs.jobs_ledger import (
     JobsLedger,
@@ -39,62 +39,44 @@ GOOD = JobsLedger(
 )
 
 
-@pytest.mark.parametrize(
-    ("facts", "counted"),
-    [
-        pytest.param(WELL, {"submitted": 1, "answered": 1}, id="an answer"),
-        pytest.param(REFUSED, {"submitted": 1, "failed_as_due": 1}, id="a refusal that is due"),
-        pytest.param(
-            replace(WELL, output=None, successes=0),
-            {"submitted": 1, "missing": 1},
-            id="no end at all",
-        ),
-        pytest.param(
-            replace(WELL, output=None), {"submitted": 1, "missing": 1}, id="a message, no output"
-        ),
-        pytest.param(
-            replace(WELL, failure=False), {"submitted": 1, "doubled": 1}, id="output and failure"
-        ),
-        pytest.param(
-            replace(WELL, successes=2), {"submitted": 1, "doubled": 1}, id="two messages by id"
-        ),
-        pytest.param(
-            replace(WELL, errors=1), {"submitted": 1, "doubled": 1}, id="success and error"
-        ),
-        pytest.param(replace(WELL, output=False), {"submitted": 1, "wrong": 1}, id="other bytes"),
-        pytest.param(
-            replace(WELL, output=None, failure=False, successes=0, errors=1),
-            {"submitted": 1, "failed_otherwise": 1},
-            id="a failure that the model did not give",
-        ),
-        pytest.param(
-            replace(REFUSED, failure=False), {"submitted": 1, "wrong": 1}, id="another reason"
-        ),
-        pytest.param(
-            replace(REFUSED, output=False, failure=None, successes=1, errors=0),
-            {"submitted": 1, "wrong": 1},
-            id="an answer of what the model refuses",
-        ),
-        pytest.param(
-            replace(WELL, successes=0, errors=1), {"submitted": 1, "wrong": 1}, id="the wrong topic"
-        ),
-        pytest.param(
-            replace(WELL, successes=0),
-            {"submitted": 1, "answered": 1, "unnotified": 1},
-            id="an answer without a message",
-        ),
-        pytest.param(LOST_TRY, {"submitted": 0}, id="a try that was not kept"),
-        pytest.param(
-            replace(WELL, acknowledged=False),
-            {"submitted": 0, "kept_unacknowledged": 1},
-            id="a try that was kept though not acknowledged",
-        ),
-        pytest.param(
-            replace(LOST_TRY, successes=1),
-            {"submitted": 0, "kept_unacknowledged": 1, "missing": 1},
-            id="such a try whose output is missing",
-        ),
-    ],
+@cases(
+    "facts, counted",
+    case("an answer", WELL, {"submitted": 1, "answered": 1}),
+    case("a refusal that is due", REFUSED, {"submitted": 1, "failed_as_due": 1}),
+    case("no end at all", replace(WELL, output=None, successes=0), {"submitted": 1, "missing": 1}),
+    case("a message, no output", replace(WELL, output=None), {"submitted": 1, "missing": 1}),
+    case("output and failure", replace(WELL, failure=False), {"submitted": 1, "doubled": 1}),
+    case("two messages by id", replace(WELL, successes=2), {"submitted": 1, "doubled": 1}),
+    case("success and error", replace(WELL, errors=1), {"submitted": 1, "doubled": 1}),
+    case("other bytes", replace(WELL, output=False), {"submitted": 1, "wrong": 1}),
+    case(
+        "a failure that the model did not give",
+        replace(WELL, output=None, failure=False, successes=0, errors=1),
+        {"submitted": 1, "failed_otherwise": 1},
+    ),
+    case("another reason", replace(REFUSED, failure=False), {"submitted": 1, "wrong": 1}),
+    case(
+        "an answer of what the model refuses",
+        replace(REFUSED, output=False, failure=None, successes=1, errors=0),
+        {"submitted": 1, "wrong": 1},
+    ),
+    case("the wrong topic", replace(WELL, successes=0, errors=1), {"submitted": 1, "wrong": 1}),
+    case(
+        "an answer without a message",
+        replace(WELL, successes=0),
+        {"submitted": 1, "answered": 1, "unnotified": 1},
+    ),
+    case("a try that was not kept", LOST_TRY, {"submitted": 0}),
+    case(
+        "a try that was kept though not acknowledged",
+        replace(WELL, acknowledged=False),
+        {"submitted": 0, "kept_unacknowledged": 1},
+    ),
+    case(
+        "such a try whose output is missing",
+        replace(LOST_TRY, successes=1),
+        {"submitted": 0, "kept_unacknowledged": 1, "missing": 1},
+    ),
 )
 def test_a_try_is_counted_by_its_objects_and_notifications(
     facts: RequestFacts, counted: dict[str, int]
@@ -102,31 +84,27 @@ def test_a_try_is_counted_by_its_objects_and_notifications(
     assert count_requests([facts]) == WorkCounts(**counted)
 
 
-@pytest.mark.parametrize(
-    ("found", "facts"),
-    [
-        pytest.param("abcd", LineFacts(answered=4), id="all in order"),
-        pytest.param("abd", LineFacts(answered=3, missing=1), id="one missing"),
-        pytest.param("abbcd", LineFacts(answered=4, doubled=1), id="one twice"),
-        pytest.param("abdc", LineFacts(answered=3, out_of_order=1), id="two exchanged"),
-        pytest.param("abxd", LineFacts(answered=3, missing=1, wrong=1), id="other bytes"),
-        pytest.param("abcdx", LineFacts(answered=4, wrong=1), id="one more"),
-        pytest.param("", LineFacts(missing=4), id="nothing"),
-    ],
+@cases(
+    "found, facts",
+    case("all in order", "abcd", LineFacts(answered=4)),
+    case("one missing", "abd", LineFacts(answered=3, missing=1)),
+    case("one twice", "abbcd", LineFacts(answered=4, doubled=1)),
+    case("two exchanged", "abdc", LineFacts(answered=3, out_of_order=1)),
+    case("other bytes", "abxd", LineFacts(answered=3, missing=1, wrong=1)),
+    case("one more", "abcdx", LineFacts(answered=4, wrong=1)),
+    case("nothing", "", LineFacts(missing=4)),
 )
 def test_lines_are_missing_doubled_out_of_order_or_wrong(found: str, facts: LineFacts) -> None:
     lines = [it.encode() for it in found]
     assert compare_lines([b"a", b"b", b"c", b"d"], lines) == facts
 
 
-@pytest.mark.parametrize(
-    ("refused", "found", "counted"),
-    [
-        pytest.param(None, {"f": LineFacts(answered=9)}, {"answered": 9}, id="a whole output"),
-        pytest.param(None, {}, {"missing": 9}, id="no output"),
-        pytest.param(3, {}, {"failed_as_due": 9}, id="a file with a refused record has none"),
-        pytest.param(3, {"f": LineFacts(answered=8)}, {"wrong": 9}, id="an output of such a file"),
-    ],
+@cases(
+    "refused, found, counted",
+    case("a whole output", None, {"f": LineFacts(answered=9)}, {"answered": 9}),
+    case("no output", None, {}, {"missing": 9}),
+    case("a file with a refused record has none", 3, {}, {"failed_as_due": 9}),
+    case("an output of such a file", 3, {"f": LineFacts(answered=8)}, {"wrong": 9}),
 )
 def test_a_file_with_a_refused_record_fails_whole_and_no_other(
     refused: int | None, found: dict[str, LineFacts], counted: dict[str, int]
@@ -135,39 +113,33 @@ def test_a_file_with_a_refused_record_fails_whole_and_no_other(
     assert count_records([file], found) == WorkCounts(submitted=9, **counted)
 
 
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        pytest.param({}, [], id="nothing"),
-        pytest.param(
-            {"requests": WorkCounts(submitted=2, missing=1)}, ["1 requests missing"], id="a request"
-        ),
-        pytest.param(
-            {"records": WorkCounts(submitted=2, out_of_order=2)},
-            ["2 records out of order"],
-            id="the order",
-        ),
-        pytest.param(
-            {"refusals": {"ValidationError": 3}},
-            ["3 submissions refused with ValidationError"],
-            id="a refusal on which no client tries again",
-        ),
-        pytest.param(
-            {"strays": 1}, ["1 objects or notifications that belong to no request"], id="a stray"
-        ),
-        pytest.param(
-            {"job_as_due": False, "job_end": "Stopped: None"},
-            ["the batch ended otherwise than its records make it: Stopped: None"],
-            id="the batch's end",
-        ),
-        pytest.param({"kills": []}, ["only 0 of 1 kills were made"], id="a kill that was not made"),
-        pytest.param(
-            {"kills": [KillReport(kind="jobs", name="jobs", at_s=1.0, back_s=None)]},
-            ["jobs did not come back"],
-            id="a process that stays away",
-        ),
-        pytest.param({"stuck": ["the work stands"]}, ["the work stands"], id="no progress"),
-    ],
+@cases(
+    "changed, words",
+    case("nothing", {}, []),
+    case("a request", {"requests": WorkCounts(submitted=2, missing=1)}, ["1 requests missing"]),
+    case(
+        "the order",
+        {"records": WorkCounts(submitted=2, out_of_order=2)},
+        ["2 records out of order"],
+    ),
+    case(
+        "a refusal on which no client tries again",
+        {"refusals": {"ValidationError": 3}},
+        ["3 submissions refused with ValidationError"],
+    ),
+    case("a stray", {"strays": 1}, ["1 objects or notifications that belong to no request"]),
+    case(
+        "the batch's end",
+        {"job_as_due": False, "job_end": "Stopped: None"},
+        ["the batch ended otherwise than its records make it: Stopped: None"],
+    ),
+    case("a kill that was not made", {"kills": []}, ["only 0 of 1 kills were made"]),
+    case(
+        "a process that stays away",
+        {"kills": [KillReport(kind="jobs", name="jobs", at_s=1.0, back_s=None)]},
+        ["jobs did not come back"],
+    ),
+    case("no progress", {"stuck": ["the work stands"]}, ["the work stands"]),
 )
 def test_what_is_broken_is_named(changed: dict[str, Any], words: list[str]) -> None:
     assert replace(GOOD, **changed).broken() == words

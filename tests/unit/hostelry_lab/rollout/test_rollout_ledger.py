@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry_lab.rollout.drill import steps_of
 from hostelry_lab.rollout.rollout_ledger import (
@@ -44,24 +44,22 @@ def failed(began_s: float, error: str, took_s: float = 0.1) -> RolloutCall:
     return RolloutCall(began_s=began_s, ended_s=began_s + took_s, error=error)
 
 
-@pytest.mark.parametrize(
-    ("facts", "call", "cause", "is_broken"),
-    [
-        pytest.param(FACTS, failed(4.9, CLOSED, 0.2), SOCKETS, False, id="its worker was killed"),
-        pytest.param(FACTS, failed(5.4, CLOSED), SOCKETS, False, id="its connection was dead"),
-        pytest.param(FACTS, failed(5.6, CLOSED), CLOSED, True, id="after a kill"),
-        pytest.param(FACTS, failed(4.0, CLOSED), CLOSED, True, id="before a kill"),
-        pytest.param(
-            replace(FACTS, kills=[replace(KILL, kind="control")]),
-            failed(4.9, CLOSED, 0.2),
-            CLOSED,
-            True,
-            id="while another process was killed",
-        ),
-        pytest.param(FACTS, failed(4.9, MODEL_ERROR, 0.2), MODEL_ERROR, True, id="by a good model"),
-        pytest.param(BAD, failed(4.9, MODEL_ERROR), BROKEN, False, id="by the broken version"),
-        pytest.param(BAD, failed(9.0, "Throttled"), "Throttled", True, id="other"),
-    ],
+@cases(
+    "facts, call, cause, is_broken",
+    case("its worker was killed", FACTS, failed(4.9, CLOSED, 0.2), SOCKETS, False),
+    case("its connection was dead", FACTS, failed(5.4, CLOSED), SOCKETS, False),
+    case("after a kill", FACTS, failed(5.6, CLOSED), CLOSED, True),
+    case("before a kill", FACTS, failed(4.0, CLOSED), CLOSED, True),
+    case(
+        "while another process was killed",
+        replace(FACTS, kills=[replace(KILL, kind="control")]),
+        failed(4.9, CLOSED, 0.2),
+        CLOSED,
+        True,
+    ),
+    case("by a good model", FACTS, failed(4.9, MODEL_ERROR, 0.2), MODEL_ERROR, True),
+    case("by the broken version", BAD, failed(4.9, MODEL_ERROR), BROKEN, False),
+    case("other", BAD, failed(9.0, "Throttled"), "Throttled", True),
 )
 def test_each_failure_has_its_cause(
     facts: RolloutFacts, call: RolloutCall, cause: str, is_broken: bool
@@ -71,42 +69,40 @@ def test_each_failure_has_its_cause(
     assert bool(part.broken_promises()) is is_broken
 
 
-@pytest.mark.parametrize(
-    ("facts", "words"),
-    [
-        pytest.param(FACTS, [], id="a good version that serves"),
-        pytest.param(BAD, [], id="a broken one that went back"),
-        pytest.param(
-            replace(FACTS, outcome="rolled back", cause="a copy died"),
-            ["rolled back, not complete: a copy died"],
-            id="a good one that went back",
-        ),
-        pytest.param(
-            replace(BAD, outcome="complete", cause=None),
-            ["complete, not rolled back: no cause"],
-            id="a broken one that stayed",
-        ),
-        pytest.param(
-            replace(BAD, cause="a copy died"),
-            ["rolled back by no alarm: a copy died"],
-            id="a broken one that went back for another reason",
-        ),
-        pytest.param(
-            replace(FACTS, calls=[failed(4.95, CLOSED)] * 3),
-            ["and only 2 can have been"],
-            id="more failures than requests can have been under way",
-        ),
-        pytest.param(
-            replace(BAD, calls=[failed(21.5, MODEL_ERROR)]),
-            ["1 requests failed after its end"],
-            id="failures after the rollback",
-        ),
-        pytest.param(
-            replace(FACTS, kills=[replace(KILL, back_s=None)]),
-            ["gateway-1 did not come back"],
-            id="a process that stays away",
-        ),
-    ],
+@cases(
+    "facts, words",
+    case("a good version that serves", FACTS, []),
+    case("a broken one that went back", BAD, []),
+    case(
+        "a good one that went back",
+        replace(FACTS, outcome="rolled back", cause="a copy died"),
+        ["rolled back, not complete: a copy died"],
+    ),
+    case(
+        "a broken one that stayed",
+        replace(BAD, outcome="complete", cause=None),
+        ["complete, not rolled back: no cause"],
+    ),
+    case(
+        "a broken one that went back for another reason",
+        replace(BAD, cause="a copy died"),
+        ["rolled back by no alarm: a copy died"],
+    ),
+    case(
+        "more failures than requests can have been under way",
+        replace(FACTS, calls=[failed(4.95, CLOSED)] * 3),
+        ["and only 2 can have been"],
+    ),
+    case(
+        "failures after the rollback",
+        replace(BAD, calls=[failed(21.5, MODEL_ERROR)]),
+        ["1 requests failed after its end"],
+    ),
+    case(
+        "a process that stays away",
+        replace(FACTS, kills=[replace(KILL, back_s=None)]),
+        ["gateway-1 did not come back"],
+    ),
 )
 def test_promises(facts: RolloutFacts, words: list[str]) -> None:
     broken = RolloutLedger(parts=[count_part(facts)]).broken_promises()

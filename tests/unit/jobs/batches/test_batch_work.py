@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.dataplane.routes_sample import HERE, SNAPSHOT
 
 from hostelry.base.clock import ManualClock
@@ -192,16 +193,14 @@ def run(rig: Rig, steps: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(both())
 
 
-@pytest.mark.parametrize(
-    ("answers", "asked", "status"),
-    [
-        pytest.param([OK], 1, 200, id="answered"),
-        pytest.param([FAILED, OK], 2, 200, id="answered at the second attempt"),
-        pytest.param([FAILED], 3, 500, id="failed three times"),
-        pytest.param([REFUSED], 1, 400, id="refused"),
-        pytest.param([LineAnswer(503, b"{}", Trouble.NO_COPY)] * 9 + [OK], 10, 200,
-                     id="no copy for a while, which counts as no attempt"),
-    ],
+@cases(
+    "answers, asked, status",
+    case("answered", [OK], 1, 200),
+    case("answered at the second attempt", [FAILED, OK], 2, 200),
+    case("failed three times", [FAILED], 3, 500),
+    case("refused", [REFUSED], 1, 400),
+    case("no copy for a while, which counts as no attempt",
+        [LineAnswer(503, b"{}", Trouble.NO_COPY)] * 9 + [OK], 10, 200),
 )  # fmt: skip
 def test_a_line_ends_with_its_last_answer(
     tmp_path: Path, answers: list[LineAnswer], asked: int, status: int

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.dataplane.capture.capture_sample import AT, CAPTURE, KEY, all_records, spool
 
 from hostelry.base.clock import ManualClock
@@ -97,12 +98,10 @@ def test_a_record_has_the_requests_ids_and_types(capture: RequestCapture, tmp_pa
     assert (head.input_type, head.output_type) == ("text/csv", "application/json")
 
 
-@pytest.mark.parametrize(
-    ("is_answered", "is_ended"),
-    [
-        pytest.param(False, True, id="an attempt without an answer"),
-        pytest.param(True, False, id="one that another owner ended, or a kill cut off"),
-    ],
+@cases(
+    "is_answered, is_ended",
+    case("an attempt without an answer", False, True),
+    case("one that another owner ended, or a kill cut off", True, False),
 )
 def test_what_did_not_end_the_request_leaves_nothing(
     capture: RequestCapture, tmp_path: Path, is_answered: bool, is_ended: bool
@@ -140,14 +139,12 @@ def test_a_copy_that_refused_the_connection_leaves_nothing(
     assert kept(capture, tmp_path) == [(b"in", b"out")]
 
 
-@pytest.mark.parametrize(
-    ("takes", "size_bytes", "body", "is_kept"),
-    [
-        pytest.param((True, True), LARGE, b"out", False, id="a large input"),
-        pytest.param((True, True), 5, None, False, id="a large answer"),
-        pytest.param((False, True), LARGE, b"out", True, id="a large input that is not captured"),
-        pytest.param((True, False), 5, None, True, id="a large answer that is not captured"),
-    ],
+@cases(
+    "takes, size_bytes, body, is_kept",
+    case("a large input", (True, True), LARGE, b"out", False),
+    case("a large answer", (True, True), 5, None, False),
+    case("a large input that is not captured", (False, True), LARGE, b"out", True),
+    case("a large answer that is not captured", (True, False), 5, None, True),
 )
 def test_a_large_object_is_counted_as_dropped(
     capture: RequestCapture,

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-import pytest
+from tests.cases import case, cases
 from tests.unit.jobs.dispatch.claims import SCOPE, claimed
 
 from hostelry.base.clock import ManualClock
@@ -30,14 +30,12 @@ class BrokenStore:
         self.objects[uri] = body
 
 
-@pytest.mark.parametrize(
-    ("error", "waited_s", "waits"),
-    [
-        pytest.param(ObjectStoreDownError("down"), 0.0, True, id="down: it waits for the store"),
-        pytest.param(ObjectStoreDownError("down"), 61.0, False, id="down, and expired: it ends"),
-        pytest.param(ObjectDeniedError("denied"), 0.0, False, id="never to be written: it ends"),
-        pytest.param(None, 0.0, False, id="written: it ends"),
-    ],
+@cases(
+    "error, waited_s, waits",
+    case("down: it waits for the store", ObjectStoreDownError("down"), 0.0, True),
+    case("down, and expired: it ends", ObjectStoreDownError("down"), 61.0, False),
+    case("never to be written: it ends", ObjectDeniedError("denied"), 0.0, False),
+    case("written: it ends", None, 0.0, False),
 )
 def test_a_failed_request_ends_with_its_failure_object_where_that_can_be_had(
     error: ObjectError | None, waited_s: float, waits: bool

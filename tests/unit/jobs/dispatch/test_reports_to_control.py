@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.base.clock import ManualClock
 from hostelry.dataplane.routes import FixedRoutes
@@ -118,13 +119,11 @@ class OutboxRig:
         return int(sum(sum(it.counts) for it in found))
 
 
-@pytest.mark.parametrize(
-    ("errors", "published", "failures"),
-    [
-        pytest.param((), 1, 0, id="control takes it"),
-        pytest.param((DOWN, DOWN), 1, 0, id="control comes back"),
-        pytest.param((REFUSED,), 0, 1, id="there is no such topic"),
-    ],
+@cases(
+    "errors, published, failures",
+    case("control takes it", (), 1, 0),
+    case("control comes back", (DOWN, DOWN), 1, 0),
+    case("there is no such topic", (REFUSED,), 0, 1),
 )
 def test_a_notification_is_sent_until_control_has_decided(
     errors: tuple[Exception, ...], published: int, failures: int

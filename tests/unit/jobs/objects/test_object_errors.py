@@ -1,4 +1,4 @@
-import pytest
+from tests.cases import case, cases
 
 from hostelry.jobs.objects.object_store import (
     NoSuchBucketError,
@@ -15,19 +15,17 @@ def answer(code: str) -> bytes:
     return f"<Error><Code>{code}</Code><Message>why</Message></Error>".encode()
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "expected"),
-    [
-        pytest.param(404, answer("NoSuchKey"), ObjectMissingError, id="no object"),
-        pytest.param(404, answer("NoSuchBucket"), NoSuchBucketError, id="no bucket"),
-        pytest.param(404, b"", ObjectMissingError, id="404 without a code"),
-        pytest.param(403, answer("AccessDenied"), ObjectDeniedError, id="no permission"),
-        pytest.param(412, answer("PreconditionFailed"), ObjectChangedError, id="another version"),
-        pytest.param(503, answer("SlowDown"), ObjectStoreDownError, id="busy"),
-        pytest.param(500, b"<html>", ObjectStoreDownError, id="an error that is not S3's"),
-        pytest.param(400, answer("RequestTimeout"), ObjectStoreDownError, id="a late body"),
-        pytest.param(400, answer("KMS.NotFoundException"), ObjectError, id="no such KMS key"),
-    ],
+@cases(
+    "status, body, expected",
+    case("no object", 404, answer("NoSuchKey"), ObjectMissingError),
+    case("no bucket", 404, answer("NoSuchBucket"), NoSuchBucketError),
+    case("404 without a code", 404, b"", ObjectMissingError),
+    case("no permission", 403, answer("AccessDenied"), ObjectDeniedError),
+    case("another version", 412, answer("PreconditionFailed"), ObjectChangedError),
+    case("busy", 503, answer("SlowDown"), ObjectStoreDownError),
+    case("an error that is not S3's", 500, b"<html>", ObjectStoreDownError),
+    case("a late body", 400, answer("RequestTimeout"), ObjectStoreDownError),
+    case("no such KMS key", 400, answer("KMS.NotFoundException"), ObjectError),
 )
 def test_the_error_of_an_answer(status: int, body: bytes, expected: type[ObjectError]) -> None:
     error = build_refusal(status, body, "reading s3://b/k")

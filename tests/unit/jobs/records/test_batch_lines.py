@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.jobs.records.batch_lines import MAX_FAULTS, LineCheck, request_body
 
@@ -86,15 +87,13 @@ def test_the_bytes_that_were_cut_off_a_long_line_count_for_the_places_behind_it(
     assert [(it.number, it.offset) for it in check.lines] == [(2, 1100)]
 
 
-@pytest.mark.parametrize(
-    ("lines", "code"),
-    [
-        pytest.param([], "empty_file", id="no line"),
-        pytest.param([b"\n", b"  \n"], "empty_file", id="empty lines alone"),
-        pytest.param([line(custom_id=str(it)) for it in range(11)], "too_many_tasks",
-                     id="more requests than a batch may have"),
-        pytest.param([b"{\n"] * 11, "too_many_tasks", id="more wrong lines than that"),
-    ],
+@cases(
+    "lines, code",
+    case("no line", [], "empty_file"),
+    case("empty lines alone", [b"\n", b"  \n"], "empty_file"),
+    case("more requests than a batch may have", [line(custom_id=str(it)) for it in range(11)],
+        "too_many_tasks"),
+    case("more wrong lines than that", [b"{\n"] * 11, "too_many_tasks"),
 )  # fmt: skip
 def test_a_file_that_is_wrong_as_a_whole(lines: list[bytes], code: str) -> None:
     (fault,) = checked(*lines).faults()

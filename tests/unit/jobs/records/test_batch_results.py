@@ -2,7 +2,7 @@
 
 import json
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry.domain.llm_batch import TokenUsage
 from hostelry.jobs.records.batch_results import (
@@ -14,17 +14,14 @@ from hostelry.jobs.records.batch_results import (
 )
 
 
-@pytest.mark.parametrize(
-    ("body", "shown"),
-    [
-        pytest.param(b'{"a": [1.5, "x"]}', {"a": [1.5, "x"]}, id="JSON"),
-        pytest.param(b'{\n "a":\r\n 1}\n', {"a": 1}, id="JSON over several lines"),
-        pytest.param(b"Bad Gateway\n", "Bad Gateway\n", id="a text"),
-        pytest.param(b"", "", id="nothing"),
-        pytest.param('"a\x85b\u2028c\u2029d"'.encode(), "a\x85b\u2028c\u2029d",
-                     id="line ends of Unicode"),
-        pytest.param(b"\xff", "�", id="bytes that are no text"),
-    ],
+@cases(
+    "body, shown",
+    case("JSON", b'{"a": [1.5, "x"]}', {"a": [1.5, "x"]}),
+    case("JSON over several lines", b'{\n "a":\r\n 1}\n', {"a": 1}),
+    case("a text", b"Bad Gateway\n", "Bad Gateway\n"),
+    case("nothing", b"", ""),
+    case("line ends of Unicode", '"a\x85b\u2028c\u2029d"'.encode(), "a\x85b\u2028c\u2029d"),
+    case("bytes that are no text", b"\xff", "�"),
 )  # fmt: skip
 def test_an_answer_is_one_line_with_the_body_as_json(body: bytes, shown: object) -> None:
     line = answer_line("batch_req_1", "mine", 200, "r-1", body)
@@ -60,22 +57,20 @@ def test_a_line_that_is_sent_again_has_the_same_id() -> None:
     assert len({result_id(batch, it) for batch in ("batch_1", "batch_2") for it in (1, 2)}) == 4
 
 
-@pytest.mark.parametrize(
-    ("usage", "found"),
-    [
-        pytest.param({"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12},
-                     TokenUsage(input=5, output=7), id="chats and completions"),
-        pytest.param({"prompt_tokens": 5, "total_tokens": 5}, TokenUsage(input=5),
-                     id="embeddings"),
-        pytest.param({"input_tokens": 5, "output_tokens": 7,
-                      "input_tokens_details": {"cached_tokens": 4},
-                      "output_tokens_details": {"reasoning_tokens": 3}},
-                     TokenUsage(input=5, output=7, cached=4, reasoning=3), id="responses"),
-        pytest.param({"prompt_tokens": 5, "prompt_tokens_details": {"cached_tokens": None}},
-                     TokenUsage(input=5), id="details without numbers"),
-        pytest.param({"prompt_tokens": "five"}, TokenUsage(), id="no numbers"),
-        pytest.param(None, TokenUsage(), id="an answer without usage"),
-    ],
+@cases(
+    "usage, found",
+    case("chats and completions", {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12},
+        TokenUsage(input=5, output=7)),
+    case("embeddings", {"prompt_tokens": 5, "total_tokens": 5}, TokenUsage(input=5)),
+    case("responses", {"input_tokens": 5, "output_tokens": 7,
+                  "input_tokens_details": {"cached_tokens": 4},
+                  "output_tokens_details": {"reasoning_tokens": 3}},
+        TokenUsage(input=5, output=7, cached=4, reasoning=3)),
+    case("details without numbers",
+        {"prompt_tokens": 5, "prompt_tokens_details": {"cached_tokens": None}},
+        TokenUsage(input=5)),
+    case("no numbers", {"prompt_tokens": "five"}, TokenUsage()),
+    case("an answer without usage", None, TokenUsage()),
 )  # fmt: skip
 def test_the_tokens_of_an_answer(usage: object, found: TokenUsage) -> None:
     body = json.dumps({"usage": usage}).encode()

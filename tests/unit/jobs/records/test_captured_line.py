@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.dataplane.capture.capture_sample import CAPTURE, record_head
 
 from hostelry.dataplane.capture.spool_file import CapturedRecord
@@ -57,17 +58,15 @@ def test_a_line_has_the_event_id_of_its_record() -> None:
     assert found["eventMetadata"]["eventId"] == event_id
 
 
-@pytest.mark.parametrize(
-    ("content_type", "body", "encoding", "data"),
-    [
-        pytest.param("TEXT/CSV", b"1", "CSV", "1", id="a type in capitals"),
-        pytest.param("application/json;charset=utf-8", b"{}", "JSON", "{}", id="a parameter"),
-        pytest.param("application/x-npy", b"\x00", "BASE64", "AA==", id="a type that is not given"),
-        pytest.param("text/csv", b"\xff", "BASE64", "/w==", id="text that is no UTF-8"),
-        pytest.param(None, b"a", "BASE64", "YQ==", id="no type"),
-        pytest.param("application/json", b"", "JSON", "", id="nothing"),
-        pytest.param("application/json", b"\x00\n\x7f", "JSON", "\x00\n\x7f", id="controls"),
-    ],
+@cases(
+    "content_type, body, encoding, data",
+    case("a type in capitals", "TEXT/CSV", b"1", "CSV", "1"),
+    case("a parameter", "application/json;charset=utf-8", b"{}", "JSON", "{}"),
+    case("a type that is not given", "application/x-npy", b"\x00", "BASE64", "AA=="),
+    case("text that is no UTF-8", "text/csv", b"\xff", "BASE64", "/w=="),
+    case("no type", None, b"a", "BASE64", "YQ=="),
+    case("nothing", "application/json", b"", "JSON", ""),
+    case("controls", "application/json", b"\x00\n\x7f", "JSON", "\x00\n\x7f"),
 )
 def test_a_body_is_encoded_by_its_type(
     content_type: str | None, body: bytes, encoding: str, data: str

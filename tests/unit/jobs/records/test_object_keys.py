@@ -2,21 +2,20 @@ import json
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.jobs.records.errors import RecordError
 from hostelry.jobs.records.object_keys import manifest_objects, output_uri, relative_key
 
 
-@pytest.mark.parametrize(
-    ("prefix", "key", "output"),
-    [
-        pytest.param("s3://b/in", "in/sub/x.csv", "s3://o/out/sub/x.csv.out", id="a folder"),
-        pytest.param("s3://b/in/", "in/sub/x.csv", "s3://o/out/sub/x.csv.out", id="with slash"),
-        pytest.param("s3://b/in/a", "in/a1.csv", "s3://o/out/a1.csv.out", id="begin of a name"),
-        pytest.param("s3://b/in/x.csv", "in/x.csv", "s3://o/out/x.csv.out", id="an object"),
-        pytest.param("s3://b", "in/x.csv", "s3://o/out/in/x.csv.out", id="a bucket"),
-        pytest.param("s3://b/", "x.csv", "s3://o/out/x.csv.out", id="a bucket with slash"),
-    ],
+@cases(
+    "prefix, key, output",
+    case("a folder", "s3://b/in", "in/sub/x.csv", "s3://o/out/sub/x.csv.out"),
+    case("with slash", "s3://b/in/", "in/sub/x.csv", "s3://o/out/sub/x.csv.out"),
+    case("begin of a name", "s3://b/in/a", "in/a1.csv", "s3://o/out/a1.csv.out"),
+    case("an object", "s3://b/in/x.csv", "in/x.csv", "s3://o/out/x.csv.out"),
+    case("a bucket", "s3://b", "in/x.csv", "s3://o/out/in/x.csv.out"),
+    case("a bucket with slash", "s3://b/", "x.csv", "s3://o/out/x.csv.out"),
 )
 def test_an_output_keeps_the_path_below_the_prefix(prefix: str, key: str, output: str) -> None:
     assert output_uri("s3://o/out", relative_key(prefix, "b", key)) == output
@@ -31,15 +30,13 @@ def test_a_manifest_names_objects_below_its_prefix() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("manifest", "named"),
-    [
-        pytest.param([{"prefix": "s3://b/in/"}], "names no object", id="a head alone"),
-        pytest.param(["a.csv"], "does not begin with", id="no head"),
-        pytest.param([], "does not begin with", id="nothing"),
-        pytest.param([{"prefix": "/tmp"}, "a"], "does not begin with", id="a path"),
-        pytest.param([{"prefix": "s3://b/"}, 7], "Entry 2", id="a number"),
-    ],
+@cases(
+    "manifest, named",
+    case("a head alone", [{"prefix": "s3://b/in/"}], "names no object"),
+    case("no head", ["a.csv"], "does not begin with"),
+    case("nothing", [], "does not begin with"),
+    case("a path", [{"prefix": "/tmp"}, "a"], "does not begin with"),
+    case("a number", [{"prefix": "s3://b/"}, 7], "Entry 2"),
 )
 def test_a_manifest_that_is_none_is_refused(manifest: Any, named: str) -> None:
     with pytest.raises(RecordError, match=named):

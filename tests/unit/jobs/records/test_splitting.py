@@ -3,6 +3,7 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.domain.transform_job import SplitType
 from hostelry.jobs.records.errors import RecordError
@@ -41,27 +42,23 @@ def tf_head(num_bytes: int) -> bytes:
     return length + struct.pack("<I", masked_crc32c(length))
 
 
-@pytest.mark.parametrize(
-    ("kind", "body", "contents"),
-    [
-        pytest.param(SplitType.NONE, b"a\nb\n", [b"a\nb\n"], id="none keeps the object whole"),
-        pytest.param(SplitType.NONE, b"", [b""], id="an empty object is one record"),
-        pytest.param(LINE, b"a\nb\n", [b"a", b"b"], id="lines"),
-        pytest.param(LINE, b"a\r\nb\r\n", [b"a", b"b"], id="lines of DOS"),
-        pytest.param(LINE, b"a\nb", [b"a", b"b"], id="a last line without its ending"),
-        pytest.param(LINE, b"a\n\nb\n", [b"a", b"", b"b"], id="an empty line is a record"),
-        pytest.param(LINE, b"", [], id="no line"),
-        pytest.param(RECORD_IO, record_io(b"abcde"), [b"abcde"], id="RecordIO without padding"),
-        pytest.param(
-            RECORD_IO,
-            record_io(b"ab", 1) + record_io(b"c", 2) + record_io(b"d", 3) + record_io(b""),
-            [b"ab" + MAGIC_BYTES + b"c" + MAGIC_BYTES + b"d", b""],
-            id="parts of one RecordIO record are joined",
-        ),
-        pytest.param(
-            TF_RECORD, tf_record(b"abc") + tf_record(b""), [b"abc", b""], id="TFRecord, also empty"
-        ),
-    ],
+@cases(
+    "kind, body, contents",
+    case("none keeps the object whole", SplitType.NONE, b"a\nb\n", [b"a\nb\n"]),
+    case("an empty object is one record", SplitType.NONE, b"", [b""]),
+    case("lines", LINE, b"a\nb\n", [b"a", b"b"]),
+    case("lines of DOS", LINE, b"a\r\nb\r\n", [b"a", b"b"]),
+    case("a last line without its ending", LINE, b"a\nb", [b"a", b"b"]),
+    case("an empty line is a record", LINE, b"a\n\nb\n", [b"a", b"", b"b"]),
+    case("no line", LINE, b"", []),
+    case("RecordIO without padding", RECORD_IO, record_io(b"abcde"), [b"abcde"]),
+    case(
+        "parts of one RecordIO record are joined",
+        RECORD_IO,
+        record_io(b"ab", 1) + record_io(b"c", 2) + record_io(b"d", 3) + record_io(b""),
+        [b"ab" + MAGIC_BYTES + b"c" + MAGIC_BYTES + b"d", b""],
+    ),
+    case("TFRecord, also empty", TF_RECORD, tf_record(b"abc") + tf_record(b""), [b"abc", b""]),
 )
 def test_records_are_split_wherever_the_pieces_end(
     kind: SplitType, body: bytes, contents: list[bytes]
@@ -72,27 +69,25 @@ def test_records_are_split_wherever_the_pieces_end(
         assert b"".join(it.raw for it in found) == body
 
 
-@pytest.mark.parametrize(
-    ("kind", "body", "named"),
-    [
-        pytest.param(LINE, b"ok\n" + b"x" * 21, "Record 2 of s3://b/in/x", id="a long last line"),
-        pytest.param(LINE, b"x" * 21 + b"\n", "limit is 20 bytes", id="a long line"),
-        pytest.param(SplitType.NONE, b"x" * 21, "Record 1 of", id="a large object"),
-        pytest.param(RECORD_IO, b"no recordio", "SplitType right", id="another format"),
-        pytest.param(RECORD_IO, record_io(b"abcd")[:-1], "cut off", id="a cut RecordIO"),
-        pytest.param(RECORD_IO, record_io(b"a", 1), "last part is missing", id="a part alone"),
-        pytest.param(RECORD_IO, record_io(b"a", 3), "out of place", id="a last part first"),
-        pytest.param(RECORD_IO, record_io(b"x" * 30), "at least 40 bytes", id="a large RecordIO"),
-        pytest.param(TF_RECORD, b"x" * 12, "wrong checksum", id="no TFRecord"),
-        pytest.param(TF_RECORD, tf_record(b"ab")[:-1] + b"!", "is damaged", id="a flipped byte"),
-        pytest.param(TF_RECORD, tf_record(b"ab")[:-1], "cut off", id="a cut TFRecord"),
-        pytest.param(
-            TF_RECORD,
-            tf_head(2**63) + b"ab",
-            f"Record 1 of s3://b/in/x has at least {2**63 + 16} bytes; the limit is 20",
-            id="a TFRecord whose length, with a right checksum, is huge",
-        ),
-    ],
+@cases(
+    "kind, body, named",
+    case("a long last line", LINE, b"ok\n" + b"x" * 21, "Record 2 of s3://b/in/x"),
+    case("a long line", LINE, b"x" * 21 + b"\n", "limit is 20 bytes"),
+    case("a large object", SplitType.NONE, b"x" * 21, "Record 1 of"),
+    case("another format", RECORD_IO, b"no recordio", "SplitType right"),
+    case("a cut RecordIO", RECORD_IO, record_io(b"abcd")[:-1], "cut off"),
+    case("a part alone", RECORD_IO, record_io(b"a", 1), "last part is missing"),
+    case("a last part first", RECORD_IO, record_io(b"a", 3), "out of place"),
+    case("a large RecordIO", RECORD_IO, record_io(b"x" * 30), "at least 40 bytes"),
+    case("no TFRecord", TF_RECORD, b"x" * 12, "wrong checksum"),
+    case("a flipped byte", TF_RECORD, tf_record(b"ab")[:-1] + b"!", "is damaged"),
+    case("a cut TFRecord", TF_RECORD, tf_record(b"ab")[:-1], "cut off"),
+    case(
+        "a TFRecord whose length, with a right checksum, is huge",
+        TF_RECORD,
+        tf_head(2**63) + b"ab",
+        f"Record 1 of s3://b/in/x has at least {2**63 + 16} bytes; the limit is 20",
+    ),
 )
 def test_what_is_no_record_is_named(kind: SplitType, body: bytes, named: str) -> None:
     for step in (1, 1000):

@@ -2,6 +2,7 @@
 
 import httpx
 import pytest
+from tests.cases import case, cases
 
 from hostelry.jobs.records.errors import RecordError
 from hostelry.jobs.records.upload_form import MAX_FIELD_BYTES, UploadForm, parse_boundary
@@ -47,20 +48,18 @@ def part(name: str, content: bytes) -> bytes:
     return head.encode() + content + b"\r\n"
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
-    [
-        pytest.param(b"", id="nothing"),
-        pytest.param(part("file", b"x"), id="a form without its last boundary"),
-        pytest.param(part("purpose", b"batch") + b"--b--", id="a form without a file"),
-        pytest.param(part("file", b"x") * 2 + b"--b--", id="two files"),
-        pytest.param(b"--b\r\nContent-Type: a\r\n\r\nx\r\n--b--", id="a part without a name"),
-        pytest.param(b"--bc\r\n\r\nx\r\n--bc--", id="another boundary that begins the same"),
-        pytest.param(b"--b\r\n" + b"a" * 9000, id="a head that does not end"),
-        pytest.param(b"a" * 9000, id="no boundary"),
-        pytest.param(part("a", b"x" * (MAX_FIELD_BYTES + 1)), id="a field that is too long"),
-        pytest.param(b"".join(part(str(it), b"") for it in range(40)), id="too many fields"),
-    ],
+    case("nothing", b""),
+    case("a form without its last boundary", part("file", b"x")),
+    case("a form without a file", part("purpose", b"batch") + b"--b--"),
+    case("two files", part("file", b"x") * 2 + b"--b--"),
+    case("a part without a name", b"--b\r\nContent-Type: a\r\n\r\nx\r\n--b--"),
+    case("another boundary that begins the same", b"--bc\r\n\r\nx\r\n--bc--"),
+    case("a head that does not end", b"--b\r\n" + b"a" * 9000),
+    case("no boundary", b"a" * 9000),
+    case("a field that is too long", part("a", b"x" * (MAX_FIELD_BYTES + 1))),
+    case("too many fields", b"".join(part(str(it), b"") for it in range(40))),
 )
 def test_what_is_no_such_form_is_refused(body: bytes) -> None:
     form = UploadForm(b"b")
@@ -73,15 +72,13 @@ def test_what_is_no_such_form_is_refused(body: bytes) -> None:
         whole()
 
 
-@pytest.mark.parametrize(
-    ("content_type", "boundary"),
-    [
-        pytest.param("multipart/form-data; boundary=abc", b"abc", id="plain"),
-        pytest.param('Multipart/Form-Data; charset=x; boundary="a b"', b"a b", id="quoted"),
-        pytest.param("multipart/form-data", None, id="no boundary"),
-        pytest.param("application/json; boundary=abc", None, id="another type"),
-        pytest.param(f"multipart/form-data; boundary={'a' * 71}", None, id="a long boundary"),
-    ],
+@cases(
+    "content_type, boundary",
+    case("plain", "multipart/form-data; boundary=abc", b"abc"),
+    case("quoted", 'Multipart/Form-Data; charset=x; boundary="a b"', b"a b"),
+    case("no boundary", "multipart/form-data", None),
+    case("another type", "application/json; boundary=abc", None),
+    case("a long boundary", f"multipart/form-data; boundary={'a' * 71}", None),
 )
 def test_the_boundary(content_type: str, boundary: bytes | None) -> None:
     if boundary is None:

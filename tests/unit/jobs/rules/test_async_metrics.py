@@ -1,17 +1,15 @@
-import pytest
+from tests.cases import case, cases
 
 from hostelry.jobs.rules.async_metrics import backlog_samples
 
 
-@pytest.mark.parametrize(
-    ("waiting", "running", "oldest_at", "instances", "expected"),
-    [
-        pytest.param(0, 0, None, 0, (0, 0, 0, 0), id="an empty queue is all zeros"),
-        pytest.param(6, 2, 90.0, 4, (8, 2, 0, 10), id="what waits and runs, by the instances"),
-        pytest.param(3, 0, 99.0, 0, (3, 3, 1, 1), id="a backlog that no instance serves"),
-        pytest.param(0, 1, None, 0, (1, 1, 0, 0), id="a running one needs no capacity"),
-        pytest.param(1, 0, 101.0, 1, (1, 1, 0, 0), id="a clock that was set back gives no age"),
-    ],
+@cases(
+    "waiting, running, oldest_at, instances, expected",
+    case("an empty queue is all zeros", 0, 0, None, 0, (0, 0, 0, 0)),
+    case("what waits and runs, by the instances", 6, 2, 90.0, 4, (8, 2, 0, 10)),
+    case("a backlog that no instance serves", 3, 0, 99.0, 0, (3, 3, 1, 1)),
+    case("a running one needs no capacity", 0, 1, None, 0, (1, 1, 0, 0)),
+    case("a clock that was set back gives no age", 1, 0, 101.0, 1, (1, 1, 0, 0)),
 )
 def test_backlog_samples(
     waiting: int,

@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.domain.async_request import AsyncInference
 from hostelry.domain.endpoint_config import RoutingStrategy
@@ -33,20 +34,16 @@ ONE = endpoint(variant("a", 1, "c1", "c2"))
 TWO = endpoint(variant("a", 1, "c1"), variant("b", 3, "c2"))
 
 
-@pytest.mark.parametrize(
-    ("route", "in_flight", "blocked", "free"),
-    [
-        pytest.param(ONE, {}, {}, 4, id="every copy takes up to the limit"),
-        pytest.param(ONE, {"c1": 1, "c2": 2}, {}, 1, id="less what is in flight"),
-        pytest.param(ONE, {"c1": 5}, {}, 2, id="a copy above a lowered limit takes none"),
-        pytest.param(ONE, {}, {"c1": NOW + 1}, 2, id="a copy that refused is left alone"),
-        pytest.param(ONE, {}, {"c1": NOW}, 4, id="until its time has come"),
-        pytest.param(TWO, {"c1": 1}, {}, 3, id="copies of all variants count"),
-        pytest.param(endpoint(variant("a", 1)), {}, {}, 0, id="without copies there is none"),
-        pytest.param(
-            replace(ONE, async_inference=None), {}, {}, 0, id="an endpoint without a queue has none"
-        ),
-    ],
+@cases(
+    "route, in_flight, blocked, free",
+    case("every copy takes up to the limit", ONE, {}, {}, 4),
+    case("less what is in flight", ONE, {"c1": 1, "c2": 2}, {}, 1),
+    case("a copy above a lowered limit takes none", ONE, {"c1": 5}, {}, 2),
+    case("a copy that refused is left alone", ONE, {}, {"c1": NOW + 1}, 2),
+    case("until its time has come", ONE, {}, {"c1": NOW}, 4),
+    case("copies of all variants count", TWO, {"c1": 1}, {}, 3),
+    case("without copies there is none", endpoint(variant("a", 1)), {}, {}, 0),
+    case("an endpoint without a queue has none", replace(ONE, async_inference=None), {}, {}, 0),
 )
 def test_free_slots(
     route: EndpointRoute, in_flight: dict[str, int], blocked: dict[str, float], free: int
@@ -54,16 +51,14 @@ def test_free_slots(
     assert free_slots(route, CopyUse(in_flight=in_flight, blocked_until=blocked), NOW) == free
 
 
-@pytest.mark.parametrize(
-    ("route", "in_flight", "draw", "chosen"),
-    [
-        pytest.param(ONE, {"c1": 1}, 0.0, ("a", "c2"), id="the copy with the fewest in flight"),
-        pytest.param(ONE, {"c1": 2, "c2": 1}, 0.9, ("a", "c2"), id="below its limit"),
-        pytest.param(ONE, {"c1": 2, "c2": 2}, 0.0, None, id="none where all are full"),
-        pytest.param(TWO, {}, 0.1, ("a", "c1"), id="a variant by its share"),
-        pytest.param(TWO, {}, 0.3, ("b", "c2"), id="and the other by its own"),
-        pytest.param(TWO, {"c2": 2}, 0.3, ("a", "c1"), id="not a variant whose copies are full"),
-    ],
+@cases(
+    "route, in_flight, draw, chosen",
+    case("the copy with the fewest in flight", ONE, {"c1": 1}, 0.0, ("a", "c2")),
+    case("below its limit", ONE, {"c1": 2, "c2": 1}, 0.9, ("a", "c2")),
+    case("none where all are full", ONE, {"c1": 2, "c2": 2}, 0.0, None),
+    case("a variant by its share", TWO, {}, 0.1, ("a", "c1")),
+    case("and the other by its own", TWO, {}, 0.3, ("b", "c2")),
+    case("not a variant whose copies are full", TWO, {"c2": 2}, 0.3, ("a", "c1")),
 )
 def test_choose_slot(
     route: EndpointRoute, in_flight: dict[str, int], draw: float, chosen: tuple[str, str] | None
@@ -84,27 +79,21 @@ SHIFTING = endpoint(
 NEW_TURN, OLD_TURN = 0.1, 0.5
 
 
-@pytest.mark.parametrize(
-    ("position", "in_flight", "blocked", "chosen", "free"),
-    [
-        pytest.param(NEW_TURN, {}, {}, "new", 6, id="the new fleet's turn"),
-        pytest.param(OLD_TURN, {}, {}, "old-1", 5, id="the old fleet's turn"),
-        pytest.param(NEW_TURN, {"new": 2}, {}, "old-1", 4, id="a busy new copy: the old ones"),
-        pytest.param(
-            OLD_TURN, {"old-1": 2, "old-2": 2}, {}, None, 0, id="busy old copies: it waits"
-        ),
-        pytest.param(
-            NEW_TURN, {"old-1": 2, "old-2": 2}, {}, "new", 1, id="its share, while the others wait"
-        ),
-        pytest.param(
-            OLD_TURN,
-            {},
-            {"old-1": NOW + 1, "old-2": NOW + 1},
-            "new",
-            2,
-            id="old copies that refuse: the new one",
-        ),
-    ],
+@cases(
+    "position, in_flight, blocked, chosen, free",
+    case("the new fleet's turn", NEW_TURN, {}, {}, "new", 6),
+    case("the old fleet's turn", OLD_TURN, {}, {}, "old-1", 5),
+    case("a busy new copy: the old ones", NEW_TURN, {"new": 2}, {}, "old-1", 4),
+    case("busy old copies: it waits", OLD_TURN, {"old-1": 2, "old-2": 2}, {}, None, 0),
+    case("its share, while the others wait", NEW_TURN, {"old-1": 2, "old-2": 2}, {}, "new", 1),
+    case(
+        "old copies that refuse: the new one",
+        OLD_TURN,
+        {},
+        {"old-1": NOW + 1, "old-2": NOW + 1},
+        "new",
+        2,
+    ),
 )
 def test_a_shifting_variant_gives_the_new_fleet_its_share(
     position: float,

@@ -1,4 +1,5 @@
 import pytest
+from tests.cases import case, cases
 
 from hostelry.jobs.rules.next_step import (
     End,
@@ -12,22 +13,18 @@ from hostelry.jobs.rules.next_step import (
 NOW = 100.0
 
 
-@pytest.mark.parametrize(
-    ("trouble", "attempt", "expected"),
-    [
-        pytest.param(Trouble.NO_COPY, 3, Later(100.5, counts=False), id="no copy counts nothing"),
-        pytest.param(Trouble.STORE_DOWN, 3, Later(105.0, counts=False), id="nor does a dead store"),
-        pytest.param(Trouble.STOPPED, 3, Later(100.0, counts=False), id="nor our own end"),
-        pytest.param(Trouble.MODEL_FAILED, 1, Later(101.0, counts=True), id="a 5xx is repeated"),
-        pytest.param(Trouble.TIMED_OUT, 2, Later(105.0, counts=True), id="later and later"),
-        pytest.param(Trouble.MODEL_FAILED, 3, End(), id="the third attempt is the last"),
-        pytest.param(
-            Trouble.NO_OUTPUT, 1, Later(101.0, counts=True), id="an output is tried again"
-        ),
-        pytest.param(Trouble.NO_OUTPUT, 3, End(), id="and given up"),
-        pytest.param(Trouble.MODEL_REFUSED, 1, End(), id="a 4xx is final"),
-        pytest.param(Trouble.NO_INPUT, 1, End(), id="a missing input is final"),
-    ],
+@cases(
+    "trouble, attempt, expected",
+    case("no copy counts nothing", Trouble.NO_COPY, 3, Later(100.5, counts=False)),
+    case("nor does a dead store", Trouble.STORE_DOWN, 3, Later(105.0, counts=False)),
+    case("nor our own end", Trouble.STOPPED, 3, Later(100.0, counts=False)),
+    case("a 5xx is repeated", Trouble.MODEL_FAILED, 1, Later(101.0, counts=True)),
+    case("later and later", Trouble.TIMED_OUT, 2, Later(105.0, counts=True)),
+    case("the third attempt is the last", Trouble.MODEL_FAILED, 3, End()),
+    case("an output is tried again", Trouble.NO_OUTPUT, 1, Later(101.0, counts=True)),
+    case("and given up", Trouble.NO_OUTPUT, 3, End()),
+    case("a 4xx is final", Trouble.MODEL_REFUSED, 1, End()),
+    case("a missing input is final", Trouble.NO_INPUT, 1, End()),
 )
 def test_next_step(trouble: Trouble, attempt: int, expected: Later | End) -> None:
     assert next_step(trouble, attempt, NOW) == expected

@@ -1,6 +1,6 @@
 """Requests of an endpoint, and a later endpoint of the same name."""
 
-import pytest
+from tests.cases import case, cases
 from tests.unit.dataplane.routes_sample import HERE
 
 from hostelry.domain.async_request import AsyncRequest
@@ -8,15 +8,13 @@ from hostelry.domain.routes import EndpointRoute
 from hostelry.jobs.rules.copy_slots import has_endpoint, was_accepted_before
 
 
-@pytest.mark.parametrize(
-    ("accepted_for", "serves", "goes", "fails"),
-    [
-        pytest.param(5.0, 5.0, True, False, id="the endpoint that it was accepted for"),
-        pytest.param(5.0, 7.0, False, True, id="a later endpoint of the name: its own is gone"),
-        pytest.param(7.0, 5.0, False, False, id="routes of the endpoint before: it waits"),
-        pytest.param(0.0, 5.0, True, False, id="a request that an earlier version kept"),
-        pytest.param(5.0, 0.0, True, False, id="routes that an earlier version made"),
-    ],
+@cases(
+    "accepted_for, serves, goes, fails",
+    case("the endpoint that it was accepted for", 5.0, 5.0, True, False),
+    case("a later endpoint of the name: its own is gone", 5.0, 7.0, False, True),
+    case("routes of the endpoint before: it waits", 7.0, 5.0, False, False),
+    case("a request that an earlier version kept", 0.0, 5.0, True, False),
+    case("routes that an earlier version made", 5.0, 0.0, True, False),
 )
 def test_a_request_goes_to_the_endpoint_that_it_was_accepted_for(
     accepted_for: float, serves: float, goes: bool, fails: bool

@@ -1,6 +1,7 @@
 import gzip
 
 import pytest
+from tests.cases import case, cases
 
 from hostelry.jobs.records.errors import RecordError
 from hostelry.jobs.transform.object_work import INFLATED_AT_ONCE_BYTES, Inflater
@@ -32,13 +33,11 @@ def test_a_bomb_comes_in_pieces_of_bounded_size() -> None:
     assert max(sizes) <= INFLATED_AT_ONCE_BYTES
 
 
-@pytest.mark.parametrize(
-    ("body", "named"),
-    [
-        pytest.param(b"plain text", "is not gzip", id="no gzip"),
-        pytest.param(gzip.compress(b"abc")[:-4], "ends early", id="cut off"),
-        pytest.param(b"", "ends early", id="nothing"),
-    ],
+@cases(
+    "body, named",
+    case("no gzip", b"plain text", "is not gzip"),
+    case("cut off", gzip.compress(b"abc")[:-4], "ends early"),
+    case("nothing", b"", "ends early"),
 )
 def test_what_is_no_gzip_is_named(body: bytes, named: str) -> None:
     with pytest.raises(RecordError, match=named):

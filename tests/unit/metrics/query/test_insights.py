@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
@@ -31,69 +32,67 @@ T0 = 1_700_000_040.0
 CPU = "/aws/sagemaker/Endpoints"
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        pytest.param(
-            'SELECT AVG(CPUUtilization) FROM "AWS/EC2"',
-            Insights(function="AVG", name="CPUUtilization", namespace="AWS/EC2"),
-            id="a namespace in double quotation marks",
-        ),
-        pytest.param(
-            "select sum ( Load ) from Own",
-            Insights(function="SUM", name="Load", namespace="Own"),
-            id="keywords in any case, a plain namespace",
-        ),
-        pytest.param(
-            'SELECT MAX("My.Metric") FROM SCHEMA("AWS/EC2")',
-            Insights(function="MAX", name="My.Metric", namespace="AWS/EC2", labels=()),
-            id="SCHEMA with a namespace alone: no dimensions",
-        ),
-        pytest.param(
-            r'SELECT AVG("Bytes\"Input\"") FROM SCHEMA(Own, a, "b c")',
-            Insights(function="AVG", name='Bytes"Input"', namespace="Own", labels=("a", "b c")),
-            id="escaped quotation marks",
-        ),
-        pytest.param(
-            'SELECT AVG("LIMIT") FROM Own LIMIT 500',
-            Insights(function="AVG", name="LIMIT", namespace="Own", limit=500),
-            id="a keyword as a name, in quotation marks",
-        ),
-        pytest.param(
-            r"SELECT COUNT(x) FROM Own WHERE a = 'it\'s'"
-            " AND b != '' AND AWS.AccountId = CURRENT_ACCOUNT_ID() AND AWS.AccountId = 1234",
-            Insights(
-                function="COUNT",
-                name="x",
-                namespace="Own",
-                conditions=(
-                    Condition("a", "it's"),
-                    Condition("b", "", is_equal=False),
-                    Condition("AWS.AccountId", None),
-                    Condition("AWS.AccountId", "1234"),
-                ),
+@cases(
+    "text, expected",
+    case(
+        "a namespace in double quotation marks",
+        'SELECT AVG(CPUUtilization) FROM "AWS/EC2"',
+        Insights(function="AVG", name="CPUUtilization", namespace="AWS/EC2"),
+    ),
+    case(
+        "keywords in any case, a plain namespace",
+        "select sum ( Load ) from Own",
+        Insights(function="SUM", name="Load", namespace="Own"),
+    ),
+    case(
+        "SCHEMA with a namespace alone: no dimensions",
+        'SELECT MAX("My.Metric") FROM SCHEMA("AWS/EC2")',
+        Insights(function="MAX", name="My.Metric", namespace="AWS/EC2", labels=()),
+    ),
+    case(
+        "escaped quotation marks",
+        r'SELECT AVG("Bytes\"Input\"") FROM SCHEMA(Own, a, "b c")',
+        Insights(function="AVG", name='Bytes"Input"', namespace="Own", labels=("a", "b c")),
+    ),
+    case(
+        "a keyword as a name, in quotation marks",
+        'SELECT AVG("LIMIT") FROM Own LIMIT 500',
+        Insights(function="AVG", name="LIMIT", namespace="Own", limit=500),
+    ),
+    case(
+        "conditions joined by AND",
+        r"SELECT COUNT(x) FROM Own WHERE a = 'it\'s'"
+        " AND b != '' AND AWS.AccountId = CURRENT_ACCOUNT_ID() AND AWS.AccountId = 1234",
+        Insights(
+            function="COUNT",
+            name="x",
+            namespace="Own",
+            conditions=(
+                Condition("a", "it's"),
+                Condition("b", "", is_equal=False),
+                Condition("AWS.AccountId", None),
+                Condition("AWS.AccountId", "1234"),
             ),
-            id="conditions joined by AND",
         ),
-        pytest.param(
-            "SELECT MIN(x)\nFROM Own\nGROUP BY a, b\nORDER BY MAX() DESC\nLIMIT 10\n",
-            Insights(
-                function="MIN",
-                name="x",
-                namespace="Own",
-                group_by=("a", "b"),
-                order_by="MAX",
-                is_descending=True,
-                limit=10,
-            ),
-            id="every clause, over several lines",
+    ),
+    case(
+        "every clause, over several lines",
+        "SELECT MIN(x)\nFROM Own\nGROUP BY a, b\nORDER BY MAX() DESC\nLIMIT 10\n",
+        Insights(
+            function="MIN",
+            name="x",
+            namespace="Own",
+            group_by=("a", "b"),
+            order_by="MAX",
+            is_descending=True,
+            limit=10,
         ),
-        pytest.param(
-            "SELECT MIN(x) FROM Own ORDER BY AVG() ASC",
-            Insights(function="MIN", name="x", namespace="Own", order_by="AVG"),
-            id="ascending order by name",
-        ),
-    ],
+    ),
+    case(
+        "ascending order by name",
+        "SELECT MIN(x) FROM Own ORDER BY AVG() ASC",
+        Insights(function="MIN", name="x", namespace="Own", order_by="AVG"),
+    ),
 )
 def test_a_query_is_read(text: str, expected: Insights) -> None:
     assert is_insights(text)
@@ -103,49 +102,46 @@ def test_a_query_is_read(text: str, expected: Insights) -> None:
 FROM = "SELECT AVG(x) FROM Own"
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        pytest.param("SELECT", "one of the functions AVG, COUNT, MAX, MIN, SUM, found the end of "
-                     "the query at 7.", id="nothing selected"),
-        pytest.param("SELECT P99(x) FROM Own", "found 'P99' at 8.", id="no such function"),
-        pytest.param("SELECT AVG(*) FROM Own", "the name of a metric, found '*' at 12.", id="star"),
-        pytest.param("SELECT AVG(x FROM Own", "Expected ')', found 'FROM' at 14.", id="not closed"),
-        pytest.param("SELECT AVG(x)", "Expected FROM, found the end", id="no source"),
-        pytest.param("SELECT AVG(x) FROM AWS/EC2", "Unexpected '/EC2' at 23.", id="bare slash"),
-        pytest.param("SELECT AVG(a.b) FROM Own", "'a.b' at 12 must be in double", id="bare dot"),
-        pytest.param("SELECT AVG(x) FROM 'Own'", "a namespace or SCHEMA(...), found 'Own' at 20",
-                     id="a namespace in single quotation marks"),
-        pytest.param('SELECT AVG(x) FROM ""', "a namespace", id="an empty namespace"),
-        pytest.param("SELECT AVG(x) FROM SCHEMA()", "a namespace, found ')'", id="empty SCHEMA"),
-        pytest.param("SELECT AVG(x) FROM SCHEMA(Own, a, a)", "SCHEMA names 'a' twice, at 35.",
-                     id="a label twice"),
-        pytest.param("SELECT AVG(LIMIT) FROM Own", "found 'LIMIT' at 12", id="a bare keyword"),
-        pytest.param(f'{FROM} WHERE a = "b"', "a value in single quotation marks, found 'b' at 34.",
-                     id="a value in double quotation marks"),
-        pytest.param(f"{FROM} WHERE a = b", "a value in single quotation marks", id="a bare value"),
-        pytest.param(f"{FROM} WHERE a > 'b'", "Unexpected '> 'b'' at 32.", id="no such operator"),
-        pytest.param(f"{FROM} WHERE a = 'b' OR a = 'c'", "found 'OR' at 38. Metrics Insights has no"
-                     " OR", id="OR"),
-        pytest.param(f"{FROM} WHERE a IN ('b')", "Expected = or !=, found 'IN' at 32. Metrics "
-                     "Insights has no IN", id="IN"),
-        pytest.param(f"{FROM} WHERE tag.env = 'prod'", "no tags of resources here", id="a tag"),
-        pytest.param(f"{FROM} WHERE a = 'b", "Unexpected ''b' at 34.", id="a value not closed"),
-        pytest.param(f"{FROM} GROUP a", "Expected BY, found 'a' at 30.", id="GROUP without BY"),
-        pytest.param(f"{FROM} GROUP BY", "the name of a dimension, found the end", id="no label"),
-        pytest.param(f"{FROM} ORDER BY a", "one of the functions", id="order by a label"),
-        pytest.param(f"{FROM} ORDER BY MAX(x)", "Expected ')', found 'x'", id="order of a metric"),
-        pytest.param(f"{FROM} LIMIT 0", "LIMIT is 1 to 500; it is 0, at 30.", id="LIMIT 0"),
-        pytest.param(f"{FROM} LIMIT 501", "LIMIT is 1 to 500; it is 501", id="LIMIT 501"),
-        pytest.param(f"{FROM} LIMIT 1e9", "a whole number", id="a LIMIT in another form"),
-        pytest.param(f"{FROM} LIMIT {'9' * 1000}", "a whole number", id="a huge LIMIT"),
-        pytest.param(f"{FROM} LIMIT 5 WHERE a = 'b'", "the next clause in its order, found 'WHERE'",
-                     id="clauses out of order"),
-        pytest.param(f"{FROM}; DROP TABLE x", "Unexpected '; DROP TABLE x' at 23.", id="a second"),
-        pytest.param(f"{FROM} GROUP BY {'a,' * 2000}", "a query has at most 2048", id="too long"),
-        pytest.param("SELECT " + "(" * 2000, "found '(' at 8.", id="two thousand parentheses"),
-        pytest.param("SELECT AVG(\u0430) FROM Own", "must be in double", id="a Cyrillic letter"),
-    ],
+@cases(
+    "text, message",
+    case("nothing selected", "SELECT",
+        "one of the functions AVG, COUNT, MAX, MIN, SUM, found the end of " "the query at 7."),
+    case("no such function", "SELECT P99(x) FROM Own", "found 'P99' at 8."),
+    case("star", "SELECT AVG(*) FROM Own", "the name of a metric, found '*' at 12."),
+    case("not closed", "SELECT AVG(x FROM Own", "Expected ')', found 'FROM' at 14."),
+    case("no source", "SELECT AVG(x)", "Expected FROM, found the end"),
+    case("bare slash", "SELECT AVG(x) FROM AWS/EC2", "Unexpected '/EC2' at 23."),
+    case("bare dot", "SELECT AVG(a.b) FROM Own", "'a.b' at 12 must be in double"),
+    case("a namespace in single quotation marks", "SELECT AVG(x) FROM 'Own'",
+        "a namespace or SCHEMA(...), found 'Own' at 20"),
+    case("an empty namespace", 'SELECT AVG(x) FROM ""', "a namespace"),
+    case("empty SCHEMA", "SELECT AVG(x) FROM SCHEMA()", "a namespace, found ')'"),
+    case("a label twice", "SELECT AVG(x) FROM SCHEMA(Own, a, a)", "SCHEMA names 'a' twice, at 35."),
+    case("a bare keyword", "SELECT AVG(LIMIT) FROM Own", "found 'LIMIT' at 12"),
+    case("a value in double quotation marks", f'{FROM} WHERE a = "b"',
+        "a value in single quotation marks, found 'b' at 34."),
+    case("a bare value", f"{FROM} WHERE a = b", "a value in single quotation marks"),
+    case("no such operator", f"{FROM} WHERE a > 'b'", "Unexpected '> 'b'' at 32."),
+    case("OR", f"{FROM} WHERE a = 'b' OR a = 'c'",
+        "found 'OR' at 38. Metrics Insights has no" " OR"),
+    case("IN", f"{FROM} WHERE a IN ('b')",
+        "Expected = or !=, found 'IN' at 32. Metrics " "Insights has no IN"),
+    case("a tag", f"{FROM} WHERE tag.env = 'prod'", "no tags of resources here"),
+    case("a value not closed", f"{FROM} WHERE a = 'b", "Unexpected ''b' at 34."),
+    case("GROUP without BY", f"{FROM} GROUP a", "Expected BY, found 'a' at 30."),
+    case("no label", f"{FROM} GROUP BY", "the name of a dimension, found the end"),
+    case("order by a label", f"{FROM} ORDER BY a", "one of the functions"),
+    case("order of a metric", f"{FROM} ORDER BY MAX(x)", "Expected ')', found 'x'"),
+    case("LIMIT 0", f"{FROM} LIMIT 0", "LIMIT is 1 to 500; it is 0, at 30."),
+    case("LIMIT 501", f"{FROM} LIMIT 501", "LIMIT is 1 to 500; it is 501"),
+    case("a LIMIT in another form", f"{FROM} LIMIT 1e9", "a whole number"),
+    case("a huge LIMIT", f"{FROM} LIMIT {'9' * 1000}", "a whole number"),
+    case("clauses out of order", f"{FROM} LIMIT 5 WHERE a = 'b'",
+        "the next clause in its order, found 'WHERE'"),
+    case("a second", f"{FROM}; DROP TABLE x", "Unexpected '; DROP TABLE x' at 23."),
+    case("too long", f"{FROM} GROUP BY {'a,' * 2000}", "a query has at most 2048"),
+    case("two thousand parentheses", "SELECT " + "(" * 2000, "found '(' at 8."),
+    case("a Cyrillic letter", "SELECT AVG(\u0430) FROM Own", "must be in double"),
 )  # fmt: skip
 def test_a_wrong_query_is_refused_with_the_place(text: str, message: str) -> None:
     with pytest.raises(ExpressionError) as caught:
@@ -206,41 +202,42 @@ def values(series: Sequence[ResultSeries]) -> dict[str, list[float]]:
 V = f'FROM SCHEMA("{CPU}", EndpointName, VariantName)'
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        pytest.param(f"SELECT AVG(CPUUtilization) {V}", {"q1": [30.0, 30.0]},
-                     id="the average of all observations, not of averages"),
-        pytest.param(f"SELECT COUNT(CPUUtilization) {V}", {"q1": [5.0, 2.0]}, id="their number"),
-        pytest.param(f"SELECT SUM(CPUUtilization) {V}", {"q1": [150.0, 60.0]}, id="their sum"),
-        pytest.param(f"SELECT MAX(CPUUtilization) {V}", {"q1": [70.0, 40.0]}, id="the largest"),
-        pytest.param(f"SELECT MIN(CPUUtilization) {V}", {"q1": [10.0, 20.0]}, id="the smallest"),
-        pytest.param(f'SELECT MAX(CPUUtilization) FROM "{CPU}"', {"q1": [99.0, 40.0]},
-                     id="without SCHEMA all sets of dimensions"),
-        pytest.param(f'SELECT MAX(CPUUtilization) FROM SCHEMA("{CPU}")', {"q1": []},
-                     id="SCHEMA without labels: metrics without dimensions, none here"),
-        pytest.param(f"SELECT AVG(CPUUtilization) {V} WHERE EndpointName = 'x'"
-                     " GROUP BY VariantName", {"blue": [10.0, 40.0], "green": [70.0, 20.0]},
-                     id="by variant"),
-        pytest.param(f"SELECT SUM(CPUUtilization) {V} GROUP BY VariantName, EndpointName",
-                     {"blue x": [30.0, 40.0], "blue y": [50.0], "green x": [70.0, 20.0]},
-                     id="labels in the order of GROUP BY"),
-        pytest.param(f"SELECT MAX(CPUUtilization) FROM \"{CPU}\" GROUP BY InstanceType",
-                     {"Other": [70.0, 40.0], "ml.g5": [99.0]}, id="metrics without the label"),
-        pytest.param(f"SELECT MAX(CPUUtilization) FROM \"{CPU}\" WHERE InstanceType != 'ml.g6'",
-                     {"q1": [99.0]}, id="another value, of those that have the label"),
-        pytest.param(f"SELECT AVG(CPUUtilization) {V} GROUP BY VariantName ORDER BY MAX() DESC"
-                     " LIMIT 1", {"green": [70.0, 20.0]}, id="the top one"),
-        pytest.param(f"SELECT MAX(CPUUtilization) {V} GROUP BY VariantName ORDER BY MIN()",
-                     {"green": [70.0, 20.0], "blue": [50.0, 40.0]}, id="ascending unless said"),
-        pytest.param(f"SELECT AVG(CPUUtilization) {V} WHERE AWS.AccountId = CURRENT_ACCOUNT_ID() "
-                     "AND EndpointName = 'y' GROUP BY AWS.AccountId", {"123456789012": [50.0]},
-                     id="the own account"),
-        pytest.param(f"SELECT AVG(CPUUtilization) {V} WHERE AWS.AccountId = '444455556666'",
-                     {"q1": []}, id="another account"),
-        pytest.param(f"SELECT AVG(CPUUtilization) {V} WHERE EndpointName = 'X'", {"q1": []},
-                     id="names in just this case"),
-    ],
+@cases(
+    "text, expected",
+    case("the average of all observations, not of averages", f"SELECT AVG(CPUUtilization) {V}",
+        {"q1": [30.0, 30.0]}),
+    case("their number", f"SELECT COUNT(CPUUtilization) {V}", {"q1": [5.0, 2.0]}),
+    case("their sum", f"SELECT SUM(CPUUtilization) {V}", {"q1": [150.0, 60.0]}),
+    case("the largest", f"SELECT MAX(CPUUtilization) {V}", {"q1": [70.0, 40.0]}),
+    case("the smallest", f"SELECT MIN(CPUUtilization) {V}", {"q1": [10.0, 20.0]}),
+    case("without SCHEMA all sets of dimensions", f'SELECT MAX(CPUUtilization) FROM "{CPU}"',
+        {"q1": [99.0, 40.0]}),
+    case("SCHEMA without labels: metrics without dimensions, none here",
+        f'SELECT MAX(CPUUtilization) FROM SCHEMA("{CPU}")', {"q1": []}),
+    case("by variant",
+        f"SELECT AVG(CPUUtilization) {V} WHERE EndpointName = 'x'" " GROUP BY VariantName",
+        {"blue": [10.0, 40.0], "green": [70.0, 20.0]}),
+    case("labels in the order of GROUP BY",
+        f"SELECT SUM(CPUUtilization) {V} GROUP BY VariantName, EndpointName",
+        {"blue x": [30.0, 40.0], "blue y": [50.0], "green x": [70.0, 20.0]}),
+    case("metrics without the label",
+        f"SELECT MAX(CPUUtilization) FROM \"{CPU}\" GROUP BY InstanceType",
+        {"Other": [70.0, 40.0], "ml.g5": [99.0]}),
+    case("another value, of those that have the label",
+        f"SELECT MAX(CPUUtilization) FROM \"{CPU}\" WHERE InstanceType != 'ml.g6'", {"q1": [99.0]}),
+    case("the top one",
+        f"SELECT AVG(CPUUtilization) {V} GROUP BY VariantName ORDER BY MAX() DESC" " LIMIT 1",
+        {"green": [70.0, 20.0]}),
+    case("ascending unless said",
+        f"SELECT MAX(CPUUtilization) {V} GROUP BY VariantName ORDER BY MIN()",
+        {"green": [70.0, 20.0], "blue": [50.0, 40.0]}),
+    case("the own account",
+        f"SELECT AVG(CPUUtilization) {V} WHERE AWS.AccountId = CURRENT_ACCOUNT_ID() "
+                 "AND EndpointName = 'y' GROUP BY AWS.AccountId", {"123456789012": [50.0]}),
+    case("another account", f"SELECT AVG(CPUUtilization) {V} WHERE AWS.AccountId = '444455556666'",
+        {"q1": []}),
+    case("names in just this case", f"SELECT AVG(CPUUtilization) {V} WHERE EndpointName = 'X'",
+        {"q1": []}),
 )  # fmt: skip
 def test_a_query_gives(store: MemoryMetrics, text: str, expected: dict[str, list[float]]) -> None:
     found = values(run(store, text))

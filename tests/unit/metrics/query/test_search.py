@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.domain.metric import Metric
 from hostelry.metrics.query.math_syntax import ExpressionError
@@ -28,41 +29,33 @@ LOAD = {"load e", "load f"}
 
 
 # Source: user guide, "CloudWatch search expression syntax" and "search expression examples".
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        pytest.param(
-            '{AWS/EC2,InstanceId} MetricName="CPUUtilization"', CPU, id="a name in quotes"
-        ),
-        pytest.param("{AWS/EC2, InstanceId} CPUUtilization", CPU, id="a name as it is"),
-        pytest.param("{AWS/EC2,InstanceId} utilization", CPU, id="a word, in any case"),
-        pytest.param("{AWS/EC2,InstanceId} Util", set(), id="half a word matches nothing"),
-        pytest.param(
-            '{AWS/EC2,InstanceId} MetricName="utilization"', set(), id="quotes: all of it"
-        ),
-        pytest.param("{AWS/EC2,InstanceId}", EC2, id="a schema alone"),
-        pytest.param("{AWS/EC2}", set(), id="a schema is exact: no dimension"),
-        pytest.param("{AWS/SageMaker, VariantName, EndpointName}", {"calls"}, id="in any order"),
-        pytest.param('{"AWS/SageMaker", "InferenceComponentName"}', LOAD, id="quoted schema"),
-        pytest.param('Namespace="AWS/EC2" packets', {"net a"}, id="no schema, two terms"),
-        pytest.param("packets OR mistral", {"net a", "load f"}, id="either"),
-        pytest.param("CPU AND a", {"cpu a"}, id="both, said"),
-        pytest.param("CPU a", {"cpu a"}, id="both, unsaid"),
-        pytest.param("{AWS/EC2,InstanceId} NOT CPU", {"net a"}, id="not"),
-        pytest.param("{AWS/EC2,InstanceId} NOT (CPU OR packets)", set(), id="neither"),
-        pytest.param("CPU NOT b OR mistral", {"cpu a", "load f"}, id="AND binds tighter than OR"),
-        pytest.param("CPU (a OR b)", CPU, id="parentheses"),
-        pytest.param('InstanceId="i-a"', {"cpu a", "net a"}, id="a dimension's value"),
-        pytest.param("InstanceId=a", {"cpu a", "net a"}, id="a word of a dimension's value"),
-        pytest.param(
-            'MetricName=("CPUUtilization" OR "Invocations")', CPU | {"calls"}, id="of two"
-        ),
-        pytest.param('"i-b"', {"cpu b"}, id="a quoted value anywhere"),
-        pytest.param('InferenceComponentName="llama-3 8B"', {"load e"}, id="a blank"),
-        pytest.param("8b", {"load e"}, id="a part of a value"),
-        pytest.param("EndpointName=prod VariantName=main", {"calls"}, id="two dimensions"),
-        pytest.param("", set(METRICS), id="nothing asked: all"),
-    ],
+@cases(
+    "text, found",
+    case("a name in quotes", '{AWS/EC2,InstanceId} MetricName="CPUUtilization"', CPU),
+    case("a name as it is", "{AWS/EC2, InstanceId} CPUUtilization", CPU),
+    case("a word, in any case", "{AWS/EC2,InstanceId} utilization", CPU),
+    case("half a word matches nothing", "{AWS/EC2,InstanceId} Util", set()),
+    case("quotes: all of it", '{AWS/EC2,InstanceId} MetricName="utilization"', set()),
+    case("a schema alone", "{AWS/EC2,InstanceId}", EC2),
+    case("a schema is exact: no dimension", "{AWS/EC2}", set()),
+    case("in any order", "{AWS/SageMaker, VariantName, EndpointName}", {"calls"}),
+    case("quoted schema", '{"AWS/SageMaker", "InferenceComponentName"}', LOAD),
+    case("no schema, two terms", 'Namespace="AWS/EC2" packets', {"net a"}),
+    case("either", "packets OR mistral", {"net a", "load f"}),
+    case("both, said", "CPU AND a", {"cpu a"}),
+    case("both, unsaid", "CPU a", {"cpu a"}),
+    case("not", "{AWS/EC2,InstanceId} NOT CPU", {"net a"}),
+    case("neither", "{AWS/EC2,InstanceId} NOT (CPU OR packets)", set()),
+    case("AND binds tighter than OR", "CPU NOT b OR mistral", {"cpu a", "load f"}),
+    case("parentheses", "CPU (a OR b)", CPU),
+    case("a dimension's value", 'InstanceId="i-a"', {"cpu a", "net a"}),
+    case("a word of a dimension's value", "InstanceId=a", {"cpu a", "net a"}),
+    case("of two", 'MetricName=("CPUUtilization" OR "Invocations")', CPU | {"calls"}),
+    case("a quoted value anywhere", '"i-b"', {"cpu b"}),
+    case("a blank", 'InferenceComponentName="llama-3 8B"', {"load e"}),
+    case("a part of a value", "8b", {"load e"}),
+    case("two dimensions", "EndpointName=prod VariantName=main", {"calls"}),
+    case("nothing asked: all", "", set(METRICS)),
 )
 def test_a_search_finds(text: str, found: set[str]) -> None:
     search = parse_search(text)
@@ -79,17 +72,15 @@ def test_a_search_finds(text: str, found: set[str]) -> None:
     } == found
 
 
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        pytest.param('{N,d} MetricName="x"', "x", id="one name"),
-        pytest.param('a MetricName="x" b', "x", id="among other terms"),
-        pytest.param("MetricName=x", None, id="a word of a name"),
-        pytest.param('MetricName="x" OR a', None, id="or something else"),
-        pytest.param('NOT MetricName="x"', None, id="any but that"),
-        pytest.param('MetricName=("x" OR "y")', None, id="one of two"),
-        pytest.param('a MetricName "x"', None, id="a word that happens to be MetricName"),
-    ],
+@cases(
+    "text, name",
+    case("one name", '{N,d} MetricName="x"', "x"),
+    case("among other terms", 'a MetricName="x" b', "x"),
+    case("a word of a name", "MetricName=x", None),
+    case("or something else", 'MetricName="x" OR a', None),
+    case("any but that", 'NOT MetricName="x"', None),
+    case("one of two", 'MetricName=("x" OR "y")', None),
+    case("a word that happens to be MetricName", 'a MetricName "x"', None),
 )
 def test_a_search_for_one_name_asks_the_store_for_that_name(text: str, name: str | None) -> None:
     assert parse_search(text).filter(0.0).name == name

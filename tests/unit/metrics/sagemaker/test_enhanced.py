@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.metrics.sagemaker.census_sample import ADAPTER, HOSTS, MODEL, census
 from tests.unit.metrics.sagemaker.load_sample import CHAT, T0, load
 
@@ -237,15 +238,13 @@ def test_without_enhanced_metrics_there_are_none(period_s: int) -> None:
     assert not [it for it in found if FINE & {name for name, _ in it.metric.dimensions}]
 
 
-@pytest.mark.parametrize(
-    ("period_s", "is_enhanced", "of_requests", "of_use"),
-    [
-        pytest.param(10, True, 10, 1, id="ten seconds, of both"),
-        pytest.param(30, True, 30, 1, id="half a minute, of both"),
-        pytest.param(10, False, 60, 1, id="not enhanced: of use only"),
-        pytest.param(60, True, 60, 60, id="a minute"),
-        pytest.param(300, True, 60, 60, id="requests lie in their own minute always"),
-    ],
+@cases(
+    "period_s, is_enhanced, of_requests, of_use",
+    case("ten seconds, of both", 10, True, 10, 1),
+    case("half a minute, of both", 30, True, 30, 1),
+    case("not enhanced: of use only", 10, False, 60, 1),
+    case("a minute", 60, True, 60, 60),
+    case("requests lie in their own minute always", 300, True, 60, 60),
 )
 def test_periods_below_a_minute_are_of_high_resolution(
     period_s: int, is_enhanced: bool, of_requests: int, of_use: int

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.metrics.sagemaker.census_sample import ADAPTER, HOSTS, MODEL, census
 from tests.unit.metrics.sagemaker.load_sample import CHAT, T0, load
 
@@ -143,17 +144,11 @@ def test_where_all_wait_the_types_have_parts_by_their_instances() -> None:
     assert extremes(found[BIG])[1] == extremes(found[SMALL])[1] == 2.0
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        pytest.param("Invocations", {BIG: 30.0, SMALL: 20.0, SPARE: 0.0}, id="by the copy"),
-        pytest.param(
-            "InvocationsPerInstance", {BIG: 10.0, SMALL: 20.0, SPARE: 0.0}, id="1/n of the type's n"
-        ),
-        pytest.param(
-            "Invocation5XXErrors", {BIG: 0.0, SMALL: 10.0, SPARE: 0.0}, id="errors where they were"
-        ),
-    ],
+@cases(
+    "name, expected",
+    case("by the copy", "Invocations", {BIG: 30.0, SMALL: 20.0, SPARE: 0.0}),
+    case("1/n of the type's n", "InvocationsPerInstance", {BIG: 10.0, SMALL: 20.0, SPARE: 0.0}),
+    case("errors where they were", "Invocation5XXErrors", {BIG: 0.0, SMALL: 10.0, SPARE: 0.0}),
 )
 def test_requests_count_for_the_type_that_took_them(name: str, expected: dict[str, float]) -> None:
     assert sums(by_type(published(BUSY, place()), name, MODEL)) == pytest.approx(expected)
@@ -190,22 +185,19 @@ def test_usage_is_published_for_the_instances_and_the_copies_of_a_type() -> None
     assert {kind: len(it.values) for kind, (it,) in rooms.items()} == {BIG: 1, SMALL: 1}
 
 
-@pytest.mark.parametrize(
+@cases(
     "there",
-    [
-        pytest.param(census(), id="without pools"),
-        pytest.param(
-            replace(
-                place(),
-                components={
-                    key: replace(it, copies=(), num_copies=0)
-                    for key, it in place().components.items()
-                },
-                variants={HOSTS: place().variants[HOSTS]},
-            ),
-            id="a component without copies",
+    case("without pools", census()),
+    case(
+        "a component without copies",
+        replace(
+            place(),
+            components={
+                key: replace(it, copies=(), num_copies=0) for key, it in place().components.items()
+            },
+            variants={HOSTS: place().variants[HOSTS]},
         ),
-    ],
+    ),
 )
 def test_there_is_no_concurrency_by_type(there: Census) -> None:
     found = published([], there)

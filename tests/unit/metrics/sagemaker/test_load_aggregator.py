@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 from tests.unit.metrics.sagemaker.load_sample import CHAT, CODE, T0, load, report
 
 from hostelry.domain.load import CopyOutcomes, Distribution, LoadKey, SecondLoad
@@ -120,15 +121,13 @@ def test_latencies_and_copies_of_workers_are_joined() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("again", "counted"),
-    [
-        pytest.param({}, 5, id="the same report again is counted once"),
-        pytest.param({"sequence": 2}, 5, id="a report older than the last one is not counted"),
-        pytest.param({"started_at": 0.5}, 10, id="a life that began before a clock was set back"),
-        pytest.param({"sequence": 1, "started_at": 2.0}, 10, id="a new life counts from one again"),
-        pytest.param({"worker": "gateway-9"}, 10, id="another worker is counted beside it"),
-    ],
+@cases(
+    "again, counted",
+    case("the same report again is counted once", {}, 5),
+    case("a report older than the last one is not counted", {"sequence": 2}, 5),
+    case("a life that began before a clock was set back", {"started_at": 0.5}, 10),
+    case("a new life counts from one again", {"sequence": 1, "started_at": 2.0}, 10),
+    case("another worker is counted beside it", {"worker": "gateway-9"}, 10),
 )
 def test_what_was_counted_is_not_counted_again(again: dict[str, Any], counted: int) -> None:
     aggregator = aggregator_of("gateway-1", "gateway-2")
@@ -290,24 +289,15 @@ def test_thousands_of_names_stay_within_the_boards_bound() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     "members",
-    [
-        pytest.param({"arrivals": -1}, id="a negative count"),
-        pytest.param({"in_flight_mean": float("nan")}, id="no number"),
-        pytest.param({"service_s": float("inf")}, id="no finite number"),
-        pytest.param({"arrivals_by_copy": {"a": -1}}, id="a negative count of a copy"),
-        pytest.param(
-            {"outcomes_by_copy": {"a": CopyOutcomes(errors_5xx=-1)}}, id="a copy's negative errors"
-        ),
-        pytest.param(
-            {"outcomes_by_copy": {"a": ended(1, 1.0, float("nan"))}},
-            id="a copy's time is none",
-        ),
-        pytest.param(
-            {"model_latency_us": Distribution(values=(1.0,), counts=())}, id="a value without count"
-        ),
-    ],
+    case("a negative count", {"arrivals": -1}),
+    case("no number", {"in_flight_mean": float("nan")}),
+    case("no finite number", {"service_s": float("inf")}),
+    case("a negative count of a copy", {"arrivals_by_copy": {"a": -1}}),
+    case("a copy's negative errors", {"outcomes_by_copy": {"a": CopyOutcomes(errors_5xx=-1)}}),
+    case("a copy's time is none", {"outcomes_by_copy": {"a": ended(1, 1.0, float("nan"))}}),
+    case("a value without count", {"model_latency_us": Distribution(values=(1.0,), counts=())}),
 )
 def test_numbers_that_cannot_be_are_refused_whole(members: dict[str, Any]) -> None:
     aggregator = aggregator_of("gateway-1")
@@ -352,35 +342,33 @@ def test_threads_lose_nothing() -> None:
     assert sum(arrivals(aggregator).values()) == 800
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "most"),
-    [
-        pytest.param({"on_copies_max": 3}, {"on_copies_max": 4}, 7, id="nothing else is known"),
-        pytest.param(
-            {"on_copies_max": 1, "seen_on_copies": 1},
-            {"on_copies_max": 1, "seen_on_copies": 1},
-            1,
-            id="one caller whose requests went to both workers in turn",
-        ),
-        pytest.param(
-            {"on_copies_max": 2, "seen_on_copies": 2},
-            {"on_copies_max": 2, "seen_on_copies": 4},
-            4,
-            id="both at once",
-        ),
-        pytest.param(
-            {"on_copies_max": 2, "on_copies_first": 2},
-            {"on_copies_max": 3, "on_copies_first": 2, "seen_on_copies": 3},
-            4,
-            id="what was under way before the second, and ended early in it",
-        ),
-        pytest.param(
-            {"on_copies_max": 5, "held_max": 5, "seen_on_copies": 1},
-            {"on_copies_max": 2, "held_max": 2},
-            7,
-            id="what waits is on no copy",
-        ),
-    ],
+@cases(
+    "one, other, most",
+    case("nothing else is known", {"on_copies_max": 3}, {"on_copies_max": 4}, 7),
+    case(
+        "one caller whose requests went to both workers in turn",
+        {"on_copies_max": 1, "seen_on_copies": 1},
+        {"on_copies_max": 1, "seen_on_copies": 1},
+        1,
+    ),
+    case(
+        "both at once",
+        {"on_copies_max": 2, "seen_on_copies": 2},
+        {"on_copies_max": 2, "seen_on_copies": 4},
+        4,
+    ),
+    case(
+        "what was under way before the second, and ended early in it",
+        {"on_copies_max": 2, "on_copies_first": 2},
+        {"on_copies_max": 3, "on_copies_first": 2, "seen_on_copies": 3},
+        4,
+    ),
+    case(
+        "what waits is on no copy",
+        {"on_copies_max": 5, "held_max": 5, "seen_on_copies": 1},
+        {"on_copies_max": 2, "held_max": 2},
+        7,
+    ),
 )
 def test_the_most_at_once_is_what_workers_saw_together(
     one: dict[str, Any], other: dict[str, Any], most: int

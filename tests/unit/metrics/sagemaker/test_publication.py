@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.metrics.sagemaker.census_sample import ADAPTER, MODEL, census
 from tests.unit.metrics.sagemaker.load_sample import CHAT, T0, load
 
@@ -106,18 +107,14 @@ def test_each_configuration_has_the_requests_that_its_copies_served() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("most_by_copy", "means"),
-    [
-        pytest.param(
-            {"c-m-0": 3, "c-m-1": 3, "c-n-m-0": 6, "gone": 9},
-            {"": 2.0, "config-2": 1.5, "config-3": 3.0},
-            id="by the most on the copies of each",
-        ),
-        pytest.param(
-            {}, {"": 2.0, "config-2": 3.0, "config-3": 0.0}, id="what waits is the one's in service"
-        ),
-    ],
+@cases(
+    "most_by_copy, means",
+    case(
+        "by the most on the copies of each",
+        {"c-m-0": 3, "c-m-1": 3, "c-n-m-0": 6, "gone": 9},
+        {"": 2.0, "config-2": 1.5, "config-3": 3.0},
+    ),
+    case("what waits is the one's in service", {}, {"": 2.0, "config-2": 3.0, "config-3": 0.0}),
 )
 def test_requests_in_flight_are_divided_by_the_instances_of_each_fleet(
     most_by_copy: dict[str, int], means: dict[str, float]

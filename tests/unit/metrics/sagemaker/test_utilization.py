@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-import pytest
+from tests.cases import case, cases
 from tests.unit.metrics.sagemaker.census_sample import HOSTS, MODEL, census
 from tests.unit.metrics.sagemaker.load_sample import CHAT, T0
 
@@ -25,16 +25,14 @@ def later(*copies: CopyUsage) -> Census:
     return replace(before, variants={**before.variants, HOSTS: hosts})
 
 
-@pytest.mark.parametrize(
-    ("copy", "used"),
-    [
-        pytest.param(use("c-0", 40.0), {"c-0": 0.5}, id="30 s of CPU in 60 s are half a CPU"),
-        pytest.param(use("c-0", 6.0), {"c-0": 0.1}, id="a process begun anew"),
-        pytest.param(use("c-0", 40.0, 100.0), {}, id="nothing new is known"),
-        pytest.param(use("c-0", 40.0, 5.0), {}, id="the machine was started again"),
-        pytest.param(use("c-0", None), {}, id="the agent cannot tell"),
-        pytest.param(use("c-9", 40.0), {}, id="a copy that was not there before"),
-    ],
+@cases(
+    "copy, used",
+    case("30 s of CPU in 60 s are half a CPU", use("c-0", 40.0), {"c-0": 0.5}),
+    case("a process begun anew", use("c-0", 6.0), {"c-0": 0.1}),
+    case("nothing new is known", use("c-0", 40.0, 100.0), {}),
+    case("the machine was started again", use("c-0", 40.0, 5.0), {}),
+    case("the agent cannot tell", use("c-0", None), {}),
+    case("a copy that was not there before", use("c-9", 40.0), {}),
 )
 def test_cpus_are_what_was_spent_between_two_looks(
     copy: CopyUsage, used: Mapping[str, float]
@@ -84,20 +82,18 @@ def values(name: str, key: LoadKey, used: Mapping[str, float]) -> list[tuple[flo
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "key", "expected"),
-    [
-        pytest.param("CPUUtilization", HOSTS, [(75.0,)], id="per cent of one core"),
-        pytest.param("CPUUtilizationNormalized", HOSTS, [(18.75,)], id="per cent of all four"),
-        pytest.param("MemoryUtilization", HOSTS, [(12.5,)], id="2 of 16 GiB"),
-        pytest.param("CPUReservation", HOSTS, [(25.0,)], id="one of four cores is reserved"),
-        pytest.param("MemoryReservation", HOSTS, [(25.0,)], id="4 of 16 GiB are reserved"),
-        pytest.param("GPUReservation", HOSTS, [(100.0,)], id="both accelerators are reserved"),
-        pytest.param("DiskUtilization", MODEL, [(25.0,) * 4], id="a value for each instance"),
-        pytest.param("CPUReservation", MODEL, [], id="models reserve nothing"),
-        pytest.param("CPUUtilizationNormalized", CHAT, [(50.0, 100.0)], id="over the reservation"),
-        pytest.param("MemoryUtilizationNormalized", CHAT, [(50.0, 50.0)], id="1 of 2 GiB each"),
-    ],
+@cases(
+    "name, key, expected",
+    case("per cent of one core", "CPUUtilization", HOSTS, [(75.0,)]),
+    case("per cent of all four", "CPUUtilizationNormalized", HOSTS, [(18.75,)]),
+    case("2 of 16 GiB", "MemoryUtilization", HOSTS, [(12.5,)]),
+    case("one of four cores is reserved", "CPUReservation", HOSTS, [(25.0,)]),
+    case("4 of 16 GiB are reserved", "MemoryReservation", HOSTS, [(25.0,)]),
+    case("both accelerators are reserved", "GPUReservation", HOSTS, [(100.0,)]),
+    case("a value for each instance", "DiskUtilization", MODEL, [(25.0,) * 4]),
+    case("models reserve nothing", "CPUReservation", MODEL, []),
+    case("over the reservation", "CPUUtilizationNormalized", CHAT, [(50.0, 100.0)]),
+    case("1 of 2 GiB each", "MemoryUtilizationNormalized", CHAT, [(50.0, 50.0)]),
 )
 def test_usage_is_in_per_cent(name: str, key: LoadKey, expected: list[tuple[float, ...]]) -> None:
     assert values(name, key, {"c-0": 0.25, "c-1": 0.5}) == expected

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.metrics.series.bucket import Bucket, merge_buckets
 from hostelry.metrics.series.sketch import build_sketch
@@ -24,32 +25,30 @@ SUMMARY = Bucket(count=4.0, sum=20.0, minimum=2.0, maximum=9.0)
 
 
 # Source: user guide, "CloudWatch statistics definitions".
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        pytest.param("SampleCount", 10.0, id="how many"),
-        pytest.param("Sum", 550.0, id="the sum"),
-        pytest.param("Average", 55.0, id="the mean"),
-        pytest.param("Minimum", 10.0, id="the smallest"),
-        pytest.param("Maximum", 100.0, id="the largest"),
-        pytest.param("p0", 10.0, id="p0 is the smallest"),
-        pytest.param("p100", 100.0, id="p100 is the largest"),
-        pytest.param("p50", 50.0, id="the median"),
-        pytest.param("p99.99", 90.0, id="a percentile with decimals"),
-        pytest.param("tm90", 50.0, id="without the highest tenth"),
-        pytest.param("TM(10%:90%)", 55.0, id="without the lowest and the highest tenth"),
-        pytest.param("TM(:90%)", 50.0, id="bounds with one end"),
-        pytest.param("TM(35:65)", 50.0, id="the mean of 40, 50, 60"),
-        pytest.param("IQM", 55.0, id="the mean of the middle half"),
-        pytest.param("TC(35:65)", 3.0, id="how many between"),
-        pytest.param("tc20", 2.0, id="how many in the lowest fifth"),
-        pytest.param("TS(35:65)", 150.0, id="the sum between"),
-        pytest.param("ts20", 30.0, id="the sum of the lowest fifth"),
-        pytest.param("PR(:35)", 30.0, id="the share up to a value"),
-        pytest.param("PR(35:)", 70.0, id="the share over a value"),
-        pytest.param("WM(10%:90%)", 55.0, id="ends moved in"),
-        pytest.param("wm90", 54.0, id="the highest tenth moved in"),
-    ],
+@cases(
+    "name, expected",
+    case("how many", "SampleCount", 10.0),
+    case("the sum", "Sum", 550.0),
+    case("the mean", "Average", 55.0),
+    case("the smallest", "Minimum", 10.0),
+    case("the largest", "Maximum", 100.0),
+    case("p0 is the smallest", "p0", 10.0),
+    case("p100 is the largest", "p100", 100.0),
+    case("the median", "p50", 50.0),
+    case("a percentile with decimals", "p99.99", 90.0),
+    case("without the highest tenth", "tm90", 50.0),
+    case("without the lowest and the highest tenth", "TM(10%:90%)", 55.0),
+    case("bounds with one end", "TM(:90%)", 50.0),
+    case("the mean of 40, 50, 60", "TM(35:65)", 50.0),
+    case("the mean of the middle half", "IQM", 55.0),
+    case("how many between", "TC(35:65)", 3.0),
+    case("how many in the lowest fifth", "tc20", 2.0),
+    case("the sum between", "TS(35:65)", 150.0),
+    case("the sum of the lowest fifth", "ts20", 30.0),
+    case("the share up to a value", "PR(:35)", 30.0),
+    case("the share over a value", "PR(35:)", 70.0),
+    case("ends moved in", "WM(10%:90%)", 55.0),
+    case("the highest tenth moved in", "wm90", 54.0),
 )
 def test_a_statistic_of_ten_values(name: str, expected: float) -> None:
     assert statistic(name)(TEN) == pytest.approx(expected, rel=0.011)

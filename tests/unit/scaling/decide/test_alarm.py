@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.domain.alarm import AlarmRule, AlarmState, AlarmStatus, Comparison, MissingData
 from hostelry.domain.metric import Datapoint, Metric, MetricStat
@@ -192,14 +193,12 @@ def test_what_is_no_percentile_needs_no_number_of_samples(text: str) -> None:
     assert fewest_samples(text) == 0.0
 
 
-@pytest.mark.parametrize(
-    ("ignores", "num_samples", "expected"),
-    [
-        pytest.param(True, 999.0, OK, id="too few: the state stays"),
-        pytest.param(True, 1001.0, ALARM, id="enough: it is evaluated"),
-        pytest.param(False, 3.0, ALARM, id="by default it is always evaluated"),
-        pytest.param(True, None, ALARM, id="an unknown number is no reason to wait"),
-    ],
+@cases(
+    "ignores, num_samples, expected",
+    case("too few: the state stays", True, 999.0, OK),
+    case("enough: it is evaluated", True, 1001.0, ALARM),
+    case("by default it is always evaluated", False, 3.0, ALARM),
+    case("an unknown number is no reason to wait", True, None, ALARM),
 )
 def test_percentiles_of_few_samples(
     ignores: bool, num_samples: float | None, expected: AlarmState
@@ -210,59 +209,52 @@ def test_percentiles_of_few_samples(
 
 
 # The wording of AWS's own alarms; the first is in the User Guide, "Acting on alarm changes".
-@pytest.mark.parametrize(
-    ("drawn", "rule", "expected"),
-    [
-        pytest.param(
-            "X X X",
-            rule_of(3),
-            "Threshold Crossed: 3 out of the last 3 datapoints [9.0 (14/11/23 22:05:00), 9.0"
-            " (14/11/23 22:00:00), 9.0 (14/11/23 21:55:00)] were greater than the threshold (5.0)"
-            " (minimum 3 datapoints for OK -> ALARM transition).",
-            id="three of three",
-        ),
-        pytest.param(
-            "0 X 0",
-            rule_of(3, 2, comparison=Comparison.LESS_OR_EQUAL),
-            "Threshold Crossed: 2 out of the last 3 datapoints [1.0 (14/11/23 22:05:00), 1.0"
-            " (14/11/23 21:55:00)] were less than or equal to the threshold (5.0)"
-            " (minimum 2 datapoints for OK -> ALARM transition).",
-            id="only those that crossed are named",
-        ),
-        pytest.param(
-            "0",
-            rule_of(1),
-            "Threshold Crossed: 1 out of the last 1 datapoints [1.0 (14/11/23 22:05:00)] was not"
-            " greater than the threshold (5.0) (minimum 1 datapoint for ALARM -> OK transition).",
-            id="back to OK",
-        ),
-        pytest.param(
-            "- - - - -",
-            rule_of(3),
-            "Insufficient Data: 3 datapoints were unknown.",
-            id="nothing known",
-        ),
-        pytest.param(
-            "- - -",
-            rule_of(1, missing=BREACHING),
-            "Threshold Crossed: no datapoints were received for 1 period and 1 missing datapoint"
-            " was treated as [Breaching].",
-            id="missing as breaching",
-        ),
-        pytest.param(
-            "0 - - - -",
-            rule_of(3, missing=BREACHING),
-            "Threshold Crossed: 1 datapoint [1.0 (14/11/23 21:45:00)] was not greater than the"
-            " threshold (5.0) and 2 missing datapoints were treated as [Breaching].",
-            id="some real, some filled",
-        ),
-        pytest.param(
-            "- - - - X",
-            rule_of(3, missing=NOT_BREACHING),
-            "Threshold Crossed: 2 missing datapoints were treated as [NonBreaching].",
-            id="only fills speak for the state",
-        ),
-    ],
+@cases(
+    "drawn, rule, expected",
+    case(
+        "three of three",
+        "X X X",
+        rule_of(3),
+        "Threshold Crossed: 3 out of the last 3 datapoints [9.0 (14/11/23 22:05:00), 9.0"
+        " (14/11/23 22:00:00), 9.0 (14/11/23 21:55:00)] were greater than the threshold (5.0)"
+        " (minimum 3 datapoints for OK -> ALARM transition).",
+    ),
+    case(
+        "only those that crossed are named",
+        "0 X 0",
+        rule_of(3, 2, comparison=Comparison.LESS_OR_EQUAL),
+        "Threshold Crossed: 2 out of the last 3 datapoints [1.0 (14/11/23 22:05:00), 1.0"
+        " (14/11/23 21:55:00)] were less than or equal to the threshold (5.0)"
+        " (minimum 2 datapoints for OK -> ALARM transition).",
+    ),
+    case(
+        "back to OK",
+        "0",
+        rule_of(1),
+        "Threshold Crossed: 1 out of the last 1 datapoints [1.0 (14/11/23 22:05:00)] was not"
+        " greater than the threshold (5.0) (minimum 1 datapoint for ALARM -> OK transition).",
+    ),
+    case("nothing known", "- - - - -", rule_of(3), "Insufficient Data: 3 datapoints were unknown."),
+    case(
+        "missing as breaching",
+        "- - -",
+        rule_of(1, missing=BREACHING),
+        "Threshold Crossed: no datapoints were received for 1 period and 1 missing datapoint"
+        " was treated as [Breaching].",
+    ),
+    case(
+        "some real, some filled",
+        "0 - - - -",
+        rule_of(3, missing=BREACHING),
+        "Threshold Crossed: 1 datapoint [1.0 (14/11/23 21:45:00)] was not greater than the"
+        " threshold (5.0) and 2 missing datapoints were treated as [Breaching].",
+    ),
+    case(
+        "only fills speak for the state",
+        "- - - - X",
+        rule_of(3, missing=NOT_BREACHING),
+        "Threshold Crossed: 2 missing datapoints were treated as [NonBreaching].",
+    ),
 )
 def test_reasons_are_worded_as_aws_words_them(drawn: str, rule: AlarmRule, expected: str) -> None:
     assert verdict(drawn, rule).reason == expected

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.domain.alarm import AlarmActions, AlarmState, AlarmStatus, CompositeAlarm
 from hostelry.domain.scope import Scope
@@ -30,36 +31,32 @@ ARN = "arn:aws:cloudwatch:us-west-2:123456789012:alarm:"
 
 
 # The first three are the examples of PutCompositeAlarm.
-@pytest.mark.parametrize(
-    ("rule", "states", "expected"),
-    [
-        pytest.param("ALARM(cpu) AND ALARM(disk)", {"cpu": ALARM, "disk": ALARM}, True, id="both"),
-        pytest.param("ALARM(cpu) AND ALARM(disk)", {"cpu": ALARM, "disk": OK}, False, id="one"),
-        pytest.param(
-            "ALARM(cpu) AND NOT ALARM(deploying)", {"cpu": ALARM, "deploying": OK}, True, id="not"
-        ),
-        pytest.param(
-            "(ALARM(cpu) OR ALARM(disk)) AND OK(network)",
-            {"cpu": OK, "disk": ALARM, "network": OK},
-            True,
-            id="either, grouped",
-        ),
-        pytest.param("TRUE", {}, True, id="a constant alone"),
-        pytest.param("not FALSE", {}, True, id="words in small letters"),
-        pytest.param("TRUE OR TRUE AND FALSE", {}, True, id="AND binds more than OR"),
-        pytest.param("(TRUE OR TRUE) AND FALSE", {}, False, id="unless grouped"),
-        pytest.param("NOT TRUE OR TRUE", {}, True, id="NOT binds more than OR"),
-        pytest.param('ALARM("my alarm (1)")', {"my alarm (1)": ALARM}, True, id="a quoted name"),
-        pytest.param(r'ALARM("a\"b")', {'a"b': ALARM}, True, id="a quoted quote"),
-        pytest.param("ALARM( my alarm )", {"my alarm": ALARM}, True, id="an unquoted blank"),
-        pytest.param(f'OK("{ARN}a b")', {"a b": OK}, True, id="an ARN"),
-        pytest.param(f"ALARM({ARN}a:b)", {"a:b": ALARM}, True, id="an ARN without quotes"),
-        pytest.param("INSUFFICIENT_DATA(a)", {"a": NO_DATA}, True, id="no data"),
-        pytest.param("OK(gone)", {}, False, id="an alarm that is gone is in no state"),
-        pytest.param("ALARM(TRUE)", {"TRUE": ALARM}, True, id="a name that is a word of rules"),
-        pytest.param("TRUE\n AND\tTRUE  ", {}, True, id="any white space"),
-        pytest.param("(((TRUE)))", {}, True, id="needless parentheses"),
-    ],
+@cases(
+    "rule, states, expected",
+    case("both", "ALARM(cpu) AND ALARM(disk)", {"cpu": ALARM, "disk": ALARM}, True),
+    case("one", "ALARM(cpu) AND ALARM(disk)", {"cpu": ALARM, "disk": OK}, False),
+    case("not", "ALARM(cpu) AND NOT ALARM(deploying)", {"cpu": ALARM, "deploying": OK}, True),
+    case(
+        "either, grouped",
+        "(ALARM(cpu) OR ALARM(disk)) AND OK(network)",
+        {"cpu": OK, "disk": ALARM, "network": OK},
+        True,
+    ),
+    case("a constant alone", "TRUE", {}, True),
+    case("words in small letters", "not FALSE", {}, True),
+    case("AND binds more than OR", "TRUE OR TRUE AND FALSE", {}, True),
+    case("unless grouped", "(TRUE OR TRUE) AND FALSE", {}, False),
+    case("NOT binds more than OR", "NOT TRUE OR TRUE", {}, True),
+    case("a quoted name", 'ALARM("my alarm (1)")', {"my alarm (1)": ALARM}, True),
+    case("a quoted quote", r'ALARM("a\"b")', {'a"b': ALARM}, True),
+    case("an unquoted blank", "ALARM( my alarm )", {"my alarm": ALARM}, True),
+    case("an ARN", f'OK("{ARN}a b")', {"a b": OK}, True),
+    case("an ARN without quotes", f"ALARM({ARN}a:b)", {"a:b": ALARM}, True),
+    case("no data", "INSUFFICIENT_DATA(a)", {"a": NO_DATA}, True),
+    case("an alarm that is gone is in no state", "OK(gone)", {}, False),
+    case("a name that is a word of rules", "ALARM(TRUE)", {"TRUE": ALARM}, True),
+    case("any white space", "TRUE\n AND\tTRUE  ", {}, True),
+    case("needless parentheses", "(((TRUE)))", {}, True),
 )
 def test_rules_are_evaluated(rule: str, states: Mapping[str, AlarmState], expected: bool) -> None:
     assert holds(parse(rule), states) is expected
@@ -195,37 +192,27 @@ def quiet(state: AlarmState, since: float) -> AlarmStatus:
 
 
 # User Guide, "Suppressing composite alarm actions": the composite alarm alarms at 100.
-@pytest.mark.parametrize(
-    ("suppressor", "now", "expected"),
-    [
-        pytest.param(None, 100.0, None, id="no suppressor is left"),
-        pytest.param(
-            quiet(OK, 0.0), 159.0, Suppression("WaitPeriod", 160.0), id="the suppressor may follow"
-        ),
-        pytest.param(quiet(OK, 0.0), 160.0, None, id="it did not within the wait period"),
-        pytest.param(
-            quiet(ALARM, 130.0), 1e9, Suppression("Alarm", None), id="it did: nothing is done"
-        ),
-        pytest.param(
-            quiet(OK, 200.0),
-            229.0,
-            Suppression("ExtensionPeriod", 230.0),
-            id="it ended: the alarm may end too",
-        ),
-        pytest.param(quiet(OK, 200.0), 230.0, None, id="it did not within the extension"),
-        pytest.param(
-            quiet(OK, 120.0),
-            140.0,
-            Suppression("WaitPeriod", 160.0),
-            id="the longer of both periods counts",
-        ),
-        pytest.param(
-            quiet(OK, 3700.0), 160.0, None, id="a clock that was set back holds nothing up"
-        ),
-        pytest.param(
-            quiet(NO_DATA, 0.0), 100.0, Suppression("WaitPeriod", 160.0), id="no data is not ALARM"
-        ),
-    ],
+@cases(
+    "suppressor, now, expected",
+    case("no suppressor is left", None, 100.0, None),
+    case("the suppressor may follow", quiet(OK, 0.0), 159.0, Suppression("WaitPeriod", 160.0)),
+    case("it did not within the wait period", quiet(OK, 0.0), 160.0, None),
+    case("it did: nothing is done", quiet(ALARM, 130.0), 1e9, Suppression("Alarm", None)),
+    case(
+        "it ended: the alarm may end too",
+        quiet(OK, 200.0),
+        229.0,
+        Suppression("ExtensionPeriod", 230.0),
+    ),
+    case("it did not within the extension", quiet(OK, 200.0), 230.0, None),
+    case(
+        "the longer of both periods counts",
+        quiet(OK, 120.0),
+        140.0,
+        Suppression("WaitPeriod", 160.0),
+    ),
+    case("a clock that was set back holds nothing up", quiet(OK, 3700.0), 160.0, None),
+    case("no data is not ALARM", quiet(NO_DATA, 0.0), 100.0, Suppression("WaitPeriod", 160.0)),
 )
 def test_actions_wait_for_a_suppressor(
     suppressor: AlarmStatus | None, now: float, expected: Suppression | None

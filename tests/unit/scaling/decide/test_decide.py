@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry.domain.alarm import AlarmState
 from hostelry.domain.load import LoadKey, SecondLoad, Wake
@@ -72,48 +72,46 @@ EMPTY = replace(THERE, desired=0, serving=0)
 FAILING = (SecondLoad(key=KEY, second=int(NOW) - 2, finished=10, errors_5xx=5),)
 
 
-@pytest.mark.parametrize(
-    ("changes", "request_", "action", "desired"),
-    [
-        pytest.param({}, HIGH, PlannedAction.SET, 8, id="an alarm that is high"),
-        pytest.param({}, LOW, PlannedAction.SET, 1, id="an alarm that is low"),
-        pytest.param({"resource": None}, HIGH, PlannedAction.GONE, None, id="no resource"),
-        pytest.param({"resource": replace(THERE, is_ending=True)}, BoundsCheck(),
-            PlannedAction.GONE, None, id="a resource that ends"),
-        pytest.param({"resource": UPDATING}, HIGH, PlannedAction.POSTPONE, 8,
-            id="a resource that takes no number now"),
-        pytest.param({"target": replace(TARGET, max_capacity=4)}, HIGH, PlannedAction.REFUSE, 4,
-            id="at the maximum"),
-        pytest.param({}, triggered(5.0), PlannedAction.NOTHING, 4, id="at the target"),
-        pytest.param({"proposal": proposed(3)}, LOW, PlannedAction.SET, 3,
-            id="no lower than what was proposed a short time ago"),
-        pytest.param({"seconds": FAILING}, LOW, PlannedAction.NOTHING, 4, id="a load that fails"),
-        pytest.param({"num_crashed": 1}, LOW, PlannedAction.NOTHING, 4, id="a copy that died"),
-        pytest.param({"had_two_fleets": True}, LOW, PlannedAction.NOTHING, 4,
-            id="an update whose traffic shifted a moment ago"),
-        pytest.param({"had_two_fleets": True}, HIGH, PlannedAction.SET, 8,
-            id="such an update, and an alarm that is high"),
-        pytest.param({"had_two_fleets": True, "resource": UPDATING}, LOW, PlannedAction.POSTPONE, 1,
-            id="an update whose traffic shifts"),
-        pytest.param({"target": replace(TARGET, suspended=Suspended(scale_out=True))}, HIGH,
-            PlannedAction.NOTHING, 4, id="suspended"),
-        pytest.param(
-            {"target": replace(TARGET, min_capacity=0),
-             "woken": LastAct(at=NOW - 30, since_capacity=0, capacity=4)},
-            triggered(0.0, AlarmSide.LOW), PlannedAction.NOTHING, 4, id="woken a short time ago"),
-        pytest.param({}, proposed(40), PlannedAction.SET, 10, id="a proposal, in the bounds"),
-        pytest.param({}, proposed(2), PlannedAction.NOTHING, 4, id="a proposal is a floor"),
-        pytest.param({}, proposed(2, may_lower=True), PlannedAction.NOTHING, 4,
-            id="target tracking scales in, a proposal does not"),
-        pytest.param({"policies": ()}, proposed(2, may_lower=True), PlannedAction.SET, 2,
-            id="a proposal that may lower"),
-        pytest.param({"resource": EMPTY}, WAKE, PlannedAction.SET, 1, id="a wake"),
-        pytest.param({"resource": EMPTY, "target": replace(TARGET, min_capacity=0, max_capacity=0)},
-            WAKE, PlannedAction.NOTHING, None, id="a wake of what is off on purpose"),
-        pytest.param({"target": replace(TARGET, max_capacity=3)}, BoundsCheck(),
-            PlannedAction.SET, 3, id="above the bounds"),
-        pytest.param({}, BoundsCheck(), PlannedAction.NOTHING, None, id="within the bounds"),
-    ],
+@cases(
+    "changes, request_, action, desired",
+    case("an alarm that is high", {}, HIGH, PlannedAction.SET, 8),
+    case("an alarm that is low", {}, LOW, PlannedAction.SET, 1),
+    case("no resource", {"resource": None}, HIGH, PlannedAction.GONE, None),
+    case("a resource that ends", {"resource": replace(THERE, is_ending=True)}, BoundsCheck(),
+        PlannedAction.GONE, None),
+    case("a resource that takes no number now", {"resource": UPDATING}, HIGH,
+        PlannedAction.POSTPONE, 8),
+    case("at the maximum", {"target": replace(TARGET, max_capacity=4)}, HIGH, PlannedAction.REFUSE,
+        4),
+    case("at the target", {}, triggered(5.0), PlannedAction.NOTHING, 4),
+    case("no lower than what was proposed a short time ago", {"proposal": proposed(3)}, LOW,
+        PlannedAction.SET, 3),
+    case("a load that fails", {"seconds": FAILING}, LOW, PlannedAction.NOTHING, 4),
+    case("a copy that died", {"num_crashed": 1}, LOW, PlannedAction.NOTHING, 4),
+    case("an update whose traffic shifted a moment ago", {"had_two_fleets": True}, LOW,
+        PlannedAction.NOTHING, 4),
+    case("such an update, and an alarm that is high", {"had_two_fleets": True}, HIGH,
+        PlannedAction.SET, 8),
+    case("an update whose traffic shifts", {"had_two_fleets": True, "resource": UPDATING}, LOW,
+        PlannedAction.POSTPONE, 1),
+    case("suspended", {"target": replace(TARGET, suspended=Suspended(scale_out=True))}, HIGH,
+        PlannedAction.NOTHING, 4),
+    case("woken a short time ago", {"target": replace(TARGET, min_capacity=0),
+         "woken": LastAct(at=NOW - 30, since_capacity=0, capacity=4)},
+        triggered(0.0, AlarmSide.LOW), PlannedAction.NOTHING, 4),
+    case("a proposal, in the bounds", {}, proposed(40), PlannedAction.SET, 10),
+    case("a proposal is a floor", {}, proposed(2), PlannedAction.NOTHING, 4),
+    case("target tracking scales in, a proposal does not", {}, proposed(2, may_lower=True),
+        PlannedAction.NOTHING, 4),
+    case("a proposal that may lower", {"policies": ()}, proposed(2, may_lower=True),
+        PlannedAction.SET, 2),
+    case("a wake", {"resource": EMPTY}, WAKE, PlannedAction.SET, 1),
+    case("a wake of what is off on purpose",
+        {"resource": EMPTY, "target": replace(TARGET, min_capacity=0, max_capacity=0)}, WAKE,
+        PlannedAction.NOTHING, None),
+    case("above the bounds", {"target": replace(TARGET, max_capacity=3)}, BoundsCheck(),
+        PlannedAction.SET, 3),
+    case("within the bounds", {}, BoundsCheck(), PlannedAction.NOTHING, None),
 )  # fmt: skip
 def test_the_plan(
     changes: dict[str, Any], request_: Request, action: PlannedAction, desired: int | None
@@ -123,18 +121,16 @@ def test_the_plan(
     assert (None if plan.decision is None else plan.decision.desired) == desired
 
 
-@pytest.mark.parametrize(
-    ("changes", "request_", "span_s"),
-    [
-        pytest.param({"resource": EMPTY}, WAKE, 600, id="a wake"),
-        pytest.param({}, HIGH, 600, id="a trigger that raises"),
-        pytest.param({}, LOW, 60, id="a trigger that lowers"),
-        pytest.param({"policies": ()}, proposed(2, may_lower=True), 60, id="a lower proposal"),
-        pytest.param({}, triggered(5.0), 0, id="a trigger that changes nothing"),
-        pytest.param({}, proposed(9), 0, id="a proposal that raises"),
-        pytest.param({"resource": None}, HIGH, 0, id="no resource"),
-        pytest.param({"target": replace(TARGET, max_capacity=3)}, BoundsCheck(), 0, id="bounds"),
-    ],
+@cases(
+    "changes, request_, span_s",
+    case("a wake", {"resource": EMPTY}, WAKE, 600),
+    case("a trigger that raises", {}, HIGH, 600),
+    case("a trigger that lowers", {}, LOW, 60),
+    case("a lower proposal", {"policies": ()}, proposed(2, may_lower=True), 60),
+    case("a trigger that changes nothing", {}, triggered(5.0), 0),
+    case("a proposal that raises", {}, proposed(9), 0),
+    case("no resource", {"resource": None}, HIGH, 0),
+    case("bounds", {"target": replace(TARGET, max_capacity=3)}, BoundsCheck(), 0),
 )
 def test_the_load_that_a_decision_needs(
     changes: dict[str, Any], request_: Request, span_s: int

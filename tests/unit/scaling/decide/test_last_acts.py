@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-import pytest
+from tests.cases import case, cases
 
 from hostelry.domain.scaling import ActivityStatus, Dimension, ScalingActivity
 from hostelry.domain.scope import Scope
@@ -36,35 +36,31 @@ def act(
     )
 
 
-@pytest.mark.parametrize(
-    ("activities", "expected"),
-    [
-        pytest.param([], None, id="none where nothing was done"),
-        pytest.param(
-            [act(1)], LastAct(at=NOW + 5, since_capacity=1, capacity=2), id="counted from success"
-        ),
-        pytest.param(
-            [act(1, status=ActivityStatus.IN_PROGRESS)],
-            LastAct(at=NOW + 60, since_capacity=1, capacity=2),
-            id="one under way counts as done now",
-        ),
-        pytest.param([act(1, by="")], None, id="bounds begin no cooldown"),
-        pytest.param([act(1, status=ActivityStatus.FAILED)], None, id="what failed was none"),
-        pytest.param(
-            [
-                act(3, at=NOW + 20, capacities=(4, 8)),
-                act(2, at=NOW + 10, capacities=(2, 4), status=ActivityStatus.OVERRIDDEN),
-                act(1, capacities=(1, 2), status=ActivityStatus.OVERRIDDEN),
-            ],
-            LastAct(at=NOW + 25, since_capacity=1, capacity=8),
-            id="from before all that it replaced while they came up",
-        ),
-        pytest.param(
-            [act(2, at=NOW + 20, capacities=(2, 4)), act(1)],
-            LastAct(at=NOW + 25, since_capacity=2, capacity=4),
-            id="not from before what had ended",
-        ),
-    ],
+@cases(
+    "activities, expected",
+    case("none where nothing was done", [], None),
+    case("counted from success", [act(1)], LastAct(at=NOW + 5, since_capacity=1, capacity=2)),
+    case(
+        "one under way counts as done now",
+        [act(1, status=ActivityStatus.IN_PROGRESS)],
+        LastAct(at=NOW + 60, since_capacity=1, capacity=2),
+    ),
+    case("bounds begin no cooldown", [act(1, by="")], None),
+    case("what failed was none", [act(1, status=ActivityStatus.FAILED)], None),
+    case(
+        "from before all that it replaced while they came up",
+        [
+            act(3, at=NOW + 20, capacities=(4, 8)),
+            act(2, at=NOW + 10, capacities=(2, 4), status=ActivityStatus.OVERRIDDEN),
+            act(1, capacities=(1, 2), status=ActivityStatus.OVERRIDDEN),
+        ],
+        LastAct(at=NOW + 25, since_capacity=1, capacity=8),
+    ),
+    case(
+        "not from before what had ended",
+        [act(2, at=NOW + 20, capacities=(2, 4)), act(1)],
+        LastAct(at=NOW + 25, since_capacity=2, capacity=4),
+    ),
 )
 def test_the_last_scale_out(activities: list[ScalingActivity], expected: LastAct | None) -> None:
     # Source: "Target tracking scaling policies" (Cooldown period).

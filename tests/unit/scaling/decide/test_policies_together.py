@@ -12,6 +12,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.domain.scaling import Suspended
 from hostelry.scaling.decide.combine import (
@@ -47,40 +48,35 @@ def proposal(desired: int) -> Vote:
     return vote("responsive", Voter.PROPOSAL, desired)
 
 
-@pytest.mark.parametrize(
-    ("votes", "desired", "by"),
-    [
-        pytest.param([], 8, "", id="no votes"),
-        pytest.param([tracking("a", 12)], 12, "a", id="one votes out"),
-        pytest.param([tracking("a", 9), tracking("b", 12)], 12, "b",
-            id="two say out: the largest (UG)"),
-        pytest.param([tracking("a", 4), tracking("b", 9)], 9, "b",
-            id="one out, one in: out, if any is ready for it (UG)"),
-        pytest.param([tracking("a", 4), tracking("b", 8)], 8, "",
-            id="in only if all are ready (UG): concurrency falls, invocations do not (SEED)"),
-        pytest.param([tracking("a", 4), tracking("b", 6)], 6, "b",
-            id="both say in: the largest (UG)"),
-        pytest.param([tracking("a", 4), tracking("b", 8, may_scale_in=False)], 4, "a",
-            id="one with DisableScaleIn holds nobody up (UG)"),
-        pytest.param([tracking("a", 4, may_scale_in=False)], 8, "",
-            id="one with DisableScaleIn never scales in itself"),
-        pytest.param([step("s", 5), tracking("a", 8)], 5, "s",
-            id="a step-in is not held up by target tracking (7.5)"),
-        pytest.param([step("s", 5), tracking("a", 6)], 6, "a",
-            id="step and tracking both in: the largest (UG)"),
-        pytest.param([step("s", 3), tracking("a", 6), tracking("b", 8)], 3, "s",
-            id="a step-in with tracking that does not agree in itself"),
-        pytest.param([step("s", 5), step("t", 9)], 9, "t", id="two steps, in and out: out"),
-        pytest.param([proposal(10)], 10, "responsive", id="a proposal raises"),
-        pytest.param([proposal(3)], 8, "", id="a proposal never lowers"),
-        pytest.param([proposal(10), tracking("a", 12)], 12, "a", id="max wins over a proposal"),
-        pytest.param([proposal(12), tracking("a", 10)], 12, "responsive", id="max wins: proposal"),
-        pytest.param([proposal(6), tracking("a", 4)], 6, "a", id="a proposal keeps up"),
-        pytest.param([proposal(8), tracking("a", 4)], 8, "", id="a proposal keeps all of it"),
-        pytest.param([proposal(2), tracking("a", 4)], 4, "a", id="a proposal for less is no vote"),
-        pytest.param([proposal(3), tracking("a", 4), tracking("b", 8)], 8, "",
-            id="a proposal for less does not make target tracking agree"),
-    ],
+@cases(
+    "votes, desired, by",
+    case("no votes", [], 8, ""),
+    case("one votes out", [tracking("a", 12)], 12, "a"),
+    case("two say out: the largest (UG)", [tracking("a", 9), tracking("b", 12)], 12, "b"),
+    case("one out, one in: out, if any is ready for it (UG)", [tracking("a", 4), tracking("b", 9)],
+        9, "b"),
+    case("in only if all are ready (UG): concurrency falls, invocations do not (SEED)",
+        [tracking("a", 4), tracking("b", 8)], 8, ""),
+    case("both say in: the largest (UG)", [tracking("a", 4), tracking("b", 6)], 6, "b"),
+    case("one with DisableScaleIn holds nobody up (UG)",
+        [tracking("a", 4), tracking("b", 8, may_scale_in=False)], 4, "a"),
+    case("one with DisableScaleIn never scales in itself", [tracking("a", 4, may_scale_in=False)],
+        8, ""),
+    case("a step-in is not held up by target tracking (7.5)", [step("s", 5), tracking("a", 8)], 5,
+        "s"),
+    case("step and tracking both in: the largest (UG)", [step("s", 5), tracking("a", 6)], 6, "a"),
+    case("a step-in with tracking that does not agree in itself",
+        [step("s", 3), tracking("a", 6), tracking("b", 8)], 3, "s"),
+    case("two steps, in and out: out", [step("s", 5), step("t", 9)], 9, "t"),
+    case("a proposal raises", [proposal(10)], 10, "responsive"),
+    case("a proposal never lowers", [proposal(3)], 8, ""),
+    case("max wins over a proposal", [proposal(10), tracking("a", 12)], 12, "a"),
+    case("max wins: proposal", [proposal(12), tracking("a", 10)], 12, "responsive"),
+    case("a proposal keeps up", [proposal(6), tracking("a", 4)], 6, "a"),
+    case("a proposal keeps all of it", [proposal(8), tracking("a", 4)], 8, ""),
+    case("a proposal for less is no vote", [proposal(2), tracking("a", 4)], 4, "a"),
+    case("a proposal for less does not make target tracking agree",
+        [proposal(3), tracking("a", 4), tracking("b", 8)], 8, ""),
 )  # fmt: skip
 def test_one_decision_of_many(votes: list[Vote], desired: int, by: str) -> None:
     outcome = combine(votes, NOW_8)
@@ -138,16 +134,14 @@ def test_one_more_vote_for_the_present_number_lowers_to_the_steps_at_most(
     assert after >= min(before, by_steps)
 
 
-@pytest.mark.parametrize(
-    ("suspended", "wanted", "desired", "member"),
-    [
-        pytest.param(Suspended(scale_out=True), 9, 8, "DynamicScalingOutSuspended", id="out (SUS)"),
-        pytest.param(Suspended(scale_out=True), 7, 7, None, id="out suspended, in goes on (SUS)"),
-        pytest.param(Suspended(scale_in=True), 7, 8, "DynamicScalingInSuspended", id="in (SUS)"),
-        pytest.param(Suspended(scale_in=True), 9, 9, None, id="in suspended, out goes on (SUS)"),
-        pytest.param(Suspended(scheduled=True), 7, 7, None, id="scheduled is another thing (SUS)"),
-        pytest.param(Suspended(scale_in=True, scale_out=True), 8, 8, None, id="nothing to do"),
-    ],
+@cases(
+    "suspended, wanted, desired, member",
+    case("out (SUS)", Suspended(scale_out=True), 9, 8, "DynamicScalingOutSuspended"),
+    case("out suspended, in goes on (SUS)", Suspended(scale_out=True), 7, 7, None),
+    case("in (SUS)", Suspended(scale_in=True), 7, 8, "DynamicScalingInSuspended"),
+    case("in suspended, out goes on (SUS)", Suspended(scale_in=True), 9, 9, None),
+    case("scheduled is another thing (SUS)", Suspended(scheduled=True), 7, 7, None),
+    case("nothing to do", Suspended(scale_in=True, scale_out=True), 8, 8, None),
 )
 def test_suspended_scaling(
     suspended: Suspended, wanted: int, desired: int, member: str | None
@@ -161,39 +155,35 @@ def test_suspended_scaling(
 HEALTHY = TargetHealth(num_requests=1000)
 
 
-@pytest.mark.parametrize(
-    ("health", "text"),
-    [
-        pytest.param(HEALTHY, None, id="nothing speaks against it"),
-        pytest.param(TargetHealth(), None, id="an idle target may be taken to zero"),
-        pytest.param(replace(HEALTHY, num_crashed=1), "1 copies died in the last 60 s",
-            id="a copy died: concurrency falls with it (SEED)"),
-        pytest.param(replace(HEALTHY, num_errors=51), "51 of 1000 requests failed",
-            id="errors are answered quickly, so that concurrency falls (SEED)"),
-        pytest.param(replace(HEALTHY, num_errors=50), None, id="as many as may fail"),
-        pytest.param(TargetHealth(num_requests=1, num_errors=1), None, id="one failure is no sign"),
-        pytest.param(TargetHealth(num_requests=2, num_errors=2), "2 of 2", id="two of two are"),
-        pytest.param(TargetHealth(num_errors=3), "(100%", id="errors of requests that never ended"),
-        pytest.param(replace(HEALTHY, oldest_waiting_s=1.5), "waits 1.5 s", id="a queue"),
-        pytest.param(replace(HEALTHY, oldest_waiting_s=1.0), None, id="a queue within the limit"),
-        pytest.param(replace(HEALTHY, had_two_fleets=True), "two fleets served in the last 150 s",
-            id="the mean of two fleets is low"),
-        pytest.param(replace(HEALTHY, oldest_waiting_s=math.nan), "waits nan s",
-            id="an age that is no number is no reason to scale in"),
-    ],
+@cases(
+    "health, text",
+    case("nothing speaks against it", HEALTHY, None),
+    case("an idle target may be taken to zero", TargetHealth(), None),
+    case("a copy died: concurrency falls with it (SEED)", replace(HEALTHY, num_crashed=1),
+        "1 copies died in the last 60 s"),
+    case("errors are answered quickly, so that concurrency falls (SEED)",
+        replace(HEALTHY, num_errors=51), "51 of 1000 requests failed"),
+    case("as many as may fail", replace(HEALTHY, num_errors=50), None),
+    case("one failure is no sign", TargetHealth(num_requests=1, num_errors=1), None),
+    case("two of two are", TargetHealth(num_requests=2, num_errors=2), "2 of 2"),
+    case("errors of requests that never ended", TargetHealth(num_errors=3), "(100%"),
+    case("a queue", replace(HEALTHY, oldest_waiting_s=1.5), "waits 1.5 s"),
+    case("a queue within the limit", replace(HEALTHY, oldest_waiting_s=1.0), None),
+    case("the mean of two fleets is low", replace(HEALTHY, had_two_fleets=True),
+        "two fleets served in the last 150 s"),
+    case("an age that is no number is no reason to scale in",
+        replace(HEALTHY, oldest_waiting_s=math.nan), "waits nan s"),
 )  # fmt: skip
 def test_the_guard(health: TargetHealth, text: str | None) -> None:
     reason = veto(health)
     assert reason is None if text is None else reason is not None and text in reason
 
 
-@pytest.mark.parametrize(
-    ("wanted", "desired"),
-    [
-        pytest.param(4, 8, id="a scale-in is vetoed"),
-        pytest.param(12, 12, id="a scale-out is not"),
-        pytest.param(8, 8, id="nor what changes nothing"),
-    ],
+@cases(
+    "wanted, desired",
+    case("a scale-in is vetoed", 4, 8),
+    case("a scale-out is not", 12, 12),
+    case("nor what changes nothing", 8, 8),
 )
 def test_a_veto_holds_back_scale_in_only(wanted: int, desired: int) -> None:
     outcome = combine([tracking("a", wanted)], NOW_8)
@@ -203,15 +193,13 @@ def test_a_veto_holds_back_scale_in_only(wanted: int, desired: int) -> None:
     assert unless_vetoed(outcome, NOW_8, None) == outcome
 
 
-@pytest.mark.parametrize(
+@cases(
     "wrong",
-    [
-        pytest.param({"max_error_rate": 1.5}, id="a rate above 1"),
-        pytest.param({"max_error_rate": math.nan}, id="a rate that is no number"),
-        pytest.param({"min_errors": 0}, id="no errors are enough"),
-        pytest.param({"max_crashed": -1}, id="fewer crashes than none"),
-        pytest.param({"max_waiting_s": -1.0}, id="less than no wait"),
-    ],
+    case("a rate above 1", {"max_error_rate": 1.5}),
+    case("a rate that is no number", {"max_error_rate": math.nan}),
+    case("no errors are enough", {"min_errors": 0}),
+    case("fewer crashes than none", {"max_crashed": -1}),
+    case("less than no wait", {"max_waiting_s": -1.0}),
 )
 def test_limits_that_cannot_be(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"max_error_rate is|has a limit below"):

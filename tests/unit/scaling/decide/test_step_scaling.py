@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.domain.scaling import Adjustment, StepAdjustment, StepScaling
 from hostelry.scaling.decide.decision import Capacity, LastAct, LastActs, Situation
@@ -138,13 +139,11 @@ def test_adjustments(
     assert adjust_capacity(policy(step, kind=kind, least=least), step, capacity) == wanted
 
 
-@pytest.mark.parametrize(
-    ("by", "wanted"),
-    [
-        pytest.param("Average", 11, id="the average of 20, 70 and 120 is 70"),
-        pytest.param("Minimum", 10, id="the minimum is below every step"),
-        pytest.param("Maximum", 13, id="the maximum"),
-    ],
+@cases(
+    "by, wanted",
+    case("the average of 20, 70 and 120 is 70", "Average", 11),
+    case("the minimum is below every step", "Minimum", 10),
+    case("the maximum", "Maximum", 13),
 )
 def test_the_metric_is_aggregated(by: str, wanted: int) -> None:
     steps = (
@@ -160,29 +159,27 @@ MORE = StepAdjustment(lower=10.0, upper=None, adjustment=3)
 LESS = StepAdjustment(lower=None, upper=0.0, adjustment=-1)
 
 
-@pytest.mark.parametrize(
-    ("values", "situation", "wanted", "codes"),
-    [
-        pytest.param([51.0], at(4), 6, [], id="out"),
-        pytest.param([], at(0), 2, [], id="an alarm set by hand counts as at its threshold"),
-        pytest.param([51.0], at(4, acts=LastActs(scale_out=act(60, 2, 4))), 4,
-            ["AlreadyAtDesiredCapacity"], id="out again in the cooldown adds nothing (UG)"),
-        pytest.param([65.0], at(4, acts=LastActs(scale_out=act(60, 2, 4))), 5, [],
-            id="a bigger step in the cooldown adds the difference: 3 instead of 2 (UG)"),
-        pytest.param([51.0], at(4, acts=LastActs(scale_out=act(300, 2, 4))), 6, [],
-            id="after the cooldown all of it is added (UG)"),
-        pytest.param([40.0], at(4), 3, [], id="in"),
-        pytest.param([40.0], at(4, acts=LastActs(scale_in=act(60, 5, 4))), 4, [],
-            id="in again in the cooldown is blocked (UG)"),
-        pytest.param([51.0], at(4, acts=LastActs(scale_in=act(60, 5, 4))), 6, [],
-            id="out in the cooldown of a scale-in, at once (UG)"),
-        pytest.param([40.0], at(4, acts=LastActs(scale_in=act(60, 5, 3), scale_out=act(9, 3, 4))),
-            3, [], id="in after a scale-out ended the cooldown (UG)"),
-        pytest.param([40.0], at(1, low=1), 1, ["AlreadyAtMinCapacity"], id="in at the minimum"),
-        pytest.param([40.0], at(0), 0, ["AlreadyAtMinCapacity"], id="never below zero"),
-        pytest.param([51.0], at(5, high=5), 5, ["AlreadyAtMaxCapacity"], id="out at the maximum"),
-        pytest.param([65.0], at(4, high=5), 5, [], id="out as far as the maximum"),
-    ],
+@cases(
+    "values, situation, wanted, codes",
+    case("out", [51.0], at(4), 6, []),
+    case("an alarm set by hand counts as at its threshold", [], at(0), 2, []),
+    case("out again in the cooldown adds nothing (UG)", [51.0],
+        at(4, acts=LastActs(scale_out=act(60, 2, 4))), 4, ["AlreadyAtDesiredCapacity"]),
+    case("a bigger step in the cooldown adds the difference: 3 instead of 2 (UG)", [65.0],
+        at(4, acts=LastActs(scale_out=act(60, 2, 4))), 5, []),
+    case("after the cooldown all of it is added (UG)", [51.0],
+        at(4, acts=LastActs(scale_out=act(300, 2, 4))), 6, []),
+    case("in", [40.0], at(4), 3, []),
+    case("in again in the cooldown is blocked (UG)", [40.0],
+        at(4, acts=LastActs(scale_in=act(60, 5, 4))), 4, []),
+    case("out in the cooldown of a scale-in, at once (UG)", [51.0],
+        at(4, acts=LastActs(scale_in=act(60, 5, 4))), 6, []),
+    case("in after a scale-out ended the cooldown (UG)", [40.0],
+        at(4, acts=LastActs(scale_in=act(60, 5, 3), scale_out=act(9, 3, 4))), 3, []),
+    case("in at the minimum", [40.0], at(1, low=1), 1, ["AlreadyAtMinCapacity"]),
+    case("never below zero", [40.0], at(0), 0, ["AlreadyAtMinCapacity"]),
+    case("out at the maximum", [51.0], at(5, high=5), 5, ["AlreadyAtMaxCapacity"]),
+    case("out as far as the maximum", [65.0], at(4, high=5), 5, []),
 )  # fmt: skip
 def test_what_is_wanted(
     values: list[float], situation: Situation, wanted: int, codes: list[str]

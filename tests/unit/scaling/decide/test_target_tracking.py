@@ -7,9 +7,9 @@ PutScalingPolicy in its API reference; 7.3 = the section of our own reference on
 import math
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.domain.scaling import TargetTracking
 from hostelry.scaling.decide.decision import Capacity, Direction, LastAct, LastActs, Situation
@@ -38,48 +38,38 @@ def act(seconds_ago: float, since: int, to: int) -> LastAct:
     return LastAct(at=NOW - seconds_ago, since_capacity=since, capacity=to)
 
 
-@pytest.mark.parametrize(
-    ("direction", "values", "of", "wanted", "code"),
-    [
-        pytest.param(OUT, [20.0], capacity(1), 4, None, id="out in proportion (UG)"),
-        pytest.param(OUT, [20.1], capacity(1), 5, None, id="out is rounded up (7.3)"),
-        pytest.param(OUT, [9.0, 20.0, 12.0], capacity(2), 5, None, id="out by the newest value"),
-        pytest.param(
-            OUT, [90.0], capacity(4), 10, None, id="out stops at the maximum (UG: never above it)"
-        ),
-        pytest.param(
-            OUT, [6.0], capacity(10), 10, "AlreadyAtMaxCapacity", id="out at the maximum (API)"
-        ),
-        pytest.param(OUT, [5.0], capacity(3), 3, None, id="at the target nothing is added (UG)"),
-        pytest.param(
-            OUT, [20.0], capacity(4, serving=1), 4, "AlreadyAtDesiredCapacity",
-            id="what is starting already counts (UG: counted as part of the desired capacity)",
-        ),
-        pytest.param(
-            OUT, [9.0], capacity(4, serving=2), 4, "AlreadyAtDesiredCapacity",
-            id="the load of lost copies on the rest is no new load",
-        ),
-        pytest.param(OUT, [50.0], capacity(0, low=0), 0, "AlreadyAtDesiredCapacity",
-            id="zero is never left (7.3: proportional to nothing)"),
-        pytest.param(IN, [1.0], capacity(10), 2, None, id="in in proportion (7.3)"),
-        pytest.param(IN, [1.1], capacity(10), 3, None, id="in is rounded up: careful (7.3)"),
-        pytest.param(IN, [0.0, 3.0, 1.0], capacity(10), 6, None,
-            id="in by the greatest value, so that none would exceed the target (7.3)"),
-        pytest.param(IN, [4.5], capacity(10), 10, None, id="not below 90 % of the target (7.3)"),
-        pytest.param(IN, [0.0], capacity(4, low=0), 0, None, id="no load leads to zero (7.3)"),
-        pytest.param(IN, [0.0], capacity(4), 1, None, id="in stops at the minimum (UG)"),
-        pytest.param(IN, [0.0], capacity(1), 1, "AlreadyAtMinCapacity", id="in at the minimum"),
-        pytest.param(IN, [4.4], capacity(3), 3, "AutoScalingAnticipatedFlapping",
-            id="in would push the metric above the target (API: NotScaledReasons)"),
-        pytest.param(IN, [2.0], capacity(4, serving=2), 2, None,
-            id="in counts over what is wanted where less serves"),
-        pytest.param(OUT, [], capacity(3), 3, None, id="no data, no scale-out (UG)"),
-        pytest.param(IN, [], capacity(3), 3, None, id="no data, no scale-in (UG)"),
-        pytest.param(OUT, [math.nan], capacity(3), 3, None, id="not a number, no decision"),
-        pytest.param(IN, [0.0, math.inf], capacity(3), 1, None, id="infinite values are no data"),
-        pytest.param(OUT, [1e308], capacity(3), 10, None, id="a value beyond all bounds"),
-        pytest.param(IN, [-7.0], capacity(3), 1, None, id="a negative metric asks for the minimum"),
-    ],
+@cases(
+    "direction, values, of, wanted, code",
+    case("out in proportion (UG)", OUT, [20.0], capacity(1), 4, None),
+    case("out is rounded up (7.3)", OUT, [20.1], capacity(1), 5, None),
+    case("out by the newest value", OUT, [9.0, 20.0, 12.0], capacity(2), 5, None),
+    case("out stops at the maximum (UG: never above it)", OUT, [90.0], capacity(4), 10, None),
+    case("out at the maximum (API)", OUT, [6.0], capacity(10), 10, "AlreadyAtMaxCapacity"),
+    case("at the target nothing is added (UG)", OUT, [5.0], capacity(3), 3, None),
+    case("what is starting already counts (UG: counted as part of the desired capacity)", OUT,
+        [20.0], capacity(4, serving=1), 4, "AlreadyAtDesiredCapacity"),
+    case("the load of lost copies on the rest is no new load", OUT, [9.0], capacity(4, serving=2),
+        4, "AlreadyAtDesiredCapacity"),
+    case("zero is never left (7.3: proportional to nothing)", OUT, [50.0], capacity(0, low=0), 0,
+        "AlreadyAtDesiredCapacity"),
+    case("in in proportion (7.3)", IN, [1.0], capacity(10), 2, None),
+    case("in is rounded up: careful (7.3)", IN, [1.1], capacity(10), 3, None),
+    case("in by the greatest value, so that none would exceed the target (7.3)", IN,
+        [0.0, 3.0, 1.0], capacity(10), 6, None),
+    case("not below 90 % of the target (7.3)", IN, [4.5], capacity(10), 10, None),
+    case("no load leads to zero (7.3)", IN, [0.0], capacity(4, low=0), 0, None),
+    case("in stops at the minimum (UG)", IN, [0.0], capacity(4), 1, None),
+    case("in at the minimum", IN, [0.0], capacity(1), 1, "AlreadyAtMinCapacity"),
+    case("in would push the metric above the target (API: NotScaledReasons)", IN, [4.4],
+        capacity(3), 3, "AutoScalingAnticipatedFlapping"),
+    case("in counts over what is wanted where less serves", IN, [2.0], capacity(4, serving=2), 2,
+        None),
+    case("no data, no scale-out (UG)", OUT, [], capacity(3), 3, None),
+    case("no data, no scale-in (UG)", IN, [], capacity(3), 3, None),
+    case("not a number, no decision", OUT, [math.nan], capacity(3), 3, None),
+    case("infinite values are no data", IN, [0.0, math.inf], capacity(3), 1, None),
+    case("a value beyond all bounds", OUT, [1e308], capacity(3), 10, None),
+    case("a negative metric asks for the minimum", IN, [-7.0], capacity(3), 1, None),
 )  # fmt: skip
 def test_what_is_wanted(
     direction: Direction, values: list[float], of: Capacity, wanted: int, code: str | None
@@ -90,34 +80,30 @@ def test_what_is_wanted(
     assert decision.reason.endswith(".")
 
 
-@pytest.mark.parametrize(
-    ("direction", "metric", "of", "out", "scale_in", "wanted"),
-    [
-        pytest.param(OUT, 20.0, 4, act(60, 1, 4), None, 4,
-            id="out: an equal one during the cooldown adds nothing (UG)"),
-        pytest.param(OUT, 30.0, 4, act(60, 1, 4), None, 6,
-            id="out: a larger one counts the earlier addition as done (UG)"),
-        pytest.param(OUT, 10.0, 4, act(179, 1, 4), None, 4, id="out: the cooldown's last second"),
-        pytest.param(OUT, 10.0, 4, act(180, 1, 4), None, 8, id="out: the cooldown is over (UG)"),
-        pytest.param(OUT, 20.0, 1, act(10, 0, 1), None, 4,
-            id="out: after a wake from zero, in proportion to what serves"),
-        pytest.param(OUT, 10.0, 2, None, act(10, 4, 2), 4,
-            id="out: the cooldown of a scale-in does not hold it back (UG)"),
-        pytest.param(OUT, 10.0, 2, act(60, 1, 4), act(10, 4, 2), 4,
-            id="out: what was taken away since is no longer counted as done"),
-        pytest.param(IN, 1.0, 4, None, act(299, 8, 4), 4, id="in: blocked in the cooldown (UG)"),
-        pytest.param(IN, 1.0, 4, None, act(300, 8, 4), 1, id="in: the cooldown is over (UG)"),
-        pytest.param(IN, 1.0, 4, act(10, 2, 4), act(60, 8, 2), 1,
-            id="in: a scale-out has ended the cooldown for good (UG)"),
-        pytest.param(IN, 1.0, 4, act(10, 1, 4), None, 1,
-            id="in: the cooldown of a scale-out does not hold it back (UG)"),
-        pytest.param(IN, 1.0, 4, None, act(-3600, 8, 4), 1,
-            id="in: an act an hour ahead is of a clock that was set back"),
-        pytest.param(IN, 1.0, 4, None, act(-2, 8, 4), 4,
-            id="in: an act two seconds ahead still counts"),
-        pytest.param(OUT, 30.0, 4, act(-3600, 1, 4), None, 10,
-            id="out: an act an hour ahead holds nothing back"),
-    ],
+@cases(
+    "direction, metric, of, out, scale_in, wanted",
+    case("out: an equal one during the cooldown adds nothing (UG)", OUT, 20.0, 4, act(60, 1, 4),
+        None, 4),
+    case("out: a larger one counts the earlier addition as done (UG)", OUT, 30.0, 4, act(60, 1, 4),
+        None, 6),
+    case("out: the cooldown's last second", OUT, 10.0, 4, act(179, 1, 4), None, 4),
+    case("out: the cooldown is over (UG)", OUT, 10.0, 4, act(180, 1, 4), None, 8),
+    case("out: after a wake from zero, in proportion to what serves", OUT, 20.0, 1, act(10, 0, 1),
+        None, 4),
+    case("out: the cooldown of a scale-in does not hold it back (UG)", OUT, 10.0, 2, None,
+        act(10, 4, 2), 4),
+    case("out: what was taken away since is no longer counted as done", OUT, 10.0, 2, act(60, 1, 4),
+        act(10, 4, 2), 4),
+    case("in: blocked in the cooldown (UG)", IN, 1.0, 4, None, act(299, 8, 4), 4),
+    case("in: the cooldown is over (UG)", IN, 1.0, 4, None, act(300, 8, 4), 1),
+    case("in: a scale-out has ended the cooldown for good (UG)", IN, 1.0, 4, act(10, 2, 4),
+        act(60, 8, 2), 1),
+    case("in: the cooldown of a scale-out does not hold it back (UG)", IN, 1.0, 4, act(10, 1, 4),
+        None, 1),
+    case("in: an act an hour ahead is of a clock that was set back", IN, 1.0, 4, None,
+        act(-3600, 8, 4), 1),
+    case("in: an act two seconds ahead still counts", IN, 1.0, 4, None, act(-2, 8, 4), 4),
+    case("out: an act an hour ahead holds nothing back", OUT, 30.0, 4, act(-3600, 1, 4), None, 10),
 )  # fmt: skip
 def test_cooldowns(
     direction: Direction,
@@ -156,15 +142,13 @@ def test_the_formula_can_be_exchanged() -> None:
     assert decide(POLICY, OUT, [40.0], situation(capacity(2)), one_more).desired == 3
 
 
-@pytest.mark.parametrize(
-    ("serving", "metric", "target", "wanted"),
-    [
-        pytest.param(3, 0.1, 0.3, 1, id="bits beyond the last digit do not add a copy"),
-        pytest.param(3, 0.101, 0.3, 2, id="a hundredth does"),
-        pytest.param(7, 5.0, 5.0, 7, id="at the target nothing changes"),
-        pytest.param(1, 1e300, 1e-300, MAX_CAPACITY, id="more than a number can hold"),
-        pytest.param(2, -1e308, 1.0, 0, id="less than a number can hold"),
-    ],
+@cases(
+    "serving, metric, target, wanted",
+    case("bits beyond the last digit do not add a copy", 3, 0.1, 0.3, 1),
+    case("a hundredth does", 3, 0.101, 0.3, 2),
+    case("at the target nothing changes", 7, 5.0, 5.0, 7),
+    case("more than a number can hold", 1, 1e300, 1e-300, MAX_CAPACITY),
+    case("less than a number can hold", 2, -1e308, 1.0, 0),
 )
 def test_proportional(serving: int, metric: float, target: float, wanted: int) -> None:
     assert proportional(serving, metric, target) == wanted

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import botocore.session
 import pytest
+from tests.cases import case, cases
 
 from hostelry.domain.alarm import Comparison, MissingData
 from hostelry.domain.metric import Metric, MetricQuery, MetricStat
@@ -78,14 +79,12 @@ def test_every_predefined_type_of_sagemaker_is_known() -> None:
     assert {it for it in kinds if it.startswith("SageMaker")} == set(PREDEFINED)
 
 
-@pytest.mark.parametrize(
-    ("pace", "low"),
-    [
-        pytest.param(1.0, 90, id="as on AWS"),
-        pytest.param(30.0, 3, id="thirty times as fast"),
-        pytest.param(40.0, 3, id="a part of a datapoint is one"),
-        pytest.param(1e6, 1, id="at least one"),
-    ],
+@cases(
+    "pace, low",
+    case("as on AWS", 1.0, 90),
+    case("thirty times as fast", 30.0, 3),
+    case("a part of a datapoint is one", 40.0, 3),
+    case("at least one", 1e6, 1),
 )
 def test_pace_divides_the_wait_of_the_low_alarm_alone(pace: float, low: int) -> None:
     tracking = policy("SageMakerInferenceComponentConcurrentRequestsPerCopyHighResolution")
@@ -123,16 +122,14 @@ def test_metric_math_keeps_its_queries() -> None:
     assert (rule.stat, rule.queries, rule.period_s) == (None, MATH, 60)
 
 
-@pytest.mark.parametrize(
-    ("name", "side"),
-    [
-        pytest.param(alarm_name(VARIANT, AlarmSide.HIGH, "u-1"), AlarmSide.HIGH, id="high"),
-        pytest.param(alarm_name(COMPONENT, AlarmSide.LOW, "u-1"), AlarmSide.LOW, id="low"),
-        pytest.param(alarm_name("inference-component/a-AlarmLow-b", AlarmSide.HIGH, "u"),
-            AlarmSide.HIGH, id="a resource that is named like the other one"),
-        pytest.param("my-AlarmHigh-1", None, id="a user's own"),
-        pytest.param("TargetTracking-mine", None, id="a user's own that begins alike"),
-    ],
+@cases(
+    "name, side",
+    case("high", alarm_name(VARIANT, AlarmSide.HIGH, "u-1"), AlarmSide.HIGH),
+    case("low", alarm_name(COMPONENT, AlarmSide.LOW, "u-1"), AlarmSide.LOW),
+    case("a resource that is named like the other one",
+        alarm_name("inference-component/a-AlarmLow-b", AlarmSide.HIGH, "u"), AlarmSide.HIGH),
+    case("a user's own", "my-AlarmHigh-1", None),
+    case("a user's own that begins alike", "TargetTracking-mine", None),
 )  # fmt: skip
 def test_which_alarm_a_name_is(name: str, side: AlarmSide | None) -> None:
     assert find_alarm_side(name) is side
@@ -144,34 +141,29 @@ def test_names_are_those_of_aws() -> None:
     assert AlarmSide.LOW.direction is Direction.IN
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        pytest.param(policy("SageMakerInferenceComponentInvocationsPerCopy"),
-            policy("SageMakerInferenceComponentInvocationsPerCopy"), True, id="the same type"),
-        pytest.param(policy("SageMakerInferenceComponentInvocationsPerCopy"),
-            policy("SageMakerInferenceComponentConcurrentRequestsPerCopyHighResolution"), False,
-            id="the pair that the announcement of the high-resolution metrics recommends"),
-        pytest.param(policy("SageMakerInferenceComponentInvocationsPerCopy"),
-            policy(None, MetricQuery(id="x", stat=predefined_stat(
-                "SageMakerInferenceComponentInvocationsPerCopy", COMPONENT))), True,
-            id="the same one by hand"),
-        pytest.param(policy(None, ONE), policy(None, replace(ONE, id="m9", stat=replace(
-            BACKLOG, statistic="Sum"))), True, id="another statistic of the same metric"),
-        pytest.param(policy(None, *MATH), policy(None, *MATH), True, id="the same expression"),
-        pytest.param(policy(None, *MATH), policy(None, ONE), False, id="an expression of it"),
-    ],
+@cases(
+    "one, other, same",
+    case("the same type", policy("SageMakerInferenceComponentInvocationsPerCopy"),
+        policy("SageMakerInferenceComponentInvocationsPerCopy"), True),
+    case("the pair that the announcement of the high-resolution metrics recommends",
+        policy("SageMakerInferenceComponentInvocationsPerCopy"),
+        policy("SageMakerInferenceComponentConcurrentRequestsPerCopyHighResolution"), False),
+    case("the same one by hand", policy("SageMakerInferenceComponentInvocationsPerCopy"),
+        policy(None, MetricQuery(id="x", stat=predefined_stat(
+            "SageMakerInferenceComponentInvocationsPerCopy", COMPONENT))), True),
+    case("another statistic of the same metric", policy(None, ONE),
+        policy(None, replace(ONE, id="m9", stat=replace(BACKLOG, statistic="Sum"))), True),
+    case("the same expression", policy(None, *MATH), policy(None, *MATH), True),
+    case("an expression of it", policy(None, *MATH), policy(None, ONE), False),
 )  # fmt: skip
 def test_the_same_metric(one: TargetTracking, other: TargetTracking, same: bool) -> None:
     assert same_metric(one, other, COMPONENT) is same
 
 
-@pytest.mark.parametrize(
-    ("predefined", "resource"),
-    [
-        pytest.param("ECSServiceAverageCPUUtilization", COMPONENT, id="another service's type"),
-        pytest.param("SageMakerVariantInvocationsPerInstance", "endpoint/e", id="no variant"),
-    ],
+@cases(
+    "predefined, resource",
+    case("another service's type", "ECSServiceAverageCPUUtilization", COMPONENT),
+    case("no variant", "SageMakerVariantInvocationsPerInstance", "endpoint/e"),
 )
 def test_what_has_no_metric(predefined: str, resource: str) -> None:
     with pytest.raises(ValueError, match=r"is none of|is neither"):

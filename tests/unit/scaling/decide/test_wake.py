@@ -5,6 +5,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.domain.at_zero import Wakeable
 from hostelry.domain.scaling import Dimension, ScalableTarget, Suspended
@@ -50,34 +51,31 @@ def room(desired: int = 0, minimum: int = 0, maximum: int = 10) -> Capacity:
     return Capacity(desired=desired, serving=0, minimum=minimum, maximum=maximum)
 
 
-@pytest.mark.parametrize(
-    ("waiting", "capacity", "expected"),
-    [
-        pytest.param(Waiting(held=1), room(), 1, id="one request starts one copy"),
-        pytest.param(Waiting(held=100), room(), 1, id="a hundred of unknown length start one"),
-        pytest.param(Waiting(held=100, service_s=0.05), room(), 1, id="a hundred short ones too"),
-        pytest.param(Waiting(held=10, service_s=3.0), room(), 3,
-                     id="30 s of work one by one in 10 s are three"),
-        pytest.param(Waiting(held=10, service_s=3.0, at_once=5.0), room(), 1,
-                     id="a copy that does five at once is enough for them"),
-        pytest.param(Waiting(held=100, service_s=3.0, at_once=5.0), room(), MAX_FIRST,
-                     id="a burst starts no more than four"),
-        pytest.param(Waiting(held=100, service_s=30.0), room(maximum=2), 2, id="nor over the max"),
-        pytest.param(Waiting(held=1), room(minimum=3), 3, id="nor less than the min"),
-        pytest.param(Waiting(held=1), room(maximum=0), 0, id="MaxCapacity 0 starts nothing"),
-        pytest.param(Waiting(held=0), room(), 0, id="nothing waits"),
-        pytest.param(Waiting(held=9), room(desired=1), 1, id="a copy on its way is enough"),
-        pytest.param(Waiting(held=30, service_s=2.0), room(desired=1), MAX_FIRST,
-                     id="but more are started where more is known to wait"),
-        pytest.param(Waiting(held=1), room(desired=7), 7, id="a wake never lowers"),
-        pytest.param(Waiting(held=9, service_s=math.nan), room(), 1, id="NaN is not known"),
-        pytest.param(Waiting(held=9, service_s=math.inf), room(), 1, id="nor is infinity"),
-        pytest.param(Waiting(held=10, service_s=3.0, at_once=math.nan), room(), 3,
-                     id="side by side by NaN is one by one"),
-        pytest.param(Waiting(held=10, service_s=3.0, at_once=0.0), room(), 3, id="or by none"),
-        pytest.param(Waiting(held=99, service_s=1e307, at_once=1.7e308), room(), 1,
-                     id="numbers at the end of what a float holds"),
-    ],
+@cases(
+    "waiting, capacity, expected",
+    case("one request starts one copy", Waiting(held=1), room(), 1),
+    case("a hundred of unknown length start one", Waiting(held=100), room(), 1),
+    case("a hundred short ones too", Waiting(held=100, service_s=0.05), room(), 1),
+    case("30 s of work one by one in 10 s are three", Waiting(held=10, service_s=3.0), room(), 3),
+    case("a copy that does five at once is enough for them",
+        Waiting(held=10, service_s=3.0, at_once=5.0), room(), 1),
+    case("a burst starts no more than four", Waiting(held=100, service_s=3.0, at_once=5.0), room(),
+        MAX_FIRST),
+    case("nor over the max", Waiting(held=100, service_s=30.0), room(maximum=2), 2),
+    case("nor less than the min", Waiting(held=1), room(minimum=3), 3),
+    case("MaxCapacity 0 starts nothing", Waiting(held=1), room(maximum=0), 0),
+    case("nothing waits", Waiting(held=0), room(), 0),
+    case("a copy on its way is enough", Waiting(held=9), room(desired=1), 1),
+    case("but more are started where more is known to wait", Waiting(held=30, service_s=2.0),
+        room(desired=1), MAX_FIRST),
+    case("a wake never lowers", Waiting(held=1), room(desired=7), 7),
+    case("NaN is not known", Waiting(held=9, service_s=math.nan), room(), 1),
+    case("nor is infinity", Waiting(held=9, service_s=math.inf), room(), 1),
+    case("side by side by NaN is one by one", Waiting(held=10, service_s=3.0, at_once=math.nan),
+        room(), 3),
+    case("or by none", Waiting(held=10, service_s=3.0, at_once=0.0), room(), 3),
+    case("numbers at the end of what a float holds",
+        Waiting(held=99, service_s=1e307, at_once=1.7e308), room(), 1),
 )  # fmt: skip
 def test_how_many_are_started(waiting: Waiting, capacity: Capacity, expected: int) -> None:
     assert decide(waiting, capacity).desired == expected
@@ -107,17 +105,15 @@ def test_any_wake_raises_within_the_bounds_or_changes_nothing(
 WOKEN = LastAct(at=NOW, since_capacity=0, capacity=1)
 
 
-@pytest.mark.parametrize(
-    ("wanted", "woken", "pace", "now", "kept"),
-    [
-        pytest.param(0, WOKEN, 1.0, NOW + 299.0, True, id="not to zero within the cooldown"),
-        pytest.param(0, WOKEN, 1.0, NOW + 301.0, False, id="after it as the alarms say"),
-        pytest.param(1, WOKEN, 1.0, NOW + 1.0, False, id="fewer, but not none, is not its matter"),
-        pytest.param(0, None, 1.0, NOW, False, id="nothing was woken"),
-        pytest.param(0, WOKEN, 60.0, NOW + 6.0, False, id="pace divides the cooldown"),
-        pytest.param(0, WOKEN, 1.0, NOW - 3600.0, False, id="a clock set back an hour"),
-        pytest.param(0, WOKEN, 1.0, NOW + 3600.0, False, id="or one set on an hour"),
-    ],
+@cases(
+    "wanted, woken, pace, now, kept",
+    case("not to zero within the cooldown", 0, WOKEN, 1.0, NOW + 299.0, True),
+    case("after it as the alarms say", 0, WOKEN, 1.0, NOW + 301.0, False),
+    case("fewer, but not none, is not its matter", 1, WOKEN, 1.0, NOW + 1.0, False),
+    case("nothing was woken", 0, None, 1.0, NOW, False),
+    case("pace divides the cooldown", 0, WOKEN, 60.0, NOW + 6.0, False),
+    case("a clock set back an hour", 0, WOKEN, 1.0, NOW - 3600.0, False),
+    case("or one set on an hour", 0, WOKEN, 1.0, NOW + 3600.0, False),
 )  # fmt: skip
 def test_a_wake_is_not_undone_at_once(
     wanted: int, woken: LastAct | None, pace: float, now: float, kept: bool

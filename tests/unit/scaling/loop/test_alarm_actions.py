@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.cases import case, cases
 from tests.unit.scaling.loop.alarm_rig import ALARM, HOOK, OK, TOPIC, Rig, rule_of
 
 from hostelry.base.errors import TerminalError
@@ -106,18 +107,16 @@ def test_a_notification_of_a_composite_has_its_rule() -> None:
     assert json.loads(envelope["Message"])["AlarmRule"] == "TRUE"
 
 
-@pytest.mark.parametrize(
-    ("answers", "num", "is_done"),
-    [
-        pytest.param([500, 503, 200], 3, True, id="an error of the server is tried again"),
-        pytest.param([httpx.ConnectError("nobody"), 204], 2, True, id="so is nobody there"),
-        pytest.param([TimeoutError(), 200], 2, True, id="and a hang"),
-        pytest.param([429, 200], 2, True, id="and too many requests"),
-        pytest.param([404], 1, False, id="a refusal is final"),
-        pytest.param([302], 1, False, id="a redirect is not followed"),
-        pytest.param([500] * 9, 1 + len(DELAYS_S), False, id="the tries are bounded"),
-        pytest.param([httpx.InvalidURL("odd")] * 9, 5, False, id="an address that cannot be read"),
-    ],
+@cases(
+    "answers, num, is_done",
+    case("an error of the server is tried again", [500, 503, 200], 3, True),
+    case("so is nobody there", [httpx.ConnectError("nobody"), 204], 2, True),
+    case("and a hang", [TimeoutError(), 200], 2, True),
+    case("and too many requests", [429, 200], 2, True),
+    case("a refusal is final", [404], 1, False),
+    case("a redirect is not followed", [302], 1, False),
+    case("the tries are bounded", [500] * 9, 1 + len(DELAYS_S), False),
+    case("an address that cannot be read", [httpx.InvalidURL("odd")] * 9, 5, False),
 )
 def test_addresses_are_tried_a_few_times(
     answers: list[int | Exception], num: int, is_done: bool

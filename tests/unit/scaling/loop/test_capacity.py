@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.reconcile.samples import NOW, SCOPE, deployment, endpoint, variant
 
 from hostelry.base.errors import TerminalError
@@ -122,12 +123,10 @@ def test_fewer_instances_than_components_need_are_refused_for_now() -> None:
     assert town.desired == 3
 
 
-@pytest.mark.parametrize(
-    ("wanted", "why"),
-    [
-        pytest.param(0, "at least 1 instance is needed", id="none at all"),
-        pytest.param(1001, "at most 1000 are possible", id="more than any machine keeps"),
-    ],
+@cases(
+    "wanted, why",
+    case("none at all", 0, "at least 1 instance is needed"),
+    case("more than any machine keeps", 1001, "at most 1000 are possible"),
 )
 def test_a_number_that_is_never_possible_is_refused_for_good(wanted: int, why: str) -> None:
     town = Variants()
@@ -143,15 +142,13 @@ def test_what_is_on_its_way_out_is_gone(status: EndpointStatus) -> None:
         town.capacities.set(TARGET, 4, NOW)
 
 
-@pytest.mark.parametrize(
-    ("resource_id", "dimension"),
-    [
-        pytest.param("endpoint/none/variant/V", Dimension.INSTANCES, id="no such endpoint"),
-        pytest.param("endpoint/ep/variant/none", Dimension.INSTANCES, id="no such variant"),
-        pytest.param("inference-component/none", Dimension.COPIES, id="no such component"),
-        pytest.param("inference-component/ep", Dimension.INSTANCES, id="the wrong dimension"),
-        pytest.param(RESOURCE, Dimension.PROVISIONED_CONCURRENCY, id="nothing serverless is here"),
-    ],
+@cases(
+    "resource_id, dimension",
+    case("no such endpoint", "endpoint/none/variant/V", Dimension.INSTANCES),
+    case("no such variant", "endpoint/ep/variant/none", Dimension.INSTANCES),
+    case("no such component", "inference-component/none", Dimension.COPIES),
+    case("the wrong dimension", "inference-component/ep", Dimension.INSTANCES),
+    case("nothing serverless is here", RESOURCE, Dimension.PROVISIONED_CONCURRENCY),
 )
 def test_nothing_is_found_for(resource_id: str, dimension: Dimension) -> None:
     assert Variants().capacities.find(SCOPE, resource_id, dimension) is None

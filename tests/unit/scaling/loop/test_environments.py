@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.reconcile.samples import NOW, SCOPE, deployment, endpoint, variant
 
 from hostelry.base.clock import ManualClock
@@ -110,15 +111,13 @@ def environment(copy_id: str, phase: CopyPhase) -> Copy:
     )
 
 
-@pytest.mark.parametrize(
-    ("wakes", "expected"),
-    [
-        pytest.param([1], 1, id="one request"),
-        pytest.param([1, 1, 1], 1, id="the same wake again"),
-        pytest.param([2, 1], 2, id="a late one lowers nothing"),
-        pytest.param([99], 4, id="MaxConcurrency at most"),
-        pytest.param([0], 0, id="no request"),
-    ],
+@cases(
+    "wakes, expected",
+    case("one request", [1], 1),
+    case("the same wake again", [1, 1, 1], 1),
+    case("a late one lowers nothing", [2, 1], 2),
+    case("MaxConcurrency at most", [99], 4),
+    case("no request", [0], 0),
 )
 def test_a_wake_raises_the_number(wakes: list[int], expected: int) -> None:
     house = House()
@@ -152,12 +151,10 @@ def test_a_wake_that_meets_another_writer_is_decided_again(
     assert house.variant.environments == 2
 
 
-@pytest.mark.parametrize(
+@cases(
     "key",
-    [
-        pytest.param(replace(KEY, endpoint_name="absent"), id="no such endpoint"),
-        pytest.param(replace(KEY, variant_name="absent"), id="no such variant"),
-    ],
+    case("no such endpoint", replace(KEY, endpoint_name="absent")),
+    case("no such variant", replace(KEY, variant_name="absent")),
 )
 def test_a_wake_for_what_is_not_there_changes_nothing(key: LoadKey) -> None:
     house = House()

@@ -3,6 +3,7 @@
 import contextlib
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.reconcile.samples import NOW, SCOPE
 from tests.unit.scaling.loop.scaling_town import ScalingTown
 
@@ -64,15 +65,13 @@ def pending(town: ScalingTown, store: DyingStore) -> None:
     assert town.desired == 1
 
 
-@pytest.mark.parametrize(
-    ("meanwhile", "desired", "status"),
-    [
-        pytest.param({}, 3, ActivityStatus.IN_PROGRESS, id="is finished"),
-        pytest.param({"copies": 2}, 2, ActivityStatus.OVERRIDDEN, id="another number was set"),
-        pytest.param({"late_s": 3600.0}, 1, ActivityStatus.OVERRIDDEN, id="it is an hour old"),
-        pytest.param({"maximum": 2}, 1, ActivityStatus.OVERRIDDEN, id="the bounds are others"),
-        pytest.param({"gone": True}, None, ActivityStatus.FAILED, id="the component is gone"),
-    ],
+@cases(
+    "meanwhile, desired, status",
+    case("is finished", {}, 3, ActivityStatus.IN_PROGRESS),
+    case("another number was set", {"copies": 2}, 2, ActivityStatus.OVERRIDDEN),
+    case("it is an hour old", {"late_s": 3600.0}, 1, ActivityStatus.OVERRIDDEN),
+    case("the bounds are others", {"maximum": 2}, 1, ActivityStatus.OVERRIDDEN),
+    case("the component is gone", {"gone": True}, None, ActivityStatus.FAILED),
 )
 def test_a_decision_that_was_not_carried_out(
     meanwhile: dict[str, float], desired: int | None, status: ActivityStatus

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.reconcile.samples import NOW, SCOPE
 from tests.unit.scaling.loop.scaling_town import KEY, RESOURCE, ScalingTown
 
@@ -102,12 +103,10 @@ def own_metric(name: str = "ExpectedConcurrencyPerCopy", component: str = "base"
     return MetricQuery(id="m", stat=MetricStat(metric=metric, period_s=60, statistic="Average"))
 
 
-@pytest.mark.parametrize(
+@cases(
     "value",
-    [
-        pytest.param("5", id="the target alone"),
-        pytest.param("5 false-alarms-per-hour=0.5", id="with a rate of false alarms"),
-    ],
+    case("the target alone", "5"),
+    case("with a rate of false alarms", "5 false-alarms-per-hour=0.5"),
 )
 @pytest.mark.parametrize("arn", [COMPONENT_ARN, ENDPOINT_ARN], ids=["component", "endpoint"])
 def test_a_tag_chooses_it_for_a_component_or_for_all_of_an_endpoint(arn: str, value: str) -> None:
@@ -124,13 +123,11 @@ def test_a_tag_chooses_it_for_a_component_or_for_all_of_an_endpoint(arn: str, va
     assert proposal.at <= NOW + 94
 
 
-@pytest.mark.parametrize(
-    ("query", "acts"),
-    [
-        pytest.param(own_metric(), True, id="of its own expected concurrency"),
-        pytest.param(own_metric(component="other"), False, id="of another component's"),
-        pytest.param(own_metric("ConcurrentRequestsPerCopy"), False, id="of another metric"),
-    ],
+@cases(
+    "query, acts",
+    case("of its own expected concurrency", own_metric(), True),
+    case("of another component's", own_metric(component="other"), False),
+    case("of another metric", own_metric("ConcurrentRequestsPerCopy"), False),
 )
 def test_a_target_tracking_policy_chooses_it(query: MetricQuery, acts: bool) -> None:
     scene = Scene()
@@ -148,13 +145,11 @@ def test_a_target_tracking_policy_chooses_it(query: MetricQuery, acts: bool) -> 
     assert bool(scene.proposed) is acts
 
 
-@pytest.mark.parametrize(
-    ("own", "endpoints", "target"),
-    [
-        pytest.param("7", "5", 7.0, id="a component's own tag wins over its endpoint's"),
-        pytest.param("off", "5", None, id="a component can be left out"),
-        pytest.param("Off ", "", None, id="in any case"),
-    ],
+@cases(
+    "own, endpoints, target",
+    case("a component's own tag wins over its endpoint's", "7", "5", 7.0),
+    case("a component can be left out", "off", "5", None),
+    case("in any case", "Off ", "", None),
 )
 def test_the_nearest_choice_counts(own: str, endpoints: str, target: float | None) -> None:
     scene = Scene()
@@ -166,15 +161,13 @@ def test_the_nearest_choice_counts(own: str, endpoints: str, target: float | Non
     assert found == ([] if target is None else [target])
 
 
-@pytest.mark.parametrize(
-    ("arn", "value", "why"),
-    [
-        pytest.param(COMPONENT_ARN, "many", "cannot be read", id="a tag that is no number"),
-        pytest.param(COMPONENT_ARN, "-1", "must be from", id="a target that cannot be"),
-        pytest.param(COMPONENT_ARN, "5 speed=9", "no setting", id="an unknown setting"),
-        pytest.param(COMPONENT_ARN, "nan", "must be from", id="no number"),
-        pytest.param(ENDPOINT_ARN, "5 5", "no setting", id="two targets"),
-    ],
+@cases(
+    "arn, value, why",
+    case("a tag that is no number", COMPONENT_ARN, "many", "cannot be read"),
+    case("a target that cannot be", COMPONENT_ARN, "-1", "must be from"),
+    case("an unknown setting", COMPONENT_ARN, "5 speed=9", "no setting"),
+    case("no number", COMPONENT_ARN, "nan", "must be from"),
+    case("two targets", ENDPOINT_ARN, "5 5", "no setting"),
 )
 def test_a_tag_that_cannot_be_is_logged_once_and_does_nothing(
     arn: str, value: str, why: str, caplog: pytest.LogCaptureFixture
@@ -337,12 +330,10 @@ def test_a_name_without_load_costs_a_look_every_ten_seconds() -> None:
     assert scene.proposed
 
 
-@pytest.mark.parametrize(
-    ("tracked", "lower"),
-    [
-        pytest.param(False, [3], id="where no target-tracking policy does"),
-        pytest.param(True, [], id="but not where one does"),
-    ],
+@cases(
+    "tracked, lower",
+    case("where no target-tracking policy does", False, [3]),
+    case("but not where one does", True, []),
 )
 def test_it_scales_in_where_that_was_chosen(tracked: bool, lower: list[int]) -> None:
     scene = Scene()

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.reconcile.samples import NOW, SCOPE
 from tests.unit.scaling.loop.scaling_town import (
     INVOCATIONS,
@@ -108,14 +109,12 @@ def test_a_policy_without_a_trigger_since_a_restart_votes_against_scale_in() -> 
     assert town.desired == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     "seconds",
-    [
-        pytest.param({"finished": 10, "errors_5xx": 5}, id="half of the requests fail"),
-        pytest.param({"no_capacity": 3}, id="requests are refused for want of a copy"),
-        pytest.param({"held": 1, "oldest_held_s": 4.0}, id="a request waits for four seconds"),
-        pytest.param({"finished": 30, "broken_streams": 4}, id="streams are cut off"),
-    ],
+    case("half of the requests fail", {"finished": 10, "errors_5xx": 5}),
+    case("requests are refused for want of a copy", {"no_capacity": 3}),
+    case("a request waits for four seconds", {"held": 1, "oldest_held_s": 4.0}),
+    case("streams are cut off", {"finished": 30, "broken_streams": 4}),
 )
 def test_the_guard_vetoes_a_scale_in_while(seconds: dict[str, Any]) -> None:
     # Source: the 2024-07-26 post on faster auto scaling: concurrency falls because copies die.
@@ -162,12 +161,10 @@ def test_an_updates_two_fleets_veto_a_scale_in_until_later_metrics_are_there() -
     assert town.desired == 1
 
 
-@pytest.mark.parametrize(
-    ("side", "suspended"),
-    [
-        pytest.param(AlarmSide.HIGH, "scale_out", id="out is suspended"),
-        pytest.param(AlarmSide.LOW, "scale_in", id="in is suspended"),
-    ],
+@cases(
+    "side, suspended",
+    case("out is suspended", AlarmSide.HIGH, "scale_out"),
+    case("in is suspended", AlarmSide.LOW, "scale_in"),
 )
 def test_suspended_scaling_changes_nothing_when(side: AlarmSide, suspended: str) -> None:
     town = ScalingTown(copies=4)
@@ -373,12 +370,10 @@ def test_a_receipt_still_takes_the_first_answer_that_comes_after_its_act() -> No
     assert receipt.answered_at == NOW + 5.5
 
 
-@pytest.mark.parametrize(
-    ("copies", "low", "high", "expected", "cause"),
-    [
-        pytest.param(1, 3, 5, 3, "minimum capacity was set to 3", id="up to the minimum"),
-        pytest.param(8, 1, 5, 5, "maximum capacity was set to 5", id="down to the maximum"),
-    ],
+@cases(
+    "copies, low, high, expected, cause",
+    case("up to the minimum", 1, 3, 5, 3, "minimum capacity was set to 3"),
+    case("down to the maximum", 8, 1, 5, 5, "maximum capacity was set to 5"),
 )
 def test_new_bounds_move_the_number_inside(
     copies: int, low: int, high: int, expected: int, cause: str
@@ -415,10 +410,11 @@ def test_a_target_that_is_deregistered_is_left_alone() -> None:
     assert town.activities == []
 
 
-@pytest.mark.parametrize("is_later", [
-    pytest.param(False, id="the same component waits out its cooldown"),
-    pytest.param(True, id="a later one of its name begins without one"),
-])  # fmt: skip
+@cases(
+    "is_later",
+    case("the same component waits out its cooldown", False),
+    case("a later one of its name begins without one", True),
+)  # fmt: skip
 def test_what_a_deleted_component_did_is_no_act_of_a_later_one(is_later: bool) -> None:
     town = ScalingTown(copies=4)
     policy = town.track()

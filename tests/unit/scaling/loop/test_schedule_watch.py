@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.reconcile.samples import NOW, SCOPE
 from tests.unit.scaling.loop.scaling_town import NAME, RESOURCE, ScalingTown
 
@@ -119,12 +120,10 @@ def test_where_scheduled_scaling_is_suspended_a_firing_passes_without_effect() -
     assert it.town.desired == 1, "it is not made up for"
 
 
-@pytest.mark.parametrize(
-    ("bounds", "expected"),
-    [
-        pytest.param({"min_capacity": 20}, (20, 20), id="a minimum above the maximum raises it"),
-        pytest.param({"max_capacity": 0}, (0, 0), id="a maximum below the minimum lowers it"),
-    ],
+@cases(
+    "bounds, expected",
+    case("a minimum above the maximum raises it", {"min_capacity": 20}, (20, 20)),
+    case("a maximum below the minimum lowers it", {"max_capacity": 0}, (0, 0)),
 )
 def test_of_contradicting_bounds_the_one_given_holds(
     bounds: dict[str, Any], expected: tuple[int, int]

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-import pytest
+from tests.cases import case, cases
 from tests.unit.reconcile.samples import NOW, SCOPE, adapter
 from tests.unit.scaling.loop.scaling_town import KEY, RESOURCE, ScalingTown
 
@@ -33,12 +33,10 @@ def test_a_wake_of_an_adapter_is_one_of_its_base() -> None:
     assert town.desired == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     "bounds",
-    [
-        pytest.param({"low": 0, "high": 0}, id="no copy is allowed"),
-        pytest.param({"low": 0, "scale_out": True}, id="scaling out is suspended"),
-    ],
+    case("no copy is allowed", {"low": 0, "high": 0}),
+    case("scaling out is suspended", {"low": 0, "scale_out": True}),
 )
 def test_a_wake_does_nothing_where(bounds: dict[str, int]) -> None:
     town = ScalingTown(copies=0)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.fleet.agent.models.multi_model_fakes import LIMITS, MB, Rig
 
 from hostelry.base.errors import TerminalError
@@ -27,14 +28,12 @@ def test_models_beside_other_containers_have_a_part_of_the_memory(
     assert of_three.memory_bytes == pytest.approx(alone.memory_bytes / 3, abs=1)
 
 
-@pytest.mark.parametrize(
-    ("content", "expected_mb"),
-    [
-        pytest.param(None, 7, id="without a file the container's word counts"),
-        pytest.param(b"{}", 7, id="as with an empty one"),
-        pytest.param(b'{"accelerator_memory_mb": 512}', 512, id="its own word comes first"),
-        pytest.param(b'{"accelerator_memory_mb": 0}', 0, id="a model that takes none"),
-    ],
+@cases(
+    "content, expected_mb",
+    case("without a file the container's word counts", None, 7),
+    case("as with an empty one", b"{}", 7),
+    case("its own word comes first", b'{"accelerator_memory_mb": 512}', 512),
+    case("a model that takes none", b'{"accelerator_memory_mb": 0}', 0),
 )
 def test_a_models_declaration(tmp_path: Path, content: bytes | None, expected_mb: int) -> None:
     if content is not None:
@@ -46,21 +45,16 @@ def link(file: Path) -> None:
     file.symlink_to("/etc/passwd")
 
 
-@pytest.mark.parametrize(
-    ("made", "message"),
-    [
-        pytest.param(lambda it: it.write_bytes(b"{"), "truncated", id="no JSON"),
-        pytest.param(lambda it: it.write_bytes(b'{"accelerator_memory": 1}'), "unknown field",
-                     id="a wrong name"),
-        pytest.param(lambda it: it.write_bytes(b'{"accelerator_memory_mb": -1}'), ">= 0",
-                     id="less than nothing"),
-        pytest.param(lambda it: it.write_bytes(b'{"accelerator_memory_mb": "1"}'), "int",
-                     id="a text"),
-        pytest.param(lambda it: it.write_bytes(b" " * 70_000), "more than 65536", id="a huge one"),
-        pytest.param(link, "cannot be read", id="a link"),
-        pytest.param(lambda it: it.mkdir(), "cannot be read", id="a folder"),
-        pytest.param(os.mkfifo, "truncated", id="a pipe that no process writes"),
-    ],
+@cases(
+    "made, message",
+    case("no JSON", lambda it: it.write_bytes(b"{"), "truncated"),
+    case("a wrong name", lambda it: it.write_bytes(b'{"accelerator_memory": 1}'), "unknown field"),
+    case("less than nothing", lambda it: it.write_bytes(b'{"accelerator_memory_mb": -1}'), ">= 0"),
+    case("a text", lambda it: it.write_bytes(b'{"accelerator_memory_mb": "1"}'), "int"),
+    case("a huge one", lambda it: it.write_bytes(b" " * 70_000), "more than 65536"),
+    case("a link", link, "cannot be read"),
+    case("a folder", lambda it: it.mkdir(), "cannot be read"),
+    case("a pipe that no process writes", os.mkfifo, "truncated"),
 )  # fmt: skip
 def test_a_wrong_declaration_is_refused_with_its_fault(
     tmp_path: Path, made: Callable[[Path], object], message: str

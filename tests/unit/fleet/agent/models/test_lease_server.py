@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.cases import case, cases
 from tests.unit.fleet.agent.models.multi_model_fakes import LIMITS, FakeFiles
 
 from hostelry.base.clock import ManualClock
@@ -181,14 +182,10 @@ def test_a_lost_model_is_loaded_again(tmp_path: Path) -> None:
 OLD = ("1" * 40, "2" * 40, "3" * 40)
 
 
-@pytest.mark.parametrize(
-    ("adopted", "left", "pages"),
-    [
-        pytest.param(
-            True, {"own"}, 2, id="by an earlier agent: unloaded, but for the server's own"
-        ),
-        pytest.param(False, {"own", *OLD}, 0, id="by the server itself, which has just started"),
-    ],
+@cases(
+    "adopted, left, pages",
+    case("by an earlier agent: unloaded, but for the server's own", True, {"own"}, 2),
+    case("by the server itself, which has just started", False, {"own", *OLD}, 0),
 )
 def test_what_a_server_has_loaded_already(
     tmp_path: Path, adopted: bool, left: set[str], pages: int
@@ -270,14 +267,12 @@ def test_a_lease_that_fails_after_its_load_keeps_no_model(tmp_path: Path) -> Non
 MB = 1024**2
 
 
-@pytest.mark.parametrize(
-    ("grown_mb", "files_mb", "expected_mb"),
-    [
-        pytest.param(30, 1, 30, id="what the processes take more"),
-        pytest.param(1, 8, 8, id="at least the files: the server reuses what a model has left"),
-        pytest.param(0, 8, None, id="nothing that could be measured"),
-        pytest.param(-5, 8, None, id="less than before"),
-    ],
+@cases(
+    "grown_mb, files_mb, expected_mb",
+    case("what the processes take more", 30, 1, 30),
+    case("at least the files: the server reuses what a model has left", 1, 8, 8),
+    case("nothing that could be measured", 0, 8, None),
+    case("less than before", -5, 8, None),
 )
 def test_a_server_that_reports_no_memory_is_measured(
     tmp_path: Path, grown_mb: int, files_mb: int, expected_mb: int | None
@@ -299,20 +294,18 @@ def test_a_server_that_reports_no_memory_is_measured(
     asyncio.run(run())
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "more", "status", "message"),
-    [
-        pytest.param("/target-models/c-2/acquire", {"target": "a"}, {}, 404, "no multi-model copy",
-                     id="another copy"),
-        pytest.param(f"{ADDRESS}/acquire", {"target": "a"}, {"headers": {COPY_KEY_HEADER: "guess"}},
-                     403, "missing or wrong", id="a wrong key"),
-        pytest.param(f"{ADDRESS}/acquire", {"target": "../a"}, {}, 400, "no path below",
-                     id="a path that leads out"),
-        pytest.param(f"{ADDRESS}/acquire", {"target": 7}, {}, 400, "target", id="a number"),
-        pytest.param(f"{ADDRESS}/acquire", b"{", {}, 400, "", id="no JSON"),
-        pytest.param(f"{ADDRESS}/release", b"[" * 9000, {}, 400, "", id="deep JSON"),
-        pytest.param(f"{ADDRESS}/acquire", b"x" * 20_000, {}, 413, "bytes", id="too much"),
-    ],
+@cases(
+    "path, body, more, status, message",
+    case("another copy", "/target-models/c-2/acquire", {"target": "a"}, {}, 404,
+        "no multi-model copy"),
+    case("a wrong key", f"{ADDRESS}/acquire", {"target": "a"},
+        {"headers": {COPY_KEY_HEADER: "guess"}}, 403, "missing or wrong"),
+    case("a path that leads out", f"{ADDRESS}/acquire", {"target": "../a"}, {}, 400,
+        "no path below"),
+    case("a number", f"{ADDRESS}/acquire", {"target": 7}, {}, 400, "target"),
+    case("no JSON", f"{ADDRESS}/acquire", b"{", {}, 400, ""),
+    case("deep JSON", f"{ADDRESS}/release", b"[" * 9000, {}, 400, ""),
+    case("too much", f"{ADDRESS}/acquire", b"x" * 20_000, {}, 413, "bytes"),
 )  # fmt: skip
 def test_refusals(
     tmp_path: Path, path: str, body: Any, more: dict[str, Any], status: int, message: str

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.fleet.agent.models.multi_model_fakes import LIMITS, MB, Rig
 
 from hostelry.fleet.agent.models.values import (
@@ -123,12 +124,10 @@ def refused(rig: Rig, name: str) -> Awaitable[None]:
     return ask()
 
 
-@pytest.mark.parametrize(
-    ("container_mb", "big_mb"),
-    [
-        pytest.param(1e9, 150, id="by its measured memory"),
-        pytest.param(120, 130, id="by the container alone"),
-    ],
+@cases(
+    "container_mb, big_mb",
+    case("by its measured memory", 1e9, 150),
+    case("by the container alone", 120, 130),
 )
 def test_no_other_model_leaves_again_for_one_that_did_not_fit(
     tmp_path: Path, container_mb: float, big_mb: float

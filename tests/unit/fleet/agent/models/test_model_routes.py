@@ -7,6 +7,7 @@ from pathlib import Path
 import httpx
 import msgspec
 import pytest
+from tests.cases import case, cases
 
 from hostelry.fleet.agent.model_server import Answer, ModelServer
 from hostelry.fleet.agent.models.routes import MAX_UNLOADS, TARGET_MODEL, HttpModelRoutes
@@ -41,18 +42,12 @@ def named(request: httpx.Request) -> str:
     return given[TARGET_MODEL.lower().encode()].decode("latin-1")
 
 
-@pytest.mark.parametrize(
-    ("status", "expected"),
-    [
-        pytest.param(200, Answer(status=200), id="loaded"),
-        pytest.param(409, Answer(status=409), id="loaded already"),
-        pytest.param(
-            507, Answer(status=507, fault="POST /models answered 507: full"), id="no memory"
-        ),
-        pytest.param(
-            500, Answer(status=500, fault="POST /models answered 500: full"), id="a broken model"
-        ),
-    ],
+@cases(
+    "status, expected",
+    case("loaded", 200, Answer(status=200)),
+    case("loaded already", 409, Answer(status=409)),
+    case("no memory", 507, Answer(status=507, fault="POST /models answered 507: full")),
+    case("a broken model", 500, Answer(status=500, fault="POST /models answered 500: full")),
 )
 def test_a_load_names_the_model_and_its_folder(status: int, expected: Answer) -> None:
     found, request = called(
@@ -75,16 +70,14 @@ def test_an_unload_of_what_is_not_there_is_done(status: int, fault: str | None) 
     assert named(request) == TARGET
 
 
-@pytest.mark.parametrize(
-    ("response", "expected"),
-    [
-        pytest.param(httpx.Response(200, text='{"memoryBytes": 7}'), 7, id="measured"),
-        pytest.param(httpx.Response(200, text='{"modelName": "a"}'), None, id="not reported"),
-        pytest.param(httpx.Response(200, text='{"memoryBytes": -7}'), None, id="less than zero"),
-        pytest.param(httpx.Response(200, text='{"memoryBytes": "7"}'), None, id="no number"),
-        pytest.param(httpx.Response(200, text="7"), None, id="no object"),
-        pytest.param(httpx.Response(404), None, id="not loaded"),
-    ],
+@cases(
+    "response, expected",
+    case("measured", httpx.Response(200, text='{"memoryBytes": 7}'), 7),
+    case("not reported", httpx.Response(200, text='{"modelName": "a"}'), None),
+    case("less than zero", httpx.Response(200, text='{"memoryBytes": -7}'), None),
+    case("no number", httpx.Response(200, text='{"memoryBytes": "7"}'), None),
+    case("no object", httpx.Response(200, text="7"), None),
+    case("not loaded", httpx.Response(404), None),
 )
 def test_the_measured_memory_is_read_where_it_is_reported(
     response: httpx.Response, expected: int | None
@@ -117,15 +110,13 @@ class SlowServer:
         return httpx.Response(200)
 
 
-@pytest.mark.parametrize(
-    ("num_silent", "named"),
-    [
-        pytest.param(0, True, id="all that were recorded are unloaded"),
-        pytest.param(0, False, id="all that are listed are unloaded"),
-        pytest.param(3, True, id="some hang"),
-        pytest.param(20, True, id="all hang"),
-        pytest.param(20, False, id="all hang, and none was recorded"),
-    ],
+@cases(
+    "num_silent, named",
+    case("all that were recorded are unloaded", 0, True),
+    case("all that are listed are unloaded", 0, False),
+    case("some hang", 3, True),
+    case("all hang", 20, True),
+    case("all hang, and none was recorded", 20, False),
 )
 def test_what_an_earlier_agent_left_is_unloaded_several_at_once_and_not_waited_for_long(
     num_silent: int, named: bool

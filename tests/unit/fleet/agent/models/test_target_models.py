@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.cases import case, cases
 from tests.unit.fleet.agent.models.multi_model_fakes import LIMITS, MB, Rig
 
 from hostelry.domain.model import ModelCacheSetting
@@ -105,13 +106,11 @@ def test_what_is_on_the_disk_is_loaded_without_another_download_that_counts(rig:
     played(rig, play)
 
 
-@pytest.mark.parametrize(
-    ("keeps_refused", "num_unnoticed"),
-    [
-        pytest.param(False, 0, id="a refused model is gone"),
-        pytest.param(True, 0, id="a refused model stays until it is deleted"),
-        pytest.param(True, 2, id="its delete may come too early"),
-    ],
+@cases(
+    "keeps_refused, num_unnoticed",
+    case("a refused model is gone", False, 0),
+    case("a refused model stays until it is deleted", True, 0),
+    case("its delete may come too early", True, 2),
 )
 def test_507_evicts_and_tries_again_until_the_container_takes_it(
     rig: Rig, keeps_refused: bool, num_unnoticed: int
@@ -207,12 +206,10 @@ def test_a_load_that_never_ends_is_given_up_and_unloaded(tmp_path: Path) -> None
     assert rig.container.calls in (["load a", "unload a"], rig.container.calls[1:], [])
 
 
-@pytest.mark.parametrize(
+@cases(
     "answer",
-    [
-        pytest.param(Answer(status=500, fault="POST /models answered 500: bad"), id="corrupt"),
-        pytest.param(Answer(fault="POST /models failed: ConnectError"), id="a crash"),
-    ],
+    case("corrupt", Answer(status=500, fault="POST /models answered 500: bad")),
+    case("a crash", Answer(fault="POST /models failed: ConnectError")),
 )
 def test_a_model_that_does_not_load_fails_alone_and_is_not_tried_at_each_request(
     rig: Rig, answer: Answer

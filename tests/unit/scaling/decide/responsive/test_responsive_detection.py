@@ -6,7 +6,7 @@ The delays and rates of benchmarks/detection_study.py, on fewer draws; seeds are
 from dataclasses import replace
 
 import numpy as np
-import pytest
+from tests.cases import case, cases
 from tests.unit.scaling.decide.responsive.responsive_load import SERVICE_S, Run, drawn
 
 from hostelry.scaling.decide.responsive.options import ResponsiveOptions
@@ -21,14 +21,12 @@ def options(per_s: float, **changes: float) -> ResponsiveOptions:
     return ResponsiveOptions(target=per_s * SERVICE_S / USED / COPIES, **changes)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("per_s", "ratio", "cv", "median_s", "p90_s"),
-    [
-        pytest.param(2.0, 4.0, 1.0, 3.0, 5.0, id="four times two calls a second"),
-        pytest.param(8.0, 2.0, 1.0, 4.0, 7.0, id="twice eight calls a second"),
-        pytest.param(8.0, 4.0, 3.0, 6.0, 12.0, id="four times eight bursty calls a second"),
-        pytest.param(30.0, 4.0, 1.0, 1.0, 2.0, id="four times thirty calls a second, in the first"),
-    ],
+@cases(
+    "per_s, ratio, cv, median_s, p90_s",
+    case("four times two calls a second", 2.0, 4.0, 1.0, 3.0, 5.0),
+    case("twice eight calls a second", 8.0, 2.0, 1.0, 4.0, 7.0),
+    case("four times eight bursty calls a second", 8.0, 4.0, 3.0, 6.0, 12.0),
+    case("four times thirty calls a second, in the first", 30.0, 4.0, 1.0, 1.0, 2.0),
 )
 def test_a_step_is_seen_within_seconds(
     per_s: float, ratio: float, cv: float, median_s: float, p90_s: float
@@ -42,14 +40,12 @@ def test_a_step_is_seen_within_seconds(
     assert np.percentile(delays, 90) <= p90_s
 
 
-@pytest.mark.parametrize(
-    ("per_s", "cv"),
-    [
-        pytest.param(0.5, 1.0, id="a call every two seconds"),
-        pytest.param(2.0, 1.0, id="two calls a second"),
-        pytest.param(20.0, 1.0, id="twenty calls a second"),
-        pytest.param(8.0, 3.0, id="eight bursty calls a second"),
-    ],
+@cases(
+    "per_s, cv",
+    case("a call every two seconds", 0.5, 1.0),
+    case("two calls a second", 2.0, 1.0),
+    case("twenty calls a second", 20.0, 1.0),
+    case("eight bursty calls a second", 8.0, 3.0),
 )
 def test_load_that_does_not_change_makes_it_act_at_most_once_an_hour(
     per_s: float, cv: float
@@ -84,18 +80,16 @@ def test_bursts_that_come_again_and_again_are_learnt() -> None:
     assert sum(bursts[-4:]) <= 4
 
 
-@pytest.mark.parametrize(
-    ("pieces", "acts"),
-    [
-        pytest.param([(400, 1.0), (200, 2.2)], False, id="a doubling that the capacity carries"),
-        pytest.param([(400, 1.0), (200, 8.0)], True, id="a rise to more than it carries"),
-        pytest.param([(400, 3.0), (200, 0.5)], False, id="a fall"),
-        pytest.param(
-            [*((60, 1.0 + 0.3 * it) for it in range(20)), (200, 7.0)],
-            True,
-            id="a slow rise to more than it carries, without any step",
-        ),
-    ],
+@cases(
+    "pieces, acts",
+    case("a doubling that the capacity carries", [(400, 1.0), (200, 2.2)], False),
+    case("a rise to more than it carries", [(400, 1.0), (200, 8.0)], True),
+    case("a fall", [(400, 3.0), (200, 0.5)], False),
+    case(
+        "a slow rise to more than it carries, without any step",
+        [*((60, 1.0 + 0.3 * it) for it in range(20)), (200, 7.0)],
+        True,
+    ),
 )
 def test_a_change_of_arrivals_alone_is_no_reason(
     pieces: list[tuple[float, float]], acts: bool

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import case, cases
 
 from hostelry.scaling.decide.decision import Capacity
 from hostelry.scaling.decide.responsive.estimates import (
@@ -50,13 +51,11 @@ def dispersion_of(arrivals: list[float]) -> Dispersion:
     return known
 
 
-@pytest.mark.parametrize(
-    ("per_s", "cv", "low", "high"),
-    [
-        pytest.param(5.0, 1.0, 1.0, 1.6, id="Poisson is 1"),
-        pytest.param(8.0, 3.0, 4.0, 16.0, id="bursts of cv 3 are about 9"),
-        pytest.param(8.0, 0.1, 1.0, 1.0, id="a metronome counts as Poisson"),
-    ],
+@cases(
+    "per_s, cv, low, high",
+    case("Poisson is 1", 5.0, 1.0, 1.0, 1.6),
+    case("bursts of cv 3 are about 9", 8.0, 3.0, 4.0, 16.0),
+    case("a metronome counts as Poisson", 8.0, 0.1, 1.0, 1.0),
 )
 def test_dispersion_is_learnt_at_every_scale(
     per_s: float, cv: float, low: float, high: float
@@ -137,16 +136,14 @@ def test_a_jump_moves_the_rate_and_not_what_a_call_takes() -> None:
     assert jump_to_level(Rates(), 3.0, 5.0).per_s == 3.0
 
 
-@pytest.mark.parametrize(
-    ("seconds", "carried", "since_s"),
-    [
-        pytest.param([4.0] * 30, 6.0, None, id="as usual: no evidence"),
-        pytest.param([4.0] * 20 + [5.5] * 4, 6.0, None, id="a third more is no doubling"),
-        pytest.param([4.0] * 20 + [16.0] * 4, 6.0, 4.0, id="four seconds of four times"),
-        pytest.param([4.0] * 20 + [9.0] * 4, 40.0, None, id="a doubling far below what is carried"),
-        pytest.param([16.0], 6.0, 1.0, id="the first second after an act"),
-        pytest.param([], 6.0, None, id="no second yet"),
-    ],
+@cases(
+    "seconds, carried, since_s",
+    case("as usual: no evidence", [4.0] * 30, 6.0, None),
+    case("a third more is no doubling", [4.0] * 20 + [5.5] * 4, 6.0, None),
+    case("four seconds of four times", [4.0] * 20 + [16.0] * 4, 6.0, 4.0),
+    case("a doubling far below what is carried", [4.0] * 20 + [9.0] * 4, 40.0, None),
+    case("the first second after an act", [16.0], 6.0, 1.0),
+    case("no second yet", [], 6.0, None),
 )
 def test_the_likeliest_rise(seconds: list[float], carried: float, since_s: float | None) -> None:
     rise = likeliest_rise(seconds, rates_of(4.0), Dispersion(), carried)
@@ -172,14 +169,12 @@ def after_trial(arrivals: float, known: Doubt, excess: float = 1.0) -> Doubt:
     return known
 
 
-@pytest.mark.parametrize(
-    ("arrivals", "excess", "num_false", "steps"),
-    [
-        pytest.param(8.0, 1.0, 0, 0.0, id="the load stayed: the act was right"),
-        pytest.param(3.0, 1.0, 1, 1.0, id="it would have fitted: false, by a fifth"),
-        pytest.param(3.0, 1.5, 1, math.log(1.5) / LEAST_STEP, id="by what the evidence was above"),
-        pytest.param(3.0, 9.0, 1, math.log(2.0) / LEAST_STEP, id="and twice at most"),
-    ],
+@cases(
+    "arrivals, excess, num_false, steps",
+    case("the load stayed: the act was right", 8.0, 1.0, 0, 0.0),
+    case("it would have fitted: false, by a fifth", 3.0, 1.0, 1, 1.0),
+    case("by what the evidence was above", 3.0, 1.5, 1, math.log(1.5) / LEAST_STEP),
+    case("and twice at most", 3.0, 9.0, 1, math.log(2.0) / LEAST_STEP),
 )
 def test_an_act_is_judged_by_the_two_minutes_after_it(
     arrivals: float, excess: float, num_false: int, steps: float
@@ -209,16 +204,14 @@ def test_doubt_has_a_limit_and_one_act_at_a_time_is_on_trial() -> None:
     assert on_trial(first, carried_per_s=50.0, excess=3.0) is first
 
 
-@pytest.mark.parametrize(
-    ("wanted", "desired", "oldest_held_s", "allowed"),
-    [
-        pytest.param(9, 4, 0.0, 8, id="at most twice"),
-        pytest.param(9, 4, 5.1, 9, id="unless a call waits for over the limit"),
-        pytest.param(9, 1, 0.0, 2, id="from one to two"),
-        pytest.param(9, 0, 0.0, 2, id="from none to two"),
-        pytest.param(90, 4, 9.0, 20, id="never over the maximum"),
-        pytest.param(1, 4, 0.0, 2, id="never under the minimum"),
-    ],
+@cases(
+    "wanted, desired, oldest_held_s, allowed",
+    case("at most twice", 9, 4, 0.0, 8),
+    case("unless a call waits for over the limit", 9, 4, 5.1, 9),
+    case("from one to two", 9, 1, 0.0, 2),
+    case("from none to two", 9, 0, 0.0, 2),
+    case("never over the maximum", 90, 4, 9.0, 20),
+    case("never under the minimum", 1, 4, 0.0, 2),
 )
 def test_how_far_an_act_may_go(
     wanted: int, desired: int, oldest_held_s: float, allowed: int
@@ -229,16 +222,14 @@ def test_how_far_an_act_may_go(
     assert within_limits(wanted, capacity, OPTIONS, oldest_held_s) == allowed
 
 
-@pytest.mark.parametrize(
-    ("acts", "may"),
-    [
-        pytest.param((), True, id="none yet"),
-        pytest.param((98.5,), False, id="a moment ago"),
-        pytest.param((50.0, 60.0, 70.0, 80.0, 90.0), True, id="five in the minute"),
-        pytest.param((45.0, 50.0, 60.0, 70.0, 80.0, 90.0), False, id="six in the minute"),
-        pytest.param((10.0, 20.0, 30.0, 39.0, 40.0, 90.0), True, id="most of them before it"),
-        pytest.param((3700.0,), True, id="the clock was set back since"),
-    ],
+@cases(
+    "acts, may",
+    case("none yet", (), True),
+    case("a moment ago", (98.5,), False),
+    case("five in the minute", (50.0, 60.0, 70.0, 80.0, 90.0), True),
+    case("six in the minute", (45.0, 50.0, 60.0, 70.0, 80.0, 90.0), False),
+    case("most of them before it", (10.0, 20.0, 30.0, 39.0, 40.0, 90.0), True),
+    case("the clock was set back since", (3700.0,), True),
 )
 def test_how_often_it_may_act(acts: tuple[float, ...], may: bool) -> None:
     assert may_act(select_acts_of_minute(acts, 100.0), OPTIONS, 100.0) is may

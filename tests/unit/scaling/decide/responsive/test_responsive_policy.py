@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import case, cases
 from tests.unit.scaling.decide.responsive.responsive_load import KEY, START, Run, even, load
 
 from hostelry.domain.load import LoadKey, SecondLoad
@@ -34,30 +35,22 @@ def waiting(second: int, held: int = 3, oldest_s: float = 1.5, **values: float) 
     return load(second, held=held, oldest_held_s=oldest_s, **values)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "capacity", "desired"),
-    [
-        pytest.param([waiting(0)], (1, 1), 2, id="a call that waited over a second adds a copy"),
-        pytest.param([waiting(0, oldest_s=0.5)], (1, 1), None, id="a younger one does not"),
-        pytest.param([waiting(0, held=0)], (1, 1), None, id="nor does one that waits no more"),
-        pytest.param(
-            [waiting(0, in_flight_mean=9.0)], (2, 1), None, id="enough copies are on their way"
-        ),
-        pytest.param(
-            [waiting(0, in_flight_mean=14.0)], (2, 1), 3, id="more are on their way, too few"
-        ),
-        pytest.param([waiting(0, in_flight_mean=40.0)], (2, 2), 4, id="an act at most doubles"),
-        pytest.param(
-            [waiting(0, oldest_s=6.0, in_flight_mean=40.0)],
-            (2, 2),
-            8,
-            id="unless a call has waited for over five seconds",
-        ),
-        pytest.param([waiting(0)], (0, 0), 1, id="there is no copy at all"),
-        pytest.param(
-            [waiting(0, held=60, oldest_s=6.0)], (0, 0), 10, id="never more than the maximum"
-        ),
-    ],
+@cases(
+    "seconds, capacity, desired",
+    case("a call that waited over a second adds a copy", [waiting(0)], (1, 1), 2),
+    case("a younger one does not", [waiting(0, oldest_s=0.5)], (1, 1), None),
+    case("nor does one that waits no more", [waiting(0, held=0)], (1, 1), None),
+    case("enough copies are on their way", [waiting(0, in_flight_mean=9.0)], (2, 1), None),
+    case("more are on their way, too few", [waiting(0, in_flight_mean=14.0)], (2, 1), 3),
+    case("an act at most doubles", [waiting(0, in_flight_mean=40.0)], (2, 2), 4),
+    case(
+        "unless a call has waited for over five seconds",
+        [waiting(0, oldest_s=6.0, in_flight_mean=40.0)],
+        (2, 2),
+        8,
+    ),
+    case("there is no copy at all", [waiting(0)], (0, 0), 1),
+    case("never more than the maximum", [waiting(0, held=60, oldest_s=6.0)], (0, 0), 10),
 )
 def test_queue_age_acts_from_the_first_second(
     seconds: list[SecondLoad], capacity: tuple[int, int], desired: int | None
@@ -130,14 +123,12 @@ def test_no_act_while_it_learns_what_is_usual() -> None:
     assert not run.acts
 
 
-@pytest.mark.parametrize(
+@cases(
     "broken",
-    [
-        pytest.param({"in_flight_mean": math.nan}, id="no number"),
-        pytest.param({"service_s": math.inf}, id="an endless time"),
-        pytest.param({"arrivals": -5}, id="a negative count"),
-        pytest.param({"oldest_held_s": math.nan, "held": 3}, id="an age that is none"),
-    ],
+    case("no number", {"in_flight_mean": math.nan}),
+    case("an endless time", {"service_s": math.inf}),
+    case("a negative count", {"arrivals": -5}),
+    case("an age that is none", {"oldest_held_s": math.nan, "held": 3}),
 )
 def test_a_second_with_impossible_numbers_was_not_seen(broken: dict[str, float]) -> None:
     run = warm()
@@ -154,13 +145,11 @@ def test_a_second_that_came_before_changes_nothing(twice: int) -> None:
     assert (run.state, run.acts) == (before, [])
 
 
-@pytest.mark.parametrize(
+@cases(
     "jump_s",
-    [
-        pytest.param(3600, id="the clock is set an hour forward"),
-        pytest.param(-3600, id="the clock is set an hour back"),
-        pytest.param(30, id="the gateway is silent for half a minute"),
-    ],
+    case("the clock is set an hour forward", 3600),
+    case("the clock is set an hour back", -3600),
+    case("the gateway is silent for half a minute", 30),
 )
 def test_a_jump_of_time_is_no_reason_to_act_and_steps_are_seen_after_it(jump_s: int) -> None:
     run = warm().see(even(30, 4, first=WARM_S + jump_s))
@@ -202,14 +191,12 @@ def test_what_an_act_was_for_is_kept_up_while_it_is_needed() -> None:
     assert kept_up(warm().state or ResponsiveState(options=OPTIONS), capacity, last) is None
 
 
-@pytest.mark.parametrize(
-    ("after_s", "quiet_s", "numbers"),
-    [
-        pytest.param(None, 600, [], id="scale-in is left to AWS's policies"),
-        pytest.param(120.0, 100, [], id="not before its time"),
-        pytest.param(120.0, 300, [3, 2], id="a copy at a time"),
-        pytest.param(30.0, 3600, [3, 2, 1], id="down to the minimum"),
-    ],
+@cases(
+    "after_s, quiet_s, numbers",
+    case("scale-in is left to AWS's policies", None, 600, []),
+    case("not before its time", 120.0, 100, []),
+    case("a copy at a time", 120.0, 300, [3, 2]),
+    case("down to the minimum", 30.0, 3600, [3, 2, 1]),
 )
 def test_its_own_scale_in_is_slow_and_only_where_it_was_chosen(
     after_s: float | None, quiet_s: int, numbers: list[int]
