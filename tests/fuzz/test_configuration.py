@@ -54,12 +54,13 @@ def test_any_settings_are_a_configuration_or_a_refusal(cases: Cases, tmp_path: P
 
 def check(config: LmiConfig) -> None:
     """Numbers are finite and of a size that a machine has; folders are the starter's."""
-    for field in fields(config):
-        value = getattr(config, field.name)
-        if isinstance(value, int | float):
-            assert math.isfinite(value)
-            assert 0 <= value <= HUGE, field.name
-    assert config.adapter_cache_dir is None
+    for settings in (config, config.engine):
+        for field in fields(settings):
+            value = getattr(settings, field.name)
+            if isinstance(value, int | float):
+                assert math.isfinite(value)
+                assert 0 <= value <= HUGE, field.name
+    assert config.engine.adapter_cache_folder is None
     assert config.artifact_folders == ()
     assert not config.adapters.is_absolute()
     assert ".." not in config.adapters.parts

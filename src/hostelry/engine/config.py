@@ -1,6 +1,6 @@
 """Settings of an engine."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from hostelry.engine.pooled import POOLING_MODES
@@ -9,14 +9,16 @@ DTYPES = ("fp32", "bf16", "fp16")
 WEIGHT_DTYPES = ("auto", "int8")
 KERNELS = ("auto", "native", "torch")
 TASKS = ("auto", "generate", "embed", "classify")
+MAX_BATCHED_TOKENS = 2048
+ADAPTER_CACHE_BYTES = 10 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PooledTask:
-    """What the model is for; `pooling` and `normalize` None are as its files say.
+    """The task of the model, and how a model with vectors is pooled. Raises ValueError.
 
-    `task` auto: as the model's files say, see `models.pooling_files`. Of a pooled model at least
-    `max_waiting` texts may queue, as one request has many. Raises ValueError.
+    `auto` and None leave the choice to the model's files (see `models.pooling_files`). A model
+    with vectors queues at least `max_waiting` texts, since one request has many texts.
     """
 
     task: str = "auto"
@@ -39,53 +41,46 @@ AS_THE_FILES_SAY = PooledTask()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """Settings of one engine; raises ValueError where one is out of range.
+    """Settings of one engine. Raises ValueError for a value out of range.
 
-    Computing: `dtype` auto is the stored one. `weight_dtype` int8 keeps the products' weights as
-    8-bit numbers with a scale for each output (CPU with native kernels). `kernels` auto takes the
-    native ones where a CPU has them, torch's otherwise. `num_threads` None is every CPU this
-    process may use; threads are bound to CPUs where that is all of them. `tensor_parallel` is the
-    number of processes that hold the model together, this one included: each on a GPU of its own,
-    or with a part of the CPU's threads; they compute with torch.
+    `weight_dtype` int8 stores the weights of products as 8-bit numbers with a scale for each
+    output. It needs a CPU with native kernels. `kernels` auto is native if the CPU supports them,
+    else torch. Threads are bound to CPUs if `num_threads` is every CPU of this process.
+    `tensor_parallel` processes hold the model together, this process included. Each has its own GPU
+    or its share of the CPU's threads, and computes with torch.
 
-    A step: at most `max_batch_size` requests and `max_batched_tokens` tokens, but at least one for
-    each request; `max_loras` distinct adapters (None: any number). `max_model_len` None is the
-    model's own. `max_waiting` requests may queue; beyond, the server is full. A request that pages
-    or adapters kept waiting for `max_wait_s` gets the next that come free.
+    Every request of a step gets a token, even if that exceeds `max_batched_tokens`. A request that
+    has waited `max_wait_s` for pages or adapters gets the next free pages.
 
-    Memory: `pool_bytes` is the one pool of pages of `page_tokens` tokens for KV cache and adapters
-    together, on all ranks; None is an eighth of the machine's memory, or most of what GPUs have
-    left, and no more than full batches and as much again for adapters can use. `prefix_cache` keeps
-    the pages of prompts for requests that begin alike. `adapter_host_bytes` bounds adapters in host
-    memory, None is a thirty-second of the machine's. `adapter_cache_folder` takes copies of
-    remote adapters, up to `adapter_cache_bytes`. At most `pin_share` of the pool may be pinned.
+    One pool of `pool_bytes`, over all ranks, holds the KV cache and the adapters. None is an eighth
+    of the machine's memory or most of the GPUs' free memory, but at most twice the KV cache of full
+    batches.
 
-    Adapters: ranks to `max_lora_rank`. `base_names` are the names by which adapters may call this
-    base model (none: the one in its config.json, if any); another name is a warning, and refused
-    with `strict_base`. `padded_lora_rank` is for comparisons with engines that pad adapters to
-    slots: each takes the pages of one of that rank on all linear modules. The adapter registered
-    as `fuse_adapter` is merged into weights of its own, on one rank and with weights that are not
-    quantized. `pooled` says whether the model generates, embeds or classifies.
+    With `strict_base` an adapter of another base model is refused. Otherwise it gives a warning.
+    `base_names` are the accepted names of this base model. If empty, config.json's name is the only
+    one. `padded_lora_rank` is for comparisons with engines that pad adapters to slots: each adapter
+    takes the pages of an adapter of that rank on all linear modules. `fuse_adapter` names the
+    adapter that is merged into a second set of weights, on one rank and without quantization.
     """
 
-    dtype: str = "auto"
+    dtype: str = "auto"  # of computing; auto is the stored dtype
     weight_dtype: str = "auto"
     kernels: str = "auto"
-    num_threads: int | None = None
+    num_threads: int | None = None  # None: every CPU that this process may use
     tensor_parallel: int = 1
-    max_batch_size: int = 32
-    max_batched_tokens: int = 2048
-    max_model_len: int | None = None
-    max_loras: int | None = None
-    max_waiting: int = 10_000
+    max_batch_size: int = 32  # requests of a step
+    max_batched_tokens: int | None = None  # tokens of a step; None: MAX_BATCHED_TOKENS
+    max_model_len: int | None = None  # None: the model's own
+    max_loras: int | None = None  # distinct adapters of a step; None: any number
+    max_waiting: int = 10_000  # queued requests; beyond them the server is full
     max_wait_s: float = 5.0
     page_tokens: int = 16
     pool_bytes: int | None = None
-    prefix_cache: bool = True
-    adapter_host_bytes: int | None = None
-    adapter_cache_folder: Path | None = None
-    adapter_cache_bytes: int = 10 << 30
-    pin_share: float = 0.25
+    prefix_cache: bool = True  # keep the pages of prompts for requests with the same beginning
+    adapter_host_bytes: int | None = None  # None: a thirty-second of the machine's memory
+    adapter_cache_folder: Path | None = None  # for copies of remote adapters
+    adapter_cache_bytes: int = ADAPTER_CACHE_BYTES
+    pin_share: float = 0.25  # the largest share of the pool that adapters may be pinned in
     max_lora_rank: int = 64
     base_names: tuple[str, ...] = ()
     strict_base: bool = False
@@ -94,8 +89,13 @@ class EngineConfig:
     fuse_adapter: str | None = None
     pooled: PooledTask = AS_THE_FILES_SAY
 
+    @property
+    def step_tokens(self) -> int:
+        """The most tokens of a step, before each request has at least one."""
+        return self.max_batched_tokens or MAX_BATCHED_TOKENS
+
     def __post_init__(self) -> None:
-        """Check every range."""
+        """Check every range. All whole numbers are at least 1."""
         for name, allowed in (
             ("dtype", ("auto", *DTYPES)),
             ("weight_dtype", WEIGHT_DTYPES),
@@ -104,24 +104,10 @@ class EngineConfig:
             value = getattr(self, name)
             if value not in allowed:
                 raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(allowed)}")
-        for name in (
-            "max_batch_size",
-            "max_batched_tokens",
-            "max_model_len",
-            "max_waiting",
-            "page_tokens",
-            "pool_bytes",
-            "num_threads",
-            "tensor_parallel",
-            "max_lora_rank",
-            "max_loras",
-            "adapter_host_bytes",
-            "adapter_cache_bytes",
-            "padded_lora_rank",
-        ):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}; it must be at least 1")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if type(value) is int and value < 1:
+                raise ValueError(f"{field.name} is {value}; it must be at least 1")
         self._check_parallel()
         self._check_fused()
         if not self.max_wait_s > 0:
@@ -157,9 +143,9 @@ class EngineConfig:
 def computing_dtype(
     asked: str, stored: str, *, on_cpu: bool, has_fast_bf16: bool
 ) -> tuple[str, str | None]:
-    """The dtype to compute in, and a warning where it is not the one asked for.
+    """The dtype to compute in, and a warning if it differs from `asked`.
 
-    CPUs have no fp16 arithmetic: bf16 where they have instructions for it, else fp32.
+    CPUs have no fp16 arithmetic: it becomes bf16 on a CPU with bf16 instructions, else fp32.
     """
     dtype = stored if asked == "auto" else asked
     if dtype != "fp16" or not on_cpu:

@@ -209,10 +209,8 @@ def _shared_core(
         init_method="",
         rank=0,
         world_size=world_size,
-        max_lora_rank=config.max_lora_rank,
-        allow_zero_effect=config.allow_zero_effect_adapters,
+        adapters=_adapter_rules(config),
         base_names=config.base_names or _stored_names(folder),
-        strict_base=config.strict_base,
         num_threads=num_threads,
     )
     torch.set_num_threads(num_threads)
@@ -298,7 +296,7 @@ def _decoder(weights: DecoderWeights, config: EngineConfig, kernels: str, clock:
     torch.set_num_threads(num_threads)
     return NativeDecoder(
         weights,
-        max_rows=max(config.max_batched_tokens, config.max_batch_size),
+        max_rows=max(config.step_tokens, config.max_batch_size),
         num_threads=num_threads,
         pin_threads=num_threads == cpus,
         weight_kind="int8" if config.weight_dtype == "int8" else "auto",
@@ -398,11 +396,6 @@ def _adapter_reader(
     def vocabulary(path: str) -> torch.Tensor:
         return weights.lm_head_VH if path == "lm_head" else weights.embedding_VH
 
-    rules = AdapterRules(
-        max_rank=config.max_lora_rank,
-        allow_zero_effect=config.allow_zero_effect_adapters,
-        strict_base=config.strict_base,
-    )
     base = BaseModel(
         targets=decoder_targets(spec),
         identity=BaseIdentity(names=config.base_names or _stored_names(folder)),
@@ -414,14 +407,22 @@ def _adapter_reader(
         dtype=layout.dtype,
         is_pinned=weights.embedding_VH.device.type == "cuda",
     )
-    return AdapterReader(base, rules, form)
+    return AdapterReader(base, _adapter_rules(config), form)
+
+
+def _adapter_rules(config: EngineConfig) -> AdapterRules:
+    return AdapterRules(
+        max_rank=config.max_lora_rank,
+        allow_zero_effect=config.allow_zero_effect_adapters,
+        strict_base=config.strict_base,
+    )
 
 
 def scheduler_limits(config: EngineConfig, vocab_size: int) -> SchedulerLimits:
     """The scheduler's budgets by the settings; scored rows by the size of their logits."""
     return SchedulerLimits(
         max_batch_size=config.max_batch_size,
-        max_batched_tokens=max(config.max_batched_tokens, config.max_batch_size),
+        max_batched_tokens=max(config.step_tokens, config.max_batch_size),
         max_scored_tokens=max(1, _MAX_SCORED_BYTES // (4 * vocab_size)),
         page_tokens=config.page_tokens,
         max_adapters=config.max_loras,

@@ -62,7 +62,7 @@ def encoder_deps(
     config = replace(
         config,
         max_batch_size=max(config.max_batch_size, ENCODER_BATCH_SIZE),
-        max_batched_tokens=max(config.max_batched_tokens, ENCODER_BATCH_TOKENS, longest),
+        max_batched_tokens=max(config.step_tokens, ENCODER_BATCH_TOKENS, longest),
         max_waiting=max(config.max_waiting, config.pooled.max_waiting),
         prefix_cache=False,
     )
@@ -76,7 +76,7 @@ def encoder_deps(
             pooling.modes,
             load_dense(pooling.dense, device),
             has_head=spec.has_head,
-            max_tokens=config.max_batched_tokens,
+            max_tokens=config.step_tokens,
         )
     pages = config.max_batch_size * math.ceil((longest + 1) / config.page_tokens)
     layout = PoolLayout(

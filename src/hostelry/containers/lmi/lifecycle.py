@@ -14,7 +14,7 @@ from hostelry.containers.http.listening import http_server, served_on
 from hostelry.containers.lmi.code.author_code import AuthorCode, CodeTerms
 from hostelry.containers.lmi.engine.backend import EngineBackend, EngineFailedError
 from hostelry.containers.lmi.engine.child import ForkedEngine
-from hostelry.containers.lmi.engine.messages import EngineSettings, StartEngine
+from hostelry.containers.lmi.engine.messages import StartEngine
 from hostelry.containers.lmi.http.adapter_registry import (
     AdapterRecord,
     AdapterRegistry,
@@ -26,7 +26,7 @@ from hostelry.containers.lmi.pooling.run import first_vector
 from hostelry.containers.lmi.refusal import Refusal, Surface
 from hostelry.containers.lmi.request.chat_template import ChatTemplate, load_chat_template
 from hostelry.containers.lmi.request.images import ImageLimits
-from hostelry.containers.lmi.request.sampling import MAX_ALL_SEQUENCES, NEUTRAL
+from hostelry.containers.lmi.request.sampling import NEUTRAL
 from hostelry.containers.lmi.settings.config import DEFAULT_ADAPTERS, LmiConfig
 from hostelry.containers.lmi.settings.model_overrides import model_defaults, overlay
 from hostelry.containers.lmi.settings.model_source import (
@@ -125,7 +125,7 @@ async def load(server: LmiServer, chosen: ChosenEngine, scratch: Path) -> Loaded
     config = server.config
     folder = await asyncio.to_thread(model_folder, config)
     adapters, remote_adapters = first_adapters(config, folder)
-    check_fused(config.fuse_adapter, [name for name, _ in (*adapters, *remote_adapters)])
+    check_fused(config.engine.fuse_adapter, [name for name, _ in (*adapters, *remote_adapters)])
     code = server.code = await load_code(server, folder, adapters)
     defaults = model_defaults(config, folder)
     if defaults != NEUTRAL:
@@ -133,7 +133,7 @@ async def load(server: LmiServer, chosen: ChosenEngine, scratch: Path) -> Loaded
     log.info("loading %s with %d adapters", folder, len(adapters))
     read_folder = await asyncio.to_thread(overlay, folder, config.config_overrides, scratch)
     named = tuple((name, str(path)) for name, path in adapters)
-    await chosen.start(StartEngine(engine_settings(config, read_folder), named))
+    await chosen.start(StartEngine(str(read_folder), config.engine, named))
     codec = await asyncio.to_thread(TextCodec.load, folder)
     chat = load_chat_template(folder, config.chat_template, server.clock, config.model_dir)
     try:
@@ -147,7 +147,7 @@ async def load(server: LmiServer, chosen: ChosenEngine, scratch: Path) -> Loaded
         log.warning("%s", warning)
     registry = AdapterRegistry(
         chosen.backend,
-        enabled=config.enable_lora,
+        enabled=config.engine.enable_lora,
         max_pinned=config.max_cpu_loras,
         limit_s=config.loading_timeout_s,
         code=code,
@@ -204,10 +204,10 @@ async def check_vectors(
         if not code.is_empty:
             raise ConfigurationError("model.py is not run for a model with vectors; remove it")
         await first_vector(codec, backend)
-    elif config.pooled.task in ("embed", "classify"):
+    elif config.engine.pooled.task in ("embed", "classify"):
         raise ConfigurationError(
-            f"option.task asks to {config.pooled.task}, which the vLLM engine does not do here; "
-            "set option.backend=hostelry, or leave out option.rolling_batch"
+            f"option.task asks to {config.engine.pooled.task}, which the vLLM engine does not do "
+            "here; set option.backend=hostelry, or leave out option.rolling_batch"
         )
 
 
@@ -289,7 +289,7 @@ def folder_adapters(config: LmiConfig, folder: Path) -> list[tuple[str, Path]]:
     found = adapter_folders((config.model_dir, folder), config.adapters)
     if not found and config.adapters != DEFAULT_ADAPTERS:
         log.warning("option.adapters names %s, which holds no adapter", config.adapters)
-    if found and not config.enable_lora:
+    if found and not config.engine.enable_lora:
         log.warning(
             "%d folders in %s are not used: option.enable_lora is false",
             len(found),
@@ -297,38 +297,6 @@ def folder_adapters(config: LmiConfig, folder: Path) -> list[tuple[str, Path]]:
         )
         return []
     return found
-
-
-def engine_settings(config: LmiConfig, folder: Path) -> EngineSettings:
-    """The engine's settings by the configuration."""
-    return EngineSettings(
-        folder=str(folder),
-        dtype=config.dtype,
-        weight_dtype=config.weight_dtype,
-        max_batch_size=config.max_batch_size,
-        max_batched_tokens=config.max_batched_tokens,
-        max_model_len=config.max_model_len,
-        num_threads=config.num_threads,
-        max_lora_rank=config.max_lora_rank,
-        max_loras=config.max_loras,
-        fuse_adapter=config.fuse_adapter,
-        enable_lora=config.enable_lora,
-        max_waiting=max(config.job_queue_size + config.max_batch_size, MAX_ALL_SEQUENCES),
-        pool_bytes=config.pool_bytes,
-        prefix_cache=config.prefix_cache,
-        enforce_eager=config.enforce_eager,
-        max_images=config.max_images,
-        adapter_host_bytes=config.adapter_host_bytes,
-        adapter_cache_dir=str(config.adapter_cache_dir) if config.adapter_cache_dir else None,
-        adapter_cache_bytes=config.adapter_cache_bytes,
-        base_names=(config.model_id,) if config.model_id else (),
-        tenants=dict(config.tenants),
-        default_tenant=config.default_tenant,
-        use_accelerators=config.use_accelerators,
-        task=config.pooled.task,
-        pooling=config.pooled.pooling,
-        normalize=config.pooled.normalize,
-    )
 
 
 async def drain(server: LmiServer) -> None:

@@ -50,10 +50,8 @@ class FollowerJob(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     world_size: int
     device: str = "cpu"
-    max_lora_rank: int = 64
-    allow_zero_effect: bool = False
+    adapters: AdapterRules = AdapterRules()
     base_names: tuple[str, ...] = ()
-    strict_base: bool = False
     step_timeout_s: float = 60.0
     num_threads: int = 1
 
@@ -101,11 +99,7 @@ def load_part(job: FollowerJob, collective: Collective) -> RankDeps:
             identity=BaseIdentity(names=job.base_names),
             vocabulary=vocabulary,
         ),
-        AdapterRules(
-            max_rank=job.max_lora_rank,
-            allow_zero_effect=job.allow_zero_effect,
-            strict_base=job.strict_base,
-        ),
+        job.adapters,
         PageForm(page_elements=layout.page_elements, dtype=dtype),
     )
     decoder = TorchDecoder(weights, collective)

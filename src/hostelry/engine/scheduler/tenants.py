@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 # Token buckets of tenants, and the time after which a refused request may be retried.
 #
@@ -118,7 +117,7 @@ class TenantPolicies:
     """The policies of the tenants named in `table`, and of all others."""
 
     default: TenantPolicy = field(default_factory=TenantPolicy)
-    table: Mapping[str, TenantPolicy] = field(default_factory=lambda: MappingProxyType({}))
+    table: Mapping[str, TenantPolicy] = field(default_factory=dict)
 
     def of(self, tenant: str) -> TenantPolicy:
         """The policy of `tenant`."""

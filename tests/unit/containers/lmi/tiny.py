@@ -86,7 +86,7 @@ def server(
     texts = answers or {None: "a base answer", "es": "hola", "fr": "salut"}
     backend = backend or FakeBackend({name: ids(text) for name, text in texts.items()})
     registry = AdapterRegistry(
-        backend, enabled=settings.enable_lora, max_pinned=settings.max_cpu_loras
+        backend, enabled=settings.engine.enable_lora, max_pinned=settings.max_cpu_loras
     )
     registry.adopt((name, Path("/model/adapters") / name) for name in sorted(backend.adapters))
     clock = ManualClock()

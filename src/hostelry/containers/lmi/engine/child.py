@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hostelry.base.system import readable
-from hostelry.containers.lmi.engine.messages import EngineSettings
+from hostelry.containers.lmi.settings.engine_settings import EngineSettings
 
 EXIT_WAIT_S = 2.0
 

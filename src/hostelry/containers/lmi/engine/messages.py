@@ -4,6 +4,7 @@ A frame is a four-byte big-endian length and that many bytes of MessagePack. The
 sends at most one `Stepped` a step, whatever the number of running requests.
 """
 
+import os
 import struct
 from typing import Literal
 
@@ -15,46 +16,16 @@ from hostelry.containers.lmi.engine.backend import (
     CacheView,
     ModelFacts,
 )
+from hostelry.containers.lmi.settings.engine_settings import EngineSettings
 from hostelry.engine.request import Output, Request
-from hostelry.engine.scheduler.tenants import TenantPolicy
 
 LENGTH = struct.Struct(">I")
 
 
-class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of the engine. None leaves the choice to the engine."""
+class StartEngine(msgspec.Struct, frozen=True, tag=True):
+    """The first message: load the model in `folder`, then these adapters (name, folder)."""
 
     folder: str
-    dtype: str = "auto"
-    weight_dtype: str = "auto"
-    max_batch_size: int = 32
-    max_batched_tokens: int | None = None
-    max_model_len: int | None = None
-    num_threads: int | None = None
-    max_lora_rank: int = 64
-    max_loras: int | None = None
-    fuse_adapter: str | None = None
-    max_waiting: int | None = None
-    pool_bytes: int | None = None
-    prefix_cache: bool = True
-    enforce_eager: bool | None = None
-    max_images: int | None = None
-    enable_lora: bool = False
-    adapter_host_bytes: int | None = None
-    adapter_cache_dir: str | None = None
-    adapter_cache_bytes: int | None = None
-    base_names: tuple[str, ...] = ()
-    tenants: dict[str, TenantPolicy] = {}
-    default_tenant: TenantPolicy = TenantPolicy()
-    use_accelerators: bool = True
-    task: str = "auto"
-    pooling: str | None = None
-    normalize: bool | None = None
-
-
-class StartEngine(msgspec.Struct, frozen=True, tag=True):
-    """The first message: load the model, then these adapters (name, folder)."""
-
     settings: EngineSettings
     adapters: tuple[tuple[str, str], ...]
 
@@ -174,8 +145,10 @@ EngineCall = RegisterAdapter | UnloadAdapter | PinAdapter | AskAdapter | AskStat
 ToEngine = StartEngine | Add | Abort | CancelRegistration | EngineCall
 FromEngine = ModelLoaded | Stepped | Refused | Done | Failed
 
-ENCODER = msgspec.msgpack.Encoder()
-TO_ENGINE: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)
+ENCODER = msgspec.msgpack.Encoder(enc_hook=os.fspath)
+TO_ENGINE: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(
+    ToEngine, dec_hook=lambda kind, path: kind(path)
+)
 FROM_ENGINE: msgspec.msgpack.Decoder[FromEngine] = msgspec.msgpack.Decoder(FromEngine)
 
 

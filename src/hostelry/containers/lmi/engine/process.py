@@ -22,7 +22,6 @@ from hostelry.containers.lmi.engine.child import engine_environment
 from hostelry.containers.lmi.engine.loop import MessageLoop
 from hostelry.containers.lmi.engine.messages import (
     TO_ENGINE,
-    EngineSettings,
     Failed,
     FromEngine,
     ModelLoaded,
@@ -33,8 +32,7 @@ from hostelry.containers.lmi.engine.messages import (
     frame,
 )
 from hostelry.containers.lmi.engine.own_engine import OwnEngine, facts
-from hostelry.engine.config import PooledTask
-from hostelry.engine.engine import AdapterError, Engine, EngineConfig, TenantPolicies
+from hostelry.engine.engine import AdapterError, Engine
 from hostelry.engine.models.spec import UnsupportedModelError
 from hostelry.engine.sampling.grammar import GrammarError
 from hostelry.engine.sampling.xgrammar_binding import load_xgrammar
@@ -47,7 +45,6 @@ with suppress(GrammarError):
 PR_SET_PDEATHSIG = 1
 RECEIVE_BYTES = 1 << 20
 SILENT_S = 10.0  # without outputs for that long, an empty `Stepped` is sent as a heartbeat
-MAX_WAITING_TEXTS = 8192  # of a pooled model: four of the largest requests
 
 log = logging.getLogger(__name__)
 
@@ -94,46 +91,15 @@ class EngineChannel:
             raise ParentGoneError from error
 
 
-def engine_config(settings: EngineSettings) -> EngineConfig:
-    """The engine's configuration, with its own defaults for None. Raises ValueError."""
-    defaults = EngineConfig()
-    cache_dir = settings.adapter_cache_dir
-    return EngineConfig(
-        dtype=settings.dtype,
-        weight_dtype=settings.weight_dtype,
-        max_batch_size=settings.max_batch_size,
-        max_batched_tokens=settings.max_batched_tokens or defaults.max_batched_tokens,
-        max_model_len=settings.max_model_len,
-        num_threads=settings.num_threads,
-        max_lora_rank=settings.max_lora_rank,
-        max_loras=settings.max_loras,
-        fuse_adapter=settings.fuse_adapter,
-        max_waiting=settings.max_waiting or defaults.max_waiting,
-        pool_bytes=settings.pool_bytes,
-        prefix_cache=settings.prefix_cache,
-        adapter_host_bytes=settings.adapter_host_bytes,
-        adapter_cache_folder=Path(cache_dir) if cache_dir else None,
-        adapter_cache_bytes=settings.adapter_cache_bytes or defaults.adapter_cache_bytes,
-        base_names=settings.base_names,
-        pooled=PooledTask(
-            task=settings.task,
-            pooling=settings.pooling,
-            normalize=settings.normalize,
-            max_waiting=MAX_WAITING_TEXTS,
-        ),
-    )
-
-
 def load(start: StartEngine) -> Engine:
     """The engine with its model and first adapters.
 
     Raises the engine's errors. The failure of an adapter names the adapter and its folder.
     """
-    settings = start.settings
     engine = Engine.load(
-        Path(settings.folder),
-        engine_config(settings),
-        tenants=TenantPolicies(default=settings.default_tenant, table=settings.tenants),
+        Path(start.folder),
+        start.settings,
+        tenants=start.settings.tenants,
         fetchers=adapter_fetchers(),
     )
     for name, folder in start.adapters:
@@ -161,7 +127,7 @@ def serve(channel: EngineChannel) -> int:
             raise TypeError(f"the first message is {type(start).__name__}, not StartEngine")  # noqa: TRY301 - one edge reports every failure
         os.environ.update(engine_environment(os.environ, start.settings))
         engine = load(start)
-        channel.send(ModelLoaded(facts(engine, EngineConfig().page_tokens)))
+        channel.send(ModelLoaded(facts(engine, start.settings.page_tokens)))
         run_engine(engine, channel)
     except ParentGoneError:
         return 0

@@ -37,7 +37,6 @@ from hostelry.containers.lmi.engine.messages import (
     CancelRegistration,
     Done,
     EngineCall,
-    EngineSettings,
     Failed,
     Fault,
     FromEngine,
@@ -52,6 +51,7 @@ from hostelry.containers.lmi.engine.messages import (
     UnloadAdapter,
     frame,
 )
+from hostelry.containers.lmi.settings.engine_settings import EngineSettings
 from hostelry.engine.request import Output, Request
 
 Spawn = Callable[[EngineSettings], tuple[EngineChild, socket.socket]]

@@ -46,7 +46,7 @@ def model_paths(server: LmiServer) -> list[Route]:
         return json_response([await description(server)])
 
     async def execution_parameters(request: Request) -> Response:
-        return json_response(batch_parameters(server.config.max_batch_size))
+        return json_response(batch_parameters(server.config.engine.max_batch_size))
 
     return [
         route("/v1/models", Surface.OPENAI, openai_list),
@@ -109,10 +109,10 @@ async def description(server: LmiServer) -> dict[str, Any]:
     """The model as DJL describes a workflow of one model, and our facts and load."""
     config, model = server.config, server.get_model()
     facts, stats = model.backend.facts, await model.backend.stats()
-    capacity = config.job_queue_size + config.max_batch_size
+    capacity = config.job_queue_size + config.engine.max_batch_size
     described = {
         **head(server),
-        "batchSize": config.max_batch_size,
+        "batchSize": config.engine.max_batch_size,
         "maxBatchDelayMillis": DELAY_MS,
         "maxIdleSeconds": IDLE_S,
         "queueSize": config.job_queue_size,
@@ -241,7 +241,7 @@ def metrics_paths(server: LmiServer) -> list[Route]:
             measured=server.measured,
             stats=stats,
             in_flight=server.in_flight,
-            max_loras=server.config.max_loras,
+            max_loras=server.config.engine.max_loras,
             now=server.clock.now(),
         )
         return Response(scrape.text(), headers={"content-type": CONTENT_TYPE_LATEST})

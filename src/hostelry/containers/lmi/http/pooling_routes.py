@@ -121,7 +121,7 @@ class PooledHandler:
         if self.route is not None:
             call = parse_pooled(self.route, asked)
         else:
-            call = parse_invoked(asked, lists=self.server.config.pooled.lists_vectors)
+            call = parse_invoked(asked, lists=self.server.config.lists_vectors)
         self._check_code(call)
         return call
 

@@ -41,7 +41,9 @@ def without_host_paths(text: str, config: LmiConfig, adapters: Iterable[AdapterR
     own = (config.model_dir, *config.artifact_folders, config.hub_folder)
     names = {str(folder): model for folder in own if folder is not None}
     names |= (
-        {str(config.adapter_cache_dir): "the adapter cache"} if config.adapter_cache_dir else {}
+        {str(config.engine.adapter_cache_folder): "the adapter cache"}
+        if config.engine.adapter_cache_folder
+        else {}
     )
     sources = {it.src.rstrip("/"): it.alias for it in adapters}
     names |= {source: f"adapter {alias}" for source, alias in sources.items()}
@@ -146,7 +148,7 @@ class LmiServer:
     @contextmanager
     def admission(self) -> Iterator[None]:
         """Count a request until its last byte. Raises Refusal if the queue is full."""
-        limit = self.config.max_batch_size + self.config.job_queue_size
+        limit = self.config.engine.max_batch_size + self.config.job_queue_size
         if self.in_flight >= limit:
             raise Refusal(
                 Cause.QUEUE_FULL,

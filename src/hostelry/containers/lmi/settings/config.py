@@ -9,7 +9,6 @@ would change answers and is not done               -> ConfigurationError
 value out of range                                 -> ConfigurationError naming key and choices
 """
 
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -27,6 +26,11 @@ from hostelry.containers.lmi.settings.code_settings import (
     SecureModeError,
     code_settings,
 )
+from hostelry.containers.lmi.settings.engine_settings import (
+    EngineSettings,
+    read_engine_settings,
+    read_queue_size,
+)
 from hostelry.containers.lmi.settings.option_reader import (
     MAX_INTEGER,
     SHOWN_CHARACTERS,
@@ -40,41 +44,20 @@ from hostelry.containers.lmi.settings.option_reader import (
 from hostelry.containers.lmi.settings.option_rows import OptionFate, OptionRow
 from hostelry.containers.lmi.settings.option_table import TGI_VARIABLES, close_names, find_row
 from hostelry.containers.lmi.settings.option_values import (
+    LISTED_TASKS,
+    TASKS,
     LoraModule,
-    PooledOptions,
     ToolSettings,
     media_domains,
     parse_modules,
-    parse_most_images,
-    parse_policies,
-    parse_policy,
     parse_tool_settings,
-    read_pooled,
 )
 from hostelry.containers.lmi.settings.options import Options, Setting, merge_options
 from hostelry.engine import request as engine_request
-from hostelry.engine.scheduler.tenants import TenantPolicy
 
 DEFAULT_MAX_LORAS = 4
 MIB = 1024 * 1024
 DEFAULT_MAX_REQUEST_BYTES = 64 * MIB
-MAX_BATCH_SIZES: Mapping[Surface, int] = {
-    Surface.ASYNC: 32,
-    Surface.LEGACY: 256,
-    Surface.OPENAI: 256,
-}
-
-DTYPES: Mapping[str, str] = {
-    "auto": "auto",
-    "fp32": "fp32",
-    "float32": "fp32",
-    "float": "fp32",
-    "fp16": "fp16",
-    "float16": "fp16",
-    "half": "fp16",
-    "bf16": "bf16",
-    "bfloat16": "bf16",
-}
 DIALECTS: Mapping[str, Surface] = {
     "auto": Surface.ASYNC,
     "disable": Surface.ASYNC,
@@ -83,12 +66,10 @@ DIALECTS: Mapping[str, Surface] = {
     "lmi-dist": Surface.LEGACY,
 }
 ENGINES = ("Python", "MPI")
-AS_THE_FILES_HAVE_IT = PooledOptions()
 DEFAULT_ADAPTERS = PurePosixPath("adapters")
 # Set by the operator who starts the server, not by the model's author.
 ARTIFACT_PREFIX = "HOSTELRY_ARTIFACT_"
 HUB_FOLDER = f"{ARTIFACT_PREFIX}HUB_MODEL"
-CACHE_VARIABLE = "HOSTELRY_ADAPTER_CACHE_DIR"
 
 
 class ImageKind(Enum):
@@ -112,17 +93,14 @@ class LmiConfig:
     """Configuration of the server.
 
     With `model_id` None the model lies in `model_dir`. It may also name one of `artifact_folders`.
-    `hub_folder` is the agent's download from the hub. `max_batched_tokens`, `max_model_len` and
-    `num_threads` None leave the choice to the engine. `served` are the names of the base model in
-    requests, `model_name` is its name in responses. `max_loras` bounds the distinct adapters of one
-    step (None: no bound), `max_cpu_loras` the pinned adapters. The number of registered adapters is
-    not limited. `adapters` is the folder of the model's own adapters, inside the model folder, and
-    `lora_modules` names more adapters. `config_overrides` replace members of config.json. Defaults
-    of sampling come from `generation_config` (auto, vllm, or a folder) and `generation_overrides`.
-    With `seed` the seeds of requests that give none are drawn from it. `pool_bytes`,
-    `adapter_host_bytes` and `adapter_cache_bytes` None are the engine's defaults. Nothing is cached
-    on disk without `adapter_cache_dir`. Tenants outside `tenants` have the policy `default_tenant`.
-    `runtimes_dir` holds the interpreters of other engines.
+    `hub_folder` is the agent's download from the hub. `served` are the names of the base model in
+    requests, `model_name` is its name in responses. `runtimes_dir` holds the interpreters of other
+    engines. `max_cpu_loras` bounds the pinned adapters, nothing the registered ones. `adapters` is
+    the folder of the model's own adapters, inside the model folder, and `lora_modules` names more
+    adapters. `config_overrides` replace members of config.json. Defaults of sampling come from
+    `generation_config` (auto, vllm, or a folder) and `generation_overrides`. Seeds of requests that
+    give none are drawn from `seed`, if it is set. With `lists_vectors` one text is answered as a
+    list of one vector.
     """
 
     model_dir: Path
@@ -138,37 +116,18 @@ class LmiConfig:
     backend: Backend = Backend.AUTO
     rolling_batch_is_vllm: bool = False
     runtimes_dir: Path = Path("/nonexistent")
-    dtype: str = "auto"
-    weight_dtype: str = "auto"
-    max_batch_size: int = 32
-    max_batched_tokens: int | None = None
-    max_model_len: int | None = None
-    num_threads: int | None = None
-    use_accelerators: bool = True
+    engine: EngineSettings = field(default_factory=EngineSettings)
     job_queue_size: int = 1000
     max_request_bytes: int = DEFAULT_MAX_REQUEST_BYTES
-    enable_lora: bool = False
-    max_loras: int | None = None
     max_cpu_loras: int = 4
-    max_lora_rank: int = 16
     adapters: PurePosixPath = DEFAULT_ADAPTERS
     lora_modules: tuple[LoraModule, ...] = ()
-    fuse_adapter: str | None = None
     config_overrides: Mapping[str, Any] = field(default_factory=dict)
     generation_config: str = "auto"
     generation_overrides: Mapping[str, Any] = field(default_factory=dict)
     seed: int | None = None
     max_logprobs: int = MAX_LOGPROBS
-    pool_bytes: int | None = None
-    prefix_cache: bool = True
-    enforce_eager: bool | None = None
-    max_images: int | None = None
     media_domains: frozenset[str] = frozenset()
-    adapter_host_bytes: int | None = None
-    adapter_cache_dir: Path | None = None
-    adapter_cache_bytes: int | None = None
-    tenants: Mapping[str, TenantPolicy] = field(default_factory=dict)
-    default_tenant: TenantPolicy = field(default_factory=TenantPolicy)
     first_token_deadline_s: float | None = None
     output_formatter: str | None = None
     tgi_compat: bool = False
@@ -181,7 +140,7 @@ class LmiConfig:
     codes: StatusCodes = field(default_factory=StatusCodes)
     request_id_header: str = "x-request-id"
     code: CodeSettings = field(default_factory=CodeSettings)
-    pooled: PooledOptions = AS_THE_FILES_HAVE_IT
+    lists_vectors: bool = False
     warnings: tuple[str, ...] = ()
 
 
@@ -201,10 +160,8 @@ def resolve_config(
     options = merge_options(env, properties_text)
     read = OptionReader(options)
     dialect = chosen_dialect(options, read, image)
-    max_loras = read.optional_integer("max_loras", 1)
+    engine = read_engine_settings(options, read, env, machine_cpus, dialect)
     served = served_names(read, image, artifact_folders(env))
-    dtype = DTYPES[read.choice("dtype", "auto", tuple(DTYPES))]
-    enable_lora = read.flag("enable_lora", False)
     return LmiConfig(
         model_dir=model_dir,
         model_id=read.text("model_id"),
@@ -219,37 +176,20 @@ def resolve_config(
         backend=Backend(read.choice("backend", "auto", tuple(it.value for it in Backend))),
         rolling_batch_is_vllm=(read.text("rolling_batch") or "").lower() == "vllm",
         runtimes_dir=runtimes_folder(env),
-        dtype=dtype,
-        max_batch_size=read.integer("max_rolling_batch_size", MAX_BATCH_SIZES[dialect], 1),
-        max_batched_tokens=read.optional_integer("max_rolling_batch_prefill_tokens", 1),
-        max_model_len=read.optional_integer("max_model_len", 2),
-        num_threads=cpu_threads(env, machine_cpus),
-        use_accelerators=get_reservation(env, "HOSTELRY_ACCELERATORS") != 0,
-        job_queue_size=read.integer("job_queue_size", 1000, 0),
+        engine=engine,
+        job_queue_size=read_queue_size(read),
         max_request_bytes=max_request_bytes(env, read),
-        enable_lora=enable_lora,
-        max_loras=max_loras,
-        max_cpu_loras=read.integer("max_cpu_loras", max_loras or DEFAULT_MAX_LORAS, max_loras or 1),
-        max_lora_rank=read.integer("max_lora_rank", 16, 1),
+        max_cpu_loras=read.integer(
+            "max_cpu_loras", engine.max_loras or DEFAULT_MAX_LORAS, engine.max_loras or 1
+        ),
         adapters=read.folder("adapters", DEFAULT_ADAPTERS),
-        lora_modules=lora_modules(options, read, enable_lora=enable_lora),
-        fuse_adapter=fused_adapter(options, enable_lora=enable_lora),
+        lora_modules=lora_modules(options, read, enable_lora=engine.enable_lora),
         config_overrides=config_overrides(read),
         generation_config=generation_config(read, dialect),
         generation_overrides=read.members("override_generation_config"),
         seed=read.optional_integer("seed", 0),
         max_logprobs=max_logprobs(options),
-        weight_dtype=weight_dtype(options, dtype),
-        pool_bytes=read.optional_integer("pool_bytes", 1),
-        prefix_cache=read.flag("enable_prefix_caching", True),
-        max_images=read.parse("limit_mm_per_prompt", parse_most_images),
         media_domains=media_domains(env, read),
-        enforce_eager=read.flag("enforce_eager", True) if read.text("enforce_eager") else None,
-        adapter_host_bytes=read.optional_integer("adapter_host_bytes", 0),
-        adapter_cache_dir=adapter_cache(env),
-        adapter_cache_bytes=read.optional_integer("adapter_cache_bytes", 1),
-        tenants=read.parse("tenants", parse_policies) or {},
-        default_tenant=read.parse("default_tenant", parse_policy) or TenantPolicy(),
         first_token_deadline_s=read.seconds("first_token_deadline_s"),
         output_formatter=read.choice("output_formatter", "", tuple(FORMATTERS)) or None,
         tgi_compat=read.flag("tgi_compat", False),
@@ -262,7 +202,7 @@ def resolve_config(
         codes=read.codes(),
         request_id_header=read.parse("/request_id_header_key", header_name) or "x-request-id",
         code=author_code(env, options, listing),
-        pooled=read_pooled(read),
+        lists_vectors=read.choice("task", "auto", tuple(TASKS)) in LISTED_TASKS,
         warnings=(*options.warnings, *option_warnings(options, env, image, read)),
     )
 
@@ -313,21 +253,6 @@ def config_overrides(read: OptionReader) -> dict[str, Any]:
     }
 
 
-def weight_dtype(options: Options, dtype: str) -> str:
-    """The weights' type: int8, or as stored. Raises ConfigurationError for other kinds."""
-    cache = options.settings.get("kv_cache_dtype")
-    if cache and DTYPES.get(cache.value.lower()) not in ("auto", dtype):
-        raise invalid_setting(cache, f"auto, or the option dtype ({dtype})")
-    kind = options.settings.get("quantize")
-    if kind is None or kind.value.lower() in ("none", "false", "auto"):
-        return "auto"
-    if kind.value.lower() != "int8":
-        raise invalid_setting(
-            kind, "int8 (on CPU), or left out: weights are then computed as they are stored"
-        )
-    return "int8"
-
-
 def max_logprobs(options: Options) -> int:
     """The most alternatives of a token that a request may ask for."""
     setting = options.settings.get("max_logprobs")
@@ -346,22 +271,6 @@ def lora_modules(
     return modules
 
 
-def fused_adapter(options: Options, *, enable_lora: bool) -> str | None:
-    """The name of the adapter to merge. Raises ConfigurationError for what cannot be one name."""
-    setting, quantize = options.settings.get("fuse_adapter"), options.settings.get("quantize")
-    if setting is None:
-        return None
-    if not enable_lora:
-        raise invalid_setting(setting, "left out without enable_lora=true")
-    if not setting.value.isprintable() or set(setting.value) & set('/,= [{"'):
-        raise invalid_setting(setting, "the name of one adapter, without spaces and / , = [ {")
-    if quantize is not None and quantize.value.lower() == "int8":
-        raise invalid_setting(
-            setting, "left out with quantize=int8: 8-bit weights are too coarse for its update"
-        )
-    return setting.value
-
-
 def artifact_folders(env: Mapping[str, str]) -> tuple[str, ...]:
     """The folders of the artifacts fetched for this server."""
     return tuple(it for name, it in sorted(env.items()) if name.startswith(ARTIFACT_PREFIX))
@@ -370,40 +279,6 @@ def artifact_folders(env: Mapping[str, str]) -> tuple[str, ...]:
 def hub_folder(env: Mapping[str, str], model_id: str | None) -> str | None:
     """The folder with the model of the hub, if the agent has downloaded the one with this id."""
     return env.get(HUB_FOLDER) if model_id in env.values() else None
-
-
-def adapter_cache(env: Mapping[str, str]) -> Path | None:
-    """The cache folder of remote adapters. None for no cache."""
-    folder = env.get(CACHE_VARIABLE)
-    if folder and not folder.startswith("/"):
-        raise invalid_setting(Setting(folder, CACHE_VARIABLE), "an absolute path")
-    return Path(folder) if folder else None
-
-
-def cpu_threads(env: Mapping[str, str], machine_cpus: int) -> int | None:
-    """OMP_NUM_THREADS, else the reserved CPUs rounded up. None if neither is set.
-
-    At least one, and at most the machine's CPUs: a declared instance type may have more CPUs than
-    this machine, and more threads than CPUs are slow.
-    """
-    threads = env.get("OMP_NUM_THREADS", "")
-    given = whole_number(Setting(threads, "OMP_NUM_THREADS"), 0) if threads.isdecimal() else None
-    cpus = given or get_reservation(env, "HOSTELRY_CPUS")
-    return max(1, min(math.ceil(cpus), machine_cpus)) if cpus else None
-
-
-def get_reservation(env: Mapping[str, str], variable: str) -> float | None:
-    """A number of the copy's reservation. None if unset."""
-    text = env.get(variable)
-    if not text:
-        return None
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
-        raise invalid_setting(Setting(text, variable), "a number, 0 or more")
-    return value
 
 
 def max_request_bytes(env: Mapping[str, str], read: OptionReader) -> int:

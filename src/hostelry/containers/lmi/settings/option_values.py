@@ -26,6 +26,7 @@ from hostelry.containers.lmi.settings.option_reader import (
 )
 from hostelry.containers.lmi.settings.options import Setting
 from hostelry.containers.lmi.tools.families import OFF, REASONING_FAMILIES, TOOL_FAMILIES
+from hostelry.engine.config import PooledTask
 from hostelry.engine.pooled import POOLING_MODES
 from hostelry.engine.scheduler.tenants import TenantPolicy
 
@@ -44,6 +45,7 @@ TASKS: Mapping[str, str] = {
         ("classify", "text-classification", "score", "rerank", "text-ranking"), "classify"
     ),
 }  # fmt: skip
+MAX_WAITING_TEXTS = 8192  # of a pooled model: four of the largest requests
 LISTED_TASKS = ("feature-extraction", "sentence-similarity")
 PARSER_NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 # Option -> the text that its parser reads, and the fields that need it.
@@ -58,27 +60,13 @@ HOST = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 MAX_MODULES = 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PooledOptions:
-    """Whether the model generates, embeds or classifies, and how it is pooled.
-
-    None: as its files have it. With `lists_vectors` one text is answered as a list of one vector.
-    """
-
-    task: str = "auto"
-    pooling: str | None = None
-    normalize: bool | None = None
-    lists_vectors: bool = False
-
-
-def read_pooled(read: OptionReader) -> PooledOptions:
-    """The options as they are given. Raises ConfigurationError."""
-    task = read.choice("task", "auto", tuple(TASKS))
-    return PooledOptions(
-        task=TASKS[task],
+def read_pooled(read: OptionReader) -> PooledTask:
+    """The model's task and pooling. Raises ConfigurationError."""
+    return PooledTask(
+        task=TASKS[read.choice("task", "auto", tuple(TASKS))],
         pooling=read.choice("pooling", "", POOLING_MODES) or None,
         normalize=read.flag("normalize", True) if read.text("normalize") else None,
-        lists_vectors=task in LISTED_TASKS,
+        max_waiting=MAX_WAITING_TEXTS,
     )
 
 

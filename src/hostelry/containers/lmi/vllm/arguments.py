@@ -21,7 +21,8 @@ from typing import Any
 import msgspec
 
 from hostelry.base.json import decode
-from hostelry.containers.lmi.engine.messages import EngineSettings
+from hostelry.containers.lmi.settings.engine_settings import EngineSettings
+from hostelry.engine.config import PooledTask
 from hostelry.engine.request import MAX_LOGPROBS, Request, SamplingParams, Structure
 from hostelry.engine.sampling.json_schema import kept_json_schema, kept_structural_tag
 
@@ -36,11 +37,11 @@ CPU_CACHE_SHARE = 1 / 8  # of the memory, as our own engine's pool
 LEAST_CACHE_BYTES = 64 << 20
 GIVEN = frozenset(
     {
-        "folder", "dtype", "weight_dtype", "max_batch_size", "max_batched_tokens", "max_model_len",
+        "dtype", "weight_dtype", "max_batch_size", "max_batched_tokens", "max_model_len",
         "num_threads", "max_lora_rank", "max_loras", "max_waiting", "pool_bytes", "prefix_cache",
         "enforce_eager", "max_images",
-        "enable_lora", "adapter_host_bytes", "adapter_cache_dir", "adapter_cache_bytes",
-        "base_names", "tenants", "default_tenant", "use_accelerators", "fuse_adapter",
+        "enable_lora", "adapter_host_bytes", "adapter_cache_folder", "adapter_cache_bytes",
+        "base_names", "tenants", "use_accelerators", "fuse_adapter", "pooled",
     }
 )  # fmt: skip
 EXTENSION = "hostelry.containers.lmi.vllm.worker_extension.AdapterCheck"
@@ -62,18 +63,21 @@ SEED_BITS = 2**63 - 1
 
 
 def engine_arguments(
-    settings: EngineSettings, *, on_cpu: bool, memory_bytes: int
+    folder: str, settings: EngineSettings, *, on_cpu: bool, memory_bytes: int
 ) -> dict[str, Any]:
-    """Arguments of vLLM's AsyncEngineArgs. `memory_bytes` is the memory that this server may use.
+    """Arguments of vLLM's AsyncEngineArgs for the model in `folder`.
 
-    Code of the model's repository is never run. Raises ValueError for a setting that vLLM cannot
-    follow and that changes answers.
+    `memory_bytes` is the memory that this server may use. Code of the model's repository is
+    never run. Raises ValueError for a setting that changes answers and that vLLM cannot follow.
     """
-    for name, value in msgspec.structs.asdict(settings).items():
-        if name not in GIVEN and value != getattr(EngineSettings(folder=""), name):
-            raise ValueError(
-                f"{name} is {value!r}, which is not passed to vLLM; use option.backend=hostelry"
-            )
+    for given, defaults in ((settings, EngineSettings()), (settings.pooled, PooledTask())):
+        for field in fields(given):
+            value = getattr(given, field.name)
+            if field.name not in GIVEN and value != getattr(defaults, field.name):
+                raise ValueError(
+                    f"{field.name} is {value!r}, which is not passed to vLLM; "
+                    "use option.backend=hostelry"
+                )
     if settings.fuse_adapter is not None:
         raise ValueError(
             f"fuse_adapter is {settings.fuse_adapter!r}, which is our own engine's; vLLM applies "
@@ -85,7 +89,7 @@ def engine_arguments(
             "weights as stored: give a checkpoint of that format, or option.backend=hostelry"
         )
     arguments: dict[str, Any] = {
-        "model": settings.folder,
+        "model": folder,
         "dtype": DTYPES[settings.dtype],
         "max_model_len": settings.max_model_len or -1,  # the most that the cache has room for
         "max_num_seqs": settings.max_batch_size,

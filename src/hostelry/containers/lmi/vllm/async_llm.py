@@ -14,7 +14,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from hostelry.containers.lmi.engine.backend import EngineFailedError, ModelFacts
-from hostelry.containers.lmi.engine.messages import EngineSettings
+from hostelry.containers.lmi.settings.engine_settings import EngineSettings
 from hostelry.containers.lmi.vllm.adapters import VllmAdapter
 from hostelry.containers.lmi.vllm.arguments import engine_arguments
 from hostelry.containers.lmi.vllm.interface import Generated
@@ -28,10 +28,15 @@ class AsyncVllm:
     """One vLLM engine, made and used in one running event loop."""
 
     def __init__(
-        self, settings: EngineSettings, *, end_token_ids: Sequence[int], memory_bytes: int
+        self,
+        folder: str,
+        settings: EngineSettings,
+        *,
+        end_token_ids: Sequence[int],
+        memory_bytes: int,
     ) -> None:
         on_cpu = current_platform.is_cpu()
-        arguments = engine_arguments(settings, on_cpu=on_cpu, memory_bytes=memory_bytes)
+        arguments = engine_arguments(folder, settings, on_cpu=on_cpu, memory_bytes=memory_bytes)
         self.num_steps = 0
         self.cached_tokens = 0
         self.preemptions = 0
@@ -183,6 +188,6 @@ def find_warnings(
     found = []
     if wanted is None:
         found.append(f"with vLLM a request has at most {max_model_len} tokens, as its cache allows")
-    if settings.adapter_host_bytes or settings.adapter_cache_dir:
+    if settings.adapter_host_bytes or settings.adapter_cache_folder:
         found.append("vLLM keeps adapters itself: adapter_host_bytes and the cache are not used")
     return tuple(found)

@@ -9,7 +9,8 @@ from typing import Any
 from hostelry.base.clock import Clock
 from hostelry.containers.lmi.engine.backend import AdapterView, BackendStats, CacheView
 from hostelry.containers.lmi.engine.loop import Send
-from hostelry.containers.lmi.engine.messages import EngineSettings, Stepped
+from hostelry.containers.lmi.engine.messages import Stepped
+from hostelry.containers.lmi.settings.engine_settings import EngineSettings
 from hostelry.containers.lmi.vllm.adapters import (
     AdapterTable,
     PreparedAdapter,
@@ -20,7 +21,6 @@ from hostelry.containers.lmi.vllm.interface import Vllm
 from hostelry.containers.lmi.vllm.requests import VllmAdmission, VllmRequests
 from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.request import Request, Structure
-from hostelry.engine.scheduler.tenants import TenantPolicies
 
 BEAT_S = 5.0  # an empty `Stepped` that often, as long as vLLM makes steps
 NO_PINS = (
@@ -55,8 +55,9 @@ class VllmEngine:
         self._send = send
         self._event_loop = asyncio.get_running_loop()
         self._adapters = AdapterTable(self.discard_adapter)
-        policies = TenantPolicies(default=settings.default_tenant, table=settings.tenants)
-        self._admission = VllmAdmission(policies, settings.max_batch_size, settings.max_waiting)
+        self._admission = VllmAdmission(
+            settings.tenants, settings.max_batch_size, settings.max_waiting
+        )
         self._requests = VllmRequests(llm, self._adapters, self._admission, send, clock)
         self._compiling: set[Future[Any]] = set()
         self._tasks: set[asyncio.Task[None]] = set()

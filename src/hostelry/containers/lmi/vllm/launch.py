@@ -39,9 +39,10 @@ from hostelry.containers.lmi.engine.child import (
     reap,
     spawn_engine,
 )
-from hostelry.containers.lmi.engine.messages import EngineSettings, StartEngine
+from hostelry.containers.lmi.engine.messages import StartEngine
 from hostelry.containers.lmi.engine.process_backend import ProcessBackend, Spawn
 from hostelry.containers.lmi.settings.config import Backend, LmiConfig
+from hostelry.containers.lmi.settings.engine_settings import EngineSettings
 from hostelry.containers.lmi.settings.option_reader import ConfigurationError
 from hostelry.containers.lmi.vllm.first_error import LOGGING_FILE, write_logging
 
@@ -193,7 +194,9 @@ class ChosenEngine:
         """Start the first engine to try. Raises ConfigurationError."""
         self._start = start
         config = self._config
-        self._missing = why_not(config.runtimes_dir, use_accelerators=config.use_accelerators)
+        self._missing = why_not(
+            config.runtimes_dir, use_accelerators=config.engine.use_accelerators
+        )
         self._left = backends_to_try(config, self._missing)
         if config.rolling_batch_is_vllm and self._left == (Backend.HOSTELRY,):
             reason = self._missing or "option.backend is hostelry"

@@ -25,7 +25,6 @@ from hostelry.containers.lmi.adapters.fetchers import adapter_fetchers
 from hostelry.containers.lmi.engine.loop import MessageLoop, Send
 from hostelry.containers.lmi.engine.messages import (
     TO_ENGINE,
-    EngineSettings,
     Failed,
     FromEngine,
     ModelLoaded,
@@ -33,6 +32,7 @@ from hostelry.containers.lmi.engine.messages import (
     Unframer,
     frame,
 )
+from hostelry.containers.lmi.settings.engine_settings import EngineSettings
 from hostelry.containers.lmi.vllm.adapters import (
     AdapterPreparer,
     base_files,
@@ -77,11 +77,10 @@ def memory_bytes(env: Mapping[str, str]) -> int:
     return min(int(reserved), available) if reserved.isdecimal() else available
 
 
-def preparer(settings: EngineSettings, place: Path) -> AdapterPreparer | None:
+def preparer(folder: Path, settings: EngineSettings, place: Path) -> AdapterPreparer | None:
     """The reader of adapters. None if LoRA is off."""
     if not settings.enable_lora:
         return None
-    folder = Path(settings.folder)
     return AdapterPreparer(
         linears=base_linears(folder),
         is_base_weight=partial(is_base_weight, base_files(folder)),
@@ -125,14 +124,16 @@ async def run(reader: asyncio.StreamReader, send: Send, place: Path) -> int:
     if not isinstance(start, StartEngine):
         raise TypeError(f"the first message is {type(start).__name__}, not StartEngine")
     settings = start.settings
-    folder = Path(settings.folder)
+    folder = Path(start.folder)
     ends = end_token_ids(folder)
-    llm = AsyncVllm(settings, end_token_ids=ends, memory_bytes=memory_bytes(os.environ))
+    llm = AsyncVllm(
+        start.folder, settings, end_token_ids=ends, memory_bytes=memory_bytes(os.environ)
+    )
     await prove(llm)
     structures = StructureCompiler(
         folder, vocab_size=llm.facts.vocab_size, end_token_ids=llm.facts.eos_token_ids
     )
-    prepare = preparer(settings, place)
+    prepare = preparer(folder, settings, place)
     engine = VllmEngine(
         llm,
         settings,

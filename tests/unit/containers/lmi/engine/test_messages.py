@@ -14,14 +14,18 @@ from hostelry.containers.lmi.engine.messages import (
     Add,
     Done,
     Refused,
+    StartEngine,
     Stepped,
     Unframer,
     frame,
 )
 from hostelry.containers.lmi.settings.config import LmiConfig, resolve_config
+from hostelry.containers.lmi.settings.engine_settings import EngineSettings
 from hostelry.containers.lmi.settings.model_source import adapter_folders, local_model, model_folder
 from hostelry.containers.lmi.settings.option_reader import ConfigurationError
+from hostelry.engine.config import PooledTask
 from hostelry.engine.request import FinishReason, Output, Request, SamplingParams, TokenLogprob
+from hostelry.engine.scheduler.tenants import TenantPolicies, TenantPolicy
 
 REQUEST = Request(
     id="r", prompt_token_ids=(1, 2), sampling=SamplingParams(seed=2**63 - 1), adapter="es"
@@ -36,7 +40,13 @@ OUTPUT = Output(
 
 
 def test_messages_arrive_as_they_were_sent() -> None:
-    for message in (Add((REQUEST,)), Abort(("r",))):
+    settings = EngineSettings(
+        adapter_cache_folder=Path("/cache"),
+        pooled=PooledTask(task="embed"),
+        tenants=TenantPolicies(table={"a": TenantPolicy(weight=2)}),
+    )
+    start = StartEngine("/model", settings, (("es", "/es"),))
+    for message in (start, Add((REQUEST,)), Abort(("r",))):
         assert TO_ENGINE.decode(frame(message)[4:]) == message
     for answer in (Stepped((OUTPUT,)), Refused(("r",), "request", "why"), Done(3)):
         assert FROM_ENGINE.decode(frame(answer)[4:]) == answer

@@ -293,10 +293,10 @@ def test_quotas_queues_and_deadlines_are_those_of_generation() -> None:
 
 def test_the_task_is_read_by_every_name_it_has() -> None:
     tasks = {"text-embedding": "embed", "feature-extraction": "embed", "classify": "classify"}
-    assert {it: config(f"option.task={it}").pooled.task for it in tasks} == tasks
-    assert config("option.normalize=false").pooled.normalize is False
-    assert config("").pooled.normalize is None
-    assert config("option.pooling=mean").pooled.pooling == "mean"
+    assert {it: config(f"option.task={it}").engine.pooled.task for it in tasks} == tasks
+    assert config("option.normalize=false").engine.pooled.normalize is False
+    assert config("").engine.pooled.normalize is None
+    assert config("option.pooling=mean").engine.pooled.pooling == "mean"
 
 
 def test_numbers_far_from_zero_become_probabilities() -> None:

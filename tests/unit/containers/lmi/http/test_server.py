@@ -370,7 +370,7 @@ def test_a_defect_in_a_stream_that_has_begun_is_its_last_event(path: str, body: 
 
 
 def test_many_requests_at_once_keep_their_answers_apart() -> None:
-    served = server(settings=replace(LORA, max_batch_size=64))
+    served = server(settings=replace(LORA, engine=replace(LORA.engine, max_batch_size=64)))
     names = ["", "es", "fr"] * 10
     bodies = [{"inputs": "a", "adapters": name} for name in names]
     requests: list[Any] = [("POST", "/invocations", body, {}) for body in bodies]

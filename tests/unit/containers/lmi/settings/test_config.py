@@ -1,6 +1,7 @@
 """LMI's configuration sources and what they amount to."""
 
 import re
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -98,29 +99,31 @@ def resolve(env: dict[str, str], properties: str = "", *names: str) -> Any:
     case("prompts that begin alike are computed anew", {"OPTION_ENABLE_PREFIX_CACHING": "false"},
         "", "prefix_cache", False),
     case("the pool's size", {}, "option.pool_bytes=99", "pool_bytes", 99),
-    case("no room for adapters", {}, "option.adapter_host_bytes=0", "adapter_host_bytes", 0),
-    case("a disk cache", {"HOSTELRY_ADAPTER_CACHE_DIR": "/c"}, "", "adapter_cache_dir", Path("/c")),
+    case("room for adapters", {}, "option.adapter_host_bytes=9", "adapter_host_bytes", 9),
+    case("a disk cache", {"HOSTELRY_ADAPTER_CACHE_DIR": "/c"}, "",
+        "adapter_cache_folder", Path("/c")),
     case("whose folder is not the model author's to choose", {"OPTION_ADAPTER_CACHE_DIR": "/b"},
-        "option.adapter_cache_dir=/c", "adapter_cache_dir", None),
+        "option.adapter_cache_dir=/c", "adapter_cache_folder", None),
     case("an artifact that was fetched for it", {"HOSTELRY_ARTIFACT_HF_MODEL_ID": "/a"}, "",
         "artifact_folders", ("/a",)),
     case("a deadline for all", {}, "option.first_token_deadline_s=2.5", "first_token_deadline_s",
         2.5),
     case("a tenant's policy", {"OPTION_TENANTS": '{"a": {"weight": 2, "max_queued": 3}}'}, "",
-        "tenants", {"a": TenantPolicy(weight=2, max_queued=3)}),
+        "tenants.table", {"a": TenantPolicy(weight=2, max_queued=3)}),
     case("the policy of everyone else", {},
-        'option.default_tenant={"tokens_per_s": 50, "burst_s": 1}', "default_tenant",
+        'option.default_tenant={"tokens_per_s": 50, "burst_s": 1}', "tenants.default",
         TenantPolicy(tokens_per_s=50, burst_s=1)),
 )  # fmt: skip
 def test_settings(env: dict[str, str], properties: str, field: str, expected: Any) -> None:
-    assert getattr(resolve(env, properties), field) == expected
+    config = resolve(env, properties)
+    assert attrgetter(field)(config if hasattr(config, field) else config.engine) == expected
 
 
 def test_the_settings_of_an_old_multi_adapter_deployment_are_met() -> None:
     settings = resolve(SEED_ENV)
-    assert (settings.dialect, settings.dtype) == (Surface.LEGACY, "fp16")
-    assert settings.enable_lora
-    assert (settings.max_lora_rank, settings.max_cpu_loras) == (64, 4)
+    assert (settings.dialect, settings.engine.dtype) == (Surface.LEGACY, "fp16")
+    assert settings.engine.enable_lora
+    assert (settings.engine.max_lora_rank, settings.max_cpu_loras) == (64, 4)
     text = "\n".join(settings.warnings)
     assert "OPTION_TENSOR_PARALLEL_DEGREE=2" in text
     assert "lmi-dist" in text
@@ -177,7 +180,7 @@ def test_options_without_effect_give_a_warning(
     case("never compiled", {"SM_VLLM_ENFORCE_EAGER": "true"}, True),
 )
 def test_compilation_is_the_operators_choice(env: dict[str, str], eager: bool | None) -> None:
-    assert resolve(env, "").enforce_eager is eager
+    assert resolve(env, "").engine.enforce_eager is eager
 
 
 def test_a_plain_configuration_has_no_warnings() -> None:
@@ -247,6 +250,7 @@ def test_the_folder_of_adapters(value: str, folder: str) -> None:
     case("endless digits", {}, "option.max_loras=" + "9" * 5000, (), "at most"),
     case("endless threads", {"OMP_NUM_THREADS": "9" * 5000}, "", (), "at most"),
     case("too large", {}, "option.pool_bytes=9007199254740992", (), "at most"),
+    case("no host memory", {}, "option.adapter_host_bytes=0", (), "at least 1"),
     case("a small two", {"SAGEMAKER_MAX_REQUEST_SIZE": "\u00b2"}, "", (), "a whole number"),
     case("a cache somewhere", {"HOSTELRY_ADAPTER_CACHE_DIR": "c"}, "", (), "absolute"),
     case("unknown formatter", {}, "option.output_formatter=xml", (), "jsonlines"),

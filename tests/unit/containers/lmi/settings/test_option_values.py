@@ -82,7 +82,7 @@ def test_forms_of_image_limits(
     options: dict[str, Any], most: int | None, domains: frozenset[str]
 ) -> None:
     found = config(**options)
-    assert (found.max_images, found.media_domains) == (most, domains)
+    assert (found.engine.max_images, found.media_domains) == (most, domains)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,8 @@ def test_refusals(options: dict[str, Any], message: str) -> None:
 
 @pytest.mark.parametrize("name", ["es", "customer-7", "org.es_v2", "true"])
 def test_a_name_is_taken_as_it_is(name: str) -> None:
-    assert config(f"option.enable_lora=true\noption.fuse_adapter={name}").fuse_adapter == name
+    found = config(f"option.enable_lora=true\noption.fuse_adapter={name}")
+    assert found.engine.fuse_adapter == name
 
 
 @cases(

@@ -60,7 +60,8 @@ def resolve(
         "bf16"),
 )  # fmt: skip
 def test_arguments_of_vllm(env: dict[str, str], field: str, expected: Any) -> None:
-    assert getattr(resolve(env), field) == expected
+    config = resolve(env)
+    assert getattr(config if hasattr(config, field) else config.engine, field) == expected
 
 
 @cases(
@@ -81,8 +82,8 @@ def test_the_variables_of_awss_notebooks_are_known() -> None:
     warnings = resolve(NOTEBOOKS).warnings
     assert not [it for it in warnings if "not a known" in it]
     settings = resolve(NOTEBOOKS)
-    assert (settings.dtype, settings.max_batch_size) == ("bf16", 4)
-    assert (settings.max_batched_tokens, settings.max_model_len) == (8192, 32768)
+    assert (settings.engine.dtype, settings.engine.max_batch_size) == ("bf16", 4)
+    assert (settings.engine.max_batched_tokens, settings.engine.max_model_len) == (8192, 32768)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,8 @@ def test_variables_of_tgi(env: dict[str, str], field: str, expected: Any) -> Non
     if expected is None:
         assert not [it for it in settings.warnings if "MESSAGES" in it]
     else:
-        assert getattr(settings, field) == expected
+        owner = settings if hasattr(settings, field) else settings.engine
+        assert getattr(owner, field) == expected
 
 
 def test_tgis_quantization_and_keys_are_refused() -> None:
@@ -193,7 +195,7 @@ def test_a_model_in_the_one_folder_of_its_archive_is_found(
         (tmp_path / name).write_text("option.dtype=bf16" if "serving" in name else "{}")
     settings = read_config({}, tmp_path)
     assert settings.model_dir == (tmp_path / folder if folder else tmp_path)
-    assert settings.dtype == ("bf16" if "serving" in str(files) else "auto")
+    assert settings.engine.dtype == ("bf16" if "serving" in str(files) else "auto")
 
 
 def test_a_link_is_no_top_folder(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.cases import case, cases
 
-from hostelry.containers.lmi.engine.messages import EngineSettings
 from hostelry.containers.lmi.settings.config import Backend, LmiConfig, resolve_config
+from hostelry.containers.lmi.settings.engine_settings import EngineSettings
 from hostelry.containers.lmi.settings.option_reader import ConfigurationError
 from hostelry.containers.lmi.vllm.first_error import (
     ERROR_FILE,
@@ -82,7 +82,7 @@ def test_a_failure_of_vllm_in_short(error: Exception, text: str) -> None:
 def test_vllm_finds_our_package_and_nothing_else_of_ours() -> None:
     inherited = {"PATH": "/bin", "PYTHONPATH": "/ours", "VIRTUAL_ENV": "/ours", "HF_TOKEN": "t"}
     made = vllm_environment(
-        inherited, EngineSettings(folder="/m", num_threads=3), Path("/r/vllm"), Path("/tmp/place")
+        inherited, EngineSettings(num_threads=3), Path("/r/vllm"), Path("/tmp/place")
     )
     assert made["PYTHONPATH"] == "/tmp/place/path"
     assert "VIRTUAL_ENV" not in made
@@ -92,7 +92,7 @@ def test_vllm_finds_our_package_and_nothing_else_of_ours() -> None:
 
 def test_sockets_have_a_path_short_enough() -> None:
     place = Path("/" + "long/" * 30 + "place")
-    made = vllm_environment({}, EngineSettings(folder="/m"), Path("/r/vllm"), place)
+    made = vllm_environment({}, EngineSettings(), Path("/r/vllm"), place)
     assert made["VLLM_RPC_BASE_PATH"] == "/tmp"
 
 

@@ -20,7 +20,6 @@ from hostelry.containers.lmi.engine.messages import (
     AskStats,
     CancelRegistration,
     Done,
-    EngineSettings,
     FromEngine,
     PinAdapter,
     Refused,
@@ -28,11 +27,12 @@ from hostelry.containers.lmi.engine.messages import (
     Stepped,
     UnloadAdapter,
 )
+from hostelry.containers.lmi.settings.engine_settings import EngineSettings
 from hostelry.containers.lmi.vllm.adapters import PreparedAdapter
 from hostelry.containers.lmi.vllm.engine import VllmEngine
 from hostelry.engine.lora.errors import AdapterError
 from hostelry.engine.request import FinishReason, Output, Request, SamplingParams, Structure
-from hostelry.engine.scheduler.tenants import TenantPolicy
+from hostelry.engine.scheduler.tenants import TenantPolicies, TenantPolicy
 
 
 @dataclass
@@ -106,7 +106,7 @@ def played(root: Path, play: Callable[[Rig], Awaitable[None]], **settings: Any) 
     """The rig after `play`."""
 
     async def main() -> Rig:
-        rig = Rig(root, EngineSettings(folder="/model", **settings))
+        rig = Rig(root, EngineSettings(**settings))
         await play(rig)
         rig.engine.close()
         await rig.turns()
@@ -178,7 +178,7 @@ def test_quotas(tmp_path: Path, policy: TenantPolicy, fault: str) -> None:
         rig.loop.take(Add((request("c", tenant="other"),)))
         await rig.turns()
 
-    rig = played(tmp_path, play, tenants={"t": policy})
+    rig = played(tmp_path, play, tenants=TenantPolicies(table={"t": policy}))
     assert rig.vllm.started == ["a", "c"]
     (refused,) = (it for it in rig.sent if isinstance(it, Refused))
     assert (refused.request_ids, refused.fault) == (("b",), fault)

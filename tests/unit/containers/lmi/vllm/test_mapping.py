@@ -6,7 +6,7 @@ import pytest
 from tests.cases import case, cases
 from tests.unit.containers.lmi.vllm.fake_vllm import FakeCompletion, FakeGenerated, FakeScore
 
-from hostelry.containers.lmi.engine.messages import EngineSettings
+from hostelry.containers.lmi.settings.engine_settings import EngineSettings
 from hostelry.containers.lmi.vllm.arguments import (
     SAME,
     check_given,
@@ -14,6 +14,7 @@ from hostelry.containers.lmi.vllm.arguments import (
     sampling_arguments,
 )
 from hostelry.containers.lmi.vllm.interface import to_outputs
+from hostelry.engine.config import PooledTask
 from hostelry.engine.request import FinishReason, Request, SamplingParams, Structure, TokenLogprob
 
 PROMPT = (5, 6, 7)
@@ -163,19 +164,21 @@ def test_scores_of_the_prompt_come_first_and_once() -> None:
     case("unless it is asked for", {"enforce_eager": False}, {"enforce_eager": False}),
 )
 def test_engine_arguments(settings: dict[str, Any], expected: dict[str, Any]) -> None:
-    given = EngineSettings(folder="/model", **settings)
-    arguments = engine_arguments(given, on_cpu=True, memory_bytes=1 << 30)
+    given = EngineSettings(**settings)
+    arguments = engine_arguments("/model", given, on_cpu=True, memory_bytes=1 << 30)
     assert {name: arguments[name] for name in expected} == expected
 
 
 def test_without_lora_there_are_no_buffers_for_it() -> None:
-    given = EngineSettings(folder="/model")
-    assert "enable_lora" not in engine_arguments(given, on_cpu=True, memory_bytes=1 << 30)
+    given = EngineSettings()
+    assert "enable_lora" not in engine_arguments("/model", given, on_cpu=True, memory_bytes=1 << 30)
 
 
 @cases(
     "settings, text",
     case("our own quantization", {"weight_dtype": "int8"}, "quantize is int8"),
+    case("ranks", {"tensor_parallel": 2}, "tensor_parallel is 2, which is not passed"),
+    case("vectors", {"pooled": PooledTask(task="embed")}, "task is 'embed', which is not passed"),
     case(
         "a merged adapter",
         {"enable_lora": True, "fuse_adapter": "es"},
@@ -185,6 +188,4 @@ def test_without_lora_there_are_no_buffers_for_it() -> None:
 )
 def test_refused_settings(settings: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
-        engine_arguments(
-            EngineSettings(folder="/model", **settings), on_cpu=True, memory_bytes=1 << 30
-        )
+        engine_arguments("/model", EngineSettings(**settings), on_cpu=True, memory_bytes=1 << 30)

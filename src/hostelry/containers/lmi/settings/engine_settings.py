@@ -1,0 +1,169 @@
+"""Settings of the engine process, and the options that set them. Pure."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hostelry.containers.lmi.refusal import Surface
+from hostelry.containers.lmi.request.sampling import MAX_ALL_SEQUENCES
+from hostelry.containers.lmi.settings.option_reader import (
+    OptionReader,
+    invalid_setting,
+    whole_number,
+)
+from hostelry.containers.lmi.settings.option_values import (
+    parse_most_images,
+    parse_policies,
+    parse_policy,
+    read_pooled,
+)
+from hostelry.containers.lmi.settings.options import Options, Setting
+from hostelry.engine.config import ADAPTER_CACHE_BYTES, EngineConfig
+from hostelry.engine.scheduler.tenants import TenantPolicies, TenantPolicy
+
+MAX_BATCH_SIZES: Mapping[Surface, int] = {
+    Surface.ASYNC: 32,
+    Surface.LEGACY: 256,
+    Surface.OPENAI: 256,
+}
+
+DTYPES: Mapping[str, str] = {
+    "auto": "auto",
+    "fp32": "fp32",
+    "float32": "fp32",
+    "float": "fp32",
+    "fp16": "fp16",
+    "float16": "fp16",
+    "half": "fp16",
+    "bf16": "bf16",
+    "bfloat16": "bf16",
+}
+# Set by the operator who starts the server, not by the model's author.
+CACHE_VARIABLE = "HOSTELRY_ADAPTER_CACHE_DIR"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings(EngineConfig):
+    """Settings of the engine process: our engine's, and more for the process and for vLLM.
+
+    Only vLLM reads `enable_lora`, `enforce_eager` and `max_images`, the most images of a request.
+    None leaves the choice to it.
+    """
+
+    tenants: TenantPolicies = field(default_factory=TenantPolicies)
+    use_accelerators: bool = True
+    enable_lora: bool = False
+    enforce_eager: bool | None = None
+    max_images: int | None = None
+
+
+def read_engine_settings(
+    options: Options,
+    read: OptionReader,
+    env: Mapping[str, str],
+    machine_cpus: int,
+    dialect: Surface,
+) -> EngineSettings:
+    """The engine's settings. Raises ConfigurationError."""
+    dtype = DTYPES[read.choice("dtype", "auto", tuple(DTYPES))]
+    max_batch_size = read.integer("max_rolling_batch_size", MAX_BATCH_SIZES[dialect], 1)
+    model_id = read.text("model_id")
+    enable_lora = read.flag("enable_lora", False)
+    return EngineSettings(
+        dtype=dtype,
+        weight_dtype=weight_dtype(options, dtype),
+        num_threads=cpu_threads(env, machine_cpus),
+        max_batch_size=max_batch_size,
+        max_batched_tokens=read.optional_integer("max_rolling_batch_prefill_tokens", 1),
+        max_model_len=read.optional_integer("max_model_len", 2),
+        max_loras=read.optional_integer("max_loras", 1),
+        max_waiting=max(read_queue_size(read) + max_batch_size, MAX_ALL_SEQUENCES),
+        pool_bytes=read.optional_integer("pool_bytes", 1),
+        prefix_cache=read.flag("enable_prefix_caching", True),
+        adapter_host_bytes=read.optional_integer("adapter_host_bytes", 1),
+        adapter_cache_folder=adapter_cache(env),
+        adapter_cache_bytes=read.integer("adapter_cache_bytes", ADAPTER_CACHE_BYTES, 1),
+        max_lora_rank=read.integer("max_lora_rank", 16, 1),
+        base_names=(model_id,) if model_id else (),
+        fuse_adapter=fused_adapter(options, enable_lora=enable_lora),
+        pooled=read_pooled(read),
+        tenants=TenantPolicies(
+            default=read.parse("default_tenant", parse_policy) or TenantPolicy(),
+            table=read.parse("tenants", parse_policies) or {},
+        ),
+        use_accelerators=get_reservation(env, "HOSTELRY_ACCELERATORS") != 0,
+        enable_lora=enable_lora,
+        enforce_eager=read.flag("enforce_eager", True) if read.text("enforce_eager") else None,
+        max_images=read.parse("limit_mm_per_prompt", parse_most_images),
+    )
+
+
+def read_queue_size(read: OptionReader) -> int:
+    """The requests that may wait while the batch is full. Raises ConfigurationError."""
+    return read.integer("job_queue_size", 1000, 0)
+
+
+def weight_dtype(options: Options, dtype: str) -> str:
+    """The weights' type: int8, or as stored. Raises ConfigurationError for other kinds."""
+    cache = options.settings.get("kv_cache_dtype")
+    if cache and DTYPES.get(cache.value.lower()) not in ("auto", dtype):
+        raise invalid_setting(cache, f"auto, or the option dtype ({dtype})")
+    kind = options.settings.get("quantize")
+    if kind is None or kind.value.lower() in ("none", "false", "auto"):
+        return "auto"
+    if kind.value.lower() != "int8":
+        raise invalid_setting(
+            kind, "int8 (on CPU), or left out: weights are then computed as they are stored"
+        )
+    return "int8"
+
+
+def fused_adapter(options: Options, *, enable_lora: bool) -> str | None:
+    """The name of the adapter to merge. Raises ConfigurationError for what cannot be one name."""
+    setting, quantize = options.settings.get("fuse_adapter"), options.settings.get("quantize")
+    if setting is None:
+        return None
+    if not enable_lora:
+        raise invalid_setting(setting, "left out without enable_lora=true")
+    if not setting.value.isprintable() or set(setting.value) & set('/,= [{"'):
+        raise invalid_setting(setting, "the name of one adapter, without spaces and / , = [ {")
+    if quantize is not None and quantize.value.lower() == "int8":
+        raise invalid_setting(
+            setting, "left out with quantize=int8: 8-bit weights are too coarse for its update"
+        )
+    return setting.value
+
+
+def adapter_cache(env: Mapping[str, str]) -> Path | None:
+    """The cache folder of remote adapters. None for no cache."""
+    folder = env.get(CACHE_VARIABLE)
+    if folder and not folder.startswith("/"):
+        raise invalid_setting(Setting(folder, CACHE_VARIABLE), "an absolute path")
+    return Path(folder) if folder else None
+
+
+def cpu_threads(env: Mapping[str, str], machine_cpus: int) -> int | None:
+    """OMP_NUM_THREADS, else the reserved CPUs rounded up. None if neither is set.
+
+    At least one, and at most the machine's CPUs: a declared instance type may have more CPUs than
+    this machine, and more threads than CPUs are slow.
+    """
+    threads = env.get("OMP_NUM_THREADS", "")
+    given = whole_number(Setting(threads, "OMP_NUM_THREADS"), 0) if threads.isdecimal() else None
+    cpus = given or get_reservation(env, "HOSTELRY_CPUS")
+    return max(1, min(math.ceil(cpus), machine_cpus)) if cpus else None
+
+
+def get_reservation(env: Mapping[str, str], variable: str) -> float | None:
+    """A number of the copy's reservation. None if unset."""
+    text = env.get(variable)
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise invalid_setting(Setting(text, variable), "a number, 0 or more")
+    return value
