@@ -30,7 +30,7 @@ from hostelry.base.errors import HostelryError, RetryableError, TerminalError
 from hostelry.base.proc import arguments, environment_value, process_stat
 from hostelry.fleet.launch.warm import TITLE_ROOM, WarmParent
 from hostelry.fleet.local.fleet import AgentStart, LocalFleet
-from hostelry.home.heartbeat import SERVICE_VARIABLE
+from hostelry.home.home import SERVICE_VARIABLE
 from hostelry.processes.agent_forks import FORKS_VARIABLE, AgentForks
 from hostelry.processes.fleets import AGENT_MODULE
 from hostelry.processes.leftovers import find_marked

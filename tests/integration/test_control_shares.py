@@ -14,7 +14,8 @@ import pytest
 from tests.integration.control_rig import ControlUnderTest
 
 from hostelry.aws.temporary_keys import Session, session_header
-from hostelry.home.heartbeat import SERVICE_VARIABLE, connected, line_path
+from hostelry.home.heartbeat import connected, line_path
+from hostelry.home.home import SERVICE_VARIABLE
 from hostelry.processes.supervision import PATIENT_LIVENESS
 
 pytestmark = pytest.mark.integration

@@ -18,9 +18,8 @@ from tests.integration.agent_rig import until_true
 from hostelry.base.clock import monotonic_s
 from hostelry.base.proc import arguments, environment_value, process_stat
 from hostelry.fleet.launch.warm import ForkedProcess
-from hostelry.home.heartbeat import SERVICE_VARIABLE
-from hostelry.home.home import Home
-from hostelry.processes.service_forks import MARK_ROOM, ServiceForks
+from hostelry.home.home import MARK_ROOM, SERVICE_VARIABLE, Home
+from hostelry.processes.service_forks import ServiceForks
 from hostelry.processes.supervisor import Command
 
 pytestmark = pytest.mark.integration

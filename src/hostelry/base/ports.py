@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
-LOWEST = 10_240
+LOWEST = 20_000  # Ray's workers take ports from 10,002 to 19,999, reserved or not
 HIGHEST = 65_535
 FEWEST = 4_096  # fewer to choose from, and two programs would often choose the same
 TRIES = 64

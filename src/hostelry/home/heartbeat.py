@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
+from hostelry.home.home import SERVICE_VARIABLE
+
 LOG = logging.getLogger(__name__)
-# The service's run file without its suffix: `/home/run/gateway-1`.
-SERVICE_VARIABLE = "HOSTELRY_SERVICE"
 LISTENER_REQUEST = b"door"
 CALLS_REQUEST = b"calls "
 RETRY_S = 1.0

@@ -24,6 +24,10 @@ from hostelry.home.ports import url_host
 from hostelry.home.settings import SharedSettings
 
 ENVIRONMENT_VARIABLE = "HOSTELRY_HOME"
+# The service's run file without its suffix: `/home/run/gateway-1`.
+SERVICE_VARIABLE = "HOSTELRY_SERVICE"
+# Bytes that the variable has in an interpreter, whose forks write their own value there.
+MARK_ROOM = 4096
 # Fields of `UpConfig` under other names in config.json, which homes of older versions have.
 NAME_HOME = f"name a folder with --home or {ENVIRONMENT_VARIABLE}"
 STORED_NAMES = {"gateway_port": "door_port", "chosen_gateway_port": "chosen_door_port"}

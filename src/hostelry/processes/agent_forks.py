@@ -15,7 +15,7 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.files import PRIVATE_UMASK
 from hostelry.fleet.launch.warm import TITLE_ROOM, ColdStartError, ForkedProcess, WarmStream
 from hostelry.fleet.launch.warm_messages import ForkOrder
-from hostelry.home.heartbeat import SERVICE_VARIABLE
+from hostelry.home.home import SERVICE_VARIABLE
 
 LOG = logging.getLogger(__name__)
 FORKS_VARIABLE = "HOSTELRY_FORKS_FD"

@@ -11,7 +11,8 @@ import msgspec
 from hostelry.base.errors import TerminalError, UsageError
 from hostelry.base.files import PRIVATE_UMASK
 from hostelry.base.json import decode
-from hostelry.home.home import Home, make_home
+from hostelry.fleet.rules.interpreter import PYTHON
+from hostelry.home.home import ENVIRONMENT_VARIABLE, MARK_ROOM, SERVICE_VARIABLE, Home, make_home
 from hostelry.home.store_option import VARIABLE
 from hostelry.home.up_options import UpOptions
 from hostelry.processes.open_python import other_interpreter
@@ -39,6 +40,8 @@ def start_detached(options: UpOptions, on_progress: Callable[[StartupProgress], 
     home = make_home(options.home)
     # A URL has a password: it is on no command line, where every user of the machine reads it.
     environment = dict(os.environ) | ({VARIABLE: options.store} if options.store else {})
+    environment[SERVICE_VARIABLE] = "-" * MARK_ROOM  # for the services that `up` forks
+    environment[ENVIRONMENT_VARIABLE] = str(home.root)
     log = os.open(home.logs / "up.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     python = None if options.gateway_only else other_interpreter(options.copy_user, home)
     argv = command_line(options, str(python or sys.executable))
@@ -65,7 +68,7 @@ def start_detached(options: UpOptions, on_progress: Callable[[StartupProgress], 
 
 def command_line(options: UpOptions, python: str = sys.executable) -> list[str]:
     """The command that starts `up` in the background; the watcher appends the lock's descriptor."""
-    return [python, "-m", "hostelry.processes.detached", encode_options(options)]
+    return [python, *PYTHON[1:], "-m", "hostelry.processes.detached", encode_options(options)]
 
 
 def encode_options(options: UpOptions) -> str:

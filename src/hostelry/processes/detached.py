@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import IO, Any
 
 import msgspec
@@ -18,10 +19,12 @@ import msgspec
 from hostelry.base.errors import TerminalError, UsageError
 from hostelry.base.logging import configure_logging
 from hostelry.base.system import failure_text
+from hostelry.fleet.launch.warm import ForkedInterpreter
 from hostelry.home.home import Credentials, Home, UpConfig
 from hostelry.home.store_option import VARIABLE
 from hostelry.home.up_options import UpOptions
 from hostelry.processes.background import StartupProgress, command_line, decode_options
+from hostelry.processes.service_forks import fork_interpreter
 from hostelry.processes.up import Relaunch, Report, log_line, run_up
 
 
@@ -56,11 +59,11 @@ def build_report(stream: IO[bytes]) -> Report:
 
 
 def choose_runner(
-    options: UpOptions,
+    options: UpOptions, forked: ForkedInterpreter | None
 ) -> Callable[[UpOptions, Mapping[str, str], Report, Relaunch], Coroutine[Any, Any, None]]:
     """The function that runs a platform or a host's gateways, or control alone."""
     if not options.control_only:
-        return run_up
+        return partial(run_up, forked=forked)
     # Imported late: a platform on one machine does not need it.
     from hostelry.processes.control_host import run_control
 
@@ -70,15 +73,17 @@ def choose_runner(
 def main() -> int:
     """Run `up` with the options of the command line. Returns 1 if it could not start."""
     options = replace(decode_options(sys.argv[1]), store=os.environ.get(VARIABLE))
+    forked = None if options.control_only else fork_interpreter(Home(options.home))
     configure_logging("up", log_format=options.log_format)
     lock = int(sys.argv[2]) if len(sys.argv) > 2 else None
     if lock is not None and not Home(options.home).kept.exists():
         os._exit(0)  # `hostelry down` came meanwhile, and waits for the lock
     relaunch = Relaunch(argv=tuple(command_line(options)), lock=lock)
+    run = choose_runner(options, forked)
     stream = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     try:
-        asyncio.run(choose_runner(options)(options, os.environ, build_report(stream), relaunch))
+        asyncio.run(run(options, os.environ, build_report(stream), relaunch))
     except TerminalError as error:
         report_failure(stream, str(error), is_usage=isinstance(error, UsageError))
         return 1

@@ -9,8 +9,7 @@ from pathlib import Path
 from hostelry.base.clock import monotonic_s
 from hostelry.base.proc import boot_id, environment_value, processes
 from hostelry.fleet.host.processes import signal_group
-from hostelry.home.heartbeat import SERVICE_VARIABLE
-from hostelry.home.home import Home
+from hostelry.home.home import SERVICE_VARIABLE, Home
 from hostelry.home.run_file import (
     RunFile,
     get_service_kind,

@@ -4,19 +4,27 @@ A fork is ready in a fifth of the time of a new interpreter, and shares the memo
 modules. If a fork fails, the service is started as a separate program.
 """
 
+import gc
 import logging
 import math
 import os
+import socket
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from hostelry.base.clock import monotonic_s
 from hostelry.base.files import PRIVATE_UMASK
-from hostelry.fleet.launch.warm import ColdStartError, ForkedProcess, WarmParent
+from hostelry.fleet.host.processes import identify
+from hostelry.fleet.launch.warm import (
+    ColdStartError,
+    ForkedInterpreter,
+    ForkedProcess,
+    WarmParent,
+)
 from hostelry.fleet.launch.warm_messages import ForkOrder
-from hostelry.home.heartbeat import SERVICE_VARIABLE
-from hostelry.home.home import Home
+from hostelry.home.home import MARK_ROOM, SERVICE_VARIABLE, Home
 from hostelry.processes.agent_forks import FORKS_VARIABLE
 from hostelry.processes.fleets import AGENT_MODULE
 from hostelry.processes.supervisor import Command
@@ -25,20 +33,49 @@ LOG = logging.getLogger("hostelry.up")
 RETRY_AFTER_S = 60.0  # after a failure of the interpreter
 # What services and agents have in common.
 MODULES = ("hostelry.base.peer_http", "hostelry.base.asgi_server", AGENT_MODULE)
-MARK_ROOM = 4096  # bytes; bounds the path of a service's files
+
+
+def fork_interpreter(home: Home) -> ForkedInterpreter | None:
+    """Fork the interpreter of `home`'s services from this process, whose memory it shares.
+
+    Call it before this process starts a thread or opens a file. None if the process was not
+    started with room for the services' marks. In the fork it ends with SystemExit.
+    """
+    if len(os.environ.pop(SERVICE_VARIABLE, "")) != MARK_ROOM:
+        return None
+    gc.collect()
+    gc.freeze()  # a collection in the fork would copy the shared pages
+    ours, theirs = socket.socketpair()
+    own_pid = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        from hostelry.fleet.launch.warm_process import serve_fork
+
+        raise SystemExit(serve_fork(theirs, own_pid, str(home.logs / "forkserver.log")))
+    theirs.close()
+    identity = identify(pid)
+    threading.Thread(target=os.waitpid, args=(pid, 0), name=f"reap {pid}", daemon=True).start()
+    return ForkedInterpreter(identity, ours) if identity is not None else None
 
 
 class ServiceForks:
     """Forks services of `home` from an interpreter that has imported `modules`.
 
-    Every service has the variables `environment`.
+    Every service has the variables `environment`. The first interpreter is `forked`, if given.
     """
 
-    def __init__(self, home: Home, modules: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        home: Home,
+        modules: Sequence[str],
+        environment: Mapping[str, str],
+        forked: ForkedInterpreter | None = None,
+    ) -> None:
         self._root = home.root
         self._log = home.logs / "forkserver.log"
         self._modules = tuple(dict.fromkeys([*MODULES, *modules]))
         self._environment = dict(environment)
+        self._forked = forked
         self._parent: WarmParent | None = None
         self._not_before = 0.0
         self._last_number = 0
@@ -48,8 +85,11 @@ class ServiceForks:
         if (self._parent and self._parent.usable) or monotonic_s() < self._not_before:
             return
         environment = {**self._environment, SERVICE_VARIABLE: "-" * MARK_ROOM}
+        forked, self._forked = self._forked, None
         try:
-            self._parent = WarmParent(self._modules, environment, self._log, math.inf)
+            self._parent = WarmParent(
+                self._modules, environment, self._log, math.inf, forked=forked
+            )
         except OSError as error:
             self._pause(str(error))
 

@@ -20,8 +20,8 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.files import PRIVATE_UMASK
 from hostelry.base.proc import ProcessIdentity, boot_id, process_stat, uptime_s
 from hostelry.fleet.host.processes import WatchedProcess, signal_group
-from hostelry.home.heartbeat import SERVICE_VARIABLE, Heartbeat, is_listening, line_path
-from hostelry.home.home import Home
+from hostelry.home.heartbeat import Heartbeat, is_listening, line_path
+from hostelry.home.home import SERVICE_VARIABLE, Home
 from hostelry.home.run_file import (
     RunFile,
     get_service_kind,

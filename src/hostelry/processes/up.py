@@ -14,6 +14,7 @@ from hostelry.base.concurrency import run_periodically
 from hostelry.base.errors import TerminalError
 from hostelry.cluster.start import check_cluster
 from hostelry.fleet.launch.copy_log import CopyLog
+from hostelry.fleet.launch.warm import ForkedInterpreter
 from hostelry.home.home import Credentials, Home, UpConfig, make_home
 from hostelry.home.run_file import (
     RunFile,
@@ -78,12 +79,13 @@ async def run_up(
     environment: Mapping[str, str],
     report: Report,
     relaunch: Relaunch | None = None,
+    forked: ForkedInterpreter | None = None,
 ) -> None:
     """Start the platform, keep it running until SIGINT or SIGTERM, and stop all of it.
 
     Processes that a killed `up` has left are adopted. With `relaunch`, a watcher starts `up` again
-    when it is killed. Raises TerminalError if the platform cannot start, after all its processes
-    are stopped.
+    when it is killed. Services are forked from the interpreter `forked`, if given. Raises
+    TerminalError if the platform cannot start, after all its processes are stopped.
     """
     check_options(options)
     check_cluster(options)
@@ -103,13 +105,17 @@ async def run_up(
                 report.say(line)
             save_run_file(home, "up", os.getpid(), start.config.gateway_port)
             try:
-                await supervise(start, environment, report, relaunch)
+                await supervise(start, environment, report, relaunch, forked)
             finally:
                 remove_run_file(home, "up")
 
 
 async def supervise(
-    start: StartPlan, environment: Mapping[str, str], report: Report, relaunch: Relaunch | None
+    start: StartPlan,
+    environment: Mapping[str, str],
+    report: Report,
+    relaunch: Relaunch | None,
+    forked: ForkedInterpreter | None,
 ) -> None:
     """Run the services until a signal asks to stop or one of them cannot start."""
     home, config = start.home, start.config
@@ -123,7 +129,7 @@ async def supervise(
         report.say(sentence)
     with shared_listener(home, config, start.ports.listener, worker_numbers(adopted)) as listener:
         desired = [*behind, *listener.list_workers(home, env, gateway_digest(start))]
-        forks = ServiceForks(home, [it.module for it in desired if it.module], env)
+        forks = ServiceForks(home, [it.module for it in desired if it.module], env, forked)
         supervisor = Supervisor(home, report.say, forks)
         listen_for_signals(asked, supervisor)
         apply_actions(supervisor, start.found, decided, desired)

@@ -15,13 +15,14 @@ import time
 FIRST_PAUSE_S = 0.1
 MOST_PAUSE_S = 60.0
 STEADY_S = 60.0
-MARK = "HOSTELRY_SERVICE"  # the programs that it starts must not carry it
+MARK = "HOSTELRY_SERVICE"  # `up` must not carry the watcher's own
+MARK_ROOM = 4096  # as in `home/home.py`
 
 
 def main() -> None:
     """Watch until the platform was stopped on purpose."""
     kept, lock, log, *program = sys.argv[1:]
-    os.environ.pop(MARK, None)
+    os.environ[MARK] = "-" * MARK_ROOM
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # an `up` that ends leaves no zombie
     pause_s = FIRST_PAUSE_S
     while True:

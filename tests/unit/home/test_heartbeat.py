@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from hostelry.home.heartbeat import (
-    SERVICE_VARIABLE,
     Heartbeat,
     answer_heartbeats,
     is_listening,
@@ -18,6 +17,7 @@ from hostelry.home.heartbeat import (
     take_listener,
     wait_for_client,
 )
+from hostelry.home.home import SERVICE_VARIABLE
 
 PATIENT_S, IMPATIENT_S = 10.0, 0.01
 

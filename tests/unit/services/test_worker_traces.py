@@ -11,12 +11,11 @@ from hostelry.dataplane.tracing.call_ring import CallRing
 from hostelry.dataplane.tracing.question import TraceQuestion, WorkerCalls
 from hostelry.home.heartbeat import (
     CALLS_REQUEST,
-    SERVICE_VARIABLE,
     answer_heartbeats,
     asked_line,
     line_path,
 )
-from hostelry.home.home import Home
+from hostelry.home.home import SERVICE_VARIABLE, Home
 from hostelry.home.run_file import service_path
 from hostelry.services.worker_traces import AllWorkers
 

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -304,8 +304,21 @@ class WarmStream:
             send([orphan], signal.SIGKILL)  # its start was cancelled
 
 
+class ForkedInterpreter(NamedTuple):
+    """A warm interpreter that is a fork of this process, and the socket of its orders.
+
+    Its first line from the socket is a JSON list of the modules to import.
+    """
+
+    identity: ProcessIdentity
+    orders: socket.socket
+
+
 class WarmParent(WarmStream):
-    """One warm interpreter, from its start to its end; it forks no more once it has not forked."""
+    """One warm interpreter, from its start to its end; it forks no more once it has not forked.
+
+    It is `forked` if that is given, and a new program otherwise.
+    """
 
     def __init__(
         self,
@@ -314,7 +327,13 @@ class WarmParent(WarmStream):
         log: Path,
         idle_s: float,
         flags: Sequence[str] = (),
+        forked: ForkedInterpreter | None = None,
     ) -> None:
+        if forked is not None:
+            self.process = WatchedProcess(forked.identity)
+            forked.orders.sendall(msgspec.json.encode(modules) + b"\n")
+            super().__init__(forked.orders)
+            return
         ours, theirs = socket.socketpair()
         argv = [
             *PYTHON, "-m", "hostelry.fleet.launch.warm_process",

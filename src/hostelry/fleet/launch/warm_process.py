@@ -43,6 +43,7 @@ from hostelry.fleet.launch.warm_messages import (
     arguments_of,
     line,
 )
+from hostelry.fleet.rules.interpreter import PYTHON
 
 RECEIVE_BYTES = 1 << 18
 MAX_FDS = 8  # of one order
@@ -302,7 +303,7 @@ def warm_up(modules: Sequence[str]) -> None:
 
 
 def main() -> int:
-    """Import and serve; in each forked process, run its module."""
+    """Serve as the command line says."""
     parser = argparse.ArgumentParser(prog="python -m hostelry.fleet.launch.warm_process")
     parser.add_argument("--socket-fd", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True)
@@ -318,13 +319,38 @@ def main() -> int:
     if os.getppid() != given.parent:
         return 0
     show_command([it for it in sys.orig_argv if not it.startswith("--room=")])
-    warm_up(given.modules)
+    with socket.socket(fileno=given.socket_fd) as owner:
+        return serve(owner, given.modules, given.idle_s)
+
+
+def serve_fork(owner: socket.socket, parent: int, log: str) -> int:
+    """Serve in a fork of the process `parent`, which sends the modules to import."""
+    os.setsid()
+    os.closerange(3, owner.fileno())
+    os.closerange(owner.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
+    redirect(log)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        return 0
+    show_command([*PYTHON, "-m", __name__])
+    with owner:
+        text = b""
+        while not text.endswith(b"\n"):
+            received = owner.recv(1)  # an order may follow
+            if not received:
+                return 0
+            text += received
+        return serve(owner, msgspec.json.decode(text, type=list[str]), math.inf)
+
+
+def serve(owner: socket.socket, modules: Sequence[str], idle_s: float) -> int:
+    """Import and serve; in each forked process, run its module."""
+    warm_up(modules)
     _fillers = fill_gaps()
     woken, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
-    with socket.socket(fileno=given.socket_fd) as owner:
-        child = WarmProcess(owner, woken, given.idle_s).run()
+    child = WarmProcess(owner, woken, idle_s).run()
     if child is None:
         return 0
     os.close(waker)

@@ -32,7 +32,7 @@ END_S = 2.0  # for what it still forwards of copies that have ended
 POLL_S = 0.05
 LOG_LINES = 10
 LINK_HOST = "127.0.0.1"
-SERVICE_VARIABLE = "HOSTELRY_SERVICE"  # of `home/heartbeat.py`: it echoes lines on NAME.sock
+SERVICE_VARIABLE = "HOSTELRY_SERVICE"  # as in `home/home.py`: it echoes lines on NAME.sock
 
 
 class InstanceProxy:
