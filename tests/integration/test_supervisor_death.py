@@ -26,7 +26,7 @@ from tests.integration.test_gateway_workers import knocking
 from tests.selection import first_alone
 
 import hostelry
-from hostelry.base.proc import process_stat, uptime_s
+from hostelry.base.proc import arguments, process_stat, uptime_s
 from hostelry.fleet.records import instance_folders
 from hostelry.home.run_file import live_run_files
 from hostelry.processes.supervision import STEADY_S
@@ -69,6 +69,14 @@ def all_goes_on(platform: Platform) -> Iterator[Traffic]:
     assert copies_of(platform, COMPONENT) == copies
 
 
+def has_forked_an_interpreter(up: int) -> bool:
+    """Whether the interpreter of services is a fork of `up`, and no program of its own."""
+    children = Path(f"/proc/{up}/task/{up}/children").read_text().split()
+    found = [arguments(int(it)) for it in children]
+    (interpreter,) = (it for it in found if "hostelry.fleet.launch.warm_process" in it)
+    return "--socket-fd" not in interpreter
+
+
 def kill_both(platform: Platform) -> None:
     """No watcher, no supervisor: the watcher first, and `up` before it can start another one."""
     watcher, up = platform.pid("watcher"), platform.pid("up")
@@ -79,10 +87,12 @@ def kill_both(platform: Platform) -> None:
 
 def test_a_killed_up_is_started_again_and_adopts_everything(platform: Platform) -> None:
     with all_goes_on(platform):
+        assert has_forked_an_interpreter(platform.pid("up"))
         watcher, old = platform.pid("watcher"), platform.kill("up")
         platform.back("up", old)
         until(lambda: "adopted " in platform.log("up"), "it says so")
     assert platform.pid("watcher") == watcher
+    assert has_forked_an_interpreter(platform.pid("up"))
     shown = json.loads(platform.cli("status", "--json").stdout)
     assert all(it["pid"] for it in shown["processes"])
 
