@@ -70,7 +70,7 @@ def all_goes_on(platform: Platform) -> Iterator[Traffic]:
 
 
 def has_forked_an_interpreter(up: int) -> bool:
-    """Whether the interpreter of services is a fork of `up`, and no program of its own."""
+    """True if the interpreter of services is a fork of `up`, not a separate program."""
     children = Path(f"/proc/{up}/task/{up}/children").read_text().split()
     found = [arguments(int(it)) for it in children]
     (interpreter,) = (it for it in found if "hostelry.fleet.launch.warm_process" in it)
