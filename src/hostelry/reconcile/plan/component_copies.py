@@ -75,8 +75,12 @@ def _plan_variant(
     if not components:
         return state
     hosts = state.hosts(deployment.generation, variant.variant.name)
-    failed = [copy for it in components for copy in state.copies_on(hosts, it.name)]
-    state = state.add_copies(stop_failed_copies(failed, context.now))
+    copies = (
+        copy
+        for it in components
+        for copy in state.variant_copies(deployment.generation, it.variant_name, it.name)
+    )
+    state = state.add_copies(stop_failed_copies(copies, context.now))
     types = get_instance_types(variant.variant, hosts)
     missing: list[Missing] = []
     for component in components:
@@ -97,7 +101,7 @@ def _plan_variant(
     if state.endpoint is None or deployment.generation != state.endpoint.active.generation:
         return state
     reasons = {it.desired.component.name: it.why.text for it in (*unplaced, *refused)}
-    return _set_notes(state, components, hosts, reasons)
+    return _set_notes(state, components, deployment, reasons)
 
 
 def _recount(
@@ -187,14 +191,15 @@ def build_component_copy(
 def _set_notes(
     state: EndpointState,
     components: Sequence[InferenceComponent],
-    hosts: Sequence[Instance],
+    deployment: Deployment,
     reasons: Mapping[str, str],
 ) -> EndpointState:
     """The state with a note on each component: why some of its copies do not serve."""
     noted: list[InferenceComponent] = []
     for component in components:
         now = state.components[component.name]
-        note = build_placement_note(reasons.get(now.name), state.copies_on(hosts, now.name))
+        copies = state.variant_copies(deployment.generation, now.variant_name, now.name)
+        note = build_placement_note(reasons.get(now.name), copies)
         if now.status is not ComponentStatus.DELETING and now.placement_note != note:
             noted.append(replace(now, placement_note=note))
     return state.replace_components(noted)

@@ -66,8 +66,7 @@ def count_desired_copies(
 ) -> DesiredCopies:
     """The desired copies of a base component on the deployment."""
     spec = get_next_spec(component)
-    hosts = state.hosts(deployment.generation, component.variant_name)
-    copies = state.copies_on(hosts, component.name)
+    copies = state.variant_copies(deployment.generation, component.variant_name, component.name)
     hosts_of_copies = {it.instance_id for it in copies}
     lost = {it for it in hosts_of_copies if not state.is_able(it, context.now)}
     restarting = state.restarting

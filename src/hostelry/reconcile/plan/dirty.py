@@ -10,14 +10,13 @@ A family is a base component with its adapters and their copies. It is dirty unl
 A plan of the dirty families has the same result as a plan of all families.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
 from hostelry.domain.component import ComponentStatus, InferenceComponent
 from hostelry.domain.copy import Copy
 from hostelry.domain.endpoint import Endpoint, EndpointStatus
-from hostelry.reconcile.plan.desired_copies import count_desired_copies
 from hostelry.reconcile.plan.endpoint_state import (
     EndpointState,
     InstanceFacts,
@@ -45,7 +44,8 @@ def clear_settled(state: EndpointState, context: PlanContext) -> EndpointState:
     endpoint, names = state.endpoint, state.dirty_names()
     if endpoint is None or not _is_calm(endpoint):
         return replace(state, dirty=frozenset(names))
-    dirty = frozenset(it for it in names if not _is_settled(state, endpoint, it, context))
+    able = {it.id for it in state.able(state.instances.values(), context.now)}
+    dirty = frozenset(it for it in names if not _is_settled(state, endpoint, it, able))
     return replace(state, dirty=dirty)
 
 
@@ -107,21 +107,24 @@ def _without_report(facts: InstanceFacts) -> tuple[Any, ...]:
 
 
 def _is_settled(
-    state: EndpointState, endpoint: Endpoint, name: str | None, context: PlanContext
+    state: EndpointState, endpoint: Endpoint, name: str | None, able: Collection[str]
 ) -> bool:
     """Whether neither time nor what becomes of other families can change the plan of a family.
 
-    All its components are in service, or adapters that failed; it has exactly the desired copies,
-    and they serve.
+    All its components are in service, or adapters that failed. It has exactly the desired copies,
+    and they serve on instances of the endpoint that are `able` to take copies.
     """
-    family, copies = state.families.get(name or "", {}), state.copies_of(name)
-    base = family.get(name or "")
-    if name is None or base is None:
-        return not family and not copies
+    family = state.families.get(name or "", {})
+    base, num_copies = family.get(name or ""), len(state.copy_set.by_component.get(name, ()))
+    if base is None:
+        return not family and not num_copies
     if base.spec is None or not all(map(_is_final, family.values())):
         return False
-    desired = count_desired_copies(state, base, endpoint.active, context)
-    return len(copies) == len(desired.current) == desired.count and all(map(_stays, copies))
+    copies = state.variant_copies(endpoint.active.generation, base.variant_name, name)
+    generation = base.spec.generation
+    return len(copies) == num_copies == base.desired_copies and all(
+        it.generation == generation and it.instance_id in able and _stays(it) for it in copies
+    )
 
 
 def _is_final(component: InferenceComponent) -> bool:

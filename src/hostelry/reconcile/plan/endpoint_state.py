@@ -5,7 +5,7 @@ difference.
 """
 
 import operator
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
@@ -322,6 +322,23 @@ class EndpointState:
         """All copies recorded on an instance, oldest first."""
         return _oldest_first(self.copy_set.by_instance.get(instance_id))
 
+    def variant_copies(
+        self, generation: int, variant_name: str, component_name: str | None
+    ) -> list[Copy]:
+        """A component's (None: the model's) copies on `hosts` of a variant, none draining."""
+        instances, found = self.instances, []
+        for copy in self.copies_of(component_name):
+            host = instances.get(copy.instance_id)
+            if (
+                host is not None
+                and host.generation == generation
+                and host.variant_name == variant_name
+                and host.state is not InstanceState.TERMINATING
+                and not copy.draining
+            ):
+                found.append(copy)
+        return found
+
     def copies_on(self, hosts: Iterable[Instance], component_name: str | None) -> list[Copy]:
         """A component's (None: the model's) copies on `hosts` that are not draining."""
         mine = self.copies_of(component_name)
@@ -341,16 +358,19 @@ class EndpointState:
             return self.dirty
         return self.families.keys() | self.copy_set.by_component.keys()
 
-    def dirty_components(self) -> Iterator[InferenceComponent]:
+    def dirty_components(self) -> Iterable[InferenceComponent]:
         """The components of the families that a plan must look at, in no order."""
-        for name in self.dirty_names():
-            if name is not None:
-                yield from self.families.get(name, {}).values()
+        if self.dirty is None:
+            return self.components.values()
+        families = [self.families.get(it, {}) for it in self.dirty if it is not None]
+        return [component for family in families for component in family.values()]
 
-    def dirty_copies(self) -> Iterator[Copy]:
+    def dirty_copies(self) -> Iterable[Copy]:
         """The copies of the families that a plan must look at, in no order."""
-        for name in self.dirty_names():
-            yield from self.copy_set.by_component.get(name, {}).values()
+        if self.dirty is None:
+            return self.copies.values()
+        by_component = self.copy_set.by_component
+        return [copy for name in self.dirty for copy in by_component.get(name, {}).values()]
 
     @property
     def restarting(self) -> frozenset[str]:

@@ -33,7 +33,7 @@ def take_observations(state: EndpointState, now: float) -> EndpointState:
     news = state.instances.keys() if state.news is None else state.news
     instances = [_observe_instance(state.instances[it], state.get_facts(it)) for it in news]
     copies = {it.spec.id: it for it in state.dirty_copies()}
-    for instance_id in news:
+    for instance_id in state.news or ():  # None: all copies are among the dirty ones
         for name in _list_reported_ids(state.get_facts(instance_id)):
             if name in state.copies:
                 copies[name] = state.copies[name]
