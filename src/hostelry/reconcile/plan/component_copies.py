@@ -20,6 +20,7 @@ and `min_ready` copies serve without them
 any other                                    needs another instance (`growth`)
 """
 
+import itertools
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -75,11 +76,9 @@ def _plan_variant(
     if not components:
         return state
     hosts = state.hosts(deployment.generation, variant.variant.name)
-    copies = (
-        copy
-        for it in components
-        for copy in state.variant_copies(deployment.generation, it.variant_name, it.name)
-    )
+    generation, name = deployment.generation, variant.variant.name
+    of_components = [state.variant_copies(generation, name, it.name) for it in components]
+    copies = itertools.chain.from_iterable(of_components)
     state = state.add_copies(stop_failed_copies(copies, context.now))
     types = get_instance_types(variant.variant, hosts)
     missing: list[Missing] = []

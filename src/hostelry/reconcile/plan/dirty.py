@@ -123,7 +123,8 @@ def _is_settled(
     copies = state.variant_copies(endpoint.active.generation, base.variant_name, name)
     generation = base.spec.generation
     return len(copies) == num_copies == base.desired_copies and all(
-        it.generation == generation and it.instance_id in able and _stays(it) for it in copies
+        copy.generation == generation and copy.instance_id in able and _stays(copy)
+        for copy in copies
     )
 
 
