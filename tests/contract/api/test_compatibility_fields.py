@@ -2,19 +2,19 @@
 
 import copy
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
 import pytest
 from botocore.model import StructureShape
+from tests.contract.api.rig import Api
 from tests.contract.wire.conftest import AnyValue
 
 from hostelry.api.compatibility import SERVICES, get_notes
 from hostelry.aws.models import service_model
 from hostelry.base.errors import ServiceError
 
-Call = Callable[..., dict[str, Any]]
 ROLE = "arn:aws:iam::123456789012:role/HostelryExecutionRole"
 VARIANT = {"VariantName": "v", "InstanceType": "ml.g5.xlarge", "InitialInstanceCount": 1}
 CONFIG = {"EndpointConfigName": "c", "ProductionVariants": [VARIANT], "ExecutionRoleArn": ROLE}
@@ -234,18 +234,18 @@ THERE: Mapping[str, Sequence[tuple[str, dict[str, Any]]]] = {
 
 
 @pytest.fixture
-def there(call: Call, service: str) -> None:
+def there(api: Api, service: str) -> None:
     """What requests to the service name."""
     if service == "scheduler":
-        call("CreateRole", "iam", **dict(ROLE_OF_SCHEDULES[1]))
+        api.call("CreateRole", "iam", **dict(ROLE_OF_SCHEDULES[1]))
     for operation, params in THERE.get(service, ()):
-        call(operation, service, **params)
+        api.call(operation, service, **params)
 
 
 @pytest.mark.usefixtures("there")
 @pytest.mark.parametrize(("service", "field", "value"), REFUSED)
 def test_a_refused_field_is_named_in_the_error(
-    call: Call, service: str, field: str, value: str
+    api: Api, service: str, field: str, value: str
 ) -> None:
     shape_name, _, member = field.partition(".")
     operation, base, place = BASES[service, shape_name]
@@ -258,7 +258,7 @@ def test_a_refused_field_is_named_in_the_error(
     sample = AnyValue(random=Random(1), full=True, constrained=True)
     inner[member] = value or sample.of(shape.members[member])
     with pytest.raises(ServiceError) as refused:
-        call(operation, service, **request)
+        api.call(operation, service, **request)
     assert refused.value.code.startswith(("Validation", "InvalidParameter", "Unsupported"))
     assert member.removesuffix("PolicyConfiguration") in refused.value.message
 
@@ -269,11 +269,11 @@ def test_a_refused_field_is_named_in_the_error(
     [(service, operation, base) for (service, _), (operation, base, _) in BASES.items()],
 )
 def test_the_request_without_the_field_is_accepted_by_the_checks(
-    call: Call, service: str, operation: str, base: dict[str, Any]
+    api: Api, service: str, operation: str, base: dict[str, Any]
 ) -> None:
     refusal = ""
     try:
-        call(operation, service, **base)
+        api.call(operation, service, **base)
     except ServiceError as error:
         refusal = error.message
     # The endpoint is Creating yet: that is looked at after the fields.

@@ -1,16 +1,15 @@
 """The texts that programs decide by, as docs/wire.md lists them."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.contract.api.rig import Api
 
 from hostelry.base.errors import ServiceError
 from hostelry.domain.endpoint import EndpointStatus
 
-Call = Callable[..., dict[str, Any]]
 PAGE = Path(__file__).parents[3] / "docs" / "wire.md"
 ROW = re.compile(
     r"\| (?P<operations>[A-Za-z, ]+) \| (?P<situation>[^|]+) "
@@ -139,13 +138,11 @@ def test_every_row_of_the_page_is_provoked() -> None:
 
 @pytest.mark.usefixtures("served")
 @pytest.mark.parametrize("row", texts(), ids=lambda it: f"{it.operation}, {it.situation}")
-def test_a_text_that_programs_match_is_the_one_on_the_page(
-    call: Call, make: Any, change: Callable[..., None], row: Text
-) -> None:
-    make.endpoint("busy")
-    change("busy", status=EndpointStatus.UPDATING)
+def test_a_text_that_programs_match_is_the_one_on_the_page(api: Api, row: Text) -> None:
+    api.make.endpoint("busy")
+    api.change_endpoint("busy", status=EndpointStatus.UPDATING)
     with pytest.raises(ServiceError) as caught:
-        call(row.operation, service_of(row), **REQUESTS[row.operation, row.situation])
+        api.call(row.operation, service_of(row), **REQUESTS[row.operation, row.situation])
     status = 404 if row.code.startswith("ResourceNotFound") else 400  # CloudWatch's
     assert (caught.value.code, caught.value.http_status) == (row.code, status)
     text = row.text.removeprefix("... ")

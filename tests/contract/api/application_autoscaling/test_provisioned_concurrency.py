@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
 from hostelry.base.errors import ServiceError
 from hostelry.domain.endpoint import EndpointStatus
@@ -42,17 +43,17 @@ STEPPING = {
 
 
 @pytest.fixture
-def on_variant(call: Call) -> Call:
+def on_variant(api: Api) -> Call:
     """`on_variant(operation, **params)`: a call of Application Auto Scaling for the variant."""
 
     def on_variant(operation: str, **params: Any) -> dict[str, Any]:
-        return call(operation, "application-autoscaling", **{**PLACE, **params})
+        return api.call(operation, "application-autoscaling", **{**PLACE, **params})
 
     return on_variant
 
 
 @pytest.fixture
-def create(call: Call, make: Any, change: Callable[..., None]) -> Callable[[int], None]:
+def create(api: Api) -> Callable[[int], None]:
     """`create(ready)`: the endpoint "e", InService, with so many provisioned environments."""
 
     def create(ready: int) -> None:
@@ -60,20 +61,20 @@ def create(call: Call, make: Any, change: Callable[..., None]) -> Callable[[int]
         if ready:
             config["ProvisionedConcurrency"] = ready
         variant = {"VariantName": "main", "ModelName": "m", "ServerlessConfig": config}
-        make.model("m", PrimaryContainer=PRIMARY)
-        call("CreateEndpointConfig", EndpointConfigName="c", ProductionVariants=[variant])
-        call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
-        change(status=EndpointStatus.IN_SERVICE, deadline_at=None)
+        api.make.model("m", PrimaryContainer=PRIMARY)
+        api.call("CreateEndpointConfig", EndpointConfigName="c", ProductionVariants=[variant])
+        api.call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
+        api.change_endpoint(status=EndpointStatus.IN_SERVICE, deadline_at=None)
 
     return create
 
 
 def test_it_is_registered_tracked_stepped_and_scheduled(
-    call: Call, on_variant: Call, create: Callable[[int], None]
+    api: Api, on_variant: Call, create: Callable[[int], None]
 ) -> None:
     create(1)
     on_variant("RegisterScalableTarget", **BOUNDS)
-    (target,) = call(
+    (target,) = api.call(
         "DescribeScalableTargets", "application-autoscaling", ServiceNamespace="sagemaker"
     )["ScalableTargets"]
     assert (target["MinCapacity"], target["MaxCapacity"]) == (1, 5)
@@ -128,14 +129,14 @@ def test_a_schedule_cannot_ask_for_more_than_may_run(
 
 
 def test_a_registered_variant_keeps_its_provisioned_concurrency(
-    call: Call, on_variant: Call, create: Callable[[int], None]
+    api: Api, on_variant: Call, create: Callable[[int], None]
 ) -> None:
     create(1)
     on_variant("RegisterScalableTarget", **BOUNDS)
     config = {"MemorySizeInMB": 2048, "MaxConcurrency": 5}
     variant = {"VariantName": "main", "ModelName": "m", "ServerlessConfig": config}
-    call("CreateEndpointConfig", EndpointConfigName="bare", ProductionVariants=[variant])
+    api.call("CreateEndpointConfig", EndpointConfigName="bare", ProductionVariants=[variant])
     with pytest.raises(ServiceError) as caught:
-        call("UpdateEndpoint", EndpointName="e", EndpointConfigName="bare")
+        api.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="bare")
     assert "registered as a scalable target" in caught.value.message
     assert "has no ProvisionedConcurrency there" in caught.value.message

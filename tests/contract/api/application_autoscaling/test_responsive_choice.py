@@ -1,17 +1,14 @@
 """The responsive policy is chosen by calls that an unmodified client can make."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
 from hostelry.domain.scope import Scope
 from hostelry.scaling.loop.responsive_targets import responsive_targets
-from hostelry.store.records import State
 
-Call = Callable[..., dict[str, Any]]
-Refused = Callable[..., str]
 COPIES = {
     "ResourceId": "inference-component/base",
     "ScalableDimension": "sagemaker:inference-component:DesiredCopyCount",
@@ -38,9 +35,9 @@ def tag(value: str) -> list[dict[str, str]]:
 
 
 @pytest.fixture(autouse=True)
-def registered(served: None, scaling: Call) -> None:
+def registered(served: None, api: Api) -> None:
     for params in (COPIES, INSTANCES):
-        scaling("RegisterScalableTarget", **params, MinCapacity=1, MaxCapacity=9)
+        api.scaling("RegisterScalableTarget", **params, MinCapacity=1, MaxCapacity=9)
 
 
 @cases(
@@ -49,10 +46,10 @@ def registered(served: None, scaling: Call) -> None:
     case("a variant's instances", INSTANCES, OF_VARIANT),
 )
 def test_by_a_policy_on_its_own_metric(
-    scaling: Call, state: State, place: dict[str, str], metric: dict[str, Any]
+    api: Api, place: dict[str, str], metric: dict[str, Any]
 ) -> None:
-    assert not responsive_targets(state).watched
-    put = scaling(
+    assert not responsive_targets(api.state).watched
+    put = api.scaling(
         "PutScalingPolicy",
         **place,
         PolicyName="fast",
@@ -67,12 +64,12 @@ def test_by_a_policy_on_its_own_metric(
         },
     )
     assert len(put["Alarms"]) == 2
-    (watched,) = responsive_targets(state).watched.values()
+    (watched,) = responsive_targets(api.state).watched.values()
     assert (watched.resource_id, watched.options.target) == (place["ResourceId"], 3.0)
     assert watched.is_tracked
     assert (watched.capacity.minimum, watched.capacity.maximum) == (1, 9)
-    scaling("DeleteScalingPolicy", **place, PolicyName="fast")
-    assert not responsive_targets(state).watched
+    api.scaling("DeleteScalingPolicy", **place, PolicyName="fast")
+    assert not responsive_targets(api.state).watched
 
 
 @cases(
@@ -81,14 +78,12 @@ def test_by_a_policy_on_its_own_metric(
     case("endpoint of components", "endpoint", "e", ["inference-component/base"]),
     case("endpoint of models", "endpoint", "v", ["endpoint/v/variant/main"]),
 )
-def test_by_a_tag(
-    call: Call, state: State, scope: Scope, kind: str, name: str, watched: list[str]
-) -> None:
-    arn = scope.arn(kind, name)
-    call("AddTags", ResourceArn=arn, Tags=tag("5"))
-    assert [it.resource_id for it in responsive_targets(state).watched.values()] == watched
-    call("DeleteTags", ResourceArn=arn, TagKeys=["hostelry:responsive"])
-    assert not responsive_targets(state).watched
+def test_by_a_tag(api: Api, kind: str, name: str, watched: list[str]) -> None:
+    arn = api.scope.arn(kind, name)
+    api.call("AddTags", ResourceArn=arn, Tags=tag("5"))
+    assert [it.resource_id for it in responsive_targets(api.state).watched.values()] == watched
+    api.call("DeleteTags", ResourceArn=arn, TagKeys=["hostelry:responsive"])
+    assert not responsive_targets(api.state).watched
 
 
 @cases(
@@ -101,21 +96,21 @@ def test_by_a_tag(
     case("a setting without a value", "5 max-growth=", "is no number"),
 )
 def test_a_tag_that_cannot_be_is_refused_and_changes_nothing(
-    call: Call, refused: Refused, state: State, scope: Scope, value: str, message: str
+    api: Api, value: str, message: str
 ) -> None:
-    arn = scope.arn("inference-component", "base")
-    call("AddTags", ResourceArn=arn, Tags=tag("5"))
-    assert message in refused("AddTags", ResourceArn=arn, Tags=tag(value))
-    assert [it.options.target for it in responsive_targets(state).watched.values()] == [5.0]
+    arn = api.scope.arn("inference-component", "base")
+    api.call("AddTags", ResourceArn=arn, Tags=tag("5"))
+    assert message in api.refusal("AddTags", ResourceArn=arn, Tags=tag(value))
+    assert [it.options.target for it in responsive_targets(api.state).watched.values()] == [5.0]
 
 
-def test_a_variant_that_is_not_registered_is_not_watched(call: Call, state: State) -> None:
+def test_a_variant_that_is_not_registered_is_not_watched(api: Api) -> None:
     """Of endpoint "v" only the variant "main" is registered."""
-    call(
+    api.call(
         "AddTags",
         ResourceArn=Scope("123456789012", "us-west-2").arn("endpoint", "v"),
         Tags=tag("5"),
     )
-    found = responsive_targets(state)
+    found = responsive_targets(api.state)
     assert [it.resource_id for it in found.watched.values()] == ["endpoint/v/variant/main"]
     assert not found.refused

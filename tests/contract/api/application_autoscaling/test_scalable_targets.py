@@ -5,21 +5,17 @@ section of our own reference on targets.
 """
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
-from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.domain.component import ComponentStatus
 from hostelry.domain.endpoint import EndpointStatus
 from hostelry.domain.scope import Scope
-from hostelry.store.records import State
 
-Call = Callable[..., dict[str, Any]]
-Refused = Callable[..., tuple[str, str]]
 COPIES = {
     "ResourceId": "inference-component/base",
     "ScalableDimension": "sagemaker:inference-component:DesiredCopyCount",
@@ -43,16 +39,18 @@ TRACKING = {
 pytestmark = pytest.mark.usefixtures("served")
 
 
-def described(scaling: Call, **params: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = scaling("DescribeScalableTargets", **params)["ScalableTargets"]
+def described(api: Api, **params: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = api.scaling("DescribeScalableTargets", **params)[
+        "ScalableTargets"
+    ]
     return found
 
 
-def test_a_target_is_described_as_it_was_registered(scaling: Call, clock: ManualClock) -> None:
-    arn = scaling("RegisterScalableTarget", **COPIES, **BOUNDS)["ScalableTargetARN"]
+def test_a_target_is_described_as_it_was_registered(api: Api) -> None:
+    arn = api.scaling("RegisterScalableTarget", **COPIES, **BOUNDS)["ScalableTargetARN"]
     prefix = "arn:aws:application-autoscaling:us-west-2:123456789012:scalable-target/0ec5"
     assert re.fullmatch(re.escape(prefix) + "[0-9a-f]{30}", arn)
-    assert described(scaling) == [
+    assert described(api) == [
         {
             "ServiceNamespace": "sagemaker",
             **COPIES,
@@ -60,7 +58,7 @@ def test_a_target_is_described_as_it_was_registered(scaling: Call, clock: Manual
             "RoleARN": "arn:aws:iam::123456789012:role/aws-service-role/"
             "sagemaker.application-autoscaling.amazonaws.com/"
             "AWSServiceRoleForApplicationAutoScaling_SageMakerEndpoint",
-            "CreationTime": clock.now(),
+            "CreationTime": api.clock.now(),
             "SuspendedState": {
                 "DynamicScalingInSuspended": False,
                 "DynamicScalingOutSuspended": False,
@@ -71,35 +69,33 @@ def test_a_target_is_described_as_it_was_registered(scaling: Call, clock: Manual
     ]
 
 
-def test_a_second_registration_changes_what_it_gives_and_keeps_the_rest(scaling: Call) -> None:
-    arn = scaling("RegisterScalableTarget", **COPIES, **BOUNDS, RoleARN="arn:role")
+def test_a_second_registration_changes_what_it_gives_and_keeps_the_rest(api: Api) -> None:
+    arn = api.scaling("RegisterScalableTarget", **COPIES, **BOUNDS, RoleARN="arn:role")
     suspended = {"SuspendedState": {"DynamicScalingInSuspended": True}}
-    again = scaling("RegisterScalableTarget", **COPIES, MaxCapacity=9, **suspended)
+    again = api.scaling("RegisterScalableTarget", **COPIES, MaxCapacity=9, **suspended)
     assert again == arn
-    (target,) = described(scaling)
+    (target,) = described(api)
     assert (target["MinCapacity"], target["MaxCapacity"]) == (1, 9)
     assert target["RoleARN"] == "arn:role"
-    scaling(
+    api.scaling(
         "RegisterScalableTarget",
         **COPIES,
         SuspendedState={"ScheduledScalingSuspended": True},
     )
-    assert described(scaling)[0]["SuspendedState"] == {
+    assert described(api)[0]["SuspendedState"] == {
         "DynamicScalingInSuspended": True,
         "DynamicScalingOutSuspended": False,
         "ScheduledScalingSuspended": True,
     }
 
 
-def test_registering_writes_what_is_wanted_and_no_capacity(
-    scaling: Call, component: Callable[[str], Any], state: State
-) -> None:
-    before = component("base")
-    scaling("RegisterScalableTarget", **COPIES, MinCapacity=3, MaxCapacity=4)
-    assert component("base") == before
-    revision = state.store.revision()
-    scaling("RegisterScalableTarget", **COPIES)
-    assert state.store.revision() > revision, "the scaler looks at the number again"
+def test_registering_writes_what_is_wanted_and_no_capacity(api: Api) -> None:
+    before = api.component("base")
+    api.scaling("RegisterScalableTarget", **COPIES, MinCapacity=3, MaxCapacity=4)
+    assert api.component("base") == before
+    revision = api.state.store.revision()
+    api.scaling("RegisterScalableTarget", **COPIES)
+    assert api.state.store.revision() > revision, "the scaler looks at the number again"
 
 
 @cases(
@@ -143,8 +139,8 @@ def test_registering_writes_what_is_wanted_and_no_capacity(
     case("our dimension in another namespace", {**COPIES, **BOUNDS, "ServiceNamespace": "ecs"},
         "Unsupported"),
 )  # fmt: skip
-def test_what_cannot_be_registered(unscaled: Refused, params: dict[str, Any], message: str) -> None:
-    code, text = unscaled("RegisterScalableTarget", **params)
+def test_what_cannot_be_registered(api: Api, params: dict[str, Any], message: str) -> None:
+    code, text = api.scaling_refusal("RegisterScalableTarget", **params)
     assert code == "ValidationException"
     assert message in text
 
@@ -156,92 +152,82 @@ def test_what_cannot_be_registered(unscaled: Refused, params: dict[str, Any], me
     case("going", ComponentStatus.DELETING, True),
     case("updating, perhaps because it is scaled", ComponentStatus.UPDATING, False),
 )
-def test_a_component_must_serve(
-    scaling: Call,
-    unscaled: Refused,
-    change_component: Callable[..., None],
-    status: ComponentStatus,
-    is_refused: bool,
-) -> None:
-    change_component("base", status=status)
+def test_a_component_must_serve(api: Api, status: ComponentStatus, is_refused: bool) -> None:
+    api.change_component("base", status=status)
     if is_refused:
-        _, text = unscaled("RegisterScalableTarget", **COPIES, **BOUNDS)
+        _, text = api.scaling_refusal("RegisterScalableTarget", **COPIES, **BOUNDS)
         assert f"in status {status.value}" in text
-        assert described(scaling) == []
+        assert described(api) == []
     else:
-        scaling("RegisterScalableTarget", **COPIES, **BOUNDS)
+        api.scaling("RegisterScalableTarget", **COPIES, **BOUNDS)
 
 
-def test_an_endpoint_must_serve(unscaled: Refused, change: Callable[..., None]) -> None:
-    change("v", status=EndpointStatus.CREATING)
-    _, text = unscaled("RegisterScalableTarget", **INSTANCES, **BOUNDS)
+def test_an_endpoint_must_serve(api: Api) -> None:
+    api.change_endpoint("v", status=EndpointStatus.CREATING)
+    _, text = api.scaling_refusal("RegisterScalableTarget", **INSTANCES, **BOUNDS)
     assert "in status Creating; wait until it is InService" in text
 
 
-def test_a_variant_whose_instances_follow_components_is_refused(
-    unscaled: Refused, make: Any, change: Callable[..., None]
-) -> None:
+def test_a_variant_whose_instances_follow_components_is_refused(api: Api) -> None:
     managed = {"Status": "ENABLED", "MinInstanceCount": 1, "MaxInstanceCount": 2}
-    make.endpoint("managed", {"ManagedInstanceScaling": managed})
-    change("managed", status=EndpointStatus.IN_SERVICE)
+    api.make.endpoint("managed", {"ManagedInstanceScaling": managed})
+    api.change_endpoint("managed", status=EndpointStatus.IN_SERVICE)
     params = {**INSTANCES, "ResourceId": "endpoint/managed/variant/main"}
-    _, text = unscaled("RegisterScalableTarget", **params, **BOUNDS)
+    _, text = api.scaling_refusal("RegisterScalableTarget", **params, **BOUNDS)
     assert "ManagedInstanceScaling ENABLED" in text
 
 
-def test_a_component_may_go_to_zero(scaling: Call) -> None:
-    scaling("RegisterScalableTarget", **COPIES, MinCapacity=0, MaxCapacity=0)
-    assert described(scaling)[0]["MaxCapacity"] == 0
+def test_a_component_may_go_to_zero(api: Api) -> None:
+    api.scaling("RegisterScalableTarget", **COPIES, MinCapacity=0, MaxCapacity=0)
+    assert described(api)[0]["MaxCapacity"] == 0
 
 
-def test_a_partial_update_that_contradicts_changes_nothing(
-    scaling: Call, unscaled: Refused
-) -> None:
-    scaling("RegisterScalableTarget", **COPIES, **BOUNDS)
-    _, text = unscaled("RegisterScalableTarget", **COPIES, MinCapacity=5)
+def test_a_partial_update_that_contradicts_changes_nothing(api: Api) -> None:
+    api.scaling("RegisterScalableTarget", **COPIES, **BOUNDS)
+    _, text = api.scaling_refusal("RegisterScalableTarget", **COPIES, MinCapacity=5)
     assert "MaxCapacity is 4, MinCapacity 5" in text
-    assert described(scaling)[0]["MinCapacity"] == 1
+    assert described(api)[0]["MinCapacity"] == 1
 
 
-def test_describing_by_resource_and_dimension(scaling: Call, unscaled: Refused) -> None:
+def test_describing_by_resource_and_dimension(api: Api) -> None:
     for params in (COPIES, INSTANCES):
-        scaling("RegisterScalableTarget", **params, **BOUNDS)
+        api.scaling("RegisterScalableTarget", **params, **BOUNDS)
     ids = ["endpoint/v/variant/main", "inference-component/base"]
-    assert [it["ResourceId"] for it in described(scaling)] == ids
-    assert len(described(scaling, ResourceIds=[ids[1], "inference-component/absent"])) == 1
+    assert [it["ResourceId"] for it in described(api)] == ids
+    assert len(described(api, ResourceIds=[ids[1], "inference-component/absent"])) == 1
     dimension = INSTANCES["ScalableDimension"]
-    assert len(described(scaling, ResourceIds=ids, ScalableDimension=dimension)) == 1
-    assert described(scaling, ResourceIds=ids, ScalableDimension="ecs:service:DesiredCount") == []
-    assert described(scaling, ServiceNamespace="ecs") == []
-    code, _ = unscaled("DescribeScalableTargets", ScalableDimension=dimension)
+    assert len(described(api, ResourceIds=ids, ScalableDimension=dimension)) == 1
+    assert described(api, ResourceIds=ids, ScalableDimension="ecs:service:DesiredCount") == []
+    assert described(api, ServiceNamespace="ecs") == []
+    code, _ = api.scaling_refusal("DescribeScalableTargets", ScalableDimension=dimension)
     assert code == "ValidationException", (
         "a dimension needs a resource id (DescribeScalableTargets)"
     )
 
 
-def test_pages_and_tokens(scaling: Call, unscaled: Refused) -> None:
+def test_pages_and_tokens(api: Api) -> None:
     for params in (COPIES, INSTANCES):
-        scaling("RegisterScalableTarget", **params, **BOUNDS)
-    first = scaling("DescribeScalableTargets", MaxResults=1)
-    second = scaling("DescribeScalableTargets", MaxResults=1, NextToken=first["NextToken"])
+        api.scaling("RegisterScalableTarget", **params, **BOUNDS)
+    first = api.scaling("DescribeScalableTargets", MaxResults=1)
+    second = api.scaling("DescribeScalableTargets", MaxResults=1, NextToken=first["NextToken"])
     assert "NextToken" not in second
     shown = [it["ResourceId"] for it in first["ScalableTargets"] + second["ScalableTargets"]]
     assert shown == ["endpoint/v/variant/main", "inference-component/base"]
     for token in ("nonsense", "", first["NextToken"] + "x"):
         if token:
-            code, _ = unscaled("DescribeScalableTargets", NextToken=token)
+            code, _ = api.scaling_refusal("DescribeScalableTargets", NextToken=token)
             assert code == "InvalidNextTokenException"
     for operation in ("DescribeScalingPolicies", "DescribeScalingActivities"):
-        code, _ = unscaled(operation, NextToken=first["NextToken"])
+        code, _ = api.scaling_refusal(operation, NextToken=first["NextToken"])
         assert code == "InvalidNextTokenException", "a token of another list"
     for size in (0, 51, -3):
-        code, text = unscaled("DescribeScalableTargets", MaxResults=size)
+        code, text = api.scaling_refusal("DescribeScalableTargets", MaxResults=size)
         assert (code, f"Value '{size}' at 'maxResults'" in text) == ("ValidationException", True)
 
 
-def test_targets_of_another_account_are_not_seen(scaling: Call, call_as: Call) -> None:
-    scaling("RegisterScalableTarget", **COPIES, **BOUNDS)
-    other = call_as(
+def test_targets_of_another_account_are_not_seen(api: Api) -> None:
+    api.scaling("RegisterScalableTarget", **COPIES, **BOUNDS)
+    other = api.call_as(
         Scope("210987654321", "us-west-2"),
         "DescribeScalableTargets",
         "application-autoscaling",
@@ -250,27 +236,25 @@ def test_targets_of_another_account_are_not_seen(scaling: Call, call_as: Call) -
     assert other["ScalableTargets"] == []
 
 
-def test_deregistering_takes_policies_alarms_and_schedules_along(
-    scaling: Call, state: State, scope: Scope
-) -> None:
-    arn = scaling("RegisterScalableTarget", **COPIES, **BOUNDS, Tags={"a": "b"})
-    scaling("RegisterScalableTarget", **INSTANCES, **BOUNDS)
-    scaling("PutScalingPolicy", **COPIES, **TRACKING)
+def test_deregistering_takes_policies_alarms_and_schedules_along(api: Api) -> None:
+    arn = api.scaling("RegisterScalableTarget", **COPIES, **BOUNDS, Tags={"a": "b"})
+    api.scaling("RegisterScalableTarget", **INSTANCES, **BOUNDS)
+    api.scaling("PutScalingPolicy", **COPIES, **TRACKING)
     action = {"Schedule": "rate(1 hour)", "ScalableTargetAction": {"MinCapacity": 2}}
     for params in (COPIES, INSTANCES):
-        scaling("PutScheduledAction", ScheduledActionName="n", **params, **action)
-    assert len(state.metric_alarms.list(scope)) == 2
-    assert scaling("DeregisterScalableTarget", **COPIES) == {}
-    assert [it["ResourceId"] for it in described(scaling)] == [INSTANCES["ResourceId"]]
-    assert state.metric_alarms.list(scope) == []
-    assert scaling("DescribeScalingPolicies")["ScalingPolicies"] == []
-    (kept,) = scaling("DescribeScheduledActions")["ScheduledActions"]
+        api.scaling("PutScheduledAction", ScheduledActionName="n", **params, **action)
+    assert len(api.state.metric_alarms.list(api.scope)) == 2
+    assert api.scaling("DeregisterScalableTarget", **COPIES) == {}
+    assert [it["ResourceId"] for it in described(api)] == [INSTANCES["ResourceId"]]
+    assert api.state.metric_alarms.list(api.scope) == []
+    assert api.scaling("DescribeScalingPolicies")["ScalingPolicies"] == []
+    (kept,) = api.scaling("DescribeScheduledActions")["ScheduledActions"]
     assert kept["ResourceId"] == INSTANCES["ResourceId"]
-    assert state.tags.get(scope, arn["ScalableTargetARN"]) is None
+    assert api.state.tags.get(api.scope, arn["ScalableTargetARN"]) is None
 
 
-def test_deregistering_what_is_not_registered(unscaled: Refused) -> None:
-    assert unscaled("DeregisterScalableTarget", **COPIES) == (
+def test_deregistering_what_is_not_registered(api: Api) -> None:
+    assert api.scaling_refusal("DeregisterScalableTarget", **COPIES) == (
         "ObjectNotFoundException",
         "No scalable target found for service namespace: sagemaker, resource ID:"
         " inference-component/base, scalable dimension:"
@@ -289,31 +273,31 @@ STEPPING = {
 HOURLY = {"Schedule": "rate(1 hour)", "ScalableTargetAction": {"MinCapacity": 2}}
 
 
-def scale(scaling: Call, call: Call, resource: dict[str, str], name: str) -> None:
+def scale(api: Api, resource: dict[str, str], name: str) -> None:
     """Give a resource a target with everything that can belong to one."""
-    scaling("RegisterScalableTarget", **resource, **BOUNDS, Tags={"a": "b"})
+    api.scaling("RegisterScalableTarget", **resource, **BOUNDS, Tags={"a": "b"})
     metric = "SageMakerVariantInvocationsPerInstance"
     if resource["ResourceId"].startswith("inference-component"):
         metric = "SageMakerInferenceComponentInvocationsPerCopy"
     tracking = {"TargetValue": 5.0, "PredefinedMetricSpecification": {
         "PredefinedMetricType": metric}}  # fmt: skip
     member = "TargetTrackingScalingPolicyConfiguration"
-    scaling("PutScalingPolicy", **resource, **{**TRACKING, member: tracking})
-    policy = scaling("PutScalingPolicy", **resource, **STEPPING)["PolicyARN"]
-    scaling("PutScheduledAction", ScheduledActionName="n", **resource, **HOURLY)
+    api.scaling("PutScalingPolicy", **resource, **{**TRACKING, member: tracking})
+    policy = api.scaling("PutScalingPolicy", **resource, **STEPPING)["PolicyARN"]
+    api.scaling("PutScheduledAction", ScheduledActionName="n", **resource, **HOURLY)
     rule = {"MetricName": "M", "Namespace": "N", "Statistic": "Sum", "Period": 60,
             "EvaluationPeriods": 1, "Threshold": 1.0,
             "ComparisonOperator": "GreaterThanThreshold"}  # fmt: skip
     actions = {"AlarmActions": [policy, "http://example.com/on"], "OKActions": [policy]}
-    call("PutMetricAlarm", "cloudwatch", AlarmName=name, **rule, **actions)
+    api.call("PutMetricAlarm", "cloudwatch", AlarmName=name, **rule, **actions)
 
 
-def scaled(scaling: Call) -> dict[str, list[str]]:
+def scaled(api: Api) -> dict[str, list[str]]:
     """The resources of every target, policy and scheduled action."""
     found = {
-        "targets": described(scaling),
-        "policies": scaling("DescribeScalingPolicies")["ScalingPolicies"],
-        "actions": scaling("DescribeScheduledActions")["ScheduledActions"],
+        "targets": described(api),
+        "policies": api.scaling("DescribeScalingPolicies")["ScalingPolicies"],
+        "actions": api.scaling("DescribeScheduledActions")["ScheduledActions"],
     }
     return {kind: sorted(it["ResourceId"] for it in rows) for kind, rows in found.items()}
 
@@ -331,35 +315,33 @@ OTHER = {**INSTANCES, "ResourceId": "endpoint/v2/variant/main"}
     ],
 )  # fmt: skip
 def test_what_is_deleted_is_no_scalable_target_any_more(
-    scaling: Call, call: Call, state: State, scope: Scope, make: Any, change: Any,
-    resource: dict[str, str], deletes: list[tuple[str, dict[str, str]]],
+    api: Api,
+    resource: dict[str, str], deletes: list[tuple[str, dict[str, str]]]
 ) -> None:  # fmt: skip
-    make.endpoint("v2", {"ModelName": "m"})
-    change("v2", status=EndpointStatus.IN_SERVICE)
-    scale(scaling, call, resource, "own")
-    scale(scaling, call, OTHER, "other")
-    (own,) = described(scaling, ResourceIds=[resource["ResourceId"]])
+    api.make.endpoint("v2", {"ModelName": "m"})
+    api.change_endpoint("v2", status=EndpointStatus.IN_SERVICE)
+    scale(api, resource, "own")
+    scale(api, OTHER, "other")
+    (own,) = described(api, ResourceIds=[resource["ResourceId"]])
     for operation, params in deletes:
-        call(operation, **params)
+        api.call(operation, **params)
     kept = OTHER["ResourceId"]
-    assert scaled(scaling) == {"targets": [kept], "policies": [kept] * 2, "actions": [kept]}
-    assert state.tags.get(scope, own["ScalableTargetARN"]) is None
-    alarms = {it.value.name: it.value for it in state.metric_alarms.list(scope)}
+    assert scaled(api) == {"targets": [kept], "policies": [kept] * 2, "actions": [kept]}
+    assert api.state.tags.get(api.scope, own["ScalableTargetARN"]) is None
+    alarms = {it.value.name: it.value for it in api.state.metric_alarms.list(api.scope)}
     assert {"own", "other"} < alarms.keys()
     assert len(alarms) == 4, "the two of the other's tracking policy stay"
     assert len(alarms["other"].actions.alarm) == 2
 
 
-def test_a_user_s_alarm_stays_without_the_policy_that_is_deleted(
-    scaling: Call, call: Call, clock: ManualClock
-) -> None:
+def test_a_user_s_alarm_stays_without_the_policy_that_is_deleted(api: Api) -> None:
     # DeleteScalingPolicy: a step policy's alarm action goes, its alarm stays.
-    scale(scaling, call, COPIES, "own")
-    clock.advance(5.0)
-    scaling("DeleteScalingPolicy", **COPIES, PolicyName="s")
-    (own,) = call("DescribeAlarms", "cloudwatch", AlarmNames=["own"])["MetricAlarms"]
+    scale(api, COPIES, "own")
+    api.clock.advance(5.0)
+    api.scaling("DeleteScalingPolicy", **COPIES, PolicyName="s")
+    (own,) = api.call("DescribeAlarms", "cloudwatch", AlarmNames=["own"])["MetricAlarms"]
     assert (own["AlarmActions"], own["OKActions"]) == (["http://example.com/on"], [])
-    items = call("DescribeAlarmHistory", "cloudwatch", AlarmName="own")["AlarmHistoryItems"]
+    items = api.call("DescribeAlarmHistory", "cloudwatch", AlarmName="own")["AlarmHistoryItems"]
     assert items[0]["HistorySummary"] == 'Alarm "own" updated'
 
 
@@ -369,18 +351,18 @@ def test_a_user_s_alarm_stays_without_the_policy_that_is_deleted(
     case("a component", COPIES),
 )  # fmt: skip
 def test_a_target_that_an_earlier_version_kept_does_not_act_on_a_later_resource(
-    scaling: Call, call: Call, state: State, scope: Scope, make: Any, resource: dict[str, str]
+    api: Api, resource: dict[str, str]
 ) -> None:
-    scale(scaling, call, resource, "own")
-    for records, name in ((state.components, "es"), (state.components, "base"),
-                          (state.endpoints, "v")):  # fmt: skip
-        found = records.get(scope, name)
+    scale(api, resource, "own")
+    for records, name in ((api.state.components, "es"), (api.state.components, "base"),
+                          (api.state.endpoints, "v")):  # fmt: skip
+        found = records.get(api.scope, name)
         assert found is not None
-        records.delete(scope, name, expect=found.version)
-    assert scaled(scaling)["targets"] == [resource["ResourceId"]]
-    make.component("base")
-    call("CreateEndpoint", EndpointName="v", EndpointConfigName="v-config")
-    assert scaled(scaling) == {"targets": [], "policies": [], "actions": []}
+        records.delete(api.scope, name, expect=found.version)
+    assert scaled(api)["targets"] == [resource["ResourceId"]]
+    api.make.component("base")
+    api.call("CreateEndpoint", EndpointName="v", EndpointConfigName="v-config")
+    assert scaled(api) == {"targets": [], "policies": [], "actions": []}
 
 
 @cases(
@@ -389,50 +371,41 @@ def test_a_target_that_an_earlier_version_kept_does_not_act_on_a_later_resource(
         "has no such variant"),
     case("the variant stays", {"VariantName": "main", "ModelName": "m"}, None),
 )  # fmt: skip
-def test_an_update_must_keep_scaled_variants(
-    scaling: Call,
-    call: Call,
-    refused: Callable[..., str],
-    make: Any,
-    variant: Any,
-    message: str | None,
-) -> None:
-    scaling("RegisterScalableTarget", **INSTANCES, **BOUNDS)
-    make.config("next", variant)
+def test_an_update_must_keep_scaled_variants(api: Api, variant: Any, message: str | None) -> None:
+    api.scaling("RegisterScalableTarget", **INSTANCES, **BOUNDS)
+    api.make.config("next", variant)
     update = {"EndpointName": "v", "EndpointConfigName": "next"}
     if message is None:
-        call("UpdateEndpoint", **update)
+        api.call("UpdateEndpoint", **update)
         return
-    text = refused("UpdateEndpoint", **update)
+    text = api.refusal("UpdateEndpoint", **update)
     assert message in text
     assert "Deregister endpoint/v/variant/main from Application Auto Scaling first" in text
-    scaling("DeregisterScalableTarget", **INSTANCES)
-    call("UpdateEndpoint", **update)
+    api.scaling("DeregisterScalableTarget", **INSTANCES)
+    api.call("UpdateEndpoint", **update)
 
 
-def test_an_update_must_not_hand_scaled_instances_to_components(
-    scaling: Call, refused: Callable[..., str], make: Any
-) -> None:
+def test_an_update_must_not_hand_scaled_instances_to_components(api: Api) -> None:
     target = {**INSTANCES, "ResourceId": "endpoint/e/variant/main"}
-    scaling("RegisterScalableTarget", **target, **BOUNDS)
+    api.scaling("RegisterScalableTarget", **target, **BOUNDS)
     managed = {"Status": "ENABLED", "MinInstanceCount": 1, "MaxInstanceCount": 2}
-    make.config("next", {"ManagedInstanceScaling": managed})
-    text = refused("UpdateEndpoint", EndpointName="e", EndpointConfigName="next")
+    api.make.config("next", {"ManagedInstanceScaling": managed})
+    text = api.refusal("UpdateEndpoint", EndpointName="e", EndpointConfigName="next")
     assert "manages its instances" in text
 
 
-def test_tags(scaling: Call, call_as: Call, scope: Scope) -> None:
-    arn = scaling("RegisterScalableTarget", **COPIES, **BOUNDS, Tags={"a": "1"})
+def test_tags(api: Api) -> None:
+    arn = api.scaling("RegisterScalableTarget", **COPIES, **BOUNDS, Tags={"a": "1"})
     name = {"ResourceARN": arn["ScalableTargetARN"]}
 
     def tagging(operation: str, **params: Any) -> dict[str, Any]:
-        return call_as(scope, operation, "application-autoscaling", **name, **params)
+        return api.call_as(api.scope, operation, "application-autoscaling", **name, **params)
 
     assert tagging("TagResource", Tags={"b": "2", "a": "3"}) == {}
     assert tagging("ListTagsForResource") == {"Tags": {"a": "3", "b": "2"}}
     tagging("UntagResource", TagKeys=["a", "absent"])
     assert tagging("ListTagsForResource") == {"Tags": {"b": "2"}}
-    scaling("RegisterScalableTarget", **COPIES, Tags={"c": "4"})
+    api.scaling("RegisterScalableTarget", **COPIES, Tags={"c": "4"})
     assert tagging("ListTagsForResource") == {"Tags": {"b": "2", "c": "4"}}
 
 
@@ -441,14 +414,12 @@ def test_tags(scaling: Call, call_as: Call, scope: Scope) -> None:
     case("too many", {f"k{at}": "" for at in range(51)}, "TooManyTagsException"),
     case("a reserved prefix", {"AWS:x": "1"}, "ValidationException"),
 )
-def test_tags_that_cannot_be(
-    scaling: Call, unscaled: Refused, tags: dict[str, str], code: str
-) -> None:
-    assert unscaled("RegisterScalableTarget", **COPIES, **BOUNDS, Tags=tags)[0] == code
-    assert described(scaling) == [], "nothing is registered by a call that is refused"
+def test_tags_that_cannot_be(api: Api, tags: dict[str, str], code: str) -> None:
+    assert api.scaling_refusal("RegisterScalableTarget", **COPIES, **BOUNDS, Tags=tags)[0] == code
+    assert described(api) == [], "nothing is registered by a call that is refused"
 
 
-def test_tags_of_what_is_not_registered(call_as: Call, scope: Scope) -> None:
+def test_tags_of_what_is_not_registered(api: Api) -> None:
     arn = "arn:aws:application-autoscaling:us-west-2:123456789012:scalable-target/0ec5"
     for operation, more in (
         ("ListTagsForResource", {}),
@@ -456,6 +427,6 @@ def test_tags_of_what_is_not_registered(call_as: Call, scope: Scope) -> None:
         ("UntagResource", {"TagKeys": ["a"]}),
     ):
         with pytest.raises(ServiceError) as caught:
-            call_as(scope, operation, "application-autoscaling", ResourceARN=arn, **more)
+            api.call_as(api.scope, operation, "application-autoscaling", ResourceARN=arn, **more)
         assert caught.value.code == "ResourceNotFoundException"
         assert caught.value.members == {"ResourceName": arn}

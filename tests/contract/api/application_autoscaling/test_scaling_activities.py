@@ -9,14 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.contract.api.rig import Api
 
 from hostelry.base.clock import ManualClock
 from hostelry.domain.scaling import ActivityStatus, Dimension, NotScaled, ScalingActivity
 from hostelry.domain.scope import Scope
 from hostelry.store.records import State
 
-Call = Callable[..., dict[str, Any]]
-Refused = Callable[..., tuple[str, str]]
 Book = Callable[..., None]
 WEEK_S = 7 * 86_400.0
 
@@ -43,18 +42,18 @@ def book(state: State, scope: Scope, clock: ManualClock) -> Book:
     return write
 
 
-def ids(scaling: Call, **params: Any) -> list[str]:
-    found = scaling("DescribeScalingActivities", **params)["ScalingActivities"]
+def ids(api: Api, **params: Any) -> list[str]:
+    found = api.scaling("DescribeScalingActivities", **params)["ScalingActivities"]
     return [it["ActivityId"] for it in found]
 
 
-def test_an_act_is_described(scaling: Call, book: Book, clock: ManualClock) -> None:
-    now = clock.now()
+def test_an_act_is_described(api: Api, book: Book) -> None:
+    now = api.clock.now()
     message = (
         "Successfully set desired copy count to 2. Change successfully fulfilled by sagemaker."
     )
     book("a", 60.0, ended_at=now - 30.0, status_message=message, details="{}")
-    assert scaling("DescribeScalingActivities")["ScalingActivities"] == [
+    assert api.scaling("DescribeScalingActivities")["ScalingActivities"] == [
         {
             "ActivityId": "a",
             "ServiceNamespace": "sagemaker",
@@ -71,51 +70,51 @@ def test_an_act_is_described(scaling: Call, book: Book, clock: ManualClock) -> N
     ]
 
 
-def test_what_is_under_way_has_no_end(scaling: Call, book: Book) -> None:
+def test_what_is_under_way_has_no_end(api: Api, book: Book) -> None:
     book("a", 60.0, status=ActivityStatus.IN_PROGRESS)
-    (shown,) = scaling("DescribeScalingActivities")["ScalingActivities"]
+    (shown,) = api.scaling("DescribeScalingActivities")["ScalingActivities"]
     assert not {"EndTime", "Details", "StatusMessage", "NotScaledReasons"} & set(shown)
 
 
-def test_the_newest_comes_first_and_six_weeks_are_kept(scaling: Call, book: Book) -> None:
+def test_the_newest_comes_first_and_six_weeks_are_kept(api: Api, book: Book) -> None:
     # 7.7
     for name, ago_s in (("old", 5 * WEEK_S), ("new", 1.0), ("b", 9.0), ("gone", 6 * WEEK_S + 1)):
         book(name, ago_s)
-    assert ids(scaling) == ["new", "b", "old"]
+    assert ids(api) == ["new", "b", "old"]
 
 
-def test_what_was_not_done_is_shown_where_it_is_asked_for(scaling: Call, book: Book) -> None:
+def test_what_was_not_done_is_shown_where_it_is_asked_for(api: Api, book: Book) -> None:
     # DSA: IncludeNotScaledActivities.
     reason = NotScaled(code="AlreadyAtMaxCapacity", max_capacity=4, current_capacity=4)
     book("not", 1.0, not_scaled=(reason,))
     book("done", 2.0)
-    assert ids(scaling) == ["done"]
-    shown = scaling("DescribeScalingActivities", IncludeNotScaledActivities=True)
+    assert ids(api) == ["done"]
+    shown = api.scaling("DescribeScalingActivities", IncludeNotScaledActivities=True)
     assert shown["ScalingActivities"][0]["NotScaledReasons"] == [
         {"Code": "AlreadyAtMaxCapacity", "MaxCapacity": 4, "CurrentCapacity": 4}
     ]
     assert len(shown["ScalingActivities"]) == 2
 
 
-def test_filters(scaling: Call, unscaled: Refused, book: Book) -> None:
+def test_filters(api: Api, book: Book) -> None:
     book("a", 1.0)
     book("b", 2.0, resource_id="endpoint/v/variant/main", dimension=Dimension.INSTANCES)
-    assert ids(scaling, ResourceId="endpoint/v/variant/main") == ["b"]
+    assert ids(api, ResourceId="endpoint/v/variant/main") == ["b"]
     of = {"ScalableDimension": "sagemaker:variant:DesiredInstanceCount"}
-    assert ids(scaling, ResourceId="endpoint/v/variant/main", **of) == ["b"]
-    assert ids(scaling, ResourceId="inference-component/base", **of) == []
-    assert ids(scaling, ServiceNamespace="ecs") == []
-    assert unscaled("DescribeScalingActivities", **of)[0] == "ValidationException"
+    assert ids(api, ResourceId="endpoint/v/variant/main", **of) == ["b"]
+    assert ids(api, ResourceId="inference-component/base", **of) == []
+    assert ids(api, ServiceNamespace="ecs") == []
+    assert api.scaling_refusal("DescribeScalingActivities", **of)[0] == "ValidationException"
 
 
-def test_pages_hold_still_while_new_acts_come(scaling: Call, book: Book) -> None:
+def test_pages_hold_still_while_new_acts_come(api: Api, book: Book) -> None:
     for number in range(120):
         book(f"{number:03}", float(number + 1))
     book("000b", 1.0)  # at the same instant as another
     seen: list[str] = []
     token: dict[str, str] = {}
     while True:
-        page = scaling("DescribeScalingActivities", **token)
+        page = api.scaling("DescribeScalingActivities", **token)
         seen += [it["ActivityId"] for it in page["ScalingActivities"]]
         if "NextToken" not in page:
             break
@@ -124,12 +123,14 @@ def test_pages_hold_still_while_new_acts_come(scaling: Call, book: Book) -> None
     assert seen == ["000b", *(f"{number:03}" for number in range(120))]
 
 
-def test_tokens_are_bound_to_their_question(scaling: Call, unscaled: Refused, book: Book) -> None:
+def test_tokens_are_bound_to_their_question(api: Api, book: Book) -> None:
     for number in range(3):
         book(f"{number}", float(number))
-    token = scaling("DescribeScalingActivities", MaxResults=2)["NextToken"]
+    token = api.scaling("DescribeScalingActivities", MaxResults=2)["NextToken"]
     other = {"NextToken": token, "IncludeNotScaledActivities": True}
-    assert unscaled("DescribeScalingActivities", **other)[0] == "InvalidNextTokenException"
+    assert (
+        api.scaling_refusal("DescribeScalingActivities", **other)[0] == "InvalidNextTokenException"
+    )
     for garbled in (token[:-4], token + "\u00e9", "[]", "W10=", "\x20"):
-        code, _ = unscaled("DescribeScalingActivities", NextToken=garbled)
+        code, _ = api.scaling_refusal("DescribeScalingActivities", NextToken=garbled)
         assert code == "InvalidNextTokenException"

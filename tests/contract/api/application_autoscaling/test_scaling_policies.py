@@ -6,20 +6,15 @@ reference.
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
-from hostelry.base.clock import ManualClock
 from hostelry.domain.alarm import AlarmState
-from hostelry.domain.scope import Scope
-from hostelry.store.records import State
 
-Call = Callable[..., dict[str, Any]]
-Refused = Callable[..., tuple[str, str]]
 COPIES = {
     "ResourceId": "inference-component/base",
     "ScalableDimension": "sagemaker:inference-component:DesiredCopyCount",
@@ -40,9 +35,9 @@ STAT = {"Metric": {"MetricName": "Depth", "Namespace": "Own"}, "Stat": "Sum"}
 
 
 @pytest.fixture(autouse=True)
-def registered(served: None, scaling: Call) -> None:
+def registered(served: None, api: Api) -> None:
     for params in (COPIES, INSTANCES):
-        scaling("RegisterScalableTarget", **params, MinCapacity=1, MaxCapacity=9)
+        api.scaling("RegisterScalableTarget", **params, MinCapacity=1, MaxCapacity=9)
 
 
 def tracking(predefined: str | None = CONCURRENCY, **more: Any) -> dict[str, Any]:
@@ -79,30 +74,32 @@ def step(lower: float | None, upper: float | None, adjustment: int = 1) -> dict[
     return {**given, "ScalingAdjustment": adjustment}
 
 
-def put(scaling: Call, policy: dict[str, Any], name: str = "p", **of: Any) -> dict[str, Any]:
-    return scaling("PutScalingPolicy", PolicyName=name, **(of or COPIES), **policy)
+def put(api: Api, policy: dict[str, Any], name: str = "p", **of: Any) -> dict[str, Any]:
+    return api.scaling("PutScalingPolicy", PolicyName=name, **(of or COPIES), **policy)
 
 
-def described(scaling: Call, **params: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = scaling("DescribeScalingPolicies", **params)["ScalingPolicies"]
+def described(api: Api, **params: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = api.scaling("DescribeScalingPolicies", **params)[
+        "ScalingPolicies"
+    ]
     return found
 
 
-def alarms(call_as: Call, scope: Scope) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = call_as(scope, "DescribeAlarms", "cloudwatch")["MetricAlarms"]
+def alarms(api: Api) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = api.call_as(api.scope, "DescribeAlarms", "cloudwatch")[
+        "MetricAlarms"
+    ]
     return found
 
 
-def test_target_tracking_makes_its_two_alarms(
-    scaling: Call, call_as: Call, scope: Scope, clock: ManualClock
-) -> None:
-    made = put(scaling, tracking(ScaleInCooldown=180, ScaleOutCooldown=180))
+def test_target_tracking_makes_its_two_alarms(api: Api) -> None:
+    made = put(api, tracking(ScaleInCooldown=180, ScaleOutCooldown=180))
     arn = made["PolicyARN"]
     assert re.fullmatch(ARN, arn)
     names = [it["AlarmName"] for it in made["Alarms"]]
     for name, side in zip(names, ("AlarmHigh", "AlarmLow"), strict=True):
         assert re.fullmatch(f"TargetTracking-inference-component/base-{side}-{UUID}", name)
-    shown = alarms(call_as, scope)
+    shown = alarms(api)
     assert [it["AlarmName"] for it in shown] == names
     assert [it["AlarmArn"] for it in shown] == [it["AlarmARN"] for it in made["Alarms"]]
     for alarm in shown:
@@ -120,7 +117,7 @@ def test_target_tracking_makes_its_two_alarms(
     assert (low["EvaluationPeriods"], low["Threshold"]) == (90, 4.5)
     assert high["ComparisonOperator"] == "GreaterThanThreshold"
     assert low["ComparisonOperator"] == "LessThanThreshold"
-    assert described(scaling) == [
+    assert described(api) == [
         {
             "PolicyARN": arn,
             "PolicyName": "p",
@@ -128,109 +125,101 @@ def test_target_tracking_makes_its_two_alarms(
             **COPIES,
             **tracking(ScaleInCooldown=180, ScaleOutCooldown=180),
             "Alarms": made["Alarms"],
-            "CreationTime": clock.now(),
+            "CreationTime": api.clock.now(),
         }
     ]
 
 
-def test_the_making_of_alarms_is_in_their_history(
-    scaling: Call, call_as: Call, scope: Scope
-) -> None:
-    put(scaling, tracking())
-    scaling("DeleteScalingPolicy", PolicyName="p", **COPIES)
-    history = call_as(scope, "DescribeAlarmHistory", "cloudwatch")["AlarmHistoryItems"]
+def test_the_making_of_alarms_is_in_their_history(api: Api) -> None:
+    put(api, tracking())
+    api.scaling("DeleteScalingPolicy", PolicyName="p", **COPIES)
+    history = api.call_as(api.scope, "DescribeAlarmHistory", "cloudwatch")["AlarmHistoryItems"]
     kinds = [re.sub('".*"', "", it["HistorySummary"]) for it in history]
     assert sorted(kinds) == ["Alarm  created"] * 2 + ["Alarm  deleted"] * 2
 
 
-def test_replacing_keeps_the_arn_the_alarms_and_their_state(
-    scaling: Call, call_as: Call, scope: Scope, state: State
-) -> None:
-    before = put(scaling, tracking())
+def test_replacing_keeps_the_arn_the_alarms_and_their_state(api: Api) -> None:
+    before = put(api, tracking())
     name = before["Alarms"][0]["AlarmName"]
-    stored = state.metric_alarms.get(scope, name)
+    stored = api.state.metric_alarms.get(api.scope, name)
     assert stored is not None
     status = replace(stored.value.status, state=AlarmState.ALARM)
     alarmed = replace(stored.value, status=status)
-    state.metric_alarms.put(scope, name, alarmed, expect=stored.version)
-    assert put(scaling, tracking(INVOCATIONS, TargetValue=70.0)) == before
-    high, low = alarms(call_as, scope)
+    api.state.metric_alarms.put(api.scope, name, alarmed, expect=stored.version)
+    assert put(api, tracking(INVOCATIONS, TargetValue=70.0)) == before
+    high, low = alarms(api)
     assert (high["StateValue"], high["MetricName"]) == ("ALARM", "InvocationsPerCopy")
     assert (high["Threshold"], low["Threshold"]) == (70.0, 63.0)
     assert (low["EvaluationPeriods"], low["Period"]) == (15, 60)
 
 
-def test_replacing_makes_again_what_a_user_deleted(
-    scaling: Call, call_as: Call, scope: Scope
-) -> None:
-    before = put(scaling, tracking())
+def test_replacing_makes_again_what_a_user_deleted(api: Api) -> None:
+    before = put(api, tracking())
     names = [it["AlarmName"] for it in before["Alarms"]]
-    call_as(scope, "DeleteAlarms", "cloudwatch", AlarmNames=names[:1])
-    put(scaling, tracking())
-    assert [it["AlarmName"] for it in alarms(call_as, scope)] == names
+    api.call_as(api.scope, "DeleteAlarms", "cloudwatch", AlarmNames=names[:1])
+    put(api, tracking())
+    assert [it["AlarmName"] for it in alarms(api)] == names
 
 
-def test_a_policy_that_never_scales_in_has_no_low_alarm(
-    scaling: Call, call_as: Call, scope: Scope
-) -> None:
-    both = put(scaling, tracking())["Alarms"]
-    assert put(scaling, tracking(DisableScaleIn=True))["Alarms"] == both[:1]
-    assert [it["AlarmName"] for it in alarms(call_as, scope)] == [both[0]["AlarmName"]]
-    again = put(scaling, tracking(DisableScaleIn=False))["Alarms"]
+def test_a_policy_that_never_scales_in_has_no_low_alarm(api: Api) -> None:
+    both = put(api, tracking())["Alarms"]
+    assert put(api, tracking(DisableScaleIn=True))["Alarms"] == both[:1]
+    assert [it["AlarmName"] for it in alarms(api)] == [both[0]["AlarmName"]]
+    again = put(api, tracking(DisableScaleIn=False))["Alarms"]
     assert again[0] == both[0]
-    assert len(alarms(call_as, scope)) == 2
+    assert len(alarms(api)) == 2
 
 
-def test_another_type_in_its_place_takes_the_alarms_away(
-    scaling: Call, call_as: Call, scope: Scope
-) -> None:
-    arn = put(scaling, tracking())["PolicyARN"]
-    assert put(scaling, stepping()) == {"PolicyARN": arn, "Alarms": []}
-    assert alarms(call_as, scope) == []
-    assert described(scaling)[0]["PolicyType"] == "StepScaling"
+def test_another_type_in_its_place_takes_the_alarms_away(api: Api) -> None:
+    arn = put(api, tracking())["PolicyARN"]
+    assert put(api, stepping()) == {"PolicyARN": arn, "Alarms": []}
+    assert alarms(api) == []
+    assert described(api)[0]["PolicyType"] == "StepScaling"
 
 
-def test_a_policys_type_need_not_be_given_again(scaling: Call, unscaled: Refused) -> None:
+def test_a_policys_type_need_not_be_given_again(api: Api) -> None:
     configuration = tracking()["TargetTrackingScalingPolicyConfiguration"]
     params = {"PolicyName": "p", "TargetTrackingScalingPolicyConfiguration": configuration}
-    _, text = unscaled("PutScalingPolicy", **COPIES, **params)
+    _, text = api.scaling_refusal("PutScalingPolicy", **COPIES, **params)
     assert "PolicyType is required" in text
-    put(scaling, tracking())
-    scaling("PutScalingPolicy", **COPIES, **params)
+    put(api, tracking())
+    api.scaling("PutScalingPolicy", **COPIES, **params)
 
 
-def test_cooldowns_are_300_seconds_unless_given(scaling: Call, state: State, scope: Scope) -> None:
+def test_cooldowns_are_300_seconds_unless_given(api: Api) -> None:
     # 7.3: the default of SageMaker's targets.
-    put(scaling, tracking())
-    put(scaling, stepping(), "s")
-    tracked, stepped = (it.value for it in state.scaling_policies.list(scope))
+    put(api, tracking())
+    put(api, stepping(), "s")
+    tracked, stepped = (it.value for it in api.state.scaling_policies.list(api.scope))
     assert tracked.tracking is not None
     assert stepped.stepping is not None
     assert tracked.tracking.scale_out_cooldown_s == tracked.tracking.scale_in_cooldown_s == 300.0
     assert stepped.stepping.cooldown_s == 300.0
 
 
-def test_concurrency_and_invocations_go_together(scaling: Call) -> None:
+def test_concurrency_and_invocations_go_together(api: Api) -> None:
     # The pairing that the announcement of the high-resolution metrics recommends.
-    put(scaling, tracking(CONCURRENCY), "concurrency")
-    put(scaling, tracking(INVOCATIONS), "invocations")
-    assert [it["PolicyName"] for it in described(scaling)] == ["concurrency", "invocations"]
+    put(api, tracking(CONCURRENCY), "concurrency")
+    put(api, tracking(INVOCATIONS), "invocations")
+    assert [it["PolicyName"] for it in described(api)] == ["concurrency", "invocations"]
 
 
-def test_one_metric_has_one_policy(scaling: Call, unscaled: Refused) -> None:
-    put(scaling, tracking())
-    _, text = unscaled("PutScalingPolicy", PolicyName="q", **COPIES, **tracking(TargetValue=9.0))
+def test_one_metric_has_one_policy(api: Api) -> None:
+    put(api, tracking())
+    _, text = api.scaling_refusal(
+        "PutScalingPolicy", PolicyName="q", **COPIES, **tracking(TargetValue=9.0)
+    )
     assert text.startswith(
         "Only one TargetTrackingScaling policy for a given metric specification is allowed."
     )
     variant = "SageMakerVariantConcurrentRequestsPerModelHighResolution"
-    put(scaling, tracking(variant), "q", **INSTANCES)
+    put(api, tracking(variant), "q", **INSTANCES)
 
 
-def test_customized_metrics(scaling: Call, call_as: Call, scope: Scope) -> None:
+def test_customized_metrics(api: Api) -> None:
     dimensions = [{"Name": "queue", "Value": "a"}]
-    put(scaling, customized(**METRIC, Dimensions=dimensions, Unit="Count"))
-    high, low = alarms(call_as, scope)
+    put(api, customized(**METRIC, Dimensions=dimensions, Unit="Count"))
+    high, low = alarms(api)
     for alarm in (high, low):
         assert (alarm["Namespace"], alarm["MetricName"]) == ("Own", "Depth")
         assert (alarm["Statistic"], alarm["Unit"], alarm["Period"]) == ("Average", "Count", 60)
@@ -238,14 +227,14 @@ def test_customized_metrics(scaling: Call, call_as: Call, scope: Scope) -> None:
     assert (high["EvaluationPeriods"], low["EvaluationPeriods"]) == (3, 15)
 
 
-def test_metric_math(scaling: Call, call_as: Call, scope: Scope) -> None:
+def test_metric_math(api: Api) -> None:
     metrics = [
         {"Id": "m1", "MetricStat": STAT, "ReturnData": False},
         {"Id": "m2", "MetricStat": {**STAT, "Stat": "SampleCount"}, "ReturnData": False},
         {"Id": "e1", "Expression": "m1 / m2", "Label": "each", "ReturnData": True},
     ]
-    put(scaling, math(*metrics))
-    (high, low), (policy,) = alarms(call_as, scope), described(scaling)
+    put(api, math(*metrics))
+    (high, low), (policy,) = alarms(api), described(api)
     assert [it["Id"] for it in high["Metrics"]] == ["m1", "m2", "e1"]
     assert "MetricName" not in low
     shown = policy["TargetTrackingScalingPolicyConfiguration"]["CustomizedMetricSpecification"]
@@ -305,20 +294,16 @@ OFF = {**M1, "ReturnData": False}
     case("predictive scaling (7.2)", {"PolicyType": "PredictiveScaling"},
         "PredictiveScaling is not supported"),
 )  # fmt: skip
-def test_what_is_no_target_tracking(
-    scaling: Call, unscaled: Refused, policy: dict[str, Any], message: str
-) -> None:
-    code, text = unscaled("PutScalingPolicy", PolicyName="p", **COPIES, **policy)
+def test_what_is_no_target_tracking(api: Api, policy: dict[str, Any], message: str) -> None:
+    code, text = api.scaling_refusal("PutScalingPolicy", PolicyName="p", **COPIES, **policy)
     assert code == "ValidationException"
     assert message in text
-    assert described(scaling) == []
+    assert described(api) == []
 
 
-def test_steps_are_described_with_the_alarms_that_name_them(
-    scaling: Call, call_as: Call, scope: Scope
-) -> None:
+def test_steps_are_described_with_the_alarms_that_name_them(api: Api) -> None:
     policy = stepping(step(0, 10), step(10, None, 3), Cooldown=60, MetricAggregationType="Maximum")
-    made = put(scaling, policy)
+    made = put(api, policy)
     assert made["Alarms"] == []
     alarm = {
         "AlarmName": "none-left",
@@ -331,12 +316,12 @@ def test_steps_are_described_with_the_alarms_that_name_them(
         "ComparisonOperator": "GreaterThanOrEqualToThreshold",
         "AlarmActions": [made["PolicyARN"]],
     }
-    call_as(scope, "PutMetricAlarm", "cloudwatch", **alarm)
-    (shown,) = described(scaling)
+    api.call_as(api.scope, "PutMetricAlarm", "cloudwatch", **alarm)
+    (shown,) = described(api)
     assert [it["AlarmName"] for it in shown["Alarms"]] == ["none-left"]
     assert shown["StepScalingPolicyConfiguration"] == policy["StepScalingPolicyConfiguration"]
-    scaling("DeleteScalingPolicy", PolicyName="p", **COPIES)
-    assert [it["AlarmName"] for it in alarms(call_as, scope)] == ["none-left"]
+    api.scaling("DeleteScalingPolicy", PolicyName="p", **COPIES)
+    assert [it["AlarmName"] for it in alarms(api)] == ["none-left"]
 
 
 @cases(
@@ -350,10 +335,10 @@ def test_steps_are_described_with_the_alarms_that_name_them(
         [step(0, 5), *[step(5 * at, 5 * at + 5) for at in range(1, 19)], step(95, None)]),
     case("not from the threshold on", [step(5, None)]),
 )  # fmt: skip
-def test_steps_that_can_be(scaling: Call, steps: list[dict[str, Any]]) -> None:
-    put(scaling, stepping(*steps))
+def test_steps_that_can_be(api: Api, steps: list[dict[str, Any]]) -> None:
+    put(api, stepping(*steps))
     percent = {"AdjustmentType": "PercentChangeInCapacity", "MinAdjustmentMagnitude": 2}
-    put(scaling, stepping(*steps, **percent))
+    put(api, stepping(*steps, **percent))
 
 
 @cases(
@@ -389,27 +374,25 @@ def test_steps_that_can_be(scaling: Call, steps: list[dict[str, Any]]) -> None:
         "must be 0 or more"),
     case("a negative cooldown", stepping(Cooldown=-1), "ValidationException", "0 seconds or more"),
 )  # fmt: skip
-def test_what_is_no_step_scaling(
-    scaling: Call, unscaled: Refused, policy: dict[str, Any], code: str, message: str
-) -> None:
-    answer = unscaled("PutScalingPolicy", PolicyName="p", **COPIES, **policy)
+def test_what_is_no_step_scaling(api: Api, policy: dict[str, Any], code: str, message: str) -> None:
+    answer = api.scaling_refusal("PutScalingPolicy", PolicyName="p", **COPIES, **policy)
     assert answer[0] == code
     assert message in answer[1]
-    assert described(scaling) == []
+    assert described(api) == []
 
 
-def test_fifty_policies_of_a_target(scaling: Call, unscaled: Refused) -> None:
+def test_fifty_policies_of_a_target(api: Api) -> None:
     # 7.1: quotas.
     for number in range(50):
-        put(scaling, stepping(), f"p{number:02}")
-    code, text = unscaled("PutScalingPolicy", PolicyName="more", **COPIES, **stepping())
+        put(api, stepping(), f"p{number:02}")
+    code, text = api.scaling_refusal("PutScalingPolicy", PolicyName="more", **COPIES, **stepping())
     assert (code, "at most 50" in text) == ("LimitExceededException", True)
-    put(scaling, stepping(Cooldown=1), "p07")
-    put(scaling, stepping(), "elsewhere", **INSTANCES)
+    put(api, stepping(Cooldown=1), "p07")
+    put(api, stepping(), "elsewhere", **INSTANCES)
     pages: list[int] = []
     token: dict[str, str] = {}
     while True:
-        page = scaling("DescribeScalingPolicies", MaxResults=50, **token)
+        page = api.scaling("DescribeScalingPolicies", MaxResults=50, **token)
         pages.append(len(page["ScalingPolicies"]))
         if "NextToken" not in page:
             break
@@ -417,20 +400,20 @@ def test_fifty_policies_of_a_target(scaling: Call, unscaled: Refused) -> None:
     assert pages == [10, 10, 10, 10, 10, 1], "DSP: ten at most"
 
 
-def test_describing_by_name_and_resource(scaling: Call, unscaled: Refused) -> None:
-    arn = put(scaling, tracking(), "a")["PolicyARN"]
-    put(scaling, stepping(), "b")
-    put(scaling, stepping(), "a", **INSTANCES)
-    assert len(described(scaling)) == 3
-    assert len(described(scaling, PolicyNames=["a"])) == 2
-    assert len(described(scaling, PolicyNames=[arn])) == 1
-    assert len(described(scaling, ResourceId=COPIES["ResourceId"])) == 2
-    assert len(described(scaling, **INSTANCES)) == 1
-    assert described(scaling, ResourceId="inference-component/absent") == []
-    assert described(scaling, ServiceNamespace="ecs") == []
-    assert unscaled("DescribeScalingPolicies", ScalableDimension=COPIES["ScalableDimension"])[
-        0
-    ] == ("ValidationException")
+def test_describing_by_name_and_resource(api: Api) -> None:
+    arn = put(api, tracking(), "a")["PolicyARN"]
+    put(api, stepping(), "b")
+    put(api, stepping(), "a", **INSTANCES)
+    assert len(described(api)) == 3
+    assert len(described(api, PolicyNames=["a"])) == 2
+    assert len(described(api, PolicyNames=[arn])) == 1
+    assert len(described(api, ResourceId=COPIES["ResourceId"])) == 2
+    assert len(described(api, **INSTANCES)) == 1
+    assert described(api, ResourceId="inference-component/absent") == []
+    assert described(api, ServiceNamespace="ecs") == []
+    assert api.scaling_refusal(
+        "DescribeScalingPolicies", ScalableDimension=COPIES["ScalableDimension"]
+    )[0] == ("ValidationException")
 
 
 @cases(
@@ -444,15 +427,13 @@ def test_describing_by_name_and_resource(scaling: Call, unscaled: Refused) -> No
         " sagemaker, resource ID: inference-component/es, scalable dimension:"
         " sagemaker:inference-component:DesiredCopyCount, policy name: p"),
 )  # fmt: skip
-def test_what_is_not_there(
-    unscaled: Refused, operation: str, params: dict[str, Any], text: str
-) -> None:
+def test_what_is_not_there(api: Api, operation: str, params: dict[str, Any], text: str) -> None:
     of = {**COPIES, "ResourceId": "inference-component/es"}
-    answer = unscaled(operation, PolicyName="p", **of, **params)
+    answer = api.scaling_refusal(operation, PolicyName="p", **of, **params)
     assert answer == ("ObjectNotFoundException", text)
 
 
-def test_another_services_policy_is_not_there(unscaled: Refused) -> None:
+def test_another_services_policy_is_not_there(api: Api) -> None:
     of = {"ResourceId": "service/c/s", "ScalableDimension": "ecs:service:DesiredCount"}
     other = {"ServiceNamespace": "ecs", **of}
     for operation, more in (
@@ -462,17 +443,17 @@ def test_another_services_policy_is_not_there(unscaled: Refused) -> None:
         ("DeleteScheduledAction", {"ScheduledActionName": "n"}),
         ("DeregisterScalableTarget", {}),
     ):
-        code, text = unscaled(operation, **other, **more)
+        code, text = api.scaling_refusal(operation, **other, **more)
         assert code == "ObjectNotFoundException"
         assert "service namespace: ecs, resource ID: service/c/s" in text
 
 
-def test_names_with_anything_printable_in_them(scaling: Call) -> None:
+def test_names_with_anything_printable_in_them(api: Api) -> None:
     # DeleteScalingPolicy and PutScalingPolicy allow them; a record's name must distinguish them.
     names = ["a|b", "a/b:c", " x ", "p" * 256, "DROP TABLE"]
     for name in names:
-        put(scaling, stepping(), name)
-    assert sorted(it["PolicyName"] for it in described(scaling)) == sorted(names)
+        put(api, stepping(), name)
+    assert sorted(it["PolicyName"] for it in described(api)) == sorted(names)
     for name in names:
-        scaling("DeleteScalingPolicy", PolicyName=name, **COPIES)
-    assert described(scaling) == []
+        api.scaling("DeleteScalingPolicy", PolicyName=name, **COPIES)
+    assert described(api) == []

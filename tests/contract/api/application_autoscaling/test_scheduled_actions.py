@@ -4,20 +4,17 @@ Sources: PSA = PutScheduledAction in the Application Auto Scaling API reference;
 of our own reference.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
-from hostelry.base.clock import ManualClock
 from hostelry.domain.scaling import ScheduledAction
 from hostelry.domain.scope import Scope
 from hostelry.scaling.decide.schedule import due
 from hostelry.store.records import State
 
-Call = Callable[..., dict[str, Any]]
-Refused = Callable[..., tuple[str, str]]
 COPIES = {
     "ResourceId": "inference-component/base",
     "ScalableDimension": "sagemaker:inference-component:DesiredCopyCount",
@@ -35,13 +32,15 @@ HOUR_S = 3600.0
 
 
 @pytest.fixture(autouse=True)
-def registered(served: None, scaling: Call) -> None:
+def registered(served: None, api: Api) -> None:
     for params in (COPIES, INSTANCES):
-        scaling("RegisterScalableTarget", **params, MinCapacity=1, MaxCapacity=9)
+        api.scaling("RegisterScalableTarget", **params, MinCapacity=1, MaxCapacity=9)
 
 
-def described(scaling: Call, **params: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = scaling("DescribeScheduledActions", **params)["ScheduledActions"]
+def described(api: Api, **params: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = api.scaling("DescribeScheduledActions", **params)[
+        "ScheduledActions"
+    ]
     return found
 
 
@@ -50,10 +49,12 @@ def stored(state: State, scope: Scope) -> ScheduledAction:
     return found.value
 
 
-def test_an_action_is_described_as_it_was_put(scaling: Call, clock: ManualClock) -> None:
-    times = {"StartTime": clock.now() + HOUR_S, "EndTime": clock.now() + 99 * HOUR_S}
-    assert scaling("PutScheduledAction", **COPIES, **NIGHT, **times, Timezone="Asia/Tokyo") == {}
-    (shown,) = described(scaling)
+def test_an_action_is_described_as_it_was_put(api: Api) -> None:
+    times = {"StartTime": api.clock.now() + HOUR_S, "EndTime": api.clock.now() + 99 * HOUR_S}
+    assert (
+        api.scaling("PutScheduledAction", **COPIES, **NIGHT, **times, Timezone="Asia/Tokyo") == {}
+    )
+    (shown,) = described(api)
     arn = shown.pop("ScheduledActionARN")
     assert arn.startswith("arn:aws:autoscaling:us-west-2:123456789012:scheduledAction:")
     assert arn.endswith(":resource/sagemaker/inference-component/base:scheduledActionName/night")
@@ -63,25 +64,23 @@ def test_an_action_is_described_as_it_was_put(scaling: Call, clock: ManualClock)
         **times,
         "ServiceNamespace": "sagemaker",
         "Timezone": "Asia/Tokyo",
-        "CreationTime": clock.now(),
+        "CreationTime": api.clock.now(),
     }
 
 
-def test_putting_again_changes_what_it_gives_and_deletes_times_not_given(
-    scaling: Call, clock: ManualClock
-) -> None:
+def test_putting_again_changes_what_it_gives_and_deletes_times_not_given(api: Api) -> None:
     # PSA: start and end times that are not given again are deleted; the rest stays.
-    times = {"StartTime": clock.now() + HOUR_S, "EndTime": clock.now() + 99 * HOUR_S}
-    scaling("PutScheduledAction", **COPIES, **NIGHT, **times, Timezone="Asia/Tokyo")
-    before = described(scaling)[0]
-    clock.advance(60.0)
-    scaling(
+    times = {"StartTime": api.clock.now() + HOUR_S, "EndTime": api.clock.now() + 99 * HOUR_S}
+    api.scaling("PutScheduledAction", **COPIES, **NIGHT, **times, Timezone="Asia/Tokyo")
+    before = described(api)[0]
+    api.clock.advance(60.0)
+    api.scaling(
         "PutScheduledAction",
         **COPIES,
         ScheduledActionName="night",
         ScalableTargetAction={"MaxCapacity": 2},
     )
-    (after,) = described(scaling)
+    (after,) = described(api)
     assert after["ScalableTargetAction"] == {"MaxCapacity": 2}
     for name in ("Schedule", "Timezone", "ScheduledActionARN", "CreationTime"):
         assert after[name] == before[name]
@@ -89,26 +88,22 @@ def test_putting_again_changes_what_it_gives_and_deletes_times_not_given(
     assert "EndTime" not in after
 
 
-def test_a_new_schedule_does_not_make_up_for_what_it_would_have_done(
-    scaling: Call, state: State, scope: Scope, clock: ManualClock
-) -> None:
-    scaling("PutScheduledAction", **COPIES, **NIGHT)
-    assert stored(state, scope).fired_at is None
-    clock.advance(240 * HOUR_S)
-    scaling("PutScheduledAction", **COPIES, **{**NIGHT, "Schedule": "rate(1 minute)"})
-    assert due(stored(state, scope), clock.now()) is None
-    assert due(stored(state, scope), clock.now() + 60.0) is not None
+def test_a_new_schedule_does_not_make_up_for_what_it_would_have_done(api: Api) -> None:
+    api.scaling("PutScheduledAction", **COPIES, **NIGHT)
+    assert stored(api.state, api.scope).fired_at is None
+    api.clock.advance(240 * HOUR_S)
+    api.scaling("PutScheduledAction", **COPIES, **{**NIGHT, "Schedule": "rate(1 minute)"})
+    assert due(stored(api.state, api.scope), api.clock.now()) is None
+    assert due(stored(api.state, api.scope), api.clock.now() + 60.0) is not None
 
 
-def test_the_same_schedule_again_forgets_no_firing(
-    scaling: Call, state: State, scope: Scope, clock: ManualClock
-) -> None:
-    scaling("PutScheduledAction", **COPIES, **NIGHT)
-    clock.advance(240 * HOUR_S)
-    missed = due(stored(state, scope), clock.now())
-    scaling("PutScheduledAction", **COPIES, **NIGHT)
+def test_the_same_schedule_again_forgets_no_firing(api: Api) -> None:
+    api.scaling("PutScheduledAction", **COPIES, **NIGHT)
+    api.clock.advance(240 * HOUR_S)
+    missed = due(stored(api.state, api.scope), api.clock.now())
+    api.scaling("PutScheduledAction", **COPIES, **NIGHT)
     assert missed is not None
-    assert due(stored(state, scope), clock.now()) == missed
+    assert due(stored(api.state, api.scope), api.clock.now()) == missed
 
 
 @cases(
@@ -136,64 +131,69 @@ def test_the_same_schedule_again_forgets_no_firing(
         "cannot be less"),
     case("too many", {"ScalableTargetAction": {"MaxCapacity": 10**8}}, "at most 1000"),
 )  # fmt: skip
-def test_what_is_no_scheduled_action(
-    scaling: Call, unscaled: Refused, params: dict[str, Any], message: str
-) -> None:
+def test_what_is_no_scheduled_action(api: Api, params: dict[str, Any], message: str) -> None:
     given = {name: value for name, value in {**NIGHT, **params}.items() if value is not None}
-    code, text = unscaled("PutScheduledAction", **COPIES, **given)
+    code, text = api.scaling_refusal("PutScheduledAction", **COPIES, **given)
     assert code == "ValidationException"
     assert message in text
-    assert described(scaling) == []
+    assert described(api) == []
 
 
 @pytest.mark.parametrize("bounds", [{"MinCapacity": 0}, {"MaxCapacity": 0}])
-def test_a_variant_is_not_put_to_zero(unscaled: Refused, bounds: dict[str, int]) -> None:
+def test_a_variant_is_not_put_to_zero(api: Api, bounds: dict[str, int]) -> None:
     action = {**NIGHT, "ScalableTargetAction": bounds}
-    code, _ = unscaled("PutScheduledAction", **INSTANCES, **action)
+    code, _ = api.scaling_refusal("PutScheduledAction", **INSTANCES, **action)
     assert code == "ValidationException"
 
 
-def test_what_is_not_there(unscaled: Refused) -> None:
+def test_what_is_not_there(api: Api) -> None:
     of = {**COPIES, "ResourceId": "inference-component/es"}
     where = (
         "for service namespace: sagemaker, resource ID: inference-component/es, scalable dimension:"
         " sagemaker:inference-component:DesiredCopyCount"
     )
-    assert unscaled("PutScheduledAction", **of, **NIGHT) == (
+    assert api.scaling_refusal("PutScheduledAction", **of, **NIGHT) == (
         "ObjectNotFoundException",
         f"No scalable target registered {where}",
     )
-    assert unscaled("DeleteScheduledAction", **of, ScheduledActionName="night") == (
+    assert api.scaling_refusal("DeleteScheduledAction", **of, ScheduledActionName="night") == (
         "ObjectNotFoundException",
         f"No scheduled action found {where}, scheduled action name: night",
     )
 
 
-def test_describing_and_deleting(scaling: Call, unscaled: Refused) -> None:
-    scaling("PutScheduledAction", **COPIES, **NIGHT)
-    scaling("PutScheduledAction", **COPIES, **{**NIGHT, "ScheduledActionName": "noon"})
+def test_describing_and_deleting(api: Api) -> None:
+    api.scaling("PutScheduledAction", **COPIES, **NIGHT)
+    api.scaling("PutScheduledAction", **COPIES, **{**NIGHT, "ScheduledActionName": "noon"})
     day = {"ScalableTargetAction": {"MinCapacity": 2}}
-    scaling("PutScheduledAction", **INSTANCES, **{**NIGHT, **day})
-    assert len(described(scaling)) == 3
-    assert len(described(scaling, ScheduledActionNames=["night"])) == 2
-    assert len(described(scaling, **COPIES)) == 2
-    assert described(scaling, ServiceNamespace="ecs") == []
+    api.scaling("PutScheduledAction", **INSTANCES, **{**NIGHT, **day})
+    assert len(described(api)) == 3
+    assert len(described(api, ScheduledActionNames=["night"])) == 2
+    assert len(described(api, **COPIES)) == 2
+    assert described(api, ServiceNamespace="ecs") == []
     assert (
-        unscaled("DescribeScheduledActions", ScalableDimension=COPIES["ScalableDimension"])[0]
+        api.scaling_refusal(
+            "DescribeScheduledActions", ScalableDimension=COPIES["ScalableDimension"]
+        )[0]
         == "ValidationException"
     )
-    page = scaling("DescribeScheduledActions", MaxResults=2)
-    rest = scaling("DescribeScheduledActions", MaxResults=2, NextToken=page["NextToken"])
+    page = api.scaling("DescribeScheduledActions", MaxResults=2)
+    rest = api.scaling("DescribeScheduledActions", MaxResults=2, NextToken=page["NextToken"])
     assert (len(rest["ScheduledActions"]), "NextToken" in rest) == (1, False)
-    assert unscaled("DescribeScheduledActions", NextToken="x")[0] == "InvalidNextTokenException"
-    assert scaling("DeleteScheduledAction", **COPIES, ScheduledActionName="night") == {}
-    assert [it["ScheduledActionName"] for it in described(scaling, **COPIES)] == ["noon"]
+    assert (
+        api.scaling_refusal("DescribeScheduledActions", NextToken="x")[0]
+        == "InvalidNextTokenException"
+    )
+    assert api.scaling("DeleteScheduledAction", **COPIES, ScheduledActionName="night") == {}
+    assert [it["ScheduledActionName"] for it in described(api, **COPIES)] == ["noon"]
 
 
-def test_two_hundred_actions_of_a_target(scaling: Call, unscaled: Refused) -> None:
+def test_two_hundred_actions_of_a_target(api: Api) -> None:
     # 7.1: quotas.
     for number in range(200):
-        scaling("PutScheduledAction", **COPIES, **{**NIGHT, "ScheduledActionName": f"n{number}"})
-    code, text = unscaled("PutScheduledAction", **COPIES, **NIGHT)
+        api.scaling(
+            "PutScheduledAction", **COPIES, **{**NIGHT, "ScheduledActionName": f"n{number}"}
+        )
+    code, text = api.scaling_refusal("PutScheduledAction", **COPIES, **NIGHT)
     assert (code, "at most 200" in text) == ("LimitExceededException", True)
-    scaling("PutScheduledAction", **COPIES, **{**NIGHT, "ScheduledActionName": "n7"})
+    api.scaling("PutScheduledAction", **COPIES, **{**NIGHT, "ScheduledActionName": "n7"})

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 from tests.unit.scaling.loop.alarm_rig import Web
 from tests.unit.scaling.loop.scaling_town import FakeLoads
 
 from hostelry.base.clock import ManualClock
 from hostelry.domain.copy import CopyPhase
-from hostelry.domain.endpoint import Endpoint, EndpointStatus
+from hostelry.domain.endpoint import EndpointStatus
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.scope import Scope
 from hostelry.metrics.sagemaker.census import (
@@ -25,11 +26,9 @@ from hostelry.metrics.sagemaker.census import (
     VariantCensus,
 )
 from hostelry.metrics.sagemaker.publication import Publication
-from hostelry.metrics.series.store import MemoryMetrics
 from hostelry.scaling.loop.alarm_actions import Addresses, AlarmActionDeps
 from hostelry.scaling.loop.alarm_watch import AlarmWatch, AlarmWatchDeps
 from hostelry.scaling.loop.scaler import ScalerDeps, TargetScaler
-from hostelry.store.records import State
 
 Client = Callable[[str], Any]
 TARGET = {
@@ -76,14 +75,9 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def served(
-    make: Any,
-    change: Callable[..., None],
-    endpoint: Callable[[], Endpoint],
-    run: Callable[..., None],
-) -> None:
+def served(api: Api) -> None:
     """Endpoint "e" of a model on two instances of two pools, in service."""
-    make.model()
+    api.make.model()
     pools = [{"InstanceType": it, "Priority": at} for at, it in enumerate(TYPES, start=1)]
     variant = {
         "VariantName": "main",
@@ -91,11 +85,13 @@ def served(
         "InstancePools": pools,
         "InitialInstanceCount": 2,
     }
-    make.call("CreateEndpointConfig", EndpointConfigName="e-config", ProductionVariants=[variant])
-    make.call("CreateEndpoint", EndpointName="e", EndpointConfigName="e-config")
-    change(status=EndpointStatus.IN_SERVICE)
+    api.make.call(
+        "CreateEndpointConfig", EndpointConfigName="e-config", ProductionVariants=[variant]
+    )
+    api.make.call("CreateEndpoint", EndpointName="e", EndpointConfigName="e-config")
+    api.change_endpoint(status=EndpointStatus.IN_SERVICE)
     for name in TYPES:
-        run(name, "main", endpoint().active.generation, CopyPhase.READY)
+        api.add_copy(name, "main", api.endpoint().active.generation, CopyPhase.READY)
 
 
 @cases(
@@ -109,11 +105,7 @@ def served(
 def test_load_on_a_variant_with_pools_scales_by_the_weighted_expression(
     served: None,
     client: Client,
-    state: State,
-    metrics: MemoryMetrics,
-    clock: ManualClock,
-    scope: Scope,
-    endpoint: Callable[[], Endpoint],
+    api: Api,
     expression: str,
     target: float,
     loads: tuple[int, int],
@@ -135,21 +127,23 @@ def test_load_on_a_variant_with_pools_scales_by_the_weighted_expression(
     steady = ManualClock(0.0)
     scaler = TargetScaler(
         ScalerDeps(
-            state=state,
+            state=api.state,
             loads=FakeLoads(),
-            clock=clock,
+            clock=api.clock,
             steady=steady,
             refuse_fewer=lambda *_: None,
         )
     )
     actions = AlarmActionDeps(
-        state=state, clock=clock, addresses_of=Addresses(topics={}).of, post=Web().post
+        state=api.state, clock=api.clock, addresses_of=Addresses(topics={}).of, post=Web().post
     )
     watch = AlarmWatch(
-        AlarmWatchDeps(state=state, metrics=metrics, scaler=scaler, clock=clock, steady=steady),
+        AlarmWatchDeps(
+            state=api.state, metrics=api.metrics, scaler=scaler, clock=api.clock, steady=steady
+        ),
         actions,
     )
-    there, publication = place(scope), Publication()
+    there, publication = place(api.scope), Publication()
     (key,) = there.variants
     for second in range(int(M0), int(M0) + LOAD_S):
         busy = SecondLoad(
@@ -160,9 +154,9 @@ def test_load_on_a_variant_with_pools_scales_by_the_weighted_expression(
             on_copies_max=sum(loads),
             in_flight_max_by_copy={f"c-{it}": num for it, num in zip(TYPES, loads, strict=True)},
         )
-        metrics.emit(scope, [it for _, it in publication.take(second, [busy], there)])
-        clock.advance(1.0)
+        api.metrics.emit(api.scope, [it for _, it in publication.take(second, [busy], there)])
+        api.clock.advance(1.0)
         steady.advance(1.0)
         watch.look()
         scaler.tick()
-    assert endpoint().active.variants[0].desired_instance_count == expected
+    assert api.endpoint().active.variants[0].desired_instance_count == expected

@@ -1,13 +1,12 @@
 """Alarms with the few values a test does not care about, and what is asked of them."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.contract.api.rig import Api
 
 from hostelry.base.errors import ServiceError
 
-Call = Callable[..., dict[str, Any]]
 POLICY = (
     "arn:aws:autoscaling:us-west-2:123456789012:scalingPolicy:5d3c:resource/sagemaker/"
     "inference-component/chat:policyName/steps"
@@ -31,16 +30,16 @@ STAT = {
 }
 
 
-def described(cloudwatch: Call, name: str = "high") -> dict[str, Any]:
-    found = cloudwatch("DescribeAlarms", AlarmNames=[name])["MetricAlarms"]
+def described(api: Api, name: str = "high") -> dict[str, Any]:
+    found = api.cloudwatch("DescribeAlarms", AlarmNames=[name])["MetricAlarms"]
     assert len(found) == 1
     shown: dict[str, Any] = found[0]
     return shown
 
 
-def refusal(cloudwatch: Call, operation: str, **params: Any) -> ServiceError:
+def refusal(api: Api, operation: str, **params: Any) -> ServiceError:
     with pytest.raises(ServiceError) as refused:
-        cloudwatch(operation, **params)
+        api.cloudwatch(operation, **params)
     return refused.value
 
 
@@ -48,10 +47,10 @@ def without(name: str) -> dict[str, Any]:
     return {key: value for key, value in PLAIN.items() if key != name}
 
 
-def make(cloudwatch: Call, *names: str, **more: Any) -> None:
+def make(api: Api, *names: str, **more: Any) -> None:
     for name in names:
-        cloudwatch("PutMetricAlarm", **{**PLAIN, "AlarmName": name, **more})
+        api.cloudwatch("PutMetricAlarm", **{**PLAIN, "AlarmName": name, **more})
 
 
-def composite(cloudwatch: Call, name: str, rule: str, **more: Any) -> None:
-    cloudwatch("PutCompositeAlarm", AlarmName=name, AlarmRule=rule, **more)
+def composite(api: Api, name: str, rule: str, **more: Any) -> None:
+    api.cloudwatch("PutCompositeAlarm", AlarmName=name, AlarmRule=rule, **more)

@@ -8,20 +8,17 @@ from tests.contract.api.cloudwatch.alarm_samples import (
     POLICY,
     STAT,
     TOPIC,
-    Call,
     composite,
     described,
     make,
     refusal,
     without,
 )
-
-from hostelry.base.clock import ManualClock
-from hostelry.store.records import State
+from tests.contract.api.rig import Api
 
 
-def test_a_new_alarm_is_described_as_it_was_given(cloudwatch: Call, clock: ManualClock) -> None:
-    cloudwatch(
+def test_a_new_alarm_is_described_as_it_was_given(api: Api) -> None:
+    api.cloudwatch(
         "PutMetricAlarm",
         **PLAIN,
         AlarmDescription="too busy",
@@ -31,7 +28,7 @@ def test_a_new_alarm_is_described_as_it_was_given(cloudwatch: Call, clock: Manua
         OKActions=["https://example.com/ok"],
         Unit="Count",
     )
-    shown = described(cloudwatch)
+    shown = described(api)
     assert {**PLAIN, "Dimensions": shown["Dimensions"]}.items() <= shown.items()
     assert shown["Dimensions"] == PLAIN["Dimensions"]
     assert shown["StateValue"] == "INSUFFICIENT_DATA"
@@ -42,10 +39,10 @@ def test_a_new_alarm_is_described_as_it_was_given(cloudwatch: Call, clock: Manua
     assert shown["InsufficientDataActions"] == []
     assert (shown["DatapointsToAlarm"], shown["TreatMissingData"]) == (2, "notBreaching")
     assert (shown["Unit"], shown["AlarmDescription"]) == ("Count", "too busy")
-    assert shown["StateUpdatedTimestamp"] == clock.now()
+    assert shown["StateUpdatedTimestamp"] == api.clock.now()
 
 
-def test_an_alarm_on_an_expression_is_described_with_its_queries(cloudwatch: Call) -> None:
+def test_an_alarm_on_an_expression_is_described_with_its_queries(api: Api) -> None:
     metrics = [
         {"Id": "m1", "MetricStat": STAT, "ReturnData": False},
         {"Id": "m2", "MetricStat": STAT, "ReturnData": False, "Label": "second"},
@@ -55,24 +52,22 @@ def test_an_alarm_on_an_expression_is_described_with_its_queries(cloudwatch: Cal
         name: PLAIN[name]
         for name in ("AlarmName", "EvaluationPeriods", "Threshold", "ComparisonOperator")
     }
-    cloudwatch("PutMetricAlarm", **params, Metrics=metrics)
-    shown = described(cloudwatch)
+    api.cloudwatch("PutMetricAlarm", **params, Metrics=metrics)
+    shown = described(api)
     assert [it["Id"] for it in shown["Metrics"]] == ["m1", "m2", "e1"]
     assert [it["ReturnData"] for it in shown["Metrics"]] == [False, False, True]
     assert "MetricName" not in shown
-    assert cloudwatch("DescribeAlarmsForMetric", MetricName="Load", Namespace="Own") == {
+    assert api.cloudwatch("DescribeAlarmsForMetric", MetricName="Load", Namespace="Own") == {
         "MetricAlarms": []
     }
 
 
-def test_replacing_an_alarm_keeps_its_state_and_overwrites_the_rest(
-    cloudwatch: Call, clock: ManualClock
-) -> None:
-    cloudwatch("PutMetricAlarm", **PLAIN, AlarmActions=[TOPIC], AlarmDescription="first")
-    cloudwatch("SetAlarmState", AlarmName="high", StateValue="ALARM", StateReason="a test")
-    clock.advance(60)
-    cloudwatch("PutMetricAlarm", **{**PLAIN, "Threshold": 7.0})
-    shown = described(cloudwatch)
+def test_replacing_an_alarm_keeps_its_state_and_overwrites_the_rest(api: Api) -> None:
+    api.cloudwatch("PutMetricAlarm", **PLAIN, AlarmActions=[TOPIC], AlarmDescription="first")
+    api.cloudwatch("SetAlarmState", AlarmName="high", StateValue="ALARM", StateReason="a test")
+    api.clock.advance(60)
+    api.cloudwatch("PutMetricAlarm", **{**PLAIN, "Threshold": 7.0})
+    shown = described(api)
     assert (shown["StateValue"], shown["StateReason"]) == ("ALARM", "a test")
     assert shown["Threshold"] == 7.0
     assert shown["AlarmActions"] == []
@@ -177,19 +172,17 @@ ONE = {"Id": "m1", "MetricStat": STAT}
     ),
     case("no statistic", metrics_with({**ONE, "MetricStat": {**STAT, "Stat": "Mean"}}), "Mean"),
 )
-def test_what_no_alarm_can_be_is_refused(
-    cloudwatch: Call, state: State, params: dict[str, Any], text: str
-) -> None:
-    refused = refusal(cloudwatch, "PutMetricAlarm", **params)
+def test_what_no_alarm_can_be_is_refused(api: Api, params: dict[str, Any], text: str) -> None:
+    refused = refusal(api, "PutMetricAlarm", **params)
     assert refused.code == "ValidationException"
     assert text in refused.message
-    assert state.metric_alarms.list() == []
+    assert api.state.metric_alarms.list() == []
 
 
-def test_a_composite_alarm_is_described_with_its_rule_and_suppressor(cloudwatch: Call) -> None:
-    make(cloudwatch, "a", "b", "quiet")
+def test_a_composite_alarm_is_described_with_its_rule_and_suppressor(api: Api) -> None:
+    make(api, "a", "b", "quiet")
     composite(
-        cloudwatch,
+        api,
         "both",
         "ALARM(a) AND NOT OK(b)",
         ActionsSuppressor="quiet",
@@ -197,14 +190,14 @@ def test_a_composite_alarm_is_described_with_its_rule_and_suppressor(cloudwatch:
         ActionsSuppressorExtensionPeriod=30,
         AlarmActions=[TOPIC],
     )
-    assert cloudwatch("DescribeAlarms")["CompositeAlarms"] == []
-    shown = cloudwatch("DescribeAlarms", AlarmTypes=["CompositeAlarm"])["CompositeAlarms"][0]
+    assert api.cloudwatch("DescribeAlarms")["CompositeAlarms"] == []
+    shown = api.cloudwatch("DescribeAlarms", AlarmTypes=["CompositeAlarm"])["CompositeAlarms"][0]
     assert shown["AlarmRule"] == "ALARM(a) AND NOT OK(b)"
     assert shown["ActionsSuppressor"] == "quiet"
     assert shown["StateValue"] == "INSUFFICIENT_DATA"
-    cloudwatch("SetAlarmState", AlarmName="both", StateValue="ALARM", StateReason="a test")
-    cloudwatch("SetAlarmState", AlarmName="quiet", StateValue="ALARM", StateReason="a test")
-    shown = cloudwatch("DescribeAlarms", AlarmTypes=["CompositeAlarm"])["CompositeAlarms"][0]
+    api.cloudwatch("SetAlarmState", AlarmName="both", StateValue="ALARM", StateReason="a test")
+    api.cloudwatch("SetAlarmState", AlarmName="quiet", StateValue="ALARM", StateReason="a test")
+    shown = api.cloudwatch("DescribeAlarms", AlarmTypes=["CompositeAlarm"])["CompositeAlarms"][0]
     assert shown["ActionsSuppressedBy"] == "Alarm"
     assert "quiet" in shown["ActionsSuppressedReason"]
 
@@ -239,25 +232,25 @@ def test_a_composite_alarm_is_described_with_its_rule_and_suppressor(cloudwatch:
     case("a taken name", {"AlarmRule": "TRUE", "AlarmName": "a"}, "metric alarm"),
 )
 def test_what_no_composite_alarm_can_be_is_refused(
-    cloudwatch: Call, params: dict[str, Any], text: str
+    api: Api, params: dict[str, Any], text: str
 ) -> None:
-    make(cloudwatch, "a")
-    refused = refusal(cloudwatch, "PutCompositeAlarm", **{"AlarmName": "new", **params})
+    make(api, "a")
+    refused = refusal(api, "PutCompositeAlarm", **{"AlarmName": "new", **params})
     assert refused.code == "ValidationException"
     assert text in refused.message
 
 
-def test_a_cycle_of_composite_alarms_is_refused(cloudwatch: Call) -> None:
-    composite(cloudwatch, "one", "TRUE")
-    composite(cloudwatch, "two", "ALARM(one)")
-    composite(cloudwatch, "three", "ALARM(two)")
-    refused = refusal(cloudwatch, "PutCompositeAlarm", AlarmName="one", AlarmRule="ALARM(three)")
+def test_a_cycle_of_composite_alarms_is_refused(api: Api) -> None:
+    composite(api, "one", "TRUE")
+    composite(api, "two", "ALARM(one)")
+    composite(api, "three", "ALARM(two)")
+    refused = refusal(api, "PutCompositeAlarm", AlarmName="one", AlarmRule="ALARM(three)")
     assert "one -> three -> two -> one" in refused.message
 
 
-def test_a_metric_alarm_cannot_take_the_name_of_a_composite(cloudwatch: Call) -> None:
-    composite(cloudwatch, "high", "TRUE")
-    assert "composite alarm" in refusal(cloudwatch, "PutMetricAlarm", **PLAIN).message
+def test_a_metric_alarm_cannot_take_the_name_of_a_composite(api: Api) -> None:
+    composite(api, "high", "TRUE")
+    assert "composite alarm" in refusal(api, "PutMetricAlarm", **PLAIN).message
 
 
 @cases(
@@ -275,48 +268,48 @@ def test_a_metric_alarm_cannot_take_the_name_of_a_composite(cloudwatch: Call) ->
     case("parents", {"ParentsOfAlarmName": "b1"}, ["both"]),
     case("no parents", {"ParentsOfAlarmName": "a2"}, []),
 )
-def test_alarms_are_found(cloudwatch: Call, params: dict[str, Any], names: list[str]) -> None:
-    make(cloudwatch, "a1", "a2")
-    make(cloudwatch, "b1", OKActions=[TOPIC])
-    composite(cloudwatch, "both", "ALARM(a1) OR ALARM(b1)")
-    cloudwatch("SetAlarmState", AlarmName="a2", StateValue="ALARM", StateReason="a test")
-    found = cloudwatch("DescribeAlarms", **params)
+def test_alarms_are_found(api: Api, params: dict[str, Any], names: list[str]) -> None:
+    make(api, "a1", "a2")
+    make(api, "b1", OKActions=[TOPIC])
+    composite(api, "both", "ALARM(a1) OR ALARM(b1)")
+    api.cloudwatch("SetAlarmState", AlarmName="a2", StateValue="ALARM", StateReason="a test")
+    found = api.cloudwatch("DescribeAlarms", **params)
     shown = found["MetricAlarms"] + found["CompositeAlarms"]
     assert sorted(it["AlarmName"] for it in shown) == names
 
 
-def test_filters_that_exclude_each_other_are_refused(cloudwatch: Call) -> None:
+def test_filters_that_exclude_each_other_are_refused(api: Api) -> None:
     for params in (
         {"AlarmNames": ["a"], "AlarmNamePrefix": "a"},
         {"ChildrenOfAlarmName": "a", "StateValue": "OK"},
         {"ParentsOfAlarmName": "a", "ChildrenOfAlarmName": "b"},
     ):
-        assert "together" in refusal(cloudwatch, "DescribeAlarms", **params).message
+        assert "together" in refusal(api, "DescribeAlarms", **params).message
 
 
-def test_alarms_come_in_pages(cloudwatch: Call) -> None:
-    make(cloudwatch, *(f"a{it}" for it in range(5)))
-    composite(cloudwatch, "a2x", "TRUE")
+def test_alarms_come_in_pages(api: Api) -> None:
+    make(api, *(f"a{it}" for it in range(5)))
+    composite(api, "a2x", "TRUE")
     types = {"AlarmTypes": ["MetricAlarm", "CompositeAlarm"], "MaxRecords": 2}
     names: list[str] = []
     token: dict[str, str] = {}
     while True:
-        page = cloudwatch("DescribeAlarms", **types, **token)
+        page = api.cloudwatch("DescribeAlarms", **types, **token)
         names += [it["AlarmName"] for it in page["MetricAlarms"] + page["CompositeAlarms"]]
         if "NextToken" not in page:
             break
         token = {"NextToken": page["NextToken"]}
     assert names == ["a0", "a1", "a2", "a2x", "a3", "a4"]
     for params in ({**types, "NextToken": "x"}, {**token, "StateValue": "OK"}):
-        assert refusal(cloudwatch, "DescribeAlarms", **params).code == "InvalidNextToken"
+        assert refusal(api, "DescribeAlarms", **params).code == "InvalidNextToken"
 
 
-def test_alarms_of_a_metric_are_found(cloudwatch: Call) -> None:
-    make(cloudwatch, "a")
-    make(cloudwatch, "minute", Period=60)
-    make(cloudwatch, "other", Dimensions=[])
+def test_alarms_of_a_metric_are_found(api: Api) -> None:
+    make(api, "a")
+    make(api, "minute", Period=60)
+    make(api, "other", Dimensions=[])
     asked = {name: PLAIN[name] for name in ("MetricName", "Namespace", "Dimensions")}
-    found = cloudwatch("DescribeAlarmsForMetric", **asked)["MetricAlarms"]
+    found = api.cloudwatch("DescribeAlarmsForMetric", **asked)["MetricAlarms"]
     assert [it["AlarmName"] for it in found] == ["a", "minute"]
-    found = cloudwatch("DescribeAlarmsForMetric", **asked, Period=60, Statistic="Maximum")
+    found = api.cloudwatch("DescribeAlarmsForMetric", **asked, Period=60, Statistic="Maximum")
     assert [it["AlarmName"] for it in found["MetricAlarms"]] == ["minute"]

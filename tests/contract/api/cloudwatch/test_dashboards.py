@@ -14,6 +14,7 @@ from botocore.exceptions import ClientError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
 from hostelry.api.cloudwatch import dashboard
 from hostelry.api.cloudwatch.dashboard import find_errors, find_warnings
@@ -21,7 +22,6 @@ from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.domain.scope import Scope
 
-Call = Callable[..., dict[str, Any]]
 TEXT = {"type": "text", "x": 0, "y": 7, "width": 3, "height": 3, "properties": {"markdown": "Hi"}}
 BODY = json.dumps({"widgets": [TEXT]})
 ARN = "arn:aws:cloudwatch::123456789012:dashboard/"
@@ -97,12 +97,15 @@ def test_a_delete_with_an_unknown_name_deletes_none(cloudwatch: Any) -> None:
     assert error["Code"] == "InvalidParameterValue"
 
 
-def test_a_dashboard_is_the_accounts_in_every_region(call_as: Call, scope: Scope) -> None:
+def test_a_dashboard_is_the_accounts_in_every_region(api: Api) -> None:
     put = {"DashboardName": "a", "DashboardBody": BODY}
-    call_as(scope, "PutDashboard", "cloudwatch", **put)
-    elsewhere, other = Scope(scope.account, "eu-west-1"), Scope("210987654321", scope.region)
-    assert call_as(elsewhere, "GetDashboard", "cloudwatch", DashboardName="a")
-    assert call_as(other, "ListDashboards", "cloudwatch")["DashboardEntries"] == []
+    api.call_as(api.scope, "PutDashboard", "cloudwatch", **put)
+    elsewhere, other = (
+        Scope(api.scope.account, "eu-west-1"),
+        Scope("210987654321", api.scope.region),
+    )
+    assert api.call_as(elsewhere, "GetDashboard", "cloudwatch", DashboardName="a")
+    assert api.call_as(other, "ListDashboards", "cloudwatch")["DashboardEntries"] == []
 
 
 def test_tags_come_and_go_with_the_dashboard(cloudwatch: Any) -> None:
@@ -252,10 +255,10 @@ def test_any_body_is_judged(body: dict[str, Any]) -> None:
     ],
 )
 def test_an_operation_that_is_not_served_has_a_reason(
-    call: Call, operation: str, params: dict[str, Any], message: str
+    api: Api, operation: str, params: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ServiceError) as caught:
-        call(operation, "cloudwatch", **params)
+        api.call(operation, "cloudwatch", **params)
     assert caught.value.code == "UnknownOperationException"
     assert f"cloudwatch:{operation}: {message}" in caught.value.message
 

@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import RetryableError, ServiceError
 from hostelry.domain.metric import Sample
 from hostelry.domain.scope import Scope
-from hostelry.metrics.series.store import MemoryMetrics
 
-Call = Callable[..., dict[str, Any]]
 DAY_S = 86_400
 DIMENSIONS = [{"Name": "Endpoint", "Value": "e"}]
 DATUM = {"MetricName": "Load", "Value": 2.0}
@@ -35,7 +34,7 @@ def minute(clock: ManualClock) -> float:
 
 
 @pytest.fixture
-def put(call: Call) -> Callable[..., None]:
+def put(api: Api) -> Callable[..., None]:
     """`put(*data, namespace="Mine")`."""
 
     def put(*data: dict[str, Any], namespace: str = "Mine") -> None:
@@ -43,18 +42,18 @@ def put(call: Call) -> Callable[..., None]:
         for datum in given:
             if "Values" in datum or "StatisticValues" in datum:
                 datum.pop("Value")
-        call("PutMetricData", "cloudwatch", Namespace=namespace, MetricData=given)
+        api.call("PutMetricData", "cloudwatch", Namespace=namespace, MetricData=given)
 
     return put
 
 
 @pytest.fixture
-def refusal(call: Call) -> Callable[..., tuple[str, str]]:
+def refusal(api: Api) -> Callable[..., tuple[str, str]]:
     """`refusal(operation, **params)`: the code and the text of what it is refused with."""
 
     def refusal(operation: str, **params: Any) -> tuple[str, str]:
         with pytest.raises(ServiceError) as caught:
-            call(operation, "cloudwatch", **params)
+            api.call(operation, "cloudwatch", **params)
         return caught.value.code, caught.value.message
 
     return refusal
@@ -66,10 +65,10 @@ def stat(name: str = "Load", statistic: str = "Sum", period_s: int = 60) -> dict
 
 
 def test_a_datum_without_an_instant_is_of_now(
-    call: Call, put: Callable[..., None], minute: float
+    api: Api, put: Callable[..., None], minute: float
 ) -> None:
     put({"Dimensions": DIMENSIONS, "Unit": "Count"}, {"Dimensions": DIMENSIONS, "Unit": "Count"})
-    answer = call(
+    answer = api.call(
         "GetMetricStatistics",
         "cloudwatch",
         Namespace="Mine",
@@ -88,7 +87,7 @@ def test_a_datum_without_an_instant_is_of_now(
 
 
 def test_each_unit_has_datapoints_of_its_own(
-    call: Call, put: Callable[..., None], minute: float
+    api: Api, put: Callable[..., None], minute: float
 ) -> None:
     put({"Unit": "Count"}, {"Unit": "Bytes", "Value": 7.0})
     asked = {
@@ -99,10 +98,10 @@ def test_each_unit_has_datapoints_of_its_own(
         "Period": 60,
         "ExtendedStatistics": ["p50"],
     }
-    both = call("GetMetricStatistics", "cloudwatch", **asked)["Datapoints"]
+    both = api.call("GetMetricStatistics", "cloudwatch", **asked)["Datapoints"]
     shown = {it["Unit"]: it["ExtendedStatistics"] for it in both}
     assert shown == {"Count": {"p50": 2.0}, "Bytes": {"p50": 7.0}}
-    one = call("GetMetricStatistics", "cloudwatch", **asked, Unit="Bytes")["Datapoints"]
+    one = api.call("GetMetricStatistics", "cloudwatch", **asked, Unit="Bytes")["Datapoints"]
     assert [it["ExtendedStatistics"] for it in one] == [{"p50": 7.0}]
 
 
@@ -123,14 +122,14 @@ def test_each_unit_has_datapoints_of_its_own(
     case("the largest value", {"Value": 2.0**360}, (1.0, 2.0**360)),
 )
 def test_what_is_put_is_got(
-    call: Call, put: Callable[..., None], minute: float, datum: Any, expected: tuple[float, float]
+    api: Api, put: Callable[..., None], minute: float, datum: Any, expected: tuple[float, float]
 ) -> None:
     put(datum)
     queries = [
         {"Id": "n", "MetricStat": stat(statistic="SampleCount")},
         {"Id": "s", "MetricStat": stat()},
     ]
-    answer = call(
+    answer = api.call(
         "GetMetricData",
         "cloudwatch",
         MetricDataQueries=queries,
@@ -142,10 +141,10 @@ def test_what_is_put_is_got(
 
 @pytest.mark.parametrize("after_s", [-14 * DAY_S, 0, 7200])
 def test_instants_of_two_weeks_are_taken(
-    call: Call, put: Callable[..., None], now: float, after_s: float
+    api: Api, put: Callable[..., None], now: float, after_s: float
 ) -> None:
     put({"Timestamp": now + after_s})
-    answer = call(
+    answer = api.call(
         "GetMetricStatistics",
         "cloudwatch",
         Namespace="Mine",
@@ -271,11 +270,7 @@ def datum(**members: Any) -> dict[str, Any]:
     ),
 )
 def test_what_put_metric_data_refuses(
-    refusal: Callable[..., tuple[str, str]],
-    call: Call,
-    params: dict[str, Any],
-    code: str,
-    text: str,
+    refusal: Callable[..., tuple[str, str]], api: Api, params: dict[str, Any], code: str, text: str
 ) -> None:
     given = {"Namespace": "Mine", **params}
     if given.get("MetricData"):
@@ -285,19 +280,19 @@ def test_what_put_metric_data_refuses(
     found = refusal("PutMetricData", **given)
     assert found[0] == code
     assert re.search(text, found[1]), found[1]
-    assert call("ListMetrics", "cloudwatch") == {"Metrics": []}
+    assert api.call("ListMetrics", "cloudwatch") == {"Metrics": []}
 
 
 # Source: PutMetricData, Errors: InternalServiceFault, HTTP 500.
 def test_what_cannot_be_kept_is_an_internal_fault_with_the_reason(
-    call: Call, metrics: MemoryMetrics, monkeypatch: pytest.MonkeyPatch
+    api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(scope: Scope, samples: list[Sample]) -> None:
         raise RetryableError("the disk is full")
 
-    monkeypatch.setattr(metrics, "record", refuse)
+    monkeypatch.setattr(api.metrics, "record", refuse)
     with pytest.raises(ServiceError, match="the disk is full") as caught:
-        call("PutMetricData", "cloudwatch", Namespace="Mine", MetricData=[DATUM])
+        api.call("PutMetricData", "cloudwatch", Namespace="Mine", MetricData=[DATUM])
     assert (caught.value.code, caught.value.http_status) == ("InternalServiceFault", 500)
 
 
@@ -309,12 +304,12 @@ def minutes(put: Callable[..., None], minute: float) -> None:
 
 
 @pytest.fixture
-def ask(call: Call, minutes: None, minute: float) -> Callable[..., Any]:
+def ask(api: Api, minutes: None, minute: float) -> Callable[..., Any]:
     """`ask(*queries, **params)`: (id, offsets in minutes, values) of each result."""
 
     def ask(*queries: dict[str, Any], **params: Any) -> list[tuple[str, list[int], list[float]]]:
         given = {"StartTime": minute - 240, "EndTime": minute + 60, **params}
-        answer = call("GetMetricData", "cloudwatch", MetricDataQueries=list(queries), **given)
+        answer = api.call("GetMetricData", "cloudwatch", MetricDataQueries=list(queries), **given)
         return [
             (one["Id"], [round((at - minute) / 60) for at in one["Timestamps"]], one["Values"])
             for one in answer["MetricDataResults"]
@@ -342,7 +337,7 @@ def test_only_what_returns_data_is_in_the_answer(ask: Callable[..., Any]) -> Non
     assert found == [("share", [-4, -3, -2, -1, 0], [0.0, 50.0, 0.0, 0.0, 0.0])]
 
 
-def test_a_search_gives_a_result_a_metric(ask: Callable[..., Any], call: Call) -> None:
+def test_a_search_gives_a_result_a_metric(ask: Callable[..., Any], api: Api) -> None:
     search = """SEARCH('{Mine} MetricName=("Load" OR "Errors")', 'Sum', 300)"""
     found = ask({"Id": "e", "Expression": search})
     assert [(id, sum(values)) for id, _, values in found] == [("e", 1.0), ("e", 15.0)]
@@ -351,7 +346,7 @@ def test_a_search_gives_a_result_a_metric(ask: Callable[..., Any], call: Call) -
 @pytest.mark.parametrize("order", ["TimestampDescending", "TimestampAscending"])
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6, 7, 100])
 def test_pages_together_are_the_answer(
-    call: Call, minutes: None, minute: float, size: int, order: str
+    api: Api, minutes: None, minute: float, size: int, order: str
 ) -> None:
     given = {
         "MetricDataQueries": [
@@ -363,14 +358,14 @@ def test_pages_together_are_the_answer(
         "EndTime": minute + 60,
         "ScanBy": order,
     }
-    whole = call("GetMetricData", "cloudwatch", **given)
+    whole = api.call("GetMetricData", "cloudwatch", **given)
     assert "NextToken" not in whole
     assert {it["StatusCode"] for it in whole["MetricDataResults"]} == {"Complete"}
     pages: dict[str, list[float]] = {"none": []}
     token: dict[str, str] = {}
     states: dict[str, str] = {}
     for _ in range(9):
-        page = call("GetMetricData", "cloudwatch", **given, MaxDatapoints=size, **token)
+        page = api.call("GetMetricData", "cloudwatch", **given, MaxDatapoints=size, **token)
         assert sum(len(it["Values"]) for it in page["MetricDataResults"]) <= size
         for result in page["MetricDataResults"]:
             pages.setdefault(result["Id"], []).extend(result["Values"])
@@ -383,14 +378,14 @@ def test_pages_together_are_the_answer(
 
 
 def test_a_token_of_another_question_is_refused(
-    call: Call, minutes: None, minute: float, refusal: Callable[..., tuple[str, str]]
+    api: Api, minutes: None, minute: float, refusal: Callable[..., tuple[str, str]]
 ) -> None:
     given: dict[str, Any] = {
         "MetricDataQueries": [{"Id": "a", "MetricStat": stat()}],
         "StartTime": minute - 240,
         "EndTime": minute + 60,
     }
-    token = call("GetMetricData", "cloudwatch", **given, MaxDatapoints=1)["NextToken"]
+    token = api.call("GetMetricData", "cloudwatch", **given, MaxDatapoints=1)["NextToken"]
     for bad in (token[:-4], "x", token):
         changed = {**given, "EndTime": minute + 120, "NextToken": bad}
         assert refusal("GetMetricData", **changed)[0] == "InvalidNextToken"

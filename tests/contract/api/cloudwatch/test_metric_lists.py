@@ -1,10 +1,10 @@
 """ListMetrics, and what GetMetricData and GetMetricStatistics refuse."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
@@ -12,7 +12,6 @@ from hostelry.domain.metric import Metric, Sample
 from hostelry.domain.scope import Scope
 from hostelry.metrics.series.store import MemoryMetrics
 
-Call = Callable[..., dict[str, Any]]
 DAY_S = 86_400
 
 
@@ -110,15 +109,11 @@ def stat(statistic: str = "Sum", period_s: int = 60) -> dict[str, Any]:
     ),
 )
 def test_what_get_metric_data_refuses(
-    call: Call,
-    queries: list[dict[str, Any]],
-    params: dict[str, Any],
-    code: str,
-    text: str,
+    api: Api, queries: list[dict[str, Any]], params: dict[str, Any], code: str, text: str
 ) -> None:
     given = {"StartTime": 1_700_000_000.0, "EndTime": 1_700_003_600.0, **params}
     with pytest.raises(ServiceError) as refused:
-        call("GetMetricData", "cloudwatch", MetricDataQueries=queries, **given)
+        api.call("GetMetricData", "cloudwatch", MetricDataQueries=queries, **given)
     assert refused.value.code == code
     assert text in refused.value.message
 
@@ -155,7 +150,7 @@ def test_what_get_metric_data_refuses(
     ),
 )
 def test_what_get_metric_statistics_refuses(
-    call: Call, params: dict[str, Any], code: str, text: str
+    api: Api, params: dict[str, Any], code: str, text: str
 ) -> None:
     given = {
         "Namespace": "Mine",
@@ -166,7 +161,7 @@ def test_what_get_metric_statistics_refuses(
         **params,
     }
     with pytest.raises(ServiceError) as refused:
-        call("GetMetricStatistics", "cloudwatch", **given)
+        api.call("GetMetricStatistics", "cloudwatch", **given)
     assert refused.value.code == code
     assert text in refused.value.message
 
@@ -193,9 +188,9 @@ def several(metrics: MemoryMetrics, scope: Scope, now: float) -> None:
     case("with a dimension b", {"Dimensions": [{"Name": "b"}]}, ["Load a=2 b=1"]),
 )
 def test_metrics_are_listed(
-    call: Call, several: None, params: dict[str, Any], found: list[str]
+    api: Api, several: None, params: dict[str, Any], found: list[str]
 ) -> None:
-    answer = call("ListMetrics", "cloudwatch", **params)
+    answer = api.call("ListMetrics", "cloudwatch", **params)
     shown = [
         " ".join((metric["MetricName"], *("=".join(d.values()) for d in metric["Dimensions"])))
         for metric in answer["Metrics"]
@@ -203,18 +198,18 @@ def test_metrics_are_listed(
     assert shown == found
 
 
-def test_more_than_500_metrics_come_in_pages(call: Call) -> None:
+def test_more_than_500_metrics_come_in_pages(api: Api) -> None:
     names = [f"m{number:04}" for number in range(1000)]
     dimensions = [{"Name": "Endpoint", "Value": "e"}]
     data = [{"MetricName": it, "Value": 1.0, "Dimensions": dimensions} for it in names]
     for given in (data, [{"MetricName": "m0499", "Value": 1.0}]):
-        call("PutMetricData", "cloudwatch", Namespace="Mine", MetricData=given)
-    first = call("ListMetrics", "cloudwatch", IncludeLinkedAccounts=True)
+        api.call("PutMetricData", "cloudwatch", Namespace="Mine", MetricData=given)
+    first = api.call("ListMetrics", "cloudwatch", IncludeLinkedAccounts=True)
     assert len(first["Metrics"]) == len(first["OwningAccounts"]) == 500
     asked = {"IncludeLinkedAccounts": True, "NextToken": first["NextToken"]}
-    second = call("ListMetrics", "cloudwatch", **asked)
+    second = api.call("ListMetrics", "cloudwatch", **asked)
     asked["NextToken"] = second["NextToken"]
-    last = call("ListMetrics", "cloudwatch", **asked)
+    last = api.call("ListMetrics", "cloudwatch", **asked)
     listed = [it["MetricName"] for page in (first, second, last) for it in page["Metrics"]]
     assert listed == sorted([*names, "m0499"])
     assert "NextToken" not in last

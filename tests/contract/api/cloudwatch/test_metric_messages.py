@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
 from hostelry.base.clock import ManualClock
 from hostelry.domain.metric import Metric, Sample
@@ -24,9 +25,7 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def ask(
-    call: Callable[..., dict[str, Any]], metrics: MemoryMetrics, scope: Scope
-) -> Callable[..., dict[str, Any]]:
+def ask(api: Api) -> Callable[..., dict[str, Any]]:
     """`ask(*expressions, **params)` over Load 4, 0, 2 and Calls 8, 8, 8 of three minutes.
 
     The expressions' ids are e0, e1 and so on.
@@ -35,7 +34,7 @@ def ask(
         metric = Metric.of("Mine", name, {})
         for number, value in enumerate(values):
             at = MINUTE + 60 * number
-            metrics.record(scope, [Sample(metric=metric, at=at, values=(value,))])
+            api.metrics.record(api.scope, [Sample(metric=metric, at=at, values=(value,))])
 
     def ask(*expressions: str, **params: Any) -> dict[str, Any]:
         queries: list[dict[str, Any]] = [
@@ -52,7 +51,7 @@ def ask(
         ]
         queries += [{"Id": f"e{at}", "Expression": it} for at, it in enumerate(expressions)]
         given = {"StartTime": MINUTE, "EndTime": MINUTE + 180, **params}
-        return call("GetMetricData", "cloudwatch", MetricDataQueries=queries, **given)
+        return api.call("GetMetricData", "cloudwatch", MetricDataQueries=queries, **given)
 
     return ask
 

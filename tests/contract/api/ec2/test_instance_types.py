@@ -1,14 +1,12 @@
 """EC2's answers about instance types and zones, which come from the declared shapes."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
 from hostelry.base.errors import ServiceError
-
-Call = Callable[..., dict[str, Any]]
 
 
 @cases(
@@ -65,9 +63,9 @@ Call = Callable[..., dict[str, Any]]
     ),
 )
 def test_an_instance_type_has_its_declared_shape(
-    call: Call, name: str, cpus: int, memory_mib: int, member: str | None, inner: Any
+    api: Api, name: str, cpus: int, memory_mib: int, member: str | None, inner: Any
 ) -> None:
-    (found,) = call("DescribeInstanceTypes", "ec2", InstanceTypes=[name])["InstanceTypes"]
+    (found,) = api.call("DescribeInstanceTypes", "ec2", InstanceTypes=[name])["InstanceTypes"]
     assert found["VCpuInfo"]["DefaultVCpus"] == cpus
     assert found["MemoryInfo"]["SizeInMiB"] == memory_mib
     kinds = {"GpuInfo", "NeuronInfo", "InferenceAcceleratorInfo"} & found.keys()
@@ -108,38 +106,38 @@ def test_an_instance_type_has_its_declared_shape(
     case("a zone", "DescribeAvailabilityZones", {"ZoneNames": ["x"]}, "InvalidParameterValue"),
 )
 def test_what_is_not_there_is_refused_by_name(
-    call: Call, operation: str, params: dict[str, Any], code: str
+    api: Api, operation: str, params: dict[str, Any], code: str
 ) -> None:
     with pytest.raises(ServiceError) as refused:
-        call(operation, "ec2", **params)
+        api.call(operation, "ec2", **params)
     assert refused.value.code == code
 
 
-def test_filters_choose_with_wildcards(call: Call) -> None:
+def test_filters_choose_with_wildcards(api: Api) -> None:
     filters = [{"Name": "instance-type", "Values": ["g5.*", "p4d?24xlarge", "[m]5.large"]}]
-    found = call("DescribeInstanceTypes", "ec2", Filters=filters)["InstanceTypes"]
+    found = api.call("DescribeInstanceTypes", "ec2", Filters=filters)["InstanceTypes"]
     names = {it["InstanceType"] for it in found}
     assert "p4d.24xlarge" in names
     assert {it.split(".")[0] for it in names} == {"g5", "p4d"}
 
 
-def test_pages_hold_every_type_once(call: Call) -> None:
+def test_pages_hold_every_type_once(api: Api) -> None:
     names: list[str] = []
     token: dict[str, str] = {}
     while True:
-        page = call("DescribeInstanceTypes", "ec2", MaxResults=37, **token)
+        page = api.call("DescribeInstanceTypes", "ec2", MaxResults=37, **token)
         names += [it["InstanceType"] for it in page["InstanceTypes"]]
         if "NextToken" not in page:
             break
         token = {"NextToken": page["NextToken"]}
     assert len(names) == len(set(names)) > 100
-    offered = call("DescribeInstanceTypeOfferings", "ec2")["InstanceTypeOfferings"]
+    offered = api.call("DescribeInstanceTypeOfferings", "ec2")["InstanceTypeOfferings"]
     assert {it["InstanceType"] for it in offered} == set(names)
 
 
-def test_the_region_has_three_zones(call: Call) -> None:
-    region = call("DescribeRegions", "ec2")["Regions"][0]["RegionName"]
-    zones = call("DescribeAvailabilityZones", "ec2")["AvailabilityZones"]
+def test_the_region_has_three_zones(api: Api) -> None:
+    region = api.call("DescribeRegions", "ec2")["Regions"][0]["RegionName"]
+    zones = api.call("DescribeAvailabilityZones", "ec2")["AvailabilityZones"]
     assert [it["ZoneName"] for it in zones] == [region + letter for letter in "abc"]
-    one = call("DescribeAvailabilityZones", "ec2", ZoneIds=[zones[1]["ZoneId"]])
+    one = api.call("DescribeAvailabilityZones", "ec2", ZoneIds=[zones[1]["ZoneId"]])
     assert one["AvailabilityZones"] == [zones[1]]

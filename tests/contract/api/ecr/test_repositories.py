@@ -1,45 +1,44 @@
 """ECR's repositories: names that are stored, and images that are not there."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
 from hostelry.base.errors import ServiceError
-from hostelry.domain.scope import Scope
-
-Call = Callable[..., dict[str, Any]]
 
 
-def test_a_repository_lives_from_create_to_delete(call: Call, scope: Scope) -> None:
-    made = call(
+def test_a_repository_lives_from_create_to_delete(api: Api) -> None:
+    made = api.call(
         "CreateRepository", "ecr", repositoryName="team/echo", tags=[{"Key": "a", "Value": "1"}]
     )["repository"]
-    registry = f"{scope.account}.dkr.ecr.{scope.region}.amazonaws.com"
+    registry = f"{api.scope.account}.dkr.ecr.{api.scope.region}.amazonaws.com"
     assert made["repositoryUri"] == f"{registry}/team/echo"
-    assert call("DescribeRepositories", "ecr", repositoryNames=["team/echo"]) == {
+    assert api.call("DescribeRepositories", "ecr", repositoryNames=["team/echo"]) == {
         "repositories": [made]
     }
     arn = made["repositoryArn"]
-    call("TagResource", "ecr", resourceArn=arn, tags=[{"Key": "b", "Value": "2"}])
-    call("UntagResource", "ecr", resourceArn=arn, tagKeys=["a"])
-    tags = call("ListTagsForResource", "ecr", resourceArn=arn)["tags"]
+    api.call("TagResource", "ecr", resourceArn=arn, tags=[{"Key": "b", "Value": "2"}])
+    api.call("UntagResource", "ecr", resourceArn=arn, tagKeys=["a"])
+    tags = api.call("ListTagsForResource", "ecr", resourceArn=arn)["tags"]
     assert tags == [{"Key": "b", "Value": "2"}]
     with pytest.raises(ServiceError, match="imageTag:'latest'"):
-        call("DescribeImages", "ecr", repositoryName="team/echo", imageIds=[{"imageTag": "latest"}])
+        api.call(
+            "DescribeImages", "ecr", repositoryName="team/echo", imageIds=[{"imageTag": "latest"}]
+        )
     wanted = [{"imageTag": "latest"}]
-    answer = call("BatchGetImage", "ecr", repositoryName="team/echo", imageIds=wanted)
+    answer = api.call("BatchGetImage", "ecr", repositoryName="team/echo", imageIds=wanted)
     assert [it["failureCode"] for it in answer["failures"]] == ["ImageNotFound"]
-    assert call("DeleteRepository", "ecr", repositoryName="team/echo")["repository"] == made
-    assert call("DescribeRepositories", "ecr") == {"repositories": []}
+    assert api.call("DeleteRepository", "ecr", repositoryName="team/echo")["repository"] == made
+    assert api.call("DescribeRepositories", "ecr") == {"repositories": []}
 
 
-def test_pages_hold_every_repository_once(call: Call) -> None:
+def test_pages_hold_every_repository_once(api: Api) -> None:
     for number in range(7):
-        call("CreateRepository", "ecr", repositoryName=f"r{number}")
-    first = call("DescribeRepositories", "ecr", maxResults=4)
-    second = call("DescribeRepositories", "ecr", maxResults=4, nextToken=first["nextToken"])
+        api.call("CreateRepository", "ecr", repositoryName=f"r{number}")
+    first = api.call("DescribeRepositories", "ecr", maxResults=4)
+    second = api.call("DescribeRepositories", "ecr", maxResults=4, nextToken=first["nextToken"])
     names = [it["repositoryName"] for it in (*first["repositories"], *second["repositories"])]
     assert names == [f"r{number}" for number in range(7)]
     assert "nextToken" not in second
@@ -84,10 +83,10 @@ NOT_FOUND = "RepositoryNotFoundException"
     ),
 )
 def test_what_is_not_there_is_refused_by_name(
-    call: Call, operation: str, params: dict[str, Any], code: str, text: str
+    api: Api, operation: str, params: dict[str, Any], code: str, text: str
 ) -> None:
-    call("CreateRepository", "ecr", repositoryName="here")
+    api.call("CreateRepository", "ecr", repositoryName="here")
     with pytest.raises(ServiceError) as refused:
-        call(operation, "ecr", **params)
+        api.call(operation, "ecr", **params)
     assert refused.value.code == code
     assert text in refused.value.message

@@ -1,12 +1,11 @@
 """Roles that are passed to SageMaker: they have to be there, and to trust it."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
-Call = Callable[..., dict[str, Any]]
 ACCOUNT = "123456789012"
 
 
@@ -49,12 +48,12 @@ SAGEMAKER = "sagemaker.amazonaws.com"
     case("not there", trust(SAGEMAKER), f"arn:aws:iam::{ACCOUNT}:role/none", False),
 )
 def test_a_role_is_taken_where_sagemaker_can_assume_it(
-    call: Call, make: Any, refused: Callable[..., str], document: str, arn: str, accepted: bool
+    api: Api, document: str, arn: str, accepted: bool
 ) -> None:
-    call("CreateRole", "iam", RoleName="r", Path="/p/", AssumeRolePolicyDocument=document)
+    api.call("CreateRole", "iam", RoleName="r", Path="/p/", AssumeRolePolicyDocument=document)
     if accepted:
-        make.model(ExecutionRoleArn=arn)
-        make.config(ExecutionRoleArn=arn)
+        api.make.model(ExecutionRoleArn=arn)
+        api.make.config(ExecutionRoleArn=arn)
         return
     text = (
         f"Could not assume role {arn}. Please ensure that the role exists and allows principal"
@@ -62,7 +61,7 @@ def test_a_role_is_taken_where_sagemaker_can_assume_it(
     )
     container = {"Image": "image"}
     given = {"ModelName": "m", "PrimaryContainer": container, "ExecutionRoleArn": arn}
-    assert refused("CreateModel", **given) == text
-    variants = [make.variant]
+    assert api.refusal("CreateModel", **given) == text
+    variants = [api.make.variant]
     config = {"EndpointConfigName": "c", "ProductionVariants": variants, "ExecutionRoleArn": arn}
-    assert refused("CreateEndpointConfig", **config) == text
+    assert api.refusal("CreateEndpointConfig", **config) == text

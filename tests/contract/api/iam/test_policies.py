@@ -7,6 +7,7 @@ from urllib.parse import unquote
 
 import pytest
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
 from hostelry.base.errors import ServiceError
 
@@ -22,9 +23,9 @@ def document(*actions: str, **more: Any) -> str:
 
 
 @pytest.fixture
-def iam(call: Call) -> Call:
-    call("CreatePolicy", "iam", PolicyName="p", PolicyDocument=document("s3:GetObject"))
-    return lambda operation, **params: call(operation, "iam", **params)
+def iam(api: Api) -> Call:
+    api.call("CreatePolicy", "iam", PolicyName="p", PolicyDocument=document("s3:GetObject"))
+    return lambda operation, **params: api.call(operation, "iam", **params)
 
 
 def test_a_policy_is_attached_and_detached(iam: Call) -> None:

@@ -7,6 +7,7 @@ from urllib.parse import unquote
 
 import pytest
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
 from hostelry.api.iam.execution_role import ensure_execution_role
 from hostelry.base.errors import ServiceError
@@ -29,8 +30,8 @@ TRUST = json.dumps(
 
 
 @pytest.fixture
-def iam(call: Call) -> Call:
-    return lambda operation, **params: call(operation, "iam", **params)
+def iam(api: Api) -> Call:
+    return lambda operation, **params: api.call(operation, "iam", **params)
 
 
 def create(iam: Call, name: str = "r", **more: Any) -> dict[str, Any]:
@@ -78,12 +79,12 @@ def test_pages_hold_every_role_once(iam: Call) -> None:
     assert "Marker" not in second
 
 
-def test_roles_are_the_accounts_in_every_region(call_as: Call, iam: Call) -> None:
+def test_roles_are_the_accounts_in_every_region(api: Api, iam: Call) -> None:
     create(iam)
     elsewhere = Scope("123456789012", "eu-west-1")
-    assert call_as(elsewhere, "GetRole", "iam", RoleName="r")["Role"]
+    assert api.call_as(elsewhere, "GetRole", "iam", RoleName="r")["Role"]
     with pytest.raises(ServiceError, match="cannot be found"):
-        call_as(Scope("999999999999", "us-west-2"), "GetRole", "iam", RoleName="r")
+        api.call_as(Scope("999999999999", "us-west-2"), "GetRole", "iam", RoleName="r")
 
 
 def test_the_execution_role_is_made_once(iam: Call, state: State, scope: Scope) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
@@ -20,8 +21,8 @@ ARN = "arn:aws:kms:us-west-2:123456789012:"
 
 
 @pytest.fixture
-def kms(call: Callable[..., dict[str, Any]]) -> Kms:
-    return lambda operation, **params: call(operation, "kms", **params)
+def kms(api: Api) -> Kms:
+    return lambda operation, **params: api.call(operation, "kms", **params)
 
 
 @pytest.fixture
@@ -273,26 +274,24 @@ def test_a_policy_that_is_none_is_refused(fails: Callable[..., tuple[str, str]])
 
 
 def test_material_is_stored_sealed_and_of_no_use_without_its_root_key(
-    call_as: Callable[..., dict[str, Any]], scope: Scope, state: State, key_id: str, kms: Kms
+    api: Api, key_id: str, kms: Kms
 ) -> None:
     blob = kms("Encrypt", KeyId=key_id, Plaintext=b"x")["CiphertextBlob"]
-    found = state.kms_keys.get(scope, key_id)
+    found = api.state.kms_keys.get(api.scope, key_id)
     assert found is not None
     other = kms("CreateKey")["KeyMetadata"]["KeyId"]
-    other_found = state.kms_keys.get(scope, other)
+    other_found = api.state.kms_keys.get(api.scope, other)
     assert other_found is not None
     swapped = replace(found.value, material=other_found.value.material)
-    state.kms_keys.put(scope, key_id, swapped, expect=found.version)
+    api.state.kms_keys.put(api.scope, key_id, swapped, expect=found.version)
     with pytest.raises(ServiceError, match="another root key"):
         kms("Decrypt", CiphertextBlob=blob)
     assert RootKey().read(may_make=True) != RootKey().read(may_make=True)
 
 
-def test_keys_are_of_one_account_and_region(
-    call_as: Callable[..., dict[str, Any]], kms: Kms, key_id: str
-) -> None:
+def test_keys_are_of_one_account_and_region(api: Api, kms: Kms, key_id: str) -> None:
     blob = kms("Encrypt", KeyId=key_id, Plaintext=b"x")["CiphertextBlob"]
     elsewhere = Scope("123456789012", "eu-west-1")
     with pytest.raises(ServiceError) as caught:
-        call_as(elsewhere, "Decrypt", "kms", CiphertextBlob=blob)
+        api.call_as(elsewhere, "Decrypt", "kms", CiphertextBlob=blob)
     assert caught.value.code == "InvalidCiphertextException"

@@ -1,10 +1,10 @@
 """Any request that the service model allows: an answer in its shape, or a modelled refusal."""
 
-from collections.abc import Callable
 from random import Random
 from typing import Any
 
 import pytest
+from tests.contract.api.rig import Api
 from tests.contract.wire.conftest import AnyValue
 
 from hostelry.api.operations import SERVED
@@ -21,9 +21,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("operation", sorted(SERVED["logs"]))
-def test_any_request_is_answered_or_refused(
-    call: Callable[..., dict[str, Any]], operation: str
-) -> None:
+def test_any_request_is_answered_or_refused(api: Api, operation: str) -> None:
     shape = service_model("logs").operation_model(operation).input_shape
     for seed in range(40):
         values = AnyValue(random=Random(seed), full=seed % 2 == 0, constrained=True)
@@ -33,14 +31,14 @@ def test_any_request_is_answered_or_refused(
         if "logGroupName" in params and not operation.startswith("Create"):
             group = {"logGroupName": params["logGroupName"]}
             stream = {"logStreamName": params.get("logStreamName", "s")}
-            attempt(call, "CreateLogGroup", group)
-            attempt(call, "CreateLogStream", {**group, **stream})
-        attempt(call, operation, params)
+            attempt(api, "CreateLogGroup", group)
+            attempt(api, "CreateLogStream", {**group, **stream})
+        attempt(api, operation, params)
 
 
-def attempt(call: Callable[..., dict[str, Any]], operation: str, params: dict[str, Any]) -> None:
+def attempt(api: Api, operation: str, params: dict[str, Any]) -> None:
     try:
-        call(operation, "logs", **params)
+        api.call(operation, "logs", **params)
     except ServiceError as error:
         if error.code not in REFUSALS:
             raise

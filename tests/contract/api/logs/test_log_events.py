@@ -4,6 +4,7 @@ from typing import Any
 import boto3
 import pytest
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
 from hostelry.base.errors import ServiceError
 from hostelry.domain.scope import Scope
@@ -16,9 +17,9 @@ Call = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def logs(call: Call) -> Call:
+def logs(api: Api) -> Call:
     def logs(operation: str, **params: Any) -> dict[str, Any]:
-        return call(operation, "logs", **params)
+        return api.call(operation, "logs", **params)
 
     logs("CreateLogGroup", logGroupName="g")
     for name in ("s", "t"):

@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
 from hostelry.base.errors import ServiceError
 
@@ -11,8 +12,8 @@ Call = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def logs(call: Call) -> Call:
-    return lambda operation, **params: call(operation, "logs", **params)
+def logs(api: Api) -> Call:
+    return lambda operation, **params: api.call(operation, "logs", **params)
 
 
 def names_of(answer: dict[str, Any]) -> list[str]:

@@ -1,15 +1,12 @@
 """Adapter components: weights that live in the copies of their base."""
 
-from collections.abc import Callable
 from typing import Any
 
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
-from hostelry.domain.component import ComponentStatus, InferenceComponent
+from hostelry.domain.component import ComponentStatus
 
-Call = Callable[..., dict[str, Any]]
-Refused = Callable[..., str]
-Stored = Callable[[str], InferenceComponent]
 ARN = "arn:aws:sagemaker:us-west-2:123456789012:"
 NEEDS = {"MinMemoryRequiredInMb": 1024, "NumberOfAcceleratorDevicesRequired": 1}
 OWN = {"Image": "image", "ArtifactUrl": "s3://b/m.tar.gz"}
@@ -23,13 +20,11 @@ def without_none(value: Any) -> Any:
     return value
 
 
-def test_an_adapter_lives_in_its_base_and_reserves_nothing(
-    call: Call, make: Any, component: Stored
-) -> None:
-    make.endpoint()
-    make.component("base", RuntimeConfig={"CopyCount": 3})
-    make.adapter("es")
-    stored = component("es")
+def test_an_adapter_lives_in_its_base_and_reserves_nothing(api: Api) -> None:
+    api.make.endpoint()
+    api.make.component("base", RuntimeConfig={"CopyCount": 3})
+    api.make.adapter("es")
+    stored = api.component("es")
     assert stored.spec is None
     assert stored.adapter is not None
     assert (stored.adapter.base_name, stored.adapter.source.uri) == (
@@ -37,7 +32,7 @@ def test_an_adapter_lives_in_its_base_and_reserves_nothing(
         "s3://bucket/es.tar.gz",
     )
     assert stored.variant_name == "main"
-    shown = call("DescribeInferenceComponent", InferenceComponentName="es")
+    shown = api.call("DescribeInferenceComponent", InferenceComponentName="es")
     assert shown["Specification"] == {
         "BaseInferenceComponentName": "base",
         "Container": {"ArtifactUrl": "s3://bucket/es.tar.gz"},
@@ -83,27 +78,21 @@ def test_an_adapter_lives_in_its_base_and_reserves_nothing(
     case("a variant", {}, {"VariantName": "main"}, "VariantName cannot be given for an adapter"),
 )
 def test_an_adapter_that_cannot_be_is_refused(
-    call: Call,
-    make: Any,
-    refused: Refused,
-    change_component: Callable[..., None],
-    specification: dict[str, Any],
-    more: dict[str, Any],
-    message: str,
+    api: Api, specification: dict[str, Any], more: dict[str, Any], message: str
 ) -> None:
-    make.endpoint()
-    make.endpoint("other")
-    make.component("base")
-    make.component("elsewhere", "other")
-    make.component("failed")
-    change_component("failed", status=ComponentStatus.FAILED)
-    make.adapter("es")
+    api.make.endpoint()
+    api.make.endpoint("other")
+    api.make.component("base")
+    api.make.component("elsewhere", "other")
+    api.make.component("failed")
+    api.change_component("failed", status=ComponentStatus.FAILED)
+    api.make.adapter("es")
     given = {
         "BaseInferenceComponentName": "base",
         "Container": {"ArtifactUrl": "s3://b/k.tar.gz"},
         **specification,
     }
-    text = refused(
+    text = api.refusal(
         "CreateInferenceComponent",
         InferenceComponentName="new",
         EndpointName="e",
@@ -113,54 +102,54 @@ def test_an_adapter_that_cannot_be_is_refused(
     assert message in text
 
 
-def test_an_adapter_shows_the_first_requirements_of_a_base_with_several(
-    call: Call, make: Any, component: Stored
-) -> None:
+def test_an_adapter_shows_the_first_requirements_of_a_base_with_several(api: Api) -> None:
     types = ("ml.g5.12xlarge", "ml.g5.24xlarge")
     pools = [{"InstanceType": it, "Priority": at} for at, it in enumerate(types, 1)]
     variant = {"VariantName": "main", "InstancePools": pools, "InitialInstanceCount": 1}
-    call(
+    api.call(
         "CreateEndpointConfig",
         EndpointConfigName="pools",
         ExecutionRoleArn="arn:aws:iam::123456789012:role/HostelryExecutionRole",
         ProductionVariants=[variant],
     )
-    call("CreateEndpoint", EndpointName="e", EndpointConfigName="pools")
+    api.call("CreateEndpoint", EndpointName="e", EndpointConfigName="pools")
     needs = [{"MinMemoryRequiredInMb": 1024 * at} for at in (2, 3)]
     several = [
         {"InstanceType": it, "Container": OWN, "ComputeResourceRequirements": need}
         for it, need in zip(types, needs, strict=True)
     ]
-    make.component("base", Specification=None, Specifications=several)
-    make.adapter("es")
-    shown = call("DescribeInferenceComponent", InferenceComponentName="es")["Specification"]
+    api.make.component("base", Specification=None, Specifications=several)
+    api.make.adapter("es")
+    shown = api.call("DescribeInferenceComponent", InferenceComponentName="es")["Specification"]
     assert shown["ComputeResourceRequirements"] == needs[0]
 
 
-def test_a_base_goes_after_its_adapters(call: Call, make: Any, refused: Refused) -> None:
-    make.endpoint()
-    make.component("base")
+def test_a_base_goes_after_its_adapters(api: Api) -> None:
+    api.make.endpoint()
+    api.make.component("base")
     for number in range(12):
-        make.adapter(f"a{number:02}")
-    text = refused("DeleteInferenceComponent", InferenceComponentName="base")
+        api.make.adapter(f"a{number:02}")
+    text = api.refusal("DeleteInferenceComponent", InferenceComponentName="base")
     assert "is a base inference component for one or more associated" in text
     assert "adapter inference components: a00, a01," in text
     assert "a09, ..." in text
     for number in range(12):
-        call("DeleteInferenceComponent", InferenceComponentName=f"a{number:02}")
-    call("DeleteInferenceComponent", InferenceComponentName="base")
+        api.call("DeleteInferenceComponent", InferenceComponentName=f"a{number:02}")
+    api.call("DeleteInferenceComponent", InferenceComponentName="base")
 
 
-def test_an_adapter_has_time_limits_of_its_own(call: Call, make: Any, component: Stored) -> None:
-    make.endpoint()
-    make.component("base")
-    make.adapter("es")
+def test_an_adapter_has_time_limits_of_its_own(api: Api) -> None:
+    api.make.endpoint()
+    api.make.component("base")
+    api.make.adapter("es")
     limits = {
         "ModelDataDownloadTimeoutInSeconds": 3600,
         "ContainerStartupHealthCheckTimeoutInSeconds": 3000,
     }
-    specification = call("DescribeInferenceComponent", InferenceComponentName="es")["Specification"]
-    call(
+    specification = api.call("DescribeInferenceComponent", InferenceComponentName="es")[
+        "Specification"
+    ]
+    api.call(
         "CreateInferenceComponent",
         InferenceComponentName="fr",
         EndpointName="e",
@@ -169,11 +158,11 @@ def test_an_adapter_has_time_limits_of_its_own(call: Call, make: Any, component:
             "StartupParameters": limits,
         },
     )
-    own, other = component("fr"), component("es")
+    own, other = api.component("fr"), api.component("es")
     assert own.adapter is not None
     assert (own.adapter.download_timeout_s, own.adapter.startup_timeout_s) == (3600, 3000)
     assert own.deadline_at is not None
     assert other.deadline_at is not None
     assert own.deadline_at > other.deadline_at
-    shown = call("DescribeInferenceComponent", InferenceComponentName="fr")["Specification"]
+    shown = api.call("DescribeInferenceComponent", InferenceComponentName="fr")["Specification"]
     assert shown["StartupParameters"] == limits

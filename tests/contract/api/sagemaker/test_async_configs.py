@@ -7,14 +7,11 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
 from hostelry.domain.async_request import AsyncInference
-from hostelry.domain.endpoint import Endpoint, EndpointStatus
-from hostelry.domain.scope import Scope
-from hostelry.store.records import State
+from hostelry.domain.endpoint import EndpointStatus
 
-Call = Callable[..., dict[str, Any]]
-Refused = Callable[..., str]
 TOPICS = "arn:aws:sns:us-west-2:123456789012:"
 PATHS = {"S3OutputPath": "s3://out/answers/", "S3FailurePath": "s3://out/failures"}
 VARIANT = {"VariantName": "main", "InstanceType": "ml.m5.xlarge", "InitialInstanceCount": 1}
@@ -69,18 +66,13 @@ def output(**fields: Any) -> dict[str, Any]:
     ),
 )
 def test_a_configuration_is_echoed_and_kept_as_settings(
-    call: Call,
-    make: Any,
-    state: State,
-    scope: Scope,
-    given: dict[str, Any],
-    expected: AsyncInference,
+    api: Api, given: dict[str, Any], expected: AsyncInference
 ) -> None:
-    make.model()
-    make.config("c", OF_MODEL, AsyncInferenceConfig=given)
-    shown = call("DescribeEndpointConfig", EndpointConfigName="c")
+    api.make.model()
+    api.make.config("c", OF_MODEL, AsyncInferenceConfig=given)
+    shown = api.call("DescribeEndpointConfig", EndpointConfigName="c")
     assert shown["AsyncInferenceConfig"] == given
-    found = state.endpoint_configs.get(scope, "c")
+    found = api.state.endpoint_configs.get(api.scope, "c")
     assert found is not None
     assert found.value.async_inference == expected
 
@@ -125,25 +117,20 @@ def test_a_configuration_is_echoed_and_kept_as_settings(
     ),
 )
 def test_a_configuration_that_cannot_be_is_refused(
-    call: Call,
-    make: Any,
-    refused: Refused,
-    given: dict[str, Any],
-    variant: dict[str, Any],
-    message: str,
+    api: Api, given: dict[str, Any], variant: dict[str, Any], message: str
 ) -> None:
-    make.model()
-    many = {"Image": make.image, "ModelDataUrl": "s3://bucket/models/", "Mode": "MultiModel"}
-    make.model("many", PrimaryContainer=many)
+    api.make.model()
+    many = {"Image": api.make.image, "ModelDataUrl": "s3://bucket/models/", "Mode": "MultiModel"}
+    api.make.model("many", PrimaryContainer=many)
     asked = {name: it for name, it in {**OF_MODEL, **variant}.items() if it is not None}
-    assert message in refused(
+    assert message in api.refusal(
         "CreateEndpointConfig",
         EndpointConfigName="c",
         ExecutionRoleArn="arn:aws:iam::123456789012:role/HostelryExecutionRole",
         ProductionVariants=[asked],
         AsyncInferenceConfig=given,
     )
-    assert call("ListEndpointConfigs")["EndpointConfigs"] == []
+    assert api.call("ListEndpointConfigs")["EndpointConfigs"] == []
 
 
 @cases(
@@ -162,39 +149,37 @@ def test_a_configuration_that_cannot_be_is_refused(
     case("a key's name with a blank", output(KmsKeyId="no key")),
 )
 def test_values_beyond_the_service_model_are_refused(
-    make: Any, client: Callable[[str], Any], given: dict[str, Any]
+    api: Api, client: Callable[[str], Any], given: dict[str, Any]
 ) -> None:
-    make.model()
+    api.make.model()
     with pytest.raises(ClientError, match="1 validation error detected"):
         client("sagemaker").create_endpoint_config(
             EndpointConfigName="c", ProductionVariants=[OF_MODEL], AsyncInferenceConfig=given
         )
 
 
-def topics(call: Call, *names: str) -> list[str]:
+def topics(api: Api, *names: str) -> list[str]:
     """Topics whose messages go to a queue each; the queues' URLs."""
     urls = []
     for name in names:
-        call("CreateTopic", "sns", Name=name)
-        url = call("CreateQueue", "sqs", QueueName=name)["QueueUrl"]
+        api.call("CreateTopic", "sns", Name=name)
+        url = api.call("CreateQueue", "sqs", QueueName=name)["QueueUrl"]
         arn = f"arn:aws:sqs:us-west-2:123456789012:{name}"
-        call("Subscribe", "sns", TopicArn=TOPICS + name, Protocol="sqs", Endpoint=arn)
+        api.call("Subscribe", "sns", TopicArn=TOPICS + name, Protocol="sqs", Endpoint=arn)
         urls.append(url)
     return urls
 
 
-def test_creating_and_changing_an_endpoint_sends_a_test_message_to_its_topics(
-    call: Call, make: Any, change: Callable[..., None], endpoint: Callable[[], Endpoint]
-) -> None:
-    urls = topics(call, "done", "failed")
-    make.model()
+def test_creating_and_changing_an_endpoint_sends_a_test_message_to_its_topics(api: Api) -> None:
+    urls = topics(api, "done", "failed")
+    api.make.model()
     for name in ("c", "c2"):
-        make.config(name, OF_MODEL, AsyncInferenceConfig=EVERYTHING)
+        api.make.config(name, OF_MODEL, AsyncInferenceConfig=EVERYTHING)
 
     def received() -> list[list[dict[str, Any]]]:
         texts = []
         for url in urls:
-            answer = call("ReceiveMessage", "sqs", QueueUrl=url, MaxNumberOfMessages=10)
+            answer = api.call("ReceiveMessage", "sqs", QueueUrl=url, MaxNumberOfMessages=10)
             messages = answer.get("Messages", [])
             texts.append([json.loads(json.loads(it["Body"])["Message"]) for it in messages])
         return texts
@@ -204,34 +189,32 @@ def test_creating_and_changing_an_endpoint_sends_a_test_message_to_its_topics(
         "eventSource": "aws:sagemaker",
         "eventName": "TestNotification",
     }
-    call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
+    api.call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
     assert received() == [[message], [message]]
-    assert call("DescribeEndpoint", EndpointName="e")["AsyncInferenceConfig"] == EVERYTHING
-    change(status=EndpointStatus.IN_SERVICE)
+    assert api.call("DescribeEndpoint", EndpointName="e")["AsyncInferenceConfig"] == EVERYTHING
+    api.change_endpoint(status=EndpointStatus.IN_SERVICE)
     resize = [{"VariantName": "main", "DesiredInstanceCount": 2}]
-    call(
+    api.call(
         "UpdateEndpointWeightsAndCapacities",
         EndpointName="e",
         DesiredWeightsAndCapacities=resize,
     )
     assert received() == [[message], [message]]
-    change(status=EndpointStatus.IN_SERVICE)
-    call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c2")
+    api.change_endpoint(status=EndpointStatus.IN_SERVICE)
+    api.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c2")
     assert received() == [[message], [message]]
-    pending = endpoint().pending
+    pending = api.endpoint().pending
     assert pending is not None
     assert pending.config.name == "c2"
 
 
-def test_an_endpoint_whose_topic_does_not_exist_is_refused(
-    call: Call, make: Any, refused: Refused
-) -> None:
-    topics(call, "done")
-    make.model()
-    make.config("c", OF_MODEL, AsyncInferenceConfig=EVERYTHING)
-    text = refused("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
+def test_an_endpoint_whose_topic_does_not_exist_is_refused(api: Api) -> None:
+    topics(api, "done")
+    api.make.model()
+    api.make.config("c", OF_MODEL, AsyncInferenceConfig=EVERYTHING)
+    text = api.refusal("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
     assert f"names topic {TOPICS}failed, which does not exist" in text
-    assert call("ListEndpoints")["Endpoints"] == []
+    assert api.call("ListEndpoints")["Endpoints"] == []
 
 
 RESOURCE = {
@@ -241,28 +224,28 @@ RESOURCE = {
 
 
 @pytest.fixture
-def at_zero(
-    call: Call, make: Any, change: Callable[..., None], endpoint: Callable[[], Endpoint]
-) -> Callable[[], int]:
+def at_zero(api: Api) -> Callable[[], int]:
     """Makes the asynchronous endpoint "e", with no instance desired; returns its count."""
-    make.model()
-    make.config("c", OF_MODEL, AsyncInferenceConfig=output())
-    call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
-    change(status=EndpointStatus.IN_SERVICE)
+    api.make.model()
+    api.make.config("c", OF_MODEL, AsyncInferenceConfig=output())
+    api.call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
+    api.change_endpoint(status=EndpointStatus.IN_SERVICE)
     resize = [{"VariantName": "main", "DesiredInstanceCount": 0}]
-    call("UpdateEndpointWeightsAndCapacities", EndpointName="e", DesiredWeightsAndCapacities=resize)
-    change(status=EndpointStatus.IN_SERVICE)
-    return lambda: endpoint().active.variants[0].desired_instance_count
+    api.call(
+        "UpdateEndpointWeightsAndCapacities", EndpointName="e", DesiredWeightsAndCapacities=resize
+    )
+    api.change_endpoint(status=EndpointStatus.IN_SERVICE)
+    return lambda: api.endpoint().active.variants[0].desired_instance_count
 
 
 def test_a_queue_may_have_no_instance_and_be_scaled_from_there(
-    call: Call, scaling: Call, at_zero: Callable[[], int]
+    api: Api, at_zero: Callable[[], int]
 ) -> None:
     assert at_zero() == 0
-    (shown,) = call("DescribeEndpoint", EndpointName="e")["ProductionVariants"]
+    (shown,) = api.call("DescribeEndpoint", EndpointName="e")["ProductionVariants"]
     assert (shown["DesiredInstanceCount"], shown["CurrentInstanceCount"]) == (0, 0)
-    scaling("RegisterScalableTarget", **RESOURCE, MinCapacity=0, MaxCapacity=2)
-    scaling(
+    api.scaling("RegisterScalableTarget", **RESOURCE, MinCapacity=0, MaxCapacity=2)
+    api.scaling(
         "PutScheduledAction",
         **RESOURCE,
         ScheduledActionName="night",
@@ -277,38 +260,33 @@ def test_a_queue_may_have_no_instance_and_be_scaled_from_there(
     case("without a queue: one", {}, 1),
 )
 def test_an_update_retains_that_there_is_no_instance_where_that_is_possible(
-    call: Call,
-    make: Any,
-    at_zero: Callable[[], int],
-    endpoint: Callable[[], Endpoint],
-    settings: dict[str, Any],
-    count: int,
+    api: Api, at_zero: Callable[[], int], settings: dict[str, Any], count: int
 ) -> None:
     assert at_zero() == 0
-    make.config("c2", OF_MODEL, **settings)
-    call(
+    api.make.config("c2", OF_MODEL, **settings)
+    api.call(
         "UpdateEndpoint",
         EndpointName="e",
         EndpointConfigName="c2",
         RetainAllVariantProperties=True,
     )
-    pending = endpoint().pending
+    pending = api.endpoint().pending
     assert pending is not None
     assert [it.desired_instance_count for it in pending.variants] == [count]
 
 
-def test_an_endpoint_that_answers_at_once_keeps_an_instance(
-    call: Call, make: Any, refused: Refused, unscaled: Any, change: Callable[..., None]
-) -> None:
-    make.model()
-    make.endpoint("e", OF_MODEL)
-    change(status=EndpointStatus.IN_SERVICE)
-    text = refused(
+def test_an_endpoint_that_answers_at_once_keeps_an_instance(api: Api) -> None:
+    api.make.model()
+    api.make.endpoint("e", OF_MODEL)
+    api.change_endpoint(status=EndpointStatus.IN_SERVICE)
+    text = api.refusal(
         "UpdateEndpointWeightsAndCapacities",
         EndpointName="e",
         DesiredWeightsAndCapacities=[{"VariantName": "main", "DesiredInstanceCount": 0}],
     )
     assert "Only endpoints with an AsyncInferenceConfig can have none." in text
-    code, text = unscaled("RegisterScalableTarget", **RESOURCE, MinCapacity=0, MaxCapacity=2)
+    code, text = api.scaling_refusal(
+        "RegisterScalableTarget", **RESOURCE, MinCapacity=0, MaxCapacity=2
+    )
     assert code == "ValidationException"
     assert "a real-time variant needs at least 1 instance" in text

@@ -1,16 +1,14 @@
 """An endpoint's update never takes the instances that serving copies need."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
 from hostelry.domain.copy import CopyPhase
-from hostelry.domain.endpoint import Endpoint, EndpointStatus
+from hostelry.domain.endpoint import EndpointStatus
 
-Call = Callable[..., dict[str, Any]]
-Refused = Callable[..., str]
 ARN = "arn:aws:sagemaker:us-west-2:123456789012:"
 GPU, CPU = "ml.g5.12xlarge", "ml.m5.xlarge"
 
@@ -26,25 +24,20 @@ def scaled(most: int) -> dict[str, Any]:
 
 
 @pytest.fixture
-def wide(
-    make: Any,
-    change: Callable[..., None],
-    endpoint: Callable[[], Endpoint],
-    run: Callable[..., None],
-) -> None:
+def wide(api: Api) -> None:
     """An endpoint of 3 instances; 3 copies of 2 accelerators serve, one of 4 is still coming."""
-    make.endpoint("e", {"InitialInstanceCount": 3})
-    change(status=EndpointStatus.IN_SERVICE, deadline_at=None)
-    generation = endpoint().active.generation
+    api.make.endpoint("e", {"InitialInstanceCount": 3})
+    api.change_endpoint(status=EndpointStatus.IN_SERVICE, deadline_at=None)
+    generation = api.endpoint().active.generation
     for name, copies, devices in (("small", 3, 2), ("large", 1, 4)):
         needs = {"MinMemoryRequiredInMb": 1024, "NumberOfAcceleratorDevicesRequired": devices}
         specification = {"Container": {"Image": "i"}, "ComputeResourceRequirements": needs}
         count = {"CopyCount": copies}
-        make.component(name, Specification=specification, RuntimeConfig=count)
-        make.adapter(f"of-{name}", name)
+        api.make.component(name, Specification=specification, RuntimeConfig=count)
+        api.make.adapter(f"of-{name}", name)
         phase = CopyPhase.READY if name == "small" else CopyPhase.STARTING
         for number in range(copies):
-            run(f"{name}-{number}", "main", generation, phase, component_name=name)
+            api.add_copy(f"{name}-{number}", "main", generation, phase, component_name=name)
 
 
 @pytest.mark.usefixtures("wide")
@@ -67,80 +60,68 @@ def wide(
     ),
 )
 def test_an_update_of_the_endpoint_leaves_room_for_what_serves(
-    call: Call,
-    make: Any,
-    refused: Refused,
-    endpoint: Callable[[], Endpoint],
-    variant: dict[str, Any],
-    message: str | None,
+    api: Api, variant: dict[str, Any], message: str | None
 ) -> None:
-    make.config("next", variant)
-    before = endpoint()
+    api.make.config("next", variant)
+    before = api.endpoint()
     params = {"EndpointName": "e", "EndpointConfigName": "next"}
     if message is None:
-        call("UpdateEndpoint", **params)
-        assert endpoint().pending is not None
+        api.call("UpdateEndpoint", **params)
+        assert api.endpoint().pending is not None
         return
-    assert message in refused("UpdateEndpoint", **params)
-    assert endpoint() == before
+    assert message in api.refusal("UpdateEndpoint", **params)
+    assert api.endpoint() == before
 
 
 @pytest.mark.usefixtures("wide")
 @cases("count, fits", case("enough", 2, True), case("one less", 1, False))
-def test_a_new_instance_count_leaves_room_for_what_serves(
-    call: Call, refused: Refused, endpoint: Callable[[], Endpoint], count: int, fits: bool
-) -> None:
-    before = endpoint()
+def test_a_new_instance_count_leaves_room_for_what_serves(api: Api, count: int, fits: bool) -> None:
+    before = api.endpoint()
     wanted = [{"VariantName": "main", "DesiredInstanceCount": count}]
     params = {"EndpointName": "e", "DesiredWeightsAndCapacities": wanted}
     if fits:
-        call("UpdateEndpointWeightsAndCapacities", **params)
-        assert endpoint().active.variants[0].desired_instance_count == count
+        api.call("UpdateEndpointWeightsAndCapacities", **params)
+        assert api.endpoint().active.variants[0].desired_instance_count == count
         return
-    message = refused("UpdateEndpointWeightsAndCapacities", **params)
+    message = api.refusal("UpdateEndpointWeightsAndCapacities", **params)
     assert "1 would have no place there. Allow more instances, or lower the copy counts" in message
-    assert endpoint() == before
+    assert api.endpoint() == before
 
 
 @pytest.mark.usefixtures("wide")
-def test_copies_that_are_not_wanted_any_more_need_no_room(
-    call: Call, change_component: Callable[..., None]
-) -> None:
-    change_component("small", desired_copies=2)
+def test_copies_that_are_not_wanted_any_more_need_no_room(api: Api) -> None:
+    api.change_component("small", desired_copies=2)
     wanted = [{"VariantName": "main", "DesiredInstanceCount": 1}]
-    call("UpdateEndpointWeightsAndCapacities", EndpointName="e", DesiredWeightsAndCapacities=wanted)
+    api.call(
+        "UpdateEndpointWeightsAndCapacities", EndpointName="e", DesiredWeightsAndCapacities=wanted
+    )
 
 
 @cases("count, fits", case("enough", 2, True), case("one less", 1, False))
 def test_a_move_to_another_type_leaves_room_for_what_serves(
-    call: Call,
-    make: Any,
-    change: Callable[..., None],
-    endpoint: Callable[[], Endpoint],
-    run: Callable[..., None],
-    refused: Refused,
-    count: int,
-    fits: bool,
+    api: Api, count: int, fits: bool
 ) -> None:
-    make.endpoint("e")
-    change(status=EndpointStatus.IN_SERVICE, deadline_at=None)
+    api.make.endpoint("e")
+    api.change_endpoint(status=EndpointStatus.IN_SERVICE, deadline_at=None)
     needs = {"MinMemoryRequiredInMb": 1024, "NumberOfCpuCoresRequired": 3}
     specification = {"Container": {"Image": "i"}, "ComputeResourceRequirements": needs}
-    make.component("base", Specification=specification, RuntimeConfig={"CopyCount": 2})
+    api.make.component("base", Specification=specification, RuntimeConfig={"CopyCount": 2})
     for number in range(2):
-        generation = endpoint().active.generation
-        run(f"{number}", "main", generation, CopyPhase.READY, component_name="base")
-    make.config("next", {"InstanceType": CPU, "InitialInstanceCount": count})
+        generation = api.endpoint().active.generation
+        api.add_copy(f"{number}", "main", generation, CopyPhase.READY, component_name="base")
+    api.make.config("next", {"InstanceType": CPU, "InitialInstanceCount": count})
     params = {"EndpointName": "e", "EndpointConfigName": "next"}
     if fits:
-        call("UpdateEndpoint", **params)
+        api.call("UpdateEndpoint", **params)
         return
-    assert f"would have at most 1 x {CPU};" in refused("UpdateEndpoint", **params)
+    assert f"would have at most 1 x {CPU};" in api.refusal("UpdateEndpoint", **params)
 
 
-def test_a_models_endpoint_is_not_asked(call: Call, make: Any, change: Callable[..., None]) -> None:
-    make.model()
-    make.endpoint("e", {"ModelName": "m", "InitialInstanceCount": 3})
-    change(status=EndpointStatus.IN_SERVICE)
+def test_a_models_endpoint_is_not_asked(api: Api) -> None:
+    api.make.model()
+    api.make.endpoint("e", {"ModelName": "m", "InitialInstanceCount": 3})
+    api.change_endpoint(status=EndpointStatus.IN_SERVICE)
     wanted = [{"VariantName": "main", "DesiredInstanceCount": 1}]
-    call("UpdateEndpointWeightsAndCapacities", EndpointName="e", DesiredWeightsAndCapacities=wanted)
+    api.call(
+        "UpdateEndpointWeightsAndCapacities", EndpointName="e", DesiredWeightsAndCapacities=wanted
+    )

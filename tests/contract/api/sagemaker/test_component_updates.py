@@ -1,18 +1,14 @@
 """UpdateInferenceComponent and UpdateInferenceComponentRuntimeConfig."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
-from hostelry.base.clock import ManualClock
 from hostelry.domain.component import ComponentSpec, ComponentStatus, InferenceComponent
 from hostelry.domain.model import ArtifactSource, SourceKind
 
-Call = Callable[..., dict[str, Any]]
-Refused = Callable[..., str]
-Stored = Callable[[str], InferenceComponent]
 ARN = "arn:aws:sagemaker:us-west-2:123456789012:"
 NEEDS = {"MinMemoryRequiredInMb": 1024, "NumberOfAcceleratorDevicesRequired": 1}
 IN_PROGRESS = f'Cannot update in-progress inference component "{ARN}inference-component/base".'
@@ -23,11 +19,11 @@ POLICY = {
 
 
 @pytest.fixture
-def base(make: Any, change_component: Callable[..., None]) -> None:
+def base(api: Api) -> None:
     """A base "base" in service, of a model that is gone already, with an adapter "es"."""
-    make.endpoint()
-    make.model()
-    make.component(
+    api.make.endpoint()
+    api.make.model()
+    api.make.component(
         Specification={
             "ModelName": "m",
             "Container": {"Environment": {"B": "own"}},
@@ -35,10 +31,10 @@ def base(make: Any, change_component: Callable[..., None]) -> None:
             "StartupParameters": {"ModelDataDownloadTimeoutInSeconds": 300},
         }
     )
-    make.adapter("es")
-    make.call("DeleteModel", ModelName="m")
+    api.make.adapter("es")
+    api.make.call("DeleteModel", ModelName="m")
     for name in ("base", "es"):
-        change_component(name, status=ComponentStatus.IN_SERVICE, deadline_at=None)
+        api.change_component(name, status=ComponentStatus.IN_SERVICE, deadline_at=None)
 
 
 def spec_of(component: InferenceComponent) -> ComponentSpec:
@@ -47,26 +43,24 @@ def spec_of(component: InferenceComponent) -> ComponentSpec:
 
 
 @pytest.mark.usefixtures("base")
-def test_a_new_specification_stands_beside_the_one_before(
-    call: Call, component: Stored, clock: ManualClock, change_component: Callable[..., None]
-) -> None:
-    before = spec_of(component("base"))
-    change_component("base", failure_reason="of an update before")
-    clock.advance(60.0)
-    call(
+def test_a_new_specification_stands_beside_the_one_before(api: Api) -> None:
+    before = spec_of(api.component("base"))
+    api.change_component("base", failure_reason="of an update before")
+    api.clock.advance(60.0)
+    api.call(
         "UpdateInferenceComponent",
         InferenceComponentName="base",
         Specification={"Container": {"ArtifactUrl": "s3://b/new.tar.gz"}},
         RuntimeConfig={"CopyCount": 3},
     )
-    after = component("base")
+    after = api.component("base")
     assert after.status is ComponentStatus.UPDATING
     assert after.previous_spec == before
     assert after.desired_copies == 3
     assert after.failure_reason is None
-    assert after.modified_at == clock.now()
+    assert after.modified_at == api.clock.now()
     assert after.deadline_at is not None
-    assert after.deadline_at > clock.now()
+    assert after.deadline_at > api.clock.now()
     spec = spec_of(after)
     assert spec.generation > before.generation
     assert spec.container.source == ArtifactSource(uri="s3://b/new.tar.gz", kind=SourceKind.ARCHIVE)
@@ -110,20 +104,20 @@ def test_a_new_specification_stands_beside_the_one_before(
     ),
 )
 def test_what_an_update_leaves_out_stays(
-    call: Call,
-    make: Any,
-    component: Stored,
+    api: Api,
     new: dict[str, Any],
     image: str | None,
     environment: dict[str, str],
     shown: dict[str, Any],
 ) -> None:
-    make.model("m2")
-    call("UpdateInferenceComponent", InferenceComponentName="base", Specification=new)
-    container = spec_of(component("base")).container
-    assert container.image == (image or make.image)
+    api.make.model("m2")
+    api.call("UpdateInferenceComponent", InferenceComponentName="base", Specification=new)
+    container = spec_of(api.component("base")).container
+    assert container.image == (image or api.make.image)
     assert container.environment == environment
-    described = call("DescribeInferenceComponent", InferenceComponentName="base")["Specification"]
+    described = api.call("DescribeInferenceComponent", InferenceComponentName="base")[
+        "Specification"
+    ]
     assert described.get("ModelName") == shown["ModelName"]
     assert described["Container"].get("Environment") == shown["Environment"]
     assert described["Container"]["DeployedImage"]["SpecifiedImage"] == container.image
@@ -131,40 +125,38 @@ def test_what_an_update_leaves_out_stays(
 
 
 @pytest.mark.usefixtures("base")
-def test_several_specifications_are_updated_where_they_fit(
-    call: Call, component: Stored, change_component: Callable[..., None]
-) -> None:
+def test_several_specifications_are_updated_where_they_fit(api: Api) -> None:
     several = [
         {"InstanceType": "ml.m5.xlarge", "Container": {"Image": "for-cpu"}},
         {"InstanceType": "ml.g5.12xlarge", "Container": {"Image": "for-gpu"}},
     ]
-    call("UpdateInferenceComponent", InferenceComponentName="base", Specifications=several)
-    assert spec_of(component("base")).container.image == "for-gpu"
-    change_component("base", status=ComponentStatus.IN_SERVICE)
+    api.call("UpdateInferenceComponent", InferenceComponentName="base", Specifications=several)
+    assert spec_of(api.component("base")).container.image == "for-gpu"
+    api.change_component("base", status=ComponentStatus.IN_SERVICE)
     more = {"Container": {"Environment": {"C": "1"}}}
-    call("UpdateInferenceComponent", InferenceComponentName="base", Specification=more)
-    spec = spec_of(component("base"))
+    api.call("UpdateInferenceComponent", InferenceComponentName="base", Specification=more)
+    spec = spec_of(api.component("base"))
     assert (spec.container.image, spec.container.environment) == ("for-gpu", {"C": "1"})
-    shown = call("DescribeInferenceComponent", InferenceComponentName="base")
+    shown = api.call("DescribeInferenceComponent", InferenceComponentName="base")
     assert shown["Specification"]["Container"]["Environment"] == {"C": "1"}
     assert "Specifications" not in shown
 
 
 @pytest.mark.usefixtures("base")
-def test_after_a_rollback_what_is_shown_and_changed_is_what_came_back(
-    call: Call, component: Stored, change_component: Callable[..., None]
-) -> None:
-    shown = call("DescribeInferenceComponent", InferenceComponentName="base")["Specification"]
+def test_after_a_rollback_what_is_shown_and_changed_is_what_came_back(api: Api) -> None:
+    shown = api.call("DescribeInferenceComponent", InferenceComponentName="base")["Specification"]
     for image in ("bad", "worse"):
-        before = component("base")
+        before = api.component("base")
         new = {"Container": {"Image": image}}
-        call("UpdateInferenceComponent", InferenceComponentName="base", Specification=new)
-        change_component("base", status=ComponentStatus.IN_SERVICE, spec=before.spec)
-        after = call("DescribeInferenceComponent", InferenceComponentName="base")["Specification"]
+        api.call("UpdateInferenceComponent", InferenceComponentName="base", Specification=new)
+        api.change_component("base", status=ComponentStatus.IN_SERVICE, spec=before.spec)
+        after = api.call("DescribeInferenceComponent", InferenceComponentName="base")[
+            "Specification"
+        ]
         assert after == shown
     more = {"Container": {"Environment": {"C": "new"}}}
-    call("UpdateInferenceComponent", InferenceComponentName="base", Specification=more)
-    after = call("DescribeInferenceComponent", InferenceComponentName="base")["Specification"]
+    api.call("UpdateInferenceComponent", InferenceComponentName="base", Specification=more)
+    after = api.call("DescribeInferenceComponent", InferenceComponentName="base")["Specification"]
     assert (after["ModelName"], after["Container"]["Environment"]) == (
         "m",
         {"B": "own", "C": "new"},
@@ -179,74 +171,66 @@ def test_after_a_rollback_what_is_shown_and_changed_is_what_came_back(
     case("by its own call", "UpdateInferenceComponentRuntimeConfig", "DesiredRuntimeConfig"),
 )
 def test_a_new_copy_count_leaves_the_copies_that_run(
-    call: Call, component: Stored, operation: str, member: str, copies: int
+    api: Api, operation: str, member: str, copies: int
 ) -> None:
-    before = component("base")
-    call(operation, InferenceComponentName="base", **{member: {"CopyCount": copies}})
-    after = component("base")
+    before = api.component("base")
+    api.call(operation, InferenceComponentName="base", **{member: {"CopyCount": copies}})
+    after = api.component("base")
     assert (after.status, after.desired_copies) == (ComponentStatus.UPDATING, copies)
     assert (after.spec, after.previous_spec) == (before.spec, None)
     assert after.deadline_at is not None
 
 
 @pytest.mark.usefixtures("base")
-def test_a_new_copy_count_with_a_deployment_config_shows_it_and_has_no_batches(
-    call: Call, component: Stored
-) -> None:
+def test_a_new_copy_count_with_a_deployment_config_shows_it_and_has_no_batches(api: Api) -> None:
     config = {"RollingUpdatePolicy": POLICY}
-    call(
+    api.call(
         "UpdateInferenceComponent",
         InferenceComponentName="base",
         RuntimeConfig={"CopyCount": 3},
         DeploymentConfig=config,
     )
-    stored = component("base")
+    stored = api.component("base")
     assert (stored.desired_copies, stored.rollout, stored.previous_spec) == (3, None, None)
-    shown = call("DescribeInferenceComponent", InferenceComponentName="base")
+    shown = api.call("DescribeInferenceComponent", InferenceComponentName="base")
     assert shown["LastDeploymentConfig"] == config
 
 
 @pytest.mark.usefixtures("base")
-def test_an_adapters_update_may_repeat_what_describe_shows_of_its_base(
-    call: Call, component: Stored
-) -> None:
-    shown = call("DescribeInferenceComponent", InferenceComponentName="es")["Specification"]
+def test_an_adapters_update_may_repeat_what_describe_shows_of_its_base(api: Api) -> None:
+    shown = api.call("DescribeInferenceComponent", InferenceComponentName="es")["Specification"]
     assert shown["ComputeResourceRequirements"]["MinMemoryRequiredInMb"] == 1024
     again = {**shown, "Container": {"ArtifactUrl": "s3://bucket/es-2.tar.gz"}}
-    call("UpdateInferenceComponent", InferenceComponentName="es", Specification=again)
-    stored = component("es")
+    api.call("UpdateInferenceComponent", InferenceComponentName="es", Specification=again)
+    stored = api.component("es")
     assert stored.adapter is not None
     assert stored.adapter.source.uri == "s3://bucket/es-2.tar.gz"
     assert "ComputeResourceRequirements" not in stored.given["Specification"]
 
 
 @pytest.mark.usefixtures("base")
-def test_an_adapters_new_weights_stand_beside_the_ones_before(
-    call: Call, component: Stored
-) -> None:
-    before = component("es").adapter
+def test_an_adapters_new_weights_stand_beside_the_ones_before(api: Api) -> None:
+    before = api.component("es").adapter
     assert before is not None
     new = {"Container": {"ArtifactUrl": "s3://b/es-2.tar.gz"}}
-    call("UpdateInferenceComponent", InferenceComponentName="es", Specification=new)
-    after = component("es")
+    api.call("UpdateInferenceComponent", InferenceComponentName="es", Specification=new)
+    after = api.component("es")
     assert after.adapter is not None
     assert after.previous_adapter == before
     assert after.adapter.generation > before.generation
     assert after.adapter.source.uri == "s3://b/es-2.tar.gz"
     assert after.deadline_at is not None
-    shown = call("DescribeInferenceComponent", InferenceComponentName="es")["Specification"]
+    shown = api.call("DescribeInferenceComponent", InferenceComponentName="es")["Specification"]
     assert shown["Container"]["ArtifactUrl"] == "s3://b/es-2.tar.gz"
     assert shown["BaseInferenceComponentName"] == "base"
 
 
-def test_an_adapter_waits_as_long_as_its_base_may_take(
-    call: Call, make: Any, component: Stored, clock: ManualClock
-) -> None:
-    make.endpoint()
-    make.component()
-    clock.advance(30.0)
-    make.adapter()
-    base_deadline, own = component("base").deadline_at, component("es").deadline_at
+def test_an_adapter_waits_as_long_as_its_base_may_take(api: Api) -> None:
+    api.make.endpoint()
+    api.make.component()
+    api.clock.advance(30.0)
+    api.make.adapter()
+    base_deadline, own = api.component("base").deadline_at, api.component("es").deadline_at
     assert base_deadline is not None
     assert own is not None
     assert own >= base_deadline
@@ -321,16 +305,16 @@ def test_an_adapter_waits_as_long_as_its_base_may_take(
     ),
 )
 def test_an_update_that_cannot_be_is_refused(
-    refused: Refused, component: Stored, name: str, params: dict[str, Any], message: str
+    api: Api, name: str, params: dict[str, Any], message: str
 ) -> None:
-    before = component(name)
-    assert message in refused("UpdateInferenceComponent", InferenceComponentName=name, **params)
-    assert component(name) == before
+    before = api.component(name)
+    assert message in api.refusal("UpdateInferenceComponent", InferenceComponentName=name, **params)
+    assert api.component(name) == before
 
 
 @pytest.mark.usefixtures("base")
-def test_an_adapter_has_no_copy_count(refused: Refused) -> None:
-    text = refused(
+def test_an_adapter_has_no_copy_count(api: Api) -> None:
+    text = api.refusal(
         "UpdateInferenceComponentRuntimeConfig",
         InferenceComponentName="es",
         DesiredRuntimeConfig={"CopyCount": 2},
@@ -347,14 +331,14 @@ def test_an_adapter_has_no_copy_count(refused: Refused) -> None:
     case("failed", ComponentStatus.FAILED, "in status Failed; delete it"),
 )
 def test_an_update_in_the_wrong_status_is_refused(
-    refused: Refused, change_component: Callable[..., None], status: ComponentStatus, message: str
+    api: Api, status: ComponentStatus, message: str
 ) -> None:
-    change_component("base", status=status)
+    api.change_component("base", status=status)
     copies = {"CopyCount": 2}
-    assert message in refused(
+    assert message in api.refusal(
         "UpdateInferenceComponent", InferenceComponentName="base", RuntimeConfig=copies
     )
-    assert message in refused(
+    assert message in api.refusal(
         "UpdateInferenceComponentRuntimeConfig",
         InferenceComponentName="base",
         DesiredRuntimeConfig=copies,

@@ -1,21 +1,17 @@
 """Inference components: bases and adapters, from creation to deletion."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
-from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
-from hostelry.domain.component import ComponentStatus, InferenceComponent
+from hostelry.domain.component import ComponentStatus
 from hostelry.domain.copy import AdapterPlacement, CopyPhase, CopySpec
-from hostelry.domain.endpoint import Endpoint, EndpointStatus
+from hostelry.domain.endpoint import EndpointStatus
 from hostelry.domain.model import ArtifactSource, Container, SourceKind
 
-Call = Callable[..., dict[str, Any]]
-Refused = Callable[..., str]
-Stored = Callable[[str], InferenceComponent]
 ARN = "arn:aws:sagemaker:us-west-2:123456789012:"
 NEEDS = {"MinMemoryRequiredInMb": 1024, "NumberOfAcceleratorDevicesRequired": 1}
 OWN = {"Image": "image", "ArtifactUrl": "s3://b/m.tar.gz"}
@@ -23,11 +19,9 @@ SPEC = {"Container": OWN, "ComputeResourceRequirements": NEEDS}
 MIB = 1024**2
 
 
-def test_a_base_comes_up_creating_with_a_deadline(
-    call: Call, make: Any, clock: ManualClock, component: Stored
-) -> None:
-    make.endpoint("E")
-    call(
+def test_a_base_comes_up_creating_with_a_deadline(api: Api) -> None:
+    api.make.endpoint("E")
+    api.call(
         "CreateInferenceComponent",
         InferenceComponentName="Base",
         EndpointName="E",
@@ -41,21 +35,21 @@ def test_a_base_comes_up_creating_with_a_deadline(
         },
         RuntimeConfig={"CopyCount": 2},
     )
-    shown = call("DescribeInferenceComponent", InferenceComponentName="Base")
+    shown = api.call("DescribeInferenceComponent", InferenceComponentName="Base")
     assert shown["InferenceComponentArn"] == ARN + "inference-component/base"
     assert (shown["EndpointName"], shown["EndpointArn"]) == ("E", ARN + "endpoint/e")
     assert shown["InferenceComponentStatus"] == "Creating"
     assert shown["RuntimeConfig"] == {"DesiredCopyCount": 2, "CurrentCopyCount": 0}
-    assert shown["CreationTime"] == shown["LastModifiedTime"] == clock.now()
+    assert shown["CreationTime"] == shown["LastModifiedTime"] == api.clock.now()
     container = shown["Specification"]["Container"]
     assert container["DeployedImage"]["SpecifiedImage"] == "image"
     assert container["ArtifactUrl"] == OWN["ArtifactUrl"]
-    spec = component("Base").spec
+    spec = api.component("Base").spec
     assert spec is not None
     assert (spec.download_timeout_s, spec.startup_timeout_s) == (100.0, 200.0)
-    deadline_at = component("Base").deadline_at
+    deadline_at = api.component("Base").deadline_at
     assert deadline_at is not None
-    assert deadline_at > clock.now() + 300
+    assert deadline_at > api.clock.now() + 300
 
 
 @cases(
@@ -87,37 +81,35 @@ def test_a_base_comes_up_creating_with_a_deadline(
         ),
     ),
 )
-def test_what_a_base_runs(
-    call: Call, make: Any, component: Stored, specification: dict[str, Any], expected: Container
-) -> None:
-    make.endpoint()
-    make.model(
+def test_what_a_base_runs(api: Api, specification: dict[str, Any], expected: Container) -> None:
+    api.make.endpoint()
+    api.make.model(
         PrimaryContainer={
             "Image": "registry/m",
             "ModelDataUrl": "s3://b/m.tar.gz",
             "Environment": {"A": "1", "B": "2"},
         }
     )
-    make.component(Specification={**specification, "ComputeResourceRequirements": NEEDS})
-    call("DeleteModel", ModelName="m")
-    spec = component("base").spec
+    api.make.component(Specification={**specification, "ComputeResourceRequirements": NEEDS})
+    api.call("DeleteModel", ModelName="m")
+    spec = api.component("base").spec
     assert spec is not None
     assert spec.container == expected
-    shown = call("DescribeInferenceComponent", InferenceComponentName="base")["Specification"]
+    shown = api.call("DescribeInferenceComponent", InferenceComponentName="base")["Specification"]
     assert shown.get("ModelName") == specification.get("ModelName")
     assert shown["Container"]["DeployedImage"]["SpecifiedImage"] == expected.image
 
 
-def test_the_requirements_are_in_bytes_and_devices(make: Any, component: Stored) -> None:
-    make.endpoint()
+def test_the_requirements_are_in_bytes_and_devices(api: Api) -> None:
+    api.make.endpoint()
     needs = {
         "MinMemoryRequiredInMb": 1024,
         "MaxMemoryRequiredInMb": 2048,
         "NumberOfCpuCoresRequired": 0.5,
         "NumberOfAcceleratorDevicesRequired": 2,
     }
-    make.component(Specification={"Container": OWN, "ComputeResourceRequirements": needs})
-    spec = component("base").spec
+    api.make.component(Specification={"Container": OWN, "ComputeResourceRequirements": needs})
+    spec = api.component("base").spec
     assert spec is not None
     requirements = spec.requirements
     assert (requirements.min_memory_bytes, requirements.max_memory_bytes) == (
@@ -127,39 +119,37 @@ def test_the_requirements_are_in_bytes_and_devices(make: Any, component: Stored)
     assert (requirements.cpus, requirements.accelerators) == (0.5, 2.0)
 
 
-def test_timeouts_default_to_the_variants(make: Any, component: Stored) -> None:
-    make.endpoint(
+def test_timeouts_default_to_the_variants(api: Api) -> None:
+    api.make.endpoint(
         "e",
         {
             "ModelDataDownloadTimeoutInSeconds": 111,
             "ContainerStartupHealthCheckTimeoutInSeconds": 222,
         },
     )
-    make.component()
-    spec = component("base").spec
+    api.make.component()
+    spec = api.component("base").spec
     assert spec is not None
     assert (spec.download_timeout_s, spec.startup_timeout_s) == (111.0, 222.0)
 
 
-def test_one_copy_is_desired_by_default(make: Any, component: Stored) -> None:
-    make.endpoint()
-    make.component(RuntimeConfig=None)
-    assert component("base").desired_copies == 1
+def test_one_copy_is_desired_by_default(api: Api) -> None:
+    api.make.endpoint()
+    api.make.component(RuntimeConfig=None)
+    assert api.component("base").desired_copies == 1
 
 
-def test_of_several_specifications_the_variants_instance_type_decides(
-    call: Call, make: Any, component: Stored
-) -> None:
-    make.endpoint()
+def test_of_several_specifications_the_variants_instance_type_decides(api: Api) -> None:
+    api.make.endpoint()
     several = [
         {**SPEC, "InstanceType": "ml.m5.xlarge", "Container": {"Image": "for-cpu"}},
         {**SPEC, "InstanceType": "ml.g5.12xlarge", "Container": {"Image": "for-gpu"}},
     ]
-    make.component(Specification=None, Specifications=several)
-    spec = component("base").spec
+    api.make.component(Specification=None, Specifications=several)
+    spec = api.component("base").spec
     assert spec is not None
     assert spec.container.image == "for-gpu"
-    shown = call("DescribeInferenceComponent", InferenceComponentName="base")
+    shown = api.call("DescribeInferenceComponent", InferenceComponentName="base")
     assert [it["InstanceType"] for it in shown["Specifications"]] == [
         "ml.m5.xlarge",
         "ml.g5.12xlarge",
@@ -264,13 +254,11 @@ def with_needs(**more: Any) -> dict[str, Any]:
         "at most 32768 are allowed",
     ),
 )
-def test_a_base_that_cannot_be_is_refused(
-    call: Call, make: Any, refused: Refused, params: dict[str, Any], message: str
-) -> None:
-    make.model()
-    make.endpoint()
-    make.endpoint("of-model", {"ModelName": "m"})
-    make.component("taken")
+def test_a_base_that_cannot_be_is_refused(api: Api, params: dict[str, Any], message: str) -> None:
+    api.make.model()
+    api.make.endpoint()
+    api.make.endpoint("of-model", {"ModelName": "m"})
+    api.make.component("taken")
     given = {
         "InferenceComponentName": "new",
         "EndpointName": "e",
@@ -279,8 +267,8 @@ def test_a_base_that_cannot_be_is_refused(
         **params,
     }
     given = {name: without_none(value) for name, value in given.items() if value is not None}
-    assert message in refused("CreateInferenceComponent", **given)
-    assert len(call("ListInferenceComponents")["InferenceComponents"]) == 1
+    assert message in api.refusal("CreateInferenceComponent", **given)
+    assert len(api.call("ListInferenceComponents")["InferenceComponents"]) == 1
 
 
 def without_none(value: Any) -> Any:
@@ -298,24 +286,22 @@ def without_none(value: Any) -> Any:
     case("deleting", EndpointStatus.DELETING, False),
 )
 def test_a_component_needs_an_endpoint_that_lives(
-    make: Any, change: Callable[..., None], status: EndpointStatus, accepted: bool, call: Call
+    api: Api, status: EndpointStatus, accepted: bool
 ) -> None:
-    make.endpoint()
-    change(status=status)
+    api.make.endpoint()
+    api.change_endpoint(status=status)
     if accepted:
-        make.component()
+        api.make.component()
         return
     with pytest.raises(ServiceError, match=f"in status {status.value}"):
-        make.component()
+        api.make.component()
 
 
-def test_current_copies_are_those_that_serve(
-    call: Call, make: Any, run: Callable[..., None], endpoint: Callable[[], Endpoint]
-) -> None:
-    make.endpoint()
-    now = endpoint().active.generation
-    make.component("base", RuntimeConfig={"CopyCount": 4})
-    make.adapter("es")
+def test_current_copies_are_those_that_serve(api: Api) -> None:
+    api.make.endpoint()
+    now = api.endpoint().active.generation
+    api.make.component("base", RuntimeConfig={"CopyCount": 4})
+    api.make.adapter("es")
     placed = AdapterPlacement(
         id="es--1", alias="es", source=ArtifactSource(uri="s3://b/k", kind=SourceKind.ARCHIVE)
     )
@@ -330,64 +316,55 @@ def test_current_copies_are_those_that_serve(
     )
     proven = frozenset({"es--1"})
     of_base: dict[str, Any] = {"component_name": "base", "spec": spec}
-    run("1", "main", now, CopyPhase.READY, **of_base, proven_adapters=proven)
-    run("2", "main", now, CopyPhase.READY, **of_base)
-    run("3", "main", now, CopyPhase.STARTING, **of_base, proven_adapters=proven)
-    run("4", "main", now, CopyPhase.READY, **of_base, drain_deadline_at=1.0)
-    run("5", "main", now, CopyPhase.READY, component_name="another")
-    run("6", "main", now, CopyPhase.READY, **of_base, endpoint_name="another")
+    api.add_copy("1", "main", now, CopyPhase.READY, **of_base, proven_adapters=proven)
+    api.add_copy("2", "main", now, CopyPhase.READY, **of_base)
+    api.add_copy("3", "main", now, CopyPhase.STARTING, **of_base, proven_adapters=proven)
+    api.add_copy("4", "main", now, CopyPhase.READY, **of_base, drain_deadline_at=1.0)
+    api.add_copy("5", "main", now, CopyPhase.READY, component_name="another")
+    api.add_copy("6", "main", now, CopyPhase.READY, **of_base, endpoint_name="another")
     # On instances that an update of the endpoint brings up, or keeps to go back to.
-    run("7", "main", now + 1, CopyPhase.READY, **of_base, proven_adapters=proven)
-    shown = call("DescribeInferenceComponent", InferenceComponentName="base")["RuntimeConfig"]
+    api.add_copy("7", "main", now + 1, CopyPhase.READY, **of_base, proven_adapters=proven)
+    shown = api.call("DescribeInferenceComponent", InferenceComponentName="base")["RuntimeConfig"]
     assert (shown["DesiredCopyCount"], shown["CurrentCopyCount"]) == (4, 2)
     assert shown["PlacementStatus"] == [{"InstanceType": "ml.m5.xlarge", "CurrentCopyCount": 2}]
-    shown = call("DescribeInferenceComponent", InferenceComponentName="es")["RuntimeConfig"]
+    shown = api.call("DescribeInferenceComponent", InferenceComponentName="es")["RuntimeConfig"]
     assert (shown["DesiredCopyCount"], shown["CurrentCopyCount"]) == (4, 1)
 
 
-def test_a_failure_reason_is_shown_within_its_limit(
-    call: Call, make: Any, change_component: Callable[..., None]
-) -> None:
-    make.endpoint()
-    make.component()
-    change_component("base", status=ComponentStatus.FAILED, failure_reason="y" * 3000)
-    shown = call("DescribeInferenceComponent", InferenceComponentName="base")
+def test_a_failure_reason_is_shown_within_its_limit(api: Api) -> None:
+    api.make.endpoint()
+    api.make.component()
+    api.change_component("base", status=ComponentStatus.FAILED, failure_reason="y" * 3000)
+    shown = api.call("DescribeInferenceComponent", InferenceComponentName="base")
     assert len(shown["FailureReason"]) == 1024
 
 
 @pytest.mark.parametrize("status", ComponentStatus, ids=lambda status: str(status.value))
-def test_a_component_can_be_deleted_in_every_status(
-    call: Call,
-    make: Any,
-    change_component: Callable[..., None],
-    component: Stored,
-    clock: ManualClock,
-    status: ComponentStatus,
-) -> None:
-    make.endpoint()
-    make.component()
-    change_component("base", status=status, deadline_at=clock.now() + 7)
-    call("DeleteInferenceComponent", InferenceComponentName="base")
-    call("DeleteInferenceComponent", InferenceComponentName="base")
-    assert component("base").status is ComponentStatus.DELETING
-    assert component("base").deadline_at is not None
+def test_a_component_can_be_deleted_in_every_status(api: Api, status: ComponentStatus) -> None:
+    api.make.endpoint()
+    api.make.component()
+    api.change_component("base", status=status, deadline_at=api.clock.now() + 7)
+    api.call("DeleteInferenceComponent", InferenceComponentName="base")
+    api.call("DeleteInferenceComponent", InferenceComponentName="base")
+    assert api.component("base").status is ComponentStatus.DELETING
+    assert api.component("base").deadline_at is not None
 
 
-def test_an_endpoint_goes_after_its_components(call: Call, make: Any, refused: Refused) -> None:
-    make.endpoint()
-    make.endpoint("other")
-    make.component("base")
-    make.component("elsewhere", "other")
-    text = refused("DeleteEndpoint", EndpointName="e")
+def test_an_endpoint_goes_after_its_components(api: Api) -> None:
+    api.make.endpoint()
+    api.make.endpoint("other")
+    api.make.component("base")
+    api.make.component("elsewhere", "other")
+    text = api.refusal("DeleteEndpoint", EndpointName="e")
     assert text == (
         f'Cannot delete endpoint "{ARN}endpoint/e" as it has inference components: base.'
         " Delete them first."
     )
-    call("DeleteInferenceComponent", InferenceComponentName="base")
-    call("DeleteEndpoint", EndpointName="e")
+    api.call("DeleteInferenceComponent", InferenceComponentName="base")
+    api.call("DeleteEndpoint", EndpointName="e")
 
 
-def test_a_component_that_is_not_there_could_not_be_found(refused: Refused) -> None:
+def test_a_component_that_is_not_there_could_not_be_found(api: Api) -> None:
     for verb in ("Describe", "Delete"):
-        text = refused(f"{verb}InferenceComponent", InferenceComponentName="Gone")
+        text = api.refusal(f"{verb}InferenceComponent", InferenceComponentName="Gone")
         assert text == f'Could not find inference component "{ARN}inference-component/gone".'

@@ -1,17 +1,13 @@
 """Models of several containers: what is stored and shown, and where they cannot be used."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
 from hostelry.domain.model import ExecutionMode
-from hostelry.domain.scope import Scope
-from hostelry.store.records import State
 
-Call = Callable[..., dict[str, Any]]
-Refused = Callable[..., str]
 IMAGE = "echo:1"
 MANY = {"Image": IMAGE, "Mode": "MultiModel", "ModelDataUrl": "s3://b/many/"}
 DIRECT = {"InferenceExecutionConfig": {"Mode": "Direct"}}
@@ -38,20 +34,18 @@ def named(*names: str | None, **given: Any) -> list[dict[str, Any]]:
     case("a lone container", named("only"), {}, [None], ExecutionMode.SERIAL),
 )  # fmt: skip
 def test_containers_are_stored_by_name_and_shown_as_given(
-    call: Call,
-    state: State,
-    scope: Scope,
+    api: Api,
     containers: list[dict[str, Any]],
     more: dict[str, Any],
     names: list[str | None],
     mode: ExecutionMode,
 ) -> None:
-    call("CreateModel", ModelName="m", Containers=containers, **more)
-    stored = state.models.get(scope, "m")
+    api.call("CreateModel", ModelName="m", Containers=containers, **more)
+    stored = api.state.models.get(api.scope, "m")
     assert stored is not None
     assert [it.hostname for it in stored.value.containers] == names
     assert stored.value.execution is mode
-    shown = call("DescribeModel", ModelName="m")
+    shown = api.call("DescribeModel", ModelName="m")
     assert shown["Containers"] == containers
     assert shown.get("InferenceExecutionConfig") == more.get("InferenceExecutionConfig")
 
@@ -74,17 +68,15 @@ def test_containers_are_stored_by_name_and_shown_as_given(
         'Container "a" has Mode MultiModel'),
     case("no image", {"Containers": [*named(None), {}]}, "Containers.2.Image is required"),
 )  # fmt: skip
-def test_containers_that_no_model_can_have(
-    refused: Refused, params: dict[str, Any], message: str
-) -> None:
-    assert message in refused("CreateModel", ModelName="m", **params)
+def test_containers_that_no_model_can_have(api: Api, params: dict[str, Any], message: str) -> None:
+    assert message in api.refusal("CreateModel", ModelName="m", **params)
 
 
 @pytest.fixture
-def models(call: Call) -> None:
-    call("CreateModel", ModelName="chain", Containers=named(None, None))
-    call("CreateModel", ModelName="direct", Containers=named("a", "b"), **DIRECT)
-    call("CreateModel", ModelName="m", PrimaryContainer={"Image": IMAGE})
+def models(api: Api) -> None:
+    api.call("CreateModel", ModelName="chain", Containers=named(None, None))
+    api.call("CreateModel", ModelName="direct", Containers=named("a", "b"), **DIRECT)
+    api.call("CreateModel", ModelName="m", PrimaryContainer={"Image": IMAGE})
 
 
 @cases(
@@ -101,14 +93,14 @@ def models(call: Call) -> None:
 )  # fmt: skip
 def test_configurations_that_models_of_several_containers_cannot_have(
     models: None,
-    refused: Refused,
+    api: Api,
     model: str,
     variant: dict[str, Any],
     config: dict[str, Any],
     message: str,
 ) -> None:
     variants = [{**variant, "ModelName": model}]
-    found = refused(
+    found = api.refusal(
         "CreateEndpointConfig", EndpointConfigName="c", ProductionVariants=variants, **config
     )
     assert message in found
@@ -123,18 +115,16 @@ def test_configurations_that_models_of_several_containers_cannot_have(
         "CaptureOptions": [{"CaptureMode": "InputAndOutput"}]}}),
 )  # fmt: skip
 def test_a_pipeline_may_be_asynchronous_and_captured(
-    models: None, call: Call, config: dict[str, Any]
+    models: None, api: Api, config: dict[str, Any]
 ) -> None:
     variants = [{**PLAIN, "ModelName": "chain"}]
-    call("CreateEndpointConfig", EndpointConfigName="c", ProductionVariants=variants, **config)
-    call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
-    (shown,) = call("DescribeEndpoint", EndpointName="e")["ProductionVariants"]
+    api.call("CreateEndpointConfig", EndpointConfigName="c", ProductionVariants=variants, **config)
+    api.call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
+    (shown,) = api.call("DescribeEndpoint", EndpointName="e")["ProductionVariants"]
     assert len(shown["DeployedImages"]) == 2
 
 
-def test_instance_pools_need_the_same_containers_to_name(
-    models: None, call: Call, refused: Refused
-) -> None:
+def test_instance_pools_need_the_same_containers_to_name(models: None, api: Api) -> None:
     pools = [
         {"InstanceType": "ml.m5.large", "Priority": 1},
         {"InstanceType": "ml.m5.xlarge", "Priority": 2, "ModelNameOverride": "m"},
@@ -143,8 +133,8 @@ def test_instance_pools_need_the_same_containers_to_name(
         "VariantName": "v", "ModelName": "direct", "InitialInstanceCount": 1,
         "InstancePools": pools,
     }  # fmt: skip
-    call("CreateEndpointConfig", EndpointConfigName="c", ProductionVariants=[variant])
-    found = refused("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
+    api.call("CreateEndpointConfig", EndpointConfigName="c", ProductionVariants=[variant])
+    found = api.refusal("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
     assert "different containers that requests name" in found
 
 
@@ -154,7 +144,7 @@ def test_instance_pools_need_the_same_containers_to_name(
     case("direct", "direct", "no container; create a model of the one container"),
 )
 def test_a_transform_job_goes_through_a_pipeline_alone(
-    models: None, call: Call, refused: Refused, model: str, message: str | None
+    models: None, api: Api, model: str, message: str | None
 ) -> None:
     source = {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://in/csv"}}
     job = {
@@ -165,18 +155,18 @@ def test_a_transform_job_goes_through_a_pipeline_alone(
         "TransformResources": {"InstanceType": "ml.m5.xlarge", "InstanceCount": 1},
     }
     if message is None:
-        assert call("CreateTransformJob", **job)["TransformJobArn"]
+        assert api.call("CreateTransformJob", **job)["TransformJobArn"]
     else:
-        assert message in refused("CreateTransformJob", **job)
+        assert message in api.refusal("CreateTransformJob", **job)
 
 
-def test_a_component_has_one_container(models: None, make: Any, refused: Refused) -> None:
-    make.endpoint()
+def test_a_component_has_one_container(models: None, api: Api) -> None:
+    api.make.endpoint()
     specification = {
         "ModelName": "chain",
         "ComputeResourceRequirements": {"MinMemoryRequiredInMb": 128},
     }
-    found = refused(
+    found = api.refusal(
         "CreateInferenceComponent",
         InferenceComponentName="c",
         EndpointName="e",

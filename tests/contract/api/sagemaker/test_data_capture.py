@@ -1,16 +1,14 @@
 """DataCaptureConfig: which one is accepted, how it is shown, and what an update retains."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
 from hostelry.domain.data_capture import CaptureEncoding, DataCapture
-from hostelry.domain.endpoint import Endpoint, EndpointStatus
+from hostelry.domain.endpoint import EndpointStatus
 
-Call = Callable[..., dict[str, Any]]
-Refused = Callable[..., str]
 ROLE = "arn:aws:iam::123456789012:role/HostelryExecutionRole"
 MAIN = {"VariantName": "main", "InstanceType": "ml.m5.xlarge", "InitialInstanceCount": 1}
 OF_MODEL = {**MAIN, "ModelName": "m"}
@@ -44,21 +42,21 @@ def given(**more: Any) -> dict[str, Any]:
     return {name: it for name, it in {**CAPTURE, **more}.items() if it is not None}
 
 
-def served(call: Call, make: Any, change: Callable[..., None], capture: Any) -> None:
-    make.model()
+def served(api: Api, capture: Any) -> None:
+    api.make.model()
     more = {} if capture is None else {"DataCaptureConfig": capture}
-    make.config("c", OF_MODEL, **more)
-    call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
-    change(status=EndpointStatus.IN_SERVICE, deadline_at=None)
+    api.make.config("c", OF_MODEL, **more)
+    api.call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
+    api.change_endpoint(status=EndpointStatus.IN_SERVICE, deadline_at=None)
 
 
-def test_every_field_is_kept_and_described(
-    call: Call, make: Any, change: Callable[..., None], endpoint: Callable[[], Endpoint]
-) -> None:
-    served(call, make, change, CAPTURE)
-    assert call("DescribeEndpointConfig", EndpointConfigName="c")["DataCaptureConfig"] == CAPTURE
-    assert call("DescribeEndpoint", EndpointName="e")["DataCaptureConfig"] == SHOWN
-    assert endpoint().active.capture == DataCapture(
+def test_every_field_is_kept_and_described(api: Api) -> None:
+    served(api, CAPTURE)
+    assert (
+        api.call("DescribeEndpointConfig", EndpointConfigName="c")["DataCaptureConfig"] == CAPTURE
+    )
+    assert api.call("DescribeEndpoint", EndpointName="e")["DataCaptureConfig"] == SHOWN
+    assert api.endpoint().active.capture == DataCapture(
         percent=20,
         uri="s3://seen/capture",
         kms_key_id="alias/mine",
@@ -76,16 +74,11 @@ def test_every_field_is_kept_and_described(
     case("nothing where none was asked for", EndpointStatus.IN_SERVICE, None, None),
 )
 def test_the_status_reports_whether_data_is_captured(
-    call: Call,
-    make: Any,
-    change: Callable[..., None],
-    status: EndpointStatus,
-    capture: Any,
-    shown: str | None,
+    api: Api, status: EndpointStatus, capture: Any, shown: str | None
 ) -> None:
-    served(call, make, change, capture)
-    change(status=status)
-    found = call("DescribeEndpoint", EndpointName="e").get("DataCaptureConfig")
+    served(api, capture)
+    api.change_endpoint(status=status)
+    found = api.call("DescribeEndpoint", EndpointName="e").get("DataCaptureConfig")
     assert (found and found["CaptureStatus"]) == shown
 
 
@@ -98,28 +91,21 @@ def test_the_status_reports_whether_data_is_captured(
         (["Output", "Input"], (True, True)),
     ],
 )
-def test_the_options_choose_the_sides(
-    call: Call,
-    make: Any,
-    change: Callable[..., None],
-    endpoint: Callable[[], Endpoint],
-    modes: list[str],
-    takes: tuple[bool, bool],
-) -> None:
+def test_the_options_choose_the_sides(api: Api, modes: list[str], takes: tuple[bool, bool]) -> None:
     options = [{"CaptureMode": it} for it in modes]
-    served(call, make, change, given(CaptureOptions=options, CaptureContentTypeHeader=None))
-    capture = endpoint().active.capture
+    served(api, given(CaptureOptions=options, CaptureContentTypeHeader=None))
+    capture = api.endpoint().active.capture
     assert capture is not None
     assert (capture.takes_input, capture.takes_output) == takes
     assert capture.get_encoding("text/csv") is CaptureEncoding.BASE64
 
 
 # Ranges, lengths and patterns are those of botocore's model: tests/contract/wire.
-def test_a_destination_elsewhere_is_refused(refused: Refused, make: Any) -> None:
-    make.model()
+def test_a_destination_elsewhere_is_refused(api: Api) -> None:
+    api.make.model()
     capture = given(DestinationS3Uri="https://example.com/x")
     asked = {"EndpointConfigName": "c", "ProductionVariants": [OF_MODEL]}
-    text = refused("CreateEndpointConfig", **asked, DataCaptureConfig=capture)
+    text = api.refusal("CreateEndpointConfig", **asked, DataCaptureConfig=capture)
     assert 'DataCaptureConfig.DestinationS3Uri "https://example.com/x" is not supported' in text
 
 
@@ -140,21 +126,16 @@ def test_a_destination_elsewhere_is_refused(refused: Refused, make: Any) -> None
     ),
 )
 def test_only_endpoints_of_one_model_a_variant_are_captured(
-    call: Call,
-    refused: Refused,
-    make: Any,
-    variant: dict[str, Any],
-    more: dict[str, Any],
-    message: str,
+    api: Api, variant: dict[str, Any], more: dict[str, Any], message: str
 ) -> None:
-    make.model()
-    make.model("many", PrimaryContainer=MULTI_MODEL)
+    api.make.model()
+    api.make.model("many", PrimaryContainer=MULTI_MODEL)
     asked = {"ExecutionRoleArn": ROLE, "ProductionVariants": [variant], **more}
-    text = refused(
+    text = api.refusal(
         "CreateEndpointConfig", EndpointConfigName="c", DataCaptureConfig=CAPTURE, **asked
     )
     assert message in text
-    call("CreateEndpointConfig", EndpointConfigName="c", DataCaptureConfig=OFF, **asked)
+    api.call("CreateEndpointConfig", EndpointConfigName="c", DataCaptureConfig=OFF, **asked)
 
 
 RETAIN = {"RetainAllVariantProperties": True}
@@ -176,41 +157,30 @@ NEW = {**CAPTURE, "InitialSamplingPercentage": 80}
     case("the new one, excluded, where none was live", None, NEW, EXCLUDE, 80),
 )
 def test_an_update_retains_the_live_capture(
-    call: Call,
-    make: Any,
-    change: Callable[..., None],
-    endpoint: Callable[[], Endpoint],
-    live: Any,
-    new: Any,
-    params: dict[str, Any],
-    percent: int | None,
+    api: Api, live: Any, new: Any, params: dict[str, Any], percent: int | None
 ) -> None:
-    served(call, make, change, live)
-    make.config("new", OF_MODEL, **({} if new is None else {"DataCaptureConfig": new}))
-    call("UpdateEndpoint", EndpointName="e", EndpointConfigName="new", **params)
-    pending = endpoint().pending
+    served(api, live)
+    api.make.config("new", OF_MODEL, **({} if new is None else {"DataCaptureConfig": new}))
+    api.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="new", **params)
+    pending = api.endpoint().pending
     assert pending is not None
     assert (pending.capture and pending.capture.percent) == percent
 
 
-def test_a_capture_cannot_be_retained_for_an_endpoint_of_many_models(
-    call: Call, make: Any, refused: Refused, change: Callable[..., None]
-) -> None:
-    served(call, make, change, CAPTURE)
-    make.model("many", PrimaryContainer=MULTI_MODEL)
-    make.config("new", {**OF_MODEL, "ModelName": "many"})
+def test_a_capture_cannot_be_retained_for_an_endpoint_of_many_models(api: Api) -> None:
+    served(api, CAPTURE)
+    api.make.model("many", PrimaryContainer=MULTI_MODEL)
+    api.make.config("new", {**OF_MODEL, "ModelName": "many"})
     asked = {"EndpointName": "e", "EndpointConfigName": "new"}
-    assert "multi-model container" in refused("UpdateEndpoint", **asked, **RETAIN)
-    call("UpdateEndpoint", **asked, **EXCLUDE)
+    assert "multi-model container" in api.refusal("UpdateEndpoint", **asked, **RETAIN)
+    api.call("UpdateEndpoint", **asked, **EXCLUDE)
 
 
-def test_an_asynchronous_endpoint_is_captured(
-    call: Call, make: Any, endpoint: Callable[[], Endpoint]
-) -> None:
-    make.model()
+def test_an_asynchronous_endpoint_is_captured(api: Api) -> None:
+    api.make.model()
     queued = {"AsyncInferenceConfig": {"OutputConfig": {"S3OutputPath": "s3://b/out"}}}
-    make.config("c", OF_MODEL, DataCaptureConfig=CAPTURE, **queued)
-    call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
-    capture = endpoint().active.capture
+    api.make.config("c", OF_MODEL, DataCaptureConfig=CAPTURE, **queued)
+    api.call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
+    capture = api.endpoint().active.capture
     assert capture is not None
     assert capture.takes_any

@@ -1,18 +1,13 @@
 """Endpoint configurations: what is echoed, and what is refused."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
-from hostelry.base.clock import ManualClock
 from hostelry.domain.endpoint_config import RoutingStrategy
-from hostelry.domain.scope import Scope
-from hostelry.store.records import State
 
-Call = Callable[..., dict[str, Any]]
-Refused = Callable[..., str]
 ARN = "arn:aws:sagemaker:us-west-2:123456789012:"
 ROLE = "arn:aws:iam::123456789012:role/HostelryExecutionRole"
 MAIN = {"VariantName": "main", "InstanceType": "ml.g5.12xlarge", "InitialInstanceCount": 1}
@@ -34,9 +29,7 @@ def serverless(memory_mb: int = 2048, most: int = 5, **more: Any) -> dict[str, A
 GPU_POOL = pool("ml.g5.12xlarge", 2)
 
 
-def test_a_configuration_is_echoed_with_its_arn_and_time(
-    call: Call, make: Any, clock: ManualClock
-) -> None:
+def test_a_configuration_is_echoed_with_its_arn_and_time(api: Api) -> None:
     more = {
         "KmsKeyId": "key",
         "VpcConfig": {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1"]},
@@ -53,30 +46,28 @@ def test_a_configuration_is_echoed_with_its_arn_and_time(
         "VolumeSizeInGB": 30,
         "EnableSSMAccess": False,
     }
-    make.config("My-Config", variant, **more)
-    shown = call("DescribeEndpointConfig", EndpointConfigName="My-Config")
+    api.make.config("My-Config", variant, **more)
+    shown = api.call("DescribeEndpointConfig", EndpointConfigName="My-Config")
     assert shown["EndpointConfigArn"] == ARN + "endpoint-config/my-config"
-    assert shown["CreationTime"] == clock.now()
+    assert shown["CreationTime"] == api.clock.now()
     assert shown["ProductionVariants"] == [{**MAIN, **variant}]
     assert {name: shown[name] for name in more} == more
     assert shown["ExecutionRoleArn"] == ROLE
-    call("DeleteEndpointConfig", EndpointConfigName="My-Config")
-    assert call("ListEndpointConfigs")["EndpointConfigs"] == []
+    api.call("DeleteEndpointConfig", EndpointConfigName="My-Config")
+    assert api.call("ListEndpointConfigs")["EndpointConfigs"] == []
 
 
 @pytest.mark.parametrize("period_s", [10, 30, 60, 120, 180, 240, 300])
-def test_metrics_are_published_at_a_period_that_is_asked_for(
-    call: Call, make: Any, period_s: int
-) -> None:
+def test_metrics_are_published_at_a_period_that_is_asked_for(api: Api, period_s: int) -> None:
     # api.md 2.2: MetricsConfig
     asked = {"EnableEnhancedMetrics": True, "MetricPublishFrequencyInSeconds": period_s}
-    make.config("c", MetricsConfig=asked)
-    assert call("DescribeEndpointConfig", EndpointConfigName="c")["MetricsConfig"] == asked
+    api.make.config("c", MetricsConfig=asked)
+    assert api.call("DescribeEndpointConfig", EndpointConfigName="c")["MetricsConfig"] == asked
 
 
 @pytest.mark.parametrize("period_s", [0, -10, 1, 15, 61, 301, 2**31 - 1])
-def test_another_period_of_metrics_is_refused(refused: Refused, period_s: int) -> None:
-    reported = refused(
+def test_another_period_of_metrics_is_refused(api: Api, period_s: int) -> None:
+    reported = api.refusal(
         "CreateEndpointConfig",
         EndpointConfigName="c",
         ExecutionRoleArn=ROLE,
@@ -86,8 +77,8 @@ def test_another_period_of_metrics_is_refused(refused: Refused, period_s: int) -
     assert f"is {period_s}; valid values are 10, 30, 60, 120, 180, 240, 300." in reported
 
 
-def test_a_variant_is_stored_as_it_is_given(state: State, scope: Scope, make: Any) -> None:
-    make.config(
+def test_a_variant_is_stored_as_it_is_given(api: Api) -> None:
+    api.make.config(
         "c",
         {
             "InitialVariantWeight": 0.5,
@@ -97,7 +88,7 @@ def test_a_variant_is_stored_as_it_is_given(state: State, scope: Scope, make: An
             "RoutingConfig": {"RoutingStrategy": "LEAST_OUTSTANDING_REQUESTS"},
         },
     )
-    stored = state.endpoint_configs.get(scope, "c")
+    stored = api.state.endpoint_configs.get(api.scope, "c")
     assert stored is not None
     (variant,) = stored.value.variants
     assert (variant.weight, variant.download_timeout_s, variant.startup_timeout_s) == (
@@ -232,18 +223,18 @@ def test_a_variant_is_stored_as_it_is_given(state: State, scope: Scope, make: An
     ),
 )
 def test_a_configuration_that_cannot_be_is_refused(
-    call: Call, make: Any, refused: Refused, params: dict[str, Any], message: str
+    api: Api, params: dict[str, Any], message: str
 ) -> None:
-    make.model()
+    api.make.model()
     given = {"ExecutionRoleArn": ROLE, **params}
     given = {name: value for name, value in given.items() if value is not None}
-    assert message in refused("CreateEndpointConfig", EndpointConfigName="c", **given)
-    assert call("ListEndpointConfigs")["EndpointConfigs"] == []
+    assert message in api.refusal("CreateEndpointConfig", EndpointConfigName="c", **given)
+    assert api.call("ListEndpointConfigs")["EndpointConfigs"] == []
 
 
-def test_a_second_configuration_of_a_name_is_refused(make: Any, refused: Refused) -> None:
-    make.config("c")
-    text = refused(
+def test_a_second_configuration_of_a_name_is_refused(api: Api) -> None:
+    api.make.config("c")
+    text = api.refusal(
         "CreateEndpointConfig",
         EndpointConfigName="C",
         ExecutionRoleArn=ROLE,
@@ -325,16 +316,12 @@ CAPTURE = {
     ],
 )
 def test_a_serverless_variant_is_refused_with_what_it_cannot_have(
-    refused: Refused,
-    make: Any,
-    variants: list[dict[str, Any]],
-    more: dict[str, Any],
-    message: str,
+    api: Api, variants: list[dict[str, Any]], more: dict[str, Any], message: str
 ) -> None:
     # api.md 2.8
-    make.model("m")
+    api.make.model("m")
     given = [{name: it for name, it in one.items() if it is not None} for one in variants]
-    reported = refused(
+    reported = api.refusal(
         "CreateEndpointConfig",
         EndpointConfigName="c",
         ExecutionRoleArn=ROLE,

@@ -1,81 +1,63 @@
 """UpdateEndpoint and UpdateEndpointWeightsAndCapacities."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
-from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.domain.component import ComponentStatus
-from hostelry.domain.endpoint import Endpoint, EndpointStatus
-from hostelry.domain.scope import Scope
-from hostelry.store.records import State
+from hostelry.domain.endpoint import EndpointStatus
 
-Call = Callable[..., dict[str, Any]]
-Refused = Callable[..., str]
 ARN = "arn:aws:sagemaker:us-west-2:123456789012:"
 OF_MODEL = {"VariantName": "AllTraffic", "ModelName": "m", "InstanceType": "ml.m5.xlarge"}
 OTHER = {**OF_MODEL, "VariantName": "other"}
 SCALED = {"Status": "ENABLED", "MinInstanceCount": 1, "MaxInstanceCount": 2}
 
 
-def in_service(call: Call, make: Any, change: Callable[..., None], *variants: Any) -> None:
+def in_service(api: Api, *variants: Any) -> None:
     if variants:
-        make.model()
-    make.endpoint("e", *variants)
-    change(status=EndpointStatus.IN_SERVICE, deadline_at=None)
+        api.make.model()
+    api.make.endpoint("e", *variants)
+    api.change_endpoint(status=EndpointStatus.IN_SERVICE, deadline_at=None)
 
 
-def test_an_update_is_pending_beside_what_serves(
-    call: Call,
-    make: Any,
-    change: Callable[..., None],
-    clock: ManualClock,
-    endpoint: Callable[[], Endpoint],
-) -> None:
-    in_service(call, make, change, {**OF_MODEL, "InitialInstanceCount": 2})
-    make.config("new", OF_MODEL)
-    clock.advance(60.0)
-    change(failure_reason="of an update before")
-    call("UpdateEndpoint", EndpointName="e", EndpointConfigName="new")
-    shown = call("DescribeEndpoint", EndpointName="e")
+def test_an_update_is_pending_beside_what_serves(api: Api) -> None:
+    in_service(api, {**OF_MODEL, "InitialInstanceCount": 2})
+    api.make.config("new", OF_MODEL)
+    api.clock.advance(60.0)
+    api.change_endpoint(failure_reason="of an update before")
+    api.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="new")
+    shown = api.call("DescribeEndpoint", EndpointName="e")
     assert (shown["EndpointStatus"], shown["EndpointConfigName"]) == ("Updating", "e-config")
     assert "FailureReason" not in shown
     pending = shown["PendingDeploymentSummary"]
-    assert (pending["EndpointConfigName"], pending["StartTime"]) == ("new", clock.now())
+    assert (pending["EndpointConfigName"], pending["StartTime"]) == ("new", api.clock.now())
     assert pending["ProductionVariants"][0]["InstanceType"] == "ml.m5.xlarge"
-    assert shown["LastModifiedTime"] == clock.now()
-    stored = endpoint()
+    assert shown["LastModifiedTime"] == api.clock.now()
+    stored = api.endpoint()
     assert stored.pending is not None
     assert stored.pending.generation > stored.active.generation
     assert stored.deadline_at is not None
 
 
-def test_a_generation_is_never_used_again(
-    call: Call,
-    make: Any,
-    change: Callable[..., None],
-    endpoint: Callable[[], Endpoint],
-    state: State,
-    scope: Scope,
-) -> None:
-    in_service(call, make, change)
-    generations = [endpoint().active.generation]
+def test_a_generation_is_never_used_again(api: Api) -> None:
+    in_service(api)
+    generations = [api.endpoint().active.generation]
     for number in range(2):
-        make.config(f"new-{number}")
-        call("UpdateEndpoint", EndpointName="e", EndpointConfigName=f"new-{number}")
-        pending = endpoint().pending
+        api.make.config(f"new-{number}")
+        api.call("UpdateEndpoint", EndpointName="e", EndpointConfigName=f"new-{number}")
+        pending = api.endpoint().pending
         assert pending is not None
         generations.append(pending.generation)
-        change(status=EndpointStatus.IN_SERVICE, pending=None)
-    found = state.endpoints.get(scope, "e")
+        api.change_endpoint(status=EndpointStatus.IN_SERVICE, pending=None)
+    found = api.state.endpoints.get(api.scope, "e")
     assert found is not None
-    state.endpoints.delete(scope, "e", expect=found.version)
-    call("CreateEndpoint", EndpointName="e", EndpointConfigName="new-0")
-    generations.append(endpoint().active.generation)
+    api.state.endpoints.delete(api.scope, "e", expect=found.version)
+    api.call("CreateEndpoint", EndpointName="e", EndpointConfigName="new-0")
+    generations.append(api.endpoint().active.generation)
     assert generations == sorted(set(generations))
 
 
@@ -106,50 +88,42 @@ def test_a_generation_is_never_used_again(
     ),
 )
 def test_an_update_retains_what_it_asks_for(
-    call: Call,
-    make: Any,
-    change: Callable[..., None],
-    endpoint: Callable[[], Endpoint],
-    params: dict[str, Any],
-    count: int,
-    weight: float,
+    api: Api, params: dict[str, Any], count: int, weight: float
 ) -> None:
-    in_service(call, make, change, OF_MODEL)
+    in_service(api, OF_MODEL)
     wanted = {"VariantName": "AllTraffic", "DesiredInstanceCount": 3, "DesiredWeight": 0.25}
-    call(
+    api.call(
         "UpdateEndpointWeightsAndCapacities",
         EndpointName="e",
         DesiredWeightsAndCapacities=[wanted],
     )
-    change(status=EndpointStatus.IN_SERVICE)
-    make.config("new", OF_MODEL, OTHER)
-    call("UpdateEndpoint", EndpointName="e", EndpointConfigName="new", **params)
-    pending = endpoint().pending
+    api.change_endpoint(status=EndpointStatus.IN_SERVICE)
+    api.make.config("new", OF_MODEL, OTHER)
+    api.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="new", **params)
+    pending = api.endpoint().pending
     assert pending is not None
     kept, added = pending.variants
     assert (kept.desired_instance_count, kept.desired_weight) == (count, weight)
     assert (added.desired_instance_count, added.desired_weight) == (1, 1.0)
 
 
-def test_the_deployment_configuration_of_an_update_is_shown_and_can_be_kept(
-    call: Call, make: Any, change: Callable[..., None]
-) -> None:
+def test_the_deployment_configuration_of_an_update_is_shown_and_can_be_kept(api: Api) -> None:
     all_at_once = {
         "BlueGreenUpdatePolicy": {
             "TrafficRoutingConfiguration": {"Type": "ALL_AT_ONCE", "WaitIntervalInSeconds": 0}
         }
     }
-    in_service(call, make, change)
+    in_service(api)
     rows: list[tuple[dict[str, Any], Any]] = [
         ({"DeploymentConfig": all_at_once}, all_at_once),
         ({"RetainDeploymentConfig": True}, all_at_once),
         ({}, None),
     ]
     for number, (params, shown) in enumerate(rows):
-        make.config(f"c{number}")
-        call("UpdateEndpoint", EndpointName="e", EndpointConfigName=f"c{number}", **params)
-        assert call("DescribeEndpoint", EndpointName="e").get("LastDeploymentConfig") == shown
-        change(status=EndpointStatus.IN_SERVICE, pending=None)
+        api.make.config(f"c{number}")
+        api.call("UpdateEndpoint", EndpointName="e", EndpointConfigName=f"c{number}", **params)
+        assert api.call("DescribeEndpoint", EndpointName="e").get("LastDeploymentConfig") == shown
+        api.change_endpoint(status=EndpointStatus.IN_SERVICE, pending=None)
 
 
 @cases(
@@ -160,21 +134,15 @@ def test_the_deployment_configuration_of_an_update_is_shown_and_can_be_kept(
     case("another variant name", "renamed", 'must keep that name, not "renamed"'),
 )
 def test_an_update_of_a_component_endpoint_that_cannot_be_is_refused(
-    call: Call,
-    make: Any,
-    change: Callable[..., None],
-    endpoint: Callable[[], Endpoint],
-    refused: Refused,
-    config: str,
-    message: str,
+    api: Api, config: str, message: str
 ) -> None:
-    in_service(call, make, change)
-    make.model()
-    make.config("of-model", OF_MODEL)
-    make.config("renamed", {"VariantName": "renamed"})
-    before = endpoint()
-    assert message in refused("UpdateEndpoint", EndpointName="e", EndpointConfigName=config)
-    assert endpoint() == before
+    in_service(api)
+    api.make.model()
+    api.make.config("of-model", OF_MODEL)
+    api.make.config("renamed", {"VariantName": "renamed"})
+    before = api.endpoint()
+    assert message in api.refusal("UpdateEndpoint", EndpointName="e", EndpointConfigName=config)
+    assert api.endpoint() == before
 
 
 ON_CPU = {"MinMemoryRequiredInMb": 1024, "NumberOfCpuCoresRequired": 4}
@@ -210,21 +178,17 @@ def needing(needs: dict[str, Any], **more: Any) -> dict[str, Any]:
     ),
 )
 def test_an_endpoint_for_components_moves_to_another_instance_type(
-    call: Call,
-    make: Any,
-    change: Callable[..., None],
-    endpoint: Callable[[], Endpoint],
-    given: dict[str, Any],
+    api: Api, given: dict[str, Any]
 ) -> None:
-    in_service(call, make, change)
-    make.component("base", **given)
-    make.adapter("es")
-    make.config("moved", {"InstanceType": "ml.m5.xlarge"})
-    call("UpdateEndpoint", EndpointName="e", EndpointConfigName="moved")
-    pending = endpoint().pending
+    in_service(api)
+    api.make.component("base", **given)
+    api.make.adapter("es")
+    api.make.config("moved", {"InstanceType": "ml.m5.xlarge"})
+    api.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="moved")
+    pending = api.endpoint().pending
     assert pending is not None
     assert pending.variants[0].variant.instance_type == "ml.m5.xlarge"
-    assert call("DescribeEndpoint", EndpointName="e")["EndpointStatus"] == "Updating"
+    assert api.call("DescribeEndpoint", EndpointName="e")["EndpointStatus"] == "Updating"
 
 
 TOO_MUCH = [
@@ -264,81 +228,64 @@ TOO_MUCH = [
 
 @pytest.mark.parametrize(("given", "message"), TOO_MUCH)
 def test_a_component_that_cannot_move_is_named_with_the_limit(
-    call: Call,
-    make: Any,
-    change: Callable[..., None],
-    endpoint: Callable[[], Endpoint],
-    refused: Refused,
-    given: dict[str, Any],
-    message: str,
+    api: Api, given: dict[str, Any], message: str
 ) -> None:
-    in_service(call, make, change)
-    make.component("fits", Specification=needing(ON_CPU))
-    make.component("stays", **given)
-    make.config("moved", {"InstanceType": "ml.m5.xlarge"})
-    before = endpoint()
-    text = refused("UpdateEndpoint", EndpointName="e", EndpointConfigName="moved")
+    in_service(api)
+    api.make.component("fits", Specification=needing(ON_CPU))
+    api.make.component("stays", **given)
+    api.make.config("moved", {"InstanceType": "ml.m5.xlarge"})
+    before = api.endpoint()
+    text = api.refusal("UpdateEndpoint", EndpointName="e", EndpointConfigName="moved")
     assert message in text
     assert f'"{ARN}inference-component/stays" cannot be on endpoint' in text
-    assert endpoint() == before
-    call("DeleteInferenceComponent", InferenceComponentName="stays")
-    call("UpdateEndpoint", EndpointName="e", EndpointConfigName="moved")
+    assert api.endpoint() == before
+    api.call("DeleteInferenceComponent", InferenceComponentName="stays")
+    api.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="moved")
 
 
 @pytest.mark.parametrize(("given", "message"), TOO_MUCH)
 def test_a_component_that_could_not_follow_a_move_is_refused_while_it_is_under_way(
-    call: Call,
-    make: Any,
-    change: Callable[..., None],
-    refused: Refused,
-    given: dict[str, Any],
-    message: str,
+    api: Api, given: dict[str, Any], message: str
 ) -> None:
-    in_service(call, make, change)
-    make.config("moved", {"InstanceType": "ml.m5.xlarge"})
-    call("UpdateEndpoint", EndpointName="e", EndpointConfigName="moved")
+    in_service(api)
+    api.make.config("moved", {"InstanceType": "ml.m5.xlarge"})
+    api.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="moved")
     with pytest.raises(ServiceError, match="cannot be on endpoint") as caught:
-        make.component("stays", **given)
+        api.make.component("stays", **given)
     assert message in caught.value.message
-    assert call("ListInferenceComponents")["InferenceComponents"] == []
+    assert api.call("ListInferenceComponents")["InferenceComponents"] == []
 
 
-def test_an_update_of_a_component_is_held_to_a_move_under_way(
-    call: Call, make: Any, change: Callable[..., None], refused: Refused, state: State, scope: Scope
-) -> None:
-    in_service(call, make, change)
-    make.component("base", Specification=needing(ON_CPU))
-    found = state.components.get(scope, "base")
+def test_an_update_of_a_component_is_held_to_a_move_under_way(api: Api) -> None:
+    in_service(api)
+    api.make.component("base", Specification=needing(ON_CPU))
+    found = api.state.components.get(api.scope, "base")
     assert found is not None
     serving = replace(found.value, status=ComponentStatus.IN_SERVICE)
-    state.components.put(scope, "base", serving, expect=found.version)
-    make.config("moved", {"InstanceType": "ml.m5.xlarge"})
-    call("UpdateEndpoint", EndpointName="e", EndpointConfigName="moved")
+    api.state.components.put(api.scope, "base", serving, expect=found.version)
+    api.make.config("moved", {"InstanceType": "ml.m5.xlarge"})
+    api.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="moved")
     more = {"Specification": {"ComputeResourceRequirements": {"MinMemoryRequiredInMb": 16385}}}
-    text = refused("UpdateInferenceComponent", InferenceComponentName="base", **more)
+    text = api.refusal("UpdateInferenceComponent", InferenceComponentName="base", **more)
     assert "one ml.m5.xlarge instance offers 16384" in text
     less = {"Specification": {"ComputeResourceRequirements": {"MinMemoryRequiredInMb": 16384}}}
-    call("UpdateInferenceComponent", InferenceComponentName="base", **less)
+    api.call("UpdateInferenceComponent", InferenceComponentName="base", **less)
 
 
-def test_a_model_endpoint_cannot_become_one_for_components(
-    call: Call, make: Any, change: Callable[..., None], refused: Refused
-) -> None:
-    in_service(call, make, change, OF_MODEL)
-    make.config("new")
-    text = refused("UpdateEndpoint", EndpointName="e", EndpointConfigName="new")
+def test_a_model_endpoint_cannot_become_one_for_components(api: Api) -> None:
+    in_service(api, OF_MODEL)
+    api.make.config("new")
+    text = api.refusal("UpdateEndpoint", EndpointName="e", EndpointConfigName="new")
     assert "hosts models; an update cannot make it host inference components" in text
 
 
-def test_a_configuration_of_the_same_name_made_again_is_another(
-    call: Call, make: Any, change: Callable[..., None], clock: ManualClock
-) -> None:
-    in_service(call, make, change)
-    call("DeleteEndpointConfig", EndpointConfigName="e-config")
-    clock.advance(1.0)
-    make.config("e-config")
-    call("UpdateEndpoint", EndpointName="e", EndpointConfigName="e-config")
-    assert call("DescribeEndpoint", EndpointName="e")["EndpointStatus"] == "Updating"
+def test_a_configuration_of_the_same_name_made_again_is_another(api: Api) -> None:
+    in_service(api)
+    api.call("DeleteEndpointConfig", EndpointConfigName="e-config")
+    api.clock.advance(1.0)
+    api.make.config("e-config")
+    api.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="e-config")
+    assert api.call("DescribeEndpoint", EndpointName="e")["EndpointStatus"] == "Updating"
 
 
 IN_PROGRESS = f'Cannot update in-progress endpoint "{ARN}endpoint/e".'
@@ -352,25 +299,23 @@ IN_PROGRESS = f'Cannot update in-progress endpoint "{ARN}endpoint/e".'
     case("failed", EndpointStatus.FAILED, "in status Failed; delete it"),
 )
 def test_an_update_in_the_wrong_status_is_refused(
-    make: Any, change: Callable[..., None], refused: Refused, status: EndpointStatus, message: str
+    api: Api, status: EndpointStatus, message: str
 ) -> None:
-    make.endpoint("e")
-    make.config("new")
-    change(status=status)
-    assert message in refused("UpdateEndpoint", EndpointName="e", EndpointConfigName="new")
+    api.make.endpoint("e")
+    api.make.config("new")
+    api.change_endpoint(status=status)
+    assert message in api.refusal("UpdateEndpoint", EndpointName="e", EndpointConfigName="new")
     weight = {"VariantName": "main", "DesiredWeight": 1.0}
-    assert message in refused(
+    assert message in api.refusal(
         "UpdateEndpointWeightsAndCapacities",
         EndpointName="e",
         DesiredWeightsAndCapacities=[weight],
     )
 
 
-def test_weights_and_counts_of_several_variants_change_at_once(
-    call: Call, make: Any, change: Callable[..., None]
-) -> None:
-    in_service(call, make, change, OF_MODEL, OTHER)
-    call(
+def test_weights_and_counts_of_several_variants_change_at_once(api: Api) -> None:
+    in_service(api, OF_MODEL, OTHER)
+    api.call(
         "UpdateEndpointWeightsAndCapacities",
         EndpointName="e",
         DesiredWeightsAndCapacities=[
@@ -378,7 +323,7 @@ def test_weights_and_counts_of_several_variants_change_at_once(
             {"VariantName": "other", "DesiredInstanceCount": 4},
         ],
     )
-    shown = call("DescribeEndpoint", EndpointName="e")
+    shown = api.call("DescribeEndpoint", EndpointName="e")
     assert shown["EndpointStatus"] == "Updating"
     first, second = shown["ProductionVariants"]
     assert (first["DesiredWeight"], first["DesiredInstanceCount"]) == (0.0, 1)
@@ -404,27 +349,20 @@ def test_weights_and_counts_of_several_variants_change_at_once(
     case("no number", [{"VariantName": "main", "DesiredWeight": float("inf")}], "finite"),
 )
 def test_a_change_of_weights_that_cannot_be_is_refused(
-    call: Call,
-    make: Any,
-    change: Callable[..., None],
-    refused: Refused,
-    changes: list[dict[str, Any]],
-    message: str,
+    api: Api, changes: list[dict[str, Any]], message: str
 ) -> None:
-    in_service(call, make, change, {"ManagedInstanceScaling": SCALED})
-    assert message in refused(
+    in_service(api, {"ManagedInstanceScaling": SCALED})
+    assert message in api.refusal(
         "UpdateEndpointWeightsAndCapacities",
         EndpointName="e",
         DesiredWeightsAndCapacities=changes,
     )
-    assert call("DescribeEndpoint", EndpointName="e")["EndpointStatus"] == "InService"
+    assert api.call("DescribeEndpoint", EndpointName="e")["EndpointStatus"] == "InService"
 
 
-def test_a_models_variant_keeps_an_instance(
-    call: Call, make: Any, change: Callable[..., None], refused: Refused
-) -> None:
-    in_service(call, make, change, OF_MODEL)
-    text = refused(
+def test_a_models_variant_keeps_an_instance(api: Api) -> None:
+    in_service(api, OF_MODEL)
+    text = api.refusal(
         "UpdateEndpointWeightsAndCapacities",
         EndpointName="e",
         DesiredWeightsAndCapacities=[{"VariantName": "AllTraffic", "DesiredInstanceCount": 0}],

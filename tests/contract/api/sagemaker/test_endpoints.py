@@ -1,84 +1,73 @@
 """Endpoints: creation, what Describe shows, updates, deletion from every status."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
-from hostelry.base.clock import ManualClock
 from hostelry.domain.copy import CopyPhase
-from hostelry.domain.endpoint import Endpoint, EndpointStatus
+from hostelry.domain.endpoint import EndpointStatus
 
-Call = Callable[..., dict[str, Any]]
-Refused = Callable[..., str]
 ARN = "arn:aws:sagemaker:us-west-2:123456789012:"
 OF_MODEL = {"VariantName": "AllTraffic", "ModelName": "m", "InstanceType": "ml.m5.xlarge"}
 OTHER = {**OF_MODEL, "VariantName": "other"}
 SCALED = {"Status": "ENABLED", "MinInstanceCount": 1, "MaxInstanceCount": 2}
 
 
-def test_an_endpoint_comes_up_creating_with_a_deadline(
-    call: Call, make: Any, clock: ManualClock, endpoint: Callable[[], Endpoint]
-) -> None:
-    make.model()
-    make.endpoint("e", {**OF_MODEL, "InitialInstanceCount": 2}, OTHER)
-    shown = call("DescribeEndpoint", EndpointName="e")
+def test_an_endpoint_comes_up_creating_with_a_deadline(api: Api) -> None:
+    api.make.model()
+    api.make.endpoint("e", {**OF_MODEL, "InitialInstanceCount": 2}, OTHER)
+    shown = api.call("DescribeEndpoint", EndpointName="e")
     assert shown["EndpointStatus"] == "Creating"
     assert shown["EndpointArn"] == ARN + "endpoint/e"
     assert shown["EndpointConfigName"] == "e-config"
-    assert shown["CreationTime"] == shown["LastModifiedTime"] == clock.now()
+    assert shown["CreationTime"] == shown["LastModifiedTime"] == api.clock.now()
     assert "PendingDeploymentSummary" not in shown
     first, second = shown["ProductionVariants"]
     assert (first["VariantName"], second["VariantName"]) == ("AllTraffic", "other")
     assert (first["CurrentInstanceCount"], first["DesiredInstanceCount"]) == (0, 2)
-    assert first["DeployedImages"][0]["SpecifiedImage"] == make.image
+    assert first["DeployedImages"][0]["SpecifiedImage"] == api.make.image
     assert first["VariantStatus"][0]["Status"] == "Creating"
-    deadline_at = endpoint().deadline_at
+    deadline_at = api.endpoint().deadline_at
     assert deadline_at is not None
-    assert deadline_at > clock.now() + 3600 + 240
+    assert deadline_at > api.clock.now() + 3600 + 240
 
 
-def test_an_endpoint_shows_its_metrics_configuration(call: Call, make: Any) -> None:
+def test_an_endpoint_shows_its_metrics_configuration(api: Api) -> None:
     metrics = {"EnableEnhancedMetrics": True}
-    make.config("c", MetricsConfig=metrics)
-    call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
-    assert call("DescribeEndpoint", EndpointName="e")["MetricsConfig"] == metrics
+    api.make.config("c", MetricsConfig=metrics)
+    api.call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
+    assert api.call("DescribeEndpoint", EndpointName="e")["MetricsConfig"] == metrics
 
 
-def test_an_endpoint_for_components_waits_for_instances_only(
-    call: Call, make: Any, clock: ManualClock, endpoint: Callable[[], Endpoint]
-) -> None:
-    make.endpoint("e", {"ManagedInstanceScaling": SCALED})
-    (variant,) = call("DescribeEndpoint", EndpointName="e")["ProductionVariants"]
+def test_an_endpoint_for_components_waits_for_instances_only(api: Api) -> None:
+    api.make.endpoint("e", {"ManagedInstanceScaling": SCALED})
+    (variant,) = api.call("DescribeEndpoint", EndpointName="e")["ProductionVariants"]
     assert "DeployedImages" not in variant
     assert variant["ManagedInstanceScaling"] == SCALED
-    deadline_at = endpoint().deadline_at
+    deadline_at = api.endpoint().deadline_at
     assert deadline_at is not None
-    assert clock.now() < deadline_at < clock.now() + 3600
+    assert api.clock.now() < deadline_at < api.clock.now() + 3600
 
 
-def test_model_and_configuration_may_go_while_the_endpoint_uses_them(
-    call: Call, make: Any, endpoint: Callable[[], Endpoint]
-) -> None:
-    make.model()
-    make.endpoint("e", OF_MODEL)
-    call("DeleteModel", ModelName="m")
-    call("DeleteEndpointConfig", EndpointConfigName="e-config")
-    shown = call("DescribeEndpoint", EndpointName="e")
+def test_model_and_configuration_may_go_while_the_endpoint_uses_them(api: Api) -> None:
+    api.make.model()
+    api.make.endpoint("e", OF_MODEL)
+    api.call("DeleteModel", ModelName="m")
+    api.call("DeleteEndpointConfig", EndpointConfigName="e-config")
+    shown = api.call("DescribeEndpoint", EndpointName="e")
     assert shown["EndpointConfigName"] == "e-config"
-    model = endpoint().active.variants[0].model
+    model = api.endpoint().active.variants[0].model
     assert model is not None
-    assert model.containers[0].image == make.image
+    assert model.containers[0].image == api.make.image
 
 
-def test_a_model_that_went_before_the_endpoint_came_is_missed(
-    call: Call, make: Any, refused: Refused
-) -> None:
-    make.model()
-    make.config("c", OF_MODEL)
-    call("DeleteModel", ModelName="m")
-    text = refused("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
+def test_a_model_that_went_before_the_endpoint_came_is_missed(api: Api) -> None:
+    api.make.model()
+    api.make.config("c", OF_MODEL)
+    api.call("DeleteModel", ModelName="m")
+    text = api.refusal("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
     assert text == f'Could not find model "{ARN}model/m".'
 
 
@@ -135,79 +124,64 @@ def test_a_model_that_went_before_the_endpoint_came_is_missed(
     ),
 )
 def test_an_endpoint_that_cannot_be_is_refused(
-    make: Any, refused: Refused, params: dict[str, Any], message: str
+    api: Api, params: dict[str, Any], message: str
 ) -> None:
-    make.endpoint("e")
+    api.make.endpoint("e")
     given = {"EndpointName": "new", "EndpointConfigName": "e-config", **params}
-    assert message in refused("CreateEndpoint", **given)
+    assert message in api.refusal("CreateEndpoint", **given)
 
 
-def test_counts_are_of_what_serves(
-    call: Call, make: Any, endpoint: Callable[[], Endpoint], run: Callable[..., None]
-) -> None:
-    make.model()
-    make.endpoint("e", {**OF_MODEL, "InitialInstanceCount": 5})
-    now = endpoint().active.generation
-    run("ready", "AllTraffic", now, CopyPhase.READY)
-    run("starting", "AllTraffic", now, CopyPhase.STARTING)
-    run("draining", "AllTraffic", now, CopyPhase.READY, drain_deadline_at=9.0)
-    run("old", "AllTraffic", now - 1, CopyPhase.READY)
-    run("other", "other", now, CopyPhase.READY)
-    (variant,) = call("DescribeEndpoint", EndpointName="e")["ProductionVariants"]
+def test_counts_are_of_what_serves(api: Api) -> None:
+    api.make.model()
+    api.make.endpoint("e", {**OF_MODEL, "InitialInstanceCount": 5})
+    now = api.endpoint().active.generation
+    api.add_copy("ready", "AllTraffic", now, CopyPhase.READY)
+    api.add_copy("starting", "AllTraffic", now, CopyPhase.STARTING)
+    api.add_copy("draining", "AllTraffic", now, CopyPhase.READY, drain_deadline_at=9.0)
+    api.add_copy("old", "AllTraffic", now - 1, CopyPhase.READY)
+    api.add_copy("other", "other", now, CopyPhase.READY)
+    (variant,) = api.call("DescribeEndpoint", EndpointName="e")["ProductionVariants"]
     assert (variant["CurrentInstanceCount"], variant["DesiredInstanceCount"]) == (1, 5)
 
 
-def test_an_endpoint_for_components_counts_running_instances(
-    call: Call, make: Any, endpoint: Callable[[], Endpoint], run: Callable[..., None]
-) -> None:
-    make.endpoint("e")
-    run("one", "main", endpoint().active.generation, CopyPhase.STARTING)
-    (variant,) = call("DescribeEndpoint", EndpointName="e")["ProductionVariants"]
+def test_an_endpoint_for_components_counts_running_instances(api: Api) -> None:
+    api.make.endpoint("e")
+    api.add_copy("one", "main", api.endpoint().active.generation, CopyPhase.STARTING)
+    (variant,) = api.call("DescribeEndpoint", EndpointName="e")["ProductionVariants"]
     assert variant["CurrentInstanceCount"] == 1
 
 
-def test_a_failure_reason_is_shown_within_its_limit(
-    call: Call, make: Any, change: Callable[..., None]
-) -> None:
-    make.endpoint("e")
-    change(status=EndpointStatus.FAILED, failure_reason="x" * 5000)
-    shown = call("DescribeEndpoint", EndpointName="e")
+def test_a_failure_reason_is_shown_within_its_limit(api: Api) -> None:
+    api.make.endpoint("e")
+    api.change_endpoint(status=EndpointStatus.FAILED, failure_reason="x" * 5000)
+    shown = api.call("DescribeEndpoint", EndpointName="e")
     assert shown["EndpointStatus"] == "Failed"
     assert len(shown["FailureReason"]) == 1024
     assert shown["FailureReason"].endswith("...")
 
 
 @pytest.mark.parametrize("status", EndpointStatus, ids=lambda status: str(status.value))
-def test_an_endpoint_can_be_deleted_in_every_status(
-    call: Call,
-    make: Any,
-    change: Callable[..., None],
-    endpoint: Callable[[], Endpoint],
-    clock: ManualClock,
-    status: EndpointStatus,
-) -> None:
-    make.endpoint("e")
-    change(status=status, deadline_at=clock.now() + 7)
-    call("DeleteEndpoint", EndpointName="e")
-    shown = call("DescribeEndpoint", EndpointName="e")
+def test_an_endpoint_can_be_deleted_in_every_status(api: Api, status: EndpointStatus) -> None:
+    api.make.endpoint("e")
+    api.change_endpoint(status=status, deadline_at=api.clock.now() + 7)
+    api.call("DeleteEndpoint", EndpointName="e")
+    shown = api.call("DescribeEndpoint", EndpointName="e")
     assert shown["EndpointStatus"] == "Deleting"
-    assert endpoint().deadline_at is not None
-    call("DeleteEndpoint", EndpointName="e")
+    assert api.endpoint().deadline_at is not None
+    api.call("DeleteEndpoint", EndpointName="e")
 
 
-def test_a_repeated_delete_does_not_put_its_deadline_off(
-    call: Call, make: Any, clock: ManualClock, endpoint: Callable[[], Endpoint]
-) -> None:
-    make.endpoint("e")
-    call("DeleteEndpoint", EndpointName="e")
-    deadline_at = endpoint().deadline_at
-    clock.advance(5.0)
-    call("DeleteEndpoint", EndpointName="e")
-    assert endpoint().deadline_at == deadline_at
+def test_a_repeated_delete_does_not_put_its_deadline_off(api: Api) -> None:
+    api.make.endpoint("e")
+    api.call("DeleteEndpoint", EndpointName="e")
+    deadline_at = api.endpoint().deadline_at
+    api.clock.advance(5.0)
+    api.call("DeleteEndpoint", EndpointName="e")
+    assert api.endpoint().deadline_at == deadline_at
 
 
 @pytest.mark.parametrize("verb", ["Describe", "Update", "Delete"])
-def test_an_endpoint_that_is_not_there_could_not_be_found(refused: Refused, verb: str) -> None:
+def test_an_endpoint_that_is_not_there_could_not_be_found(api: Api, verb: str) -> None:
     more = {"EndpointConfigName": "c"} if verb == "Update" else {}
-    text = refused(f"{verb}Endpoint", EndpointName="Gone", **more)
+    text = api.refusal(f"{verb}Endpoint", EndpointName="Gone", **more)
     assert text == f'Could not find endpoint "{ARN}endpoint/gone".'

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
 from hostelry.api.context import CallContext
 from hostelry.api.page import list_answer
@@ -23,8 +24,6 @@ from hostelry.metrics.series.store import MemoryMetrics
 from hostelry.store.memory import MemoryStore
 from hostelry.store.records import open_state
 
-Call = Callable[..., dict[str, Any]]
-Refused = Callable[..., str]
 START = ManualClock().now()
 
 LISTS = [
@@ -38,16 +37,16 @@ LISTS = [
 
 
 @pytest.fixture
-def three(make: Any, clock: ManualClock) -> None:
+def three(api: Api) -> None:
     """Three of each resource, b, a and c in this order, a minute apart."""
-    make.config("shared")
-    make.call("CreateEndpoint", EndpointName="host", EndpointConfigName="shared")
+    api.make.config("shared")
+    api.make.call("CreateEndpoint", EndpointName="host", EndpointConfigName="shared")
     for name in ("b-x", "a-x", "c-y"):
-        make.model(name)
-        make.config(name)
-        make.call("CreateEndpoint", EndpointName=name, EndpointConfigName="shared")
-        make.component(name, "host")
-        clock.advance(60.0)
+        api.make.model(name)
+        api.make.config(name)
+        api.make.call("CreateEndpoint", EndpointName=name, EndpointConfigName="shared")
+        api.make.component(name, "host")
+        api.clock.advance(60.0)
 
 
 def names(answer: dict[str, Any], member: str, name: str) -> list[str]:
@@ -74,33 +73,21 @@ def names(answer: dict[str, Any], member: str, name: str) -> list[str]:
     ),
 )
 def test_filters_and_order(
-    call: Call,
-    operation: str,
-    member: str,
-    name: str,
-    params: dict[str, Any],
-    expected: list[str],
+    api: Api, operation: str, member: str, name: str, params: dict[str, Any], expected: list[str]
 ) -> None:
-    assert names(call(operation, **params), member, name) == expected
+    assert names(api.call(operation, **params), member, name) == expected
 
 
 @pytest.mark.usefixtures("three")
 @pytest.mark.parametrize(("operation", "member", "name"), LISTS[2:])
-def test_status_and_modification_filters(
-    call: Call,
-    change: Callable[..., None],
-    change_component: Callable[..., None],
-    operation: str,
-    member: str,
-    name: str,
-) -> None:
+def test_status_and_modification_filters(api: Api, operation: str, member: str, name: str) -> None:
     if name == "EndpointName":
-        change(at="c-y", status=EndpointStatus.FAILED, modified_at=START + 999)
+        api.change_endpoint(at="c-y", status=EndpointStatus.FAILED, modified_at=START + 999)
     else:
-        change_component("c-y", status=ComponentStatus.FAILED, modified_at=START + 999)
+        api.change_component("c-y", status=ComponentStatus.FAILED, modified_at=START + 999)
 
     def found(**params: Any) -> list[str]:
-        return names(call(operation, **params), member, name)
+        return names(api.call(operation, **params), member, name)
 
     assert found(StatusEquals="Failed") == ["c-y"]
     assert found(StatusEquals="Creating") == ["a-x", "b-x"]
@@ -111,14 +98,14 @@ def test_status_and_modification_filters(
     assert found(SortBy="Status") == ["c-y", "b-x", "a-x"]
 
 
-def test_components_by_endpoint_and_variant(call: Call, make: Any) -> None:
-    make.endpoint("one")
-    make.endpoint("two", {"VariantName": "second"})
-    make.component("a", "one")
-    make.component("b", "two")
+def test_components_by_endpoint_and_variant(api: Api) -> None:
+    api.make.endpoint("one")
+    api.make.endpoint("two", {"VariantName": "second"})
+    api.make.component("a", "one")
+    api.make.component("b", "two")
 
     def found(**params: Any) -> list[str]:
-        answer = call("ListInferenceComponents", **params)
+        answer = api.call("ListInferenceComponents", **params)
         return names(answer, "InferenceComponents", "InferenceComponentName")
 
     assert found(EndpointNameEquals="one") == ["a"]
@@ -128,39 +115,37 @@ def test_components_by_endpoint_and_variant(call: Call, make: Any) -> None:
 
 
 @pytest.mark.parametrize(("operation", "member", "name"), LISTS)
-def test_an_empty_list_is_there(call: Call, operation: str, member: str, name: str) -> None:
-    assert call(operation) == {member: []}
+def test_an_empty_list_is_there(api: Api, operation: str, member: str, name: str) -> None:
+    assert api.call(operation) == {member: []}
 
 
-def test_a_page_has_ten_unless_asked(call: Call, make: Any) -> None:
+def test_a_page_has_ten_unless_asked(api: Api) -> None:
     for number in range(11):
-        make.model(f"m{number}")
-    first = call("ListModels")
+        api.make.model(f"m{number}")
+    first = api.call("ListModels")
     assert len(first["Models"]) == 10
-    second = call("ListModels", NextToken=first["NextToken"])
+    second = api.call("ListModels", NextToken=first["NextToken"])
     assert len(second["Models"]) == 1
     assert "NextToken" not in second
-    assert len(call("ListModels", MaxResults=100)["Models"]) == 11
+    assert len(api.call("ListModels", MaxResults=100)["Models"]) == 11
 
 
-def test_a_page_that_is_just_full_has_no_next(call: Call, make: Any) -> None:
+def test_a_page_that_is_just_full_has_no_next(api: Api) -> None:
     for number in range(2):
-        make.model(f"m{number}")
-    assert "NextToken" not in call("ListModels", MaxResults=2)
+        api.make.model(f"m{number}")
+    assert "NextToken" not in api.call("ListModels", MaxResults=2)
 
 
-def test_pages_stay_whole_while_models_come_and_go(
-    call: Call, make: Any, clock: ManualClock
-) -> None:
+def test_pages_stay_whole_while_models_come_and_go(api: Api) -> None:
     for number in range(6):
-        make.model(f"m{number}")
-        clock.advance(1.0)
-    first = call("ListModels", MaxResults=3)
+        api.make.model(f"m{number}")
+        api.clock.advance(1.0)
+    first = api.call("ListModels", MaxResults=3)
     assert names(first, "Models", "ModelName") == ["m5", "m4", "m3"]
-    make.model("newer")
-    call("DeleteModel", ModelName="m3")
-    call("DeleteModel", ModelName="m5")
-    second = call("ListModels", MaxResults=3, NextToken=first["NextToken"])
+    api.make.model("newer")
+    api.call("DeleteModel", ModelName="m3")
+    api.call("DeleteModel", ModelName="m5")
+    second = api.call("ListModels", MaxResults=3, NextToken=first["NextToken"])
     assert names(second, "Models", "ModelName") == ["m2", "m1", "m0"]
 
 
@@ -189,25 +174,23 @@ def altered(token: str, **parts: Any) -> str:
     case("of another filter", lambda token: token, {"NameContains": "m"}),
 )
 def test_a_token_that_is_not_this_lists_is_refused(
-    call: Call, make: Any, refused: Refused, garble: Callable[[str], str], more: dict[str, Any]
+    api: Api, garble: Callable[[str], str], more: dict[str, Any]
 ) -> None:
     for number in range(3):
-        make.model(f"m{number}")
-    token = call("ListModels", MaxResults=1)["NextToken"]
-    text = refused("ListModels", NextToken=garble(token), **more)
+        api.make.model(f"m{number}")
+    token = api.call("ListModels", MaxResults=1)["NextToken"]
+    text = api.refusal("ListModels", NextToken=garble(token), **more)
     assert text.startswith("NextToken is not valid for this request")
 
 
-def test_a_token_of_another_list_or_account_is_refused(
-    call_as: Call, call: Call, make: Any, refused: Refused
-) -> None:
+def test_a_token_of_another_list_or_account_is_refused(api: Api) -> None:
     for number in range(3):
-        make.model(f"m{number}")
-    token = call("ListModels", MaxResults=1)["NextToken"]
-    assert "NextToken" in refused("ListEndpoints", NextToken=token)
+        api.make.model(f"m{number}")
+    token = api.call("ListModels", MaxResults=1)["NextToken"]
+    assert "NextToken" in api.refusal("ListEndpoints", NextToken=token)
     other = Scope("210987654321", "us-west-2")
     with pytest.raises(ServiceError, match="NextToken"):
-        call_as(other, "ListModels", NextToken=token)
+        api.call_as(other, "ListModels", NextToken=token)
 
 
 @dataclass(frozen=True)

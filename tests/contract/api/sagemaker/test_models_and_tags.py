@@ -1,35 +1,31 @@
 """Models, tags and the caller's identity."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
-from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.domain.model import ArtifactSource, SourceKind
 from hostelry.domain.scope import Scope
-from hostelry.store.records import State
 
-Call = Callable[..., dict[str, Any]]
-Refused = Callable[..., str]
 ARN = "arn:aws:sagemaker:us-west-2:123456789012:"
 IMAGE = "registry/image:tag"
 S3_SOURCE = {"S3Uri": "s3://b/k/", "S3DataType": "S3Prefix", "CompressionType": "None"}
 
 
-def test_a_model_is_echoed_with_its_arn_and_time(call: Call, make: Any, clock: ManualClock) -> None:
+def test_a_model_is_echoed_with_its_arn_and_time(api: Api) -> None:
     vpc = {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1"]}
-    make.model("My-Model", VpcConfig=vpc)
-    shown = call("DescribeModel", ModelName="My-Model")
+    api.make.model("My-Model", VpcConfig=vpc)
+    shown = api.call("DescribeModel", ModelName="My-Model")
     assert shown["ModelArn"] == ARN + "model/my-model"
-    assert shown["CreationTime"] == clock.now()
+    assert shown["CreationTime"] == api.clock.now()
     assert shown["PrimaryContainer"]["Environment"] == {"A": "1", "B": "2"}
     assert shown["VpcConfig"] == vpc
     assert "Tags" not in shown
-    assert call("DeleteModel", ModelName="My-Model") == {}
-    assert call("ListModels")["Models"] == []
+    assert api.call("DeleteModel", ModelName="My-Model") == {}
+    assert api.call("ListModels")["Models"] == []
 
 
 @cases(
@@ -70,10 +66,10 @@ def test_a_model_is_echoed_with_its_arn_and_time(call: Call, make: Any, clock: M
     ),
 )
 def test_where_a_models_artifacts_lie(
-    call: Call, state: State, scope: Scope, container: dict[str, Any], source: ArtifactSource | None
+    api: Api, container: dict[str, Any], source: ArtifactSource | None
 ) -> None:
-    call("CreateModel", ModelName="m", PrimaryContainer={"Image": IMAGE, **container})
-    stored = state.models.get(scope, "m")
+    api.call("CreateModel", ModelName="m", PrimaryContainer={"Image": IMAGE, **container})
+    stored = api.state.models.get(api.scope, "m")
     assert stored is not None
     assert stored.value.containers[0].source == source
 
@@ -112,31 +108,33 @@ def test_where_a_models_artifacts_lie(
     ),
 )
 def test_web_addresses_of_s3_name_objects_of_the_platforms_store(
-    call: Call, state: State, scope: Scope, address: str, uri: str
+    api: Api, address: str, uri: str
 ) -> None:
-    call("CreateModel", ModelName="m", PrimaryContainer={"Image": IMAGE, "ModelDataUrl": address})
-    stored = state.models.get(scope, "m")
+    api.call(
+        "CreateModel", ModelName="m", PrimaryContainer={"Image": IMAGE, "ModelDataUrl": address}
+    )
+    stored = api.state.models.get(api.scope, "m")
     assert stored is not None
     assert stored.value.containers[0].source == ArtifactSource(uri=uri, kind=SourceKind.ARCHIVE)
-    shown = call("DescribeModel", ModelName="m")["PrimaryContainer"]
+    shown = api.call("DescribeModel", ModelName="m")["PrimaryContainer"]
     assert shown["ModelDataUrl"] == address, "it is echoed as it was given"
 
 
-def test_a_web_address_names_a_prefix_too(call: Call, state: State, scope: Scope) -> None:
+def test_a_web_address_names_a_prefix_too(api: Api) -> None:
     source = {**S3_SOURCE, "S3Uri": "https://models.s3.us-west-2.amazonaws.com/a/"}
     container = {"Image": IMAGE, "ModelDataSource": {"S3DataSource": source}}
-    call("CreateModel", ModelName="m", PrimaryContainer=container)
-    stored = state.models.get(scope, "m")
+    api.call("CreateModel", ModelName="m", PrimaryContainer=container)
+    stored = api.state.models.get(api.scope, "m")
     assert stored is not None
     expected = ArtifactSource(uri="s3://models/a/", kind=SourceKind.PREFIX)
     assert stored.value.containers[0].source == expected
-    assert call("DescribeModel", ModelName="m")["PrimaryContainer"] == container
+    assert api.call("DescribeModel", ModelName="m")["PrimaryContainer"] == container
 
 
-def test_one_container_in_a_list_is_the_model(call: Call) -> None:
+def test_one_container_in_a_list_is_the_model(api: Api) -> None:
     containers = [{"Image": IMAGE, "ContainerHostname": "only"}]
-    call("CreateModel", ModelName="m", Containers=containers)
-    assert call("DescribeModel", ModelName="m")["Containers"] == containers
+    api.call("CreateModel", ModelName="m", Containers=containers)
+    assert api.call("DescribeModel", ModelName="m")["Containers"] == containers
 
 
 @pytest.mark.parametrize(
@@ -294,32 +292,30 @@ def test_one_container_in_a_list_is_the_model(call: Call) -> None:
         ),
     ],
 )
-def test_a_model_that_cannot_be_is_refused(
-    call: Call, refused: Refused, params: dict[str, Any], message: str
-) -> None:
-    assert message in refused("CreateModel", ModelName="m", **params)
-    assert call("ListModels")["Models"] == []
+def test_a_model_that_cannot_be_is_refused(api: Api, params: dict[str, Any], message: str) -> None:
+    assert message in api.refusal("CreateModel", ModelName="m", **params)
+    assert api.call("ListModels")["Models"] == []
 
 
-def test_a_name_is_taken_in_any_case(make: Any, refused: Refused) -> None:
-    make.model("llama")
-    text = refused("CreateModel", ModelName="Llama", PrimaryContainer={"Image": IMAGE})
+def test_a_name_is_taken_in_any_case(api: Api) -> None:
+    api.make.model("llama")
+    text = api.refusal("CreateModel", ModelName="Llama", PrimaryContainer={"Image": IMAGE})
     assert text == f'Cannot create already existing model "{ARN}model/llama".'
 
 
-def test_another_account_or_region_has_names_of_its_own(call_as: Call) -> None:
+def test_another_account_or_region_has_names_of_its_own(api: Api) -> None:
     scopes = [
         Scope(account, region)
         for account in ("123456789012", "210987654321")
         for region in ("us-west-2", "eu-central-1")
     ]
     for scope in scopes:
-        call_as(scope, "CreateModel", ModelName="m", PrimaryContainer={"Image": scope.region})
-    call_as(scopes[0], "DeleteModel", ModelName="m")
+        api.call_as(scope, "CreateModel", ModelName="m", PrimaryContainer={"Image": scope.region})
+    api.call_as(scopes[0], "DeleteModel", ModelName="m")
     with pytest.raises(ServiceError, match="Could not find model"):
-        call_as(scopes[0], "DescribeModel", ModelName="m")
+        api.call_as(scopes[0], "DescribeModel", ModelName="m")
     for scope in scopes[1:]:
-        shown = call_as(scope, "DescribeModel", ModelName="m")
+        shown = api.call_as(scope, "DescribeModel", ModelName="m")
         assert shown["PrimaryContainer"]["Image"] == scope.region
         assert scope.account in shown["ModelArn"]
 
@@ -335,26 +331,28 @@ def tags(**given: str) -> list[dict[str, str]]:
     case("endpoint", "endpoint", "e"),
     case("component", "inference-component", "base"),
 )
-def test_every_resource_can_be_tagged(call: Call, make: Any, kind: str, name: str) -> None:
-    make.model()
-    make.endpoint()
-    make.component()
+def test_every_resource_can_be_tagged(api: Api, kind: str, name: str) -> None:
+    api.make.model()
+    api.make.endpoint()
+    api.make.component()
     arn = f"{ARN}{kind}/{name}"
-    assert call("AddTags", ResourceArn=arn, Tags=tags(a="1", b="2"))["Tags"] == tags(a="1", b="2")
-    assert call("AddTags", ResourceArn=arn, Tags=tags(b="3"))["Tags"] == tags(a="1", b="3")
-    call("DeleteTags", ResourceArn=arn, TagKeys=["a", "never there"])
-    assert call("ListTags", ResourceArn=arn) == {"Tags": tags(b="3")}
-    call("DeleteTags", ResourceArn=arn, TagKeys=["b"])
-    assert call("ListTags", ResourceArn=arn) == {"Tags": []}
+    assert api.call("AddTags", ResourceArn=arn, Tags=tags(a="1", b="2"))["Tags"] == tags(
+        a="1", b="2"
+    )
+    assert api.call("AddTags", ResourceArn=arn, Tags=tags(b="3"))["Tags"] == tags(a="1", b="3")
+    api.call("DeleteTags", ResourceArn=arn, TagKeys=["a", "never there"])
+    assert api.call("ListTags", ResourceArn=arn) == {"Tags": tags(b="3")}
+    api.call("DeleteTags", ResourceArn=arn, TagKeys=["b"])
+    assert api.call("ListTags", ResourceArn=arn) == {"Tags": []}
 
 
-def test_tags_of_a_creation_go_with_the_resource(call: Call, make: Any) -> None:
-    make.model(Tags=tags(team="nlp"))
+def test_tags_of_a_creation_go_with_the_resource(api: Api) -> None:
+    api.make.model(Tags=tags(team="nlp"))
     arn = ARN + "model/m"
-    assert call("ListTags", ResourceArn=arn)["Tags"] == tags(team="nlp")
-    call("DeleteModel", ModelName="m")
-    make.model()
-    assert call("ListTags", ResourceArn=arn)["Tags"] == []
+    assert api.call("ListTags", ResourceArn=arn)["Tags"] == tags(team="nlp")
+    api.call("DeleteModel", ModelName="m")
+    api.make.model()
+    assert api.call("ListTags", ResourceArn=arn)["Tags"] == []
 
 
 @cases(
@@ -369,39 +367,37 @@ def test_tags_of_a_creation_go_with_the_resource(call: Call, make: Any) -> None:
     case("no name", {"ResourceArn": ARN + "model"}, "Could not find model"),
     case("a token of nothing", {"ResourceArn": ARN + "model/m", "NextToken": "x"}, "NextToken"),
 )
-def test_tags_of_what_is_not_there(
-    make: Any, refused: Refused, params: dict[str, Any], message: str
-) -> None:
-    make.model()
-    assert message in refused("ListTags", **params)
+def test_tags_of_what_is_not_there(api: Api, params: dict[str, Any], message: str) -> None:
+    api.make.model()
+    assert message in api.refusal("ListTags", **params)
 
 
-def test_a_resource_has_at_most_50_tags(call: Call, make: Any, refused: Refused) -> None:
-    make.model(Tags=tags(**{f"k{n}": "" for n in range(50)}))
+def test_a_resource_has_at_most_50_tags(api: Api) -> None:
+    api.make.model(Tags=tags(**{f"k{n}": "" for n in range(50)}))
     arn = ARN + "model/m"
-    assert "at most 50" in refused("AddTags", ResourceArn=arn, Tags=tags(one_more=""))
-    assert len(call("ListTags", ResourceArn=arn)["Tags"]) == 50
+    assert "at most 50" in api.refusal("AddTags", ResourceArn=arn, Tags=tags(one_more=""))
+    assert len(api.call("ListTags", ResourceArn=arn)["Tags"]) == 50
 
 
-def test_the_caller_is_an_assumed_role(call: Call) -> None:
-    identity = call("GetCallerIdentity", "sts")
+def test_the_caller_is_an_assumed_role(api: Api) -> None:
+    identity = api.call("GetCallerIdentity", "sts")
     assert identity["Account"] == "123456789012"
     assert identity["Arn"] == (
         "arn:aws:sts::123456789012:assumed-role/HostelryExecutionRole/hostelry"
     )
 
 
-def test_the_role_of_the_caller_is_found_and_no_other(call: Call) -> None:
-    role = call("GetRole", "iam", RoleName="HostelryExecutionRole")["Role"]
+def test_the_role_of_the_caller_is_found_and_no_other(api: Api) -> None:
+    role = api.call("GetRole", "iam", RoleName="HostelryExecutionRole")["Role"]
     assert role["Arn"] == "arn:aws:iam::123456789012:role/HostelryExecutionRole"
     with pytest.raises(ServiceError, match="role with name Admin cannot be found") as caught:
-        call("GetRole", "iam", RoleName="Admin")
+        api.call("GetRole", "iam", RoleName="Admin")
     assert (caught.value.code, caught.value.http_status) == ("NoSuchEntity", 404)
 
 
-def test_an_operation_that_is_not_there_is_named(call: Call) -> None:
+def test_an_operation_that_is_not_there_is_named(api: Api) -> None:
     with pytest.raises(ServiceError) as caught:
-        call("ListTrainingJobs")
+        api.call("ListTrainingJobs")
     assert caught.value.code == "UnknownOperationException"
     assert caught.value.http_status == 400
     assert caught.value.message.startswith("Hostelry does not implement sagemaker:ListTrainingJobs")

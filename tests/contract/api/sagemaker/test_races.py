@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.contract.api.rig import Api
 
 from hostelry.api.iam.execution_role import ensure_execution_role
 from hostelry.api.operations import ATTEMPTS
@@ -15,8 +16,6 @@ from hostelry.domain.scope import Scope
 from hostelry.store.memory import MemoryStore
 from hostelry.store.protocol import Key, Record
 from hostelry.store.records import State, open_state
-
-Call = Callable[..., dict[str, Any]]
 
 
 class BusyStore(MemoryStore):
@@ -47,22 +46,22 @@ def state(store: BusyStore, scope: Scope) -> State:
     return state
 
 
-def test_a_call_goes_on_after_a_record_moved(call: Call, make: Any, store: BusyStore) -> None:
-    make.endpoint()
+def test_a_call_goes_on_after_a_record_moved(api: Api, store: BusyStore) -> None:
+    api.make.endpoint()
     store.intrusions = ATTEMPTS - 1
-    call("DeleteEndpoint", EndpointName="e")
+    api.call("DeleteEndpoint", EndpointName="e")
     assert store.intrusions == 0
-    assert call("DescribeEndpoint", EndpointName="e")["EndpointStatus"] == "Deleting"
+    assert api.call("DescribeEndpoint", EndpointName="e")["EndpointStatus"] == "Deleting"
 
 
-def test_a_record_that_never_rests_is_a_conflict(call: Call, make: Any, store: BusyStore) -> None:
-    make.endpoint()
+def test_a_record_that_never_rests_is_a_conflict(api: Api, store: BusyStore) -> None:
+    api.make.endpoint()
     store.intrusions = ATTEMPTS
     with pytest.raises(Conflict):
-        call("DeleteEndpoint", EndpointName="e")
+        api.call("DeleteEndpoint", EndpointName="e")
 
 
-def test_of_calls_that_make_the_same_name_one_succeeds(call: Call, make: Any) -> None:
+def test_of_calls_that_make_the_same_name_one_succeeds(api: Api) -> None:
     made: list[str] = []
     refused: list[str] = []
     barrier = threading.Barrier(8)
@@ -70,7 +69,7 @@ def test_of_calls_that_make_the_same_name_one_succeeds(call: Call, make: Any) ->
     def create(number: int) -> None:
         barrier.wait(60.0)
         try:
-            make.model("same", Tags=[{"Key": "maker", "Value": str(number)}])
+            api.make.model("same", Tags=[{"Key": "maker", "Value": str(number)}])
             made.append(str(number))
         except ServiceError as error:
             refused.append(error.message)
@@ -82,15 +81,13 @@ def test_of_calls_that_make_the_same_name_one_succeeds(call: Call, make: Any) ->
         thread.join(60.0)
     assert (len(made), len(refused)) == (1, 7)
     arn = "arn:aws:sagemaker:us-west-2:123456789012:model/same"
-    assert call("ListTags", ResourceArn=arn)["Tags"] == [{"Key": "maker", "Value": made[0]}]
+    assert api.call("ListTags", ResourceArn=arn)["Tags"] == [{"Key": "maker", "Value": made[0]}]
 
 
-def test_no_component_is_left_on_an_endpoint_that_is_deleted(
-    call: Call, make: Any, state: State, scope: Scope
-) -> None:
+def test_no_component_is_left_on_an_endpoint_that_is_deleted(api: Api) -> None:
     for number in range(20):
         name = f"e{number}"
-        make.endpoint(name)
+        api.make.endpoint(name)
         barrier = threading.Barrier(2)
 
         def act(operation: Callable[[], Any], barrier: threading.Barrier = barrier) -> None:
@@ -101,9 +98,9 @@ def test_no_component_is_left_on_an_endpoint_that_is_deleted(
                 return
 
         threads = [
-            threading.Thread(target=act, args=(lambda at=name: make.component(f"c-{at}", at),)),
+            threading.Thread(target=act, args=(lambda at=name: api.make.component(f"c-{at}", at),)),
             threading.Thread(
-                target=act, args=(lambda at=name: call("DeleteEndpoint", EndpointName=at),)
+                target=act, args=(lambda at=name: api.call("DeleteEndpoint", EndpointName=at),)
             ),
         ]
         for thread in threads:
@@ -111,8 +108,8 @@ def test_no_component_is_left_on_an_endpoint_that_is_deleted(
         for thread in threads:
             thread.join(60.0)
         endpoint, component = (
-            state.endpoints.get(scope, name),
-            state.components.get(scope, f"c-{name}"),
+            api.state.endpoints.get(api.scope, name),
+            api.state.components.get(api.scope, f"c-{name}"),
         )
         assert endpoint is not None
         is_deleted = endpoint.value.status is EndpointStatus.DELETING

@@ -1,28 +1,23 @@
 """AutoRollbackConfiguration and the waits of a blue/green update: kept, shown and refused."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
-from hostelry.base.clock import ManualClock
-from hostelry.domain.component import ComponentStatus, InferenceComponent
+from hostelry.domain.component import ComponentStatus
 from hostelry.domain.copy import CopyPhase
 from hostelry.domain.endpoint import (
     Bake,
     Deployment,
-    Endpoint,
     EndpointStatus,
     Shift,
     UpdateGuard,
 )
-from hostelry.domain.scope import Scope
 from hostelry.domain.traffic import FleetSize, FleetUnit, TrafficPolicy, TrafficType
 
-Call = Callable[..., dict[str, Any]]
-Refused = Callable[..., str]
 ALARMS = {"AutoRollbackConfiguration": {"Alarms": [{"AlarmName": "errors"}]}}
 ROLLING = {
     "RollingUpdatePolicy": {
@@ -38,10 +33,10 @@ def blue_green(**more: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def alarms(call_as: Call, scope: Scope) -> None:
+def alarms(api: Api) -> None:
     """A metric alarm "errors" and a composite alarm "any"."""
-    call_as(
-        scope,
+    api.call_as(
+        api.scope,
         "PutMetricAlarm",
         "cloudwatch",
         AlarmName="errors",
@@ -53,63 +48,60 @@ def alarms(call_as: Call, scope: Scope) -> None:
         Threshold=1.0,
         ComparisonOperator="GreaterThanThreshold",
     )
-    call_as(scope, "PutCompositeAlarm", "cloudwatch", AlarmName="any", AlarmRule="ALARM(errors)")
+    api.call_as(
+        api.scope, "PutCompositeAlarm", "cloudwatch", AlarmName="any", AlarmRule="ALARM(errors)"
+    )
 
 
 @pytest.fixture
-def models(make: Any, change: Callable[..., None]) -> None:
+def models(api: Api) -> None:
     """An endpoint "e" of models in service, and a second configuration "c2"."""
-    make.model()
-    make.endpoint("e", {"ModelName": "m"})
-    make.config("c2", {"ModelName": "m"})
-    change(status=EndpointStatus.IN_SERVICE, deadline_at=None)
+    api.make.model()
+    api.make.endpoint("e", {"ModelName": "m"})
+    api.make.config("c2", {"ModelName": "m"})
+    api.change_endpoint(status=EndpointStatus.IN_SERVICE, deadline_at=None)
 
 
 @pytest.mark.usefixtures("alarms")
-def test_a_rolling_update_keeps_its_alarms(
-    call: Call,
-    make: Any,
-    change_component: Callable[..., None],
-    component: Callable[[str], InferenceComponent],
-) -> None:
-    make.endpoint()
-    make.component(RuntimeConfig={"CopyCount": 2})
-    change_component("base", status=ComponentStatus.IN_SERVICE, deadline_at=None)
+def test_a_rolling_update_keeps_its_alarms(api: Api) -> None:
+    api.make.endpoint()
+    api.make.component(RuntimeConfig={"CopyCount": 2})
+    api.change_component("base", status=ComponentStatus.IN_SERVICE, deadline_at=None)
     named = {"Alarms": [{"AlarmName": "errors"}, {"AlarmName": "any"}, {"AlarmName": "errors"}]}
     config = {**ROLLING, "AutoRollbackConfiguration": named}
-    call(
+    api.call(
         "UpdateInferenceComponent",
         InferenceComponentName="base",
         Specification={"Container": {"Image": "new"}},
         DeploymentConfig=config,
     )
-    rollout = component("base").rollout
+    rollout = api.component("base").rollout
     assert rollout is not None
     assert rollout.policy.alarm_names == ("errors", "any")
-    shown = call("DescribeInferenceComponent", InferenceComponentName="base")
+    shown = api.call("DescribeInferenceComponent", InferenceComponentName="base")
     assert shown["LastDeploymentConfig"] == config
 
 
 @pytest.mark.usefixtures("alarms", "models")
-def test_an_endpoints_update_keeps_its_guard(
-    call: Call, endpoint: Callable[[], Endpoint], change: Callable[..., None], clock: ManualClock
-) -> None:
+def test_an_endpoints_update_keeps_its_guard(api: Api) -> None:
     config = {
         **blue_green(TerminationWaitInSeconds=300, MaximumExecutionTimeoutInSeconds=1800),
         **ALARMS,
     }
-    call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c2", DeploymentConfig=config)
-    pending = endpoint().pending
+    api.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c2", DeploymentConfig=config)
+    pending = api.endpoint().pending
     assert pending is not None
     assert pending.guard == UpdateGuard(
         alarm_names=("errors",), bake_s=300.0, max_execution_s=1800.0
     )
-    shown = call("DescribeEndpoint", EndpointName="e")
+    shown = api.call("DescribeEndpoint", EndpointName="e")
     assert shown["LastDeploymentConfig"] == config
     assert shown["EndpointConfigName"] == "e-config"
-    before = endpoint().active
-    change(active=pending, pending=None, bake=Bake(before=before, since=clock.now()))
-    shown = call("DescribeEndpoint", EndpointName="e")
+    before = api.endpoint().active
+    api.change_endpoint(
+        active=pending, pending=None, bake=Bake(before=before, since=api.clock.now())
+    )
+    shown = api.call("DescribeEndpoint", EndpointName="e")
     assert shown["EndpointConfigName"] == "e-config", "the old one until the update is finished"
     summary = shown["PendingDeploymentSummary"]
     assert summary["EndpointConfigName"] == "c2"
@@ -144,15 +136,13 @@ def of_size(kind: str, unit: str, value: int, wait_s: int = 60) -> dict[str, Any
         ),
     ),
 )
-def test_steps_are_kept_and_shown(
-    call: Call, endpoint: Callable[[], Endpoint], policy: dict[str, Any], traffic: TrafficPolicy
-) -> None:
+def test_steps_are_kept_and_shown(api: Api, policy: dict[str, Any], traffic: TrafficPolicy) -> None:
     config = {"BlueGreenUpdatePolicy": {**policy, "TerminationWaitInSeconds": 300}}
-    call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c2", DeploymentConfig=config)
-    pending = endpoint().pending
+    api.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c2", DeploymentConfig=config)
+    pending = api.endpoint().pending
     assert pending is not None
     assert pending.guard == UpdateGuard(bake_s=300.0, traffic=traffic)
-    assert call("DescribeEndpoint", EndpointName="e")["LastDeploymentConfig"] == config
+    assert api.call("DescribeEndpoint", EndpointName="e")["LastDeploymentConfig"] == config
 
 
 @pytest.mark.usefixtures("alarms", "models")
@@ -182,29 +172,22 @@ def test_steps_are_kept_and_shown(
     ),
 )
 def test_the_step_of_an_update_is_shown(
-    call: Call,
-    endpoint: Callable[[], Endpoint],
-    change: Callable[..., None],
-    clock: ManualClock,
-    shift: Shift | None,
-    after_s: float,
-    status: str,
-    message: str | None,
+    api: Api, shift: Shift | None, after_s: float, status: str, message: str | None
 ) -> None:
     config = {
         "BlueGreenUpdatePolicy": of_size("LINEAR", "CAPACITY_PERCENT", 20, 300),
         **ALARMS,
     }
-    call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c2", DeploymentConfig=config)
-    change(shift=shift and replace(shift, since=clock.now()))
-    clock.advance(after_s)
-    shown = call("DescribeEndpoint", EndpointName="e")
+    api.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c2", DeploymentConfig=config)
+    api.change_endpoint(shift=shift and replace(shift, since=api.clock.now()))
+    api.clock.advance(after_s)
+    shown = api.call("DescribeEndpoint", EndpointName="e")
     assert (shown["EndpointStatus"], shown["EndpointConfigName"]) == ("Updating", "e-config")
     summary = shown["PendingDeploymentSummary"]
     assert summary["EndpointConfigName"] == "c2"
     (found,) = summary["ProductionVariants"][0]["VariantStatus"]
     assert (found["Status"], found.get("StatusMessage")) == (status, message)
-    assert found["StartTime"] == clock.now() - after_s
+    assert found["StartTime"] == api.clock.now() - after_s
 
 
 @pytest.mark.usefixtures("models")
@@ -244,19 +227,15 @@ def test_the_step_of_an_update_is_shown(
         " MaximumExecutionTimeoutInSeconds 600.",
     ),
 )
-def test_steps_that_cannot_be_are_refused(
-    refused: Refused, endpoint: Callable[[], Endpoint], policy: dict[str, Any], message: str
-) -> None:
+def test_steps_that_cannot_be_are_refused(api: Api, policy: dict[str, Any], message: str) -> None:
     config = {"BlueGreenUpdatePolicy": policy}
     params = {"EndpointName": "e", "EndpointConfigName": "c2", "DeploymentConfig": config}
-    assert message in refused("UpdateEndpoint", **params)
-    assert endpoint().pending is None
+    assert message in api.refusal("UpdateEndpoint", **params)
+    assert api.endpoint().pending is None
 
 
 @pytest.mark.usefixtures("models")
-def test_steps_between_fleets_that_take_other_requests_are_refused(
-    call: Call, make: Any, refused: Refused, endpoint: Callable[[], Endpoint]
-) -> None:
+def test_steps_between_fleets_that_take_other_requests_are_refused(api: Api) -> None:
     output = {"OutputConfig": {"S3OutputPath": "s3://b/out"}}
     variant = {
         "VariantName": "main",
@@ -264,14 +243,14 @@ def test_steps_between_fleets_that_take_other_requests_are_refused(
         "InstanceType": "ml.m5.xlarge",
         "InitialInstanceCount": 1,
     }
-    call(
+    api.call(
         "CreateEndpointConfig",
         EndpointConfigName="queued",
         ProductionVariants=[variant],
         AsyncInferenceConfig=output,
     )
     policy = of_size("CANARY", "CAPACITY_PERCENT", 10)
-    text = refused(
+    text = api.refusal(
         "UpdateEndpoint",
         EndpointName="e",
         EndpointConfigName="queued",
@@ -279,28 +258,22 @@ def test_steps_between_fleets_that_take_other_requests_are_refused(
     )
     assert "takes single-model requests" in text
     assert "are asynchronous single-model: both cannot share the traffic. Use ALL_AT_ONCE." in text
-    assert endpoint().pending is None
+    assert api.endpoint().pending is None
 
 
 @pytest.fixture
-def moving(
-    make: Any,
-    call: Call,
-    change: Callable[..., None],
-    change_component: Callable[..., None],
-    endpoint: Callable[[], Endpoint],
-) -> Deployment:
+def moving(api: Api) -> Deployment:
     """An endpoint of components on its way, guarded, to instances without accelerators."""
-    make.endpoint()
-    change(status=EndpointStatus.IN_SERVICE, deadline_at=None)
+    api.make.endpoint()
+    api.change_endpoint(status=EndpointStatus.IN_SERVICE, deadline_at=None)
     needs = {"MinMemoryRequiredInMb": 1024}
     specification = {"Container": {"Image": "i"}, "ComputeResourceRequirements": needs}
-    make.component(Specification=specification)
-    change_component("base", status=ComponentStatus.IN_SERVICE, deadline_at=None)
-    make.config("c2", {"InstanceType": "ml.m5.xlarge"})
+    api.make.component(Specification=specification)
+    api.change_component("base", status=ComponentStatus.IN_SERVICE, deadline_at=None)
+    api.make.config("c2", {"InstanceType": "ml.m5.xlarge"})
     config = {**blue_green(TerminationWaitInSeconds=300), **ALARMS}
-    call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c2", DeploymentConfig=config)
-    pending = endpoint().pending
+    api.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c2", DeploymentConfig=config)
+    pending = api.endpoint().pending
     assert pending is not None
     return pending
 
@@ -320,24 +293,17 @@ def moving(
     case("on its way back", "an alarm", {"Status": "Updating", "StatusMessage": "an alarm"}),
 )
 def test_the_trial_of_an_endpoint_of_components_is_shown(
-    call: Call,
-    endpoint: Callable[[], Endpoint],
-    change: Callable[..., None],
-    run: Callable[..., None],
-    clock: ManualClock,
-    moving: Deployment,
-    failure: str | None,
-    status: dict[str, str],
+    api: Api, moving: Deployment, failure: str | None, status: dict[str, str]
 ) -> None:
     assert moving.guard == UpdateGuard(alarm_names=("errors",), bake_s=300.0)
-    before = endpoint().active
-    clock.advance(60.0)
-    bake = Bake(before=before, since=clock.now(), failure=failure)
-    change(active=moving, pending=None, bake=bake)
+    before = api.endpoint().active
+    api.clock.advance(60.0)
+    bake = Bake(before=before, since=api.clock.now(), failure=failure)
+    api.change_endpoint(active=moving, pending=None, bake=bake)
     for number, deployment in enumerate((before, before, moving)):
         generation = deployment.generation
-        run(f"{number}", "main", generation, CopyPhase.READY, component_name="base")
-    shown = call("DescribeEndpoint", EndpointName="e")
+        api.add_copy(f"{number}", "main", generation, CopyPhase.READY, component_name="base")
+    shown = api.call("DescribeEndpoint", EndpointName="e")
     assert (shown["EndpointStatus"], shown["EndpointConfigName"]) == ("Updating", "e-config")
     (variant,) = shown["ProductionVariants"]
     assert variant["CurrentInstanceCount"] == 2, "of the configuration that is shown"
@@ -345,25 +311,21 @@ def test_the_trial_of_an_endpoint_of_components_is_shown(
     assert summary["EndpointConfigName"] == "c2"
     (coming,) = summary["ProductionVariants"]
     assert (coming["InstanceType"], coming["CurrentInstanceCount"]) == ("ml.m5.xlarge", 1)
-    assert coming["VariantStatus"] == [{**status, "StartTime": clock.now()}]
-    shown = call("DescribeInferenceComponent", InferenceComponentName="base")["RuntimeConfig"]
+    assert coming["VariantStatus"] == [{**status, "StartTime": api.clock.now()}]
+    shown = api.call("DescribeInferenceComponent", InferenceComponentName="base")["RuntimeConfig"]
     assert shown["CurrentCopyCount"] == 1, "those that are kept do not count"
 
 
 @pytest.mark.usefixtures("alarms")
 def test_a_component_that_could_not_follow_or_go_back_is_refused(
-    refused: Refused,
-    endpoint: Callable[[], Endpoint],
-    change: Callable[..., None],
-    clock: ManualClock,
-    moving: Deployment,
+    api: Api, moving: Deployment
 ) -> None:
     def message(needs: dict[str, Any]) -> str:
         specification = {
             "Container": {"Image": "i"},
             "ComputeResourceRequirements": {"MinMemoryRequiredInMb": 1024, **needs},
         }
-        return refused(
+        return api.refusal(
             "CreateInferenceComponent",
             InferenceComponentName="another",
             EndpointName="e",
@@ -374,8 +336,8 @@ def test_a_component_that_could_not_follow_or_go_back_is_refused(
 
     of_gpu = {"NumberOfAcceleratorDevicesRequired": 1}
     assert "when it moves to ml.m5.xlarge" in message(of_gpu), "it could not follow"
-    bake = Bake(before=moving, since=clock.now())
-    change(active=endpoint().active, pending=None, bake=bake)
+    bake = Bake(before=moving, since=api.clock.now())
+    api.change_endpoint(active=api.endpoint().active, pending=None, bake=bake)
     assert "when it moves to ml.m5.xlarge" in message(of_gpu), "it could not go back"
 
 
@@ -405,59 +367,52 @@ def test_a_component_that_could_not_follow_or_go_back_is_refused(
     ),
 )
 def test_a_policy_that_cannot_be_kept_is_refused_for_components(
-    make: Any,
-    refused: Refused,
-    change: Callable[..., None],
-    endpoint: Callable[[], Endpoint],
-    policy: dict[str, Any],
-    message: str,
+    api: Api, policy: dict[str, Any], message: str
 ) -> None:
-    make.endpoint()
-    change(status=EndpointStatus.IN_SERVICE, deadline_at=None)
-    make.config("c2")
+    api.make.endpoint()
+    api.change_endpoint(status=EndpointStatus.IN_SERVICE, deadline_at=None)
+    api.make.config("c2")
     config = {**blue_green(**policy), **ALARMS}
     params = {"EndpointName": "e", "EndpointConfigName": "c2", "DeploymentConfig": config}
-    assert message in refused("UpdateEndpoint", **params)
-    assert endpoint().pending is None
+    assert message in api.refusal("UpdateEndpoint", **params)
+    assert api.endpoint().pending is None
 
 
 @pytest.mark.usefixtures("alarms", "models")
-def test_a_retained_deployment_config_guards_too(
-    call: Call, endpoint: Callable[[], Endpoint], change: Callable[..., None]
-) -> None:
-    change(given={**endpoint().given, "DeploymentConfig": {**blue_green(), **ALARMS}})
-    call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c2", RetainDeploymentConfig=True)
-    pending = endpoint().pending
+def test_a_retained_deployment_config_guards_too(api: Api) -> None:
+    api.change_endpoint(
+        given={**api.endpoint().given, "DeploymentConfig": {**blue_green(), **ALARMS}}
+    )
+    api.call(
+        "UpdateEndpoint", EndpointName="e", EndpointConfigName="c2", RetainDeploymentConfig=True
+    )
+    pending = api.endpoint().pending
     assert pending is not None
     assert pending.guard == UpdateGuard(alarm_names=("errors",))
 
 
 @pytest.mark.usefixtures("models")
-def test_an_alarm_that_does_not_exist_guards_nothing(
-    refused: Refused, endpoint: Callable[[], Endpoint]
-) -> None:
-    text = refused(
+def test_an_alarm_that_does_not_exist_guards_nothing(api: Api) -> None:
+    text = api.refusal(
         "UpdateEndpoint",
         EndpointName="e",
         EndpointConfigName="c2",
         DeploymentConfig={**blue_green(), **ALARMS},
     )
     assert 'there is no alarm "errors"' in text
-    assert endpoint().pending is None
+    assert api.endpoint().pending is None
 
 
 @pytest.mark.usefixtures("models")
-def test_an_update_without_a_deployment_config_has_no_guard(
-    call: Call, endpoint: Callable[[], Endpoint]
-) -> None:
-    call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c2")
-    pending = endpoint().pending
+def test_an_update_without_a_deployment_config_has_no_guard(api: Api) -> None:
+    api.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c2")
+    pending = api.endpoint().pending
     assert pending is not None
     assert pending.guard is None
 
 
-def test_at_a_creation_alarms_are_only_kept_for_later(call: Call, make: Any) -> None:
-    make.config("c")
+def test_at_a_creation_alarms_are_only_kept_for_later(api: Api) -> None:
+    api.make.config("c")
     config = {**blue_green(), **ALARMS}
-    call("CreateEndpoint", EndpointName="e", EndpointConfigName="c", DeploymentConfig=config)
-    assert call("DescribeEndpoint", EndpointName="e")["LastDeploymentConfig"] == config
+    api.call("CreateEndpoint", EndpointName="e", EndpointConfigName="c", DeploymentConfig=config)
+    assert api.call("DescribeEndpoint", EndpointName="e")["LastDeploymentConfig"] == config

@@ -1,21 +1,18 @@
 """RollingUpdatePolicy of endpoints: kept, shown and refused; instances that updates terminate."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
-from hostelry.base.clock import ManualClock
 from hostelry.domain.copy import CopyPhase, InstanceState
-from hostelry.domain.endpoint import Endpoint, EndpointStatus, Shift, ShiftStage, UpdateGuard
+from hostelry.domain.endpoint import EndpointStatus, Shift, ShiftStage, UpdateGuard
 from hostelry.domain.scope import Scope
 from hostelry.domain.traffic import FleetSize, FleetUnit, TrafficPolicy, TrafficType
 from hostelry.store.records import State
 
-Call = Callable[..., dict[str, Any]]
-Refused = Callable[..., str]
 ONE = {"Type": "INSTANCE_COUNT", "Value": 1}
 HALF = {"Type": "CAPACITY_PERCENT", "Value": 50}
 
@@ -26,12 +23,12 @@ def rolling(**more: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def models(make: Any, change: Callable[..., None]) -> None:
+def models(api: Api) -> None:
     """An endpoint "e" of two instances in service, and a second configuration "c2" of four."""
-    make.model()
-    make.endpoint("e", {"ModelName": "m", "InitialInstanceCount": 2})
-    make.config("c2", {"ModelName": "m", "InitialInstanceCount": 4})
-    change(status=EndpointStatus.IN_SERVICE, deadline_at=None)
+    api.make.model()
+    api.make.endpoint("e", {"ModelName": "m", "InitialInstanceCount": 2})
+    api.make.config("c2", {"ModelName": "m", "InitialInstanceCount": 4})
+    api.change_endpoint(status=EndpointStatus.IN_SERVICE, deadline_at=None)
 
 
 @pytest.mark.usefixtures("models")
@@ -68,30 +65,25 @@ def models(make: Any, change: Callable[..., None]) -> None:
 )
 @pytest.mark.parametrize("retained", [False, True], ids=["given", "retained"])
 def test_a_policy_is_kept_and_shown(
-    call: Call,
-    endpoint: Callable[[], Endpoint],
-    change: Callable[..., None],
-    config: dict[str, Any],
-    guard: UpdateGuard,
-    retained: bool,
+    api: Api, config: dict[str, Any], guard: UpdateGuard, retained: bool
 ) -> None:
     given: dict[str, Any] = {"DeploymentConfig": config}
     if retained:
-        change(given={**endpoint().given, **given})
+        api.change_endpoint(given={**api.endpoint().given, **given})
         given = {"RetainDeploymentConfig": True}
-    call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c2", **given)
-    pending = endpoint().pending
+    api.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c2", **given)
+    pending = api.endpoint().pending
     assert pending is not None
     assert pending.guard == guard
-    assert call("DescribeEndpoint", EndpointName="e")["LastDeploymentConfig"] == config
+    assert api.call("DescribeEndpoint", EndpointName="e")["LastDeploymentConfig"] == config
 
 
-def test_at_a_creation_the_policy_is_kept_for_later(call: Call, make: Any) -> None:
-    make.model()
-    make.config("c", {"ModelName": "m", "InitialInstanceCount": 2})
+def test_at_a_creation_the_policy_is_kept_for_later(api: Api) -> None:
+    api.make.model()
+    api.make.config("c", {"ModelName": "m", "InitialInstanceCount": 2})
     config = rolling()
-    call("CreateEndpoint", EndpointName="e", EndpointConfigName="c", DeploymentConfig=config)
-    assert call("DescribeEndpoint", EndpointName="e")["LastDeploymentConfig"] == config
+    api.call("CreateEndpoint", EndpointName="e", EndpointConfigName="c", DeploymentConfig=config)
+    assert api.call("DescribeEndpoint", EndpointName="e")["LastDeploymentConfig"] == config
 
 
 @pytest.mark.usefixtures("models")
@@ -134,12 +126,10 @@ def test_at_a_creation_the_policy_is_kept_for_later(call: Call, make: Any) -> No
         "give one of them",
     ),
 )
-def test_a_policy_that_cannot_be_is_refused(
-    refused: Refused, endpoint: Callable[[], Endpoint], config: dict[str, Any], message: str
-) -> None:
+def test_a_policy_that_cannot_be_is_refused(api: Api, config: dict[str, Any], message: str) -> None:
     params = {"EndpointName": "e", "EndpointConfigName": "c2", "DeploymentConfig": config}
-    assert message in refused("UpdateEndpoint", **params)
-    assert endpoint().pending is None
+    assert message in api.refusal("UpdateEndpoint", **params)
+    assert api.endpoint().pending is None
 
 
 @pytest.mark.usefixtures("models")
@@ -162,11 +152,7 @@ def test_a_policy_that_cannot_be_is_refused(
     ),
 )
 def test_variants_without_instances_to_replace_are_refused(
-    call: Call,
-    refused: Refused,
-    endpoint: Callable[[], Endpoint],
-    variant: dict[str, Any],
-    message: str,
+    api: Api, variant: dict[str, Any], message: str
 ) -> None:
     plain = {
         "VariantName": "main",
@@ -175,10 +161,10 @@ def test_variants_without_instances_to_replace_are_refused(
         "InitialInstanceCount": 2,
     }
     given = {name: it for name, it in {**plain, **variant}.items() if it is not None}
-    call("CreateEndpointConfig", EndpointConfigName="c3", ProductionVariants=[given])
+    api.call("CreateEndpointConfig", EndpointConfigName="c3", ProductionVariants=[given])
     params = {"EndpointName": "e", "EndpointConfigName": "c3", "DeploymentConfig": rolling()}
-    assert message in refused("UpdateEndpoint", **params)
-    assert endpoint().pending is None
+    assert message in api.refusal("UpdateEndpoint", **params)
+    assert api.endpoint().pending is None
 
 
 @pytest.mark.usefixtures("models")
@@ -195,30 +181,22 @@ def test_variants_without_instances_to_replace_are_refused(
     case("the next comes up", ShiftStage.COMING, "Creating", "batch 2 comes up", ["Updating"]),
 )
 def test_the_stage_of_a_batch_is_shown(
-    call: Call,
-    endpoint: Callable[[], Endpoint],
-    change: Callable[..., None],
-    run: Callable[..., None],
-    state: State,
-    scope: Scope,
-    clock: ManualClock,
-    stage: ShiftStage,
-    status: str,
-    message: str,
-    of_old: list[str],
+    api: Api, stage: ShiftStage, status: str, message: str, of_old: list[str]
 ) -> None:
-    call("UpdateEndpoint", EndpointName="e", EndpointConfigName="c2", DeploymentConfig=rolling())
-    run("1", "main", endpoint().active.generation, CopyPhase.READY)
-    terminate(state, scope)
-    change(shift=Shift(step=1, since=clock.now(), stage=stage))
-    clock.advance(40.0)
-    shown = call("DescribeEndpoint", EndpointName="e")
+    api.call(
+        "UpdateEndpoint", EndpointName="e", EndpointConfigName="c2", DeploymentConfig=rolling()
+    )
+    api.add_copy("1", "main", api.endpoint().active.generation, CopyPhase.READY)
+    terminate(api.state, api.scope)
+    api.change_endpoint(shift=Shift(step=1, since=api.clock.now(), stage=stage))
+    api.clock.advance(40.0)
+    shown = api.call("DescribeEndpoint", EndpointName="e")
     found = shown["ProductionVariants"][0]["VariantStatus"]
     assert [it["Status"] for it in found] == of_old
     (coming,) = shown["PendingDeploymentSummary"]["ProductionVariants"][0]["VariantStatus"]
     expected = f"batch 1 of 4: 25 % of traffic; {message}; no alarm is watched"
     assert (coming["Status"], coming["StatusMessage"]) == (status, expected)
-    assert coming["StartTime"] == clock.now() - 40.0
+    assert coming["StartTime"] == api.clock.now() - 40.0
 
 
 def terminate(state: State, scope: Scope) -> None:
@@ -235,25 +213,18 @@ def terminate(state: State, scope: Scope) -> None:
     case("of the present one, as it shrinks", 0, []),
 )
 def test_instances_that_an_update_replaced_are_shown_until_they_are_gone(
-    call: Call,
-    endpoint: Callable[[], Endpoint],
-    change: Callable[..., None],
-    run: Callable[..., None],
-    state: State,
-    scope: Scope,
-    later: int,
-    expected: list[str],
+    api: Api, later: int, expected: list[str]
 ) -> None:
-    active = endpoint().active
-    run("1", "main", active.generation, CopyPhase.READY)
-    terminate(state, scope)
-    change(active=replace(active, generation=active.generation + later))
-    shown = call("DescribeEndpoint", EndpointName="e")
+    active = api.endpoint().active
+    api.add_copy("1", "main", active.generation, CopyPhase.READY)
+    terminate(api.state, api.scope)
+    api.change_endpoint(active=replace(active, generation=active.generation + later))
+    shown = api.call("DescribeEndpoint", EndpointName="e")
     assert shown["EndpointStatus"] == "InService", "waiters are not held up by long streams"
     found = shown["ProductionVariants"][0].get("VariantStatus", [])
     assert [it["Status"] for it in found] == expected
     if expected:
         assert found[0]["StatusMessage"] == "replaced instances that are being terminated: 1"
-    change(status=EndpointStatus.DELETING)
-    shown = call("DescribeEndpoint", EndpointName="e")["ProductionVariants"][0]["VariantStatus"]
+    api.change_endpoint(status=EndpointStatus.DELETING)
+    shown = api.call("DescribeEndpoint", EndpointName="e")["ProductionVariants"][0]["VariantStatus"]
     assert [it["Status"] for it in shown] == ["Deleting"]

@@ -1,12 +1,11 @@
 """DeploymentConfig of UpdateInferenceComponent: batches, waits and time-outs."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
-from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.domain.component import (
     CapacitySize,
@@ -17,9 +16,6 @@ from hostelry.domain.component import (
     Rollout,
 )
 
-Call = Callable[..., dict[str, Any]]
-Refused = Callable[..., str]
-Stored = Callable[[str], InferenceComponent]
 NEW = {"Container": {"Image": "new"}}
 COPIES = 20
 
@@ -38,18 +34,18 @@ def deployment(size: dict[str, Any], wait_s: int = 0, **more: Any) -> dict[str, 
 
 
 @pytest.fixture
-def base(make: Any, change_component: Callable[..., None]) -> None:
+def base(api: Api) -> None:
     """A component "base" of 20 copies and its adapter "es", in service."""
-    make.endpoint()
-    make.component(RuntimeConfig={"CopyCount": COPIES})
-    make.adapter("es")
+    api.make.endpoint()
+    api.make.component(RuntimeConfig={"CopyCount": COPIES})
+    api.make.adapter("es")
     for name in ("base", "es"):
-        change_component(name, status=ComponentStatus.IN_SERVICE, deadline_at=None)
+        api.change_component(name, status=ComponentStatus.IN_SERVICE, deadline_at=None)
 
 
-def update(call: Call, config: dict[str, Any] | None, **more: Any) -> None:
+def update(api: Api, config: dict[str, Any] | None, **more: Any) -> None:
     params = {"Specification": NEW, **({"DeploymentConfig": config} if config else {}), **more}
-    call("UpdateInferenceComponent", InferenceComponentName="base", **params)
+    api.call("UpdateInferenceComponent", InferenceComponentName="base", **params)
 
 
 def rollout_of(component: InferenceComponent) -> Rollout:
@@ -58,57 +54,51 @@ def rollout_of(component: InferenceComponent) -> Rollout:
 
 
 @pytest.mark.usefixtures("base")
-def test_a_rolling_update_is_kept_and_shown(
-    call: Call, component: Stored, clock: ManualClock
-) -> None:
+def test_a_rolling_update_is_kept_and_shown(api: Api) -> None:
     config = deployment(
         batch(4),
         60,
         MaximumExecutionTimeoutInSeconds=900,
         RollbackMaximumBatchSize=percent(25),
     )
-    update(call, config)
-    rollout = rollout_of(component("base"))
+    update(api, config)
+    rollout = rollout_of(api.component("base"))
     assert rollout.policy == RollingUpdate(
         max_batch=CapacitySize(unit=CapacityUnit.COPY_COUNT, value=4),
         wait_s=60.0,
         max_execution_s=900.0,
         rollback_batch=CapacitySize(unit=CapacityUnit.CAPACITY_PERCENT, value=25),
     )
-    assert (rollout.started_at, rollout.new_copies, rollout.failure) == (clock.now(), 0, None)
-    assert component("base").deadline_at == clock.now() + 900.0
-    shown = call("DescribeInferenceComponent", InferenceComponentName="base")
+    assert (rollout.started_at, rollout.new_copies, rollout.failure) == (api.clock.now(), 0, None)
+    assert api.component("base").deadline_at == api.clock.now() + 900.0
+    shown = api.call("DescribeInferenceComponent", InferenceComponentName="base")
     assert shown["LastDeploymentConfig"] == config
 
 
 @pytest.mark.usefixtures("base")
-def test_an_update_without_a_policy_has_no_batches_and_forgets_the_last_ones(
-    call: Call, component: Stored, change_component: Callable[..., None]
-) -> None:
-    update(call, deployment(batch(4)))
+def test_an_update_without_a_policy_has_no_batches_and_forgets_the_last_ones(api: Api) -> None:
+    update(api, deployment(batch(4)))
     for more in ({}, {"Specification": None, "RuntimeConfig": {"CopyCount": 2}}):
-        change_component("base", status=ComponentStatus.IN_SERVICE)
+        api.change_component("base", status=ComponentStatus.IN_SERVICE)
         given = {"Specification": NEW, **more}
         params = {name: value for name, value in given.items() if value is not None}
-        call("UpdateInferenceComponent", InferenceComponentName="base", **params)
-        assert component("base").rollout is None
-        shown = call("DescribeInferenceComponent", InferenceComponentName="base")
+        api.call("UpdateInferenceComponent", InferenceComponentName="base", **params)
+        assert api.component("base").rollout is None
+        shown = api.call("DescribeInferenceComponent", InferenceComponentName="base")
         assert "LastDeploymentConfig" not in shown
 
 
 @pytest.mark.usefixtures("base")
-def test_a_new_copy_count_keeps_what_the_last_update_was_done_by(
-    call: Call, component: Stored, change_component: Callable[..., None]
-) -> None:
-    update(call, deployment(batch(4)))
-    change_component("base", status=ComponentStatus.IN_SERVICE)
-    call(
+def test_a_new_copy_count_keeps_what_the_last_update_was_done_by(api: Api) -> None:
+    update(api, deployment(batch(4)))
+    api.change_component("base", status=ComponentStatus.IN_SERVICE)
+    api.call(
         "UpdateInferenceComponentRuntimeConfig",
         InferenceComponentName="base",
         DesiredRuntimeConfig={"CopyCount": 0},
     )
-    assert (component("base").rollout, component("base").desired_copies) == (None, 0)
-    shown = call("DescribeInferenceComponent", InferenceComponentName="base")
+    assert (api.component("base").rollout, api.component("base").desired_copies) == (None, 0)
+    shown = api.call("DescribeInferenceComponent", InferenceComponentName="base")
     assert shown["LastDeploymentConfig"] == deployment(batch(4))
 
 
@@ -129,12 +119,7 @@ def test_a_new_copy_count_keeps_what_the_last_update_was_done_by(
     case("too large a share", 20, percent(51), "it must be 5 to 50 per cent"),
 )
 def test_a_batch_is_5_to_50_per_cent_of_the_copies_the_update_wants(
-    call: Call,
-    component: Stored,
-    refused: Refused,
-    copies: int,
-    size: dict[str, Any],
-    message: str | None,
+    api: Api, copies: int, size: dict[str, Any], message: str | None
 ) -> None:
     params = {
         "InferenceComponentName": "base",
@@ -143,12 +128,12 @@ def test_a_batch_is_5_to_50_per_cent_of_the_copies_the_update_wants(
         "DeploymentConfig": deployment(size),
     }
     if message is None:
-        call("UpdateInferenceComponent", **params)
-        assert rollout_of(component("base")).policy.max_batch.value == size["Value"]
+        api.call("UpdateInferenceComponent", **params)
+        assert rollout_of(api.component("base")).policy.max_batch.value == size["Value"]
         return
-    before = component("base")
-    assert message in refused("UpdateInferenceComponent", **params)
-    assert component("base") == before
+    before = api.component("base")
+    assert message in api.refusal("UpdateInferenceComponent", **params)
+    assert api.component("base") == before
 
 
 @pytest.mark.usefixtures("base")
@@ -160,11 +145,11 @@ def test_a_batch_is_5_to_50_per_cent_of_the_copies_the_update_wants(
     case("a count", batch(500), CapacitySize(unit=CapacityUnit.COPY_COUNT, value=500)),
 )
 def test_what_a_rollback_goes_by(
-    call: Call, component: Stored, size: dict[str, Any] | None, kept: CapacitySize | None
+    api: Api, size: dict[str, Any] | None, kept: CapacitySize | None
 ) -> None:
     more: dict[str, Any] = {} if size is None else {"RollbackMaximumBatchSize": size}
-    update(call, deployment(batch(2), 0, **more))
-    assert rollout_of(component("base")).policy.rollback_batch == kept
+    update(api, deployment(batch(2), 0, **more))
+    assert rollout_of(api.component("base")).policy.rollback_batch == kept
 
 
 @pytest.mark.usefixtures("base")
@@ -210,21 +195,19 @@ def test_what_a_rollback_goes_by(
     ),
 )
 def test_a_rolling_update_that_cannot_be_is_refused(
-    component: Stored, refused: Refused, name: str, params: dict[str, Any], message: str
+    api: Api, name: str, params: dict[str, Any], message: str
 ) -> None:
-    before = component(name)
+    before = api.component(name)
     given = {"InferenceComponentName": name, "Specification": NEW, **params}
-    assert message in refused("UpdateInferenceComponent", **given)
-    assert component(name) == before
+    assert message in api.refusal("UpdateInferenceComponent", **given)
+    assert api.component(name) == before
 
 
 @pytest.mark.usefixtures("base")
-def test_a_rolling_update_without_a_time_out_may_take_8_hours(
-    call: Call, component: Stored, clock: ManualClock
-) -> None:
-    update(call, deployment(batch(10)))
-    assert rollout_of(component("base")).policy.max_execution_s == 28_800.0
-    assert component("base").deadline_at == clock.now() + 28_800.0
+def test_a_rolling_update_without_a_time_out_may_take_8_hours(api: Api) -> None:
+    update(api, deployment(batch(10)))
+    assert rollout_of(api.component("base")).policy.max_execution_s == 28_800.0
+    assert api.component("base").deadline_at == api.clock.now() + 28_800.0
 
 
 @pytest.mark.usefixtures("base")
@@ -232,27 +215,25 @@ def test_a_rolling_update_without_a_time_out_may_take_8_hours(
     "status",
     [pytest.param(it, id=it.value) for it in ComponentStatus if it is not ComponentStatus.DELETING],
 )
-def test_a_delete_ends_a_rolling_update(
-    call: Call, component: Stored, change_component: Callable[..., None], status: ComponentStatus
-) -> None:
-    call("DeleteInferenceComponent", InferenceComponentName="es")
-    update(call, deployment(batch(4)))
-    change_component("base", status=status, placement_note="no room for the next batch")
-    call("DeleteInferenceComponent", InferenceComponentName="base")
-    after = component("base")
+def test_a_delete_ends_a_rolling_update(api: Api, status: ComponentStatus) -> None:
+    api.call("DeleteInferenceComponent", InferenceComponentName="es")
+    update(api, deployment(batch(4)))
+    api.change_component("base", status=status, placement_note="no room for the next batch")
+    api.call("DeleteInferenceComponent", InferenceComponentName="base")
+    after = api.component("base")
     assert (after.status, after.rollout) == (ComponentStatus.DELETING, None)
-    shown = call("DescribeInferenceComponent", InferenceComponentName="base")
+    shown = api.call("DescribeInferenceComponent", InferenceComponentName="base")
     assert "FailureReason" not in shown
 
 
 @pytest.mark.usefixtures("base")
-def test_an_update_waits_for_the_one_before(call: Call, refused: Refused) -> None:
-    update(call, deployment(batch(4)))
+def test_an_update_waits_for_the_one_before(api: Api) -> None:
+    update(api, deployment(batch(4)))
     for operation, params in (
         ("UpdateInferenceComponent", {"Specification": NEW}),
         ("UpdateInferenceComponentRuntimeConfig", {"DesiredRuntimeConfig": {"CopyCount": 1}}),
     ):
-        assert "in-progress" in refused(operation, InferenceComponentName="base", **params)
+        assert "in-progress" in api.refusal(operation, InferenceComponentName="base", **params)
 
 
 @cases(
@@ -262,11 +243,9 @@ def test_an_update_waits_for_the_one_before(call: Call, refused: Refused) -> Non
     case("by its own call", "UpdateInferenceComponentRuntimeConfig"),
 )
 @pytest.mark.usefixtures("base")
-def test_more_copies_than_any_machine_keeps_are_refused(
-    call: Call, make: Any, component: Stored, operation: str
-) -> None:
+def test_more_copies_than_any_machine_keeps_are_refused(api: Api, operation: str) -> None:
     count = {"CopyCount": 1_000_000_000}
-    specification = {"Container": {"Image": "i"}, "ComputeResourceRequirements": make.needs}
+    specification = {"Container": {"Image": "i"}, "ComputeResourceRequirements": api.make.needs}
     params: dict[str, dict[str, Any]] = {
         "CreateInferenceComponent": {
             "InferenceComponentName": "other",
@@ -281,6 +260,6 @@ def test_more_copies_than_any_machine_keeps_are_refused(
         },
     }
     with pytest.raises(ServiceError, match="is 1000000000; at most 1000") as caught:
-        call(operation, **params[operation])
+        api.call(operation, **params[operation])
     assert (caught.value.code, caught.value.http_status) == ("ResourceLimitExceeded", 400)
-    assert component("base").desired_copies == COPIES
+    assert api.component("base").desired_copies == COPIES

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
 from hostelry.base.errors import ServiceError
 from hostelry.domain.endpoint import Endpoint, EndpointStatus, EndpointVariant
 from hostelry.domain.serverless import ServerlessConfig
 
-Call = Callable[..., dict[str, Any]]
-Refused = Callable[..., str]
 ROLE = "arn:aws:iam::123456789012:role/HostelryExecutionRole"
 REGISTRY = "763104351884.dkr.ecr.us-west-2.amazonaws.com"
 CPU_IMAGE = f"{REGISTRY}/djl-inference:0.33.0-cpu-full"
@@ -28,20 +27,20 @@ def serverless(memory_mb: int = 2048, most: int = 5, ready: int = 0) -> dict[str
 
 
 @pytest.fixture
-def create(call: Call) -> Callable[..., None]:
+def create(api: Api) -> Callable[..., None]:
     """`create(name, variant)`: its configuration, NAME-config, and the endpoint."""
 
     def create(name: str, variant: dict[str, Any]) -> None:
         config = f"{name}-config"
-        call("CreateEndpointConfig", EndpointConfigName=config, ProductionVariants=[variant])
-        call("CreateEndpoint", EndpointName=name, EndpointConfigName=config)
+        api.call("CreateEndpointConfig", EndpointConfigName=config, ProductionVariants=[variant])
+        api.call("CreateEndpoint", EndpointName=name, EndpointConfigName=config)
 
     return create
 
 
 @pytest.fixture
-def model(make: Any) -> None:
-    make.model("m", PrimaryContainer=PRIMARY)
+def model(api: Api) -> None:
+    api.make.model("m", PrimaryContainer=PRIMARY)
 
 
 def variant_of(endpoint: Endpoint) -> EndpointVariant:
@@ -49,11 +48,11 @@ def variant_of(endpoint: Endpoint) -> EndpointVariant:
     return variant
 
 
-def settled(change: Callable[..., None], stored: Endpoint) -> None:
+def settled(api: Api, stored: Endpoint) -> None:
     """What a reconciler does once everything is up."""
     variants = tuple(replace(it, serverless_before=None) for it in stored.active.variants)
     active = replace(stored.active, variants=variants)
-    change(status=EndpointStatus.IN_SERVICE, active=active, deadline_at=None)
+    api.change_endpoint(status=EndpointStatus.IN_SERVICE, active=active, deadline_at=None)
 
 
 @pytest.mark.usefixtures("model")
@@ -64,31 +63,25 @@ def settled(change: Callable[..., None], stored: Endpoint) -> None:
     case("the largest there is", serverless(6144, 200, 200), 200),
 )
 def test_it_is_created_and_described_without_instance_counts(
-    call: Call,
-    create: Callable[..., None],
-    endpoint: Callable[[], Endpoint],
-    given: dict[str, Any],
-    environments: int,
+    api: Api, create: Callable[..., None], given: dict[str, Any], environments: int
 ) -> None:
     create("e", given)
-    wanted = variant_of(endpoint())
+    wanted = variant_of(api.endpoint())
     assert (wanted.environments, wanted.desired_instance_count) == (environments, 1)
-    shown = call("DescribeEndpoint", EndpointName="e")["ProductionVariants"][0]
+    shown = api.call("DescribeEndpoint", EndpointName="e")["ProductionVariants"][0]
     assert shown["CurrentServerlessConfig"] == given["ServerlessConfig"]
     assert not {"CurrentInstanceCount", "DesiredInstanceCount", "DesiredServerlessConfig"} & set(
         shown
     )
     assert shown["DeployedImages"][0]["SpecifiedImage"] == CPU_IMAGE
-    config = call("DescribeEndpointConfig", EndpointConfigName="e-config")
+    config = api.call("DescribeEndpointConfig", EndpointConfigName="e-config")
     assert config["ProductionVariants"] == [given]
 
 
 @pytest.mark.usefixtures("model")
-def test_its_cpus_follow_its_memory(
-    create: Callable[..., None], endpoint: Callable[[], Endpoint]
-) -> None:
+def test_its_cpus_follow_its_memory(create: Callable[..., None], api: Api) -> None:
     create("e", serverless(3072, 4))
-    config = variant_of(endpoint()).serverless
+    config = variant_of(api.endpoint()).serverless
     assert config is not None
     assert (config.environment.cpus, config.environment.max_memory_bytes) == (1.737, 3 * 1024**3)
     assert (config.shape.cpus, config.shape.memory_bytes) == (6.948, 12 * 1024**3)
@@ -137,17 +130,17 @@ def test_its_cpus_follow_its_memory(
     ],
 )
 def test_a_model_that_no_serverless_variant_can_run_is_refused(
-    refused: Refused, make: Any, given: dict[str, Any], message: str
+    api: Api, given: dict[str, Any], message: str
 ) -> None:
-    make.model("m", **given)
-    assert message in refused(
+    api.make.model("m", **given)
+    assert message in api.refusal(
         "CreateEndpointConfig", EndpointConfigName="c", ProductionVariants=[serverless()]
     )
 
 
 @pytest.mark.usefixtures("model")
 def test_an_account_has_a_thousand_concurrent_requests(
-    call: Call, create: Callable[..., None]
+    api: Api, create: Callable[..., None]
 ) -> None:
     for number in range(5):
         create(f"e{number}", serverless(most=200))
@@ -155,7 +148,7 @@ def test_an_account_has_a_thousand_concurrent_requests(
         create("more", serverless(most=1))
     assert caught.value.code == "ResourceLimitExceeded"
     assert "is 1000 Total Concurrency, with current utilization of 1000" in caught.value.message
-    call("DeleteEndpoint", EndpointName="e0")
+    api.call("DeleteEndpoint", EndpointName="e0")
     create("another", serverless(most=200))
 
 
@@ -180,30 +173,28 @@ def test_an_account_has_fifty_serverless_endpoints(create: Callable[..., None]) 
         ServerlessConfig(memory_mb=2048, max_concurrency=3, provisioned_concurrency=1), 2),
 )  # fmt: skip
 def test_its_concurrency_is_changed_in_place(
-    call: Call,
+    api: Api,
     create: Callable[..., None],
-    change: Callable[..., None],
-    endpoint: Callable[[], Endpoint],
     changed: dict[str, int],
     expected: ServerlessConfig,
     environments: int,
 ) -> None:
     create("e", serverless(ready=2))
-    settled(change, endpoint())
-    call(
+    settled(api, api.endpoint())
+    api.call(
         "UpdateEndpointWeightsAndCapacities",
         EndpointName="e",
         DesiredWeightsAndCapacities=[{"VariantName": "main", "ServerlessUpdateConfig": changed}],
     )
-    wanted = variant_of(endpoint())
+    wanted = variant_of(api.endpoint())
     assert (wanted.serverless, wanted.environments) == (expected, environments)
-    shown = call("DescribeEndpoint", EndpointName="e")
+    shown = api.call("DescribeEndpoint", EndpointName="e")
     assert shown["EndpointStatus"] == "Updating"
     (variant,) = shown["ProductionVariants"]
     assert variant["CurrentServerlessConfig"]["ProvisionedConcurrency"] == 2
     assert variant["DesiredServerlessConfig"]["MaxConcurrency"] == expected.max_concurrency
-    settled(change, endpoint())
-    (variant,) = call("DescribeEndpoint", EndpointName="e")["ProductionVariants"]
+    settled(api, api.endpoint())
+    (variant,) = api.call("DescribeEndpoint", EndpointName="e")["ProductionVariants"]
     assert variant["CurrentServerlessConfig"]["MaxConcurrency"] == expected.max_concurrency
     assert "DesiredServerlessConfig" not in variant
 
@@ -219,16 +210,11 @@ def test_its_concurrency_is_changed_in_place(
         "cannot be more than MaxConcurrency, which is 1"),
 )  # fmt: skip
 def test_a_change_in_place_that_cannot_be_is_refused(
-    create: Callable[..., None],
-    change: Callable[..., None],
-    endpoint: Callable[[], Endpoint],
-    refused: Refused,
-    changed: dict[str, Any],
-    message: str,
+    create: Callable[..., None], api: Api, changed: dict[str, Any], message: str
 ) -> None:
     create("e", serverless(ready=2))
-    settled(change, endpoint())
-    assert message in refused(
+    settled(api, api.endpoint())
+    assert message in api.refusal(
         "UpdateEndpointWeightsAndCapacities",
         EndpointName="e",
         DesiredWeightsAndCapacities=[{"VariantName": "main", **changed}],
@@ -237,46 +223,38 @@ def test_a_change_in_place_that_cannot_be_is_refused(
 
 @pytest.mark.usefixtures("model")
 def test_instances_cannot_become_serverless_but_the_reverse_can(
-    call: Call,
-    make: Any,
-    create: Callable[..., None],
-    change: Callable[..., None],
-    endpoint: Callable[[], Endpoint],
-    refused: Refused,
+    api: Api, create: Callable[..., None]
 ) -> None:
     create("e", serverless())
-    settled(change, endpoint())
-    make.config("instances", {"ModelName": "m"})
-    call("UpdateEndpoint", EndpointName="e", EndpointConfigName="instances")
-    pending = endpoint().pending
+    settled(api, api.endpoint())
+    api.make.config("instances", {"ModelName": "m"})
+    api.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="instances")
+    pending = api.endpoint().pending
     assert pending is not None
     assert (pending.variants[0].serverless, pending.variants[0].desired_instance_count) == (None, 1)
-    change(status=EndpointStatus.IN_SERVICE, active=pending, pending=None)
-    message = refused("UpdateEndpoint", EndpointName="e", EndpointConfigName="e-config")
+    api.change_endpoint(status=EndpointStatus.IN_SERVICE, active=pending, pending=None)
+    message = api.refusal("UpdateEndpoint", EndpointName="e", EndpointConfigName="e-config")
     assert "has instances; an update cannot make it serverless" in message
 
 
 @pytest.mark.usefixtures("model")
 def test_an_update_to_another_serverless_configuration_comes_up_beside_it(
-    call: Call,
-    create: Callable[..., None],
-    change: Callable[..., None],
-    endpoint: Callable[[], Endpoint],
+    api: Api, create: Callable[..., None]
 ) -> None:
     create("e", serverless())
-    settled(change, endpoint())
-    call(
+    settled(api, api.endpoint())
+    api.call(
         "CreateEndpointConfig",
         EndpointConfigName="larger",
         ProductionVariants=[serverless(4096, 7, 3)],
     )
-    call(
+    api.call(
         "UpdateEndpoint",
         EndpointName="e",
         EndpointConfigName="larger",
         RetainAllVariantProperties=True,
     )
-    shown = call("DescribeEndpoint", EndpointName="e")
+    shown = api.call("DescribeEndpoint", EndpointName="e")
     (pending,) = shown["PendingDeploymentSummary"]["ProductionVariants"]
     assert pending["CurrentServerlessConfig"]["MemorySizeInMB"] == 4096
     assert "InstanceType" not in pending
@@ -285,17 +263,13 @@ def test_an_update_to_another_serverless_configuration_comes_up_beside_it(
 
 
 @pytest.mark.usefixtures("model")
-def test_deployment_guardrails_are_for_instances(
-    call: Call,
-    create: Callable[..., None],
-    change: Callable[..., None],
-    endpoint: Callable[[], Endpoint],
-    refused: Refused,
-) -> None:
+def test_deployment_guardrails_are_for_instances(api: Api, create: Callable[..., None]) -> None:
     create("e", serverless())
-    settled(change, endpoint())
-    call("CreateEndpointConfig", EndpointConfigName="other", ProductionVariants=[serverless(1024)])
-    message = refused(
+    settled(api, api.endpoint())
+    api.call(
+        "CreateEndpointConfig", EndpointConfigName="other", ProductionVariants=[serverless(1024)]
+    )
+    message = api.refusal(
         "UpdateEndpoint",
         EndpointName="e",
         EndpointConfigName="other",

@@ -1,15 +1,13 @@
 """Shadow variants: which configurations may have one, and how they are shown and changed."""
 
-from collections.abc import Callable
 from typing import Any
 
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
 from hostelry.domain.copy import CopyPhase
-from hostelry.domain.endpoint import Endpoint, EndpointStatus
+from hostelry.domain.endpoint import EndpointStatus
 
-Call = Callable[..., dict[str, Any]]
-Refused = Callable[..., str]
 MAIN = {
     "VariantName": "main",
     "ModelName": "m",
@@ -25,33 +23,27 @@ SERVERLESS = {
 }
 
 
-def create(call: Call, name: str, *shadows: dict[str, Any]) -> None:
+def create(api: Api, name: str, *shadows: dict[str, Any]) -> None:
     more = {"ShadowProductionVariants": list(shadows)} if shadows else {}
-    call("CreateEndpointConfig", EndpointConfigName=name, ProductionVariants=[MAIN], **more)
+    api.call("CreateEndpointConfig", EndpointConfigName=name, ProductionVariants=[MAIN], **more)
 
 
-def test_a_shadow_is_echoed_and_shown_apart_from_production(
-    call: Call,
-    make: Any,
-    change: Callable[..., None],
-    run: Callable[..., None],
-    endpoint: Callable[[], Endpoint],
-) -> None:
-    make.model()
-    create(call, "c", SHADOW)
-    shown = call("DescribeEndpointConfig", EndpointConfigName="c")
+def test_a_shadow_is_echoed_and_shown_apart_from_production(api: Api) -> None:
+    api.make.model()
+    create(api, "c", SHADOW)
+    shown = api.call("DescribeEndpointConfig", EndpointConfigName="c")
     assert shown["ShadowProductionVariants"] == [SHADOW]
     assert shown["ProductionVariants"] == [MAIN]
-    call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
-    found = call("DescribeEndpoint", EndpointName="e")
+    api.call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
+    found = api.call("DescribeEndpoint", EndpointName="e")
     (shadow,), (main,) = found["ShadowProductionVariants"], found["ProductionVariants"]
     assert (main["VariantName"], main["CurrentWeight"]) == ("main", 1.0)
     assert (shadow["VariantName"], shadow["CurrentWeight"]) == ("shadow", 0.5)
     assert (shadow["CurrentInstanceCount"], shadow["DesiredInstanceCount"]) == (0, 1)
     assert shadow["VariantStatus"][0]["Status"] == "Creating"
-    run("1", "shadow", endpoint().active.generation, CopyPhase.READY)
-    change(status=EndpointStatus.IN_SERVICE, deadline_at=None)
-    (shadow,) = call("DescribeEndpoint", EndpointName="e")["ShadowProductionVariants"]
+    api.add_copy("1", "shadow", api.endpoint().active.generation, CopyPhase.READY)
+    api.change_endpoint(status=EndpointStatus.IN_SERVICE, deadline_at=None)
+    (shadow,) = api.call("DescribeEndpoint", EndpointName="e")["ShadowProductionVariants"]
     assert shadow["CurrentInstanceCount"] == 1
     assert "VariantStatus" not in shadow
 
@@ -137,57 +129,53 @@ def test_a_shadow_is_echoed_and_shown_apart_from_production(
     ),
 )
 def test_a_shadow_that_cannot_be_is_refused(
-    make: Any,
-    refused: Refused,
-    call: Call,
-    production: list[Any],
-    shadows: list[Any],
-    more: dict[str, Any],
-    message: str,
+    api: Api, production: list[Any], shadows: list[Any], more: dict[str, Any], message: str
 ) -> None:
-    make.model()
-    make.model(
+    api.make.model()
+    api.make.model(
         "many",
-        PrimaryContainer={"Image": make.image, "Mode": "MultiModel", "ModelDataUrl": "s3://b/p/"},
+        PrimaryContainer={
+            "Image": api.make.image,
+            "Mode": "MultiModel",
+            "ModelDataUrl": "s3://b/p/",
+        },
     )
-    assert message in refused(
+    assert message in api.refusal(
         "CreateEndpointConfig",
         EndpointConfigName="c",
         ProductionVariants=production,
         ShadowProductionVariants=shadows,
         **more,
     )
-    assert call("ListEndpointConfigs")["EndpointConfigs"] == []
+    assert api.call("ListEndpointConfigs")["EndpointConfigs"] == []
 
 
-def test_weight_and_count_of_a_shadow_change_and_are_retained(
-    call: Call, make: Any, change: Callable[..., None], endpoint: Callable[[], Endpoint]
-) -> None:
-    make.model()
-    create(call, "c", SHADOW)
-    create(call, "again", SHADOW)
-    create(call, "alone")
-    call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
-    change(status=EndpointStatus.IN_SERVICE, deadline_at=None)
+def test_weight_and_count_of_a_shadow_change_and_are_retained(api: Api) -> None:
+    api.make.model()
+    create(api, "c", SHADOW)
+    create(api, "again", SHADOW)
+    create(api, "alone")
+    api.call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
+    api.change_endpoint(status=EndpointStatus.IN_SERVICE, deadline_at=None)
     asked = {"VariantName": "shadow", "DesiredWeight": 0.25, "DesiredInstanceCount": 2}
-    call(
+    api.call(
         "UpdateEndpointWeightsAndCapacities", EndpointName="e", DesiredWeightsAndCapacities=[asked]
     )
-    assert endpoint().active.shadow_share == 0.25
-    change(status=EndpointStatus.IN_SERVICE, deadline_at=None)
-    call(
+    assert api.endpoint().active.shadow_share == 0.25
+    api.change_endpoint(status=EndpointStatus.IN_SERVICE, deadline_at=None)
+    api.call(
         "UpdateEndpoint",
         EndpointName="e",
         EndpointConfigName="again",
         RetainAllVariantProperties=True,
     )
-    coming = call("DescribeEndpoint", EndpointName="e")["PendingDeploymentSummary"]
+    coming = api.call("DescribeEndpoint", EndpointName="e")["PendingDeploymentSummary"]
     (shadow,) = coming["ShadowProductionVariants"]
     assert (shadow["DesiredWeight"], shadow["DesiredInstanceCount"]) == (0.25, 2)
     assert shadow["InstanceType"] == "ml.m5.xlarge"
-    change(status=EndpointStatus.IN_SERVICE, pending=None, deadline_at=None)
-    call("UpdateEndpoint", EndpointName="e", EndpointConfigName="alone")
-    shown = call("DescribeEndpoint", EndpointName="e")
+    api.change_endpoint(status=EndpointStatus.IN_SERVICE, pending=None, deadline_at=None)
+    api.call("UpdateEndpoint", EndpointName="e", EndpointConfigName="alone")
+    shown = api.call("DescribeEndpoint", EndpointName="e")
     assert "ShadowProductionVariants" not in shown["PendingDeploymentSummary"]
     assert len(shown["ShadowProductionVariants"]) == 1
 
@@ -203,20 +191,15 @@ def test_weight_and_count_of_a_shadow_change_and_are_retained(
     case("no weights: none", 0.0, 0.0, 0.0),
 )
 def test_the_share_follows_the_weights(
-    call: Call,
-    make: Any,
-    endpoint: Callable[[], Endpoint],
-    production: float,
-    shadow: float,
-    share: float,
+    api: Api, production: float, shadow: float, share: float
 ) -> None:
     # api.md 2.5: the raw form
-    make.model()
-    call(
+    api.make.model()
+    api.call(
         "CreateEndpointConfig",
         EndpointConfigName="c",
         ProductionVariants=[{**MAIN, "InitialVariantWeight": production}],
         ShadowProductionVariants=[{**SHADOW, "InitialVariantWeight": shadow}],
     )
-    call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
-    assert endpoint().active.shadow_share == share
+    api.call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
+    assert api.endpoint().active.shadow_share == share

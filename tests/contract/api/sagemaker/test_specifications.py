@@ -1,10 +1,10 @@
 """Specifications of one component for several instance types, and where its copies may go."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
 from hostelry.domain.component import (
     ComponentSpec,
@@ -14,9 +14,6 @@ from hostelry.domain.component import (
     Scheduling,
 )
 
-Call = Callable[..., dict[str, Any]]
-Refused = Callable[..., str]
-Stored = Callable[[str], InferenceComponent]
 GPU, CPU, ELSEWHERE = "ml.g5.12xlarge", "ml.m5.xlarge", "ml.c5.large"
 SMALL = {"MinMemoryRequiredInMb": 1024, "NumberOfCpuCoresRequired": 2}
 ON_GPU = {"MinMemoryRequiredInMb": 2048, "NumberOfAcceleratorDevicesRequired": 2}
@@ -36,25 +33,25 @@ FOR_CPU = {
 
 
 @pytest.fixture
-def pooled(make: Any) -> None:
+def pooled(api: Api) -> None:
     """An endpoint for components on GPU instances, or where there are none on others."""
     pools = [{"InstanceType": GPU, "Priority": 1}, {"InstanceType": CPU, "Priority": 2}]
     variant = {"VariantName": "main", "InitialInstanceCount": 1, "InstancePools": pools}
-    make.call(
+    api.make.call(
         "CreateEndpointConfig",
         EndpointConfigName="c",
         ExecutionRoleArn="arn:aws:iam::123456789012:role/HostelryExecutionRole",
         ProductionVariants=[variant],
     )
-    make.call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
-    make.model()
+    api.make.call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
+    api.make.model()
 
 
 @pytest.fixture
-def typed(pooled: None, make: Any, change_component: Callable[..., None]) -> None:
+def typed(pooled: None, api: Api) -> None:
     """A component "base" with a specification for each of both types, in service."""
-    make.component(Specification=None, Specifications=[FOR_CPU, FOR_GPU])
-    change_component("base", status=ComponentStatus.IN_SERVICE, deadline_at=None)
+    api.make.component(Specification=None, Specifications=[FOR_CPU, FOR_GPU])
+    api.change_component("base", status=ComponentStatus.IN_SERVICE, deadline_at=None)
 
 
 def spec_of(component: InferenceComponent) -> ComponentSpec:
@@ -69,37 +66,33 @@ def images(component: InferenceComponent) -> dict[str, str | None]:
 
 
 @pytest.mark.usefixtures("typed")
-def test_each_instance_type_runs_its_own_specification(
-    call: Call, make: Any, component: Stored
-) -> None:
-    assert images(component("base")) == {GPU: "for-gpu", CPU: make.image, ELSEWHERE: None}
-    on_gpu, on_cpu = spec_of(component("base")).by_type
+def test_each_instance_type_runs_its_own_specification(api: Api) -> None:
+    assert images(api.component("base")) == {GPU: "for-gpu", CPU: api.make.image, ELSEWHERE: None}
+    on_gpu, on_cpu = spec_of(api.component("base")).by_type
     assert (on_gpu.instance_type, on_cpu.instance_type) == (GPU, CPU)
     assert (on_gpu.requirements.accelerators, on_cpu.requirements.cpus) == (2.0, 2.0)
     assert (on_gpu.download_timeout_s, on_cpu.download_timeout_s) == (3600.0, 600.0)
-    assert spec_of(component("base")).container == on_gpu.container
-    shown = call("DescribeInferenceComponent", InferenceComponentName="base")
+    assert spec_of(api.component("base")).container == on_gpu.container
+    shown = api.call("DescribeInferenceComponent", InferenceComponentName="base")
     assert "Specification" not in shown
     assert [it["InstanceType"] for it in shown["Specifications"]] == [CPU, GPU]
     deployed = [it["Container"]["DeployedImage"] for it in shown["Specifications"]]
-    assert [it["SpecifiedImage"] for it in deployed] == [make.image, "for-gpu"]
+    assert [it["SpecifiedImage"] for it in deployed] == [api.make.image, "for-gpu"]
 
 
 @pytest.mark.usefixtures("pooled")
-def test_one_specification_holds_for_every_instance_type_that_it_fits(
-    make: Any, component: Stored
-) -> None:
-    make.component()
-    spec = spec_of(component("base"))
+def test_one_specification_holds_for_every_instance_type_that_it_fits(api: Api) -> None:
+    api.make.component()
+    spec = spec_of(api.component("base"))
     assert spec.by_type == ()
     assert spec.requirements.accelerators == 1.0
 
 
 @pytest.mark.usefixtures("pooled")
-def test_one_specification_may_be_for_one_instance_type(make: Any, component: Stored) -> None:
+def test_one_specification_may_be_for_one_instance_type(api: Api) -> None:
     given = {**FOR_CPU, "InstanceType": CPU}
-    make.component(Specification=given)
-    assert images(component("base")) == {GPU: None, CPU: make.image, ELSEWHERE: None}
+    api.make.component(Specification=given)
+    assert images(api.component("base")) == {GPU: None, CPU: api.make.image, ELSEWHERE: None}
 
 
 @pytest.mark.usefixtures("pooled")
@@ -142,22 +135,22 @@ def test_one_specification_may_be_for_one_instance_type(make: Any, component: St
     ),
 )
 def test_specifications_that_cannot_be_are_refused(
-    call: Call, refused: Refused, given: list[dict[str, Any]], message: str
+    api: Api, given: list[dict[str, Any]], message: str
 ) -> None:
     params = {"InferenceComponentName": "base", "EndpointName": "e", "Specifications": given}
-    assert message in refused("CreateInferenceComponent", **params)
-    assert call("ListInferenceComponents")["InferenceComponents"] == []
+    assert message in api.refusal("CreateInferenceComponent", **params)
+    assert api.call("ListInferenceComponents")["InferenceComponents"] == []
 
 
 @pytest.mark.usefixtures("typed")
-def test_an_update_changes_each_specification_by_its_own(call: Call, component: Stored) -> None:
+def test_an_update_changes_each_specification_by_its_own(api: Api) -> None:
     new = [
         {"InstanceType": GPU, "Container": {"Environment": {"B": "new"}}},
         {"InstanceType": CPU, "Container": {"ArtifactUrl": "s3://b/new.tar.gz"}},
     ]
-    before = spec_of(component("base"))
-    call("UpdateInferenceComponent", InferenceComponentName="base", Specifications=new)
-    after = component("base")
+    before = spec_of(api.component("base"))
+    api.call("UpdateInferenceComponent", InferenceComponentName="base", Specifications=new)
+    after = api.component("base")
     assert after.previous_spec == before
     on_gpu, on_cpu = spec_of(after).by_type
     assert on_gpu.container.environment == {"A": "gpu", "B": "new"}
@@ -169,10 +162,10 @@ def test_an_update_changes_each_specification_by_its_own(call: Call, component: 
 
 
 @pytest.mark.usefixtures("typed")
-def test_an_update_may_leave_an_instance_type(call: Call, component: Stored, make: Any) -> None:
+def test_an_update_may_leave_an_instance_type(api: Api) -> None:
     new = [{"InstanceType": CPU, "Container": {"Environment": {"B": "new"}}}]
-    call("UpdateInferenceComponent", InferenceComponentName="base", Specifications=new)
-    assert images(component("base")) == {GPU: None, CPU: make.image, ELSEWHERE: None}
+    api.call("UpdateInferenceComponent", InferenceComponentName="base", Specifications=new)
+    assert images(api.component("base")) == {GPU: None, CPU: api.make.image, ELSEWHERE: None}
 
 
 @pytest.mark.usefixtures("typed")
@@ -195,36 +188,34 @@ def test_an_update_may_leave_an_instance_type(call: Call, component: Stored, mak
     ),
 )
 def test_an_update_of_which_it_is_not_clear_what_it_changes_is_refused(
-    component: Stored, refused: Refused, new: dict[str, Any], message: str
+    api: Api, new: dict[str, Any], message: str
 ) -> None:
-    before = component("base")
-    assert message in refused("UpdateInferenceComponent", InferenceComponentName="base", **new)
-    assert component("base") == before
+    before = api.component("base")
+    assert message in api.refusal("UpdateInferenceComponent", InferenceComponentName="base", **new)
+    assert api.component("base") == before
 
 
 @pytest.mark.usefixtures("typed")
-def test_one_whole_specification_takes_the_place_of_several(call: Call, component: Stored) -> None:
+def test_one_whole_specification_takes_the_place_of_several(api: Api) -> None:
     whole = {"Container": {"Image": "any"}, "ComputeResourceRequirements": SMALL}
-    call("UpdateInferenceComponent", InferenceComponentName="base", Specification=whole)
-    assert images(component("base")) == {GPU: "any", CPU: "any", ELSEWHERE: "any"}
-    shown = call("DescribeInferenceComponent", InferenceComponentName="base")
+    api.call("UpdateInferenceComponent", InferenceComponentName="base", Specification=whole)
+    assert images(api.component("base")) == {GPU: "any", CPU: "any", ELSEWHERE: "any"}
+    shown = api.call("DescribeInferenceComponent", InferenceComponentName="base")
     assert "Specifications" not in shown
 
 
 @pytest.mark.usefixtures("typed")
-def test_after_a_rollback_both_specifications_are_those_before(
-    call: Call, component: Stored, change_component: Callable[..., None]
-) -> None:
-    shown = call("DescribeInferenceComponent", InferenceComponentName="base")["Specifications"]
-    before = component("base").spec
+def test_after_a_rollback_both_specifications_are_those_before(api: Api) -> None:
+    shown = api.call("DescribeInferenceComponent", InferenceComponentName="base")["Specifications"]
+    before = api.component("base").spec
     whole = {"Container": {"Image": "bad"}, "ComputeResourceRequirements": SMALL}
-    call("UpdateInferenceComponent", InferenceComponentName="base", Specification=whole)
-    change_component("base", status=ComponentStatus.IN_SERVICE, spec=before)
-    described = call("DescribeInferenceComponent", InferenceComponentName="base")
+    api.call("UpdateInferenceComponent", InferenceComponentName="base", Specification=whole)
+    api.change_component("base", status=ComponentStatus.IN_SERVICE, spec=before)
+    described = api.call("DescribeInferenceComponent", InferenceComponentName="base")
     assert described["Specifications"] == shown
     new = [{"InstanceType": CPU, "Container": {"Environment": {"B": "new"}}}]
-    call("UpdateInferenceComponent", InferenceComponentName="base", Specifications=new)
-    (on_cpu,) = spec_of(component("base")).by_type
+    api.call("UpdateInferenceComponent", InferenceComponentName="base", Specifications=new)
+    (on_cpu,) = spec_of(api.component("base")).by_type
     assert on_cpu.requirements.cpus == 2.0
 
 
@@ -253,21 +244,21 @@ def test_after_a_rollback_both_specifications_are_those_before(
     ),
 )
 def test_scheduling_is_kept_and_echoed(
-    call: Call, make: Any, component: Stored, given: dict[str, Any] | None, kept: Scheduling
+    api: Api, given: dict[str, Any] | None, kept: Scheduling
 ) -> None:
     more = {} if given is None else {"SchedulingConfig": given}
     more = {**more, "DataCacheConfig": {"EnableCaching": True}}
-    make.component(Specification={"ModelName": "m", "ComputeResourceRequirements": SMALL, **more})
-    assert spec_of(component("base")).scheduling == kept
-    shown = call("DescribeInferenceComponent", InferenceComponentName="base")["Specification"]
+    api.make.component(
+        Specification={"ModelName": "m", "ComputeResourceRequirements": SMALL, **more}
+    )
+    assert spec_of(api.component("base")).scheduling == kept
+    shown = api.call("DescribeInferenceComponent", InferenceComponentName="base")["Specification"]
     assert {name: shown.get(name) for name in more} == more
 
 
-def test_why_a_copy_has_no_place_is_shown_while_it_waits(
-    call: Call, make: Any, change_component: Callable[..., None]
-) -> None:
-    make.endpoint()
-    make.component()
+def test_why_a_copy_has_no_place_is_shown_while_it_waits(api: Api) -> None:
+    api.make.endpoint()
+    api.make.component()
     for status, note, failure, shown in (
         (ComponentStatus.CREATING, "it waits", None, "it waits"),
         (ComponentStatus.UPDATING, "it waits", None, "it waits"),
@@ -277,6 +268,6 @@ def test_why_a_copy_has_no_place_is_shown_while_it_waits(
         (ComponentStatus.DELETING, "it waits", None, None),
         (ComponentStatus.CREATING, "x" * 5000, None, "x" * 1021 + "..."),
     ):
-        change_component("base", status=status, placement_note=note, failure_reason=failure)
-        described = call("DescribeInferenceComponent", InferenceComponentName="base")
+        api.change_component("base", status=status, placement_note=note, failure_reason=failure)
+        described = api.call("DescribeInferenceComponent", InferenceComponentName="base")
         assert described.get("FailureReason") == shown

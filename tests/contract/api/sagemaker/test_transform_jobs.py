@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
-from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.domain.model import ArtifactSource, SourceKind
 from hostelry.domain.scope import Scope
@@ -27,8 +27,6 @@ from hostelry.domain.transform_job import (
 from hostelry.reconcile.transform_jobs import TransformJobs
 from hostelry.store.records import State
 
-Call = Callable[..., dict[str, Any]]
-Refused = Callable[..., str]
 ARN = "arn:aws:sagemaker:us-west-2:123456789012:"
 JOB: Mapping[str, Any] = {
     "TransformJobName": "Job-1",
@@ -82,18 +80,18 @@ def job(state: State, scope: Scope) -> Callable[[], TransformJob]:
     return stored
 
 
-def test_a_job_is_described_with_defaults(call: Call, make: Any, clock: ManualClock) -> None:
-    make.model("m")
-    created = call("CreateTransformJob", **JOB)
+def test_a_job_is_described_with_defaults(api: Api) -> None:
+    api.make.model("m")
+    created = api.call("CreateTransformJob", **JOB)
     assert created == {"TransformJobArn": ARN + "transform-job/job-1"}
-    shown = call("DescribeTransformJob", TransformJobName="Job-1")
+    shown = api.call("DescribeTransformJob", TransformJobName="Job-1")
     source = JOB["TransformInput"]
     assert shown == {
         "TransformJobName": "Job-1",
         "TransformJobArn": ARN + "transform-job/job-1",
         "TransformJobStatus": "InProgress",
         "ModelName": "m",
-        "CreationTime": clock.now(),
+        "CreationTime": api.clock.now(),
         "TransformInput": {**source, "CompressionType": "None", "SplitType": "None"},
         "TransformOutput": {"S3OutputPath": "s3://out/answers/", "AssembleWith": "None"},
         "TransformResources": JOB["TransformResources"],
@@ -101,11 +99,9 @@ def test_a_job_is_described_with_defaults(call: Call, make: Any, clock: ManualCl
     }
 
 
-def test_every_field_is_kept_and_described(
-    call: Call, make: Any, job: Callable[[], TransformJob]
-) -> None:
+def test_every_field_is_kept_and_described(api: Api, job: Callable[[], TransformJob]) -> None:
     # api.md 2.6
-    make.model("m")
+    api.make.model("m")
     more = {
         "MaxConcurrentTransforms": 4,
         "MaxPayloadInMB": 25,
@@ -123,9 +119,9 @@ def test_every_field_is_kept_and_described(
     params["TransformInput"]["CompressionType"] = "Gzip"
     params["TransformOutput"]["KmsKeyId"] = "key"
     params["TransformResources"] |= {"VolumeKmsKeyId": "key", "TransformAmiVersion": "al2-v1"}
-    call("CreateTransformJob", **params)
+    api.call("CreateTransformJob", **params)
 
-    shown = call("DescribeTransformJob", TransformJobName="Job-1")
+    shown = api.call("DescribeTransformJob", TransformJobName="Job-1")
     assert {name: shown[name] for name in params} == params
     found = job()
     assert found.input == TransformInput(
@@ -159,10 +155,10 @@ def test_every_field_is_kept_and_described(
 
 
 def test_what_the_container_may_choose_is_left_open(
-    call: Call, make: Any, job: Callable[[], TransformJob]
+    api: Api, job: Callable[[], TransformJob]
 ) -> None:
-    make.model("m")
-    call("CreateTransformJob", **{**JOB, "MaxConcurrentTransforms": 0, "MaxPayloadInMB": 0})
+    api.make.model("m")
+    api.call("CreateTransformJob", **{**JOB, "MaxConcurrentTransforms": 0, "MaxPayloadInMB": 0})
     found = job()
     assert (found.strategy, found.max_concurrent) == (None, None)
     assert found.max_payload_mb == 0, "0 is a payload without a limit, not a default"
@@ -302,28 +298,24 @@ def test_what_the_container_may_choose_is_left_open(
         'but model "m" has no multi-model container',
     ),
 )
-def test_rules_of_a_request(
-    call: Call, make: Any, refused: Refused, params: dict[str, Any], expected: str | None
-) -> None:
-    make.model("m")
-    make.model(
+def test_rules_of_a_request(api: Api, params: dict[str, Any], expected: str | None) -> None:
+    api.make.model("m")
+    api.make.model(
         "many",
         PrimaryContainer={"Image": "i", "Mode": "MultiModel", "ModelDataUrl": "s3://models/all/"},
     )
     if expected is None:
-        call("CreateTransformJob", **params)
-        assert call("ListTransformJobs")["TransformJobSummaries"]
+        api.call("CreateTransformJob", **params)
+        assert api.call("ListTransformJobs")["TransformJobSummaries"]
     else:
-        assert expected in refused("CreateTransformJob", **params)
-        assert call("ListTransformJobs") == {"TransformJobSummaries": []}
+        assert expected in api.refusal("CreateTransformJob", **params)
+        assert api.call("ListTransformJobs") == {"TransformJobSummaries": []}
 
 
-def test_one_of_many_models_is_the_jobs_only_one(
-    call: Call, make: Any, job: Callable[[], TransformJob]
-) -> None:
+def test_one_of_many_models_is_the_jobs_only_one(api: Api, job: Callable[[], TransformJob]) -> None:
     container = {"Image": "i", "Mode": "MultiModel", "ModelDataUrl": "s3://models/all"}
-    make.model("m", PrimaryContainer={**container, "Environment": {"A": "1"}})
-    call("CreateTransformJob", **JOB, **tagged("a/m1.tar.gz"))
+    api.make.model("m", PrimaryContainer={**container, "Environment": {"A": "1"}})
+    api.call("CreateTransformJob", **JOB, **tagged("a/m1.tar.gz"))
     (found,) = job().model.containers
     assert not found.is_multi_model
     assert found.source == ArtifactSource(
@@ -332,53 +324,51 @@ def test_one_of_many_models_is_the_jobs_only_one(
     assert (found.image, found.environment) == ("i", {"A": "1"})
 
 
-def test_at_most_a_hundred_instances(call: Call, make: Any) -> None:
-    make.model("m")
+def test_at_most_a_hundred_instances(api: Api) -> None:
+    api.make.model("m")
     with pytest.raises(ServiceError) as caught:
-        call("CreateTransformJob", **job_with((("TransformResources", "InstanceCount"), 101)))
+        api.call("CreateTransformJob", **job_with((("TransformResources", "InstanceCount"), 101)))
     assert caught.value.code == "ResourceLimitExceeded"
     assert "TransformResources.InstanceCount is 101; at most 100" in caught.value.message
 
 
-def test_a_name_is_used_once_in_any_case(call: Call, make: Any) -> None:
-    make.model("m")
-    call("CreateTransformJob", **JOB)
+def test_a_name_is_used_once_in_any_case(api: Api) -> None:
+    api.make.model("m")
+    api.call("CreateTransformJob", **JOB)
     with pytest.raises(ServiceError) as caught:
-        call("CreateTransformJob", **{**JOB, "TransformJobName": "job-1"})
+        api.call("CreateTransformJob", **{**JOB, "TransformJobName": "job-1"})
     assert (caught.value.code, caught.value.http_status) == ("ResourceInUse", 400)
     assert "Job name must be unique" in caught.value.message
 
 
 @pytest.mark.parametrize("operation", ["DescribeTransformJob", "StopTransformJob"])
-def test_a_job_that_is_not_there(refused: Refused, operation: str) -> None:
+def test_a_job_that_is_not_there(api: Api, operation: str) -> None:
     # The waiter transform_job_completed_or_stopped ends at a ValidationException.
-    text = refused(operation, TransformJobName="gone")
+    text = api.refusal(operation, TransformJobName="gone")
     assert text == f'Could not find transform job "{ARN}transform-job/gone".'
 
 
-def test_a_stop_is_answered_at_once_and_again(
-    call: Call, make: Any, clock: ManualClock, job: Callable[[], TransformJob]
-) -> None:
-    make.model("m")
-    call("CreateTransformJob", **JOB)
-    clock.advance(5.0)
-    assert call("StopTransformJob", TransformJobName="Job-1") == {}
-    assert call("StopTransformJob", TransformJobName="Job-1") == {}
-    shown = call("DescribeTransformJob", TransformJobName="Job-1")
+def test_a_stop_is_answered_at_once_and_again(api: Api, job: Callable[[], TransformJob]) -> None:
+    api.make.model("m")
+    api.call("CreateTransformJob", **JOB)
+    api.clock.advance(5.0)
+    assert api.call("StopTransformJob", TransformJobName="Job-1") == {}
+    assert api.call("StopTransformJob", TransformJobName="Job-1") == {}
+    shown = api.call("DescribeTransformJob", TransformJobName="Job-1")
     assert shown["TransformJobStatus"] == "Stopping"
     deadline_at = job().deadline_at
     assert deadline_at is not None
-    assert deadline_at < clock.now() + 3600.0, "a stop does not wait for the job's own limit"
+    assert deadline_at < api.clock.now() + 3600.0, "a stop does not wait for the job's own limit"
 
 
 @pytest.mark.parametrize("status", ["Completed", "Failed", "Stopped"])
 def test_a_job_that_is_over_is_not_stopped(
-    call: Call, make: Any, refused: Refused, change_job: Callable[..., None], status: str
+    api: Api, change_job: Callable[..., None], status: str
 ) -> None:
-    make.model("m")
-    call("CreateTransformJob", **JOB)
+    api.make.model("m")
+    api.call("CreateTransformJob", **JOB)
     change_job(status=TransformJobStatus(status))
-    assert f"in status {status}" in refused("StopTransformJob", TransformJobName="Job-1")
+    assert f"in status {status}" in api.refusal("StopTransformJob", TransformJobName="Job-1")
 
 
 @pytest.fixture
@@ -393,22 +383,20 @@ def change_job(state: State, scope: Scope) -> Callable[..., None]:
     return change
 
 
-def test_times_and_reason_of_a_failed_job(
-    call: Call, make: Any, clock: ManualClock, change_job: Callable[..., None]
-) -> None:
-    make.model("m")
-    call("CreateTransformJob", **JOB)
-    at = clock.now()
+def test_times_and_reason_of_a_failed_job(api: Api, change_job: Callable[..., None]) -> None:
+    api.make.model("m")
+    api.call("CreateTransformJob", **JOB)
+    at = api.clock.now()
     change_job(
         status=TransformJobStatus.FAILED,
         started_at=at + 1,
         ended_at=at + 2,
         failure_reason="x" * 2000,
     )
-    shown = call("DescribeTransformJob", TransformJobName="Job-1")
+    shown = api.call("DescribeTransformJob", TransformJobName="Job-1")
     assert (shown["TransformStartTime"], shown["TransformEndTime"]) == (at + 1, at + 2)
     assert shown["FailureReason"] == "x" * 1021 + "..."
-    listed = call("ListTransformJobs", StatusEquals="Failed")["TransformJobSummaries"]
+    listed = api.call("ListTransformJobs", StatusEquals="Failed")["TransformJobSummaries"]
     assert listed == [
         {
             "TransformJobName": "Job-1",
@@ -422,54 +410,54 @@ def test_times_and_reason_of_a_failed_job(
     ]
 
 
-def test_jobs_are_listed_in_pages(call: Call, make: Any, clock: ManualClock) -> None:
-    make.model("m")
+def test_jobs_are_listed_in_pages(api: Api) -> None:
+    api.make.model("m")
     for name in ("b-x", "a-x", "c-y"):
-        call("CreateTransformJob", **{**JOB, "TransformJobName": name})
-        clock.advance(60.0)
+        api.call("CreateTransformJob", **{**JOB, "TransformJobName": name})
+        api.clock.advance(60.0)
 
     def found(**params: Any) -> list[str]:
-        rows = call("ListTransformJobs", **params)["TransformJobSummaries"]
+        rows = api.call("ListTransformJobs", **params)["TransformJobSummaries"]
         return [row["TransformJobName"] for row in rows]
 
     assert found() == ["c-y", "a-x", "b-x"]
     assert found(SortBy="Name", SortOrder="Ascending") == ["a-x", "b-x", "c-y"]
     assert found(NameContains="-x") == ["a-x", "b-x"]
     assert found(StatusEquals="Completed") == []
-    first = call("ListTransformJobs", MaxResults=2)
+    first = api.call("ListTransformJobs", MaxResults=2)
     assert found(MaxResults=2, NextToken=first["NextToken"]) == ["b-x"]
 
 
-def test_a_job_is_tagged(call: Call, make: Any) -> None:
-    make.model("m")
-    call("CreateTransformJob", **{**JOB, "Tags": [{"Key": "team", "Value": "a"}]})
+def test_a_job_is_tagged(api: Api) -> None:
+    api.make.model("m")
+    api.call("CreateTransformJob", **{**JOB, "Tags": [{"Key": "team", "Value": "a"}]})
     arn = ARN + "transform-job/job-1"
-    call("AddTags", ResourceArn=arn, Tags=[{"Key": "cost", "Value": "1"}])
-    tags = call("ListTags", ResourceArn=arn)["Tags"]
+    api.call("AddTags", ResourceArn=arn, Tags=[{"Key": "cost", "Value": "1"}])
+    tags = api.call("ListTags", ResourceArn=arn)["Tags"]
     assert {it["Key"]: it["Value"] for it in tags} == {"team": "a", "cost": "1"}
 
 
-def test_clients_do_not_see_the_endpoint_of_a_job(
-    call: Call, make: Any, refused: Refused, state: State, scope: Scope, clock: ManualClock
-) -> None:
-    make.model("m")
-    call("CreateTransformJob", **JOB)
-    TransformJobs(state, clock).one_pass()
+def test_clients_do_not_see_the_endpoint_of_a_job(api: Api) -> None:
+    api.make.model("m")
+    api.call("CreateTransformJob", **JOB)
+    TransformJobs(api.state, api.clock).one_pass()
     name = "transform-job/Job-1"
-    assert state.endpoints.get(scope, name) is not None
-    assert call("ListEndpoints") == {"Endpoints": []}
+    assert api.state.endpoints.get(api.scope, name) is not None
+    assert api.call("ListEndpoints") == {"Endpoints": []}
     arn = f"{ARN}endpoint/{name.lower()}"
-    text = refused("AddTags", ResourceArn=arn, Tags=[{"Key": "hostelry:zero", "Value": "hold"}])
+    text = api.refusal("AddTags", ResourceArn=arn, Tags=[{"Key": "hostelry:zero", "Value": "hold"}])
     assert text == f'Could not find endpoint "{arn}".'
     for operation in ("DescribeEndpoint", "DeleteEndpoint"):
         with pytest.raises(AssertionError, match="does not match"):
-            call(operation, EndpointName=name)  # the service model, which every call passes first
+            api.call(
+                operation, EndpointName=name
+            )  # the service model, which every call passes first
 
 
 def test_the_model_may_be_deleted_while_a_job_runs(
-    call: Call, make: Any, job: Callable[[], TransformJob]
+    api: Api, job: Callable[[], TransformJob]
 ) -> None:
-    make.model("m")
-    call("CreateTransformJob", **JOB)
-    call("DeleteModel", ModelName="m")
-    assert job().model.containers[0].image == make.image
+    api.make.model("m")
+    api.call("CreateTransformJob", **JOB)
+    api.call("DeleteModel", ModelName="m")
+    assert job().model.containers[0].image == api.make.image

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 from tests.message_rig import MessageRig
 
 from hostelry.api.context import CallContext
@@ -175,24 +176,24 @@ def test_a_name_is_held_to_the_service_model(client: Client, name: str) -> None:
 
 
 def test_a_schedule_calls_its_operation_and_goes(
-    scheduler: Any, make: Any, clock: ManualClock, run_due: Callable[[], None], client: Client
+    scheduler: Any, api: Api, run_due: Callable[[], None], client: Client
 ) -> None:
-    make.model("old")
-    at = datetime.fromtimestamp(clock.now() + 60, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    api.make.model("old")
+    at = datetime.fromtimestamp(api.clock.now() + 60, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     once = {**GIVEN, "ScheduleExpression": f"at({at})"}
     scheduler.create_schedule(**once, ActionAfterCompletion="DELETE")
     run_due()
     assert len(client("sagemaker").list_models()["Models"]) == 1, "it is not due yet"
-    clock.advance(61)
+    api.clock.advance(61)
     run_due()
     assert client("sagemaker").list_models()["Models"] == []
     assert scheduler.list_schedules()["Schedules"] == []
 
 
 def test_a_batch_job_is_started_by_schedule_once_for_each_firing(
-    scheduler: Any, make: Any, clock: ManualClock, run_due: Callable[[], None], client: Client
+    scheduler: Any, api: Api, run_due: Callable[[], None], client: Client
 ) -> None:
-    make.model("m")
+    api.make.model("m")
     source = {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://bucket/in/"}}
     job = {
         "TransformJobName": "job-<aws.scheduler.execution-id>",
@@ -207,7 +208,7 @@ def test_a_batch_job_is_started_by_schedule_once_for_each_firing(
     for _ in range(2):
         run_due()
         run_due()
-        clock.advance(3600)
+        api.clock.advance(3600)
     jobs = client("sagemaker").list_transform_jobs()["TransformJobSummaries"]
     assert len({it["TransformJobName"] for it in jobs}) == 2
 

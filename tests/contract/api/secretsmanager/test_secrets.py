@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.contract.api.rig import Api
 
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
@@ -17,8 +18,8 @@ ABSENT = ("ResourceNotFoundException", "Secrets Manager can't find the specified
 
 
 @pytest.fixture
-def secrets(call: Callable[..., dict[str, Any]]) -> Secrets:
-    return lambda operation, **params: call(operation, "secretsmanager", **params)
+def secrets(api: Api) -> Secrets:
+    return lambda operation, **params: api.call(operation, "secretsmanager", **params)
 
 
 @pytest.fixture
@@ -160,18 +161,14 @@ def test_both_kinds_of_a_value_are_refused(fails: Callable[..., tuple[str, str]]
 
 
 def test_values_are_stored_encrypted_and_need_their_key(
-    secrets: Secrets,
-    call: Callable[..., dict[str, Any]],
-    state: State,
-    scope: Scope,
-    fails: Callable[..., tuple[str, str]],
+    secrets: Secrets, api: Api, fails: Callable[..., tuple[str, str]]
 ) -> None:
-    key = call("CreateKey", "kms")["KeyMetadata"]["KeyId"]
+    key = api.call("CreateKey", "kms")["KeyMetadata"]["KeyId"]
     secrets("CreateSecret", Name="n", SecretString="very secret", KmsKeyId=key)
-    found = state.secrets.get(scope, "n")
+    found = api.state.secrets.get(api.scope, "n")
     assert found is not None
     assert "very secret" not in repr(found.value)
-    call("DisableKey", "kms", KeyId=key)
+    api.call("DisableKey", "kms", KeyId=key)
     assert fails("GetSecretValue", SecretId="n")[0] == "DecryptionFailure"
     assert fails("PutSecretValue", SecretId="n", SecretString="m")[0] == "EncryptionFailure"
     assert fails("CreateSecret", Name="o", KmsKeyId="alias/no")[0] == "NotFoundException"

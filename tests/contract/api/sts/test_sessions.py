@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 
 from hostelry.aws.temporary_keys import Session, TokenSeal
-from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
-from hostelry.domain.scope import Scope
 
 Call = Callable[..., dict[str, Any]]
 ACCOUNT = "123456789012"
@@ -25,12 +24,12 @@ def trust(principal: Any = ROOT, **more: Any) -> str:
 
 
 @pytest.fixture
-def role(call: Call) -> Callable[..., str]:
+def role(api: Api) -> Callable[..., str]:
     """`role(trust, **more)`: the ARN of the new role "r"."""
 
     def made(document: str = trust(), **more: Any) -> str:
         given = {"RoleName": "r", "AssumeRolePolicyDocument": document, **more}
-        arn: str = call("CreateRole", "iam", **given)["Role"]["Arn"]
+        arn: str = api.call("CreateRole", "iam", **given)["Role"]["Arn"]
         return arn
 
     return made
@@ -47,32 +46,30 @@ def session_of(seal: TokenSeal, answer: dict[str, Any]) -> Session:
 
 
 def test_the_keys_of_a_role_say_who_has_them(
-    call_as: Call, scope: Scope, seal: TokenSeal, clock: ManualClock, role: Callable[..., str]
+    api: Api, seal: TokenSeal, role: Callable[..., str]
 ) -> None:
-    call = lambda name, *service, **params: call_as(scope, name, *service, **params)  # noqa: E731
+    call = lambda name, *service, **params: api.call_as(api.scope, name, *service, **params)  # noqa: E731
     answer = assume(call, role())
     session = session_of(seal, answer)
     assert answer["Credentials"]["AccessKeyId"] == session.access_key_id
     assert session.access_key_id.startswith("ASIA")
-    assert answer["Credentials"]["Expiration"] == session.expires_at == int(clock.now()) + 3600
-    identity = call_as(scope, "GetCallerIdentity", "sts", session)
+    assert answer["Credentials"]["Expiration"] == session.expires_at == int(api.clock.now()) + 3600
+    identity = api.call_as(api.scope, "GetCallerIdentity", "sts", session)
     arn = f"arn:aws:sts::{ACCOUNT}:assumed-role/r/me"
     assert answer["AssumedRoleUser"]["Arn"] == identity["Arn"] == arn
     assert answer["AssumedRoleUser"]["AssumedRoleId"] == identity["UserId"]
     assert identity["UserId"].startswith("AROA")
 
 
-def test_sessions_end_with_their_role(
-    call_as: Call, call: Call, scope: Scope, seal: TokenSeal, role: Callable[..., str]
-) -> None:
-    session = session_of(seal, assume(call, role()))
-    call_as(scope, "ListModels", "sagemaker", session)
-    call("DeleteRole", "iam", RoleName="r")
+def test_sessions_end_with_their_role(api: Api, seal: TokenSeal, role: Callable[..., str]) -> None:
+    session = session_of(seal, assume(api.call, role()))
+    api.call_as(api.scope, "ListModels", "sagemaker", session)
+    api.call("DeleteRole", "iam", RoleName="r")
     for made_again in (False, True):
         if made_again:
             role()
         with pytest.raises(ServiceError, match="security token") as caught:
-            call_as(scope, "ListModels", "sagemaker", session)
+            api.call_as(api.scope, "ListModels", "sagemaker", session)
         assert (caught.value.code, caught.value.http_status) == ("UnrecognizedClientException", 403)
 
 
@@ -99,14 +96,14 @@ def test_sessions_end_with_their_role(
     case("another external id", trust(Condition={"StringEquals": {"sts:ExternalId": "yy"}}), False),
 )
 def test_the_trust_policy_decides_who_assumes_a_role(
-    call: Call, role: Callable[..., str], document: str, trusted: bool
+    api: Api, role: Callable[..., str], document: str, trusted: bool
 ) -> None:
     arn = role(document)
     if trusted:
-        assert assume(call, arn, ExternalId="xx")["Credentials"]
+        assert assume(api.call, arn, ExternalId="xx")["Credentials"]
         return
     with pytest.raises(ServiceError, match=NOT_AUTHORIZED) as caught:
-        assume(call, arn, ExternalId="xx")
+        assume(api.call, arn, ExternalId="xx")
     assert (caught.value.code, caught.value.http_status) == ("AccessDenied", 403)
 
 
@@ -135,40 +132,38 @@ def test_the_trust_policy_decides_who_assumes_a_role(
     ),
 )
 def test_what_assume_role_refuses(
-    call: Call, role: Callable[..., str], more: dict[str, Any], code: str, text: str
+    api: Api, role: Callable[..., str], more: dict[str, Any], code: str, text: str
 ) -> None:
     given = {"RoleArn": role(MaxSessionDuration=7200), "RoleSessionName": "me", **more}
     with pytest.raises(ServiceError, match=text) as caught:
-        call("AssumeRole", "sts", **given)
+        api.call("AssumeRole", "sts", **given)
     assert caught.value.code == code
 
 
 def test_a_session_assumes_a_role_for_an_hour_at_most(
-    call_as: Call, call: Call, scope: Scope, seal: TokenSeal, role: Callable[..., str]
+    api: Api, seal: TokenSeal, role: Callable[..., str]
 ) -> None:
     arn = role(MaxSessionDuration=7200)
-    session = session_of(seal, assume(call, arn, DurationSeconds=7200))
+    session = session_of(seal, assume(api.call, arn, DurationSeconds=7200))
     given = {"RoleArn": arn, "RoleSessionName": "again"}
-    assert call_as(scope, "AssumeRole", "sts", session, **given)["Credentials"]
+    assert api.call_as(api.scope, "AssumeRole", "sts", session, **given)["Credentials"]
     with pytest.raises(ServiceError, match="1 hour session limit"):
-        call_as(scope, "AssumeRole", "sts", session, **given, DurationSeconds=3601)
+        api.call_as(api.scope, "AssumeRole", "sts", session, **given, DurationSeconds=3601)
 
 
-def test_a_session_token_is_the_account_itself(
-    call_as: Call, call: Call, scope: Scope, seal: TokenSeal, clock: ManualClock
-) -> None:
-    session = session_of(seal, call("GetSessionToken", "sts"))
-    assert session.expires_at == int(clock.now()) + 43_200
-    here = call("GetCallerIdentity", "sts")
-    assert call_as(scope, "GetCallerIdentity", "sts", session) == here
+def test_a_session_token_is_the_account_itself(api: Api, seal: TokenSeal) -> None:
+    session = session_of(seal, api.call("GetSessionToken", "sts"))
+    assert session.expires_at == int(api.clock.now()) + 43_200
+    here = api.call("GetCallerIdentity", "sts")
+    assert api.call_as(api.scope, "GetCallerIdentity", "sts", session) == here
     with pytest.raises(ServiceError, match="Cannot call GetSessionToken with session"):
-        call_as(scope, "GetSessionToken", "sts", session)
+        api.call_as(api.scope, "GetSessionToken", "sts", session)
     assert session == replace(session, role_name="")
 
 
-def test_federation_is_refused_by_name(call: Call) -> None:
+def test_federation_is_refused_by_name(api: Api) -> None:
     with pytest.raises(ServiceError, match="there is no identity provider"):
-        call(
+        api.call(
             "AssumeRoleWithWebIdentity",
             "sts",
             RoleArn=f"arn:aws:iam::{ACCOUNT}:role/r",

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.contract.api.conftest import Maker
-from tests.contract.api.sagemaker.experiments.requests import PRODUCTION, TRIAL
+from tests.contract.api.rig import Api
+from tests.contract.api.sagemaker.experiments.requests import PRODUCTION, TRIAL, Call
 
 from hostelry.base.clock import ManualClock
 from hostelry.domain.endpoint import EndpointStatus
@@ -15,33 +15,31 @@ from hostelry.domain.scope import Scope
 from hostelry.reconcile.inference_experiments import InferenceExperiments
 from hostelry.store.records import State
 
-Call = Callable[..., dict[str, Any]]
-
 
 @pytest.fixture
-def models(make: Maker) -> None:
+def models(api: Api) -> None:
     for name in ("v1", "v2", "v3"):
-        make.model(name)
+        api.make.model(name)
 
 
 @pytest.fixture
-def serving(models: None, make: Maker, change: Callable[..., None]) -> None:
+def serving(models: None, api: Api) -> None:
     """The endpoint "e" with the variant "main", in service."""
-    make.endpoint("e", PRODUCTION)
-    change(status=EndpointStatus.IN_SERVICE, deadline_at=None)
+    api.make.endpoint("e", PRODUCTION)
+    api.change_endpoint(status=EndpointStatus.IN_SERVICE, deadline_at=None)
 
 
 @pytest.fixture
-def create(call: Call) -> Callable[..., dict[str, Any]]:
-    return lambda **more: call(
+def create(api: Api) -> Callable[..., dict[str, Any]]:
+    return lambda **more: api.call(
         "CreateInferenceExperiment",
         **{key: value for key, value in {**TRIAL, **more}.items() if value is not None},
     )
 
 
 @pytest.fixture
-def describe(call: Call) -> Callable[..., dict[str, Any]]:
-    return lambda name="trial": call("DescribeInferenceExperiment", Name=name)
+def describe(api: Api) -> Callable[..., dict[str, Any]]:
+    return lambda name="trial": api.call("DescribeInferenceExperiment", Name=name)
 
 
 @pytest.fixture
@@ -82,14 +80,10 @@ def stored(state: State, scope: Scope) -> Callable[[], InferenceExperiment]:
 
 @pytest.fixture
 def running(
-    serving: None,
-    create: Call,
-    look: Callable[..., None],
-    turn: Callable[..., None],
-    change: Callable[..., None],
+    serving: None, create: Call, look: Callable[..., None], turn: Callable[..., None], api: Api
 ) -> None:
     """The experiment runs: nothing here brings up copies, so that this is written."""
     create()
     look(5)
-    change(status=EndpointStatus.IN_SERVICE, deadline_at=None)
+    api.change_endpoint(status=EndpointStatus.IN_SERVICE, deadline_at=None)
     turn(status=ExperimentStatus.RUNNING, deadline_at=None)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.contract.api.rig import Api
 
 from hostelry.base.errors import ServiceError
 
@@ -53,8 +54,8 @@ PRODUCTION = {
 }
 
 
-def error(call: Call, operation: str, **params: Any) -> tuple[str, str]:
+def error(api: Api, operation: str, **params: Any) -> tuple[str, str]:
     with pytest.raises(ServiceError) as caught:
-        call(operation, **params)
+        api.call(operation, **params)
     assert caught.value.http_status == 400
     return caught.value.code, caught.value.message

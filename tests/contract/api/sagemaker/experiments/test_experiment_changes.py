@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from tests.cases import case, cases
+from tests.contract.api.rig import Api
 from tests.contract.api.sagemaker.experiments.requests import (
     ARN,
     DAY_S,
@@ -16,16 +17,15 @@ from tests.contract.api.sagemaker.experiments.requests import (
     variant,
 )
 
-from hostelry.base.clock import ManualClock
 from hostelry.domain.endpoint import EndpointStatus
 from hostelry.domain.inference_experiment import ExperimentStatus
 
 
-def test_one_that_is_not_there(call: Call) -> None:
+def test_one_that_is_not_there(api: Api) -> None:
     actions = {"ModelVariantActions": {"main": "Retain"}}
     for operation in ("Describe", "Start", "Stop", "Update", "Delete"):
         more = actions if operation == "Stop" else {}
-        code, text = error(call, f"{operation}InferenceExperiment", Name="trial", **more)
+        code, text = error(api, f"{operation}InferenceExperiment", Name="trial", **more)
         assert (code, text) == ("ResourceNotFound", f'Could not find inference experiment "{ARN}".')
 
 
@@ -47,50 +47,49 @@ STATUSES = [it.value for it in ExperimentStatus]
 @pytest.mark.parametrize("status", STATUSES)
 def test_the_statuses_that_allow_a_call(
     models: None,
-    call: Call,
+    api: Api,
     create: Call,
     turn: Callable[..., None],
-    clock: ManualClock,
     operation: str,
     allowed: set[str],
     more: dict[str, Any],
     status: str,
 ) -> None:
     create()
-    started_at = None if status in ("Creating", "Created") else clock.now()
+    started_at = None if status in ("Creating", "Created") else api.clock.now()
     turn(status=ExperimentStatus(status), started_at=started_at)
     named = f"{operation}InferenceExperiment"
     if status in allowed:
-        assert call(named, Name="trial", **more) == {"InferenceExperimentArn": ARN}
+        assert api.call(named, Name="trial", **more) == {"InferenceExperimentArn": ARN}
         return
-    code, text = error(call, named, Name="trial", **more)
+    code, text = error(api, named, Name="trial", **more)
     assert code == "ConflictException"
     assert f'experiment "{ARN}" is {status}, and cannot be' in text
 
 
 @pytest.mark.usefixtures("models")
 def test_started_before_its_time(
-    call: Call, create: Call, describe: Call, look: Callable[..., None], clock: ManualClock
+    api: Api, create: Call, describe: Call, look: Callable[..., None]
 ) -> None:
-    later = clock.now() + 20 * DAY_S
+    later = api.clock.now() + 20 * DAY_S
     create(Schedule={"StartTime": later, "EndTime": later + 30 * DAY_S})
     look()
-    call("StartInferenceExperiment", Name="trial")
-    shown, now = describe(), clock.now()
+    api.call("StartInferenceExperiment", Name="trial")
+    shown, now = describe(), api.clock.now()
     assert shown["Status"] == "Starting"
     assert shown["Schedule"] == {"StartTime": now, "EndTime": now + 30 * DAY_S}
 
 
 @pytest.mark.usefixtures("models")
 def test_everything_may_change_before_the_start(
-    call: Call, create: Call, describe: Call, look: Callable[..., None], clock: ManualClock
+    api: Api, create: Call, describe: Call, look: Callable[..., None]
 ) -> None:
-    start_at = clock.now() + DAY_S
+    start_at = api.clock.now() + DAY_S
     create(Schedule={"StartTime": start_at, "EndTime": start_at + DAY_S})
     look()
-    made_at = clock.now()
-    clock.advance(5)
-    call(
+    made_at = api.clock.now()
+    api.clock.advance(5)
+    api.call(
         "UpdateInferenceExperiment",
         Name="trial",
         Description="other",
@@ -110,21 +109,17 @@ def test_everything_may_change_before_the_start(
     assert shown["DataStorageConfig"] == {"Destination": "s3://there"}
     assert shown["Description"] == "other"
     code, text = error(
-        call, "UpdateInferenceExperiment", Name="trial", ModelVariants=[variant("third", "v9")]
+        api, "UpdateInferenceExperiment", Name="trial", ModelVariants=[variant("third", "v9")]
     )
     assert (code, "Could not find model" in text) == ("ValidationException", True)
 
 
 @pytest.mark.usefixtures("running")
 def test_a_running_one_takes_another_share_end_and_description(
-    call: Call,
-    describe: Call,
-    look: Callable[..., None],
-    change: Callable[..., None],
-    clock: ManualClock,
+    api: Api, describe: Call, look: Callable[..., None]
 ) -> None:
-    end_at = clock.now() + DAY_S
-    call(
+    end_at = api.clock.now() + DAY_S
+    api.call(
         "UpdateInferenceExperiment",
         Name="trial",
         Description="less",
@@ -134,9 +129,9 @@ def test_a_running_one_takes_another_share_end_and_description(
     )
     assert describe()["Status"] == "Updating"
     look()
-    (shadow,) = call("DescribeEndpoint", EndpointName="e")["ShadowProductionVariants"]
+    (shadow,) = api.call("DescribeEndpoint", EndpointName="e")["ShadowProductionVariants"]
     assert shadow["DesiredWeight"] == 0.1
-    change(status=EndpointStatus.IN_SERVICE, deadline_at=None)
+    api.change_endpoint(status=EndpointStatus.IN_SERVICE, deadline_at=None)
     look()
     shown = describe()
     assert (shown["Status"], shown["Description"]) == ("Running", "less")
@@ -180,17 +175,17 @@ def test_a_running_one_takes_another_share_end_and_description(
     case("too long", {"Schedule": {"EndTime": 5e9}}, "ValidationException", "at most 30 days"),
 )
 def test_a_running_one_takes_nothing_else(
-    running: None, call: Call, more: dict[str, Any], code: str, text: str
+    running: None, api: Api, more: dict[str, Any], code: str, text: str
 ) -> None:
-    found = error(call, "UpdateInferenceExperiment", Name="trial", **more)
+    found = error(api, "UpdateInferenceExperiment", Name="trial", **more)
     assert (found[0], text in found[1]) == (code, True), found[1]
 
 
 @pytest.mark.usefixtures("running")
 def test_a_stop_by_default_cancels_and_removes_the_shadow(
-    call: Call, describe: Call, look: Callable[..., None], change: Callable[..., None]
+    api: Api, describe: Call, look: Callable[..., None]
 ) -> None:
-    call(
+    api.call(
         "StopInferenceExperiment",
         Name="trial",
         ModelVariantActions={"main": "Retain"},
@@ -200,7 +195,7 @@ def test_a_stop_by_default_cancels_and_removes_the_shadow(
     assert shown["Status"] == "Stopping"
     assert [it["Status"] for it in shown["ModelVariants"]] == ["InService", "Deleting"]
     look()
-    change(status=EndpointStatus.IN_SERVICE, deadline_at=None)
+    api.change_endpoint(status=EndpointStatus.IN_SERVICE, deadline_at=None)
     look()
     shown = describe()
     assert (shown["Status"], shown["StatusReason"]) == ("Cancelled", "seen enough")
@@ -210,10 +205,8 @@ def test_a_stop_by_default_cancels_and_removes_the_shadow(
 
 
 @pytest.mark.usefixtures("running")
-def test_a_stop_that_promotes(
-    call: Call, describe: Call, look: Callable[..., None], change: Callable[..., None]
-) -> None:
-    call(
+def test_a_stop_that_promotes(api: Api, describe: Call, look: Callable[..., None]) -> None:
+    api.call(
         "StopInferenceExperiment",
         Name="trial",
         ModelVariantActions={"main": "Remove", "next": "Promote"},
@@ -222,18 +215,18 @@ def test_a_stop_that_promotes(
     )
     assert [it["Status"] for it in describe()["ModelVariants"]] == ["Deleting", "Updating"]
     look()
-    endpoint = call("DescribeEndpoint", EndpointName="e")
+    endpoint = api.call("DescribeEndpoint", EndpointName="e")
     (coming,) = endpoint["PendingDeploymentSummary"]["ProductionVariants"]
     assert (coming["VariantName"], coming["DesiredInstanceCount"]) == ("next", 3)
     assert "ShadowProductionVariants" not in endpoint["PendingDeploymentSummary"]
     name = endpoint["PendingDeploymentSummary"]["EndpointConfigName"]
-    (shown,) = call("DescribeEndpointConfig", EndpointConfigName=name)["ProductionVariants"]
+    (shown,) = api.call("DescribeEndpointConfig", EndpointConfigName=name)["ProductionVariants"]
     assert (shown["ModelName"], shown["InitialInstanceCount"]) == ("v2", 3)
 
 
 @pytest.mark.usefixtures("running")
-def test_a_stop_that_keeps_both(call: Call, describe: Call, look: Callable[..., None]) -> None:
-    call(
+def test_a_stop_that_keeps_both(api: Api, describe: Call, look: Callable[..., None]) -> None:
+    api.call(
         "StopInferenceExperiment",
         Name="trial",
         ModelVariantActions={"next": "Retain"},
@@ -243,7 +236,7 @@ def test_a_stop_that_keeps_both(call: Call, describe: Call, look: Callable[..., 
     shown = describe()
     assert shown["Status"] == "Completed"
     assert [it["Status"] for it in shown["ModelVariants"]] == ["InService", "InService"]
-    assert len(call("DescribeEndpoint", EndpointName="e")["ShadowProductionVariants"]) == 1
+    assert len(api.call("DescribeEndpoint", EndpointName="e")["ShadowProductionVariants"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -285,17 +278,13 @@ def test_a_stop_that_keeps_both(call: Call, describe: Call, look: Callable[..., 
         ),
     ],
 )
-def test_a_stop_that_is_refused(
-    running: None, refused: Callable[..., str], more: dict[str, Any], text: str
-) -> None:
-    assert text in refused("StopInferenceExperiment", Name="trial", **more)
+def test_a_stop_that_is_refused(running: None, api: Api, more: dict[str, Any], text: str) -> None:
+    assert text in api.refusal("StopInferenceExperiment", Name="trial", **more)
 
 
 @pytest.mark.usefixtures("running")
-def test_a_stop_removes_no_scalable_target(
-    scaling: Call, call: Call, refused: Callable[..., str]
-) -> None:
-    scaling(
+def test_a_stop_removes_no_scalable_target(api: Api) -> None:
+    api.scaling(
         "RegisterScalableTarget",
         ResourceId="endpoint/e/variant/main",
         ScalableDimension="sagemaker:variant:DesiredInstanceCount",
@@ -303,21 +292,21 @@ def test_a_stop_removes_no_scalable_target(
         MaxCapacity=2,
     )
     actions = {"main": "Remove", "next": "Promote"}
-    text = refused("StopInferenceExperiment", Name="trial", ModelVariantActions=actions)
+    text = api.refusal("StopInferenceExperiment", Name="trial", ModelVariantActions=actions)
     assert "is registered as a scalable target" in text
-    call("StopInferenceExperiment", Name="trial", ModelVariantActions={"next": "Remove"})
+    api.call("StopInferenceExperiment", Name="trial", ModelVariantActions={"next": "Remove"})
 
 
 @pytest.mark.usefixtures("models")
 def test_one_that_has_not_started_promotes_nothing(
-    call: Call, create: Call, describe: Call, look: Callable[..., None], clock: ManualClock
+    api: Api, create: Call, describe: Call, look: Callable[..., None]
 ) -> None:
-    create(Schedule={"StartTime": clock.now() + 60})
+    create(Schedule={"StartTime": api.clock.now() + 60})
     look()
     given = {"Name": "trial", "ModelVariantActions": {"next": "Promote"}}
-    code, text = error(call, "StopInferenceExperiment", **given)
+    code, text = error(api, "StopInferenceExperiment", **given)
     assert (code, "no shadow serves yet" in text) == ("ConflictException", True)
-    call("StopInferenceExperiment", Name="trial", ModelVariantActions={"main": "Retain"})
+    api.call("StopInferenceExperiment", Name="trial", ModelVariantActions={"main": "Retain"})
     shown = describe()
     assert shown["Status"] == "Cancelled"
     assert [it["Status"] for it in shown["ModelVariants"]] == ["Deleted", "Deleted"]
@@ -325,14 +314,14 @@ def test_one_that_has_not_started_promotes_nothing(
 
 @pytest.mark.usefixtures("running")
 def test_a_delete_forgets_the_experiment_alone(
-    call: Call, look: Callable[..., None], turn: Callable[..., None]
+    api: Api, look: Callable[..., None], turn: Callable[..., None]
 ) -> None:
-    call("AddTags", ResourceArn=ARN, Tags=[{"Key": "team", "Value": "a"}])
+    api.call("AddTags", ResourceArn=ARN, Tags=[{"Key": "team", "Value": "a"}])
     turn(status=ExperimentStatus.COMPLETED)
-    call("DeleteInferenceExperiment", Name="trial")
-    assert error(call, "DescribeInferenceExperiment", Name="trial")[0] == "ResourceNotFound"
-    assert len(call("DescribeEndpoint", EndpointName="e")["ShadowProductionVariants"]) == 1
-    assert "Could not find inference experiment" in error(call, "ListTags", ResourceArn=ARN)[1]
+    api.call("DeleteInferenceExperiment", Name="trial")
+    assert error(api, "DescribeInferenceExperiment", Name="trial")[0] == "ResourceNotFound"
+    assert len(api.call("DescribeEndpoint", EndpointName="e")["ShadowProductionVariants"]) == 1
+    assert "Could not find inference experiment" in error(api, "ListTags", ResourceArn=ARN)[1]
 
 
 @cases(
@@ -344,14 +333,14 @@ def test_a_delete_forgets_the_experiment_alone(
 )
 def test_an_endpoint_that_a_client_changes_cancels_the_experiment(
     running: None,
-    call: Call,
+    api: Api,
     describe: Call,
     look: Callable[..., None],
     operation: str,
     more: dict[str, Any],
     statuses: list[str],
 ) -> None:
-    call(operation, EndpointName="e", **more)
+    api.call(operation, EndpointName="e", **more)
     look()
     shown = describe()
     assert (shown["Status"], "The endpoint was" in shown["StatusReason"]) == ("Cancelled", True)

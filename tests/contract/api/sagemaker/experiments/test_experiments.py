@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.cases import case, cases
-from tests.contract.api.conftest import Maker
+from tests.contract.api.rig import Api
 from tests.contract.api.sagemaker.experiments.requests import (
     ARN,
     DAY_S,
@@ -28,10 +28,8 @@ from hostelry.domain.scope import Scope
 
 
 @pytest.mark.usefixtures("models")
-def test_everything_given_is_described(
-    create: Call, describe: Call, clock: ManualClock, make: Maker
-) -> None:
-    start_at, end_at = clock.now() + 60, clock.now() + 2 * DAY_S
+def test_everything_given_is_described(create: Call, describe: Call, api: Api) -> None:
+    start_at, end_at = api.clock.now() + 60, api.clock.now() + 2 * DAY_S
     given = {
         "Description": "is v2 as fast?",
         "Schedule": {"StartTime": start_at, "EndTime": end_at},
@@ -49,8 +47,8 @@ def test_everything_given_is_described(
         "Schedule": given["Schedule"],
         "Description": "is v2 as fast?",
         "RoleArn": ROLE,
-        "CreationTime": clock.now(),
-        "LastModifiedTime": clock.now(),
+        "CreationTime": api.clock.now(),
+        "LastModifiedTime": api.clock.now(),
         "EndpointMetadata": {"EndpointName": "e"},
         "ModelVariants": [{**MAIN, "Status": "Creating"}, {**NEXT, "Status": "Creating"}],
         "DataStorageConfig": STORAGE,
@@ -79,12 +77,12 @@ def test_without_a_schedule_it_starts_now_for_seven_days(
 
 @pytest.mark.usefixtures("models")
 def test_the_endpoint_that_is_made_has_the_configuration_described(
-    call: Call, create: Call, describe: Call, look: Callable[..., None]
+    api: Api, create: Call, describe: Call, look: Callable[..., None]
 ) -> None:
     create(DataStorageConfig=STORAGE, KmsKey="alias/mine")
     look(3)
     metadata = describe()["EndpointMetadata"]
-    config = call("DescribeEndpointConfig", EndpointConfigName=metadata["EndpointConfigName"])
+    config = api.call("DescribeEndpointConfig", EndpointConfigName=metadata["EndpointConfigName"])
     (production,), (shadow,) = config["ProductionVariants"], config["ShadowProductionVariants"]
     assert (production["ModelName"], production["InitialVariantWeight"]) == ("v1", 1.0)
     assert (shadow["VariantName"], shadow["InitialVariantWeight"]) == ("next", 0.4)
@@ -97,7 +95,7 @@ def test_the_endpoint_that_is_made_has_the_configuration_described(
         "CaptureOptions": [{"CaptureMode": "Input"}, {"CaptureMode": "Output"}],
         "CaptureContentTypeHeader": STORAGE["ContentType"],
     }
-    endpoint = call("DescribeEndpoint", EndpointName="e")
+    endpoint = api.call("DescribeEndpoint", EndpointName="e")
     (shown,) = endpoint["ShadowProductionVariants"]
     assert (shown["VariantName"], shown["DesiredWeight"]) == ("next", 0.4)
     assert endpoint["DataCaptureConfig"]["DestinationS3Uri"] == "s3://captured/here"
@@ -105,12 +103,12 @@ def test_the_endpoint_that_is_made_has_the_configuration_described(
 
 @pytest.mark.usefixtures("serving")
 def test_an_endpoint_that_is_there_keeps_its_other_settings(
-    call: Call, create: Call, look: Callable[..., None]
+    api: Api, create: Call, look: Callable[..., None]
 ) -> None:
     create(ModelVariants=[NEXT])
     look(4)
-    endpoint = call("DescribeEndpoint", EndpointName="e")
-    config = call("DescribeEndpointConfig", EndpointConfigName=endpoint["EndpointConfigName"])
+    endpoint = api.call("DescribeEndpoint", EndpointName="e")
+    config = api.call("DescribeEndpointConfig", EndpointConfigName=endpoint["EndpointConfigName"])
     assert config["ExecutionRoleArn"] == ROLE
     assert [it["VariantName"] for it in endpoint["ProductionVariants"]] == ["main"]
     assert [it["VariantName"] for it in endpoint["ShadowProductionVariants"]] == ["next"]
@@ -170,21 +168,20 @@ def test_an_endpoint_that_is_there_keeps_its_other_settings(
     ),
 )
 def test_a_request_that_is_refused(
-    models: None,
-    make: Maker,
-    call: Call,
-    refused: Callable[..., str],
-    more: Mapping[str, Any],
-    text: str,
+    models: None, api: Api, more: Mapping[str, Any], text: str
 ) -> None:
-    make.model(
+    api.make.model(
         "many",
-        PrimaryContainer={"Image": make.image, "ModelDataUrl": "s3://b/k/", "Mode": "MultiModel"},
+        PrimaryContainer={
+            "Image": api.make.image,
+            "ModelDataUrl": "s3://b/k/",
+            "Mode": "MultiModel",
+        },
     )
-    call("CreateModel", ModelName="chain", Containers=[{"Image": make.image}] * 2)
-    make.endpoint("e2", PRODUCTION)
-    assert text in refused("CreateInferenceExperiment", **{**TRIAL, **more})
-    assert call("ListInferenceExperiments") == {"InferenceExperiments": []}
+    api.call("CreateModel", ModelName="chain", Containers=[{"Image": api.make.image}] * 2)
+    api.make.endpoint("e2", PRODUCTION)
+    assert text in api.refusal("CreateInferenceExperiment", **{**TRIAL, **more})
+    assert api.call("ListInferenceExperiments") == {"InferenceExperiments": []}
 
 
 @cases(
@@ -216,53 +213,46 @@ def test_a_request_that_is_refused(
     ),
 )
 def test_an_endpoint_that_cannot_have_one(
-    models: None,
-    make: Maker,
-    call: Call,
-    refused: Callable[..., str],
-    change: Callable[..., None],
-    variants: list[dict[str, Any]],
-    config: dict[str, Any],
-    text: str,
+    models: None, api: Api, variants: list[dict[str, Any]], config: dict[str, Any], text: str
 ) -> None:
-    make.config("c", *variants, **config)
-    call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
-    assert "is Creating; an inference experiment" in refused("CreateInferenceExperiment", **TRIAL)
-    change(status=EndpointStatus.IN_SERVICE)
-    assert text in refused("CreateInferenceExperiment", **TRIAL)
+    api.make.config("c", *variants, **config)
+    api.call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
+    assert "is Creating; an inference experiment" in api.refusal(
+        "CreateInferenceExperiment", **TRIAL
+    )
+    api.change_endpoint(status=EndpointStatus.IN_SERVICE)
+    assert text in api.refusal("CreateInferenceExperiment", **TRIAL)
 
 
 @pytest.mark.usefixtures("models")
-def test_a_serverless_endpoint_cannot_have_one(
-    call: Call, refused: Callable[..., str], change: Callable[..., None]
-) -> None:
+def test_a_serverless_endpoint_cannot_have_one(api: Api) -> None:
     serverless = {"MemorySizeInMB": 1024, "MaxConcurrency": 1}
     one = {"VariantName": "main", "ModelName": "v1", "ServerlessConfig": serverless}
-    call("CreateEndpointConfig", EndpointConfigName="c", ProductionVariants=[one])
-    call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
-    change(status=EndpointStatus.IN_SERVICE)
-    assert "is serverless" in refused("CreateInferenceExperiment", **TRIAL)
+    api.call("CreateEndpointConfig", EndpointConfigName="c", ProductionVariants=[one])
+    api.call("CreateEndpoint", EndpointName="e", EndpointConfigName="c")
+    api.change_endpoint(status=EndpointStatus.IN_SERVICE)
+    assert "is serverless" in api.refusal("CreateInferenceExperiment", **TRIAL)
 
 
 @pytest.mark.usefixtures("models")
-def test_names_and_endpoints_are_used_once(call: Call, create: Call) -> None:
+def test_names_and_endpoints_are_used_once(api: Api, create: Call) -> None:
     create()
-    code, text = error(call, "CreateInferenceExperiment", **{**TRIAL, "Name": "Trial"})
+    code, text = error(api, "CreateInferenceExperiment", **{**TRIAL, "Name": "Trial"})
     assert (code, "already existing" in text) == ("ResourceInUse", True)
-    code, text = error(call, "CreateInferenceExperiment", **{**TRIAL, "Name": "second"})
+    code, text = error(api, "CreateInferenceExperiment", **{**TRIAL, "Name": "second"})
     assert (code, f'has the inference experiment "{ARN}"' in text) == ("ResourceInUse", True)
     many = [MAIN, variant("next", "v2", 5000)]
     other = {**TRIAL, "Name": "large", "EndpointName": "f", "ModelVariants": many}
-    assert error(call, "CreateInferenceExperiment", **other)[0] == "ResourceLimitExceeded"
+    assert error(api, "CreateInferenceExperiment", **other)[0] == "ResourceLimitExceeded"
 
 
 @pytest.mark.usefixtures("models")
-def test_tags(call: Call, create: Call) -> None:
+def test_tags(api: Api, create: Call) -> None:
     create(Tags=[{"Key": "team", "Value": "a"}])
-    call("AddTags", ResourceArn=ARN, Tags=[{"Key": "cost", "Value": "b"}])
-    assert len(call("ListTags", ResourceArn=ARN)["Tags"]) == 2
-    call("DeleteTags", ResourceArn=ARN, TagKeys=["team"])
-    assert call("ListTags", ResourceArn=ARN)["Tags"] == [{"Key": "cost", "Value": "b"}]
+    api.call("AddTags", ResourceArn=ARN, Tags=[{"Key": "cost", "Value": "b"}])
+    assert len(api.call("ListTags", ResourceArn=ARN)["Tags"]) == 2
+    api.call("DeleteTags", ResourceArn=ARN, TagKeys=["team"])
+    assert api.call("ListTags", ResourceArn=ARN)["Tags"] == [{"Key": "cost", "Value": "b"}]
 
 
 @pytest.fixture
@@ -295,15 +285,15 @@ def several(models: None, create: Call, turn: Callable[..., None], clock: Manual
         ["trial", "alpha", "beta"],
     ),
 )
-def test_lists(call: Call, several: float, more: dict[str, Any], names: list[str]) -> None:
+def test_lists(api: Api, several: float, more: dict[str, Any], names: list[str]) -> None:
     given = {key: several + it if isinstance(it, float) else it for key, it in more.items()}
-    found = call("ListInferenceExperiments", **given)["InferenceExperiments"]
+    found = api.call("ListInferenceExperiments", **given)["InferenceExperiments"]
     assert [it["Name"] for it in found] == names
 
 
-def test_lists_by_pages(call: Call, several: float) -> None:
-    first = call("ListInferenceExperiments", MaxResults=2)
-    rest = call("ListInferenceExperiments", MaxResults=2, NextToken=first["NextToken"])
+def test_lists_by_pages(api: Api, several: float) -> None:
+    first = api.call("ListInferenceExperiments", MaxResults=2)
+    rest = api.call("ListInferenceExperiments", MaxResults=2, NextToken=first["NextToken"])
     pages = [[it["Name"] for it in page["InferenceExperiments"]] for page in (first, rest)]
     assert pages == [["beta", "alpha"], ["trial"]]
     assert "NextToken" not in rest
@@ -311,7 +301,7 @@ def test_lists_by_pages(call: Call, several: float) -> None:
     assert (shown["Type"], shown["Status"], shown["RoleArn"]) == ("ShadowMode", "Running", ROLE)
 
 
-def test_scopes_do_not_meet(call_as: Call, models: None, create: Call) -> None:
+def test_scopes_do_not_meet(api: Api, models: None, create: Call) -> None:
     create()
     elsewhere = Scope("123456789012", "eu-west-1")
-    assert call_as(elsewhere, "ListInferenceExperiments") == {"InferenceExperiments": []}
+    assert api.call_as(elsewhere, "ListInferenceExperiments") == {"InferenceExperiments": []}

@@ -1,0 +1,255 @@
+"""Operations in process, held to botocore's service models on both sides."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import pytest
+from botocore.model import ServiceModel
+from tests.contract.api.shape_checks import check_value
+from tests.message_rig import MessageRig
+
+from hostelry.api.context import CallContext
+from hostelry.api.operations import perform
+from hostelry.aws.temporary_keys import Session, TokenSeal
+from hostelry.base.clock import ManualClock
+from hostelry.base.errors import ServiceError
+from hostelry.base.root_key import RootKey
+from hostelry.domain.component import InferenceComponent
+from hostelry.domain.copy import Copy, CopyPhase, CopySpec, CopyStatus, Instance, InstanceState
+from hostelry.domain.endpoint import Endpoint
+from hostelry.domain.model import Container
+from hostelry.domain.scope import Scope
+from hostelry.domain.shape import Shape
+from hostelry.events.call_rows import CallRows
+from hostelry.fleet.shapes import instance_types
+from hostelry.logs.store import LogStore
+from hostelry.metrics.series.store import MemoryMetrics
+from hostelry.store.records import State
+
+SHAPES = {
+    "ml.g5.12xlarge": Shape(cpus=48, memory_bytes=192 * 1024**3, accelerators=4),
+    "ml.m5.xlarge": Shape(cpus=4, memory_bytes=16 * 1024**3),
+}
+HERE = Scope("123456789012", "us-west-2")
+SEAL = TokenSeal("a secret of the home")
+ROLE = "arn:aws:iam::123456789012:role/HostelryExecutionRole"
+
+
+@dataclass
+class Work:
+    """How long calls say that they have computed: `each_s` more at each look."""
+
+    done_s: float = 0.0
+    each_s: float = 0.0
+
+    def look(self) -> float:
+        self.done_s += self.each_s
+        return self.done_s
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Resources with the few values a test does not care about."""
+
+    call: Callable[..., dict[str, Any]]
+
+    image: ClassVar = "763104351884.dkr.ecr.us-west-2.amazonaws.com/djl-inference:0.27.0-deepspeed"
+    archive: ClassVar = "s3://bucket/model.tar.gz"
+    needs: ClassVar = {"MinMemoryRequiredInMb": 1024, "NumberOfAcceleratorDevicesRequired": 1}
+    variant: ClassVar = {
+        "VariantName": "main",
+        "InstanceType": "ml.g5.12xlarge",
+        "InitialInstanceCount": 1,
+    }
+
+    def model(self, name: str = "m", **more: Any) -> None:
+        container = {
+            "Image": self.image,
+            "ModelDataUrl": self.archive,
+            "Environment": {"A": "1", "B": "2"},
+        }
+        given = {"ExecutionRoleArn": ROLE, "PrimaryContainer": container, **more}
+        self.call("CreateModel", ModelName=name, **given)
+
+    def config(self, name: str = "c", *variants: dict[str, Any], **more: Any) -> None:
+        given = {
+            "ExecutionRoleArn": ROLE,
+            "ProductionVariants": [{**self.variant, **it} for it in variants or ({},)],
+            **more,
+        }
+        self.call("CreateEndpointConfig", EndpointConfigName=name, **given)
+
+    def endpoint(self, name: str = "e", *variants: dict[str, Any], **more: Any) -> None:
+        """An endpoint of the variants given, or one for components, and its NAME-config."""
+        self.config(f"{name}-config", *variants)
+        self.call("CreateEndpoint", EndpointName=name, EndpointConfigName=f"{name}-config", **more)
+
+    def component(self, name: str = "base", endpoint: str = "e", **more: Any) -> None:
+        specification = {
+            "Container": {"Image": self.image, "ArtifactUrl": self.archive},
+            "ComputeResourceRequirements": self.needs,
+        }
+        given: dict[str, Any] = {
+            "Specification": specification,
+            "RuntimeConfig": {"CopyCount": 1},
+            **more,
+        }
+        self.call(
+            "CreateInferenceComponent",
+            InferenceComponentName=name,
+            EndpointName=endpoint,
+            **{key: value for key, value in given.items() if value is not None},
+        )
+
+    def adapter(
+        self, name: str = "es", base: str = "base", endpoint: str = "e", **more: Any
+    ) -> None:
+        specification = {
+            "BaseInferenceComponentName": base,
+            "Container": {"ArtifactUrl": f"s3://bucket/{name}.tar.gz"},
+            **more,
+        }
+        self.component(name, endpoint, Specification=specification, RuntimeConfig=None)
+
+
+@dataclass(frozen=True)
+class Api:
+    """Calls of the API in process, and the records that they and reconcilers write."""
+
+    state: State
+    clock: ManualClock
+    metrics: MemoryMetrics
+    root_key: RootKey
+    log_store: LogStore
+    messages: MessageRig
+    service_models: Callable[[str], ServiceModel]
+    scope: Scope = HERE
+    work: Work = field(default_factory=Work)
+
+    @property
+    def make(self) -> Maker:
+        return Maker(self.call)
+
+    def call_as(
+        self,
+        scope: Scope,
+        operation: str,
+        service: str = "sagemaker",
+        session: Session | None = None,
+        /,
+        **params: Any,
+    ) -> dict[str, Any]:
+        """The result of a call, after botocore has accepted both sides."""
+        model = self.service_models(service).operation_model(operation)
+        check_value(model.input_shape, params)
+        context = CallContext(
+            scope=scope,
+            state=self.state,
+            now=self.clock.now(),
+            shape_of=lambda name: SHAPES.get(name, Shape(cpus=16, memory_bytes=64 * 1024**3)),
+            role_arn=ROLE,
+            role_name="HostelryExecutionRole",
+            metrics=self.metrics,
+            instance_types=instance_types(),
+            root_key=self.root_key,
+            log_store=self.log_store,
+            session=session,
+            issue_keys=SEAL.issue,
+            checks_roles=True,
+            messaging=self.messages.services,
+            calls=CallRows(self.messages.tables),
+            worked_s=self.work.look,
+        )
+        result = perform(context, service, operation, params)
+        check_value(model.output_shape, result)
+        return result
+
+    def call(self, operation: str, *service: Any, **params: Any) -> dict[str, Any]:
+        """The result of a call in the one scope that most tests need."""
+        return self.call_as(self.scope, operation, *service, **params)
+
+    def refusal(self, operation: str, **params: Any) -> str:
+        """The text of the ValidationException that a call answers with."""
+        with pytest.raises(ServiceError) as caught:
+            self.call(operation, **params)
+        assert (caught.value.code, caught.value.http_status) == ("ValidationException", 400)
+        return caught.value.message
+
+    def cloudwatch(self, operation: str, **params: Any) -> dict[str, Any]:
+        return self.call(operation, "cloudwatch", **params)
+
+    def scaling(self, operation: str, **params: Any) -> dict[str, Any]:
+        """The result of a call of application-autoscaling, in the namespace sagemaker."""
+        given = {"ServiceNamespace": "sagemaker", **params}
+        return self.call(operation, "application-autoscaling", **given)
+
+    def scaling_refusal(self, operation: str, **params: Any) -> tuple[str, str]:
+        """Code and text of the error that a call of application-autoscaling answers with."""
+        with pytest.raises(ServiceError) as caught:
+            self.scaling(operation, **params)
+        assert caught.value.http_status == 400
+        return caught.value.code, caught.value.message
+
+    def endpoint(self) -> Endpoint:
+        """The stored endpoint "e"."""
+        found = self.state.endpoints.get(self.scope, "e")
+        assert found is not None
+        return found.value
+
+    def change_endpoint(self, at: str = "e", **fields: Any) -> None:
+        """Change the record of an endpoint as a reconciler does."""
+        found = self.state.endpoints.get(self.scope, at)
+        assert found is not None
+        changed = replace(found.value, **fields)
+        self.state.endpoints.put(self.scope, at, changed, expect=found.version)
+
+    def component(self, name: str) -> InferenceComponent:
+        """The stored component of a name."""
+        found = self.state.components.get(self.scope, name)
+        assert found is not None
+        return found.value
+
+    def change_component(self, name: str, **fields: Any) -> None:
+        """Change the record of a component as a reconciler does."""
+        found = self.state.components.get(self.scope, name)
+        assert found is not None
+        changed = replace(found.value, **fields)
+        self.state.components.put(self.scope, name, changed, expect=found.version)
+
+    def add_copy(
+        self, name: str, variant: str, generation: int, phase: CopyPhase, **fields: Any
+    ) -> None:
+        """Add an instance of the endpoint "e" with a copy on it."""
+        instance = Instance(
+            id=f"i-{name}",
+            scope=self.scope,
+            endpoint_name="e",
+            variant_name=variant,
+            generation=generation,
+            instance_type="ml.m5.xlarge",
+            shape=Shape(cpus=4, memory_bytes=1),
+            state=InstanceState.RUNNING,
+            created_at=0.0,
+        )
+        spec = CopySpec(
+            id=f"c-{name}",
+            owner=f"variant/{variant}",
+            container=Container(image="i"),
+            requirements=None,
+            download_timeout_s=1.0,
+            startup_timeout_s=1.0,
+        )
+        copy = Copy(
+            scope=self.scope,
+            endpoint_name="e",
+            variant_name=variant,
+            component_name=None,
+            generation=generation,
+            instance_id=instance.id,
+            spec=spec,
+            status=CopyStatus(id=spec.id, phase=phase),
+            created_at=0.0,
+        )
+        self.state.instances.put(self.scope, instance.id, instance, expect=None)
+        self.state.copies.put(self.scope, spec.id, replace(copy, **fields), expect=None)
