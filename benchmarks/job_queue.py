@@ -21,9 +21,8 @@ from tests.postgres_rig import postgres_database
 from benchmarks.record import print_table, write_result
 from hostelry.domain.async_request import AsyncRequest
 from hostelry.domain.scope import Scope
-from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.durable_queue import DurableQueue
-from hostelry.jobs.queue.protocol import Claim, QueueWrites, RequestCompleted
+from hostelry.jobs.queue.protocol import Claim, QueueCommits, QueueWrites, RequestCompleted
 from hostelry.store.database import open_database
 
 SCOPE = Scope("123456789012", "us-west-2")

@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.integration.platform import client
 from tests.integration.test_objectstore import KEYS
+from tests.memory_queue import MemoryQueue
 
 from hostelry.aws.s3_signing import OwnKey
 from hostelry.base.clock import SystemClock
@@ -23,9 +24,7 @@ from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import CopyRoute, EndpointRoute, RouteSnapshot, VariantRoute
 from hostelry.domain.scope import Scope
 from hostelry.jobs.dispatch.async_work import AsyncWork, WorkPlaces
-from hostelry.jobs.queue.commits import QueueCommits
-from hostelry.jobs.queue.memory import MemoryQueue
-from hostelry.jobs.queue.protocol import RequestQueue
+from hostelry.jobs.queue.protocol import QueueCommits, RequestQueue
 from hostelry.jobs.queue.work_claims import SharedWork
 
 SCOPE = Scope("111122223333", "us-west-2")

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from tests.integration.async_rig import ERROR, SUCCESS, AsyncRig, Model, until_true
 from tests.integration.test_objectstore import object_store
+from tests.memory_queue import MemoryQueue
 
 from hostelry.domain.async_request import AsyncRequest
 from hostelry.home.home import Home
 from hostelry.jobs.dispatch.async_work import AsyncWork
-from hostelry.jobs.queue.memory import MemoryQueue
 from hostelry.jobs.queue.protocol import RequestCompleted, RequestExpired, RequestFailed, Write
 from hostelry.store.protocol import StoreUnavailable
 
@@ -98,7 +98,7 @@ def rig(s3_port: int) -> Iterator[AsyncRig]:
     async def scenario(work: AsyncWork) -> None:
         found.queue.submit(requests)
         for request in requests:
-            work.submitted(request.scope, request.endpoint_name)
+            work.wake(request.scope, request.endpoint_name)
         await until_true(lambda: len(found.queue.completions) == len(CASES))
         await until_true(lambda: len(found.control.messages) == len(CASES))
 
@@ -186,7 +186,7 @@ def test_a_copy_has_no_more_in_flight_than_the_endpoint_allows(rig: AsyncRig) ->
 
     async def scenario(work: AsyncWork) -> None:
         queue.submit(requests)
-        work.submitted(requests[0].scope, "queued")
+        work.wake(requests[0].scope, "queued")
         await until_true(lambda: len(queue.completions) == 30)
 
     rig.run(scenario, rig.routes(model.address, limit=3), queue)
@@ -200,7 +200,7 @@ def test_requests_wait_without_copies_and_run_once_there_is_one(rig: AsyncRig) -
 
     async def scenario(work: AsyncWork) -> None:
         queue.submit(requests)
-        work.submitted(requests[0].scope, "queued")
+        work.wake(requests[0].scope, "queued")
         await asyncio.sleep(0.3)
         assert not queue.completions
         routes.replace(rig.snapshot(rig.model.address))
@@ -214,7 +214,7 @@ def test_what_runs_at_the_end_goes_back_to_the_queue(rig: AsyncRig) -> None:
 
     async def scenario(work: AsyncWork) -> None:
         queue.submit(requests)
-        work.submitted(requests[0].scope, "queued")
+        work.wake(requests[0].scope, "queued")
         await until_true(lambda: rig.model.attempts["stopped1"] == 1)
 
     rig.run(scenario, rig.routes(rig.model.address), queue, grace_s=0.1)
@@ -227,9 +227,9 @@ def test_an_owner_whose_claim_was_taken_writes_no_output(rig: AsyncRig) -> None:
 
     async def scenario(work: AsyncWork) -> None:
         queue.submit([request])
-        work.submitted(request.scope, "queued")
+        work.wake(request.scope, "queued")
         await until_true(lambda: model.attempts["taken"] == 1)
-        queue.release_of(None)
+        queue.release_host(None)
         now = request.accepted_at
         assert queue.claim(request.scope, "queued", "other", 1, now, 60)
         await until_true(lambda: work.num_running == 0)
@@ -246,11 +246,11 @@ class FullAtTimes(MemoryQueue):
     is_full = False
     num_refused = 0
 
-    def together(self, writes: Sequence[Write]) -> list[Any]:
+    def write_together(self, writes: Sequence[Write]) -> list[Any]:
         if self.is_full:
             self.num_refused += 1
             raise StoreUnavailable("the disk is full")
-        return super().together(writes)
+        return super().write_together(writes)
 
 
 def test_requests_that_run_while_the_disk_is_full_end_once_there_is_room(rig: AsyncRig) -> None:
@@ -263,7 +263,7 @@ def test_requests_that_run_while_the_disk_is_full_end_once_there_is_room(rig: As
 
     async def scenario(work: AsyncWork) -> None:
         queue.submit(requests)
-        work.submitted(requests[0].scope, "queued")
+        work.wake(requests[0].scope, "queued")
         await until_true(lambda: len(model.attempts) == len(names))
         queue.is_full = True
         await until_true(lambda: model.in_flight == 0)
@@ -287,7 +287,7 @@ def test_a_process_that_starts_on_a_full_disk_takes_over_once_there_is_room(rig:
     queue.is_full = True
 
     async def scenario(work: AsyncWork) -> None:
-        work.submitted(request.scope, "queued")
+        work.wake(request.scope, "queued")
         await until_true(lambda: queue.num_refused > 0)
         assert not model.attempts
         queue.is_full = False
@@ -304,7 +304,7 @@ def test_the_message_carries_a_small_response_where_asked_for(rig: AsyncRig) -> 
 
     async def scenario(work: AsyncWork) -> None:
         queue.submit([request])
-        work.submitted(request.scope, "queued")
+        work.wake(request.scope, "queued")
         await until_true(lambda: "included" in rig.control.messages)
 
     rig.run(scenario, rig.routes(rig.model.address), queue)

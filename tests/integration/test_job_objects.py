@@ -18,7 +18,7 @@ from hostelry.dataplane.fake import FakeReplyConnection
 from hostelry.dataplane.http.reply import BrokenError, Reply
 from hostelry.dataplane.http.upstream import UpstreamPool
 from hostelry.home.home import Home
-from hostelry.jobs.objects.answer_object import AnswerWriter, StaleClaimError
+from hostelry.jobs.objects.object_output import AnswerWriter, StaleClaimError
 from hostelry.jobs.objects.object_store import (
     NoSuchBucketError,
     ObjectDeniedError,

@@ -30,7 +30,7 @@ while True:
     try:
         if queue is None:  # the server may be away from the start on
             queue = DurableQueue(open_database(sys.argv[1]), is_shared=True)
-        queue.release_of(sys.argv[2])
+        queue.release_host(sys.argv[2])
         found = queue.claim(HERE, "e", owner, 7, time.time(), 30.0)
         if not found and not queue.backlog():
             break

@@ -23,9 +23,9 @@ from hostelry.control.data import MetricRows
 from hostelry.home.cut_off_copy import is_marked, mark, refuse_marked, unmark
 from hostelry.home.home import Home, load_credentials
 from hostelry.home.run_file import get_service_kind, live_run_files, only_one
-from hostelry.jobs.batches import tables as batch_tables
-from hostelry.jobs.batches.file_copies import read_files, write_files
-from hostelry.jobs.batches.tables import METADATA as BATCHES
+from hostelry.jobs.batches import rows as batch_tables
+from hostelry.jobs.batches.rows import METADATA as BATCHES
+from hostelry.jobs.batches.shared_files import read_files, write_files
 from hostelry.jobs.transform.object_rows import OBJECTS
 from hostelry.messaging.tables import METADATA as MESSAGES
 from hostelry.metrics.persistence.journal import (

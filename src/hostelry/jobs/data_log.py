@@ -9,17 +9,17 @@ from hostelry.domain.log_source import DataLine, DataLogReport
 from hostelry.domain.scope import Scope
 
 SEND_S = 1.0
-MAX_LINES = 10_000  # beyond them new ones are counted alone
+MAX_LINES = 10_000  # further lines are counted and dropped
 MAX_LINES_AT_ONCE = 1_000
 MAX_TEXT_CHARS = 2_048
 Send = Callable[[DataLogReport], Awaitable[None]]
 
 
 class DataLog:
-    """The lines of one process; those that control has not taken end with it.
+    """The lines of one process. Lines that control has not taken are lost when the process ends.
 
     Args:
-        send: gives a report to control; raises RetryableError while control does not take it.
+        send: sends a report to control. Raises RetryableError while control does not take reports.
         clock: dates the lines.
     """
 
@@ -40,7 +40,7 @@ class DataLog:
         text: str,
         copy_id: str | None = None,
     ) -> None:
-        """Keep a line about the endpoint, or the job that the endpoint is of."""
+        """Keep a line about the endpoint, or about the job that the endpoint belongs to."""
         if len(self._lines) >= MAX_LINES:
             self._num_lost += 1
             return
@@ -60,7 +60,7 @@ class DataLog:
         )
 
     async def flush(self) -> None:
-        """Give control what it has not taken; while it is down, that stays."""
+        """Send the lines to control. While control is down, the lines stay in memory."""
         while self._lines or self._sending is not None:
             if self._sending is None:
                 self._sequence += 1

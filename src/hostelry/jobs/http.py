@@ -1,15 +1,15 @@
-"""HTTP of the jobs process, for the gateway and for commands; every request needs the internal key.
+"""HTTP API of the jobs process, for the gateway and for commands. It needs the internal key.
 
 request                                answer
 -------------------------------------  --------------------------------------------------------
-POST /internal/async-requests          204 once the request (MessagePack) is durable; 503 if not
-GET  /internal/jobs?endpoint=&state=&before=&limit=   rows, the newest first, every backlog;
-                                       batches, unless rows of an endpoint or before another
-GET  /internal/jobs/ID                 one row, by its id or inference id, or one batch; 404
-POST /internal/jobs/ID/retry, /drop    204; 409 with the reason
-POST /internal/jobs/ID/cancel          204: the batch is being cancelled; 409 where it has ended
-GET  /internal/health                  200, and why the file of jobs cannot be written, if so
-/v1/files, /v1/batches                 as `batches/openai_api.py` says
+POST /internal/async-requests          204 once the request (MessagePack) is durable, else 503
+GET  /internal/jobs?endpoint=&state=&before=&limit=   rows, the newest first, and every backlog.
+                                       Without `endpoint` and `before` also batches
+GET  /internal/jobs/ID                 a row, by id or inference id, or a batch, else 404
+POST /internal/jobs/ID/retry, /drop    204, or 409 with the reason
+POST /internal/jobs/ID/cancel          204 once the batch is being cancelled, 409 if it has ended
+GET  /internal/health                  200, with the reason if the database cannot be written
+/v1/files, /v1/batches                 see `batches/openai_api.py`
 """
 
 import asyncio
@@ -30,10 +30,10 @@ from hostelry.dataplane.http.reader import HttpRefusedError
 from hostelry.domain.async_request import AsyncRequest
 from hostelry.domain.llm_batch import StatusOrderError
 from hostelry.domain.scope import Scope
+from hostelry.jobs.batches.batch_work import BatchOverview
 from hostelry.jobs.batches.openai_api import OpenAiFilesApi
-from hostelry.jobs.batches.overview import BatchOverview
-from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.durable_queue import DurableQueue
+from hostelry.jobs.queue.protocol import QueueCommits
 from hostelry.jobs.queue.request_rows import RequestRows, RequestStateError, RowFilter
 from hostelry.jobs.queue.tables import STATES
 
@@ -41,9 +41,9 @@ LOG = logging.getLogger(__name__)
 
 
 class Submissions:
-    """Keeps new requests by `commits`; `accepted` is called for the endpoint of each, once kept.
+    """Adds new requests by `commits`. Calls `accepted` with the endpoint of each durable request.
 
-    Belongs to the running event loop.
+    Used by the running event loop.
     """
 
     def __init__(self, commits: QueueCommits, accepted: Callable[[Scope, str], None]) -> None:
@@ -52,12 +52,12 @@ class Submissions:
         self._loop = asyncio.get_running_loop()
 
     async def submit(self, request: AsyncRequest) -> None:
-        """Return once the request is durable; raises StoreUnavailable where it cannot be kept."""
+        """Return once the request is durable. Raises StoreUnavailable if it cannot be kept."""
         await self._commits.write(lambda queue: queue.submit([request]))
         self._accepted(request.scope, request.endpoint_name)
 
     def wake(self, account: str, region: str, endpoint_name: str) -> None:
-        """Note that a request of the endpoint waits again; may be called from any thread."""
+        """Note that a request of the endpoint waits again. May be called from any thread."""
         self._loop.call_soon_threadsafe(self._accepted, Scope(account, region), endpoint_name)
 
 
@@ -73,7 +73,7 @@ RATE_S = 60.0  # over which the rate of a queue is measured
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobsApi:
-    """The handlers: `handle` answers each exchange and never raises, except when cancelled."""
+    """The handlers. `handle` answers each exchange and never raises, except when cancelled."""
 
     submissions: Submissions
     queue: DurableQueue
@@ -84,7 +84,7 @@ class JobsApi:
     clock: Clock
 
     def admit(self, request: HttpRequest) -> bool:
-        """True: the head proves who sends it; raises HttpRefusedError where it does not."""
+        """Return True if the head has the internal key. Raises HttpRefusedError if it does not."""
         if not has_key(self.internal_key, _get_keys(request)):
             raise HttpRefusedError(403, "The internal key is missing or wrong.", request)
         return True
@@ -117,7 +117,7 @@ class JobsApi:
 
     @staticmethod
     def refusal_answer(refusal: HttpRefusedError) -> HttpResponse:
-        """The answer to bytes that did not become a request."""
+        """The answer to bytes that are not a valid request."""
         return _text(refusal.status, refusal.reason)
 
     async def _answer(self, request: HttpRequest) -> HttpResponse:
@@ -128,14 +128,14 @@ class JobsApi:
         if (method, path) == ("GET", HEALTH):
             return _json({"status": "ok", "trouble": self.queue.database.trouble})
         if (method, path) == ("GET", JOBS):
-            return _json(await self._list(_row_filter(request.query)))
+            return _json(await self._list(_parse_filter(request.query)))
         if path.startswith(f"{JOBS}/"):
             name, _, act = path.removeprefix(f"{JOBS}/").partition("/")
             if (method, act) == ("POST", "cancel"):
                 return await self._cancel(unquote(name))
-            if (method, act) == ("GET", "") and (one := await self.batches.one(unquote(name))):
+            if (method, act) == ("GET", "") and (one := await self.batches.find(unquote(name))):
                 return _json(one)
-            return await asyncio.to_thread(self._one, method, unquote(name), act)
+            return await asyncio.to_thread(self._act_on_request, method, unquote(name), act)
         raise ServiceError("NotFound", f"nothing is served at {method} {path:.200}", 404)
 
     async def _cancel(self, name: str) -> HttpResponse:
@@ -144,11 +144,13 @@ class JobsApi:
         return HttpResponse(204, {}, b"")
 
     async def _list(self, wanted: RowFilter) -> Mapping[str, Any]:
-        of_all = wanted.endpoint_name is None and wanted.before is None
-        batches = await self.batches.newest(wanted.state, wanted.limit) if of_all else []
-        return {**await asyncio.to_thread(self._requests, wanted), "batches": batches}
+        has_batches = wanted.endpoint_name is None and wanted.before is None
+        batches = []
+        if has_batches:
+            batches = await self.batches.list_newest(wanted.state, wanted.limit)
+        return {**await asyncio.to_thread(self._list_requests, wanted), "batches": batches}
 
-    def _requests(self, wanted: RowFilter) -> Mapping[str, Any]:
+    def _list_requests(self, wanted: RowFilter) -> Mapping[str, Any]:
         since = self.clock.now() - RATE_S
         return {
             "jobs": self.rows.page(wanted),
@@ -157,7 +159,7 @@ class JobsApi:
             "trouble": self.queue.database.trouble,
         }
 
-    def _one(self, method: str, name: str, act: str) -> HttpResponse:
+    def _act_on_request(self, method: str, name: str, act: str) -> HttpResponse:
         row = self.rows.find(name)
         if row is None:
             what = "request or batch" if method == "GET" else "asynchronous request"
@@ -190,7 +192,7 @@ def _decode_submission(request: HttpRequest) -> AsyncRequest:
     return found
 
 
-def _row_filter(query: str) -> RowFilter:
+def _parse_filter(query: str) -> RowFilter:
     fields = {name: values[0] for name, values in parse_qs(query).items()}
     state = fields.get("state")
     if state is not None and state not in STATES:

@@ -12,7 +12,7 @@ from hostelry.base.concurrency import run_periodically
 from hostelry.dataplane.capture.report_sender import REPORT_S, CaptureReportSender
 from hostelry.dataplane.http.upstream import UpstreamPool
 from hostelry.home.home import Credentials, Home, UpConfig
-from hostelry.jobs.capture.uploads import LOOK_S, CaptureUploads, SpoolFolder
+from hostelry.jobs.capture_uploads import LOOK_S, CaptureUploads, SpoolFolder
 from hostelry.jobs.objects.object_store import ObjectStore
 from hostelry.services.worker_parts import reporter_name
 

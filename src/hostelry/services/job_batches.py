@@ -17,15 +17,12 @@ from hostelry.gateway.handlers.completions import Completions
 from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.gateway.queueing.request_queues import QueueLimits
 from hostelry.home.home import Credentials, Home, UpConfig
-from hostelry.jobs.batches.batch_claims import BatchClaims
 from hostelry.jobs.batches.batch_run import BatchDeps
 from hostelry.jobs.batches.batch_work import BatchWork
-from hostelry.jobs.batches.file_folder import FileFolder
-from hostelry.jobs.batches.file_room import FileRoom
-from hostelry.jobs.batches.file_store import FileStore
+from hostelry.jobs.batches.file_store import FileFolder, FileStore
 from hostelry.jobs.batches.line_queue import CopySizes, LineCalls, SharedPools
-from hostelry.jobs.batches.openai_api import OpenAiFilesApi
-from hostelry.jobs.batches.rows import BatchRows
+from hostelry.jobs.batches.openai_api import FileRoom, OpenAiFilesApi
+from hostelry.jobs.batches.rows import BatchClaims, BatchRows
 from hostelry.jobs.batches.shared_files import SharedBatchRows, SharedFiles
 from hostelry.services.gateway_memory import own_memory
 from hostelry.store.database import Database
@@ -109,7 +106,7 @@ def kept_batches(
     """Where rows and bytes are, without what an earlier process left; who runs which batch."""
     if parts.host is None:
         rows, folder = BatchRows(parts.database), FileFolder(home.files)
-        folder.retain(rows.file_ids())
+        folder.retain(rows.list_file_ids())
         return rows, folder, None
     files = SharedFiles(parts.database, parts.host, home.files, parts.clock)
     files.give_up_own()

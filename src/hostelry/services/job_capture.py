@@ -11,7 +11,7 @@ from hostelry.dataplane.capture.report_sender import REPORT_S, CaptureReportSend
 from hostelry.domain.data_capture import CaptureCounts
 from hostelry.domain.load import LoadKey
 from hostelry.home.home import Home, UpConfig
-from hostelry.jobs.capture.uploads import LOOK_S, CaptureUploads, SpoolFolder
+from hostelry.jobs.capture_uploads import LOOK_S, CaptureUploads, SpoolFolder
 from hostelry.jobs.objects.object_store import ObjectStore
 from hostelry.services.job_batches import ProcessParts
 from hostelry.services.worker_parts import open_spool, reporter_name

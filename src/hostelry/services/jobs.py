@@ -41,15 +41,16 @@ from hostelry.home.home import (
     log_format,
 )
 from hostelry.home.ports import bind
-from hostelry.jobs.batches.overview import BatchOverview
+from hostelry.jobs.batches.batch_work import BatchOverview
+from hostelry.jobs.control_client import HttpJobsControl
 from hostelry.jobs.data_log import DataLog
 from hostelry.jobs.dispatch.async_work import IDLE_S, AsyncWork, WorkPlaces
 from hostelry.jobs.http import JobsApi, Submissions
 from hostelry.jobs.objects.object_store import ObjectStore
-from hostelry.jobs.queue.commits import QueueCommits
+from hostelry.jobs.queue.protocol import QueueCommits
 from hostelry.jobs.queue.request_rows import RequestRows
 from hostelry.jobs.queue.work_claims import SharedWork, WorkClaims
-from hostelry.jobs.transform.job_run import HttpTransformLine, RunDeps
+from hostelry.jobs.transform.job_run import RunDeps
 from hostelry.jobs.transform.object_rows import ObjectRows
 from hostelry.jobs.transform.transform_work import TransformWork
 from hostelry.services.databases import host_name, open_queue
@@ -97,7 +98,7 @@ async def serve(home: Home) -> None:
     asynchronous = AsyncWork(commits, routes, places, meter, capture.requests, clock, shared)
     transforms = build_transforms(config, places, parts, asynchronous.data_log, shared)
     batches = build_batches(home, config, credentials, parts)
-    submissions = Submissions(commits, asynchronous.submitted)
+    submissions = Submissions(commits, asynchronous.wake)
     api = JobsApi(
         submissions=submissions,
         queue=queue,
@@ -161,7 +162,7 @@ def build_transforms(
             routes=parts.routes,
             pool=parts.copies,
             meter=parts.meter,
-            line=HttpTransformLine(parts.control, config.control_url, places.internal_key),
+            control=HttpJobsControl(parts.control, config.control_url, places.internal_key),
             data_log=data_log,
             clock=parts.clock,
         ),

@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.memory_queue import MemoryQueue
 from tests.postgres_rig import postgres_database
 
 from hostelry.domain.async_request import AsyncRequest
 from hostelry.domain.scope import Scope
 from hostelry.jobs.queue.durable_queue import DurableQueue
-from hostelry.jobs.queue.memory import MemoryQueue
 from hostelry.jobs.queue.protocol import (
     Claim,
     Notification,
@@ -109,7 +109,7 @@ def test_an_owner_that_comes_back_late_changes_nothing(queue: RequestQueue, act:
     [present] = claims(queue, now=NOW + LEASE_S)
     if act == "complete":
         assert not queue.complete(late, DONE, NOW, [note("n")])
-        assert queue.pending(NOW, 9) == []
+        assert queue.list_due_notifications(NOW, 9) == []
     elif act == "defer":
         assert not queue.defer(late, NOW, "late", NOW, True)
     else:
@@ -121,7 +121,7 @@ def test_an_owner_that_comes_back_late_changes_nothing(queue: RequestQueue, act:
 def test_writes_together_are_made_in_their_order(queue: RequestQueue) -> None:
     queue.submit([asked("a")])
     [a] = claims(queue)
-    done = queue.together(
+    done = queue.write_together(
         [
             lambda it: it.submit([asked("b")]),
             lambda it: it.defer(a, NOW, "again", NOW, True),
@@ -132,7 +132,7 @@ def test_writes_together_are_made_in_their_order(queue: RequestQueue) -> None:
     assert done[:3] == [None, True, False]
     assert [(it.request.id, it.attempt) for it in done[3]] == [("a", 2)]
     assert ids(claims(queue)) == ["b"]
-    assert queue.pending(NOW, 9) == []
+    assert queue.list_due_notifications(NOW, 9) == []
 
 
 def test_a_renewed_lease_is_not_lost(queue: RequestQueue) -> None:
@@ -148,7 +148,7 @@ def test_a_successor_gets_everything_that_was_claimed(queue: RequestQueue) -> No
     queue.submit([asked("a"), asked("b")])
     first = claims(queue)
     assert queue.complete(first[1], DONE, NOW, [])
-    assert queue.release_of(None) == 1
+    assert queue.release_host(None) == 1
     assert ids(claims(queue)) == ["a"]
 
 
@@ -158,7 +158,7 @@ def test_a_successor_leaves_alone_what_other_hosts_have_claimed(queue: RequestQu
     queue.submit([asked("a"), asked("b")])
     [a] = queue.claim(HERE, "e", "host-1/jobs-7", 1, NOW, LEASE_S)
     [b] = queue.claim(HERE, "e", "host-11/jobs-7", 1, NOW, LEASE_S)
-    assert queue.release_of("host-1") == 1
+    assert queue.release_host("host-1") == 1
     assert ids(claims(queue)) == ["a"]
     assert not queue.complete(a, DONE, NOW, [])
     assert queue.complete(b, DONE, NOW, [])
@@ -166,10 +166,10 @@ def test_a_successor_leaves_alone_what_other_hosts_have_claimed(queue: RequestQu
 
 def test_requests_that_waited_too_long_are_claimed_to_be_ended(queue: RequestQueue) -> None:
     queue.submit([asked("a", ttl_s=5), asked("b", ttl_s=3, endpoint="f"), asked("c")])
-    overdue = queue.overdue("me", 10, NOW + 5, LEASE_S)
+    overdue = queue.claim_overdue("me", 10, NOW + 5, LEASE_S)
     assert sorted(ids(overdue)) == ["a", "b"]
     assert all(queue.complete(it, RequestExpired(), NOW + 5, []) for it in overdue)
-    assert queue.overdue("me", 10, NOW + 5, LEASE_S) == []
+    assert queue.claim_overdue("me", 10, NOW + 5, LEASE_S) == []
 
 
 def test_the_backlog_has_every_endpoint_with_work(queue: RequestQueue) -> None:
@@ -189,9 +189,9 @@ def test_a_notification_is_kept_until_it_is_delivered(queue: RequestQueue) -> No
     queue.submit([asked("a")])
     [a] = claims(queue)
     assert queue.complete(a, DONE, NOW, [note("n"), note("m")])
-    assert {it.notification.id for it in queue.pending(NOW, 10)} == {"n", "m"}
-    queue.delivered("m")
-    queue.undelivered("n", NOW + 9, "control is away")
-    assert queue.pending(NOW + 8, 10) == []
-    [left] = queue.pending(NOW + 9, 10)
+    assert {it.notification.id for it in queue.list_due_notifications(NOW, 10)} == {"n", "m"}
+    queue.forget_notification("m")
+    queue.defer_notification("n", NOW + 9, "control is away")
+    assert queue.list_due_notifications(NOW + 8, 10) == []
+    [left] = queue.list_due_notifications(NOW + 9, 10)
     assert (left.notification, left.attempts) == (note("n"), 1)

@@ -17,8 +17,15 @@ from tests.unit.jobs.batches.test_batch_work import OK, USED, Rig
 
 from hostelry.base.errors import ServiceError
 from hostelry.domain.llm_batch import BatchStatus, LlmBatch, StatusOrderError, StoredFile
-from hostelry.jobs.batches.batch_claims import LEASE_S, BatchClaim, BatchClaimLostError
-from hostelry.jobs.batches.file_room import FileRoom
+from hostelry.jobs.batches.openai_api import FileRoom
+from hostelry.jobs.batches.rows import (
+    CHUNKS,
+    CLAIMS,
+    LEASE_S,
+    UNLISTED,
+    BatchClaim,
+    BatchClaimLostError,
+)
 from hostelry.jobs.batches.shared_files import (
     CHUNK_BYTES,
     COMMIT_BYTES,
@@ -26,8 +33,7 @@ from hostelry.jobs.batches.shared_files import (
     SharedFiles,
     split_lines,
 )
-from hostelry.jobs.batches.tables import CHUNKS, CLAIMS, UNLISTED
-from hostelry.jobs.records.batch_results import answer_line, result_id
+from hostelry.jobs.records.batch_lines import build_answer_line, build_result_id
 from hostelry.store.database import Database, open_database
 from hostelry.store.protocol import StoreUnavailable
 
@@ -78,7 +84,7 @@ def a_file(id: str, num_bytes: int) -> StoredFile:
 
 def uploaded(rig: Rig, id: str, content: bytes = CONTENT) -> StoredFile:
     """A file that came in pieces which are no chunks."""
-    new = rig.files.new(id, HERE.account)
+    new = rig.files.begin_upload(id, HERE.account)
     for at in range(0, len(content), 300_001):
         new.write(content[at : at + 300_001])
     new.complete()
@@ -96,8 +102,10 @@ def claimed(rig: Rig, id: str = "batch_1") -> BatchClaim | None:
     return claim
 
 
-def results(rig: Rig, *numbers: int, batch: str = "batch_1") -> list[bytes]:
-    return [answer_line(result_id(batch, it), str(it), 200, "r", USED) for it in numbers]
+def build_results(rig: Rig, *numbers: int, batch: str = "batch_1") -> list[bytes]:
+    return [
+        build_answer_line(build_result_id(batch, it), str(it), 200, "r", USED) for it in numbers
+    ]
 
 
 def run_on(rigs: tuple[Rig, ...], steps: Callable[[], Awaitable[None]]) -> None:
@@ -126,23 +134,23 @@ async def until(holds: Callable[[], bool]) -> None:
 
 def test_a_file_is_read_whole_and_from_any_byte(rig: Rig) -> None:
     stored, empty = uploaded(rig, "file-1"), uploaded(rig, "file-2", b"")
-    assert b"".join(rig.files.chunks(stored)) == CONTENT
-    assert b"".join(rig.files.chunks(empty)) == b""
-    with rig.files.opened("file-1") as file, rig.files.opened("file-2") as nothing:
+    assert b"".join(rig.files.read_chunks(stored)) == CONTENT
+    assert b"".join(rig.files.read_chunks(empty)) == b""
+    with rig.files.open("file-1") as file, rig.files.open("file-2") as nothing:
         assert os.pread(file.fileno(), 10, COMMIT_BYTES - 5) == CONTENT[COMMIT_BYTES - 5 :][:10]
         assert file.read() == CONTENT
         assert nothing.read() == b""
     with pytest.raises(FileNotFoundError):
-        rig.files.opened("file-none")
+        rig.files.open("file-none")
 
 
 def test_an_upload_that_is_dropped_leaves_nothing(rig: Rig) -> None:
-    new = rig.files.new("file-1", HERE.account)
+    new = rig.files.begin_upload("file-1", HERE.account)
     new.write(CONTENT)
     new.drop()
     assert not list(rig.folder.path("").iterdir())
     with pytest.raises(FileNotFoundError):
-        rig.files.opened("file-1")
+        rig.files.open("file-1")
     uploaded(rig, "file-1")
 
 
@@ -153,35 +161,35 @@ def test_a_file_that_a_batch_reads_is_not_deleted_and_no_batch_begins_without(ri
     ended = rig.batch().went(BatchStatus.FAILED, rig.clock.now())
     assert rig.rows.save(ended, (), claimed(rig)) == ended
     assert rig.rows.delete_file(OTHER_ACCOUNT.account, "file-in") is None
-    assert rig.rows.file(HERE.account, "file-in") == stored, "another account's delete"
+    assert rig.rows.get_file(HERE.account, "file-in") == stored, "another account's delete"
     assert rig.rows.delete_file(HERE.account, "file-in") is None
     rig.files.delete("file-in")
-    assert rig.rows.file(HERE.account, "file-in") is None
+    assert rig.rows.get_file(HERE.account, "file-in") is None
     with pytest.raises(FileNotFoundError):
-        next(rig.files.chunks(stored))
+        next(rig.files.read_chunks(stored))
     assert not rig.rows.add_batch(rig.batch("batch_2"))
 
 
 def test_lines_that_were_appended_are_found_again(rig: Rig) -> None:
     rig.stored("a", "b", "c")
     rig.rows.add_batch(rig.batch())
-    lines = results(rig, 1, 2, 3)
+    lines = build_results(rig, 1, 2, 3)
 
     async def append(claim: BatchClaim | None, *lines: bytes) -> None:
-        output = rig.files.results("batch_1-out", claim, print)
-        output.recovered()
+        output = rig.files.open_results("batch_1-out", claim, print)
+        output.recover()
         await asyncio.gather(*[output.append(it) for it in lines])
         output.sync()
         output.close()
 
     claim = claimed(rig)
     asyncio.run(append(claim, lines[0], lines[1][:-9]))  # as a kill leaves it on one machine
-    again = rig.files.results("batch_1-out", claim, print)
-    assert set(again.recovered()) == {"1"}
+    again = rig.files.open_results("batch_1-out", claim, print)
+    assert set(again.recover()) == {"1"}
     again.close()
     asyncio.run(append(claim, *lines[1:]))
-    whole = rig.files.results("batch_1-out", claim, print)
-    assert set(whole.recovered()) == {"1", "2", "3"}
+    whole = rig.files.open_results("batch_1-out", claim, print)
+    assert set(whole.recover()) == {"1", "2", "3"}
     assert whole.num_bytes == sum(map(len, lines))
     whole.close()
 
@@ -199,10 +207,10 @@ def test_any_host_reads_what_one_took_and_deletes_it(
 ) -> None:
     here, there = two
     stored = uploaded(here, "file-1")
-    assert there.rows.files(HERE.account, None, None, 10, newest_first=True) == [stored]
-    assert there.rows.file(OTHER_ACCOUNT.account, "file-1") is None
-    reading = there.files.chunks(stored)
-    assert b"".join(there.files.chunks(stored)) == CONTENT
+    assert there.rows.list_files(HERE.account, None, None, 10, newest_first=True) == [stored]
+    assert there.rows.get_file(OTHER_ACCOUNT.account, "file-1") is None
+    reading = there.files.read_chunks(stored)
+    assert b"".join(there.files.read_chunks(stored)) == CONTENT
     next(reading)
     assert here.rows.delete_file(HERE.account, "file-1") is None
     here.files.delete("file-1")
@@ -216,10 +224,10 @@ def test_an_upload_of_a_dead_host_is_removed_in_time_and_never_listed(
 ) -> None:
     here, there = two
     assert isinstance(there.files, SharedFiles)
-    new = here.files.new("file-1", HERE.account)
+    new = here.files.begin_upload("file-1", HERE.account)
     new.write(CONTENT)
-    assert there.rows.files(HERE.account, None, None, 10, newest_first=True) == []
-    assert there.rows.bytes_of(HERE.account) == new.num_bytes, "it takes room on every host"
+    assert there.rows.list_files(HERE.account, None, None, 10, newest_first=True) == []
+    assert there.rows.count_bytes(HERE.account) == new.num_bytes, "it takes room on every host"
     there.files.sweep()
     assert count(database, CHUNKS) > 0
     there.clock.advance(UPLOAD_S + 1)
@@ -229,7 +237,7 @@ def test_an_upload_of_a_dead_host_is_removed_in_time_and_never_listed(
         new.complete()
     with pytest.raises(StoreUnavailable, match="was given up"):
         here.rows.add_file(a_file("file-1", len(CONTENT)))
-    here.files.new("file-2", HERE.account).write(CONTENT)
+    here.files.begin_upload("file-2", HERE.account).write(CONTENT)
     assert isinstance(here.files, SharedFiles)
     here.files.give_up_own()  # the process on that host starts again
     there.files.sweep()
@@ -242,9 +250,9 @@ def test_uploads_of_two_hosts_do_not_share_the_last_room(two: tuple[Rig, Rig]) -
 
     def upload(rig: Rig, id: str, ready: threading.Barrier) -> None:
         room = FileRoom(rig.rows, most)
-        arriving = room.opened(HERE.account)
+        arriving = room.open_upload(HERE.account)
         ready.wait(WAIT_S)
-        new = rig.files.new(id, HERE.account)
+        new = rig.files.begin_upload(id, HERE.account)
         new.write(b"x" * 60)
         new.complete()
         ready.wait(WAIT_S)
@@ -337,14 +345,14 @@ def test_lines_whose_commit_was_not_answered_are_there_once(two: tuple[Rig, Rig]
     waits: list[str] = []
 
     async def steps() -> None:
-        lines = here.files.results("batch_1-out", claim, waits.append)
-        await lines.append(results(here, 1)[0])
-        await asyncio.gather(*[lines.append(it) for it in results(here, 2, 3)])
+        lines = here.files.open_results("batch_1-out", claim, waits.append)
+        await lines.append(build_results(here, 1)[0])
+        await asyncio.gather(*[lines.append(it) for it in build_results(here, 2, 3)])
         lines.close()
 
     asyncio.run(steps())
     assert waits == ["nothing can be written: the connection broke"] * 3
-    assert list(here.files.lines("batch_1-out")) == results(here, 1, 2, 3)
+    assert list(here.files.lines("batch_1-out")) == build_results(here, 1, 2, 3)
 
 
 def test_a_host_goes_on_where_a_dead_one_was_and_answers_no_line_again(
@@ -355,18 +363,18 @@ def test_a_host_goes_on_where_a_dead_one_was_and_answers_no_line_again(
     dead.rows.add_batch(dead.batch())
     claim = claimed(dead)
     begun = dead.rows.save(dead.batch().went(BatchStatus.IN_PROGRESS, 1.0), (), claim)
-    (line,) = results(dead, 2)
+    (line,) = build_results(dead, 2)
     dead.files.append(claim, begun.output_file_id, 0, line)  # type: ignore[attr-defined]
 
     async def steps() -> None:
-        await until(lambda: alive.rows.num_unfinished() == 1)
+        await until(lambda: alive.rows.count_unfinished() == 1)
         assert alive.calls.asked == []
         alive.clock.advance(LEASE_S)
         batch = await alive.ended()
         assert batch.status is BatchStatus.COMPLETED
         assert (batch.counts.completed, batch.usage.input) == (3, 6)
         assert sorted(alive.calls.asked) == ["a", "c"]
-        assert set(alive.results(batch.output_file_id)) == {"1", "2", "3"}
+        assert set(alive.open_results(batch.output_file_id)) == {"1", "2", "3"}
 
     run_on((alive,), steps)
 
@@ -385,14 +393,14 @@ def test_two_hosts_run_each_batch_once_and_show_those_of_the_other(
         for rig in two:
             shown = [await rig.once(it, lambda batch: batch.counts.completed == 1) for it in names]
             assert {it.status for it in shown} == {BatchStatus.IN_PROGRESS}
-        pool = next(it for name in names for it in here.pools.used_by(name))
-        await until(lambda: here.pools.num_batches(pool) == len(names))
+        pool = next(it for name in names for it in here.pools.get_pools(name))
+        await until(lambda: here.pools.count_batches(pool) == len(names))
         here.calls.late.set()
         there.calls.late.set()
         for name in names:
             batch = await here.ended(name)
             assert batch.status is BatchStatus.COMPLETED
-            assert set(there.results(batch.output_file_id)) == {"1", "2"}
+            assert set(there.open_results(batch.output_file_id)) == {"1", "2"}
         asked = here.calls.asked + there.calls.asked
         assert sorted(asked) == ["a"] * 6 + ["late"] * 6
 
@@ -417,7 +425,7 @@ def test_a_batch_is_cancelled_through_any_host(two: tuple[Rig, Rig], runs: str) 
         batch = await there.ended()
         assert batch.status is BatchStatus.CANCELLED
         if runs == "running on the other host":
-            assert set(there.results(batch.output_file_id)) >= {"1"}
+            assert set(there.open_results(batch.output_file_id)) >= {"1"}
         with pytest.raises(StatusOrderError):
             await there.work.cancel(batch)
 
@@ -431,7 +439,7 @@ def test_a_batch_that_fails_leaves_no_bytes_behind(
     here.stored("a")
     here.rows.add_batch(here.batch())
     claim = claimed(here)
-    (line,) = results(here, 1)
+    (line,) = build_results(here, 1)
     here.files.append(claim, "batch_1-out", 0, line)  # type: ignore[attr-defined]
     here.rows.save(here.batch().went(BatchStatus.FAILED, 1.0), (), claim)
     assert count(database, CLAIMS) == 0
@@ -441,7 +449,7 @@ def test_a_batch_that_fails_leaves_no_bytes_behind(
 
 def test_a_full_disk_of_the_host_holds_a_batch_up_and_ends_nothing(two: tuple[Rig, Rig]) -> None:
     here, there = two
-    opened, failures = here.files.opened, [OSError(28, "No space left on device")] * 2
+    opened, failures = here.files.open, [OSError(28, "No space left on device")] * 2
     seen: list[str | None] = []
 
     def full(id: str) -> IO[bytes]:
@@ -450,7 +458,7 @@ def test_a_full_disk_of_the_host_holds_a_batch_up_and_ends_nothing(two: tuple[Ri
         seen.append(here.work.present(here.batch())[1])
         return opened(id)
 
-    here.files.opened = full  # type: ignore[method-assign]
+    here.files.open = full  # type: ignore[method-assign]
 
     async def steps() -> None:
         there.stored("a")
@@ -481,7 +489,7 @@ def test_a_batch_waits_for_a_database_that_is_away(tmp_path: Path) -> None:
             postgres_server().start()  # in this thread: the server ends with the one that starts it
             batch = await rig.ended()
             assert batch.status is BatchStatus.COMPLETED
-            assert set(rig.results(batch.output_file_id)) == {"1", "2", "3"}
+            assert set(rig.open_results(batch.output_file_id)) == {"1", "2", "3"}
             assert sorted(rig.calls.asked) == ["a", "b", "late"]
 
         run_on((rig,), steps)

@@ -40,9 +40,9 @@ from hostelry.fleet.agent.models.copy_models import AskedModel, EndedLease
 from hostelry.fleet.protocol import CopyPage, Observation
 from hostelry.fleet.ray.messages import NodeOrder, Started
 from hostelry.home.home import Credentials, UpConfig
-from hostelry.jobs.batches.tables import METADATA as BATCHES
-from hostelry.jobs.batches.tables import SHARED as SHARED_BATCHES
-from hostelry.jobs.dispatch.control_line import EndpointKnown
+from hostelry.jobs.batches.rows import METADATA as BATCHES
+from hostelry.jobs.batches.rows import SHARED as SHARED_BATCHES
+from hostelry.jobs.control_client import EndpointKnown
 from hostelry.jobs.queue.tables import METADATA as QUEUE
 from hostelry.messaging.tables import METADATA as MESSAGES
 from hostelry.store.claim import METADATA as CLAIMS

@@ -271,19 +271,19 @@ def test_files_and_batches_go_to_postgresql_and_back(home: Home, url: str, tmp_p
     assert copied(home.root, url)["openai_chunk"] == 39 + 3
     with closing(open_database(url)) as database:
         there = Rig(tmp_path, host="there", database=database)
-        assert [b"".join(there.files.chunks(it)) for it in stored] == list(files.values())
+        assert [b"".join(there.files.read_chunks(it)) for it in stored] == list(files.values())
         assert there.rows.delete_file(HERE.account, "file-b") == begun.id
         claim = claimed(there)
         assert claim is not None
         assert isinstance(there.files, SharedFiles)
         there.files.append(claim, begun.output_file_id, 9, b"again\n")
-        half = there.files.new("file-half", HERE.account)
+        half = there.files.begin_upload("file-half", HERE.account)
         half.write(b"x" * 2_000_000)
     other = a_home(tmp_path / "other")
     copied(url, other.root)
     again = Rig(other.root)
-    assert [b"".join(again.files.chunks(it)) for it in stored] == list(files.values())
-    assert again.rows.unfinished() == [begun]
+    assert [b"".join(again.files.read_chunks(it)) for it in stored] == list(files.values())
+    assert again.rows.list_unfinished() == [begun]
     output = again.folder.path(begun.output_file_id)
     assert output.read_bytes() == b"answered\nagain\n"
     assert {it.name for it in other.files.iterdir()} == {*files, output.name}

@@ -15,7 +15,7 @@ from hostelry.control.jobs_routes import AsyncRoutes
 from hostelry.domain.async_request import AsyncMetricsReport, ScopedMetric
 from hostelry.domain.messaging import PublicationRequest
 from hostelry.domain.metric import MetricStat, Sample
-from hostelry.jobs.rules.async_metrics import backlog_samples
+from hostelry.jobs.rules.async_metrics import build_backlog_samples
 from hostelry.messaging import deliveries
 from hostelry.messaging.deliveries import PUBLISHED_S
 
@@ -40,7 +40,7 @@ def statuses(rig: MessageRig, target: str, *bodies: bytes) -> list[int]:
 def report(
     rig: MessageRig, sequence: int, value: int, host: str = "", started_at: float = 5.0
 ) -> bytes:
-    found = backlog_samples("queued", value, 0, None, 1, rig.clock.now())
+    found = build_backlog_samples("queued", value, 0, None, 1, rig.clock.now())
     samples = tuple(ScopedMetric(scope=HERE, sample=it) for it in found)
     return msgspec.json.encode(
         AsyncMetricsReport(started_at=started_at, sequence=sequence, samples=samples, host=host)
@@ -116,7 +116,7 @@ def test_a_report_is_published_once(hosts: list[tuple[str, float]]) -> None:
     first, second = (report(rig, it, 5 + 2 * it, *hosts[it - 1]) for it in (1, 2))
     sent = (first, first, second, first, second)
     assert statuses(rig, "/internal/async-metrics", *sent) == [204] * 5
-    sample = next(iter(backlog_samples("queued", 0, 0, None, 1, 0.0)))
+    sample = next(iter(build_backlog_samples("queued", 0, 0, None, 1, 0.0)))
     stat = MetricStat(metric=sample.metric, period_s=60, statistic="Sum")
     now = rig.clock.now()
     assert [it.value for it in rig.metrics.datapoints(HERE, stat, now - 120, now + 1)] == [16.0]
@@ -124,7 +124,7 @@ def test_a_report_is_published_once(hosts: list[tuple[str, float]]) -> None:
 
 def test_a_sample_of_another_namespace_is_refused() -> None:
     rig = MessageRig()
-    (sample, *_) = backlog_samples("queued", 1, 0, None, 1, rig.clock.now())
+    (sample, *_) = build_backlog_samples("queued", 1, 0, None, 1, rig.clock.now())
     foreign: Sample = replace(sample, metric=replace(sample.metric, namespace="AWS/EC2"))
     body = msgspec.json.encode(
         AsyncMetricsReport(

@@ -1,7 +1,7 @@
-"""One batch, from its validation to its files; the successor of a killed process finishes it.
+"""One batch, from its validation to its files. The successor of a killed process finishes it.
 
-A line's answer is appended to the output file, or to the error file, when it comes: what is there
-is done, whatever is killed. What is not there is sent again.
+The answer to a line is appended to the output file, or to the error file, as soon as it comes. A
+run sends the lines that have no answer in these files yet.
 """
 
 import asyncio
@@ -26,7 +26,6 @@ from hostelry.domain.llm_batch import (
     TokenUsage,
     kept_over,
 )
-from hostelry.jobs.batches.batch_claims import BatchClaim, BatchClaimLostError
 from hostelry.jobs.batches.file_store import FileStore, ResultLines
 from hostelry.jobs.batches.line_queue import (
     CopySizes,
@@ -35,10 +34,17 @@ from hostelry.jobs.batches.line_queue import (
     LineQueue,
     SharedPools,
 )
-from hostelry.jobs.batches.rows import BatchRows
-from hostelry.jobs.records.batch_lines import BatchLine, LineCheck, request_body
-from hostelry.jobs.records.batch_results import answer_line, error_line, parse_usage, result_id
-from hostelry.jobs.rules.next_step import End, Trouble, next_step
+from hostelry.jobs.batches.rows import BatchClaim, BatchClaimLostError, BatchRows
+from hostelry.jobs.records.batch_lines import (
+    BatchLine,
+    LineCheck,
+    build_answer_line,
+    build_error_line,
+    build_result_id,
+    get_request_body,
+    parse_usage,
+)
+from hostelry.jobs.rules.next_step import End, Trouble, choose_next_step
 
 LOG = logging.getLogger(__name__)
 LOOK_S = 0.5
@@ -53,7 +59,7 @@ RESULT_SUFFIXES = {"output": "output.jsonl", "error": "error.jsonl"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchDeps:
-    """What all batches share; `max_line_bytes` is the most that a copy takes."""
+    """Dependencies of all batches. `max_line_bytes` is the largest body that a copy takes."""
 
     rows: BatchRows
     files: FileStore
@@ -66,7 +72,7 @@ class BatchDeps:
 
 
 class BatchRun:
-    """Runs one batch, under `claim` where hosts share them; `run` returns at its end."""
+    """Runs one batch, under `claim` if hosts share batches. `run` returns at its end."""
 
     def __init__(self, batch: LlmBatch, deps: BatchDeps, claim: BatchClaim | None = None) -> None:
         self._batch = batch
@@ -77,7 +83,7 @@ class BatchRun:
         self._changing = asyncio.Lock()
         self._woken = asyncio.Event()
         self._running: dict[asyncio.Task[None], BatchLine] = {}
-        self._keeping: set[asyncio.Task[None]] = set()  # those whose result is being written
+        self._saving: set[asyncio.Task[None]] = set()  # tasks whose result is being written
         self._bytes_in_flight = 0
         self._completed = self._failed = 0
         self._usage = TokenUsage()
@@ -91,7 +97,7 @@ class BatchRun:
 
     @property
     def batch(self) -> LlmBatch:
-        """The batch as it is now."""
+        """The batch with its current counts."""
         if self._batch.status.is_final:
             return self._batch
         counts = RequestCounts(
@@ -101,55 +107,55 @@ class BatchRun:
 
     @property
     def trouble(self) -> str | None:
-        """What holds the batch up, if anything."""
+        """The cause that holds the batch up, if any."""
         return self._trouble or (None if self._queue is None else self._queue.trouble)
 
     def wake(self) -> None:
-        """Look again at what can be sent."""
+        """Check at once which lines can be sent."""
         self._woken.set()
 
     async def cancel(self) -> LlmBatch:
-        """The batch, which is being cancelled; raises StatusOrderError where it has ended."""
+        """Cancel the batch, and return it. Raises StatusOrderError if it has ended."""
         async with self._changing:
             if self._batch.status is not BatchStatus.CANCELLING:
                 await self._save(self._batch.went(BatchStatus.CANCELLING, self._deps.clock.now()))
         self.wake()
         return self.batch
 
-    async def cancelled(self, stored: LlmBatch) -> None:
-        """Another host has cancelled the batch, whose row is `stored`."""
+    async def follow_cancellation(self, stored: LlmBatch) -> None:
+        """Cancel the batch as another host did, whose row is `stored`."""
         async with self._changing:
             if not self._batch.status.is_final:
                 self._batch = kept_over(stored, self.batch)
         self.wake()
 
-    async def say_progress(self) -> None:
-        """Keep how far the batch is, and what holds it up, for other hosts to show."""
+    async def save_progress(self) -> None:
+        """Save the progress of the batch, and its trouble, for other hosts to show."""
         async with self._changing:
             shown = replace(self.batch, trouble=self.trouble)
             if shown != self._saved and not shown.status.is_final:
                 await self._save(shown)
                 self._saved = shown
 
-    def lost(self) -> None:
-        """Another host runs the batch now: end without a word."""
+    def give_up(self) -> None:
+        """Stop without saving anything, because another host runs the batch now."""
         self._is_lost = True
         self.wake()
 
     async def run(self) -> None:
-        """Run the batch to its end; what it holds is released when it is cancelled."""
+        """Run the batch to its end. If the task is cancelled, copies and files are released."""
         try:
             lines = await self._check_input()
             if lines is None:
                 return
-            await self._until_kept(self._open_results)
+            await self._retry_until_saved(self._open_results)
             await self._send_all(lines)
             while not self._batch.status.is_final:
-                await self._until_kept(self._finish)
+                await self._retry_until_saved(self._finish)
         except BatchClaimLostError as error:
             LOG.warning("batch %s is given up here: %s", self._batch.id, error)
         finally:
-            self._deps.pools.left(self._batch.id)
+            self._deps.pools.remove(self._batch.id)
             for task in list(self._running):
                 task.cancel()
             await asyncio.gather(*self._running, return_exceptions=True)
@@ -159,34 +165,35 @@ class BatchRun:
             self._input = self._output = self._errors = None
 
     async def fail(self, code: str, message: str) -> None:
-        """End the batch at a defect of ours."""
+        """End the batch after a defect of the platform."""
         async with self._changing:
             while not (batch := self._batch).status.is_final:
                 now = self._deps.clock.now()
                 if batch.status is BatchStatus.CANCELLING:
                     await self._save(batch.went(BatchStatus.CANCELLED, now))
                 else:
-                    await self._save(_faulty(batch, code, message).went(BatchStatus.FAILED, now))
+                    faulty = replace(batch, faults=(LineFault(code=code, message=message),))
+                    await self._save(faulty.went(BatchStatus.FAILED, now))
 
     async def _check_input(self) -> list[BatchLine] | None:
-        """The lines of the input; None where they were found wrong, which ends the batch."""
-        await self._until_kept(self._open_input)
+        """Read and check the lines of the input. None if it is invalid, which ends the batch."""
+        await self._retry_until_saved(self._open_input)
         if self._input is None:
             await self.fail("input_file_missing", "The input file is not there any more.")
             return None
         check = await asyncio.to_thread(self._check, self._input)
         async with self._changing:
             batch, now = self._batch, self._deps.clock.now()
-            faults = check.faults()
+            faults = check.list_faults()
             if batch.status is not BatchStatus.VALIDATING:
                 return check.lines
             if faults:
                 failed = replace(batch, faults=tuple(faults)).went(BatchStatus.FAILED, now)
-                await self._until_kept(lambda: self._save(failed))
+                await self._retry_until_saved(lambda: self._save(failed))
                 return None if self._batch.status.is_final else check.lines
             counted = replace(batch, counts=RequestCounts(total=len(check.lines)))
             begun = counted.went(BatchStatus.IN_PROGRESS, now)
-            await self._until_kept(lambda: self._save(begun))
+            await self._retry_until_saved(lambda: self._save(begun))
         return check.lines
 
     def _check(self, file: IO[bytes]) -> LineCheck:
@@ -198,22 +205,20 @@ class BatchRun:
 
     async def _open_input(self) -> None:
         with contextlib.suppress(FileNotFoundError):
-            self._input = await asyncio.to_thread(
-                self._deps.files.opened, self._batch.input_file_id
-            )
+            self._input = await asyncio.to_thread(self._deps.files.open, self._batch.input_file_id)
 
     async def _open_results(self) -> None:
         batch, files = self._batch, self._deps.files
         if self._output is None:
-            self._output = files.results(batch.output_file_id, self.claim, self._waits)
+            self._output = files.open_results(batch.output_file_id, self.claim, self._note_trouble)
         if self._errors is None:
-            self._errors = files.results(batch.error_file_id, self.claim, self._waits)
+            self._errors = files.open_results(batch.error_file_id, self.claim, self._note_trouble)
 
     async def _send_all(self, lines: list[BatchLine]) -> None:
-        """Send every line that has no result, until all have one, or the batch ends before."""
-        output, errors = self._results()
-        done = await self._until_kept(lambda: asyncio.to_thread(output.recovered))
-        failed = await self._until_kept(lambda: asyncio.to_thread(errors.recovered))
+        """Send the lines that have no result, until every line has a result or the batch ends."""
+        output, errors = self._get_results()
+        done = await self._retry_until_saved(lambda: asyncio.to_thread(output.recover))
+        failed = await self._retry_until_saved(lambda: asyncio.to_thread(errors.recover))
         self._completed, self._failed = len(done), len(failed)
         self._usage = functools.reduce(TokenUsage.plus, done.values(), TokenUsage())
         known = {*done, *failed}
@@ -229,11 +234,11 @@ class BatchRun:
             self._start(queue, self._input.fileno())
             if not self._running and queue.is_empty:
                 break
-            await self._look_again()
+            await self._wait_a_moment()
         await self._end_early(queue)
 
     def _start(self, queue: LineQueue, input_file: int) -> None:
-        """Send what the copies have room for."""
+        """Send the lines that the copies have room for."""
         taken = queue.take(self._deps.routes.table, self._deps.sizes)
         for index, line in enumerate(taken):
             if self._running and self._bytes_in_flight + line.length > MAX_BYTES_IN_FLIGHT:
@@ -243,65 +248,69 @@ class BatchRun:
             task = asyncio.create_task(self._process(line, input_file))
             self._running[task] = line
 
-            def ended(task: asyncio.Task[None], line: BatchLine = line) -> None:
+            def note_end(task: asyncio.Task[None], line: BatchLine = line) -> None:
                 self._running.pop(task, None)
-                self._keeping.discard(task)
+                self._saving.discard(task)
                 self._bytes_in_flight -= line.length
-                queue.ended(line)
+                queue.note_end(line)
                 self._woken.set()
 
-            task.add_done_callback(ended)
+            task.add_done_callback(note_end)
 
     async def _end_early(self, queue: LineQueue) -> None:
-        """Where the batch is cancelled or expired: let what is computed end, note what was not."""
+        """End a cancelled or expired batch: stop requests, and save errors for expired lines."""
         is_cancelled = self._batch.status is BatchStatus.CANCELLING
         self._is_expired = not is_cancelled and not (queue.is_empty and not self._running)
         if not is_cancelled and not self._is_expired:
             return
         if self._running:
             await asyncio.wait(self._running, timeout=CANCEL_GRACE_S if is_cancelled else 0.0)
-        computed = {task: it for task, it in self._running.items() if task not in self._keeping}
+        computed = {task: it for task, it in self._running.items() if task not in self._saving}
         for task in computed:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
         if is_cancelled:
             return
-        for line in sorted([*computed.values(), *queue.rest()]):
+        for line in sorted([*computed.values(), *queue.list_waiting()]):
             message = "This request could not be executed before the completion window expired."
-            id = result_id(self._batch.id, line.number)
-            await self._keep(error_line(id, line.custom_id, "batch_expired", message), False)
+            id = build_result_id(self._batch.id, line.number)
+            await self._save_result(
+                build_error_line(id, line.custom_id, "batch_expired", message), False
+            )
 
-    async def _look_again(self) -> None:
-        """Wait for an end, or a moment: copies come and go."""
+    async def _wait_a_moment(self) -> None:
+        """Wait until a line ends, or for a moment, because copies may change."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOOK_S):
                 await self._woken.wait()
         self._woken.clear()
 
     async def _process(self, line: BatchLine, input_file: int) -> None:
-        """One line, until its result is kept; a defect is the line's result."""
-        batch, id = self._batch, result_id(self._batch.id, line.number)
+        """Process one line until its result is saved. After a defect the result is an error."""
+        batch, id = self._batch, build_result_id(self._batch.id, line.number)
 
         async def send() -> None:
-            body = request_body(os.pread(input_file, line.length, line.offset))
+            body = get_request_body(os.pread(input_file, line.length, line.offset))
             answer = await self._answer(line, body, id)
-            result = answer_line(id, line.custom_id, answer.status, id, answer.body)
-            await self._keep(result, answer.trouble is None)
+            result = build_answer_line(id, line.custom_id, answer.status, id, answer.body)
+            await self._save_result(result, answer.trouble is None)
             if answer.trouble is None:
                 self._usage = self._usage.plus(parse_usage(answer.body))
 
-        with contextlib.suppress(BatchClaimLostError):  # the run has noted it
+        with contextlib.suppress(BatchClaimLostError):  # the run ends, too
             if not await run_guarded(f"line {line.number} of batch {batch.id}", send):
-                await self._keep(error_line(id, line.custom_id, "server_error", DEFECT), False)
+                await self._save_result(
+                    build_error_line(id, line.custom_id, "server_error", DEFECT), False
+                )
 
     async def _answer(self, line: BatchLine, body: bytes, id: str) -> LineAnswer:
-        """The last answer to a line, of as many attempts as its troubles allow."""
+        """Send a line, repeat as `next_step` allows, and return the last answer."""
         attempt = 1
         while True:
             answer = await self._deps.calls.answer(self._batch, line.model, body, id)
             if answer.trouble is None:
                 return answer
-            step = next_step(answer.trouble, attempt, self._deps.clock.now())
+            step = choose_next_step(answer.trouble, attempt, self._deps.clock.now())
             if isinstance(step, End):
                 return answer
             shown = answer.body[:300].decode("utf-8", "replace")
@@ -312,25 +321,25 @@ class BatchRun:
             await self._deps.clock.sleep(max(0.0, step.at - self._deps.clock.now()))
             attempt += step.counts
 
-    async def _keep(self, result: bytes, is_completed: bool) -> None:
-        """Append a result, once there is room for it; the line is done then."""
-        output, errors = self._results()
+    async def _save_result(self, result: bytes, is_completed: bool) -> None:
+        """Append a result to its file, and wait while the disk is full."""
+        output, errors = self._get_results()
         file = output if is_completed else errors
         task = asyncio.current_task()
         if task is not None and task in self._running:
-            self._keeping.add(task)
+            self._saving.add(task)
         try:
-            await self._until_kept(lambda: file.append(result))
+            await self._retry_until_saved(lambda: file.append(result))
         except BatchClaimLostError:
-            self.lost()
+            self.give_up()
             raise
         self._completed += is_completed
         self._failed += not is_completed
         self._trouble = None
 
     async def _finish(self) -> None:
-        """Give the batch its files, and its last status."""
-        output, errors = self._results()
+        """Save the batch's files and its final status."""
+        output, errors = self._get_results()
         async with self._changing:
             if self._batch.status is BatchStatus.IN_PROGRESS and not self._is_expired:
                 await self._save(self.batch.went(BatchStatus.FINALIZING, self._deps.clock.now()))
@@ -353,34 +362,34 @@ class BatchRun:
                 await asyncio.to_thread(self._deps.files.delete, id)
 
     async def _save(self, batch: LlmBatch, files: tuple[StoredFile, ...] = ()) -> None:
-        """Make a change durable, then visible."""
+        """Make a change durable, and then visible."""
         if batch.status.is_final:
             batch = replace(batch, trouble=None)
         self._batch = await asyncio.to_thread(self._deps.rows.save, batch, files, self.claim)
 
-    async def _until_kept(self, step: Callable[[], Awaitable[Result]]) -> Result:
-        """Do `step`, again while the disk does not take it."""
+    async def _retry_until_saved(self, step: Callable[[], Awaitable[Result]]) -> Result:
+        """Do `step`, and repeat it while nothing can be written."""
         while True:
             try:
                 return await step()
             except BatchClaimLostError:
                 raise
             except (OSError, HostelryError) as error:
-                self._waits(f"nothing can be written: {error}")
+                self._note_trouble(f"nothing can be written: {error}")
                 LOG.warning("batch %s waits: %s", self._batch.id, error)
                 await self._deps.clock.sleep(AGAIN_S)
 
-    def _waits(self, cause: str) -> None:
+    def _note_trouble(self, cause: str) -> None:
         self._trouble = cause
 
-    def _results(self) -> tuple[ResultLines, ResultLines]:
+    def _get_results(self) -> tuple[ResultLines, ResultLines]:
         assert self._output is not None, "opened before"
         assert self._errors is not None, "opened before"
         return self._output, self._errors
 
 
 def skip_line(file: IO[bytes], at_once: int) -> int:
-    """Read to the end of a line; the bytes that were left of it."""
+    """Read to the end of a line, and return the number of bytes."""
     skipped = 0
     while piece := file.readline(at_once):
         skipped += len(piece)
@@ -392,7 +401,7 @@ def skip_line(file: IO[bytes], at_once: int) -> int:
 def result_files(
     batch: LlmBatch, output_bytes: int, error_bytes: int, now: float
 ) -> tuple[StoredFile, ...]:
-    """The files that an ended batch gives to clients; an empty one is none."""
+    """Build the rows of an ended batch's files. An empty file gets no row."""
     kept_s = batch.output_expires_after_s
     ids = {"output": batch.output_file_id, "error": batch.error_file_id}
     sizes = {"output": output_bytes, "error": error_bytes}
@@ -409,7 +418,3 @@ def result_files(
         for kind, suffix in RESULT_SUFFIXES.items()
         if sizes[kind]
     )
-
-
-def _faulty(batch: LlmBatch, code: str, message: str) -> LlmBatch:
-    return replace(batch, faults=(LineFault(code=code, message=message),))

@@ -21,15 +21,14 @@ from hostelry.gateway.handlers.completions import (
     Completions,
     build_no_answer_error,
 )
-from hostelry.jobs.copy_parameters import execution_parameters
+from hostelry.jobs.copy_parameters import get_execution_parameters, get_reported_concurrency
 from hostelry.jobs.records.batch_lines import BatchLine
-from hostelry.jobs.records.settings import reported_concurrency
-from hostelry.jobs.rules.batch_fill import (
+from hostelry.jobs.rules.copy_slots import (
     HELD,
     ModelQueue,
-    next_models,
-    room_for_batch,
-    wanted_at_once,
+    choose_models,
+    compute_room,
+    limit_wanted,
 )
 from hostelry.jobs.rules.next_step import BUSY, Trouble, classify_status
 
@@ -37,7 +36,7 @@ MAX_KNOWN = 4096
 
 
 class CopySizes:
-    """Asks each copy once, in the background; `changed` is called when one has answered."""
+    """Asks each copy for its limit once, in the background. `changed` is called after an answer."""
 
     def __init__(self, pool: UpstreamPool, changed: Callable[[], None]) -> None:
         self._pool = pool
@@ -45,8 +44,8 @@ class CopySizes:
         self._reported: dict[str, int | None] = {}
         self._asking: set[asyncio.Task[None]] = set()
 
-    def wanted(self, copy: CopyRoute) -> int:
-        """What a copy wants; the default until it has answered."""
+    def get_wanted(self, copy: CopyRoute) -> int:
+        """Number of requests that a copy wants at once. The default until it has answered."""
         if copy.id not in self._reported:
             if len(self._reported) >= MAX_KNOWN:
                 self._reported.clear()
@@ -54,11 +53,11 @@ class CopySizes:
             task = asyncio.get_running_loop().create_task(self._ask(copy))
             self._asking.add(task)
             task.add_done_callback(self._asking.discard)
-        return wanted_at_once(self._reported[copy.id])
+        return limit_wanted(self._reported[copy.id])
 
     async def _ask(self, copy: CopyRoute) -> None:
-        answer = await execution_parameters(self._pool, copy)
-        self._reported[copy.id] = reported_concurrency(answer)
+        answer = await get_execution_parameters(self._pool, copy)
+        self._reported[copy.id] = get_reported_concurrency(answer)
         self._changed()
 
 
@@ -71,7 +70,7 @@ TROUBLES = {
 
 @dataclass(frozen=True, slots=True)
 class LineAnswer:
-    """The answer to a line; `trouble` is None where its status is 2xx."""
+    """The answer to a line. For 2xx `trouble` is empty (None)."""
 
     status: int
     body: bytes
@@ -83,7 +82,7 @@ class LineCalls:
 
     Args:
         completions: finds a model's copies.
-        max_answer_bytes: of one answer, which is held in memory.
+        max_answer_bytes: limit of one answer, which is held in memory.
     """
 
     def __init__(self, completions: Completions, max_answer_bytes: int) -> None:
@@ -91,9 +90,9 @@ class LineCalls:
         self._max_answer_bytes = max_answer_bytes
 
     async def answer(self, batch: LlmBatch, model: str, body: bytes, id: str) -> LineAnswer:
-        """A copy's answer, or the error in OpenAI's format that stands in for it.
+        """Send a line to a copy. Returns the answer, or an error in OpenAI's format.
 
-        The batch is the tenant whose share of an engine the request counts against.
+        In the engine the batch is the request's tenant, which gets a fair share.
         """
         headers = {"content-type": "application/json", "x-hostelry-tenant": batch.id}
         request = HttpRequest("POST", batch.endpoint, "", headers, body)
@@ -121,46 +120,46 @@ class LineCalls:
         finally:
             admitted.in_flight.close()
             measured.end()
-        # A copy that is busy takes it later: that is no failure of the request.
+        # A busy copy takes the request later, so the attempt has not failed.
         trouble = Trouble.NO_COPY if reply.status == BUSY else classify_status(reply.status)
         return LineAnswer(reply.status, body, trouble)
 
 
 class SharedPools:
-    """Which batches have lines for which copies."""
+    """The batches that have lines for each pool of copies."""
 
     def __init__(self) -> None:
         self._batches: dict[str, set[str]] = {}
         self._elsewhere: Counter[str] = Counter()
 
-    def uses(self, batch_id: str, pools: Iterable[str]) -> None:
-        """A batch has lines for these pools alone."""
-        self.left(batch_id)
+    def set_pools(self, batch_id: str, pools: Iterable[str]) -> None:
+        """Set the pools that a batch has lines for."""
+        self.remove(batch_id)
         for pool in pools:
             self._batches.setdefault(pool, set()).add(batch_id)
 
-    def left(self, batch_id: str) -> None:
-        """A batch has no more lines."""
+    def remove(self, batch_id: str) -> None:
+        """Remove a batch, which has no more lines."""
         for pool, batches in tuple(self._batches.items()):
             batches.discard(batch_id)
             if not batches:
                 del self._batches[pool]
 
-    def used_by(self, batch_id: str) -> list[str]:
+    def get_pools(self, batch_id: str) -> list[str]:
         """The pools that a batch has lines for."""
         return [pool for pool, batches in self._batches.items() if batch_id in batches]
 
-    def used_elsewhere(self, pools: Iterable[str]) -> None:
-        """The pools of other hosts' batches, each as often as there are batches."""
+    def set_elsewhere(self, pools: Iterable[str]) -> None:
+        """Set the pools of other hosts' batches. A pool is repeated for each of its batches."""
         self._elsewhere = Counter(pools)
 
-    def num_batches(self, pool: str) -> int:
-        """How many share a pool, on all hosts."""
+    def count_batches(self, pool: str) -> int:
+        """Count the batches of all hosts that share a pool."""
         return len(self._batches.get(pool, ())) + self._elsewhere[pool]
 
 
 class LineQueue:
-    """One batch's lines; `take` gives those that are sent now."""
+    """The lines of one batch. `take` returns the lines to send now."""
 
     def __init__(
         self, batch_id: str, scope: Scope, lines: Iterable[BatchLine], shared: SharedPools
@@ -181,7 +180,7 @@ class LineQueue:
 
     @property
     def trouble(self) -> str | None:
-        """The model whose lines wait for a copy; None where every model had one at last."""
+        """Names a model without a copy. None if each model had a copy at the last `take`."""
         if not self._without_copy:
             return None
         model, *others = self._without_copy
@@ -189,32 +188,32 @@ class LineQueue:
         more = f", and those of {len(others)} more models" if others else ""
         return f"no copy serves model {model:.100} now: {num_lines} of its requests wait{more}"
 
-    def rest(self) -> list[BatchLine]:
-        """The lines that wait, in the order of the file."""
+    def list_waiting(self) -> list[BatchLine]:
+        """List the waiting lines, in the order of the file."""
         return sorted(line for lines in self._waiting.values() for line in lines)
 
-    def ended(self, line: BatchLine) -> None:
-        """A line that was taken is done."""
+    def note_end(self, line: BatchLine) -> None:
+        """Note that a taken line is done."""
         self._in_flight[line.model] -= 1
         if not self._in_flight[line.model] and not self._waiting[line.model]:
             del self._in_flight[line.model], self._waiting[line.model]
 
     def take(self, table: RouteTable, sizes: CopySizes) -> list[BatchLine]:
-        """The lines to send now, by the copies that the routes have."""
-        found = {model: self._destination(table, model) for model in self._waiting}
+        """Take the lines to send now, which the copies of the routes have room for."""
+        found = {model: self._find_destination(table, model) for model in self._waiting}
         known = [it for it in found.values() if it is not None]
         self._without_copy = [model for model, it in found.items() if it is None]
-        known.sort(key=lambda it: len(it.copies))  # an adapter may be on a few of them only
+        known.sort(key=lambda it: len(it.copies))  # an adapter may be on only some of the copies
         pools = {get_pool_name(it): it for it in known}
-        self._shared.uses(self._batch_id, pools)
+        self._shared.set_pools(self._batch_id, pools)
         busy = Counter[str]()
         for model, destination in found.items():
             if destination is not None:
                 busy[get_pool_name(destination)] += self._in_flight[model]
         room = {
-            pool: room_for_batch(
-                [sizes.wanted(copy) for copy in it.copies],
-                self._shared.num_batches(pool),
+            pool: compute_room(
+                [sizes.get_wanted(copy) for copy in it.copies],
+                self._shared.count_batches(pool),
                 busy[pool],
             )
             for pool, it in pools.items()
@@ -228,18 +227,18 @@ class LineQueue:
             )
             for model, destination in found.items()
         ]
-        taken = [self._waiting[model].popleft() for model in next_models(queues, room)]
+        taken = [self._waiting[model].popleft() for model in choose_models(queues, room)]
         self._in_flight.update(line.model for line in taken)
         return taken
 
     def put_back(self, lines: Iterable[BatchLine]) -> None:
-        """Lines that were taken and not sent, in the order in which they were taken."""
+        """Put back lines that were taken and not sent, in the order in which they were taken."""
         for line in reversed(list(lines)):
             self._in_flight[line.model] -= 1
             self._waiting[line.model].appendleft(line)
 
-    def _destination(self, table: RouteTable, model: str) -> Destination | None:
-        """Where a model's lines go; None where it has no copy now, or is not there."""
+    def _find_destination(self, table: RouteTable, model: str) -> Destination | None:
+        """Find the copies of a model. None if the model has no copy now, or is missing."""
         try:
             destination = find_model(table, self._scope, model)
         except ServiceError:
@@ -249,13 +248,13 @@ class LineQueue:
     def _find_head(
         self, model: str, room: dict[str, int], destination: Destination | None
     ) -> list[BatchLine]:
-        """As many waiting lines as could be taken."""
+        """Find the first waiting lines of a model, as many as could be taken."""
         most = HELD if destination is None else room[get_pool_name(destination)]
         lines = self._waiting[model]
         return [lines[index] for index in range(min(most, len(lines)))]
 
 
 def get_pool_name(destination: Destination) -> str:
-    """Names the copies of a destination: an adapter's are its base's."""
+    """Name the pool of a destination's copies. An adapter shares the pool of its base."""
     key = destination.base_key or destination.key
     return f"{key.scope.account}/{key.scope.region}/{key.endpoint_name}/{key.component_name}"

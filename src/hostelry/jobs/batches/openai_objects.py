@@ -1,4 +1,4 @@
-"""Files and batches as OpenAI's API shows them, and what it is asked to make. Pure.
+"""Files and batches in requests and answers of OpenAI's API. PURE.
 
 Source: OpenAI API reference, Files and Batch.
 """
@@ -22,14 +22,14 @@ UPLOADED, PROCESSED = "uploaded", "processed"
 
 
 class ExpiresAfter(msgspec.Struct):
-    """When a file is removed, from its own creation on."""
+    """The lifetime of a file, which begins at its creation."""
 
     anchor: str
     seconds: int
 
 
 class BatchAsked(msgspec.Struct):
-    """The body of POST /v1/batches; members that are not listed have no effect."""
+    """The body of POST /v1/batches. Other members have no effect."""
 
     input_file_id: str
     endpoint: str
@@ -41,22 +41,22 @@ class BatchAsked(msgspec.Struct):
 def build_refusal(
     message: str, param: str | None = None, code: str = "", status: int = 400
 ) -> ServiceError:
-    """The error of a request that cannot be met."""
+    """Build the error of a request that is refused."""
     return ServiceError(code, message, status, {} if param is None else {"param": param})
 
 
-def no_file(id: str) -> ServiceError:
-    """There is no such file in the caller's account."""
+def build_no_file_error(id: str) -> ServiceError:
+    """Build the error for an id without a file in the caller's account."""
     return build_refusal(f"No such File object: {id:.100}", "id", status=404)
 
 
-def no_batch(id: str) -> ServiceError:
-    """There is no such batch in the caller's account."""
+def build_no_batch_error(id: str) -> ServiceError:
+    """Build the error for an id without a batch in the caller's account."""
     return build_refusal(f"No batch found with id '{id:.100}'.", "id", status=404)
 
 
-def asked_batch(body: bytes) -> BatchAsked:
-    """What a request asks for; raises ServiceError 400."""
+def parse_batch_request(body: bytes) -> BatchAsked:
+    """Parse and check the body of a request for a batch. Raises ServiceError 400."""
     try:
         asked = decode(body, BatchAsked)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -78,7 +78,7 @@ def asked_batch(body: bytes) -> BatchAsked:
 
 
 def check_kept(asked: ExpiresAfter, param: str) -> int:
-    """The seconds that a file is kept; raises ServiceError 400."""
+    """Return the seconds that a file is kept. Raises ServiceError 400."""
     if asked.anchor != "created_at":
         raise build_refusal(f"The anchor must be 'created_at', not '{asked.anchor:.50}'.", param)
     if not LEAST_KEPT_S <= asked.seconds <= MOST_KEPT_S:
@@ -88,8 +88,8 @@ def check_kept(asked: ExpiresAfter, param: str) -> int:
     return asked.seconds
 
 
-def upload_kept_s(fields: Mapping[str, str]) -> int:
-    """The seconds that an uploaded file is kept, 30 days unless the form says less."""
+def get_upload_kept_s(fields: Mapping[str, str]) -> int:
+    """Return the seconds that an uploaded file is kept: 30 days by default."""
     anchor, seconds = fields.get("expires_after[anchor]"), fields.get("expires_after[seconds]")
     if anchor is None and seconds is None:
         return MOST_KEPT_S
@@ -101,7 +101,7 @@ def upload_kept_s(fields: Mapping[str, str]) -> int:
 
 
 def check_purpose(fields: Mapping[str, str]) -> None:
-    """Raise ServiceError 400 for a file of another purpose than batches."""
+    """Raise ServiceError 400 if the purpose is not batches."""
     purpose = fields.get("purpose")
     if purpose is None:
         raise build_refusal("Missing required parameter: 'purpose'.", "purpose")
@@ -113,8 +113,8 @@ def check_purpose(fields: Mapping[str, str]) -> None:
         )
 
 
-def file_object(stored: StoredFile) -> dict[str, Any]:
-    """A file."""
+def build_file_answer(stored: StoredFile) -> dict[str, Any]:
+    """Build the answer about a file."""
     return {
         "id": stored.id,
         "object": "file",
@@ -127,8 +127,8 @@ def file_object(stored: StoredFile) -> dict[str, Any]:
     }
 
 
-def batch_object(batch: LlmBatch) -> dict[str, Any]:
-    """A batch."""
+def build_batch_answer(batch: LlmBatch) -> dict[str, Any]:
+    """Build the answer about a batch."""
     since = {name: int(at) for name, at in batch.since.items()}
     faults = [
         {"code": fault.code, "message": fault.message, "param": fault.param, "line": fault.line}
@@ -168,8 +168,8 @@ def batch_object(batch: LlmBatch) -> dict[str, Any]:
 TIMED = tuple(it for it in BatchStatus if it is not BatchStatus.VALIDATING)
 
 
-def page_object(data: Sequence[dict[str, Any]], limit: int) -> dict[str, Any]:
-    """A page of a list of which one more than `limit` was read."""
+def build_page(data: Sequence[dict[str, Any]], limit: int) -> dict[str, Any]:
+    """Build a page. `data` has an entry more than `limit` if there are more pages."""
     shown = list(data[:limit])
     return {
         "object": "list",

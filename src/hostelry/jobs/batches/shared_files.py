@@ -1,18 +1,17 @@
-"""The bytes of files in a database that several hosts share: chunks, written as they come.
+"""The bytes of files in a database that several hosts share, stored in chunks.
 
-what happens                          the bytes
+event                                 the bytes
 -----------------------------------   ----------------------------------------------------------
-an upload comes in                    chunks, beside a row in `openai_unlisted` that each commit
-                                      renews; no list shows them
-it is complete                        that row gives way to one in `openai_file`, in one commit
-it breaks off, or its host dies       removed by a sweep, UPLOAD_S after its last bytes; at the
-                                      next start of its host, or at once where that can
-a batch's line is answered            chunks at the end of its output, under the batch's claim
-a file is deleted, a batch fails      the row in `openai_unlisted` is that of something to remove
+an upload comes in                    are added as chunks. Each commit renews the upload's row in
+                                      `openai_unlisted`. No list shows the file
+the upload is complete                are kept. One commit moves the row to `openai_file`
+the upload breaks off, or its host    are removed at once, at the next start of the host, or by a
+dies                                  sweep UPLOAD_S after the last bytes
+a line of a batch is answered         are added at the end of the output, under the batch's claim
+a file is deleted, or a batch fails   are removed, because a row in `openai_unlisted` says so
 
-They are in the database, and not in an object store, since lines are appended to an output one by
-one, under the claim of the batch; since the row and the bytes of a file are then never one without
-the other; and since no key of S3 opens them.
+Files are not in an object store, because lines are appended to an output under a claim, because a
+file's row and its bytes change in one commit, and because no key of S3 may open them.
 """
 
 import asyncio
@@ -20,6 +19,7 @@ import contextlib
 import logging
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import IO
 
@@ -28,23 +28,28 @@ from sqlalchemy import Connection
 
 from hostelry.base.clock import Clock
 from hostelry.base.concurrency import GroupedCalls
+from hostelry.base.files import sync_folder
 from hostelry.domain.llm_batch import LlmBatch, StoredFile, TokenUsage
-from hostelry.jobs.batches.batch_claims import (
+from hostelry.jobs.batches.file_store import FileFolder, Report
+from hostelry.jobs.batches.rows import (
+    CHUNKS,
+    METADATA,
+    SHARED,
+    UNLISTED,
     BatchClaim,
     BatchClaimLostError,
+    BatchRows,
     check_held,
     end_claim,
+    sum_file_bytes,
 )
-from hostelry.jobs.batches.file_store import Report
-from hostelry.jobs.batches.rows import BatchRows, bytes_of
-from hostelry.jobs.batches.tables import CHUNKS, METADATA, SHARED, UNLISTED
-from hostelry.jobs.records.batch_results import known_result
-from hostelry.store.database import Database
+from hostelry.jobs.records.batch_lines import read_results
+from hostelry.store.database import Database, open_database
 from hostelry.store.protocol import StoreUnavailable
 from hostelry.store.tables import insert_once
 
 LOG = logging.getLogger(__name__)
-REMOVED = 0.0  # `expires_at` of what is removed, or will be at the next sweep
+REMOVED = 0.0  # `expires_at` of files that the next sweep removes
 
 
 class SharedBatchRows(BatchRows):
@@ -55,8 +60,8 @@ class SharedBatchRows(BatchRows):
         self._host = host
         database.create(SHARED)
 
-    def bytes_of(self, account: str) -> int:
-        """The bytes of all files of an account, and of what other hosts receive for it now."""
+    def count_bytes(self, account: str) -> int:
+        """Sum the sizes of an account's files, and of the uploads that other hosts receive."""
         arriving = sa.select(sa.cast(sa.func.sum(UNLISTED.c.num_bytes), sa.BigInteger)).where(
             UNLISTED.c.account == account,
             UNLISTED.c.host != self._host,
@@ -64,21 +69,21 @@ class SharedBatchRows(BatchRows):
         )
         with self._database.read() as connection:
             elsewhere = connection.execute(arriving).scalar_one()
-            return bytes_of(connection, account) + (elsewhere or 0)
+            return sum_file_bytes(connection, account) + (elsewhere or 0)
 
     def _lock_account(self, connection: Connection, account: str) -> None:
-        # Each upload that becomes a file has a row of its own here, so the second of two waits.
+        # Each upload has a row here, so the second of two uploads waits for the first.
         mine = sa.select(UNLISTED.c.id).where(UNLISTED.c.account == account)
         connection.execute(mine.order_by(UNLISTED.c.id).with_for_update()).all()
 
-    def _listed(self, connection: Connection, stored: StoredFile) -> None:
+    def _publish_upload(self, connection: Connection, stored: StoredFile) -> None:
         gone = sa.delete(UNLISTED).where(
             UNLISTED.c.id == stored.id, UNLISTED.c.expires_at > REMOVED
         )
         if connection.execute(gone).rowcount != 1:
             raise StoreUnavailable("the upload paused for too long, and was given up; try again")
 
-    def _unlisted(self, connection: Connection, account: str, ids: Sequence[str]) -> None:
+    def _mark_removed(self, connection: Connection, account: str, ids: Sequence[str]) -> None:
         for id in ids:
             row = {"id": id, "account": account, "host": self._host, "num_bytes": 0}
             insert = insert_once(UNLISTED, connection)
@@ -88,21 +93,21 @@ class SharedBatchRows(BatchRows):
         if claim is not None:
             check_held(connection, claim)
 
-    def _ended(self, connection: Connection, batch: LlmBatch, claim: BatchClaim | None) -> None:
+    def _clean_up(self, connection: Connection, batch: LlmBatch, claim: BatchClaim | None) -> None:
         if claim is not None:
             end_claim(connection, claim)
         given = {batch.output_file_id: batch.has_output, batch.error_file_id: batch.has_errors}
         lost = [id for id, is_given in given.items() if not is_given]
         left = sa.select(CHUNKS.c.file).where(CHUNKS.c.file.in_(lost)).distinct()
         ids = [row.file for row in connection.execute(left)]
-        self._unlisted(connection, batch.scope.account, ids)
+        self._mark_removed(connection, batch.scope.account, ids)
 
 
 CHUNK_BYTES = 64 * 1024
-COMMIT_BYTES = 1024 * 1024  # of an upload, and read at once
+COMMIT_BYTES = 1024 * 1024  # written in one commit, or read at once
 CHUNKS_IN_REMOVAL = 256  # in one transaction
 LINES_IN_COMMIT = 64
-UPLOAD_S = 3600.0  # after its last commit; the gateway lets none take longer in all
+UPLOAD_S = 3600.0  # lifetime after the last commit. The gateway ends uploads before that
 AGAIN_S = 1.0
 MAX_REMOVED = 100  # files in one sweep
 
@@ -111,7 +116,7 @@ class SharedFiles:
     """A `FileStore` in `database`, of the jobs process of `host`.
 
     Args:
-        scratch: a folder for copies of inputs while their batches run here, and nothing else.
+        scratch: a folder for local copies of inputs, while their batches run here.
     """
 
     def __init__(self, database: Database, host: str, scratch: Path, clock: Clock) -> None:
@@ -123,12 +128,12 @@ class SharedFiles:
         for metadata in (METADATA, SHARED):
             database.create(metadata)
 
-    def new(self, id: str, account: str) -> "SharedUpload":
+    def begin_upload(self, id: str, account: str) -> "SharedUpload":
         """Begin an upload."""
         return SharedUpload(self, id, account)
 
-    def chunks(self, stored: StoredFile) -> Iterator[bytes]:
-        """A file's bytes; raises StoreUnavailable where it is deleted meanwhile."""
+    def read_chunks(self, stored: StoredFile) -> Iterator[bytes]:
+        """Yield the bytes of a file. Raises StoreUnavailable if it is deleted meanwhile."""
         num_bytes = 0
         for data in read_chunks(self.database, stored.id):
             num_bytes += len(data)
@@ -138,8 +143,8 @@ class SharedFiles:
         if num_bytes != stored.num_bytes:
             raise StoreUnavailable(f"file {stored.id} was deleted while it was read")
 
-    def opened(self, id: str) -> IO[bytes]:
-        """A copy of a file on this machine, which is gone with the process."""
+    def open(self, id: str) -> IO[bytes]:
+        """Open a local copy of a file. The copy ends with the process."""
         copied = tempfile.TemporaryFile(dir=self._scratch)  # noqa: SIM115 - the caller's
         is_there = False
         try:
@@ -156,14 +161,14 @@ class SharedFiles:
             raise FileNotFoundError(id)
         return copied
 
-    def results(self, id: str, claim: BatchClaim | None, report: Report) -> "SharedLines":
-        """What a batch's run appends to."""
+    def open_results(self, id: str, claim: BatchClaim | None, report: Report) -> "SharedLines":
+        """Open the lines that a run appends to."""
         if claim is None:
             raise ValueError("a shared batch runs under a claim")
         return SharedLines(self, id, claim, report)
 
     def delete(self, id: str) -> None:
-        """Remove the bytes of a file that no list shows; in portions, the row last."""
+        """Remove the bytes of a file that no list shows, in portions, and at last its row."""
         with self.database.write() as connection:
             is_it = UNLISTED.c.id == id
             given_up = sa.update(UNLISTED).where(is_it).values(expires_at=REMOVED)
@@ -186,27 +191,27 @@ class SharedFiles:
             connection.execute(own.values(expires_at=REMOVED))
 
     def sweep(self) -> None:
-        """Remove what was deleted, and uploads of any host that broke off."""
+        """Remove deleted files, and broken uploads of any host."""
         past = sa.select(UNLISTED.c.id).where(UNLISTED.c.expires_at <= self.clock.now())
         for row in self.database.query(past.limit(MAX_REMOVED)):
             self.delete(row.id)
 
     def append(self, claim: BatchClaim, id: str, start: int, data: bytes) -> None:
-        """Add bytes at the end of an output, which is at `start`; once, where it is repeated.
+        """Add bytes to an output that ends at `start`. A repeat adds nothing.
 
-        Raises BatchClaimLostError where the claim is lost, StoreUnavailable.
+        Raises BatchClaimLostError if the claim is lost, and StoreUnavailable.
         """
         with self.database.write() as connection:
             check_held(connection, claim)
             end = find_end(connection, id)
             if end == start + len(data):
-                return  # the commit's answer was lost
+                return  # an earlier call wrote them, but its answer was lost
             if end != start:
                 raise BatchClaimLostError(f"{id} ends at byte {end}, not at {start}")
             insert_chunks(connection, id, start, data)
 
     def cut(self, claim: BatchClaim, id: str, num_bytes: int) -> None:
-        """Cut an output off after so many bytes."""
+        """Cut an output off after `num_bytes`."""
         with self.database.write() as connection:
             check_held(connection, claim)
             is_it = CHUNKS.c.file == id
@@ -218,7 +223,7 @@ class SharedFiles:
                 connection.execute(sa.update(CHUNKS).where(*is_last).values(data=kept))
 
     def lines(self, id: str) -> Iterator[bytes]:
-        """A file's lines; the last may lack its end."""
+        """Yield the lines of a file. The last line may be incomplete."""
         return split_lines(read_chunks(self.database, id))
 
 
@@ -243,7 +248,7 @@ class SharedUpload:
             self.complete()
 
     def complete(self) -> None:
-        """Make what was written durable."""
+        """Make the written bytes durable."""
         data = bytes(self._waiting)
         with self._files.database.write() as connection:
             renewed = sa.update(UNLISTED).where(
@@ -258,7 +263,7 @@ class SharedUpload:
         self._waiting.clear()
 
     def drop(self) -> None:
-        """Remove it, unless it became a file; a sweep does so where this cannot."""
+        """Remove the upload, unless it became a file. A sweep removes it if this fails."""
         self._waiting.clear()
         try:
             self._files.delete(self._id)
@@ -270,7 +275,7 @@ class SharedUpload:
 
 
 class SharedLines:
-    """The lines of a batch's output; those that come during a commit share the next one."""
+    """The lines of a batch's output. Lines that come during a commit share the next commit."""
 
     def __init__(self, files: SharedFiles, id: str, claim: BatchClaim, report: Report) -> None:
         self.num_bytes = 0
@@ -281,40 +286,31 @@ class SharedLines:
         self._is_closed = False
         self._calls: GroupedCalls[bytes, None] = GroupedCalls(self._commit, LINES_IN_COMMIT)
 
-    def recovered(self) -> dict[str, TokenUsage]:
-        """The tokens of each line that is whole, by custom_id; what follows the last is cut off."""
-        found: dict[str, TokenUsage] = {}
-        num_bytes = read_bytes = 0
-        for line in self._files.lines(self._id):
-            read_bytes += len(line)
-            known = known_result(line)
-            if known is None:
-                break
-            found[known[0]] = known[1]
-            num_bytes = read_bytes
-        if num_bytes < read_bytes:
-            self._files.cut(self._claim, self._id, num_bytes)
-        self.num_bytes = num_bytes
+    def recover(self) -> dict[str, TokenUsage]:
+        """Cut off an incomplete last line, and return the tokens of each line by custom_id."""
+        lines = self._files.lines(self._id)
+        found, self.num_bytes = read_results(lines)
+        self._files.cut(self._claim, self._id, self.num_bytes)
         return found
 
     async def append(self, line: bytes) -> None:
-        """Add a line, whole or not at all; raises BatchClaimLostError where it is not ours to."""
+        """Add a whole line or nothing. Raises BatchClaimLostError if the claim is lost."""
         await self._calls.call(line)
 
     def sync(self) -> None:
-        """Nothing: each line is durable."""
+        """Do nothing, because each line is durable."""
 
     def close(self) -> None:
-        """Write nothing more."""
+        """Stop writing."""
         self._is_closed = True
 
     async def _commit(self, lines: Sequence[bytes]) -> Sequence[None]:
         for data in portions(lines):
-            await self._until_there(data)
+            await self._append(data)
         return [None] * len(lines)
 
-    async def _until_there(self, data: bytes) -> None:
-        """Write the same bytes until it is known that they are there: no line is written twice."""
+    async def _append(self, data: bytes) -> None:
+        """Append bytes, and repeat until that is confirmed. No line is written twice."""
         while not self._is_closed:
             try:
                 await asyncio.to_thread(
@@ -331,7 +327,7 @@ class SharedLines:
 
 
 def portions(lines: Sequence[bytes]) -> Iterator[bytes]:
-    """Lines put together, for commits of about COMMIT_BYTES."""
+    """Join lines, for commits of about COMMIT_BYTES."""
     portion: list[bytes] = []
     num_bytes = 0
     for line in lines:
@@ -345,7 +341,7 @@ def portions(lines: Sequence[bytes]) -> Iterator[bytes]:
 
 
 def find_end(connection: Connection, id: str) -> int:
-    """How many bytes there are under an id."""
+    """Find the number of bytes under an id."""
     size = sa.func.length(CHUNKS.c.data)
     last = sa.select(CHUNKS.c.start + size).where(CHUNKS.c.file == id)
     row = connection.execute(last.order_by(CHUNKS.c.start.desc()).limit(1)).first()
@@ -353,10 +349,7 @@ def find_end(connection: Connection, id: str) -> int:
 
 
 def read_chunks(database: Database, id: str) -> Iterator[bytes]:
-    """The bytes under an id, some at a time; nothing where there are none.
-
-    Raises StoreUnavailable where they are being deleted.
-    """
+    """Yield the bytes under an id, in chunks. Raises StoreUnavailable if they are being deleted."""
     start = 0
     while True:
         begin = start
@@ -372,7 +365,7 @@ def read_chunks(database: Database, id: str) -> Iterator[bytes]:
 
 
 def insert_chunks(connection: Connection, id: str, start: int, data: bytes) -> None:
-    """Add bytes that begin at `start`; no bytes are a chunk, too, of an empty file."""
+    """Add bytes that begin at `start`. An empty file gets an empty chunk."""
     rows = [
         {"file": id, "start": start + at, "data": data[at : at + CHUNK_BYTES]}
         for at in range(0, max(1, len(data)), CHUNK_BYTES)
@@ -381,7 +374,7 @@ def insert_chunks(connection: Connection, id: str, start: int, data: bytes) -> N
 
 
 def split_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Lines of what comes in pieces, each with its end; the last may lack it."""
+    """Yield the lines of `chunks` with their ends. The last line may be incomplete."""
     begun: list[bytes] = []
     for chunk in chunks:
         *whole, rest = chunk.split(b"\n")
@@ -392,3 +385,50 @@ def split_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
             begun.append(rest)
     if begun:
         yield b"".join(begun)
+
+
+def read_files(root: Path, rows: Path, database: Database) -> None:
+    """Copy the files in the folder `root` that have a row in the file `rows` to `database`.
+
+    Raises OSError, StoreRefused and StoreUnavailable.
+    """
+    if not root.exists():
+        return
+    with closing(open_database(rows)) as known:
+        ids = BatchRows(known).list_file_ids()
+    for path in sorted(it for it in root.iterdir() if it.name in ids):
+        start = 0
+        for data in _pieces(path):
+            with database.write() as connection:
+                insert_chunks(connection, path.name, start, data)
+            start += len(data)
+
+
+def write_files(database: Database, root: Path) -> None:
+    """Copy the files in `database` to the folder `root`. Other files there stay.
+
+    Raises OSError, StoreRefused and StoreUnavailable.
+    """
+    folder = FileFolder(root)
+    found = (
+        sa.select(CHUNKS.c.file).distinct().where(CHUNKS.c.file.not_in(sa.select(UNLISTED.c.id)))
+    )
+    for row in database.query(found):
+        new = folder.begin_upload(row.file, "")
+        try:
+            for data in read_chunks(database, row.file):
+                new.write(data)
+            new.complete()
+        except BaseException:
+            new.drop()
+            raise
+    sync_folder(root)
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    """Yield the bytes of a file, at least one piece."""
+    with path.open("rb") as file:
+        data = file.read(COMMIT_BYTES)
+        yield data
+        while data := file.read(COMMIT_BYTES):
+            yield data

@@ -18,12 +18,11 @@ from hostelry.jobs.dispatch.endings import RequestEnds
 from hostelry.jobs.dispatch.metric_reports import TIME_IN_BACKLOG, AsyncMeasurements
 from hostelry.jobs.dispatch.request_input import AttemptCapture
 from hostelry.jobs.dispatch.slots import LEASE_S, CopySlots, RunningRequests
-from hostelry.jobs.objects.answer_object import StaleClaimError
-from hostelry.jobs.queue.commits import QueueCommits
-from hostelry.jobs.queue.protocol import Claim
+from hostelry.jobs.objects.object_output import StaleClaimError
+from hostelry.jobs.queue.protocol import Claim, QueueCommits
 from hostelry.jobs.rules.copy_slots import ChosenCopy, has_endpoint, was_accepted_before
-from hostelry.jobs.rules.messages import gone_reason
-from hostelry.jobs.rules.next_step import Later, Trouble, next_step
+from hostelry.jobs.rules.messages import build_gone_reason
+from hostelry.jobs.rules.next_step import Later, Trouble, choose_next_step
 
 LOG = logging.getLogger(__name__)
 MAX_CLAIMS = 64  # limit of claims per endpoint at once
@@ -61,7 +60,7 @@ class AsyncDispatcher:
         deps.routes.listen(self._woken.set)
         deps.slots.listen(self._woken.set)
 
-    def submitted(self, scope: Scope, endpoint_name: str) -> None:
+    def wake(self, scope: Scope, endpoint_name: str) -> None:
         """Wake the loop, because requests may wait for this endpoint."""
         self._waiting.add((scope, endpoint_name))
         self._woken.set()
@@ -89,7 +88,7 @@ class AsyncDispatcher:
         free = min(deps.slots.free(endpoint), MAX_CLAIMS)
         if not free:
             return  # new routes or a free slot wake this loop
-        self._waiting.discard(place)  # before the claim: what comes meanwhile is noted again
+        self._waiting.discard(place)  # before the claim, so that new requests are noted again
         now = deps.clock.now()
         try:
             claims = await deps.commits.write(
@@ -99,7 +98,7 @@ class AsyncDispatcher:
             self._waiting.add(place)
             raise
         if len(claims) == free:
-            self.submitted(*place)
+            self.wake(*place)
         for claim in claims:
             is_own = has_endpoint(claim.request, endpoint)
             chosen = deps.slots.take(endpoint) if is_own else None
@@ -126,7 +125,7 @@ class AsyncDispatcher:
     ) -> None:
         deps, request = self._deps, claim.request
         if was_accepted_before(request, endpoint):
-            await deps.ends.failed(claim, "", gone_reason(request))
+            await deps.ends.fail(claim, "", build_gone_reason(request))
             return
         if chosen is None:  # new routes took the slot that the request was claimed for
             failure = AttemptFailedError(Trouble.NO_COPY, "No copy took the request.")
@@ -136,7 +135,7 @@ class AsyncDispatcher:
         if claim.attempt == 1:
             waited_s = deps.clock.now() - request.accepted_at
             place = (request.scope, request.endpoint_name, variant_name)
-            deps.measurements.took_ms(place, TIME_IN_BACKLOG, waited_s)
+            deps.measurements.add_ms(place, TIME_IN_BACKLOG, waited_s)
         with closing(AttemptCapture(deps.capture, request)) as captured:
             try:
                 response = await deps.attempts.run(
@@ -148,7 +147,7 @@ class AsyncDispatcher:
                 captured.close()
                 await self._after(claim, chosen, failure)
             else:
-                if await deps.ends.completed(claim, variant_name, response):
+                if await deps.ends.complete(claim, variant_name, response):
                     captured.finish()
 
     async def _after(
@@ -156,12 +155,10 @@ class AsyncDispatcher:
     ) -> None:
         """Try again later, or end the request."""
         deps, request, now = self._deps, claim.request, self._deps.clock.now()
-        step = next_step(failure.trouble, claim.attempt, now)
+        step = choose_next_step(failure.trouble, claim.attempt, now)
         if not isinstance(step, Later):
             self._say(claim, chosen, f"failed: {failure}")
-            await deps.ends.failed(
-                claim, "" if chosen is None else chosen.variant_name, str(failure)
-            )
+            await deps.ends.fail(claim, "" if chosen is None else chosen.variant_name, str(failure))
             return
         if step.counts:
             LOG.info("request %s, attempt %d: %s", request.id, claim.attempt, failure)
@@ -171,9 +168,7 @@ class AsyncDispatcher:
             lambda queue: queue.defer(claim, at, reason, now, counts)
         )
         loop = asyncio.get_running_loop()
-        loop.call_later(
-            max(0.0, step.at - now), self.submitted, request.scope, request.endpoint_name
-        )
+        loop.call_later(max(0.0, step.at - now), self.wake, request.scope, request.endpoint_name)
 
     def _say(self, claim: Claim, chosen: ChosenCopy | None, text: str) -> None:
         """Add a line about a request to the data log of its endpoint."""

@@ -17,19 +17,19 @@ from hostelry.dataplane.metering.load_sender import LoadBacklog, LoadSender
 from hostelry.dataplane.metering.meter import Meter
 from hostelry.dataplane.routes import RouteSource
 from hostelry.domain.scope import Scope
+from hostelry.jobs.control_client import HttpJobsControl
 from hostelry.jobs.data_log import SEND_S, DataLog
 from hostelry.jobs.dispatch.async_dispatcher import AsyncDispatcher, DispatchDeps
 from hostelry.jobs.dispatch.attempt import AttemptDeps, CopyAttempts
-from hostelry.jobs.dispatch.control_line import HttpControlLine
 from hostelry.jobs.dispatch.endings import RequestEnds
 from hostelry.jobs.dispatch.metric_reports import REPORT_S, AsyncMeasurements, MetricReports
 from hostelry.jobs.dispatch.outbox import Outbox
 from hostelry.jobs.dispatch.queue_watch import QueueWatch
 from hostelry.jobs.dispatch.slots import RENEW_S, CopySlots, RunningRequests
-from hostelry.jobs.objects.answer_object import AnswerWriter
+from hostelry.jobs.objects.object_output import AnswerWriter
 from hostelry.jobs.objects.object_store import ObjectStore
-from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.durable_queue import host_prefix
+from hostelry.jobs.queue.protocol import QueueCommits
 from hostelry.jobs.queue.work_claims import SharedWork
 
 LOG = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class AsyncWork:
         self._has_taken_over = asyncio.Event()
         self._copies, self._platform = UpstreamPool(), UpstreamPool(IDLE_S)
         to_control = places.to_control(self._platform)
-        control = HttpControlLine(to_control, places.control_url, places.internal_key)
+        control = HttpJobsControl(to_control, places.control_url, places.internal_key)
         store = ObjectStore(places.s3_url, places.s3_key, self._platform, clock.now)
         measurements = AsyncMeasurements()
         self.data_log = DataLog(control.keep_lines, clock)
@@ -116,7 +116,7 @@ class AsyncWork:
             )
         )
         self._watch = QueueWatch(
-            commits, routes, control, ends, measurements, clock, self._dispatcher.submitted
+            commits, routes, control, ends, measurements, clock, self._dispatcher.wake
         )
         self._reports = MetricReports(measurements, control, clock, shared, places.host or "")
         self._load = LoadSender(
@@ -128,9 +128,9 @@ class AsyncWork:
             clock,
         )
 
-    def submitted(self, scope: Scope, endpoint_name: str) -> None:
+    def wake(self, scope: Scope, endpoint_name: str) -> None:
         """Begin requests of this endpoint that are in the queue, if a slot is free."""
-        self._dispatcher.submitted(scope, endpoint_name)
+        self._dispatcher.wake(scope, endpoint_name)
 
     @property
     def num_running(self) -> int:
@@ -170,7 +170,7 @@ class AsyncWork:
         await run_periodically("watching queues", self._watch.look, WATCH_S)
 
     async def _take_over(self) -> None:
-        released = await self._commits.write(lambda queue: queue.release_of(self._host))
+        released = await self._commits.write(lambda queue: queue.release_host(self._host))
         if released:
             LOG.info("%d requests that ran in an earlier process are queued again", released)
 

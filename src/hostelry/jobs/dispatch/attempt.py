@@ -39,7 +39,7 @@ from hostelry.jobs.dispatch.metric_reports import (
 )
 from hostelry.jobs.dispatch.request_input import AttemptCapture, OpenInput, open_input
 from hostelry.jobs.dispatch.slots import CopySlots
-from hostelry.jobs.objects.answer_object import AnswerWriter
+from hostelry.jobs.objects.object_output import AnswerWriter
 from hostelry.jobs.objects.object_store import (
     ObjectError,
     ObjectStore,
@@ -163,7 +163,7 @@ class CopyAttempt:
         deps, began_s = self._deps, self._deps.now_s()
 
         def came() -> None:
-            deps.measurements.took_us(self._place, DOWNLOAD_LATENCY, deps.now_s() - began_s)
+            deps.measurements.add_us(self._place, DOWNLOAD_LATENCY, deps.now_s() - began_s)
 
         try:
             return await open_input(deps.store, self._request, came)
@@ -185,7 +185,7 @@ class CopyAttempt:
             try:
                 return await self._send_to(self._chosen, given)
             except ConnectError:
-                self._deps.slots.refused(self._chosen)
+                self._deps.slots.block(self._chosen)
                 self._deps.slots.give_back(self._chosen)
                 self._chosen = self._deps.slots.take(self._endpoint)
             except BodyBrokenError as error:
@@ -201,10 +201,10 @@ class CopyAttempt:
         if self._measured is not None:
             self._measured.end()
         self._measured = self._deps.meter.begin(self._key)
-        self._captured.sent(self._destination, given)
+        self._captured.begin(self._destination, given)
         copy = chosen.copy
         self._measured.at_container(copy.container)
-        self._measured.chosen(copy.id, self._deps.slots.on(copy.id), copy.config)
+        self._measured.chosen(copy.id, self._deps.slots.count_in_flight(copy.id), copy.config)
         self._answered_by = copy
         reply = await self._ask(copy, given)
         first = InFlightRequest(copy, reply, skip_count)
@@ -222,7 +222,7 @@ class CopyAttempt:
         timeouts, pool = Timeouts(total_s=self._request.timeout_s), self._deps.pool
         if not given.is_streamed:
             return await pool.send(copy.address, (head, given.body or b""), timeouts)
-        return await pool.stream(copy.address, head, given.streamed(), timeouts)
+        return await pool.stream(copy.address, head, given.stream(), timeouts)
 
     async def _send_on(self, step: PipelineStep) -> InFlightRequest:
         encoding = (("Content-Encoding", step.content_encoding),)
@@ -276,8 +276,8 @@ class CopyAttempt:
             raise AttemptFailedError(lost, str(error)) from error
         except UpstreamError as error:
             raise self._no_answer(error) from error
-        deps.measurements.took_us(self._place, UPLOAD_LATENCY, deps.now_s() - began_s)
-        self._captured.answered(self._destination, body, reply.headers)
+        deps.measurements.add_us(self._place, UPLOAD_LATENCY, deps.now_s() - began_s)
+        self._captured.note_answer(self._destination, body, reply.headers)
         return Response(location=request.output_uri, content_type=content_type, body=body)
 
     async def _build_refusal(self, trouble: Trouble, reply: Reply) -> AttemptFailedError:

@@ -19,11 +19,11 @@ from hostelry.jobs.objects.object_store import (
     ObjectStoreDownError,
     OutputSettings,
 )
-from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.protocol import (
     Claim,
     Notification,
     Outcome,
+    QueueCommits,
     RequestCompleted,
     RequestExpired,
     RequestFailed,
@@ -31,9 +31,9 @@ from hostelry.jobs.queue.protocol import (
 from hostelry.jobs.rules.messages import (
     FAILURE_CONTENT_TYPE,
     Response,
-    expired_reason,
-    failure_message,
-    success_message,
+    build_expired_reason,
+    build_failure_message,
+    build_success_message,
 )
 from hostelry.jobs.rules.next_step import STORE_PAUSE_S
 
@@ -69,24 +69,24 @@ class RequestEnds:
         self._clock = clock
         self._notified = notified
 
-    async def completed(self, claim: Claim, variant_name: str, response: Response) -> bool:
+    async def complete(self, claim: Claim, variant_name: str, response: Response) -> bool:
         """End a request whose output is written. False if another owner has already ended it."""
         request, now = claim.request, self._clock.now()
-        message = success_message(request, response, now)
+        message = build_success_message(request, response, now)
         letter = _notification(claim, request.success_topic_arn, message)
         is_mine = await self._end(claim, RequestCompleted(), now, letter)
         if is_mine:
             self._count(request, variant_name, (PROCESSED,), now)
         return is_mine
 
-    async def failed(self, claim: Claim, variant_name: str, reason: str) -> None:
+    async def fail(self, claim: Claim, variant_name: str, reason: str) -> None:
         """End a request that failed for good."""
         names = (PROCESSED, FAILURES)
         await self._fail(claim, variant_name, reason, RequestFailed(reason), names)
 
-    async def expired(self, claim: Claim, variant_name: str) -> None:
+    async def expire(self, claim: Claim, variant_name: str) -> None:
         """End a request that did not begin in time."""
-        reason = expired_reason(claim.request)
+        reason = build_expired_reason(claim.request)
         await self._fail(claim, variant_name, reason, RequestExpired(), (EXPIRED,))
 
     async def _fail(
@@ -109,7 +109,7 @@ class RequestEnds:
             )
             return
         now = self._clock.now()
-        message = failure_message(request, response, reason, now)
+        message = build_failure_message(request, response, reason, now)
         letter = _notification(claim, request.error_topic_arn, message)
         if await self._end(claim, outcome, now, letter):
             LOG.info("async request %s of %s: %s", request.id, request.endpoint_name, reason)
@@ -151,7 +151,7 @@ class RequestEnds:
         place = (request.scope, request.endpoint_name, variant_name)
         for name in names:
             self._measurements.count(place, name)
-        self._measurements.took_ms(place, TOTAL_TIME, now - request.accepted_at)
+        self._measurements.add_ms(place, TOTAL_TIME, now - request.accepted_at)
 
 
 def _notification(

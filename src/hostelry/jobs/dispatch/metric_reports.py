@@ -7,9 +7,9 @@ from hostelry.base.clock import Clock
 from hostelry.domain.async_request import AsyncMetricsReport, ScopedMetric
 from hostelry.domain.metric import Sample
 from hostelry.domain.scope import Scope
-from hostelry.jobs.dispatch.control_line import ControlDownError, ControlLine, ControlRefusedError
+from hostelry.jobs.control_client import ControlDownError, ControlRefusedError, JobsControl
 from hostelry.jobs.queue.work_claims import SharedWork
-from hostelry.jobs.rules.async_metrics import round_value, variant_sample
+from hostelry.jobs.rules.async_metrics import build_variant_sample, round_value
 
 MAX_VALUES = 5_000  # distinct values of all metrics between two reports
 COUNT, MILLISECONDS, MICROSECONDS = "Count", "Milliseconds", "Microseconds"
@@ -39,15 +39,15 @@ class AsyncMeasurements:
         """Count one event."""
         self._add(place, name, COUNT, 1.0)
 
-    def took_ms(self, place: Place, name: str, taken_s: float) -> None:
+    def add_ms(self, place: Place, name: str, taken_s: float) -> None:
         """Note a time that is published in milliseconds."""
         self._add(place, name, MILLISECONDS, round_value(taken_s * 1e3))
 
-    def took_us(self, place: Place, name: str, taken_s: float) -> None:
+    def add_us(self, place: Place, name: str, taken_s: float) -> None:
         """Note a time that is published in microseconds."""
         self._add(place, name, MICROSECONDS, round_value(taken_s * 1e6))
 
-    def saw(self, queues: Iterable[ScopedMetric]) -> None:
+    def set_queues(self, queues: Iterable[ScopedMetric]) -> None:
         """Note the current state of the queues, in place of the previous state."""
         self._queues = tuple(queues)
 
@@ -76,7 +76,7 @@ def _sample(
     place: Place, name: str, unit: str, values: dict[float, int], now: float
 ) -> ScopedMetric:
     scope, endpoint_name, variant_name = place
-    sample: Sample = variant_sample(name, (endpoint_name, variant_name), values, unit, now)
+    sample: Sample = build_variant_sample(name, (endpoint_name, variant_name), values, unit, now)
     return ScopedMetric(scope=scope, sample=sample)
 
 
@@ -100,7 +100,7 @@ class MetricReports:
     def __init__(
         self,
         measurements: AsyncMeasurements,
-        control: ControlLine,
+        control: JobsControl,
         clock: Clock,
         shared: SharedWork,
         host: str = "",

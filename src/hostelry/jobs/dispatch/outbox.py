@@ -7,10 +7,9 @@ from hostelry.base.clock import Clock
 from hostelry.base.concurrency import for_each
 from hostelry.dataplane.routes import RouteSource
 from hostelry.domain.messaging import PublicationRequest
-from hostelry.jobs.dispatch.control_line import ControlDownError, ControlLine, ControlRefusedError
+from hostelry.jobs.control_client import ControlDownError, ControlRefusedError, JobsControl
 from hostelry.jobs.dispatch.metric_reports import NOTIFICATION_FAILURES, AsyncMeasurements
-from hostelry.jobs.queue.commits import QueueCommits
-from hostelry.jobs.queue.protocol import PendingNotification
+from hostelry.jobs.queue.protocol import PendingNotification, QueueCommits
 from hostelry.jobs.rules.next_step import notify_again_at
 
 LOG = logging.getLogger(__name__)
@@ -34,7 +33,7 @@ class Outbox:
     def __init__(
         self,
         commits: QueueCommits,
-        control: ControlLine,
+        control: JobsControl,
         routes: RouteSource,
         measurements: AsyncMeasurements,
         clock: Clock,
@@ -66,7 +65,7 @@ class Outbox:
         """Send the notifications that are due."""
         self._is_empty = False
         now, queue = self._clock.now(), self._commits.queue
-        due = await asyncio.to_thread(queue.pending, now, AT_ONCE)
+        due = await asyncio.to_thread(queue.list_due_notifications, now, AT_ONCE)
         await for_each(due, self._send, MAX_SENDING)
         self._is_empty = not due and not await asyncio.to_thread(queue.has_notifications)
         if len(due) == AT_ONCE:
@@ -77,7 +76,7 @@ class Outbox:
         if note.id not in self._decided and not await self._is_decided(letter):
             return
         self._decided.add(note.id)  # not sent again, even if the file cannot be written now
-        await self._commits.write(lambda queue: queue.delivered(note.id))
+        await self._commits.write(lambda queue: queue.forget_notification(note.id))
         self._decided.discard(note.id)
 
     async def _is_decided(self, letter: PendingNotification) -> bool:
@@ -99,7 +98,9 @@ class Outbox:
                 return True
             again_at = notify_again_at(letter.attempts, self._clock.now())
             reason = str(error)
-            await self._commits.write(lambda queue: queue.undelivered(note.id, again_at, reason))
+            await self._commits.write(
+                lambda queue: queue.defer_notification(note.id, again_at, reason)
+            )
             return False
         return True
 

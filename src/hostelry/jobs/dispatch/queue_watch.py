@@ -10,15 +10,14 @@ from hostelry.dataplane.route_table import RouteTable
 from hostelry.dataplane.routes import RouteSource
 from hostelry.domain.async_request import ScopedMetric
 from hostelry.domain.scope import Scope
-from hostelry.jobs.dispatch.control_line import ControlDownError, ControlLine, ControlRefusedError
+from hostelry.jobs.control_client import ControlDownError, ControlRefusedError, JobsControl
 from hostelry.jobs.dispatch.endings import RequestEnds
 from hostelry.jobs.dispatch.metric_reports import AsyncMeasurements
 from hostelry.jobs.dispatch.slots import LEASE_S
-from hostelry.jobs.queue.commits import QueueCommits
-from hostelry.jobs.queue.protocol import Backlog, Claim
-from hostelry.jobs.rules.async_metrics import backlog_samples
-from hostelry.jobs.rules.copy_slots import num_copies
-from hostelry.jobs.rules.messages import gone_reason
+from hostelry.jobs.queue.protocol import Backlog, Claim, QueueCommits
+from hostelry.jobs.rules.async_metrics import build_backlog_samples
+from hostelry.jobs.rules.copy_slots import count_copies
+from hostelry.jobs.rules.messages import build_gone_reason
 
 LOG = logging.getLogger(__name__)
 MAX_ENDED = 100  # requests ended in one look
@@ -43,7 +42,7 @@ class QueueWatch:
         self,
         commits: QueueCommits,
         routes: RouteSource,
-        control: ControlLine,
+        control: JobsControl,
         ends: RequestEnds,
         measurements: AsyncMeasurements,
         clock: Clock,
@@ -60,7 +59,9 @@ class QueueWatch:
     async def look(self) -> None:
         """Look once. An empty queue is not read."""
         backlog = await self._look() if self._commits.queue.may_have_requests() else []
-        self._measurements.saw(queue_metrics(self._routes.table, backlog, self._clock.now()))
+        self._measurements.set_queues(
+            build_queue_metrics(self._routes.table, backlog, self._clock.now())
+        )
 
     async def _look(self) -> list[Backlog]:
         """Put back and end the requests that are due, and return the backlogs that remain."""
@@ -69,11 +70,11 @@ class QueueWatch:
         if released:
             LOG.warning("%d requests are queued again: their leases had ended", released)
         overdue = await self._commits.write(
-            lambda queue: queue.overdue(OWNER, MAX_ENDED, now, LEASE_S)
+            lambda queue: queue.claim_overdue(OWNER, MAX_ENDED, now, LEASE_S)
         )
         await for_each(
             overdue,
-            lambda claim: self._ends.expired(claim, find_variant_name(table, claim)),
+            lambda claim: self._ends.expire(claim, find_variant_name(table, claim)),
             MAX_AT_ONCE,
         )
         backlog = await asyncio.to_thread(self._commits.queue.backlog)
@@ -97,11 +98,11 @@ class QueueWatch:
             lambda queue: queue.claim(*place, OWNER, MAX_ENDED, now, LEASE_S)
         )
         await for_each(
-            claims, lambda it: self._ends.failed(it, "", gone_reason(it.request)), MAX_AT_ONCE
+            claims, lambda it: self._ends.fail(it, "", build_gone_reason(it.request)), MAX_AT_ONCE
         )
 
 
-def queue_metrics(
+def build_queue_metrics(
     table: RouteTable, backlog: Iterable[Backlog], now: float
 ) -> Iterable[ScopedMetric]:
     """Build the metrics of the queues of all asynchronous endpoints, including empty queues."""
@@ -113,8 +114,10 @@ def queue_metrics(
         waiting, running, oldest_at = (
             (0, 0, None) if queued is None else (queued.waiting, queued.running, queued.oldest_at)
         )
-        copies = num_copies(endpoint)
-        for sample in backlog_samples(endpoint.name, waiting, running, oldest_at, copies, now):
+        copies = count_copies(endpoint)
+        for sample in build_backlog_samples(
+            endpoint.name, waiting, running, oldest_at, copies, now
+        ):
             yield ScopedMetric(scope=endpoint.scope, sample=sample)
 
 

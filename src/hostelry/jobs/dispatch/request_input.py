@@ -32,10 +32,10 @@ class OpenInput:
         self._seen: Callable[[bytes], None] = lambda _: None
 
     @classmethod
-    def of_stored(cls, stored: StoredObject, came: Callable[[], None]) -> "OpenInput":
+    def build_streamed(cls, stored: StoredObject, on_read: Callable[[], None]) -> "OpenInput":
         """Open a large object, which is streamed. `came` is called once it is read."""
         found = cls(None, stored.content_type)
-        found._stored, found._came = stored, came
+        found._stored, found._came = stored, on_read
         return found
 
     @property
@@ -54,7 +54,7 @@ class OpenInput:
         """Call `seen` with each piece of a large object, as it is sent."""
         self._seen = seen
 
-    def streamed(self) -> StreamedBody:
+    def stream(self) -> StreamedBody:
         """Take the large object as a body in pieces. It can be taken once."""
         assert self._stored is not None
         return StreamedBody(self._chunks(self._stored), self.size_bytes)
@@ -73,7 +73,7 @@ class OpenInput:
 
 
 async def open_input(
-    store: ObjectStore, request: AsyncRequest, came: Callable[[], None]
+    store: ObjectStore, request: AsyncRequest, on_read: Callable[[], None]
 ) -> OpenInput:
     """Open the request's input. `came` is called once an object is read. Raises ObjectError."""
     if request.input_uri is None:
@@ -82,13 +82,13 @@ async def open_input(
     try:
         check_size(stored)
         if stored.size_bytes > WHOLE_BELOW_BYTES:
-            return OpenInput.of_stored(stored, came)
+            return OpenInput.build_streamed(stored, on_read)
         body = await stored.whole()
     except BaseException:
         stored.close()
         raise
     stored.close()
-    came()
+    on_read()
     return OpenInput(body, stored.content_type)
 
 
@@ -101,15 +101,14 @@ def check_size(stored: StoredObject) -> None:
         )
 
 
-# A record is kept once the request's end is durable. A request that ran twice because of a kill has
-# one end, and so one record.
-
-
 TOO_LARGE = f"its input or its answer has more than {PART_BYTES // 1024**2} MiB"
 
 
 class AttemptCapture:
     """The record of one attempt, so far. `close` must be called.
+
+    The record is kept once the request's end is durable. A request that ran twice because of a kill
+    has one end, and so one record.
 
     Args:
         capture: data capture of this process.
@@ -123,7 +122,7 @@ class AttemptCapture:
         self._captured: CapturedAnswer | None = None
         self._answered: Mapping[str, str] | None = None
 
-    def sent(self, destination: Destination, given: OpenInput) -> None:
+    def begin(self, destination: Destination, given: OpenInput) -> None:
         """Record that a copy of `destination` gets the request. Called again if it refuses."""
         self.close()
         if self._is_captured is None:
@@ -144,10 +143,10 @@ class AttemptCapture:
                 captured.drop(TOO_LARGE)
             given.listen(captured.asked)
 
-    def answered(
+    def note_answer(
         self, destination: Destination, body: bytes | None, answered: Mapping[str, str]
     ) -> None:
-        """Record that the copy's answer was written. `body` is None if it is large."""
+        """Record that the copy's answer was written. A large body is missing (None)."""
         captured, capture = self._captured, destination.capture
         if captured is None or capture is None:
             return

@@ -8,9 +8,8 @@ from hostelry.base.clock import Clock
 from hostelry.base.concurrency import for_each, run_guarded
 from hostelry.domain.routes import EndpointRoute
 from hostelry.domain.scope import Scope
-from hostelry.jobs.queue.commits import QueueCommits
-from hostelry.jobs.queue.protocol import Claim
-from hostelry.jobs.rules.copy_slots import ChosenCopy, CopyUse, choose_slot, free_slots
+from hostelry.jobs.queue.protocol import Claim, QueueCommits
+from hostelry.jobs.rules.copy_slots import ChosenCopy, CopyUse, choose_slot, count_free_slots
 from hostelry.routing.copy_choice import next_position
 
 LOG = logging.getLogger(__name__)
@@ -39,33 +38,33 @@ class CopySlots:
 
     def free(self, endpoint: EndpointRoute) -> int:
         """Number of requests that the endpoint's copies can take now."""
-        return free_slots(endpoint, self._use(endpoint), self._now_s())
+        return count_free_slots(endpoint, self._use(endpoint), self._now_s())
 
     def take(self, endpoint: EndpointRoute) -> ChosenCopy | None:
         """Take a free slot of a copy. `give_back` must be called once for it."""
         found = choose_slot(endpoint, self._use(endpoint), self._now_s(), self._draw())
         if found is not None:
             self._pass_turn(endpoint, found.variant_name)
-            self._in_flight[found.copy.id] = self.on(found.copy.id) + 1
+            self._in_flight[found.copy.id] = self.count_in_flight(found.copy.id) + 1
         return found
 
     def give_back(self, chosen: ChosenCopy) -> None:
         """End a slot."""
-        left = self.on(chosen.copy.id) - 1
+        left = self.count_in_flight(chosen.copy.id) - 1
         if left > 0:
             self._in_flight[chosen.copy.id] = left
         else:
             self._in_flight.pop(chosen.copy.id, None)
         self._freed()
 
-    def refused(self, chosen: ChosenCopy) -> None:
+    def block(self, chosen: ChosenCopy) -> None:
         """Send no requests to a copy for a moment."""
         now_s = self._now_s()
         known = self._blocked_until.items()
         self._blocked_until = {copy_id: until for copy_id, until in known if until > now_s}
         self._blocked_until[chosen.copy.id] = now_s + REFUSED_S
 
-    def on(self, copy_id: str) -> int:
+    def count_in_flight(self, copy_id: str) -> int:
         """Number of requests in flight on a copy."""
         return self._in_flight.get(copy_id, 0)
 

@@ -1,1 +1,1 @@
-"""Objects of inputs and outputs, streamed from and to the object store."""
+"""Reads and writes objects of the object store as streams."""

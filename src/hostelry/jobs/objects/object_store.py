@@ -1,4 +1,8 @@
-"""Client of the object store on the event loop: streams objects, and reads its errors."""
+"""Client of the object store on the event loop.
+
+It uses the gateway's HTTP client and not boto3 in threads, so that objects stream with the flow
+control of the connection, and a small object costs only its two messages.
+"""
 
 import asyncio
 import hashlib
@@ -16,14 +20,12 @@ from hostelry.dataplane.http.reply import Reply, UpstreamError
 from hostelry.dataplane.http.upstream import Timeouts, UpstreamPool
 from hostelry.domain.object_event import CHAIN_HEADER
 
-# Errors of the object store, as jobs act on them.
-#
 # ObjectError                     the same request will fail again
-# ├── ObjectMissingError          no such object
-# ├── NoSuchBucketError           no such bucket
-# ├── ObjectDeniedError           the platform's keys may not
-# ├── ObjectChangedError          another version of the object is there now
-# └── ObjectStoreDownError        the store failed, or does not answer: it may succeed later
+# ├── ObjectMissingError          the object is missing
+# ├── NoSuchBucketError           the bucket is missing
+# ├── ObjectDeniedError           the platform's keys lack the permission
+# ├── ObjectChangedError          the object has another version now
+# └── ObjectStoreDownError        the store failed, or does not answer. It may succeed later
 #
 # answer of the store                          error
 # ------------------------------------------   ------------------------------------------
@@ -33,8 +35,6 @@ from hostelry.domain.object_event import CHAIN_HEADER
 # 403                                          ObjectDeniedError
 # 408, 429, 5xx, SlowDown, RequestTimeout      ObjectStoreDownError
 # any other                                    ObjectError
-
-
 CODE = re.compile(rb"<Code>([^<]{1,100})</Code>")
 MESSAGE = re.compile(rb"<Message>([^<]{1,500})</Message>")
 TRANSIENT = frozenset({"SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable"})
@@ -45,11 +45,11 @@ class ObjectError(HostelryError):
 
 
 class ObjectMissingError(ObjectError):
-    """The bucket has no such object."""
+    """The object is missing."""
 
 
 class NoSuchBucketError(ObjectError):
-    """There is no such bucket."""
+    """The bucket is missing."""
 
 
 class ObjectDeniedError(ObjectError):
@@ -61,11 +61,11 @@ class ObjectChangedError(ObjectError):
 
 
 class ObjectStoreDownError(ObjectError):
-    """The object store failed or could not be reached; the same request may succeed later."""
+    """The object store failed or could not be reached. The same request may succeed later."""
 
 
 def build_refusal(status: int, body: bytes, what: str) -> ObjectError:
-    """The error for an answer that is not 2xx; `what` is the call and its object's URI."""
+    """Build the error for an answer that is not 2xx. `what` is the call and its object's URI."""
     code, reason = _find_text(CODE, body), _find_text(MESSAGE, body)
     text = f"{what}: the object store answered {status} {code} {reason}".rstrip()
     if code == "NoSuchBucket":
@@ -94,16 +94,16 @@ class ListedObject:
 
 @dataclass(frozen=True, slots=True)
 class ListedPage:
-    """Objects by key; `after` asks for the next page, None where this is the last."""
+    """A page of objects by key. `after` asks for the next page. None on the last page."""
 
     objects: tuple[ListedObject, ...]
     after: str | None
 
 
 def read_page(answer: bytes, what: str) -> ListedPage:
-    """The page; raises ObjectStoreDownError for what is none. `what` was asked for."""
+    """Parse a page. Raises ObjectStoreDownError, which names the call `what`, if it is invalid."""
     try:
-        root = ElementTree.fromstring(answer)  # the operator's own store; expat bounds entities
+        root = ElementTree.fromstring(answer)  # expat limits entities
         found = tuple(
             ListedObject(_text(child, "Key"), int(_text(child, "Size")))
             for child in root
@@ -122,31 +122,24 @@ def _text(parent: ElementTree.Element, name: str) -> str:
     return ""
 
 
-# Client of the object store on the event loop: streams objects in, puts them in one or many parts.
-#
-# Signed requests over the gateway's own HTTP client, not boto3 in threads: an object streams with
-# the connection's own flow control, nothing is copied between threads, and a small one costs no
-# more than its two messages.
-
-
 PART_BYTES = 8 * 1024 * 1024
 MAX_ERROR_BYTES = 64 * 1024
-MAX_LIST_BYTES = 16 * 1024 * 1024  # of a page of 1,000 objects
+MAX_LIST_BYTES = 16 * 1024 * 1024  # for a page of 1,000 objects
 HASH_IN_THREAD_BYTES = 256 * 1024
 MAX_RESUMES = 5
 PUT_PAUSES_S = (0.1, 0.5, 1.0)
 CALL_TIMEOUTS = Timeouts(total_s=60.0, connect_s=3.0)
-# An object is read as fast as a copy takes it; the attempt has a limit of its own.
+# An object is read as fast as a copy takes it. Attempts have their own limit.
 STREAM_TIMEOUTS = Timeouts(total_s=4 * 3600.0, connect_s=3.0, first_byte_s=30.0)
 UPLOAD_ID = re.compile(rb"<UploadId>([^<]+)</UploadId>")
 KMS = "aws:kms"
-BUCKET_KNOWN_S = 30.0  # a bucket that was there is not looked for again so soon
+BUCKET_KNOWN_S = 30.0  # until the existence of a bucket is checked again
 MAX_BUCKETS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputSettings:
-    """What an output object carries besides its bytes."""
+    """Metadata of an output object."""
 
     content_type: str | None = None
     kms_key_id: str | None = None
@@ -163,12 +156,12 @@ class OutputSettings:
 
     @property
     def chain(self) -> dict[str, str]:
-        """The header that bounds the jobs which outputs of jobs start."""
+        """The header that limits chains of jobs which start each other."""
         return {CHAIN_HEADER: str(self.chain_length)} if self.chain_length else {}
 
 
 def split_object_uri(uri: str) -> tuple[str, str]:
-    """Bucket and key of ``s3://bucket/key``; raises ObjectError for anything else."""
+    """Split ``s3://bucket/key`` into bucket and key. Raises ObjectError if the URI is invalid."""
     scheme, _, rest = uri.partition("://")
     bucket, _, key = rest.partition("/")
     if scheme != "s3" or not bucket or not key:
@@ -177,7 +170,7 @@ def split_object_uri(uri: str) -> tuple[str, str]:
 
 
 class StoredObject:
-    """One version of an object, open for reading; `close` must be called once."""
+    """One version of an object, open for reading. `close` must be called once."""
 
     def __init__(self, store: "ObjectStore", uri: str, reply: Reply) -> None:
         headers = reply.headers
@@ -189,7 +182,7 @@ class StoredObject:
         self._reply = reply
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """The object's bytes; a broken connection is replaced, for this very version only."""
+        """Yield the object's bytes. Replaces a broken connection, if the version is unchanged."""
         position = resumes = 0
         while position < self.size_bytes:
             try:
@@ -210,19 +203,19 @@ class StoredObject:
                 )
 
     async def whole(self) -> bytes:
-        """All its bytes; for a small object."""
+        """Read all bytes of a small object."""
         return b"".join([chunk async for chunk in self.chunks()])
 
     def close(self) -> None:
-        """Take no more of it."""
+        """Stop reading."""
         self._reply.close()
 
 
 class ObjectStore:
-    """Objects of one S3 endpoint; used by one event loop.
+    """Objects of one S3 endpoint. Used by one event loop. Methods raise ObjectError.
 
     Args:
-        url: of the endpoint; objects are addressed path-style.
+        url: the endpoint's. Objects are addressed path-style.
         key: signs requests.
         pool: connections.
         now: seconds since the epoch.
@@ -236,14 +229,14 @@ class ObjectStore:
         self._key = key
         self._pool = pool
         self._now = now
-        self._seen: dict[str, float] = {}  # buckets that are there, and since when that is known
+        self._seen: dict[str, float] = {}  # when each bucket was last seen
 
     async def open(self, uri: str) -> StoredObject:
-        """The object, open for reading; raises ObjectError as `errors` has it."""
+        """Open an object for reading."""
         return StoredObject(self, uri, await self.get(uri, {}, 200))
 
     async def get(self, uri: str, headers: Mapping[str, str], expected: int) -> Reply:
-        """The answer to a GET, its body not read; raises ObjectError for another status."""
+        """Send a GET, and return the answer before its body. Its status must be `expected`."""
         bucket, key = split_object_uri(uri)
         reply = await self._send("GET", object_target(bucket, key), headers, b"", STREAM_TIMEOUTS)
         if reply.status == expected:
@@ -257,22 +250,22 @@ class ObjectStore:
         raise build_refusal(reply.status, body, f"reading {uri}")
 
     async def put(self, uri: str, body: bytes, settings: OutputSettings) -> None:
-        """Make the object, of one part; it is visible whole or not at all. Raises ObjectError."""
+        """Write an object in one call. It becomes visible whole or not at all."""
         await self._check_bucket(uri)
-        await self._call("PUT", uri, (), settings.headers, body)
+        await self.call("PUT", uri, (), body, settings.headers)
 
     async def begin_upload(self, uri: str, settings: OutputSettings) -> "PartedUpload":
-        """An object of many parts, not visible before `complete`; raises ObjectError."""
+        """Begin an object of many parts, which becomes visible at `complete`."""
         headers = settings.headers
         await self._check_bucket(uri)
-        _, answer = await self._call("POST", uri, (("uploads", ""),), headers, b"")
+        _, answer = await self.call("POST", uri, (("uploads", ""),), b"", headers)
         found = UPLOAD_ID.search(answer)
         if found is None:
             raise ObjectError(f"writing {uri}: the object store gave no upload id")
         return PartedUpload(self, uri, found.group(1).decode(), settings.chain)
 
     async def list_page(self, bucket: str, prefix: str, after: str | None) -> ListedPage:
-        """A page of the objects below `prefix`; `after` is the page's before it. ObjectError."""
+        """List a page of the objects below `prefix`. `after` comes from the page before it."""
         query = [("list-type", "2"), ("prefix", prefix)]
         if after is not None:
             query.append(("continuation-token", after))
@@ -289,11 +282,13 @@ class ObjectStore:
         body: bytes,
         headers: Mapping[str, str] = MappingProxyType({}),
     ) -> tuple[Mapping[str, str], bytes]:
-        """Headers and body of the answer to one call of an upload; raises ObjectError."""
-        return await self._call(method, uri, query, headers, body)
+        """Make a call that writes an object, and return headers and body of the answer."""
+        bucket, key = split_object_uri(uri)
+        target = object_target(bucket, key, query)
+        return await self._call_with_retries(method, target, headers, body, f"writing {uri}")
 
     async def _check_bucket(self, uri: str) -> None:
-        """Raise NoSuchBucketError; a put alone would have the embedded store make the bucket."""
+        """Raise NoSuchBucketError if the bucket is missing. The embedded store would create it."""
         bucket, _ = split_object_uri(uri)
         now = self._now()
         if 0.0 <= now - self._seen.get(bucket, 0.0) < BUCKET_KNOWN_S:
@@ -304,19 +299,6 @@ class ObjectStore:
             self._seen.clear()
         self._seen[bucket] = now
 
-    async def _call(
-        self,
-        method: str,
-        uri: str,
-        query: Sequence[tuple[str, str]],
-        headers: Mapping[str, str],
-        body: bytes,
-    ) -> tuple[Mapping[str, str], bytes]:
-        """As `call`, with `headers`."""
-        bucket, key = split_object_uri(uri)
-        target = object_target(bucket, key, query)
-        return await self._call_with_retries(method, target, headers, body, f"writing {uri}")
-
     async def _call_with_retries(
         self,
         method: str,
@@ -326,7 +308,7 @@ class ObjectStore:
         what: str,
         most_bytes: int = MAX_ERROR_BYTES,
     ) -> tuple[Mapping[str, str], bytes]:
-        """A call, repeated after failures of the store, since each of these calls may be."""
+        """Make a call, and repeat it after failures of the store. All calls may be repeated."""
         for pause_s in (*PUT_PAUSES_S, None):
             try:
                 reply = await self._send(method, target, headers, body, CALL_TIMEOUTS)
@@ -346,7 +328,7 @@ class ObjectStore:
             raise ObjectStoreDownError(f"{what}: {error}") from error
         finally:
             reply.close()
-        # Completing an upload answers 200 at once, and its failure in the body.
+        # The answer to completing an upload has status 200, and may have a failure in its body.
         if not 200 <= reply.status < 300 or b"<Error>" in answer:
             status = 500 if 200 <= reply.status < 300 else reply.status
             raise build_refusal(status, answer, what)
@@ -372,7 +354,7 @@ class ObjectStore:
 
 
 class PartedUpload:
-    """An object under way in parts; ended by `complete` or `abort`."""
+    """An unfinished object of many parts. Ends with `complete` or `abort`."""
 
     def __init__(
         self, store: ObjectStore, uri: str, upload_id: str, headers: Mapping[str, str]
@@ -384,13 +366,13 @@ class PartedUpload:
         self._etags: list[str] = []
 
     async def part(self, body: bytes) -> None:
-        """Add the next part; raises ObjectError."""
+        """Add the next part. Raises ObjectError."""
         query = (("partNumber", str(len(self._etags) + 1)), ("uploadId", self._id))
         headers, _ = await self._store.call("PUT", self._uri, query, body)
         self._etags.append(headers.get("etag", ""))
 
     async def complete(self) -> None:
-        """Make the object visible; raises ObjectError."""
+        """Make the object visible. Raises ObjectError."""
         parts = "".join(
             f"<Part><PartNumber>{number}</PartNumber><ETag>{escape(etag)}</ETag></Part>"
             for number, etag in enumerate(self._etags, 1)
@@ -400,12 +382,12 @@ class PartedUpload:
         await self._store.call("POST", self._uri, query, body, self._headers)
 
     async def abort(self) -> None:
-        """Drop what was written; raises ObjectError."""
+        """Drop the written parts. Raises ObjectError."""
         await self._store.call("DELETE", self._uri, (("uploadId", self._id),), b"")
 
 
 async def compute_sha256(body: bytes) -> str:
-    """The body's SHA-256 in hexadecimal; of a large one computed in a thread."""
+    """Compute the body's SHA-256 in hexadecimal, in a thread if it is large."""
     if len(body) < HASH_IN_THREAD_BYTES:
         return hashlib.sha256(body).hexdigest()
     digest = await asyncio.to_thread(hashlib.sha256, body)

@@ -1,10 +1,10 @@
-"""The queue in a database; several processes, of several hosts, may share one in PostgreSQL.
+"""The queue in a database. Processes of several hosts may share a queue in PostgreSQL.
 
 state      becomes                  by
----------  -----------------------  ------------------------------------------------------------
-waiting    running                  `claim`, `overdue`: the next fence, under a lease
-running    waiting                  `defer`; `release_lost` once its lease has ended; `release_of`
-running    completed, failed,       `complete` with the present fence
+---------  -----------------------  -------------------------------------------------------------
+waiting    running                  `claim`, `claim_overdue`: the next fence, under a lease
+running    waiting                  `defer`, `release_lost` after the lease's end, `release_host`
+running    completed, failed,       `complete` with the current fence
            expired
 failed     waiting                  an operator's retry (`request_rows`)
 """
@@ -48,14 +48,14 @@ from hostelry.store.protocol import StoreUnavailable
 MAX_UNFINISHED = 1_000_000
 MAX_BYTES = 8 * 1024**3
 MAX_REASON_CHARS = 1024
-RECOUNT_S = 10.0  # until what other processes took and gave back is seen
-HELD_S = 10.0  # a notification, by the process that sends it
+RECOUNT_S = 10.0  # until other processes' requests are counted
+HELD_S = 10.0  # how long the process that sends a notification holds it
 DECODER = msgspec.msgpack.Decoder(AsyncRequest)
 NOTIFICATION_DECODER = msgspec.msgpack.Decoder(Notification)
 
 
-def _build_update_of_claimed(*columns: str) -> sa.Update:
-    """An update of these columns of one request, where it runs under the claim's fence."""
+def _build_claimed_update(*columns: str) -> sa.Update:
+    """Build an update of these columns of a request that runs under the claim's fence."""
     held = (
         REQUESTS.c.id == sa.bindparam("claimed_id"),
         REQUESTS.c.state == sa.literal_column(f"'{RUNNING}'"),
@@ -64,12 +64,12 @@ def _build_update_of_claimed(*columns: str) -> sa.Update:
     return sa.update(REQUESTS).where(*held).values({it: sa.bindparam(it) for it in columns})
 
 
-# Made once: to build a statement takes longer than to carry it out.
+# Built once, because building a statement takes longer than running it.
 ENDED = {"owner": None, "lease_until": None}
-RENEW = _build_update_of_claimed("lease_until")
-COMPLETE = _build_update_of_claimed("state", "finished_at", "owner", "lease_until")
-FAIL = _build_update_of_claimed("state", "finished_at", "owner", "lease_until", "reason")
-DEFER = _build_update_of_claimed("state", "owner", "lease_until", "next_at", "attempt", "reason")
+RENEW = _build_claimed_update("lease_until")
+COMPLETE = _build_claimed_update("state", "finished_at", "owner", "lease_until")
+FAIL = _build_claimed_update("state", "finished_at", "owner", "lease_until", "reason")
+DEFER = _build_claimed_update("state", "owner", "lease_until", "next_at", "attempt", "reason")
 KEEP_REQUESTS, KEEP_LETTERS = sa.insert(REQUESTS), sa.insert(OUTBOX)
 ANY_LETTER = sa.select(OUTBOX.c.id).limit(1)
 FORGET_LETTER = sa.delete(OUTBOX).where(OUTBOX.c.id == sa.bindparam("letter_id"))
@@ -77,7 +77,7 @@ FORGET_LETTER = sa.delete(OUTBOX).where(OUTBOX.c.id == sa.bindparam("letter_id")
 
 @dataclass(slots=True)
 class _Commit:
-    """A transaction under way: what is kept at its end, and the room that it takes and gives."""
+    """A transaction under way: new rows, and the sizes of requests that it adds and ends."""
 
     connection: Connection
     new_requests: list[dict[str, Any]] = field(default_factory=list)
@@ -96,9 +96,9 @@ class _Commit:
 class DurableQueue:
     """A `RequestQueue` in `database`, used by one process at a time unless `is_shared`.
 
-    `submit` raises StoreUnavailable where `max_unfinished` requests or `max_bytes` of them are in
-    the queue, and where the database cannot be written; then it kept none of them. Processes that
-    share it see each other's requests, for these limits, within `RECOUNT_S`.
+    `submit` raises StoreUnavailable if the queue would have more than `max_unfinished` requests or
+    `max_bytes`, or if the database cannot be written. Then it keeps none of the requests. Processes
+    that share a queue count each other's requests within `RECOUNT_S`.
     """
 
     def __init__(
@@ -121,13 +121,13 @@ class DurableQueue:
         with database.read() as connection:
             self._recount(connection)
 
-    def together(self, writes: Sequence[Write]) -> list[Any]:
-        """Make several writes in one commit; the result of each, or what refused it."""
+    def write_together(self, writes: Sequence[Write]) -> list[Any]:
+        """Make several writes in one commit, and return the result of each, or its refusal."""
         with self._commit():
             return [self._result(it) for it in writes]
 
     def submit(self, requests: Sequence[AsyncRequest]) -> None:
-        """Keep new requests; once this returns they survive the process."""
+        """Add new requests."""
         rows = [_new_row(it) for it in requests]
         sizes = [len(row["request"]) for row in rows]
         with self._commit() as commit:
@@ -144,7 +144,7 @@ class DurableQueue:
         now: float,
         lease_s: float,
     ) -> list[Claim]:
-        """Claim up to `limit` waiting requests of an endpoint that may be begun, by arrival."""
+        """Claim up to `limit` waiting requests of an endpoint that may begin, by arrival."""
         due = (
             REQUESTS.c.account == scope.account,
             REQUESTS.c.region == scope.region,
@@ -154,13 +154,13 @@ class DurableQueue:
         )
         return self._claim(due, REQUESTS.c.sequence, owner, limit, now + lease_s)
 
-    def overdue(self, owner: str, limit: int, now: float, lease_s: float) -> list[Claim]:
-        """Claim requests past their `expires_at` that wait, of any endpoint."""
+    def claim_overdue(self, owner: str, limit: int, now: float, lease_s: float) -> list[Claim]:
+        """Claim waiting requests of any endpoint that are past their `expires_at`."""
         due = (REQUESTS.c.expires_at <= now,)
         return self._claim(due, REQUESTS.c.expires_at, owner, limit, now + lease_s)
 
     def renew(self, claims: Sequence[Claim], now: float, lease_s: float) -> list[Claim]:
-        """Extend the leases; the claims that are still held."""
+        """Extend the leases, and return the claims that are still held."""
         extended = {"lease_until": now + lease_s}
         with self._commit() as commit:
             return [it for it in claims if _update_held(commit, RENEW, it, extended)]
@@ -168,7 +168,7 @@ class DurableQueue:
     def complete(
         self, claim: Claim, outcome: Outcome, now: float, notifications: Sequence[Notification]
     ) -> bool:
-        """End a request, its notifications in the outbox; False where the fence is stale."""
+        """End a request, and add its notifications to the outbox. False if the fence is stale."""
         update, ended = COMPLETE, {**ENDED, "state": to_state(outcome), "finished_at": now}
         if isinstance(outcome, RequestFailed):
             update, ended = FAIL, {**ended, "reason": outcome.reason[:MAX_REASON_CHARS]}
@@ -180,7 +180,7 @@ class DurableQueue:
         return True
 
     def defer(self, claim: Claim, next_at: float, reason: str, now: float, counts: bool) -> bool:
-        """Put a request back in its place, not begun before `next_at`; False where stale."""
+        """Put a request back in its place, to begin at `next_at`. False if the fence is stale."""
         back = {
             **ENDED,
             "state": WAITING,
@@ -192,24 +192,24 @@ class DurableQueue:
             return _update_held(commit, DEFER, claim, back)
 
     def release_lost(self, now: float) -> int:
-        """Put back the requests whose lease has ended; their number."""
+        """Put back the requests whose lease has ended, and return their number."""
         return self._release(REQUESTS.c.lease_until <= now)
 
-    def release_of(self, host: str | None) -> int:
-        """Put back what processes of `host` (None: any) had claimed and left; their number."""
+    def release_host(self, host: str | None) -> int:
+        """Put back requests claimed by processes of `host` (None: any). Returns their number."""
         owner = REQUESTS.c.owner
         return self._release(sa.true() if host is None else owner.startswith(host_prefix(host)))
 
     def may_have_requests(self) -> bool:
-        """False if no request is unfinished, which is known without a look at the database."""
+        """False if no request is unfinished. Answered without the database."""
         return self._is_shared or self._unfinished > 0
 
     def has_notifications(self) -> bool:
-        """Whether a notification is in the outbox, due or not, or another process may add one."""
+        """True if the outbox has a notification, due or not, or another process may add one."""
         return self._is_shared or bool(self.database.query(ANY_LETTER))
 
     def backlog(self) -> list[Backlog]:
-        """Every endpoint with unfinished requests."""
+        """The backlog of every endpoint with unfinished requests."""
         columns = REQUESTS.c
         is_waiting = columns.state == WAITING
         query = (
@@ -239,8 +239,8 @@ class DurableQueue:
             for row in rows
         ]
 
-    def pending(self, now: float, limit: int) -> list[PendingNotification]:
-        """Notifications to send now, the oldest first."""
+    def list_due_notifications(self, now: float, limit: int) -> list[PendingNotification]:
+        """List the notifications to send now, the oldest first."""
         due = sa.select(OUTBOX).where(OUTBOX.c.next_at <= now)
         due = due.order_by(OUTBOX.c.made_at).limit(limit)
         with self.database.read() as connection:
@@ -254,13 +254,13 @@ class DurableQueue:
             for row in rows
         ]
 
-    def delivered(self, notification_id: str) -> None:
+    def forget_notification(self, notification_id: str) -> None:
         """Forget a notification."""
         with self._commit() as commit:
             commit.connection.execute(FORGET_LETTER, {"letter_id": notification_id})
 
-    def undelivered(self, notification_id: str, next_at: float, reason: str) -> None:
-        """Count a failed attempt, and send it again at `next_at`."""
+    def defer_notification(self, notification_id: str, next_at: float, reason: str) -> None:
+        """Count a failed attempt, and send the notification again at `next_at`."""
         failed = {
             "attempts": OUTBOX.c.attempts + 1,
             "next_at": next_at,
@@ -275,13 +275,13 @@ class DurableQueue:
         self.database.close()
 
     def unreserve(self, num_requests: int, num_bytes: int) -> None:
-        """Give back the room of requests that are finished, or were never kept."""
+        """Subtract requests that are finished, or were not kept, from the queue's size."""
         with self._lock:
             self._unfinished = max(0, self._unfinished - num_requests)
             self._bytes = max(0, self._bytes - num_bytes)
 
     def reserve(self, num_requests: int, num_bytes: int) -> None:
-        """Take the room of unfinished requests; raises StoreUnavailable where there is none."""
+        """Add unfinished requests to the queue's size. Raises StoreUnavailable above a limit."""
         with self._lock:
             if self._unfinished + num_requests > self._max_unfinished:
                 raise StoreUnavailable(
@@ -298,7 +298,7 @@ class DurableQueue:
 
     @contextmanager
     def _commit(self) -> Iterator[_Commit]:
-        """The commit under way in this thread; else one that is durable at the end of the block."""
+        """The commit under way in this thread, else a new one, durable at the end of the block."""
         under_way: _Commit | None = getattr(self._own, "commit", None)
         if under_way is not None:
             yield under_way
@@ -320,7 +320,7 @@ class DurableQueue:
     def _result(self, write: Write) -> Any:
         try:
             return write(self)
-        except StoreUnavailable as refusal:  # by the limits, before it changed anything
+        except StoreUnavailable as refusal:  # above a limit, so nothing was changed
             return refusal
 
     def _claim(
@@ -341,7 +341,7 @@ class DurableQueue:
         }
         update = sa.update(REQUESTS).where(REQUESTS.c.sequence.in_(_lock_unlocked(chosen)))
         with self._commit() as commit:
-            commit.flush()  # requests of the same commit may be among them
+            commit.flush()  # requests of the same commit may be claimed
             rows = commit.connection.execute(update.values(claimed).returning(REQUESTS)).all()
         return [_to_claim(row) for row in sorted(rows, key=lambda row: row.sequence)]
 
@@ -354,7 +354,7 @@ class DurableQueue:
             return len(commit.connection.execute(update.returning(REQUESTS.c.sequence)).all())
 
     def _hold(self, due: sa.Select[Any], until: float) -> Sequence[Row[Any]]:
-        """The notifications of `due`, which other processes leave alone for a while."""
+        """Hold the notifications of `due` for a while, so that other processes skip them."""
         mine = _lock_unlocked(due.with_only_columns(OUTBOX.c.id))
         update = sa.update(OUTBOX).where(OUTBOX.c.id.in_(mine)).values(next_at=until)
         with self._commit() as commit:
@@ -362,7 +362,7 @@ class DurableQueue:
         return sorted(rows, key=lambda row: row.made_at)
 
     def _recount(self, connection: Connection) -> None:
-        """Count what the queue has, other processes' requests included."""
+        """Count the requests in the queue, including other processes' requests."""
         sizes = sa.select(sa.func.count(), sa.func.sum(sa.func.length(REQUESTS.c.request)))
         number, size = connection.execute(sizes.where(REQUESTS.c.finished_at.is_(None))).one()
         with self._lock:
@@ -371,15 +371,15 @@ class DurableQueue:
 
 
 def host_prefix(host: str) -> str:
-    """What the names of owners on `host` begin with."""
+    """The prefix of the names of owners on `host`."""
     return f"{host}/"
 
 
 def _lock_unlocked(chosen: sa.Select[Any]) -> sa.Select[Any]:
-    """The rows of `chosen` that no transaction has locked, locked for this one.
+    """Lock the rows of `chosen` that no other transaction has locked.
 
-    A table expression of its own: as a plain subquery PostgreSQL may carry it out more than once,
-    and then more rows are chosen than its limit.
+    A common table expression, because PostgreSQL may run a plain subquery more than once, and then
+    choose more rows than its limit.
     """
     locked = chosen.with_for_update(skip_locked=True).cte("chosen")
     return sa.select(locked.c[0])
@@ -395,7 +395,7 @@ def to_state(outcome: Outcome) -> str:
 def _update_held(
     commit: _Commit, update: sa.Update, claim: Claim, values: Mapping[str, Any]
 ) -> bool:
-    """Whether the claim is held still, and its request updated."""
+    """Update the request of a claim. False if the claim is no longer held."""
     claimed = {"claimed_id": claim.request.id, "claimed_fence": claim.fence}
     return commit.connection.execute(update, {**claimed, **values}).rowcount == 1
 

@@ -1,20 +1,26 @@
-"""Interface of the queue of asynchronous requests: claims with leases and fences, and an outbox.
+"""Interface of the queue of asynchronous requests, and the group commit of its writes.
 
-A request is waiting, or claimed by one owner under a lease, or finished. Each claim has a fence, a
-number that no other claim of that request has: what is done under an older one changes nothing.
+A request is waiting, claimed by one owner under a lease, or finished. Each claim has a fence, a
+number that no other claim of the request has. Writes with an older fence change nothing.
 """
 
+import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+from hostelry.base.concurrency import GroupedCalls
 from hostelry.domain.async_request import AsyncRequest
 from hostelry.domain.scope import Scope
+from hostelry.store.protocol import StoreUnavailable
+
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A request that its owner may process; `attempt` is its number, the first being 1."""
+    """A request that its owner may process. `attempt` counts from 1."""
 
     request: AsyncRequest
     fence: int
@@ -43,7 +49,7 @@ Outcome = RequestCompleted | RequestFailed | RequestExpired
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
-    """A message for a topic; `id` stays the same however often it is sent."""
+    """A message for a topic. Repeats have the same `id`."""
 
     id: str
     topic_arn: str
@@ -55,7 +61,7 @@ class Notification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingNotification:
-    """A notification that control has not taken yet; `attempts` have failed."""
+    """A notification that control has not taken yet. `attempts` counts the failed attempts."""
 
     notification: Notification
     attempts: int = 0
@@ -63,7 +69,7 @@ class PendingNotification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """The unfinished requests of one endpoint; `oldest_at` is of the oldest that waits."""
+    """The unfinished requests of one endpoint. `oldest_at` is when the oldest waiting one came."""
 
     scope: Scope
     endpoint_name: str
@@ -73,14 +79,14 @@ class Backlog:
 
 
 class QueueWrites(Protocol):
-    """Calls that change a queue, durable once they return; instants are seconds since the epoch.
+    """Calls that change a queue. Changes are durable on return. Times are seconds since the epoch.
 
-    Each blocks, may be called from any thread, and raises StoreUnavailable where it cannot be done
-    now: then nothing was changed.
+    Each call blocks, and may come from any thread. Raises StoreUnavailable if the change cannot be
+    made now. Then nothing was changed.
     """
 
     def submit(self, requests: Sequence[AsyncRequest]) -> None:
-        """Keep new requests; once this returns they survive the process."""
+        """Add new requests."""
         ...
 
     def claim(
@@ -92,44 +98,44 @@ class QueueWrites(Protocol):
         now: float,
         lease_s: float,
     ) -> list[Claim]:
-        """Claim up to `limit` waiting requests of an endpoint that may be begun, by arrival."""
+        """Claim up to `limit` waiting requests of an endpoint that may begin, by arrival."""
         ...
 
-    def overdue(self, owner: str, limit: int, now: float, lease_s: float) -> list[Claim]:
-        """Claim requests past their `expires_at` that wait, of any endpoint."""
+    def claim_overdue(self, owner: str, limit: int, now: float, lease_s: float) -> list[Claim]:
+        """Claim waiting requests of any endpoint that are past their `expires_at`."""
         ...
 
     def renew(self, claims: Sequence[Claim], now: float, lease_s: float) -> list[Claim]:
-        """Extend the leases; the claims that are still held."""
+        """Extend the leases, and return the claims that are still held."""
         ...
 
     def complete(
         self, claim: Claim, outcome: Outcome, now: float, notifications: Sequence[Notification]
     ) -> bool:
-        """End a request, its notifications in the outbox; False where the fence is stale."""
+        """End a request, and add its notifications to the outbox. False if the fence is stale."""
         ...
 
     def defer(self, claim: Claim, next_at: float, reason: str, now: float, counts: bool) -> bool:
-        """Put a request back in its place, not begun before `next_at`; False where stale.
+        """Put a request back in its place, to begin at `next_at`. False if the fence is stale.
 
         With `counts` its next attempt has the next number.
         """
         ...
 
     def release_lost(self, now: float) -> int:
-        """Put back the requests whose lease has ended; their number."""
+        """Put back the requests whose lease has ended, and return their number."""
         ...
 
-    def release_of(self, host: str | None) -> int:
-        """Put back what processes of `host` (None: any) had claimed and left; their number."""
+    def release_host(self, host: str | None) -> int:
+        """Put back requests claimed by processes of `host` (None: any). Returns their number."""
         ...
 
-    def delivered(self, notification_id: str) -> None:
+    def forget_notification(self, notification_id: str) -> None:
         """Forget a notification."""
         ...
 
-    def undelivered(self, notification_id: str, next_at: float, reason: str) -> None:
-        """Count a failed attempt, and send it again at `next_at`."""
+    def defer_notification(self, notification_id: str, next_at: float, reason: str) -> None:
+        """Count a failed attempt, and send the notification again at `next_at`."""
         ...
 
 
@@ -139,26 +145,69 @@ Write = Callable[[QueueWrites], Any]
 class RequestQueue(QueueWrites, Protocol):
     """Requests and the outbox."""
 
-    def together(self, writes: Sequence[Write]) -> list[Any]:
-        """Make several writes in one commit; the result of each.
+    def write_together(self, writes: Sequence[Write]) -> list[Any]:
+        """Make several writes in one commit, and return the result of each.
 
-        In place of a result is the StoreUnavailable of a write that was refused before it changed
-        anything. Any other failure is raised, and then none of them is made.
+        For a write that was refused before it changed anything, the result is its StoreUnavailable.
+        Any other failure is raised, and no write is made.
         """
         ...
 
     def may_have_requests(self) -> bool:
-        """False if no request is unfinished, which is known without a look at the database."""
+        """False if no request is unfinished. Answered without the database."""
         ...
 
     def has_notifications(self) -> bool:
-        """Whether a notification is in the outbox, due or not, or another process may add one."""
+        """True if the outbox has a notification, due or not, or another process may add one."""
         ...
 
     def backlog(self) -> list[Backlog]:
-        """Every endpoint with unfinished requests."""
+        """The backlog of every endpoint with unfinished requests."""
         ...
 
-    def pending(self, now: float, limit: int) -> list[PendingNotification]:
-        """Notifications to send now, the oldest first."""
+    def list_due_notifications(self, now: float, limit: int) -> list[PendingNotification]:
+        """List the notifications to send now, the oldest first."""
         ...
+
+
+MAX_IN_COMMIT = 512
+RETRY_S = 0.5
+Result = TypeVar("Result")
+
+
+class QueueCommits:
+    """Commits writes to `queue` from one event loop. Reads go to the queue directly.
+
+    Writes that come during a commit share the next commit.
+    """
+
+    def __init__(self, queue: RequestQueue) -> None:
+        self.queue = queue
+        self._calls: GroupedCalls[Write, Any] = GroupedCalls(self._commit, MAX_IN_COMMIT)
+
+    async def write(self, write: Callable[[QueueWrites], Result]) -> Result:
+        """Call `write` in a thread, and return its result once its changes are durable.
+
+        Raises StoreUnavailable if the database cannot be written.
+        """
+        result: Result = await self._calls.call(write)
+        return result
+
+    async def write_once_possible(self, write: Callable[[QueueWrites], Result]) -> Result:
+        """Write as `write` does, and repeat until the database can be written."""
+        is_reported = False
+        while True:
+            try:
+                return await self.write(write)
+            except StoreUnavailable as error:
+                if not is_reported:
+                    LOG.warning("a write waits: %s", error)
+                is_reported = True
+                await asyncio.sleep(RETRY_S)
+
+    async def finish(self) -> None:
+        """Return once no write is under way."""
+        await self._calls.finish()
+
+    async def _commit(self, writes: Sequence[Write]) -> Sequence[Any]:
+        return await asyncio.to_thread(self.queue.write_together, writes)

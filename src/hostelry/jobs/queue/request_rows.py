@@ -1,4 +1,4 @@
-"""Requests as people look at them: listed, shown, tried again, dropped, forgotten in time."""
+"""Rows of requests for operators: lists, retries and drops requests, and removes old rows."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,12 +30,12 @@ DEAD = (FAILED, EXPIRED)
 
 
 class RequestStateError(HostelryError):
-    """The request is in a state that does not allow this; the message says which."""
+    """The state of the request does not allow this. The message names the state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRow:
-    """A request and what became of it; `reason` is of the last failed attempt, or of its end."""
+    """A request and its state. `reason` is the reason of the last failed attempt, or of its end."""
 
     sequence: int
     id: str
@@ -57,7 +57,7 @@ class RequestRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedCount:
-    """The requests of an endpoint that ended within some time."""
+    """The number of an endpoint's requests that ended in a period."""
 
     scope: Scope
     endpoint_name: str
@@ -66,7 +66,7 @@ class FinishedCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowFilter:
-    """Rows of an endpoint, in a state; None is any. `before` is a row's `sequence`."""
+    """Selects rows. None matches any endpoint or state. `before` is a row's `sequence`."""
 
     endpoint_name: str | None = None
     state: str | None = None
@@ -82,7 +82,7 @@ class RequestRows:
         self._database = queue.database
 
     def page(self, wanted: RowFilter) -> list[RequestRow]:
-        """The rows, the newest first."""
+        """List the selected rows, the newest first."""
         query = sa.select(REQUESTS).order_by(REQUESTS.c.sequence.desc()).limit(wanted.limit)
         if wanted.endpoint_name is not None:
             query = query.where(REQUESTS.c.endpoint == wanted.endpoint_name)
@@ -94,7 +94,7 @@ class RequestRows:
             return [_to_request_row(row) for row in connection.execute(query)]
 
     def finished_since(self, since: float) -> list[FinishedCount]:
-        """The number of requests of each endpoint that have ended since then."""
+        """Count the requests of each endpoint that have ended since `since`."""
         columns = (REQUESTS.c.account, REQUESTS.c.region, REQUESTS.c.endpoint)
         counted = sa.select(*columns, sa.func.count()).where(REQUESTS.c.finished_at > since)
         with self._database.read() as connection:
@@ -105,7 +105,7 @@ class RequestRows:
         ]
 
     def find(self, name: str) -> RequestRow | None:
-        """The request with this id or inference id, the newest of several; None without one."""
+        """Find the newest request with this id or inference id."""
         named = sa.or_(REQUESTS.c.id == name, REQUESTS.c.inference_id == name)
         query = sa.select(REQUESTS).where(named).order_by(REQUESTS.c.sequence.desc()).limit(1)
         with self._database.read() as connection:
@@ -115,7 +115,7 @@ class RequestRows:
     def retry(self, request_id: str, now: float) -> None:
         """Put a failed or expired request back in its place, with its whole time to live.
 
-        Raises RequestStateError where it is in another state, or not there.
+        Raises RequestStateError if it is in another state, or missing.
         """
         with self._database.write() as connection:
             row = connection.execute(_by_id(request_id)).one_or_none()
@@ -123,7 +123,7 @@ class RequestRows:
                 state = "not there" if row is None else row.state
                 raise RequestStateError(f"{request_id} is {state}: only failed ones are retried")
             before: AsyncRequest = DECODER.decode(row.request)
-            # A retry by hand is meant for the endpoint that has the name now.
+            # A manual retry is meant for the endpoint that has the name now.
             lasts_s = before.expires_at - before.accepted_at
             request = replace(before, expires_at=now + lasts_s, endpoint_created_at=0.0)
             body = msgspec.msgpack.encode(request)
@@ -144,7 +144,7 @@ class RequestRows:
     def drop(self, request_id: str) -> None:
         """Forget a request that is not running, without output, failure object or notification.
 
-        Raises RequestStateError where it is running, or not there.
+        Raises RequestStateError if it is running, or missing.
         """
         with self._database.write() as connection:
             row = connection.execute(_by_id(request_id)).one_or_none()
@@ -156,7 +156,7 @@ class RequestRows:
             self._queue.unreserve(1, len(row.request))
 
     def sweep(self, now: float) -> int:
-        """Forget finished rows and notifications past their time; the number of rows."""
+        """Remove old finished rows and notifications. Returns the number of rows."""
         finished = REQUESTS.c.finished_at
         old = sa.or_(
             sa.and_(REQUESTS.c.state == COMPLETED, finished <= now - KEEP_COMPLETED_S),

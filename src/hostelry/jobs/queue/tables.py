@@ -1,4 +1,4 @@
-"""Tables of the file of jobs; statements on them are portable SQL."""
+"""Tables of asynchronous requests and of work claims. Statements on them are portable SQL."""
 
 import sqlalchemy as sa
 
@@ -18,7 +18,7 @@ STATES = (*UNFINISHED, COMPLETED, FAILED, EXPIRED)
 REQUESTS = sa.Table(
     "async_request",
     METADATA,
-    # SQLite numbers rows by itself only where the type is INTEGER.
+    # SQLite numbers rows only if the type is INTEGER.
     sa.Column(
         "sequence",
         sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
@@ -52,7 +52,7 @@ _IS_FINISHED = REQUESTS.c.finished_at.is_not(None)
 def _partial(name: str, *columns: sa.Column[object], where: sa.ColumnElement[bool]) -> None:
     index = sa.Index(name, *columns, sqlite_where=where)
 
-    # Said late: with `postgresql_where` above, every process would import that dialect (2 MB).
+    # Set late, because `postgresql_where` above would import that dialect (2 MB) in every process.
     def add_condition(_table: sa.Table, connection: sa.Connection, **_: object) -> None:
         if connection.dialect.name == "postgresql":
             index.dialect_options["postgresql"]["where"] = where
@@ -84,7 +84,7 @@ OUTBOX = sa.Table(
     sa.Column("reason", sa.Text),
 )
 
-# What one of several jobs processes does at a time.
+# Work that one of several jobs processes does at a time.
 WORK = sa.Table(
     "work_claim",
     METADATA,

@@ -1,12 +1,12 @@
-"""Work that one process of several does at a time, by name: claimed under a lease.
+"""Named work that only one of several processes does at a time, under a lease.
 
-what happens                            the work
+event                                   the work
 -------------------------------------   ------------------------------------------------------------
 another host has the claim              waits
-this host gets it                       begins, and the lease is renewed while it runs
-it ends                                 is over; the claim ends with its lease, so that others that
-                                        wait know first that there is nothing to do
-it is cancelled                         stops, and the claim is given back
+this host gets the claim                begins, and the lease is renewed while it runs
+the work ends                           is over. The claim ends with its lease, so that waiting
+                                        hosts first learn that nothing is left to do
+the work is cancelled                   stops, and the claim is given back
 the lease could not be renewed in time  stops, and waits for the claim again
 """
 
@@ -32,7 +32,7 @@ Step = Callable[[], Awaitable[None]]
 
 
 class WorkClaims:
-    """Claims of the processes of `host`, of which there is one at a time; calls block."""
+    """Claims of the jobs process of `host`. Calls block."""
 
     def __init__(self, database: Database, host: str) -> None:
         self._database = database
@@ -40,7 +40,7 @@ class WorkClaims:
         database.create(METADATA)
 
     def take(self, name: str, now: float, lease_s: float = LEASE_S) -> bool:
-        """Whether this host has the work until `now` + `lease_s`."""
+        """Claim the work until `now` + `lease_s`. False if another host has it."""
         free = sa.or_(WORK.c.owner == self._host, WORK.c.lease_until <= now)
         mine = {"owner": self._host, "lease_until": now + lease_s}
         with self._database.write() as connection:
@@ -53,21 +53,21 @@ class WorkClaims:
             return connection.execute(taken).rowcount == 1
 
     def renew(self, name: str, now: float) -> bool:
-        """Whether this host has the work still, until `now` + LEASE_S."""
+        """Extend the claim to `now` + LEASE_S. False if it is lost."""
         mine = (WORK.c.name == name, WORK.c.owner == self._host)
         with self._database.write() as connection:
             extended = sa.update(WORK).where(*mine).values(lease_until=now + LEASE_S)
             return connection.execute(extended).rowcount == 1
 
     def give_back(self, name: str) -> None:
-        """Let others have the work at once."""
+        """Let other hosts claim the work at once."""
         mine = (WORK.c.name == name, WORK.c.owner == self._host)
         with self._database.write() as connection:
             connection.execute(sa.delete(WORK).where(*mine))
 
 
 class SharedWork:
-    """Runs work where it is this host's turn; with no `claims` it always is."""
+    """Runs work if it is this host's turn. Without `claims` it always is."""
 
     def __init__(self, claims: WorkClaims | None, clock: Clock) -> None:
         self._claims = claims
@@ -82,7 +82,7 @@ class SharedWork:
             await self._clock.sleep(LOOK_S)
 
     async def has_turn(self, name: str, lease_s: float) -> bool:
-        """Whether short work is this host's to do now; it stays so if asked again in `lease_s`."""
+        """True if this host does the work for the next `lease_s`. Asking again extends that."""
         if self._claims is None:
             return True
         try:
@@ -92,13 +92,13 @@ class SharedWork:
             return False
 
     async def end_turn(self, name: str) -> None:
-        """Let another host have it at once."""
+        """Let another host do the work at once."""
         if self._claims is not None:
             with contextlib.suppress(StoreUnavailable):
                 await asyncio.to_thread(self._claims.give_back, name)
 
     async def _run_claimed(self, claims: WorkClaims, name: str, step: Step) -> bool:
-        """Whether it came to its end."""
+        """Run `step` under the claim. False if the claim was not free, or was lost."""
         now = self._clock.now()
         try:
             if not await asyncio.to_thread(claims.take, name, now):
@@ -122,11 +122,11 @@ class SharedWork:
         if was_ended:
             task.result()
         else:
-            LOG.warning("the claim of %s was lost; it is given up here", name)
+            LOG.warning("the claim of %s was lost; the work is given up here", name)
         return was_ended
 
     async def _renew(self, claims: WorkClaims, name: str, until: float) -> None:
-        """Renew the lease; returns once it is lost."""
+        """Renew the lease until it is lost."""
         pause_s = RENEW_S
         while self._clock.now() < until:
             await self._clock.sleep(pause_s)

@@ -1,1 +1,1 @@
-"""Records of transform jobs: split, batched, filtered, joined; pure."""
+"""Splits, batches, filters and joins records of transform jobs. PURE."""

@@ -1,10 +1,10 @@
-"""Keys of a job: the objects that its manifest names, and where each one's answers go."""
+"""Keys of a transform job: the objects of its manifest, and the objects of its output."""
 
 import json
 from dataclasses import dataclass
 from typing import Any
 
-from hostelry.jobs.records.errors import RecordError
+from hostelry.jobs.records.splitting import RecordError
 
 SUFFIX = ".out"
 MAX_MANIFEST_BYTES = 64 * 1024 * 1024
@@ -12,7 +12,7 @@ MAX_MANIFEST_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class InputObject:
-    """An object to be read; `relative` is its key below the folder of the job's input."""
+    """An object to read. `relative` is its key below the folder of the job's input."""
 
     uri: str
     relative: str
@@ -20,17 +20,17 @@ class InputObject:
 
 
 def get_folder_uri(uri: str) -> str:
-    """The URI up to the last slash of its key: ``s3://b/in/x`` gives ``s3://b/in/``."""
+    """Return a URI up to the last slash of its key: ``s3://b/in/x`` gives ``s3://b/in/``."""
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     folder, slash, _ = key.rpartition("/")
     return f"s3://{bucket}/{folder}{slash}"
 
 
-def relative_key(input_uri: str, bucket: str, key: str) -> str:
-    """The part of an object's key that its output keeps, for a job over the prefix `input_uri`.
+def get_relative_key(input_uri: str, bucket: str, key: str) -> str:
+    """Return the part of an object's key that its output keeps.
 
-    ``s3://b/in`` and ``s3://b/in/`` give ``sub/x`` for ``in/sub/x``; ``s3://b/in/a`` gives ``a1``
-    for ``in/a1``.
+    `input_uri` is the prefix of the job's input. ``s3://b/in`` and ``s3://b/in/`` give ``sub/x``
+    for ``in/sub/x``, and ``s3://b/in/a`` gives ``a1`` for ``in/a1``.
     """
     prefix = input_uri.removeprefix(f"s3://{bucket}").removeprefix("/")
     if key.startswith(prefix + "/"):
@@ -38,13 +38,13 @@ def relative_key(input_uri: str, bucket: str, key: str) -> str:
     return f"s3://{bucket}/{key}".removeprefix(get_folder_uri(input_uri))
 
 
-def output_uri(path: str, relative: str) -> str:
-    """The URI of the answers to an object."""
+def get_output_uri(path: str, relative: str) -> str:
+    """Return the URI of an object's output."""
     return f"{path.rstrip('/')}/{relative.lstrip('/')}{SUFFIX}"
 
 
-def manifest_objects(body: bytes, uri: str) -> list[InputObject]:
-    """The objects that a manifest names, ``[{"prefix": "s3://..."}, "key", ...]``."""
+def parse_manifest(body: bytes, uri: str) -> list[InputObject]:
+    """List the objects of a manifest, ``[{"prefix": "s3://..."}, "key", ...]``."""
     try:
         entries = json.loads(body)
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,25 @@
-"""DataProcessing: JSONPath filters before records are sent, answers joined to them."""
+"""DataProcessing: records are filtered before they are sent, answers are joined and filtered.
+
+type                     a unit                  joined with its answer
+----------------------   ---------------------   ------------------------------------------------
+text/csv                 a row: an array         the row's columns, then the answer's columns
+application/jsonlines    a line                  an object gets SageMakerOutput, any other value
+application/json         the record              becomes {SageMakerInput, SageMakerOutput}
+
+An empty line is skipped. Filters are in a subset of JSONPath:
+
+path              selects                        result
+---------------   ----------------------------   ----------------------
+$                 the value                      the value
+.name ['name']    a member                       its value
+['a','b']         members                        an object of them
+.* [*]            all members or elements        an array
+[n]               an element, from the end < 0   the element
+[n,m] [a:b]       elements                       an array
+
+Missing members and indexes outside of an array are errors. Source: "Associate Prediction Results
+with Input Records", SageMaker developer guide.
+"""
 
 import csv
 import io
@@ -12,22 +33,7 @@ from typing import Any
 from hostelry.domain.transform_job import TransformProcessing
 from hostelry.domain.transform_rules import CSV, JSON_PATH
 from hostelry.domain.transform_rules import STEP as STEP_PATTERN
-from hostelry.jobs.records.batching import Payload
-from hostelry.jobs.records.errors import RecordError
-
-# JSONPath as DataProcessing's filters have it.
-#
-# path              selects                        result
-# ---------------   ----------------------------   ----------------------
-# $                 the value                      the value
-# .name ['name']    a member                       its value
-# ['a','b']         members                        an object of them
-# .* [*]            all members or elements        an array
-# [n]               an element, from the end < 0   the element
-# [n,m] [a:b]       elements                       an array
-#
-# Missing members and indexes outside of an array are errors.
-
+from hostelry.jobs.records.splitting import Payload, RecordError
 
 STEPS = re.compile(STEP_PATTERN)
 QUOTED = re.compile(r"'([^']+)'")
@@ -35,14 +41,14 @@ QUOTED = re.compile(r"'([^']+)'")
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """Members by name; all of an object, or of an array, where there are no names."""
+    """Selects members by name. Without names it selects all of an object or array."""
 
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """Elements by index, or by a range (first, end) of them."""
+    """Selects elements by index, or by a range (first, end)."""
 
     indexes: tuple[int | tuple[int | None, int | None], ...]
 
@@ -52,18 +58,18 @@ Step = Members | Elements
 
 @dataclass(frozen=True, slots=True)
 class JsonPath:
-    """A path that was parsed."""
+    """A parsed path."""
 
     text: str
     steps: tuple[Step, ...]
 
     @property
     def is_whole(self) -> bool:
-        """Whether it selects the value itself."""
+        """True if the path selects the value itself."""
         return not self.steps
 
     def select(self, value: Any) -> Any:
-        """What the path selects in `value`; raises RecordError."""
+        """Select from `value`. Raises RecordError if the value does not match the path."""
         nodes, is_one = [value], True
         for step in self.steps:
             nodes = [found for node in nodes for found in self._find_nodes(step, node)]
@@ -108,7 +114,7 @@ class JsonPath:
 
 
 def parse_path(text: str) -> JsonPath:
-    """The path; raises RecordError for one that is not of the subset."""
+    """Parse a path. Raises RecordError if it is not in the subset."""
     if JSON_PATH.fullmatch(text) is None:
         raise RecordError(f'"{text}" is not a JSONPath that is read here.')
     return JsonPath(text, tuple(_step(it.group()) for it in STEPS.finditer(text, 1)))
@@ -146,19 +152,7 @@ def _kind(value: Any) -> str:
     return names.get(type(value), "null" if value is None else "number")
 
 
-# DataProcessing: records filtered before they are sent, answers joined and filtered after.
-#
-# type                     a unit                  joined with its answer
-# ----------------------   ---------------------   ------------------------------------------------
-# text/csv                 a row: an array         the row's columns, then the answer's
-# application/jsonlines    a line                  an object: + SageMakerOutput; any other value:
-# application/json         the record              {SageMakerInput, SageMakerOutput}
-#
-# An empty line is no record. Source: "Associate Prediction Results with Input Records", SageMaker
-# developer guide.
-
-
-csv.field_size_limit(sys.maxsize)  # a field may be a document: MaxPayloadInMB bounds it
+csv.field_size_limit(sys.maxsize)  # a field may be a document, which MaxPayloadInMB limits
 
 JSON = "application/json"
 OUTPUT, INPUT = "SageMakerOutput", "SageMakerInput"
@@ -167,7 +161,7 @@ INFERENCE_ID, INFERENCE_TIME = "SageMakerInferenceId", "SageMakerInferenceTime"
 
 @dataclass(frozen=True, slots=True)
 class InferenceMark:
-    """An answer's id and the time that goes with it, added to the output."""
+    """An answer's id and time, which are added to the output."""
 
     id: str
     time: str
@@ -178,8 +172,8 @@ class RecordProcessing:
 
     Args:
         processing: filters and join.
-        content_type: of input and output.
-        marks: whether answers get an id.
+        content_type: the type of input and output.
+        marks: True if answers get an id.
     """
 
     def __init__(self, processing: TransformProcessing, content_type: str, marks: bool) -> None:
@@ -191,11 +185,11 @@ class RecordProcessing:
 
     @property
     def changes_answers(self) -> bool:
-        """Whether answers are read."""
+        """True if answers are parsed."""
         return self._joins or self._marks or not self._output.is_whole
 
-    def sent(self, payload: Payload) -> bytes:
-        """What is sent for `payload`; raises RecordError."""
+    def build_body(self, payload: Payload) -> bytes:
+        """Build the body to send for `payload`. Raises RecordError."""
         if self._input.is_whole:
             return payload.body
         first = payload.first_number
@@ -205,12 +199,12 @@ class RecordProcessing:
         ]
         return b"\n".join([self._text(self._input.select(it)) for it in values])
 
-    def num_units(self, payload: Payload) -> int:
-        """The answers that a payload must have."""
+    def count_units(self, payload: Payload) -> int:
+        """Count the answers that a payload must have."""
         return len(self._split_units(payload))
 
-    def kept(self, payload: Payload, answer: bytes, marks: list[InferenceMark]) -> bytes:
-        """What is kept of the answer to `payload`; raises RecordError."""
+    def build_output(self, payload: Payload, answer: bytes, marks: list[InferenceMark]) -> bytes:
+        """Build the output for `payload` from its answer. Raises RecordError."""
         units = self._split_units(payload)
         is_one = self._media_type == JSON and len(units) == 1
         answers = [answer] if is_one else self._lines(answer)
@@ -271,7 +265,7 @@ class RecordProcessing:
 
 
 def split_body_lines(body: bytes) -> list[bytes]:
-    """The lines of `body` without their endings."""
+    """Split `body` into lines without their endings."""
     lines = [it.removesuffix(b"\r") for it in body.split(b"\n")]
     return lines[:-1] if lines[-1] == b"" and len(lines) > 1 else lines
 
@@ -294,7 +288,7 @@ def _row_text(row: list[Any]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class NumberText:
-    """A number of JSON as it was written, which a double would change."""
+    """The text of a JSON number that a double would change."""
 
     text: str
 
@@ -316,7 +310,7 @@ def _json_text(value: Any) -> bytes:
             text = _exact_text(value)
         except RecursionError as error:
             raise RecordError("A record has too many levels.") from error
-    # The one text that UTF-8 cannot have is half of a surrogate pair, which JSON escapes like this.
+    # UTF-8 cannot encode half of a surrogate pair, which JSON escapes like this.
     return text.encode(errors="backslashreplace")
 
 

@@ -1,12 +1,12 @@
 """A file uploaded as multipart/form-data, read piece by piece. PURE.
 
-Source: RFC 7578; RFC 2046, 5.1.
+Source: RFC 7578, and RFC 2046, 5.1.
 """
 
 import re
 from collections.abc import Iterator
 
-from hostelry.jobs.records.errors import RecordError
+from hostelry.jobs.records.splitting import RecordError
 
 MAX_BOUNDARY_CHARS = 70
 MAX_HEAD_BYTES = 8 * 1024
@@ -17,7 +17,7 @@ _PARAMETER = re.compile(r'(?:^|[;\s])(name|filename)="((?:[^"\\]|\\.)*)"', re.IG
 
 
 def parse_boundary(content_type: str) -> bytes:
-    """The boundary that a Content-Type names; raises RecordError."""
+    """Parse the boundary in a Content-Type. Raises RecordError."""
     found = _BOUNDARY.search(content_type)
     text = "" if found is None else found.group(1) or found.group(2)
     if not content_type.lower().startswith("multipart/form-data"):
@@ -28,9 +28,9 @@ def parse_boundary(content_type: str) -> bytes:
 
 
 class UploadForm:
-    """Fields and one file, `file`; fed with the body, gives the file's bytes as they come.
+    """A form with fields and a file, `file`. Takes the body in pieces, and yields the file's bytes.
 
-    Every method raises RecordError for what is no such form.
+    Methods raise RecordError if the form is invalid.
     """
 
     def __init__(self, boundary: bytes) -> None:
@@ -38,12 +38,12 @@ class UploadForm:
         self.filename: str | None = None
         self._mark = b"\r\n--" + boundary
         self._rest = b"\r\n"  # the first boundary has no line before it
-        self._name: str | None = None  # of the part that is being read; None between parts
+        self._name: str | None = None  # name of the current part. None between parts
         self._field = b""
         self._is_over = False
 
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """The bytes of the file that `data` completes."""
+    def add_bytes(self, data: bytes) -> Iterator[bytes]:
+        """Yield the bytes of the file in `data`."""
         if self._is_over:
             return
         self._rest += data
@@ -53,7 +53,7 @@ class UploadForm:
                     return
                 continue
             end = self._rest.find(self._mark)
-            # What may be the beginning of a boundary stays.
+            # Bytes that may be the beginning of a boundary are kept.
             known = end if end >= 0 else max(0, len(self._rest) - len(self._mark))
             piece, self._rest = self._rest[:known], self._rest[known:]
             if piece:
@@ -63,14 +63,14 @@ class UploadForm:
             self._close_part()
 
     def finish(self) -> None:
-        """Raise RecordError where the form, or its file, is not whole."""
+        """Raise RecordError if the form, or its file, is incomplete."""
         if not self._is_over:
             raise RecordError("The form ends before its last boundary.")
         if self.filename is None:
             raise RecordError("The form has no part `file` with a filename.")
 
     def _open_part(self) -> bool:
-        """Read a boundary and the head of the part after it; False where more bytes are needed."""
+        """Read a boundary and the head of the next part. False if more bytes are needed."""
         begin = self._rest.find(self._mark)
         after = begin + len(self._mark)
         if begin >= 0 and self._rest[after : after + 2] == b"--":

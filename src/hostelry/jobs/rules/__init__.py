@@ -1,1 +1,1 @@
-"""Decisions of jobs: plain values in, decisions out. PURE."""
+"""Decisions of jobs. PURE."""

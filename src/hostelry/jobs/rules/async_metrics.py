@@ -1,14 +1,12 @@
 """CloudWatch's metrics of an asynchronous endpoint's queue, as samples. PURE.
 
-metric                         value                                                   zeros
-----------------------------   -----------------------------------------------------   -----
-ApproximateBacklogSize         requests that wait or run                               yes
-ApproximateBacklogSizePer-     the same, divided by the instances that serve; by one   yes
-  Instance                     where none does, so that a policy on it scales from
-                               zero, too
-HasBacklogWithoutCapacity      1 while a request waits and no instance serves          yes
-ApproximateAgeOfOldest-        age in seconds of the oldest request that waits         yes
-  Request
+metric                              value
+---------------------------------   ---------------------------------------------------------------
+ApproximateBacklogSize              requests that wait or run
+ApproximateBacklogSizePerInstance   the same, divided by the serving instances. By 1 if there are
+                                    no instances, so that a policy on it scales from zero, too
+HasBacklogWithoutCapacity           1 while a request waits and no instance serves, else 0
+ApproximateAgeOfOldestRequest       age in seconds of the oldest waiting request, else 0
 
 Source: SageMaker developer guide, "Monitoring asynchronous inference endpoints".
 """
@@ -20,7 +18,7 @@ from hostelry.domain.metric import MODEL_NAMESPACE, Metric, Sample
 COUNT, SECONDS = "Count", "Seconds"
 
 
-def backlog_samples(
+def build_backlog_samples(
     endpoint_name: str,
     waiting: int,
     running: int,
@@ -28,7 +26,7 @@ def backlog_samples(
     instances: int,
     now: float,
 ) -> Iterator[Sample]:
-    """The metrics of one endpoint's queue at `now`; `oldest_at` is of the oldest that waits."""
+    """Build the metrics of a queue at `now`. The oldest waiting request came at `oldest_at`."""
     size = waiting + running
     without_capacity = waiting > 0 and instances == 0
     age_s = 0.0 if oldest_at is None else max(0.0, now - oldest_at)
@@ -41,17 +39,17 @@ def backlog_samples(
         yield _sample(name, (("EndpointName", endpoint_name),), {value: 1}, unit, now)
 
 
-def variant_sample(
+def build_variant_sample(
     name: str, place: tuple[str, str], values: Mapping[float, int], unit: str, now: float
 ) -> Sample:
-    """Counts by value of a variant's metric; `place` is the endpoint's name and the variant's."""
+    """Build a sample of a variant's metric. `place` has the names of endpoint and variant."""
     endpoint_name, variant_name = place
     dimensions = (("EndpointName", endpoint_name), ("VariantName", variant_name))
     return _sample(name, dimensions, values, unit, now)
 
 
 def round_value(value: float) -> float:
-    """The value with three significant digits, so that times have few distinct values."""
+    """Round to three significant digits, so that times have few distinct values."""
     return float(f"{max(0.0, value):.3g}")
 
 

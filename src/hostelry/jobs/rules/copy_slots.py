@@ -1,5 +1,25 @@
-"""Slots of an endpoint's copies, and whether a request's endpoint is still the same. Pure."""
+"""Free slots of copies, for asynchronous requests and for batches. PURE.
 
+The slots of an asynchronous endpoint's copies:
+
+a copy                                                            free slots
+---------------------------------------------------------------   --------------------------------
+is ready, with fewer requests in flight than the limit            the difference
+has as many requests or more, because the limit was lowered       none
+refused a connection a moment ago                                 none until the pause is over
+
+Requests go to variants by weight, as with InvokeEndpoint, and to the copy with the fewest requests
+in flight. Variants and copies without a free slot are skipped. While a variant's traffic shifts:
+
+fleet whose turn it is   its free slots   state of the fleets           fleet of the request
+----------------------   --------------   ---------------------------   ---------------------
+old or new               some                                           the fleet of the turn
+new                      none             old has a free slot           old
+old                      none             old refuses connections       new
+old                      none             old is busy                   old, later
+"""
+
+import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -7,46 +27,23 @@ from hostelry.domain.async_request import AsyncRequest
 from hostelry.domain.routes import CopyRoute, EndpointRoute, VariantRoute
 from hostelry.routing.copy_choice import choose_variant, next_position, takes_new
 
-# A request and the endpoint that serves its name now: is it the one that accepted it?
-#
-# the endpoint, by when it was created      the request
-# ---------------------------------------   ------------------------------------------
-# the one that it was accepted for          goes there
-# a later one of the same name              fails: its own endpoint was deleted
-# an earlier one: these routes are old      waits for newer routes
-# not known: an earlier version wrote it    goes there
-
 
 def has_endpoint(request: AsyncRequest, endpoint: EndpointRoute) -> bool:
-    """True if the request may go to `endpoint`."""
+    """True if `endpoint` accepted the request, and has not been deleted and created again since.
+
+    True also if the creation time is unknown, because an earlier version wrote the request.
+    """
     known = request.endpoint_created_at and endpoint.created_at
     return not known or request.endpoint_created_at == endpoint.created_at
 
 
 def was_accepted_before(request: AsyncRequest, endpoint: EndpointRoute) -> bool:
-    """True if the request was accepted for a predecessor of `endpoint`, deleted since."""
+    """True if a deleted predecessor of `endpoint` accepted the request, which must fail.
+
+    If a later endpoint accepted the request, `endpoint` comes from old routes, and the request
+    waits for newer routes.
+    """
     return 0.0 < request.endpoint_created_at < endpoint.created_at
-
-
-# Slots of an endpoint's copies: how many requests to claim, and the copy of the next one.
-#
-# a copy                                                            free slots
-# ---------------------------------------------------------------   --------------------------------
-# ready, with fewer requests in flight than the endpoint allows     the difference
-# with as many or more (the limit was lowered)                      none
-# that refused a connection a moment ago                            none until it may be tried again
-#
-# Requests go to variants by weight, as InvokeEndpoint's do, among those with a free slot; of one
-# variant's copies to that with the fewest in flight. While a variant's traffic shifts:
-#
-# whose turn it is    a free slot there    elsewhere                           the request
-# -----------------   ------------------   ---------------------------------   -------------
-# either fleet's      yes                                                      goes there
-# the new fleet's     no                   a free slot of the old one          goes there
-# the old fleet's     no                   the old one takes no connections    to the new one
-# the old fleet's     no                   the old one is busy                 waits for it, so that
-#                                                                              the new one gets its
-#                                                                              share and no more
 
 
 OLD, NEW = 0, 1  # fleets
@@ -54,9 +51,9 @@ OLD, NEW = 0, 1  # fleets
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyUse:
-    """Requests in flight by copy, and until when copies that refused are left alone.
+    """Requests in flight by copy, and until when copies that refused connections are paused.
 
-    `positions` are those of the next requests of variants whose traffic shifts, by variant name.
+    `positions` has the next request's position, by name of a variant whose traffic shifts.
     """
 
     in_flight: Mapping[str, int]
@@ -72,15 +69,15 @@ class ChosenCopy:
     copy: CopyRoute
 
 
-def free_slots(endpoint: EndpointRoute, use: CopyUse, now: float) -> int:
-    """The requests that the copies of an asynchronous endpoint can take now."""
+def count_free_slots(endpoint: EndpointRoute, use: CopyUse, now: float) -> int:
+    """Count the requests that the copies of an asynchronous endpoint can take now."""
     return sum(_slots(endpoint, variant, use, now) for variant in endpoint.variants)
 
 
 def choose_slot(
     endpoint: EndpointRoute, use: CopyUse, now: float, draw: float
 ) -> ChosenCopy | None:
-    """The copy for the next request; None where none has a free slot.
+    """Choose the copy for the next request. None if no copy has a free slot.
 
     `draw` is a uniform random number in [0, 1), for the choice of a variant.
     """
@@ -92,13 +89,13 @@ def choose_slot(
     return ChosenCopy(variant_name=variant.name, copy=copy)
 
 
-def num_copies(endpoint: EndpointRoute) -> int:
-    """The ready copies of an endpoint, of all variants."""
+def count_copies(endpoint: EndpointRoute) -> int:
+    """Count the ready copies of an endpoint, of all variants."""
     return sum(len(it.copies) for it in endpoint.variants)
 
 
 def _open(endpoint: EndpointRoute, variant: VariantRoute, use: CopyUse, now: float) -> VariantRoute:
-    """The variant with those of its copies that have a free slot for the next request."""
+    """Return the variant with only the copies that have a free slot for the next request."""
     copies = tuple(it for it in variant.copies if _free(endpoint, it, use, now))
     shift = variant.shift
     if shift is not None:
@@ -112,7 +109,7 @@ def _open(endpoint: EndpointRoute, variant: VariantRoute, use: CopyUse, now: flo
 
 
 def _slots(endpoint: EndpointRoute, variant: VariantRoute, use: CopyUse, now: float) -> int:
-    """The requests that a variant can take now, one after the other."""
+    """Count the requests that a variant can take now, one after the other."""
     free = {it.id: _free(endpoint, it, use, now) for it in variant.copies}
     shift = variant.shift
     if shift is None:
@@ -130,7 +127,7 @@ def _slots(endpoint: EndpointRoute, variant: VariantRoute, use: CopyUse, now: fl
 
 
 def _next_side(is_new_turn: bool, free: Sequence[int], old_is_there: bool) -> int | None:
-    """The fleet that gets the next request, by the table above; None where it waits."""
+    """Choose the fleet for the next request, by the module's table. None if the request waits."""
     if is_new_turn and free[NEW]:
         return NEW
     if free[OLD]:
@@ -139,7 +136,7 @@ def _next_side(is_new_turn: bool, free: Sequence[int], old_is_there: bool) -> in
 
 
 def _connecting(variant: VariantRoute, use: CopyUse, now: float) -> list[CopyRoute]:
-    """The copies that have not refused a connection a moment ago."""
+    """List the copies that have not refused a connection a moment ago."""
     return [it for it in variant.copies if use.blocked_until.get(it.id, now) <= now]
 
 
@@ -148,3 +145,63 @@ def _free(endpoint: EndpointRoute, copy: CopyRoute, use: CopyUse, now: float) ->
     if settings is None or use.blocked_until.get(copy.id, now) > now:
         return 0
     return max(0, settings.max_concurrent_per_instance - use.in_flight.get(copy.id, 0))
+
+
+# A copy says how many requests of batches it wants at once in its answer to GET
+# /execution-parameters (MaxConcurrentTransforms). The LLM server's number is an eighth above the
+# batch size of its engine, so that requests wait in the engine for each step.
+UNKNOWN_AT_ONCE = 36  # default: a batch of 32, and an eighth
+MAX_AT_ONCE = 1024
+HELD = 4  # requests that wait for a copy of a model without copies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelQueue:
+    """A model's requests of one batch: the numbers of waiting lines, and the requests in flight.
+
+    `pool` names the model's copies, which a base shares with its adapters. None without copies.
+    """
+
+    model: str
+    pool: str | None
+    waiting: Sequence[int]
+    in_flight: int
+
+
+def limit_wanted(reported: int | None) -> int:
+    """Return the number of requests that keep a copy full. `reported` is the copy's number."""
+    return UNKNOWN_AT_ONCE if not reported else max(1, min(reported, MAX_AT_ONCE))
+
+
+def compute_room(wanted: Sequence[int], num_batches: int, in_flight: int) -> int:
+    """Return the number of requests that a batch may add to a pool.
+
+    Each copy of the pool wants `wanted` requests, `num_batches` share the pool evenly, and the
+    batch has `in_flight` requests there.
+    """
+    share = -(-sum(wanted) // max(1, num_batches))
+    return max(0, max(1, share) - in_flight) if wanted else 0
+
+
+def choose_models(queues: Sequence[ModelQueue], room: dict[str, int]) -> list[str]:
+    """Choose the models whose next lines are sent now, in the order of the lines in the file.
+
+    `room` is the number of requests that each pool takes. For a model without a copy, `HELD` lines
+    are sent, which wait for a copy and wake it.
+    """
+    left = dict(room)
+    held = {it.model: HELD - it.in_flight for it in queues if it.pool is None}
+    firsts = [(it.waiting[0], index, 0) for index, it in enumerate(queues) if it.waiting]
+    heapq.heapify(firsts)
+    chosen: list[str] = []
+    while firsts:
+        _, index, position = heapq.heappop(firsts)
+        queue = queues[index]
+        place, rooms = (queue.model, held) if queue.pool is None else (queue.pool, left)
+        if rooms.get(place, 0) <= 0:
+            continue  # the model's further lines have no room either
+        rooms[place] -= 1
+        chosen.append(queue.model)
+        if position + 1 < len(queue.waiting):
+            heapq.heappush(firsts, (queue.waiting[position + 1], index, position + 1))
+    return chosen

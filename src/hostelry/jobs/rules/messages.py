@@ -1,12 +1,10 @@
 """Messages of a request's end to SNS topics, and the failure object.
 
-end         topic            responseParameters                      with the response in it
----------   --------------   -------------------------------------   --------------------------
-Completed   SuccessTopic     contentType, outputLocation              SUCCESS_NOTIFICATION_TOPIC
-Failed      ErrorTopic       contentType, outputLocation: that of     ERROR_NOTIFICATION_TOPIC
-            (with            the failure object
-            failureReason)
-Expired     ErrorTopic       as Failed                                ERROR_NOTIFICATION_TOPIC
+end         topic          outputLocation        includes the response with
+---------   ------------   -------------------   --------------------------
+Completed   SuccessTopic   the output object     SUCCESS_NOTIFICATION_TOPIC
+Failed      ErrorTopic     the failure object    ERROR_NOTIFICATION_TOPIC
+Expired     ErrorTopic     the failure object    ERROR_NOTIFICATION_TOPIC
 
 Source: SageMaker developer guide, "Check prediction results" of asynchronous inference.
 """
@@ -27,31 +25,31 @@ FAILURE_CONTENT_TYPE = "text/plain; charset=utf-8"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """What a request's end wrote: the output, or the failure object; `body` where it is small."""
+    """The output object or the failure object of a request. A large body is missing (None)."""
 
     location: str
     content_type: str | None
     body: bytes | None = None
 
 
-def success_message(request: AsyncRequest, response: Response, now: float) -> str | None:
-    """The success topic's message; None where the endpoint has no such topic."""
+def build_success_message(request: AsyncRequest, response: Response, now: float) -> str | None:
+    """Build the message to the success topic. None without such a topic."""
     if request.success_topic_arn is None:
         return None
     return _message(request, response, now, None, SUCCESS_TOPIC)
 
 
-def failure_message(
+def build_failure_message(
     request: AsyncRequest, response: Response, reason: str, now: float
 ) -> str | None:
-    """The error topic's message; None where the endpoint has no such topic."""
+    """Build the message to the error topic. None without such a topic."""
     if request.error_topic_arn is None:
         return None
     return _message(request, response, now, reason, ERROR_TOPIC)
 
 
-def expired_reason(request: AsyncRequest) -> str:
-    """The reason of a request that was not begun in time."""
+def build_expired_reason(request: AsyncRequest) -> str:
+    """Build the failure reason of a request that did not begin in time."""
     ttl_s = request.expires_at - request.accepted_at
     return (
         f"The request expired: it waited in the queue of endpoint {request.endpoint_name} for "
@@ -59,8 +57,8 @@ def expired_reason(request: AsyncRequest) -> str:
     )
 
 
-def gone_reason(request: AsyncRequest) -> str:
-    """The reason of a request whose endpoint was deleted."""
+def build_gone_reason(request: AsyncRequest) -> str:
+    """Build the failure reason of a request whose endpoint was deleted."""
     return f"Endpoint {request.endpoint_name} was deleted before the request was processed."
 
 

@@ -1,12 +1,12 @@
-"""Next step after a failed attempt at a request: another one, a wait that does not count, its end.
+"""Next step after a failed attempt at a request: another attempt, or the end of the request.
 
 trouble                                                  counts  next
 ------------------------------------------------------   ------  ----------------------------------
-no copy takes the request                                no      wait, until it expires
-the object store is down, for any of its objects         no      wait, until it expires
-the jobs process ends                                    no      at once, by its successor
-the model answers 5xx or 429, breaks off, times out      yes     again, after a pause; else Failed
-the output cannot be written (no bucket, no permission)  yes     again, after a pause; else Failed
+no copy takes the request                                no      an attempt later, until it expires
+the object store is down                                 no      an attempt later, until it expires
+the jobs process ends                                    no      an attempt of its successor
+the model answers 5xx or 429, breaks off, times out      yes     an attempt later, or Failed
+the output cannot be written (no bucket, no permission)  yes     an attempt later, or Failed
 the model answers any other status but 2xx               -       Failed
 the input is missing, denied, too large                  -       Failed
 """
@@ -23,7 +23,7 @@ BUSY = 429
 
 
 class Trouble(Enum):
-    """Why an attempt did not end in an output."""
+    """The cause of an attempt without output."""
 
     NO_COPY = "no copy"
     STORE_DOWN = "object store down"
@@ -45,7 +45,7 @@ REPEATED = frozenset({Trouble.MODEL_FAILED, Trouble.TIMED_OUT, Trouble.NO_OUTPUT
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """Try again at `at`; `counts` where the attempt was one of `MAX_ATTEMPTS`."""
+    """Try again at `at`. `counts` is True if the attempt was one of `MAX_ATTEMPTS`."""
 
     at: float
     counts: bool
@@ -56,8 +56,8 @@ class End:
     """The request has failed."""
 
 
-def next_step(trouble: Trouble, attempt: int, now: float) -> Later | End:
-    """What follows `trouble` in attempt number `attempt`, the first being 1."""
+def choose_next_step(trouble: Trouble, attempt: int, now: float) -> Later | End:
+    """Choose the step after `trouble` in attempt number `attempt`, from 1."""
     if trouble in WAITS_S:
         return Later(now + WAITS_S[trouble], counts=False)
     if trouble in REPEATED and attempt < MAX_ATTEMPTS:
@@ -66,12 +66,12 @@ def next_step(trouble: Trouble, attempt: int, now: float) -> Later | End:
 
 
 def classify_status(status: int) -> Trouble | None:
-    """The trouble that a model's answer is; None for 2xx."""
+    """Return the trouble of a model's answer. None for 2xx."""
     if 200 <= status < 300:
         return None
     return Trouble.MODEL_FAILED if status >= 500 or status == BUSY else Trouble.MODEL_REFUSED
 
 
 def notify_again_at(attempts: int, now: float) -> float:
-    """When a notification that control did not take `attempts` times is sent again."""
+    """Return when a notification is sent again, after `attempts` failures."""
     return now + min(2.0 ** min(attempts, 10), 60.0)

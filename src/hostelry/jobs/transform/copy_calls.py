@@ -24,8 +24,7 @@ from hostelry.dataplane.metering.meter import Meter
 from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import CopyRoute
 from hostelry.domain.transform_job import VARIANT_NAME, TransformJob
-from hostelry.jobs.copy_parameters import execution_parameters
-from hostelry.jobs.records.errors import RecordError
+from hostelry.jobs.records.splitting import RecordError
 
 MAX_ANSWER_BYTES = 100 * 1024 * 1024
 MAX_SHOWN_BYTES = 500
@@ -60,13 +59,8 @@ class CopyCalls:
             scope=job.scope, endpoint_name=job.endpoint_name, variant_name=VARIANT_NAME
         )
         self._timeouts = Timeouts(total_s=job.invocation_timeout_s)
-        self._heads: dict[
-            tuple[str | None, int], bytes
-        ] = {}  # by key and size: most records are alike
-
-    async def execution_parameters(self, copy: CopyRoute) -> bytes | None:
-        """Read the container's answer to GET /execution-parameters. None without an answer."""
-        return await execution_parameters(self._pool, copy)
+        # By key and size, because most records have the same size.
+        self._heads: dict[tuple[str | None, int], bytes] = {}
 
     async def answer(self, copy: CopyRoute, body: bytes, name: Callable[[], str]) -> bytes:
         """Send a payload to the copy and return the answer. `name` names the payload in errors.
@@ -99,7 +93,7 @@ class CopyCalls:
         raise CopyBrokeError(reason) if broke else RecordError(reason)
 
     async def _once(self, copy: CopyRoute, body: bytes) -> tuple[int, bytes, CopyRoute]:
-        """Send once. Returns status, body and the answering copy; without an answer 0 and a reason.
+        """Send once. Returns status, body and the answering copy. Without an answer 0 and a reason.
 
         Raises ConnectError, BrokenError, and RecordError if the answer is too large.
         """

@@ -1,11 +1,11 @@
 """One transform job: its copies get its objects, until all are done or failed.
 
-an object's attempt ends with                          the object
+end of an attempt at an object                         state of the object
 ----------------------------------------------------   --------------------------------------------
-its output                                             done
-a copy that takes no connection; the store is down     waits for another attempt
-a copy that broke off                                  waits, three times; then failed
-anything else                                          failed: no output; others are done
+the output is written                                  done
+the copy takes no connection, or the store is down     waiting for another attempt
+the copy broke off                                     waiting. After the third time: failed
+any other                                              failed, without output. Other objects go on
 """
 
 import asyncio
@@ -14,16 +14,12 @@ import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
-
-import msgspec
+from typing import TypeVar
 
 from hostelry.base.clock import Clock
 from hostelry.base.concurrency import run_guarded
 from hostelry.base.errors import HostelryError
-from hostelry.base.json import decode
-from hostelry.dataplane.http.reply import UpstreamError
-from hostelry.dataplane.http.upstream import Timeouts, Upstream, UpstreamPool
+from hostelry.dataplane.http.upstream import UpstreamPool
 from hostelry.dataplane.metering.meter import Meter
 from hostelry.dataplane.routes import RouteSource
 from hostelry.domain.routes import CopyRoute
@@ -34,103 +30,35 @@ from hostelry.domain.transform_job import (
     TransformJobStatus,
     TransformProgress,
     TransformProgressReport,
-    TransformSnapshot,
+)
+from hostelry.jobs.control_client import (
+    ControlDownError,
+    ControlRefusedError,
+    HttpJobsControl,
+)
+from hostelry.jobs.copy_parameters import (
+    PayloadSettings,
+    choose_payload_settings,
+    get_execution_parameters,
 )
 from hostelry.jobs.data_log import DataLog
 from hostelry.jobs.objects.object_store import ObjectError, ObjectStore, ObjectStoreDownError
-from hostelry.jobs.records.errors import RecordError
 from hostelry.jobs.records.processing import RecordProcessing
-from hostelry.jobs.records.settings import PayloadSettings, payload_settings
+from hostelry.jobs.records.splitting import RecordError
 from hostelry.jobs.transform.copy_calls import CopyBrokeError, CopyCalls, CopyGoneError
-from hostelry.jobs.transform.listing import list_objects, write_manifests
 from hostelry.jobs.transform.object_rows import (
     AT_ONCE,
     NumberedObject,
     ObjectRows,
     ObjectTotals,
+    list_objects,
     row_key,
+    write_manifests,
 )
 from hostelry.jobs.transform.object_work import ObjectDeps, ObjectWork
 from hostelry.store.protocol import StoreUnavailable
 
 LOG = logging.getLogger(__name__)
-CALL_TIMEOUTS = Timeouts(total_s=10.0, connect_s=1.0)
-POLL_TIMEOUTS = Timeouts(total_s=30.0, connect_s=1.0)
-MAX_BYTES = 64 * 1024 * 1024
-PATH = "/internal/transform-jobs"
-
-
-class NoAnswerError(HostelryError):
-    """Control does not answer, or its answer is invalid."""
-
-
-class TransformLine(Protocol):
-    """Calls to control. Each raises NoAnswerError."""
-
-    async def jobs(self, have: str | None) -> TransformSnapshot | None:
-        """Return the jobs to run once they differ from version `have`. None while they do not."""
-        ...
-
-    async def progress(self, report: TransformProgressReport) -> None:
-        """Report the progress of a job."""
-        ...
-
-    async def finish(self, end: TransformEnd) -> None:
-        """Report how a job ended. Returns once that is durable in control."""
-        ...
-
-
-class HttpTransformLine:
-    """Control at an address.
-
-    Args:
-        pool: connections.
-        address: ``http://host:port``.
-        internal_key: the key of calls between the platform's processes.
-    """
-
-    def __init__(self, pool: Upstream, address: str, internal_key: str) -> None:
-        self._pool = pool
-        self._address = address
-        self._head = f"Host: {address.removeprefix('http://')}\r\nX-Hostelry-Key: {internal_key}"
-
-    async def jobs(self, have: str | None) -> TransformSnapshot | None:
-        """GET /internal/transform-jobs."""
-        asked = PATH if have is None else f"{PATH}?have={have}"
-        status, answer = await self._call("GET", asked, b"", POLL_TIMEOUTS)
-        if status == 304:
-            return None
-        try:
-            return decode(answer, TransformSnapshot)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise NoAnswerError(f"control's transform jobs cannot be read: {error}") from error
-
-    async def progress(self, report: TransformProgressReport) -> None:
-        """POST /internal/transform-jobs/progress."""
-        await self._call("POST", f"{PATH}/progress", msgspec.json.encode(report), CALL_TIMEOUTS)
-
-    async def finish(self, end: TransformEnd) -> None:
-        """POST /internal/transform-jobs/finish."""
-        await self._call("POST", f"{PATH}/finish", msgspec.json.encode(end), CALL_TIMEOUTS)
-
-    async def _call(
-        self, method: str, target: str, body: bytes, timeouts: Timeouts
-    ) -> tuple[int, bytes]:
-        head = f"{method} {target} HTTP/1.1\r\n{self._head}\r\nContent-Length: {len(body)}\r\n\r\n"
-        try:
-            reply = await self._pool.send(self._address, (head.encode("latin-1"), body), timeouts)
-            try:
-                answer = await reply.body(MAX_BYTES)
-            finally:
-                reply.close()
-        except UpstreamError as error:
-            raise NoAnswerError(f"control does not answer: {error}") from error
-        # 404: control has deleted the job, which needs no end.
-        if reply.status not in (200, 204, 304, 404):
-            raise NoAnswerError(f"{target} was answered with {reply.status}: {answer[:300]!r}")
-        return reply.status, answer
-
-
 LOOK_S = 0.5
 REPORT_S = 1.0
 AGAIN_S = 1.0
@@ -149,7 +77,7 @@ class RunDeps:
     routes: RouteSource
     pool: UpstreamPool
     meter: Meter
-    line: TransformLine
+    control: HttpJobsControl
     data_log: DataLog
     clock: Clock
 
@@ -178,7 +106,7 @@ class JobRun:
             reports = group.create_task(self._report())
             end = await self._do_work()
             reports.cancel()
-        await finish(self._deps, end)
+        await report_end(self._deps, end)
 
     async def _do_work(self) -> TransformEnd:
         """Do the work, and return how the job ended."""
@@ -200,7 +128,7 @@ class JobRun:
         )
 
     async def _read_totals(self) -> ObjectTotals:
-        return await asyncio.to_thread(self._deps.rows.totals, self._key)
+        return await asyncio.to_thread(self._deps.rows.sum_up, self._key)
 
     async def _until_up(self, step: Callable[[], Awaitable[Found]]) -> Found:
         """Do `step`, and repeat it while the object store is down or the file cannot be written."""
@@ -209,9 +137,9 @@ class JobRun:
                 return await step()
             except (ObjectStoreDownError, StoreUnavailable) as error:
                 LOG.warning("transform job %s waits: %s", self._job.name, error)
-                await self._held_up(error)
+                await self._pause(error)
 
-    async def _held_up(self, error: HostelryError) -> None:
+    async def _pause(self, error: HostelryError) -> None:
         """Wait before another attempt. Progress reports have the error meanwhile."""
         clock = self._deps.clock
         self._trouble = (str(error)[:MAX_REASON_CHARS], clock.now() + AGAIN_S + 2 * REPORT_S)
@@ -227,7 +155,7 @@ class JobRun:
                     await self._read_more()
                 if not self._waiting and not self._running:
                     return
-                await self._look_again()
+                await self._wait_a_moment()
         finally:
             for task in list(self._running):
                 task.cancel()
@@ -237,8 +165,9 @@ class JobRun:
         """Wait for a copy, and read the settings from it."""
         calls = CopyCalls(self._job, self._deps.pool, self._deps.meter, self._deps.clock)
         while not (copies := self._copies()):
-            await self._look_again()
-        settings = payload_settings(self._job, await calls.execution_parameters(copies[0]))
+            await self._wait_a_moment()
+        answer = await get_execution_parameters(self._deps.pool, copies[0])
+        settings = choose_payload_settings(self._job, answer)
         return ObjectDeps(
             job=self._job,
             store=self._deps.store,
@@ -247,7 +176,7 @@ class JobRun:
             processing=build_processing(self._job),
         )
 
-    async def _look_again(self) -> None:
+    async def _wait_a_moment(self) -> None:
         """Wait until an object ends, or for a moment, because copies may change."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOOK_S):
@@ -259,7 +188,7 @@ class JobRun:
         if self._waiting or self._is_read:
             return
         found = await self._until_up(
-            lambda: asyncio.to_thread(self._deps.rows.waiting, self._key, self._last_read)
+            lambda: asyncio.to_thread(self._deps.rows.list_waiting, self._key, self._last_read)
         )
         self._is_read = len(found) < AT_ONCE
         if found:
@@ -309,7 +238,7 @@ class JobRun:
             self._waiting.appendleft(found)
         except ObjectStoreDownError as error:
             LOG.warning("%s waits: %s", found.uri, error)
-            await self._held_up(error)
+            await self._pause(error)
             self._waiting.appendleft(found)
         except (ObjectError, RecordError) as error:
             self._breaks[found.number] += isinstance(error, CopyBrokeError)
@@ -335,12 +264,12 @@ class JobRun:
         while True:
             try:
                 await asyncio.to_thread(
-                    self._deps.rows.ended, self._key, found.number, records, reason
+                    self._deps.rows.mark_ended, self._key, found.number, records, reason
                 )
                 break
             except HostelryError as error:
                 LOG.warning("the end of %s cannot be kept: %s", found.uri, error)
-                await self._held_up(error)
+                await self._pause(error)
 
     async def _report(self) -> None:
         """Report progress about once a second."""
@@ -350,15 +279,15 @@ class JobRun:
                 continue
             try:
                 if self._totals is not None:
-                    self._totals = await asyncio.to_thread(self._deps.rows.totals, self._key)
+                    self._totals = await self._read_totals()
                 report = TransformProgressReport(
-                    scope=self._job.scope, name=self._job.name, progress=self._progress()
+                    scope=self._job.scope, name=self._job.name, progress=self._build_progress()
                 )
-                await self._deps.line.progress(report)
+                await self._deps.control.report_transform_progress(report)
             except HostelryError as error:
                 LOG.info("the progress of %s was not taken: %s", self._job.name, error)
 
-    def _progress(self) -> TransformProgress:
+    def _build_progress(self) -> TransformProgress:
         totals, now = self._totals, self._deps.clock.now()
         text, until = self._trouble or (None, now)
         trouble = text if now < until else None
@@ -382,7 +311,7 @@ class JobRun:
             name=self._job.name,
             status=TransformJobStatus.COMPLETED if reason is None else TransformJobStatus.FAILED,
             reason=None if reason is None else reason[:MAX_REASON_CHARS],
-            progress=self._progress(),
+            progress=self._build_progress(),
         )
 
 
@@ -395,11 +324,11 @@ def build_processing(job: TransformJob) -> RecordProcessing | None:
     return RecordProcessing(job.processing, content_type, marks)
 
 
-async def finish(deps: RunDeps, end: TransformEnd) -> None:
+async def report_end(deps: RunDeps, end: TransformEnd) -> None:
     """Report to control how a job ended, and repeat until it has taken the report."""
     while True:
         try:
-            return await deps.line.finish(end)
-        except NoAnswerError as error:
+            return await deps.control.report_transform_end(end)
+        except (ControlDownError, ControlRefusedError) as error:
             LOG.warning("the end of transform job %s is not taken yet: %s", end.name, error)
             await deps.clock.sleep(AGAIN_S)

@@ -1,20 +1,28 @@
-"""The rows of transform jobs' objects, so that no finished object is done again.
+"""The objects of transform jobs: rows, listings, and manifests of data capture.
 
-state      becomes        by
---------   ------------   ----------------------------------------------------
-waiting    done, failed   `ended`, once its output is written, or has failed
-
-After a kill between an output and its row, the object is done again, with the same key and content.
+A row goes from `waiting` to `done` or `failed` once its output is written, or has failed. After a
+kill between the output and its row, the object is done again, with the same key and content.
 """
 
+import asyncio
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
-from hostelry.domain.transform_job import TransformJob
+from hostelry.domain.transform_job import TransformCapture, TransformInputKind, TransformJob
+from hostelry.jobs.objects.object_store import ObjectStore, OutputSettings
 from hostelry.jobs.queue.tables import METADATA
-from hostelry.jobs.records.object_keys import InputObject
+from hostelry.jobs.records.object_keys import (
+    MAX_MANIFEST_BYTES,
+    SUFFIX,
+    InputObject,
+    get_relative_key,
+    parse_manifest,
+)
+from hostelry.jobs.records.splitting import RecordError
 from hostelry.store.database import Database
 
 WAITING, DONE, FAILED = "waiting", "done", "failed"
@@ -101,20 +109,20 @@ class ObjectRows:
         with self._database.write() as connection:
             connection.execute(sa.insert(OBJECTS), rows)
 
-    def listed(self, job: str, created_at: float) -> None:
+    def mark_listed(self, job: str, created_at: float) -> None:
         """Mark the list as whole."""
         with self._database.write() as connection:
             connection.execute(sa.insert(LISTED), {"job": job, "created_at": created_at})
 
-    def waiting(self, job: str, after: int) -> list[NumberedObject]:
-        """The next waiting objects, whose numbers are above `after`."""
-        return self._in_state(job, WAITING, after)
+    def list_waiting(self, job: str, after: int) -> list[NumberedObject]:
+        """List the next waiting objects, whose numbers are above `after`."""
+        return self._list_state(job, WAITING, after)
 
-    def done(self, job: str, after: int) -> list[NumberedObject]:
-        """The next finished objects, whose numbers are above `after`."""
-        return self._in_state(job, DONE, after)
+    def list_done(self, job: str, after: int) -> list[NumberedObject]:
+        """List the next finished objects, whose numbers are above `after`."""
+        return self._list_state(job, DONE, after)
 
-    def _in_state(self, job: str, state: str, after: int) -> list[NumberedObject]:
+    def _list_state(self, job: str, state: str, after: int) -> list[NumberedObject]:
         chosen = (
             sa.select(OBJECTS.c.number, OBJECTS.c.uri, OBJECTS.c.relative, OBJECTS.c.size_bytes)
             .where(OBJECTS.c.job == job, OBJECTS.c.state == state, OBJECTS.c.number > after)
@@ -124,7 +132,7 @@ class ObjectRows:
         with self._database.read() as connection:
             return [NumberedObject(*row) for row in connection.execute(chosen)]
 
-    def ended(self, job: str, number: int, records: int, reason: str | None) -> None:
+    def mark_ended(self, job: str, number: int, records: int, reason: str | None) -> None:
         """Mark an object as done, or as failed for `reason`."""
         state = DONE if reason is None else FAILED
         with self._database.write() as connection:
@@ -134,8 +142,8 @@ class ObjectRows:
                 .values(state=state, records=records, reason=reason)
             )
 
-    def totals(self, job: str) -> ObjectTotals:
-        """The sums of a job."""
+    def sum_up(self, job: str) -> ObjectTotals:
+        """Sum up the objects of a job."""
         size, records = _sum(OBJECTS.c.size_bytes), _sum(OBJECTS.c.records)
         grouped = (
             sa.select(OBJECTS.c.state, sa.func.count(), size, records)
@@ -162,8 +170,8 @@ class ObjectRows:
             first_failed=None if failed is None else failed[0],
         )
 
-    def jobs(self) -> list[str]:
-        """The jobs that have rows."""
+    def list_jobs(self) -> list[str]:
+        """List the jobs that have rows."""
         with self._database.read() as connection:
             found = connection.execute(sa.select(OBJECTS.c.job).distinct())
             return [row[0] for row in found]
@@ -177,3 +185,93 @@ def _sum(column: sa.Column[int]) -> sa.ColumnElement[int]:
 def row_key(job: TransformJob) -> str:
     """Build the name of a job in the rows. A deleted and recreated job gets another name."""
     return f"{job.arn}@{job.created_at!r}"
+
+
+ROWS_AT_ONCE = 1000
+
+
+async def list_objects(job: TransformJob, store: ObjectStore, rows: ObjectRows) -> None:
+    """List the job's objects, unless that is done already. Raises ObjectError, RecordError."""
+    key = row_key(job)
+    if await asyncio.to_thread(rows.is_listed, key):
+        return
+    await asyncio.to_thread(rows.forget, key)  # the rows of an unfinished list
+    if job.input.kind is TransformInputKind.MANIFEST:
+        await _read_manifest(job, store, rows)
+    else:
+        await _list_prefix(job, store, rows)
+    await asyncio.to_thread(rows.mark_listed, key, job.created_at)
+
+
+async def _read_manifest(job: TransformJob, store: ObjectStore, rows: ObjectRows) -> None:
+    stored = await store.open(job.input.uri)
+    try:
+        if stored.size_bytes > MAX_MANIFEST_BYTES:
+            raise RecordError(
+                f"The manifest {job.input.uri} has {stored.size_bytes} bytes; the limit is"
+                f" {MAX_MANIFEST_BYTES}."
+            )
+        body = await stored.whole()
+    finally:
+        stored.close()
+    objects = parse_manifest(body, job.input.uri)
+    for begin in range(0, len(objects), ROWS_AT_ONCE):
+        page = objects[begin : begin + ROWS_AT_ONCE]
+        await asyncio.to_thread(rows.add, row_key(job), begin + 1, page)
+
+
+async def _list_prefix(job: TransformJob, store: ObjectStore, rows: ObjectRows) -> None:
+    bucket, _, prefix = job.input.uri.removeprefix("s3://").partition("/")
+    number, after = 1, None
+    while True:
+        page = await store.list_page(bucket, prefix, after)
+        found = [
+            InputObject(
+                f"s3://{bucket}/{listed.key}",
+                get_relative_key(job.input.uri, bucket, listed.key),
+                listed.size_bytes,
+            )
+            for listed in page.objects
+            if not listed.key.endswith("/")  # a folder's marker
+        ]
+        if found:
+            await asyncio.to_thread(rows.add, row_key(job), number, found)
+        number, after = number + len(found), page.after
+        if after is None:
+            break
+    if number == 1:
+        raise RecordError(f"There is no object whose key begins with that of {job.input.uri}.")
+
+
+async def write_manifests(job: TransformJob, store: ObjectStore, rows: ObjectRows) -> None:
+    """Write the manifests of a job that captures. A repeat writes the same. Raises ObjectError."""
+    if job.capture is None:
+        return
+    last, page = 0, 1
+    while found := await asyncio.to_thread(rows.list_done, row_key(job), last):
+        await _write_page(job, job.capture, store, found, page)
+        last, page = found[-1].number, page + 1
+
+
+async def _write_page(
+    job: TransformJob,
+    capture: TransformCapture,
+    store: ObjectStore,
+    found: Sequence[NumberedObject],
+    page: int,
+) -> None:
+    settings = OutputSettings(
+        content_type="application/json",
+        kms_key_id=capture.kms_key_id,
+        chain_length=job.chain_length,
+    )
+    bucket = found[0].uri.removeprefix("s3://").partition("/")[0]
+    read_from, wrote_to = f"s3://{bucket}/", f"{job.output.path.rstrip('/')}/"
+    manifests = {
+        "input": [{"prefix": read_from}, *(it.uri.removeprefix(read_from) for it in found)],
+        "output": [{"prefix": wrote_to}, *(it.relative + SUFFIX for it in found)],
+    }
+    hour = datetime.fromtimestamp(job.created_at, UTC).strftime("%Y/%m/%d/%H")
+    for kind, manifest in manifests.items():
+        uri = f"{capture.uri.rstrip('/')}/{kind}/{hour}/{job.name}-{page:05}.json"
+        await store.put(uri, json.dumps(manifest).encode(), settings)

@@ -12,20 +12,16 @@ from functools import partial
 
 from hostelry.domain.routes import CopyRoute
 from hostelry.domain.transform_job import AssembleWith, TransformInput, TransformJob
+from hostelry.jobs.copy_parameters import PayloadSettings
+from hostelry.jobs.objects.object_output import ObjectOutput
 from hostelry.jobs.objects.object_store import (
-    PART_BYTES,
-    ObjectError,
     ObjectStore,
     OutputSettings,
-    PartedUpload,
     StoredObject,
 )
-from hostelry.jobs.records.batching import Batcher, Payload
-from hostelry.jobs.records.errors import RecordError
-from hostelry.jobs.records.object_keys import output_uri
+from hostelry.jobs.records.object_keys import get_output_uri
 from hostelry.jobs.records.processing import InferenceMark, RecordProcessing
-from hostelry.jobs.records.settings import PayloadSettings
-from hostelry.jobs.records.splitting import build_splitter
+from hostelry.jobs.records.splitting import Batcher, Payload, RecordError, build_splitter
 from hostelry.jobs.transform.copy_calls import CopyCalls, cancel_all
 from hostelry.jobs.transform.object_rows import NumberedObject, row_key
 
@@ -42,8 +38,8 @@ async def read_payloads(
     inflater = Inflater(stored.uri) if given.is_gzip else None
     async with aclosing(stored.chunks()) as chunks:
         async for chunk in chunks:
-            for piece in (chunk,) if inflater is None else inflater.feed(chunk):
-                for payload in batcher.add(splitter.feed(piece)):
+            for piece in (chunk,) if inflater is None else inflater.add_bytes(chunk):
+                for payload in batcher.add(splitter.add_bytes(piece)):
                     yield payload
                 await asyncio.sleep(0)  # payloads in flight get a turn between pieces
     if inflater is not None:
@@ -60,7 +56,7 @@ class Inflater:
         self._stream = zlib.decompressobj(GZIP)
         self._is_fresh = True
 
-    def feed(self, chunk: bytes) -> Iterator[bytes]:
+    def add_bytes(self, chunk: bytes) -> Iterator[bytes]:
         """Yield the pieces in `chunk`. Raises RecordError."""
         while chunk:
             if self._stream.eof:
@@ -78,52 +74,6 @@ class Inflater:
         """Raise RecordError if the object is cut off."""
         if self._is_fresh or not self._stream.eof:
             raise RecordError(f"{self._uri} is not whole: its gzip data ends early.")
-
-
-class ObjectOutput:
-    """Takes answers in order. They are visible after `complete`. Methods raise ObjectError."""
-
-    def __init__(self, store: ObjectStore, uri: str, settings: OutputSettings) -> None:
-        self._store = store
-        self._uri = uri
-        self._settings = settings
-        self._pieces: list[bytes] = []
-        self._bytes = 0
-        self._upload: PartedUpload | None = None
-
-    async def write(self, piece: bytes) -> None:
-        """Add bytes."""
-        self._pieces.append(piece)
-        self._bytes += len(piece)
-        if self._bytes < PART_BYTES:
-            return
-        if self._upload is None:
-            self._upload = await self._store.begin_upload(self._uri, self._settings)
-        await self._upload.part(self._take())
-
-    async def complete(self) -> None:
-        """Make the object visible."""
-        if self._upload is None:
-            await self._store.put(self._uri, self._take(), self._settings)
-            return
-        if self._pieces:
-            await self._upload.part(self._take())
-        await self._upload.complete()
-        self._upload = None
-
-    async def drop(self) -> None:
-        """Drop an uncompleted output. Parts may remain, as after a broken upload."""
-        if self._upload is None:
-            return
-        try:
-            await self._upload.abort()
-        except ObjectError:
-            return
-
-    def _take(self) -> bytes:
-        body = b"".join(self._pieces)
-        self._pieces, self._bytes = [], 0
-        return body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +112,7 @@ class ObjectWork:
         Raises RecordError, ObjectError and CopyGoneError, and then leaves no output.
         """
         job, records = self._deps.job, 0
-        uri = output_uri(job.output.path, self._object.relative)
+        uri = get_output_uri(job.output.path, self._object.relative)
         settings = OutputSettings(
             content_type=job.output.accept or job.input.content_type,
             kms_key_id=job.output.kms_key_id,
@@ -204,10 +154,10 @@ class ObjectWork:
         """Send a payload, and process its answer for the output."""
         deps = self._deps
         processing = deps.processing
-        body = payload.body if processing is None else processing.sent(payload)
+        body = payload.body if processing is None else processing.build_body(payload)
         answer = await deps.calls.answer(self._copy, body, partial(self._name, payload))
         if processing is not None and processing.changes_answers:
-            answer = processing.kept(payload, answer, self._marks(payload))
+            answer = processing.build_output(payload, answer, self._marks(payload))
         if deps.job.output.assemble_with is AssembleWith.LINE and not answer.endswith(b"\n"):
             answer += b"\n"
         return answer
@@ -225,5 +175,5 @@ class ObjectWork:
         name = f"{row_key(job)} {self._object.uri} {payload.first_number}"
         return [
             InferenceMark(str(uuid.uuid5(uuid.NAMESPACE_URL, f"{name} {number}")), time)
-            for number in range(processing.num_units(payload))
+            for number in range(processing.count_units(payload))
         ]

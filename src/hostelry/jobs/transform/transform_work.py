@@ -14,8 +14,9 @@ from hostelry.domain.transform_job import (
     TransformJobStatus,
     TransformSnapshot,
 )
+from hostelry.jobs.control_client import ControlDownError, ControlRefusedError
 from hostelry.jobs.queue.work_claims import SharedWork
-from hostelry.jobs.transform.job_run import AGAIN_S, JobRun, NoAnswerError, RunDeps, finish
+from hostelry.jobs.transform.job_run import AGAIN_S, JobRun, RunDeps, report_end
 from hostelry.jobs.transform.object_rows import row_key
 
 LOG = logging.getLogger(__name__)
@@ -50,8 +51,8 @@ class TransformWork:
     async def _follow(self) -> None:
         """Follow one snapshot."""
         try:
-            snapshot = await self._deps.line.jobs(self._have)
-        except NoAnswerError:
+            snapshot = await self._deps.control.get_transform_jobs(self._have)
+        except (ControlDownError, ControlRefusedError):
             await self._deps.clock.sleep(AGAIN_S)
             return
         if snapshot is not None:
@@ -84,13 +85,13 @@ class TransformWork:
                 status=TransformJobStatus.FAILED,
                 reason="InternalServerError: The log of the jobs process has the cause.",
             )
-            await finish(self._deps, end)
+            await report_end(self._deps, end)
 
     async def _stop(self, key: str, job: TransformJob) -> None:
         """Stop a job. Complete outputs are kept."""
         await self._end(self._runs.get(key))
         status = TransformJobStatus.STOPPED
-        await finish(self._deps, TransformEnd(scope=job.scope, name=job.name, status=status))
+        await report_end(self._deps, TransformEnd(scope=job.scope, name=job.name, status=status))
 
     @staticmethod
     async def _end(task: "asyncio.Task[None] | None") -> None:
@@ -101,6 +102,6 @@ class TransformWork:
 
     def _forget(self, present: Mapping[str, TransformJob]) -> None:
         """Drop the rows of ended jobs."""
-        for key in self._deps.rows.jobs():
+        for key in self._deps.rows.list_jobs():
             if key not in present:
                 self._deps.rows.forget(key)

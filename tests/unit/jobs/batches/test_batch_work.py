@@ -24,16 +24,13 @@ from hostelry.domain.llm_batch import (
     TokenUsage,
 )
 from hostelry.domain.routes import CopyRoute
-from hostelry.jobs.batches.batch_claims import BatchClaims
 from hostelry.jobs.batches.batch_run import BatchDeps
-from hostelry.jobs.batches.batch_work import MAX_RUNNING, BatchWork
-from hostelry.jobs.batches.file_folder import FileFolder, ResultFile
-from hostelry.jobs.batches.file_store import FileStore
+from hostelry.jobs.batches.batch_work import MAX_RUNNING, BatchOverview, BatchWork
+from hostelry.jobs.batches.file_store import FileFolder, FileStore, ResultFile
 from hostelry.jobs.batches.line_queue import CopySizes, LineAnswer, LineCalls, SharedPools
-from hostelry.jobs.batches.overview import BatchOverview
-from hostelry.jobs.batches.rows import BatchRows
+from hostelry.jobs.batches.rows import BatchClaims, BatchRows
 from hostelry.jobs.batches.shared_files import SharedBatchRows, SharedFiles
-from hostelry.jobs.records.batch_results import answer_line, result_id
+from hostelry.jobs.records.batch_lines import build_answer_line, build_result_id
 from hostelry.jobs.rules.next_step import Trouble
 from hostelry.store.database import Database
 from hostelry.store.sqlite import SqliteFile
@@ -68,7 +65,7 @@ class OneEach(CopySizes):
     def __init__(self) -> None:
         pass
 
-    def wanted(self, copy: CopyRoute) -> int:
+    def get_wanted(self, copy: CopyRoute) -> int:
         return 1
 
 
@@ -122,7 +119,7 @@ class Rig:
             for number, body in enumerate(bodies, 1)
         ]
         content = b"".join(json.dumps(it).encode() + b"\n" for it in lines)
-        new = self.files.new(id, HERE.account)
+        new = self.files.begin_upload(id, HERE.account)
         new.write(content)
         new.complete()
         now = self.clock.now()
@@ -159,7 +156,7 @@ class Rig:
         """The batch once something holds of it."""
         async with asyncio.timeout(10):
             while True:
-                kept = self.rows.batch(HERE.account, id)
+                kept = self.rows.get_batch(HERE.account, id)
                 assert kept is not None
                 batch, _ = self.work.present(kept)
                 if holds(batch):
@@ -169,10 +166,10 @@ class Rig:
     def num_files(self) -> int:
         return len(list(self.folder.path("").iterdir()))
 
-    def results(self, id: str) -> dict[str, Any]:
-        stored = self.rows.file(HERE.account, id)
+    def open_results(self, id: str) -> dict[str, Any]:
+        stored = self.rows.get_file(HERE.account, id)
         assert stored is not None
-        lines = [json.loads(it) for it in b"".join(self.files.chunks(stored)).splitlines()]
+        lines = [json.loads(it) for it in b"".join(self.files.read_chunks(stored)).splitlines()]
         assert max(Counter(it["custom_id"] for it in lines).values()) == 1
         return {it["custom_id"]: it for it in lines}
 
@@ -214,7 +211,7 @@ def test_a_line_ends_with_its_last_answer(
         assert batch.status is BatchStatus.COMPLETED
         assert (batch.has_output, batch.has_errors) == (status == 200, status != 200)
         kept = batch.output_file_id if status == 200 else batch.error_file_id
-        assert rig.results(kept)["1"]["response"]["status_code"] == status
+        assert rig.open_results(kept)["1"]["response"]["status_code"] == status
         assert len(rig.calls.asked) == asked
         await rig.once("batch_1", lambda _: rig.num_files() == 2)  # an empty one is none
 
@@ -233,8 +230,8 @@ def test_a_batch_that_expires_keeps_its_answers_and_names_the_others(tmp_path: P
         batch = await rig.ended()
         assert batch.status is BatchStatus.EXPIRED
         assert (batch.counts.completed, batch.counts.failed, batch.counts.total) == (2, 3, 5)
-        assert set(rig.results(batch.output_file_id)) == {"1", "3"}
-        errors = rig.results(batch.error_file_id)
+        assert set(rig.open_results(batch.output_file_id)) == {"1", "3"}
+        errors = rig.open_results(batch.error_file_id)
         assert [errors[it]["error"]["code"] for it in "245"] == ["batch_expired"] * 3
 
     run(rig, steps)
@@ -248,16 +245,16 @@ def test_what_is_shown_names_the_model_that_has_no_copy(tmp_path: Path) -> None:
         rig.stored(*["late"] * 6, model="asleep")
         await rig.work.submit(rig.batch())
         await rig.once("batch_1", lambda _: bool(rig.calls.asked))
-        (shown,) = await overview.newest("running", 10)
+        (shown,) = await overview.list_newest("running", 10)
         assert shown["trouble"] == "no copy serves model asleep now: 6 of its requests wait"
         assert len(rig.calls.asked) < 6, "a few of them wake it"
         rig.calls.late.set()
         await rig.ended()
-        found = await overview.one("batch_1")
+        found = await overview.find("batch_1")
         assert found is not None
         assert (found["state"], found["completed"], found["trouble"]) == ("completed", 6, None)
-        assert await overview.newest("running", 10) == []
-        assert await overview.one("batch_2") is None
+        assert await overview.list_newest("running", 10) == []
+        assert await overview.find("batch_2") is None
         with pytest.raises(StatusOrderError):
             await overview.cancel("batch_1")
 
@@ -269,7 +266,9 @@ def test_a_successor_sends_what_has_no_whole_result(tmp_path: Path) -> None:
     rig.stored("a", "b", "c")
     begun = replace(rig.batch().went(BatchStatus.IN_PROGRESS, rig.clock.now()))
     rig.rows.add_batch(begun)
-    whole, cut = (answer_line(result_id(begun.id, it), str(it), 200, "r", USED) for it in (1, 2))
+    whole, cut = (
+        build_answer_line(build_result_id(begun.id, it), str(it), 200, "r", USED) for it in (1, 2)
+    )
     rig.folder.path(begun.output_file_id).write_bytes(whole + cut[:-7])
 
     async def steps() -> None:
@@ -278,7 +277,7 @@ def test_a_successor_sends_what_has_no_whole_result(tmp_path: Path) -> None:
         assert batch.counts.completed == 3
         assert batch.usage == TokenUsage(input=6, output=9)
         assert sorted(rig.calls.asked) == ["b", "c"]
-        assert set(rig.results(batch.output_file_id)) == {"1", "2", "3"}
+        assert set(rig.open_results(batch.output_file_id)) == {"1", "2", "3"}
 
     run(rig, steps)
 
@@ -293,7 +292,7 @@ def test_a_batch_that_waits_for_its_turn_is_cancelled_at_once(tmp_path: Path) ->
         last = rig.batch(f"batch_{MAX_RUNNING}")
         assert (await rig.work.cancel(last)).status is BatchStatus.CANCELLING
         assert (await rig.ended(last.id)).status is BatchStatus.CANCELLED
-        kept = rig.rows.batch(HERE.account, last.id)
+        kept = rig.rows.get_batch(HERE.account, last.id)
         assert kept is not None
         with pytest.raises(StatusOrderError):
             await rig.work.cancel(kept)
@@ -321,8 +320,8 @@ def test_files_are_removed_in_time_but_not_under_a_batch(tmp_path: Path) -> None
         await rig.once("batch_1", lambda it: it.status is BatchStatus.IN_PROGRESS)
         rig.clock.advance(3600)
         await rig.work.sweep()
-        assert rig.rows.file_ids() >= {"file-in", "file-new", "file-kept"}
-        assert "file-old" not in rig.rows.file_ids()
+        assert rig.rows.list_file_ids() >= {"file-in", "file-new", "file-kept"}
+        assert "file-old" not in rig.rows.list_file_ids()
         assert not rig.folder.path("file-old").exists()
         rig.calls.late.set()
         await rig.ended()

@@ -12,7 +12,7 @@ from hostelry.base.clock import ManualClock
 from hostelry.dataplane.capture.spool import Spool, SpoolBatch, SpoolTarget
 from hostelry.dataplane.capture.spool_file import record_prefix
 from hostelry.domain.data_capture import CaptureCounts
-from hostelry.jobs.capture.uploads import KEPT_S, CaptureUploads, SpoolFolder
+from hostelry.jobs.capture_uploads import KEPT_S, CaptureUploads, SpoolFolder
 from hostelry.jobs.objects.object_store import (
     NoSuchBucketError,
     ObjectError,

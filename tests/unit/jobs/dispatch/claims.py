@@ -1,9 +1,10 @@
 """Claims of requests in a queue."""
 
+from tests.memory_queue import MemoryQueue
+
 from hostelry.base.clock import ManualClock
 from hostelry.domain.async_request import AsyncRequest
 from hostelry.domain.scope import Scope
-from hostelry.jobs.queue.memory import MemoryQueue
 from hostelry.jobs.queue.protocol import Claim
 
 SCOPE = Scope("111122223333", "us-west-2")

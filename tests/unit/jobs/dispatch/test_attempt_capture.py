@@ -63,12 +63,12 @@ def destination(capture: DataCapture = CAPTURE) -> Destination:
 
 def streamed(size_bytes: int) -> OpenInput:
     stored: Any = Stored(size_bytes)
-    return OpenInput.of_stored(stored, lambda: None)
+    return OpenInput.build_streamed(stored, lambda: None)
 
 
 async def read(given: OpenInput) -> None:
     """Read a large input to its end."""
-    async for _ in given.streamed().chunks:
+    async for _ in given.stream().chunks:
         pass
 
 
@@ -88,8 +88,8 @@ def kept(capture: RequestCapture, folder: Path) -> list[tuple[bytes, bytes]]:
 
 def test_a_record_has_the_requests_ids_and_types(capture: RequestCapture, tmp_path: Path) -> None:
     attempt = AttemptCapture(capture, REQUEST)
-    attempt.sent(destination(), OpenInput(b"in", "text/csv"))
-    attempt.answered(destination(), b"out", ANSWERED)
+    attempt.begin(destination(), OpenInput(b"in", "text/csv"))
+    attempt.note_answer(destination(), b"out", ANSWERED)
     attempt.finish()
     attempt.close()
     assert kept(capture, tmp_path) == [(b"in", b"out")]
@@ -107,9 +107,9 @@ def test_what_did_not_end_the_request_leaves_nothing(
     capture: RequestCapture, tmp_path: Path, is_answered: bool, is_ended: bool
 ) -> None:
     attempt = AttemptCapture(capture, REQUEST)
-    attempt.sent(destination(), OpenInput(b"in"))
+    attempt.begin(destination(), OpenInput(b"in"))
     if is_answered:
-        attempt.answered(destination(), b"out", ANSWERED)
+        attempt.note_answer(destination(), b"out", ANSWERED)
     if is_ended:
         attempt.finish()
     attempt.close()
@@ -119,9 +119,9 @@ def test_what_did_not_end_the_request_leaves_nothing(
 
 def test_an_input_that_is_streamed_is_put_together(capture: RequestCapture, tmp_path: Path) -> None:
     attempt, given = AttemptCapture(capture, REQUEST), streamed(5)
-    attempt.sent(destination(), given)
+    attempt.begin(destination(), given)
     asyncio.run(read(given))
-    attempt.answered(destination(), b"out", ANSWERED)
+    attempt.note_answer(destination(), b"out", ANSWERED)
     attempt.finish()
     attempt.close()
     assert kept(capture, tmp_path) == [(b"a,b,c", b"out")]
@@ -131,9 +131,9 @@ def test_a_copy_that_refused_the_connection_leaves_nothing(
     capture: RequestCapture, tmp_path: Path
 ) -> None:
     attempt = AttemptCapture(capture, REQUEST)
-    attempt.sent(destination(), OpenInput(b"refused"))
-    attempt.sent(destination(), OpenInput(b"in"))
-    attempt.answered(destination(), b"out", ANSWERED)
+    attempt.begin(destination(), OpenInput(b"refused"))
+    attempt.begin(destination(), OpenInput(b"in"))
+    attempt.note_answer(destination(), b"out", ANSWERED)
     attempt.finish()
     attempt.close()
     assert kept(capture, tmp_path) == [(b"in", b"out")]
@@ -156,9 +156,9 @@ def test_a_large_object_is_counted_as_dropped(
 ) -> None:
     found = destination(replace(CAPTURE, takes_input=takes[0], takes_output=takes[1]))
     attempt, given = AttemptCapture(capture, REQUEST), streamed(size_bytes)
-    attempt.sent(found, given)
+    attempt.begin(found, given)
     asyncio.run(read(given))
-    attempt.answered(found, body, ANSWERED)
+    attempt.note_answer(found, body, ANSWERED)
     attempt.finish()
     attempt.close()
     assert len(kept(capture, tmp_path)) == is_kept

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.memory_queue import MemoryQueue
 from tests.unit.jobs.dispatch.claims import SCOPE, claimed
 
 from hostelry.base.clock import ManualClock
@@ -18,8 +19,7 @@ from hostelry.jobs.dispatch.attempt import AttemptDeps, CopyAttempts
 from hostelry.jobs.dispatch.metric_reports import AsyncMeasurements
 from hostelry.jobs.dispatch.request_input import AttemptCapture
 from hostelry.jobs.dispatch.slots import CopySlots
-from hostelry.jobs.objects.answer_object import AnswerWriter, StaleClaimError
-from hostelry.jobs.queue.memory import MemoryQueue
+from hostelry.jobs.objects.object_output import AnswerWriter, StaleClaimError
 
 MODEL_SLOTS = 3
 ENDPOINT = EndpointRoute(
@@ -132,10 +132,10 @@ def test_a_copy_is_free_once_it_has_answered_while_writes_are_bounded(
         rig = AttemptRig()
         tasks = [rig.begin() for _ in range(3)]
         await settled()
-        assert (rig.store.num_put, rig.freed, rig.slots.on("c")) == (2, 2, 1)
+        assert (rig.store.num_put, rig.freed, rig.slots.count_in_flight("c")) == (2, 2, 1)
         rig.store.opened.set()
         await asyncio.gather(*tasks)
-        assert (rig.store.num_put, rig.freed, rig.slots.on("c")) == (3, 3, 0)
+        assert (rig.store.num_put, rig.freed, rig.slots.count_in_flight("c")) == (3, 3, 0)
 
     asyncio.run(scenario())
 
@@ -167,7 +167,7 @@ def test_attempts_that_end_in_any_way_leave_room_for_others(
         for task in (waiting, writing):
             task.cancel()
         await asyncio.gather(writing, waiting, return_exceptions=True)
-        assert rig.slots.on("c") == 0
+        assert rig.slots.count_in_flight("c") == 0
         rig.store.opened.set()
         assert (await rig.begin()).body == b"1"
 

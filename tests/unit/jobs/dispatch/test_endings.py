@@ -5,14 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 from tests.cases import case, cases
+from tests.memory_queue import MemoryQueue
 from tests.unit.jobs.dispatch.claims import SCOPE, claimed
 
 from hostelry.base.clock import ManualClock
 from hostelry.jobs.dispatch.endings import RequestEnds
 from hostelry.jobs.dispatch.metric_reports import AsyncMeasurements
 from hostelry.jobs.objects.object_store import ObjectDeniedError, ObjectError, ObjectStoreDownError
-from hostelry.jobs.queue.commits import QueueCommits
-from hostelry.jobs.queue.memory import MemoryQueue
+from hostelry.jobs.queue.protocol import QueueCommits
 from hostelry.jobs.rules.messages import Response
 from hostelry.jobs.rules.next_step import STORE_PAUSE_S
 
@@ -49,7 +49,7 @@ def test_a_failed_request_ends_with_its_failure_object_where_that_can_be_had(
 
     async def scenario() -> None:
         await clock.sleep(waited_s)
-        await ends.failed(claim, "v", "the model refused it")
+        await ends.fail(claim, "v", "the model refused it")
 
     asyncio.run(scenario())
     assert bool(queue.backlog()) is waits
@@ -71,8 +71,8 @@ def test_each_end_of_a_request_has_a_notification_of_its_own_id() -> None:
         found = []
         held = claim
         for _ in range(2):  # the second as after a retry by hand
-            await ends.completed(held, "v", response)
-            found += [it.notification.id for it in queue.pending(clock.now(), 9)]
+            await ends.complete(held, "v", response)
+            found += [it.notification.id for it in queue.list_due_notifications(clock.now(), 9)]
             queue.letters.clear()
             queue.rows["0"].outcome = None
             (again,) = queue.claim(SCOPE, "e", "me", 1, clock.now(), 30)

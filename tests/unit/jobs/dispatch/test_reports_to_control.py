@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.cases import case, cases
+from tests.memory_queue import MemoryQueue
 
 from hostelry.base.clock import ManualClock
 from hostelry.dataplane.routes import FixedRoutes
@@ -20,7 +21,7 @@ from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.messaging import PublicationRequest
 from hostelry.domain.routes import EndpointRoute, RouteSnapshot, VariantRoute
 from hostelry.domain.scope import Scope
-from hostelry.jobs.dispatch.control_line import ControlDownError, ControlRefusedError
+from hostelry.jobs.control_client import ControlDownError, ControlRefusedError
 from hostelry.jobs.dispatch.metric_reports import (
     NOTIFICATION_FAILURES,
     PROCESSED,
@@ -29,11 +30,9 @@ from hostelry.jobs.dispatch.metric_reports import (
     MetricReports,
 )
 from hostelry.jobs.dispatch.outbox import Outbox
-from hostelry.jobs.queue.commits import QueueCommits
-from hostelry.jobs.queue.memory import MemoryQueue
-from hostelry.jobs.queue.protocol import Notification, RequestCompleted
+from hostelry.jobs.queue.protocol import Notification, QueueCommits, RequestCompleted
 from hostelry.jobs.queue.work_claims import SharedWork, WorkClaims
-from hostelry.jobs.rules.async_metrics import backlog_samples
+from hostelry.jobs.rules.async_metrics import build_backlog_samples
 from hostelry.store.database import open_database
 from hostelry.store.protocol import StoreUnavailable
 
@@ -145,10 +144,10 @@ class FullDisk(MemoryQueue):
 
     is_full = True
 
-    def delivered(self, notification_id: str) -> None:
+    def forget_notification(self, notification_id: str) -> None:
         if self.is_full:
             raise StoreUnavailable("the disk is full")
-        super().delivered(notification_id)
+        super().forget_notification(notification_id)
 
 
 def test_a_notification_is_sent_once_where_the_outbox_cannot_be_written() -> None:
@@ -206,8 +205,8 @@ def test_queues_are_reported_by_one_host_at_a_time_and_events_by_each(tmp_path: 
                 clock.advance(TURN_S / 2)
             measurements, own = reports[name]
             measurements.count(PLACE, PROCESSED)
-            queues = backlog_samples("queued", 7, 0, None, 1, clock.now())
-            measurements.saw(ScopedMetric(scope=SCOPE, sample=it) for it in list(queues)[:1])
+            queues = build_backlog_samples("queued", 7, 0, None, 1, clock.now())
+            measurements.set_queues(ScopedMetric(scope=SCOPE, sample=it) for it in list(queues)[:1])
             await own.send()
 
     with contextlib.closing(open_database(tmp_path / "jobs.db")) as database:
@@ -239,7 +238,7 @@ def test_a_report_that_control_refuses_is_dropped() -> None:
 def test_times_are_counted_by_value_with_three_digits() -> None:
     measurements = AsyncMeasurements()
     for taken_s in (0.0123449, 0.0123351, 0.2):
-        measurements.took_ms(PLACE, "TotalProcessingTime", taken_s)
+        measurements.add_ms(PLACE, "TotalProcessingTime", taken_s)
     (scoped,) = measurements.take(5.0, with_queues=True)
     sample = scoped.sample
     found = dict(zip(sample.values, sample.counts, strict=True))

@@ -3,13 +3,12 @@
 import asyncio
 from collections.abc import Sequence
 
+from tests.memory_queue import MemoryQueue
 from tests.unit.jobs.dispatch.claims import claimed
 
 from hostelry.base.clock import ManualClock
 from hostelry.jobs.dispatch.slots import RunningRequests
-from hostelry.jobs.queue.commits import QueueCommits
-from hostelry.jobs.queue.memory import MemoryQueue
-from hostelry.jobs.queue.protocol import Claim, RequestCompleted
+from hostelry.jobs.queue.protocol import Claim, QueueCommits, RequestCompleted
 
 
 def test_a_request_that_ends_while_leases_are_renewed_is_not_cut_off_in_its_last_steps() -> None:
@@ -41,7 +40,7 @@ def test_a_request_that_another_owner_has_is_given_up_at_the_second_renewal() ->
     clock = ManualClock()
     queue = MemoryQueue()
     claims: Sequence[Claim] = claimed(queue, clock, 2)
-    queue.release_of(None)
+    queue.release_host(None)
     queue.claim(claims[0].request.scope, "e", "another", 1, clock.now(), 30)
 
     async def scenario() -> list[int]:

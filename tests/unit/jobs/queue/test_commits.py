@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from tests.contract.jobs.test_request_queue import DONE, LEASE_S, NOW, asked, claims, ids, note
 
-from hostelry.jobs.queue.commits import QueueCommits
 from hostelry.jobs.queue.durable_queue import DurableQueue
-from hostelry.jobs.queue.protocol import Write
+from hostelry.jobs.queue.protocol import QueueCommits, Write
 from hostelry.store.protocol import StoreUnavailable
 from hostelry.store.sqlite import SqliteFile
 
@@ -22,16 +21,16 @@ class CountedQueue(DurableQueue):
         super().__init__(SqliteFile(path), max_unfinished=max_unfinished)
         self.sizes: list[int] = []
 
-    def together(self, writes: Sequence[Write]) -> list[Any]:
+    def write_together(self, writes: Sequence[Write]) -> list[Any]:
         self.sizes.append(len(writes))
-        return super().together(writes)
+        return super().write_together(writes)
 
 
 def test_writes_at_once_share_a_commit_and_each_has_its_own_result(tmp_path: Path) -> None:
     queue = CountedQueue(tmp_path / "jobs.db")
     queue.submit([asked(it) for it in "abc"])
     a, b, c = claims(queue)
-    queue.release_of(None)
+    queue.release_host(None)
     [again] = claims(queue, 1)  # of a, under a new fence
 
     async def scenario() -> Sequence[Any]:
@@ -46,7 +45,7 @@ def test_writes_at_once_share_a_commit_and_each_has_its_own_result(tmp_path: Pat
 
     assert tuple(asyncio.run(scenario())) == (False, True, [], None, ["b", "c", "d"])
     assert queue.sizes == [5]
-    assert [it.notification.id for it in queue.pending(NOW, 9)] == ["ended"]
+    assert [it.notification.id for it in queue.list_due_notifications(NOW, 9)] == ["ended"]
     queue.close()
 
 

@@ -38,7 +38,7 @@ def test_another_process_finds_requests_and_notifications(path: Path) -> None:
     queue.close()
     successor = DurableQueue(SqliteFile(path))
     assert [it.request.id for it in claims(successor)] == ["b"]
-    assert [it.notification.id for it in successor.pending(NOW, 9)] == ["n"]
+    assert [it.notification.id for it in successor.list_due_notifications(NOW, 9)] == ["n"]
     successor.close()
 
 
@@ -169,7 +169,7 @@ def test_finished_rows_are_forgotten_in_time(path: Path) -> None:
     assert rows.sweep(NOW + KEEP_COMPLETED_S - 1) == 0
     assert rows.sweep(NOW + KEEP_COMPLETED_S) == 1
     assert [it.id for it in rows.page(RowFilter())] == ["waits", "bad"]
-    assert queue.pending(NOW + KEEP_COMPLETED_S, 1) == []
+    assert queue.list_due_notifications(NOW + KEEP_COMPLETED_S, 1) == []
     assert rows.sweep(NOW + KEEP_FAILED_S) == 1
     assert [it.id for it in rows.page(RowFilter())] == ["waits"]
     queue.close()

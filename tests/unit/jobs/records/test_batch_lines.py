@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.cases import case, cases
 
-from hostelry.jobs.records.batch_lines import MAX_FAULTS, LineCheck, request_body
+from hostelry.jobs.records.batch_lines import MAX_FAULTS, LineCheck, get_request_body
 
 CHAT = "/v1/chat/completions"
 
@@ -56,13 +56,13 @@ def test_a_line_that_is_no_request_is_named_with_its_number(
     bad: bytes, code: str, param: str | None
 ) -> None:
     check = checked(line(custom_id="first"), b"\n", bad, line(custom_id="last"))
-    (fault,) = check.faults()
+    (fault,) = check.list_faults()
     assert (fault.code, fault.param, fault.line) == (code, param, 3)
     assert [it.custom_id for it in check.lines] == ["first", "last"]
 
 
 def test_a_custom_id_may_be_there_once() -> None:
-    (fault,) = checked(line(), line(custom_id="b"), line()).faults()
+    (fault,) = checked(line(), line(custom_id="b"), line()).list_faults()
     assert (fault.code, fault.line) == ("duplicate_custom_id", 3)
     assert "line 1" in fault.message
 
@@ -70,12 +70,12 @@ def test_a_custom_id_may_be_there_once() -> None:
 def test_a_request_keeps_its_place_its_model_and_its_body() -> None:
     lines = (line(), b"\r\n", line(custom_id="b", body={"model": "pirate", "n": [1, {"x": "é"}]}))
     check = checked(*lines)
-    assert not check.faults()
+    assert not check.list_faults()
     first, second = check.lines
     assert (first.number, first.offset, first.model) == (1, 0, "base")
     assert (second.number, second.offset, second.model) == (3, len(lines[0]) + 2, "pirate")
     found = b"".join(lines)[second.offset : second.offset + second.length]
-    assert json.loads(request_body(found)) == {"model": "pirate", "n": [1, {"x": "é"}]}
+    assert json.loads(get_request_body(found)) == {"model": "pirate", "n": [1, {"x": "é"}]}
 
 
 def test_the_bytes_that_were_cut_off_a_long_line_count_for_the_places_behind_it() -> None:
@@ -96,11 +96,11 @@ def test_the_bytes_that_were_cut_off_a_long_line_count_for_the_places_behind_it(
     case("more wrong lines than that", [b"{\n"] * 11, "too_many_tasks"),
 )  # fmt: skip
 def test_a_file_that_is_wrong_as_a_whole(lines: list[bytes], code: str) -> None:
-    (fault,) = checked(*lines).faults()
+    (fault,) = checked(*lines).list_faults()
     assert (fault.code, fault.line) == (code, None)
 
 
 def test_of_many_faults_the_first_are_reported_and_the_rest_counted() -> None:
-    faults = checked(*[b"{\n"] * (MAX_FAULTS + 20), max_lines=1000).faults()
+    faults = checked(*[b"{\n"] * (MAX_FAULTS + 20), max_lines=1000).list_faults()
     assert len(faults) == MAX_FAULTS + 1
     assert faults[-1].message == f"20 more lines are wrong, {MAX_FAULTS + 20} in all."

@@ -5,12 +5,12 @@ import json
 from tests.cases import case, cases
 
 from hostelry.domain.llm_batch import TokenUsage
-from hostelry.jobs.records.batch_results import (
-    answer_line,
-    error_line,
-    known_result,
+from hostelry.jobs.records.batch_lines import (
+    build_answer_line,
+    build_error_line,
+    build_result_id,
+    parse_result,
     parse_usage,
-    result_id,
 )
 
 
@@ -24,7 +24,7 @@ from hostelry.jobs.records.batch_results import (
     case("bytes that are no text", b"\xff", "�"),
 )  # fmt: skip
 def test_an_answer_is_one_line_with_the_body_as_json(body: bytes, shown: object) -> None:
-    line = answer_line("batch_req_1", "mine", 200, "r-1", body)
+    line = build_answer_line("batch_req_1", "mine", 200, "r-1", body)
     assert line.count(b"\n") == len(line.decode().splitlines()) == 1
     assert json.loads(line) == {
         "id": "batch_req_1",
@@ -32,29 +32,31 @@ def test_an_answer_is_one_line_with_the_body_as_json(body: bytes, shown: object)
         "response": {"status_code": 200, "request_id": "r-1", "body": shown},
         "error": None,
     }
-    assert known_result(line) == ("mine", TokenUsage())
+    assert parse_result(line) == ("mine", TokenUsage())
 
 
 def test_a_request_without_an_answer_has_the_reason() -> None:
-    line = error_line("batch_req_1", "mine", "batch_expired", "Too late.")
+    line = build_error_line("batch_req_1", "mine", "batch_expired", "Too late.")
     found = json.loads(line)
     assert found["response"] is None
     assert found["error"] == {"code": "batch_expired", "message": "Too late."}
-    assert known_result(line) == ("mine", TokenUsage())
+    assert parse_result(line) == ("mine", TokenUsage())
 
 
 def test_no_beginning_of_a_line_counts_as_one() -> None:
-    line = answer_line("batch_req_1", "mine", 200, "r-1", b'{"a": 1}')
-    assert {known_result(line[:end]) for end in range(len(line))} == {None}
+    line = build_answer_line("batch_req_1", "mine", 200, "r-1", b'{"a": 1}')
+    assert {parse_result(line[:end]) for end in range(len(line))} == {None}
 
 
 def test_zeros_that_a_power_cut_left_are_no_line() -> None:
-    assert known_result(b"\0" * 20 + b"\n") is None
+    assert parse_result(b"\0" * 20 + b"\n") is None
 
 
 def test_a_line_that_is_sent_again_has_the_same_id() -> None:
-    assert result_id("batch_1", 5) == result_id("batch_1", 5)
-    assert len({result_id(batch, it) for batch in ("batch_1", "batch_2") for it in (1, 2)}) == 4
+    assert build_result_id("batch_1", 5) == build_result_id("batch_1", 5)
+    assert (
+        len({build_result_id(batch, it) for batch in ("batch_1", "batch_2") for it in (1, 2)}) == 4
+    )
 
 
 @cases(
@@ -75,4 +77,4 @@ def test_a_line_that_is_sent_again_has_the_same_id() -> None:
 def test_the_tokens_of_an_answer(usage: object, found: TokenUsage) -> None:
     body = json.dumps({"usage": usage}).encode()
     assert parse_usage(body) == found
-    assert known_result(answer_line("id", "mine", 200, "r", body)) == ("mine", found)
+    assert parse_result(build_answer_line("id", "mine", 200, "r", body)) == ("mine", found)

@@ -1,8 +1,7 @@
 from tests.cases import case, cases
 
 from hostelry.domain.transform_job import BatchStrategy
-from hostelry.jobs.records.batching import Batcher
-from hostelry.jobs.records.splitting import SplitRecord
+from hostelry.jobs.records.splitting import Batcher, SplitRecord
 
 SINGLE, MULTI = BatchStrategy.SINGLE_RECORD, BatchStrategy.MULTI_RECORD
 

@@ -9,11 +9,11 @@ from tests.cases import case, cases
 from tests.unit.dataplane.capture.capture_sample import CAPTURE, record_head
 
 from hostelry.dataplane.capture.spool_file import CapturedRecord
-from hostelry.jobs.records.captured_line import captured_line
+from hostelry.jobs.capture_uploads import build_captured_line
 
 
 def line_of(record: CapturedRecord, **more: Any) -> dict[str, Any]:
-    text = captured_line(record, replace(CAPTURE, **more), "s3://b/k 0")
+    text = build_captured_line(record, replace(CAPTURE, **more), "s3://b/k 0")
     assert text.endswith(b"\n")
     assert text.count(b"\n") == 1
     found: dict[str, Any] = json.loads(text)

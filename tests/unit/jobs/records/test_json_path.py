@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 from tests.cases import case, cases
 
-from hostelry.jobs.records.errors import RecordError
 from hostelry.jobs.records.processing import parse_path
+from hostelry.jobs.records.splitting import RecordError
 
 ROW = [10, 11, 12, 13, 14, 15, 16]
 DOCUMENT = {"id": 7, "features": [1, 2], "SageMakerOutput": {"score": 0.5}}

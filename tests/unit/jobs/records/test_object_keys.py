@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 from tests.cases import case, cases
 
-from hostelry.jobs.records.errors import RecordError
-from hostelry.jobs.records.object_keys import manifest_objects, output_uri, relative_key
+from hostelry.jobs.records.object_keys import get_output_uri, get_relative_key, parse_manifest
+from hostelry.jobs.records.splitting import RecordError
 
 
 @cases(
@@ -18,12 +18,12 @@ from hostelry.jobs.records.object_keys import manifest_objects, output_uri, rela
     case("a bucket with slash", "s3://b/", "x.csv", "s3://o/out/x.csv.out"),
 )
 def test_an_output_keeps_the_path_below_the_prefix(prefix: str, key: str, output: str) -> None:
-    assert output_uri("s3://o/out", relative_key(prefix, "b", key)) == output
+    assert get_output_uri("s3://o/out", get_relative_key(prefix, "b", key)) == output
 
 
 def test_a_manifest_names_objects_below_its_prefix() -> None:
     body = json.dumps([{"prefix": "s3://b/in/"}, "a.csv", "sub/b.csv"]).encode()
-    found = manifest_objects(body, "s3://b/m")
+    found = parse_manifest(body, "s3://b/m")
     assert [(it.uri, it.relative) for it in found] == [
         ("s3://b/in/a.csv", "a.csv"),
         ("s3://b/in/sub/b.csv", "sub/b.csv"),
@@ -40,9 +40,9 @@ def test_a_manifest_names_objects_below_its_prefix() -> None:
 )
 def test_a_manifest_that_is_none_is_refused(manifest: Any, named: str) -> None:
     with pytest.raises(RecordError, match=named):
-        manifest_objects(json.dumps(manifest).encode(), "s3://b/m")
+        parse_manifest(json.dumps(manifest).encode(), "s3://b/m")
 
 
 def test_a_manifest_that_is_no_json_is_refused() -> None:
     with pytest.raises(RecordError, match="is not JSON"):
-        manifest_objects(b"[" * 100_000, "s3://b/m")
+        parse_manifest(b"[" * 100_000, "s3://b/m")

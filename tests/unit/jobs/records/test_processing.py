@@ -4,10 +4,8 @@ import pytest
 from tests.cases import case, cases
 
 from hostelry.domain.transform_job import TransformProcessing
-from hostelry.jobs.records.batching import Payload
-from hostelry.jobs.records.errors import RecordError
 from hostelry.jobs.records.processing import InferenceMark, RecordProcessing
-from hostelry.jobs.records.splitting import SplitRecord
+from hostelry.jobs.records.splitting import Payload, RecordError, SplitRecord
 
 CSV, JSON, LINES = "text/csv", "application/json", "application/jsonlines"
 MARK = InferenceMark("id-1", "2026-11-23T00:00:00Z")
@@ -40,7 +38,7 @@ def processing(
 def test_records_are_filtered_before_they_are_sent(
     kind: str, path: str, records: list[bytes], sent: bytes
 ) -> None:
-    assert processing(kind, path).sent(payload(*records)) == sent
+    assert processing(kind, path).build_body(payload(*records)) == sent
 
 
 @cases(
@@ -95,7 +93,7 @@ def test_records_are_filtered_before_they_are_sent(
 def test_answers_are_joined_with_their_records(
     made: RecordProcessing, records: list[bytes], answer: bytes, kept: bytes
 ) -> None:
-    assert made.kept(payload(*records), answer, [MARK]) == kept
+    assert made.build_output(payload(*records), answer, [MARK]) == kept
 
 
 @cases(
@@ -110,4 +108,4 @@ def test_answers_that_fit_no_record_are_named(
     made: RecordProcessing, answer: bytes, named: str
 ) -> None:
     with pytest.raises(RecordError, match=named):
-        made.kept(replace(payload(b"1", b"2"), first_number=7), answer, [])
+        made.build_output(replace(payload(b"1", b"2"), first_number=7), answer, [])

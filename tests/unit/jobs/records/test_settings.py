@@ -4,7 +4,7 @@ from tests.cases import case, cases
 from tests.unit.jobs.transform_jobs import JOB
 
 from hostelry.domain.transform_job import BatchStrategy
-from hostelry.jobs.records.settings import MB, payload_settings
+from hostelry.jobs.copy_parameters import MB, choose_payload_settings
 
 SINGLE, MULTI = BatchStrategy.SINGLE_RECORD, BatchStrategy.MULTI_RECORD
 REPLY = b'{"MaxConcurrentTransforms": 4, "BatchStrategy": "SINGLE_RECORD", "MaxPayloadInMB": 3}'
@@ -26,6 +26,6 @@ REPLY = b'{"MaxConcurrentTransforms": 4, "BatchStrategy": "SINGLE_RECORD", "MaxP
 def test_the_request_comes_before_the_container_before_defaults(
     given: dict[str, object], answer: bytes | None, expected: tuple[int, BatchStrategy, int]
 ) -> None:
-    found = payload_settings(replace(JOB, **given), answer)  # type: ignore[arg-type]
+    found = choose_payload_settings(replace(JOB, **given), answer)  # type: ignore[arg-type]
     payload_mb = found.max_payload_bytes // MB
     assert (found.max_concurrent, found.strategy, payload_mb) == expected

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from tests.cases import case, cases
 
 from hostelry.domain.transform_job import SplitType
-from hostelry.jobs.records.errors import RecordError
 from hostelry.jobs.records.splitting import (
     MAGIC_BYTES,
+    RecordError,
     SplitRecord,
     build_splitter,
     crc32c,
@@ -24,7 +24,7 @@ def split(kind: SplitType, body: bytes, step: int = 1, limit: int = 1000) -> lis
     splitter = build_splitter(kind, URI, limit)
     found = []
     for begin in range(0, len(body), step):
-        found += splitter.feed(body[begin : begin + step])
+        found += splitter.add_bytes(body[begin : begin + step])
     return found + splitter.finish()
 
 

@@ -4,7 +4,7 @@ import httpx
 import pytest
 from tests.cases import case, cases
 
-from hostelry.jobs.records.errors import RecordError
+from hostelry.jobs.records.splitting import RecordError
 from hostelry.jobs.records.upload_form import MAX_FIELD_BYTES, UploadForm, parse_boundary
 
 CONTENT = b'{"a": 1}\r\n--not\r\n--b\r\n\r\n{"b": 2}\n'
@@ -20,7 +20,7 @@ def written(content: bytes, **fields: str) -> tuple[bytes, bytes]:
 
 def read(form: UploadForm, body: bytes, size: int) -> bytes:
     pieces = [body[at : at + size] for at in range(0, len(body), size)]
-    return b"".join(found for piece in pieces for found in form.feed(piece))
+    return b"".join(found for piece in pieces for found in form.add_bytes(piece))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 100_000])

@@ -1,6 +1,6 @@
 from tests.cases import case, cases
 
-from hostelry.jobs.rules.async_metrics import backlog_samples
+from hostelry.jobs.rules.async_metrics import build_backlog_samples
 
 
 @cases(
@@ -18,6 +18,6 @@ def test_backlog_samples(
     instances: int,
     expected: tuple[float, ...],
 ) -> None:
-    samples = list(backlog_samples("queued", waiting, running, oldest_at, instances, 100.0))
+    samples = list(build_backlog_samples("queued", waiting, running, oldest_at, instances, 100.0))
     assert tuple(it.values[0] for it in samples) == expected
     assert {it.metric.dimensions for it in samples} == {(("EndpointName", "queued"),)}

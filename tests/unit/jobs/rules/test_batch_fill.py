@@ -2,13 +2,13 @@
 
 from tests.cases import case, cases
 
-from hostelry.jobs.rules.batch_fill import (
+from hostelry.jobs.rules.copy_slots import (
     HELD,
     UNKNOWN_AT_ONCE,
     ModelQueue,
-    next_models,
-    room_for_batch,
-    wanted_at_once,
+    choose_models,
+    compute_room,
+    limit_wanted,
 )
 
 
@@ -20,7 +20,7 @@ from hostelry.jobs.rules.batch_fill import (
     case("a copy that says too many", 10**6, 1024),
 )
 def test_what_keeps_a_copy_full(reported: int | None, wanted: int) -> None:
-    assert wanted_at_once(reported) == wanted
+    assert limit_wanted(reported) == wanted
 
 
 @cases(
@@ -34,7 +34,7 @@ def test_what_keeps_a_copy_full(reported: int | None, wanted: int) -> None:
     case("and no more than that", [4], 9, 1, 0),
 )
 def test_the_room_of_a_batch(wanted: list[int], batches: int, in_flight: int, room: int) -> None:
-    assert room_for_batch(wanted, batches, in_flight) == room
+    assert compute_room(wanted, batches, in_flight) == room
 
 
 def queue(model: str, pool: str | None, waiting: list[int], in_flight: int = 0) -> ModelQueue:
@@ -56,4 +56,4 @@ def queue(model: str, pool: str | None, waiting: list[int], in_flight: int = 0) 
     case("a pool of which nothing is known", [queue("a", "gone", [1])], {}, ""),
 )  # fmt: skip
 def test_which_lines_are_next(queues: list[ModelQueue], room: dict[str, int], chosen: str) -> None:
-    assert next_models(queues, room) == chosen.split()
+    assert choose_models(queues, room) == chosen.split()

@@ -7,7 +7,7 @@ from hostelry.domain.async_request import AsyncInference
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.routes import CopyRoute, EndpointRoute, FleetShift, VariantRoute
 from hostelry.domain.scope import Scope
-from hostelry.jobs.rules.copy_slots import CopyUse, choose_slot, free_slots, num_copies
+from hostelry.jobs.rules.copy_slots import CopyUse, choose_slot, count_copies, count_free_slots
 from hostelry.routing.copy_choice import next_position
 
 NOW = 1000.0
@@ -48,7 +48,7 @@ TWO = endpoint(variant("a", 1, "c1"), variant("b", 3, "c2"))
 def test_free_slots(
     route: EndpointRoute, in_flight: dict[str, int], blocked: dict[str, float], free: int
 ) -> None:
-    assert free_slots(route, CopyUse(in_flight=in_flight, blocked_until=blocked), NOW) == free
+    assert count_free_slots(route, CopyUse(in_flight=in_flight, blocked_until=blocked), NOW) == free
 
 
 @cases(
@@ -68,7 +68,7 @@ def test_choose_slot(
 
 
 def test_copies_of_all_variants_are_counted() -> None:
-    assert (num_copies(ONE), num_copies(TWO), num_copies(endpoint())) == (2, 2, 0)
+    assert (count_copies(ONE), count_copies(TWO), count_copies(endpoint())) == (2, 2, 0)
 
 
 SHIFTING = endpoint(
@@ -105,7 +105,7 @@ def test_a_shifting_variant_gives_the_new_fleet_its_share(
     use = CopyUse(in_flight=in_flight, blocked_until=blocked, positions={"a": position})
     found = choose_slot(SHIFTING, use, NOW, 0.0)
     assert (found and found.copy.id) == chosen
-    assert free_slots(SHIFTING, use, NOW) == free
+    assert count_free_slots(SHIFTING, use, NOW) == free
 
 
 def test_busy_fleets_get_their_shares() -> None:

@@ -6,9 +6,9 @@ from hostelry.domain.scope import Scope
 from hostelry.jobs.rules.messages import (
     MAX_INCLUDED_BYTES,
     Response,
-    expired_reason,
-    failure_message,
-    success_message,
+    build_expired_reason,
+    build_failure_message,
+    build_success_message,
 )
 
 REQUEST = AsyncRequest(
@@ -33,7 +33,7 @@ INCLUDED = replace(
 
 
 def test_the_message_of_an_output() -> None:
-    message = success_message(REQUEST, OUTPUT, 1643150760.608)
+    message = build_success_message(REQUEST, OUTPUT, 1643150760.608)
     assert message is not None
     assert json.loads(message) == {
         "awsRegion": "us-west-2",
@@ -58,7 +58,7 @@ def test_the_message_of_an_output() -> None:
 
 def test_the_message_of_a_failure() -> None:
     failed = Response(location="s3://out/mine-error.out", content_type="text/plain", body=b"no")
-    message = failure_message(REQUEST, failed, "no", 1643150761)
+    message = build_failure_message(REQUEST, failed, "no", 1643150761)
     assert message is not None
     shown = json.loads(message)
     assert (shown["invocationStatus"], shown["failureReason"]) == ("Failed", "no")
@@ -67,13 +67,13 @@ def test_the_message_of_a_failure() -> None:
 
 def test_without_a_topic_there_is_no_message() -> None:
     quiet = replace(REQUEST, success_topic_arn=None, error_topic_arn=None)
-    assert success_message(quiet, OUTPUT, 0) is None
-    assert failure_message(quiet, OUTPUT, "no", 0) is None
+    assert build_success_message(quiet, OUTPUT, 0) is None
+    assert build_failure_message(quiet, OUTPUT, "no", 0) is None
 
 
 def test_the_response_is_included_where_asked_for_and_small() -> None:
     def included(request: AsyncRequest, body: bytes | None) -> object:
-        message = success_message(request, replace(OUTPUT, body=body), 0)
+        message = build_success_message(request, replace(OUTPUT, body=body), 0)
         assert message is not None
         return json.loads(message).get("responseBody")
 
@@ -88,7 +88,7 @@ def test_the_response_is_included_where_asked_for_and_small() -> None:
 
 def test_an_inline_request_names_no_input_and_an_unwritten_failure_no_output() -> None:
     inline = replace(REQUEST, input_uri=None, content_type=None, body=b"1")
-    message = failure_message(inline, Response(location="", content_type=None), "no", 0)
+    message = build_failure_message(inline, Response(location="", content_type=None), "no", 0)
     assert message is not None
     shown = json.loads(message)
     assert shown["requestParameters"] == {"endpointName": "queued"}
@@ -96,4 +96,4 @@ def test_an_inline_request_names_no_input_and_an_unwritten_failure_no_output() -
 
 
 def test_the_reason_of_an_expired_request_names_its_limit() -> None:
-    assert "RequestTTLSeconds of 100" in expired_reason(REQUEST)
+    assert "RequestTTLSeconds of 100" in build_expired_reason(REQUEST)

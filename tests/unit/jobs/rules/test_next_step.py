@@ -5,8 +5,8 @@ from hostelry.jobs.rules.next_step import (
     End,
     Later,
     Trouble,
+    choose_next_step,
     classify_status,
-    next_step,
     notify_again_at,
 )
 
@@ -27,7 +27,7 @@ NOW = 100.0
     case("a missing input is final", Trouble.NO_INPUT, 1, End()),
 )
 def test_next_step(trouble: Trouble, attempt: int, expected: Later | End) -> None:
-    assert next_step(trouble, attempt, NOW) == expected
+    assert choose_next_step(trouble, attempt, NOW) == expected
 
 
 @pytest.mark.parametrize(

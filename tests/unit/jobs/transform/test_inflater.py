@@ -3,7 +3,7 @@ import gzip
 import pytest
 from tests.cases import case, cases
 
-from hostelry.jobs.records.errors import RecordError
+from hostelry.jobs.records.splitting import RecordError
 from hostelry.jobs.transform.object_work import INFLATED_AT_ONCE_BYTES, Inflater
 
 URI = "s3://b/in/x.gz"
@@ -14,7 +14,7 @@ def inflated(body: bytes, step: int) -> bytes:
     found = b"".join(
         piece
         for begin in range(0, len(body), step)
-        for piece in inflater.feed(body[begin : begin + step])
+        for piece in inflater.add_bytes(body[begin : begin + step])
     )
     inflater.finish()
     return found
@@ -28,7 +28,7 @@ def test_members_are_inflated_one_after_the_other(step: int) -> None:
 
 def test_a_bomb_comes_in_pieces_of_bounded_size() -> None:
     bomb = gzip.compress(bytes(20 * INFLATED_AT_ONCE_BYTES))
-    sizes = [len(it) for it in Inflater(URI).feed(bomb)]
+    sizes = [len(it) for it in Inflater(URI).add_bytes(bomb)]
     assert sum(sizes) == 20 * INFLATED_AT_ONCE_BYTES
     assert max(sizes) <= INFLATED_AT_ONCE_BYTES
 

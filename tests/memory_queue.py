@@ -47,7 +47,7 @@ class MemoryQueue:
     completions: dict[str, int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def together(self, writes: Sequence[Write]) -> list[Any]:
+    def write_together(self, writes: Sequence[Write]) -> list[Any]:
         """Make several writes; the result of each."""
         return [write(self) for write in writes]
 
@@ -71,7 +71,7 @@ class MemoryQueue:
             due = [it for it in mine if it.next_at <= now < it.request.expires_at]
             return [_claim_row(it, now, lease_s) for it in due[:limit]]
 
-    def overdue(self, owner: str, limit: int, now: float, lease_s: float) -> list[Claim]:
+    def claim_overdue(self, owner: str, limit: int, now: float, lease_s: float) -> list[Claim]:
         """Claim requests past their `expires_at` that wait."""
         with self._lock:
             due = [it for it in self._waiting() if it.request.expires_at <= now]
@@ -114,7 +114,7 @@ class MemoryQueue:
         with self._lock:
             return self._release(now)
 
-    def release_of(self, host: str | None) -> int:
+    def release_host(self, host: str | None) -> int:
         """Put back every claimed request: all are of this process."""
         with self._lock:
             return self._release(float("inf"))
@@ -134,18 +134,18 @@ class MemoryQueue:
             places = {(it.request.scope, it.request.endpoint_name) for it in left}
             return [_backlog(*place, left) for place in places]
 
-    def pending(self, now: float, limit: int) -> list[PendingNotification]:
+    def list_due_notifications(self, now: float, limit: int) -> list[PendingNotification]:
         """Notifications to send now."""
         with self._lock:
             due = [it for it in self.letters.values() if it.next_at <= now]
             return [it.pending for it in due[:limit]]
 
-    def delivered(self, notification_id: str) -> None:
+    def forget_notification(self, notification_id: str) -> None:
         """Forget a notification."""
         with self._lock:
             self.letters.pop(notification_id, None)
 
-    def undelivered(self, notification_id: str, next_at: float, reason: str) -> None:
+    def defer_notification(self, notification_id: str, next_at: float, reason: str) -> None:
         """Count a failed attempt."""
         with self._lock:
             letter = self.letters.get(notification_id)

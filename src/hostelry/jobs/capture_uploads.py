@@ -1,18 +1,43 @@
-"""Spool files of all gateway workers, uploaded as objects and then removed."""
+"""Uploads the spool files of all gateway workers as objects, and removes the files.
+
+result of an upload                               next
+-----------------------------------------------   --------------------------------------------------
+the object is written                             the file is removed. After a kill before that, the
+                                                  object is written again under the same key
+the object store is down                          no file is uploaded for 5 s, then 10, ... 60
+the bucket, KMS key or permission is missing      the same pauses, for this destination
+the same, and the file is a day old               the file is removed, and its records count as
+                                                  dropped
+
+Source of the objects' format: "Capture data from real-time endpoint", SageMaker developer guide.
+"""
 
 import asyncio
+import base64
 import contextlib
 import fcntl
 import logging
 import os
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from hostelry.base.clock import Clock
 from hostelry.dataplane.capture.spool import SUFFIX
-from hostelry.dataplane.capture.spool_file import SpoolError, SpoolHead, read_head, read_records
-from hostelry.domain.data_capture import CaptureCounts
+from hostelry.dataplane.capture.spool_file import (
+    CapturedRecord,
+    RecordHead,
+    SpoolError,
+    SpoolHead,
+    read_head,
+    read_records,
+)
+from hostelry.domain.data_capture import CaptureCounts, CaptureEncoding, DataCapture
 from hostelry.domain.load import LoadKey
 from hostelry.jobs.objects.object_store import (
     ObjectError,
@@ -20,7 +45,6 @@ from hostelry.jobs.objects.object_store import (
     ObjectStoreDownError,
     OutputSettings,
 )
-from hostelry.jobs.records.captured_line import captured_line
 
 LOG = logging.getLogger(__name__)
 HEAD_BYTES = 64 * 1024
@@ -28,7 +52,7 @@ HEAD_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ClosedSpool:
-    """A file that its writer has closed, or left behind when it was killed."""
+    """A spool file that its writer has closed, or has left behind at a kill."""
 
     path: Path
     head: SpoolHead
@@ -36,27 +60,27 @@ class ClosedSpool:
 
 @dataclass(frozen=True, slots=True)
 class CaptureObject:
-    """The object that a file becomes."""
+    """The object with the records of a spool file."""
 
     lines: bytes
     num_records: int
 
 
 class SpoolFolder:
-    """The folder that has one folder a worker; used by one thread at a time."""
+    """The folder with the spool folder of each worker. Used by one thread at a time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._heads: dict[Path, SpoolHead] = {}
 
-    def closed(self) -> tuple[list[ClosedSpool], list[tuple[Path, str]]]:
-        """The closed files, oldest first, and those that cannot be read, with the reason."""
+    def list_closed(self) -> tuple[list[ClosedSpool], list[tuple[Path, str]]]:
+        """List the closed files, oldest first, and the invalid files, with the reason."""
         paths = sorted(self._paths(), key=lambda it: it[0])
         self._heads = {path: self._heads[path] for _, path in paths if path in self._heads}
         found, broken = [], []
         for _, path in paths:
             try:
-                head = self._heads.get(path) or _closed_head(path)
+                head = self._heads.get(path) or _read_closed_head(path)
             except SpoolError as error:
                 broken.append((path, str(error)))
                 continue
@@ -66,15 +90,15 @@ class SpoolFolder:
         return found, broken
 
     def _paths(self) -> Iterator[tuple[float, Path]]:
-        """Every file with the time of its last record."""
+        """Yield every file with the time of its last record."""
         for worker in self._folder.glob("*/"):
             for path in worker.glob(f"*{SUFFIX}"):
                 with contextlib.suppress(FileNotFoundError):
                     yield path.stat().st_mtime, path
 
 
-def _closed_head(path: Path) -> SpoolHead | None:
-    """The file's head; None while its writer holds it, or where it is gone."""
+def _read_closed_head(path: Path) -> SpoolHead | None:
+    """Read the head of a file. None if its writer holds it, or if it is gone."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -84,30 +108,20 @@ def _closed_head(path: Path) -> SpoolHead | None:
 
 
 def read_object(spool: ClosedSpool) -> CaptureObject:
-    """The object of a closed file, read whole; raises OSError."""
+    """Build the object of a closed file. Raises OSError."""
     data = spool.path.read_bytes()
     _, start = read_head(data)
     head = spool.head
     lines = [
-        captured_line(record, head.capture, f"{head.object_uri} {number}")
+        build_captured_line(record, head.capture, f"{head.object_uri} {number}")
         for number, record in enumerate(read_records(data, start))
     ]
     return CaptureObject(b"".join(lines), len(lines))
 
 
 def set_aside(path: Path) -> None:
-    """Rename a file that cannot be read, so that it is not looked at again."""
+    """Rename an invalid file, so that it is not read again."""
     path.rename(path.with_suffix(".broken"))
-
-
-# Uploads closed spool files as objects, then removes them; what fails is tried again.
-#
-# a file                                            next
-# -----------------------------------------------   -----------------------------------------------
-# its object was written                            removed; the same key again after a kill between
-# the object store is down                          no file is tried for 5 s, then 10, ... 60
-# its bucket, key or permission is missing          no file for that destination for as long
-# it is a day old, and still cannot be uploaded     removed, its records counted as dropped
 
 
 LOOK_S = 1.0
@@ -119,7 +133,7 @@ STORE = "the object store"
 
 @dataclass(slots=True)
 class Pause:
-    """Failures in a row of a destination, or of the store: none is tried before `until`."""
+    """The failures in a row of a destination, or of the store. The next attempt is at `until`."""
 
     failures: int = 0
     until: float = 0.0
@@ -132,7 +146,7 @@ class CaptureUploads:
     Args:
         folder: the spool files.
         store: takes objects.
-        clock: ages of files, pauses.
+        clock: the time.
     """
 
     def __init__(self, folder: SpoolFolder, store: ObjectStore, clock: Clock) -> None:
@@ -143,13 +157,13 @@ class CaptureUploads:
         self._counts: dict[LoadKey, CaptureCounts] = {}
 
     def counts(self) -> dict[LoadKey, CaptureCounts]:
-        """What was counted since the last call."""
+        """Take the counts since the last call."""
         found, self._counts = self._counts, {}
         return found
 
     async def look(self) -> None:
-        """Upload every closed file that is not to wait."""
-        spools, broken = await asyncio.to_thread(self._folder.closed)
+        """Upload the closed files whose destination is not paused."""
+        spools, broken = await asyncio.to_thread(self._folder.list_closed)
         for path, reason in broken:
             LOG.error("captured requests in %s are lost: %s", path, reason)
             await asyncio.to_thread(set_aside, path)
@@ -205,7 +219,51 @@ class CaptureUploads:
 
 
 def get_destination(spool: ClosedSpool) -> str:
-    """The bucket of a file's object, and the key that encrypts it: they fail together."""
+    """Name the bucket and KMS key of a file's object, which fail together."""
     capture = spool.head.capture
     bucket = capture.uri.removeprefix("s3://").partition("/")[0]
     return f"s3://{bucket}" + (f" under {capture.kms_key_id}" if capture.kms_key_id else "")
+
+
+EVENT_VERSION = "0"
+_encode = msgspec.json.Encoder().encode
+
+
+def build_captured_line(record: CapturedRecord, capture: DataCapture, name: str) -> bytes:
+    """Build the line of JSON of a record, with its line break and the captured sides.
+
+    `name` identifies the record. An event id is derived from it if the record has none.
+    """
+    head = record.head
+    data: dict[str, Any] = {}
+    if capture.takes_input:
+        data["endpointInput"] = _side("INPUT", record.input, head.input_type, capture)
+    if capture.takes_output:
+        data["endpointOutput"] = _side("OUTPUT", record.output, head.output_type, capture)
+    line = {"captureData": data, "eventMetadata": _event(head, name), "eventVersion": EVENT_VERSION}
+    return _encode(line) + b"\n"
+
+
+def _side(mode: str, body: bytes, content_type: str | None, capture: DataCapture) -> dict[str, str]:
+    """Build one side. Text that is not UTF-8 is stored in base64, whatever its type."""
+    encoding, data = capture.get_encoding(content_type), ""
+    if encoding is not CaptureEncoding.BASE64:
+        try:
+            data = body.decode()
+        except UnicodeDecodeError:
+            encoding = CaptureEncoding.BASE64
+    if encoding is CaptureEncoding.BASE64:
+        data = base64.b64encode(body).decode()
+    observed = {} if content_type is None else {"observedContentType": content_type}
+    return {**observed, "mode": mode, "data": data, "encoding": encoding.value}
+
+
+def _event(head: RecordHead, name: str) -> dict[str, Any]:
+    event_id = head.event_id or str(uuid.uuid5(uuid.NAMESPACE_URL, name))
+    found: dict[str, Any] = {"eventId": event_id}
+    if head.custom_attributes is not None:
+        found["customAttributes"] = [head.custom_attributes]
+    if head.inference_id is not None:
+        found["inferenceId"] = head.inference_id
+    found["inferenceTime"] = f"{datetime.fromtimestamp(head.at, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return found

@@ -1,1 +1,0 @@
-"""Data capture: spool files of gateway workers become objects."""

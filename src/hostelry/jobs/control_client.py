@@ -1,0 +1,149 @@
+"""Calls of the jobs process to control."""
+
+import logging
+from typing import Protocol, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+
+from hostelry.base.errors import RetryableError
+from hostelry.base.json import decode
+from hostelry.dataplane.http.reply import UpstreamError
+from hostelry.dataplane.http.upstream import Timeouts, Upstream
+from hostelry.domain.async_request import AsyncMetricsReport
+from hostelry.domain.log_source import DataLogReport
+from hostelry.domain.messaging import PublicationRequest
+from hostelry.domain.scope import Scope
+from hostelry.domain.transform_job import TransformEnd, TransformProgressReport, TransformSnapshot
+
+LOG = logging.getLogger(__name__)
+TIMEOUTS = Timeouts(total_s=10.0, connect_s=1.0)
+POLL_TIMEOUTS = Timeouts(total_s=30.0, connect_s=1.0)
+MAX_ANSWER_BYTES = 64 * 1024
+MAX_SNAPSHOT_BYTES = 64 * 1024 * 1024
+TRANSFORM_JOBS = "/internal/transform-jobs"
+DELETED = 404  # control has deleted the job, which needs no report
+Answer = TypeVar("Answer")
+
+
+class ControlDownError(RetryableError):
+    """Control does not answer now."""
+
+
+class ControlRefusedError(RetryableError):
+    """Control refuses this call. Sending it again does not help."""
+
+
+class EndpointKnown(msgspec.Struct):
+    """Control's answer about an endpoint."""
+
+    exists: bool
+
+
+class JobsControl(Protocol):
+    """Calls to control. Each raises ControlDownError and ControlRefusedError."""
+
+    async def publish(self, publication: PublicationRequest) -> None:
+        """Publish a message, and return once it is durable in control."""
+        ...
+
+    async def report(self, report: AsyncMetricsReport) -> None:
+        """Publish samples."""
+        ...
+
+    async def has_endpoint(self, scope: Scope, name: str) -> bool:
+        """True if control has the endpoint, in any status except Deleting."""
+        ...
+
+
+class HttpJobsControl:
+    """Control at an address.
+
+    Args:
+        pool: connections.
+        address: ``http://host:port``.
+        internal_key: the key of calls between the platform's processes.
+    """
+
+    def __init__(self, pool: Upstream, address: str, internal_key: str) -> None:
+        self._pool = pool
+        self._address = address
+        self._head = f"Host: {address.removeprefix('http://')}\r\nX-Hostelry-Key: {internal_key}"
+
+    async def publish(self, publication: PublicationRequest) -> None:
+        """POST /internal/publish."""
+        await self._post("/internal/publish", publication)
+
+    async def report(self, report: AsyncMetricsReport) -> None:
+        """POST /internal/async-metrics."""
+        await self._post("/internal/async-metrics", report)
+
+    async def keep_lines(self, report: DataLogReport) -> None:
+        """POST /internal/data-log. A report that control refuses is lost."""
+        try:
+            await self._post("/internal/data-log", report)
+        except ControlRefusedError as error:
+            LOG.warning("%d lines of data logs are lost: %s", len(report.lines), error)
+
+    async def has_endpoint(self, scope: Scope, name: str) -> bool:
+        """GET /internal/async-endpoint."""
+        asked = urlencode({"account": scope.account, "region": scope.region, "endpoint": name})
+        target = f"/internal/async-endpoint?{asked}"
+        status, answer = await self._call("GET", target, b"", TIMEOUTS, MAX_ANSWER_BYTES)
+        _check_status(target, status, answer)
+        return _decode_answer(answer, EndpointKnown).exists
+
+    async def get_transform_jobs(self, have: str | None) -> TransformSnapshot | None:
+        """Return the jobs to run once they differ from version `have`. None while they do not."""
+        target = TRANSFORM_JOBS if have is None else f"{TRANSFORM_JOBS}?have={have}"
+        status, answer = await self._call("GET", target, b"", POLL_TIMEOUTS, MAX_SNAPSHOT_BYTES)
+        if status == 304:
+            return None
+        _check_status(target, status, answer)
+        return _decode_answer(answer, TransformSnapshot)
+
+    async def report_transform_progress(self, report: TransformProgressReport) -> None:
+        """Report the progress of a transform job."""
+        await self._post(f"{TRANSFORM_JOBS}/progress", report, DELETED)
+
+    async def report_transform_end(self, end: TransformEnd) -> None:
+        """Report how a transform job ended. Returns once that is durable in control."""
+        await self._post(f"{TRANSFORM_JOBS}/finish", end, DELETED)
+
+    async def _post(self, target: str, content: object, accepted: int = 200) -> None:
+        body = msgspec.json.encode(content)
+        status, answer = await self._call("POST", target, body, TIMEOUTS, MAX_ANSWER_BYTES)
+        if status != accepted:
+            _check_status(target, status, answer)
+
+    async def _call(
+        self, method: str, target: str, body: bytes, timeouts: Timeouts, max_bytes: int
+    ) -> tuple[int, bytes]:
+        """Return the status and the body of an answer."""
+        head = f"{method} {target} HTTP/1.1\r\n{self._head}\r\nContent-Length: {len(body)}\r\n\r\n"
+        parts = (head.encode("latin-1"), body)
+        try:
+            reply = await self._pool.send(self._address, parts, timeouts, max_bytes)
+            try:
+                return reply.status, await reply.body(max_bytes)
+            finally:
+                reply.close()
+        except UpstreamError as error:
+            raise ControlDownError(f"control does not answer: {error}") from error
+
+
+def _check_status(target: str, status: int, answer: bytes) -> None:
+    """Raise ControlRefusedError after 4xx, and ControlDownError after any other failure."""
+    if 200 <= status < 300:
+        return
+    text = f"{target} was answered with {status}: {answer[:300]!r}"
+    if 400 <= status < 500:
+        raise ControlRefusedError(text)
+    raise ControlDownError(text)
+
+
+def _decode_answer(answer: bytes, kind: type[Answer]) -> Answer:
+    try:
+        return decode(answer, kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ControlDownError(f"control's answer cannot be read: {error}") from error
