@@ -30,12 +30,13 @@ from hostelry.aws.steering_headers import ADDED_ON_THE_WAY
 from hostelry.base.clock import ManualClock
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
-from hostelry.dataplane.http.upstream import UpstreamPool
 from hostelry.domain.scope import Scope
 from hostelry.gateway.handlers.callers import Callers
 from hostelry.gateway.handlers.control import ControlHandler
+from hostelry.http1.heads import MalformedHeadError
+from hostelry.http1.upstream import UpstreamPool
 from hostelry.s3.admission import S3Refusal
-from hostelry.s3.head import Head, MalformedHeadError, parse_head, write_head
+from hostelry.s3.head import Head, parse_head, write_head
 
 BLANKS = re.compile("[ \t]+")
 KEY = "AKIDEXAMPLE"

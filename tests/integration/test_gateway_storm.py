@@ -19,9 +19,9 @@ from hostelry.base.clock import SystemClock
 from hostelry.dataplane.balancing.outstanding import Outstanding
 from hostelry.dataplane.http.reader import HttpLimits
 from hostelry.dataplane.http.server import HttpServer
-from hostelry.dataplane.http.upstream import UpstreamPool
 from hostelry.dataplane.routes import FixedRoutes
 from hostelry.home.ports import bind
+from hostelry.http1.upstream import UpstreamPool
 from hostelry.services.gateway import build_gateway
 
 pytestmark = pytest.mark.integration

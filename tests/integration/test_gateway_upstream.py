@@ -10,8 +10,8 @@ import pytest
 import uvloop
 from tests.cases import case, cases
 
-from hostelry.dataplane.http.reply import BrokenError
-from hostelry.dataplane.http.upstream import Timeouts, UpstreamConnection, UpstreamPool
+from hostelry.http1.reply import BrokenError
+from hostelry.http1.upstream import Timeouts, UpstreamConnection, UpstreamPool
 
 pytestmark = pytest.mark.integration
 TIMEOUTS = Timeouts(total_s=20)

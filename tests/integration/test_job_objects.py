@@ -15,9 +15,9 @@ from tests.integration.test_objectstore import KEYS, object_store
 from hostelry.aws.s3_signing import OwnKey
 from hostelry.base.clock import SystemClock
 from hostelry.dataplane.fake import FakeReplyConnection
-from hostelry.dataplane.http.reply import BrokenError, Reply
-from hostelry.dataplane.http.upstream import UpstreamPool
 from hostelry.home.home import Home
+from hostelry.http1.reply import BrokenError, Reply
+from hostelry.http1.upstream import UpstreamPool
 from hostelry.jobs.objects.object_output import AnswerWriter, StaleClaimError
 from hostelry.jobs.objects.object_store import (
     NoSuchBucketError,
@@ -82,13 +82,13 @@ async def refused() -> bool:
 def answering(*pieces: bytes, breaks: bool = False) -> Reply:
     """An answer of a copy, all of it there."""
     reply = Reply(FakeReplyConnection())
-    reply.head_came(200, {})
+    reply.set_head(200, {})
     for piece in pieces:
-        reply.chunk_came(piece)
+        reply.add_chunk(piece)
     if breaks:
-        reply.failed(BrokenError("cut"))
+        reply.fail(BrokenError("cut"))
     else:
-        reply.completed(reusable=True)
+        reply.end(reusable=True)
     return reply
 
 
@@ -145,7 +145,7 @@ def test_a_read_goes_on_where_its_connection_broke(stores: Stores) -> None:
             digest.update(chunk)
             num_chunks += 1
             if num_chunks in (2, 5):
-                found._reply.failed(BrokenError("cut"))
+                found._reply.fail(BrokenError("cut"))
         found.close()
         assert digest.digest() == hashlib.sha256(LARGE).digest()
 

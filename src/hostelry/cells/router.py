@@ -16,12 +16,13 @@ from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.ids import new_request_id
 from hostelry.cells.assignment import Assignment, Cell
 from hostelry.cells.request_claims import read_claims
-from hostelry.dataplane.http.exchange import Exchange, header_lines
+from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.reader import HttpRefusedError
-from hostelry.dataplane.http.reply import ConnectError, Reply, UpstreamError
-from hostelry.dataplane.http.upstream import Timeouts, Upstream
 from hostelry.dataplane.openai import error_response
 from hostelry.gateway.dispatcher import OWN_PATHS, UNREAD, answer_own_path
+from hostelry.http1.heads import build_request_head
+from hostelry.http1.reply import ConnectError, Reply, UpstreamError
+from hostelry.http1.upstream import Timeouts, Upstream
 
 LOG = logging.getLogger(__name__)
 # A cell has time limits of its own; these end requests to one that keeps none any more.
@@ -118,10 +119,7 @@ class CellRouter:
     async def _sent(self, request: HttpRequest, cell: Cell) -> Reply:
         target = f"{request.path}?{request.query}" if request.query else request.path
         given = {name: value for name, value in request.headers.items() if name not in HOP_HEADERS}
-        head = b"%b%b\r\n" % (
-            f"{request.method} {target} HTTP/1.1\r\n".encode("latin-1", "replace"),
-            header_lines({**given, "content-length": str(len(request.body))}),
-        )
+        head = build_request_head(request.method, target, given, len(request.body))
         return await self._pool.send(cell.url, (head, request.body), TIMEOUTS)
 
 

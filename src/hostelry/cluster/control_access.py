@@ -11,7 +11,7 @@ from hostelry.home.home import Credentials, Home, UpConfig
 if TYPE_CHECKING:
     import httpx
 
-    from hostelry.dataplane.http.upstream import Upstream
+    from hostelry.http1.upstream import Upstream
 
 IDLE_S = 30.0  # an idle connection of an httpx client's is kept so long
 
@@ -36,7 +36,7 @@ def control_mounts(
         return {}
     from hostelry.base import tls
     from hostelry.cluster.control_transport import ControlTransport
-    from hostelry.dataplane.http.upstream import UpstreamPool
+    from hostelry.http1.upstream import UpstreamPool
 
     tls.use(home.tls)
     pool = UpstreamPool(IDLE_S)

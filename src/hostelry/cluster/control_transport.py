@@ -2,8 +2,8 @@
 
 import httpx
 
-from hostelry.dataplane.http.reply import UpstreamError
-from hostelry.dataplane.http.upstream import Timeouts, Upstream
+from hostelry.http1.reply import UpstreamError
+from hostelry.http1.upstream import Timeouts, Upstream
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 NO_LIMIT_S = 60.0  # of a client without a time limit

@@ -18,6 +18,7 @@ from hostelry.base.errors import TerminalError
 from hostelry.base.splice import SpliceEnd
 from hostelry.base.tls import CONNECTED, LINK_PROTOCOL, ClusterTls
 from hostelry.cluster.proxy import keep_alive
+from hostelry.http1.heads import build_answer
 
 LOG = logging.getLogger(__name__)
 BACKLOG = 1024
@@ -224,7 +225,4 @@ def refusal(name: str, fault: str) -> bytes:
     """An answer that AWS's clients try again after, and read the reason from."""
     text = escape(f"{name} of the platform is not reached from this node: {fault}")
     body = f"<Error><Code>ServiceUnavailable</Code><Message>{text}</Message></Error>".encode()
-    return (
-        b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/xml\r\n"
-        b"Connection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
-    )
+    return build_answer(503, {"Content-Type": "application/xml", "Connection": "close"}, body)

@@ -13,11 +13,12 @@ from hostelry.base.peer_http import peer_client
 from hostelry.base.peers import PeerName
 from hostelry.base.tls import TlsFolder
 from hostelry.cluster.proxy import Front
+from hostelry.http1.heads import build_answer, parse_request_head
 
 MAX_HEAD_BYTES = 8 * 1024
 MAX_BODY_BYTES = 64 * 1024
 READ_S, ANSWER_S = 3.0, 15.0
-REASONS = {200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found"}
+HEADERS = {"Content-Type": "application/json", "Connection": "close"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,38 +48,29 @@ def http_front(answer: Callable[[FrontRequest], Awaitable[Answer]]) -> Front:
             async with asyncio.timeout(READ_S):
                 request = await _read(reader, peer, str(writer.get_extra_info("peername")[0]))
         except (ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            writer.write(_answer(400, b'"no request that is understood here"'))
+            writer.write(build_answer(400, HEADERS, b'"no request that is understood here"'))
             return
         async with asyncio.timeout(ANSWER_S):
-            writer.write(_answer(*await answer(request)))
+            status, body = await answer(request)
+            writer.write(build_answer(status, HEADERS, body))
 
     return serve
 
 
 async def _read(reader: asyncio.StreamReader, peer: PeerName | None, address: str) -> FrontRequest:
-    """The request; raises ValueError where it is malformed or too large."""
-    head = await reader.readuntil(b"\r\n\r\n")
-    if len(head) > MAX_HEAD_BYTES:
+    """Read the request. Raises ValueError if it is malformed or too large."""
+    raw = await reader.readuntil(b"\r\n\r\n")
+    if len(raw) > MAX_HEAD_BYTES:
         raise ValueError("the head is too large")
-    first, *fields = head.decode("ascii").split("\r\n")
-    method, path, version = first.split(" ")
-    named = [it.partition(":") for it in fields if it]
-    lengths = [value.strip() for name, _, value in named if name.lower() == "content-length"]
-    others = [it for it in named if it[0].lower() == "transfer-encoding"]
-    if not version.startswith("HTTP/1.") or len(lengths) > 1 or others:
-        raise ValueError("the framing is not understood")
-    length = int(lengths[0]) if lengths else 0
-    if not 0 <= length <= MAX_BODY_BYTES:
+    head = parse_request_head(raw)
+    values = {name.lower(): value for name, value in head.headers}
+    if "transfer-encoding" in values:
+        raise ValueError("the body must have a Content-Length")
+    length = int(values.get("content-length", "0"))
+    if length > MAX_BODY_BYTES:
         raise ValueError("the body is too large")
-    return FrontRequest(method, path, await reader.readexactly(length), peer, address)
-
-
-def _answer(status: int, body: bytes) -> bytes:
-    head = (
-        f"HTTP/1.1 {status} {REASONS.get(status, 'Refused')}\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    )
-    return head.encode("ascii") + body
+    body = await reader.readexactly(length)
+    return FrontRequest(head.method, head.target, body, peer, address)
 
 
 AUTHORITY_PATH, JOIN_PATH = "/internal/authority", "/internal/join"

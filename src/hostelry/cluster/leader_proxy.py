@@ -21,10 +21,10 @@ from hostelry.cluster.leader_view import (
     LeaderSource,
 )
 from hostelry.dataplane.control_calls import CallOutcome, is_read
-from hostelry.dataplane.http.reply import Reply, UpstreamError
-from hostelry.dataplane.http.streamed_body import StreamedBody
-from hostelry.dataplane.http.upstream import Timeouts, Upstream
 from hostelry.gateway.handlers.control import AWAY_HEADER
+from hostelry.http1.reply import Reply, UpstreamError
+from hostelry.http1.streamed_body import StreamedBody
+from hostelry.http1.upstream import Timeouts, Upstream
 
 LOG = logging.getLogger(__name__)
 LEADER_WAIT_S = 1.0

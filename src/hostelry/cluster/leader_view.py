@@ -10,10 +10,13 @@ import msgspec
 
 from hostelry.base.clock import Clock, monotonic_s
 from hostelry.base.errors import HostelryError
+from hostelry.base.guards import INTERNAL_KEY_HEADER
+from hostelry.base.http import HttpRequest
 from hostelry.base.json import decode
 from hostelry.dataplane.control_calls import CallOutcome, may_send_again
-from hostelry.dataplane.http.reply import ConnectError, Reply, UpstreamError
-from hostelry.dataplane.http.upstream import Timeouts, Upstream
+from hostelry.http1.calls import call
+from hostelry.http1.reply import ConnectError, Reply, UpstreamError
+from hostelry.http1.upstream import Timeouts, Upstream
 
 LOG = logging.getLogger(__name__)
 # `GET /internal/leader` of any control answers the leader's address, its epoch and all controls.
@@ -211,17 +214,12 @@ async def ask_leader(
     pool: Upstream, address: str, internal_key: str, timeouts: Timeouts
 ) -> ControlAnswer:
     """What the control at `address` answers to who leads."""
-    head = f"GET /internal/leader HTTP/1.1\r\nHost: localhost\r\nX-Hostelry-Key: {internal_key}"
+    request = HttpRequest("GET", "/internal/leader", "", {INTERNAL_KEY_HEADER: internal_key})
     try:
-        parts = (f"{head}\r\n\r\n".encode("latin-1"), b"")
-        reply = await pool.send(address, parts, timeouts, MAX_ANSWER_BYTES)
-        try:
-            body = await reply.body(MAX_ANSWER_BYTES)
-        finally:
-            reply.close()
-        if reply.status != 200:
-            return ControlAnswer(address=address, failure=f"it answered {reply.status}")
-        return ControlAnswer(address=address, answer=decode(body, LeaderAnswer))
+        answer = await call(pool, address, request, timeouts, MAX_ANSWER_BYTES)
+        if answer.status != 200:
+            return ControlAnswer(address=address, failure=f"it answered {answer.status}")
+        return ControlAnswer(address=address, answer=decode(answer.body, LeaderAnswer))
     except (UpstreamError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         return ControlAnswer(address=address, failure=str(error))
 

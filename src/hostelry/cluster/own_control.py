@@ -28,9 +28,9 @@ from hostelry.cluster.leader_view import (
     next_view,
 )
 from hostelry.dataplane.control_calls import is_read
-from hostelry.dataplane.http.reply import ControlAwayError, DeadlineError, Reply
-from hostelry.dataplane.http.upstream import Timeouts, Upstream
 from hostelry.home.home import Credentials, Home, UpConfig
+from hostelry.http1.reply import ControlAwayError, DeadlineError, Reply
+from hostelry.http1.upstream import Timeouts, Upstream
 
 LOG = logging.getLogger(__name__)
 WAIT_S = 3.0  # for another control, from a call's first failure on

@@ -21,7 +21,7 @@ from hostelry.base.tls import (
     get_peer,
 )
 from hostelry.cluster.access import may_reach
-from hostelry.dataplane.http.upstream import acked_bytes, never_read
+from hostelry.http1.silent_hosts import acked_bytes, never_read
 
 LOG = logging.getLogger(__name__)
 BACKLOG = 4096

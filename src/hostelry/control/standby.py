@@ -33,9 +33,9 @@ from hostelry.cluster.leader_proxy import LeaderProxy
 from hostelry.cluster.leader_view import AskedControls
 from hostelry.control.election import LeaderElection, LeaderRoutes, Term, read_document
 from hostelry.control.front import ControlFront
-from hostelry.dataplane.http.upstream import UpstreamPool
 from hostelry.home.home import Credentials, Home, UpConfig
 from hostelry.home.platform_store import claimed_store, platform_database
+from hostelry.http1.upstream import UpstreamPool
 from hostelry.store.fence import Fence, FencedDatabase
 from hostelry.store.leaders import METADATA
 from hostelry.store.lease_rows import LeaseRows

@@ -15,7 +15,7 @@ if its query names no operation.
 import re
 from enum import Enum
 
-from hostelry.dataplane.http.reply import (
+from hostelry.http1.reply import (
     ConnectError,
     ControlAwayError,
     DeadlineError,

@@ -7,10 +7,13 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from hostelry.base.guards import INTERNAL_KEY_HEADER
+from hostelry.base.http import HttpRequest
 from hostelry.base.json import decode
-from hostelry.dataplane.http.reply import UpstreamError
-from hostelry.dataplane.http.upstream import Timeouts, Upstream
 from hostelry.domain.load import LoadKey, Wake
+from hostelry.http1.calls import call
+from hostelry.http1.reply import UpstreamError
+from hostelry.http1.upstream import Timeouts, Upstream
 
 LOG = logging.getLogger(__name__)
 CALL_TIMEOUTS = Timeouts(total_s=5.0, connect_s=1.0)
@@ -64,7 +67,7 @@ class HttpControlClient:
     ) -> None:
         self._pool = pool
         self._address = address
-        self._head = f"Host: {address.removeprefix('http://')}\r\nX-Hostelry-Key: {internal_key}"
+        self._headers = {INTERNAL_KEY_HEADER: internal_key}
         self._now_s = now_s
         self._num_asking = 0
         self._unwanted: dict[LoadKey, float] = {}
@@ -103,17 +106,12 @@ class HttpControlClient:
 
     async def _call(self, method: str, target: str, body: bytes) -> tuple[int, bytes]:
         """The answer's status and body; status 0 and the reason where there is none."""
-        head = f"{method} {target} HTTP/1.1\r\n{self._head}\r\nContent-Length: {len(body)}\r\n\r\n"
+        request = HttpRequest(method, target, "", self._headers, body)
         try:
-            reply = await self._pool.send(
-                self._address, (head.encode("latin-1"), body), CALL_TIMEOUTS, MAX_ANSWER_BYTES
-            )
-            try:
-                return reply.status, await reply.body(MAX_ANSWER_BYTES)
-            finally:
-                reply.close()
+            answer = await call(self._pool, self._address, request, CALL_TIMEOUTS, MAX_ANSWER_BYTES)
         except UpstreamError as error:
             return 0, str(error).encode()
+        return answer.status, answer.body
 
 
 def is_yes(body: bytes) -> bool:

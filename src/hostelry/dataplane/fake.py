@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from hostelry.dataplane.http.reply import Reply, UpstreamError
-from hostelry.dataplane.http.upstream import Timeouts
+from hostelry.http1.reply import Reply, UpstreamError
+from hostelry.http1.upstream import Timeouts
 
 
 class FakeTransport(asyncio.Transport):
@@ -111,7 +111,7 @@ class FakeUpstream:
         if address in self.failures:
             raise self.failures[address]
         reply = Reply(FakeReplyConnection())
-        reply.head_came(200, {})
-        reply.chunk_came(b"ok")
-        reply.completed(reusable=True)
+        reply.set_head(200, {})
+        reply.add_chunk(b"ok")
+        reply.end(reusable=True)
         return reply

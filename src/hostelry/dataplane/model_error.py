@@ -5,15 +5,15 @@ Source: SageMaker runtime API reference, InvokeEndpoint, ModelError; wording as 
 
 from hostelry.base.errors import ServiceError
 from hostelry.dataplane.balancing.model_balancer import TargetModelRefusedError
-from hostelry.dataplane.http.reply import (
+from hostelry.dataplane.route_table import Destination
+from hostelry.domain.log_source import component_group, endpoint_group
+from hostelry.domain.routes import CopyRoute
+from hostelry.http1.reply import (
     ContainerDownError,
     DeadlineError,
     TooLargeError,
     UpstreamError,
 )
-from hostelry.dataplane.route_table import Destination
-from hostelry.domain.log_source import component_group, endpoint_group
-from hostelry.domain.routes import CopyRoute
 
 CONTAINER = "primary"
 MAX_ORIGINAL_CHARACTERS = 4096

@@ -17,12 +17,15 @@ import msgspec
 
 from hostelry.base.clock import Clock, monotonic_s, thread_cpu_s
 from hostelry.base.errors import HostelryError
+from hostelry.base.guards import INTERNAL_KEY_HEADER
+from hostelry.base.http import HttpRequest
 from hostelry.base.json import decode
-from hostelry.dataplane.http.reply import UpstreamError
-from hostelry.dataplane.http.upstream import Timeouts, Upstream
 from hostelry.dataplane.route_table import EMPTY_SNAPSHOT, RouteTable
 from hostelry.domain.route_delta import DELTA, ROUTES_HEADER, RouteDelta, encode_routes
 from hostelry.domain.routes import RouteSnapshot
+from hostelry.http1.calls import call
+from hostelry.http1.reply import UpstreamError
+from hostelry.http1.upstream import Timeouts, Upstream
 from hostelry.routing.remote_copies import Published, through_proxy
 
 LOG = logging.getLogger(__name__)
@@ -391,13 +394,10 @@ class PublishedRoutes:
 
     async def _poll(self) -> RouteTable | None:
         """The table of newer routes; None where control has none."""
-        reply = await self._pool.send(
-            self._address, (self._request(), b""), POLL_TIMEOUTS, MAX_SNAPSHOT_BYTES
+        reply = await call(
+            self._pool, self._address, self._request(), POLL_TIMEOUTS, MAX_SNAPSHOT_BYTES
         )
-        try:
-            body = await reply.body(MAX_SNAPSHOT_BYTES)
-        finally:
-            reply.close()
+        body = reply.body
         if reply.status == 304:
             return None
         if reply.status != 200:
@@ -418,13 +418,11 @@ class PublishedRoutes:
         """`published` as this host reaches the copies."""
         return published if self._proxy is None else through_proxy(published, self._proxy)
 
-    def _request(self) -> bytes:
-        host = self._address.removeprefix("http://")
+    def _request(self) -> HttpRequest:
         asked = f"have={quote(self._table.version, safe='')}&delta=1"
-        return (
-            f"GET /internal/routes?{asked if self._asks_for_delta else 'have='} HTTP/1.1\r\n"
-            f"Host: {host}\r\nX-Hostelry-Key: {self._internal_key}\r\n\r\n"
-        ).encode("latin-1")
+        query = asked if self._asks_for_delta else "have="
+        headers = {INTERNAL_KEY_HEADER: self._internal_key}
+        return HttpRequest("GET", "/internal/routes", query, headers)
 
     def _note_connection(self, *, connected: bool, reason: str) -> None:
         if connected != self._connected:

@@ -23,17 +23,17 @@ from typing import Protocol
 
 from hostelry.dataplane.balancing.load_balancer import head_end
 from hostelry.dataplane.balancing.outstanding import Outstanding
-from hostelry.dataplane.http.reply import (
+from hostelry.dataplane.metering.meter import Measurement, Meter
+from hostelry.dataplane.route_table import Shadow
+from hostelry.domain.routes import CopyRoute
+from hostelry.http1.reply import (
     ConnectError,
     Reply,
     ReplyPhase,
     TooLargeError,
     UpstreamError,
 )
-from hostelry.dataplane.http.upstream import KeptUpstream, Timeouts
-from hostelry.dataplane.metering.meter import Measurement, Meter
-from hostelry.dataplane.route_table import Shadow
-from hostelry.domain.routes import CopyRoute
+from hostelry.http1.upstream import KeptUpstream, Timeouts
 from hostelry.routing.circuit import Circuit, count_failure, note_chosen, open_after_refusal
 from hostelry.routing.copy_choice import choose_copy
 
@@ -238,7 +238,7 @@ class ShadowMirror:
             self._take_whole(request, reply)
 
     def _take_whole(self, request: MirroredRequest, reply: Reply) -> None:
-        chunks = reply.taken()
+        chunks = reply.take_chunks()
         num_read = sum(map(len, chunks))
         try:
             for chunk in chunks if 200 <= reply.status < 300 else ():

@@ -8,13 +8,13 @@ import msgspec
 
 from hostelry.base.errors import RetryableError
 from hostelry.base.json import decode
-from hostelry.dataplane.http.reply import UpstreamError
-from hostelry.dataplane.http.upstream import Timeouts, Upstream
 from hostelry.domain.async_request import AsyncMetricsReport
 from hostelry.domain.log_source import DataLogReport
 from hostelry.domain.messaging import PublicationRequest
 from hostelry.domain.scope import Scope
 from hostelry.domain.transform_job import TransformEnd, TransformProgressReport, TransformSnapshot
+from hostelry.http1.reply import UpstreamError
+from hostelry.http1.upstream import Timeouts, Upstream
 
 LOG = logging.getLogger(__name__)
 TIMEOUTS = Timeouts(total_s=10.0, connect_s=1.0)

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from hostelry.dataplane.balancing.load_balancer import head_end
-from hostelry.dataplane.http.reply import UpstreamError
-from hostelry.dataplane.http.upstream import Timeouts, UpstreamPool
 from hostelry.domain.routes import CopyRoute
 from hostelry.domain.transform_job import BatchStrategy, TransformJob
 from hostelry.domain.transform_rules import MAX_MB_IN_FLIGHT, MAX_PAYLOAD_MB
+from hostelry.http1.reply import UpstreamError
+from hostelry.http1.upstream import Timeouts, UpstreamPool
 
 MB = 1024 * 1024
 MAX_CONCURRENT = 1000

@@ -15,14 +15,15 @@ from hostelry.dataplane.shared.count_table import CountTable
 from hostelry.dataplane.shared.mapped_file import LockedError
 from hostelry.home.home import Home, UpConfig
 from hostelry.home.run_file import gateway_name
+from hostelry.http1.heads import build_answer
 from hostelry.processes.supervision import GATEWAY_LIVENESS
 from hostelry.processes.supervisor import Command, ServiceSpec
 
 LOG = logging.getLogger(__name__)
 STARTING = b"the gateway is starting"
 # For calls of KMS. With another status the object store's client repeats the call for 5 s.
-KMS_TARGET, KMS_STATUS = b"TrentService.", b"400 Bad Request"
-OTHER_STATUS = b"503 Service Unavailable"
+KMS_TARGET, KMS_STATUS = b"TrentService.", 400
+OTHER_STATUS = 503
 REFUSAL_S = 5.0
 READ_BYTES = 65_536
 
@@ -114,10 +115,8 @@ def build_refusal(*, is_kms: bool) -> bytes:
     """The answer to a request that no worker has accepted."""
     kind = b"KMSInvalidStateException" if is_kms else b"ServiceUnavailable"
     body = b'{"__type": "%s", "message": "%s"}' % (kind, STARTING)
-    return (
-        b"HTTP/1.1 %s\r\nConnection: close\r\nContent-Type: application/x-amz-json-1.1\r\n"
-        b"Content-Length: %d\r\n\r\n%s"
-    ) % (KMS_STATUS if is_kms else OTHER_STATUS, len(body), body)
+    headers = {"Connection": "close", "Content-Type": "application/x-amz-json-1.1"}
+    return build_answer(KMS_STATUS if is_kms else OTHER_STATUS, headers, body)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 from xml.sax.saxutils import escape
 
+from hostelry.http1.heads import build_answer
 from hostelry.s3.head import Head
 
 ENCRYPTION = "x-amz-server-side-encryption"
@@ -14,16 +15,6 @@ SERVED = (KMS, "AES256")
 DEFAULT_KEY = "alias/aws/s3"
 # Heads are signed again; these bodies are signed in pieces that begin with the head's signature.
 SIGNED_PIECES = "STREAMING-AWS4"
-STATUS_TEXTS = {
-    400: "Bad Request",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    411: "Length Required",
-    413: "Content Too Large",
-    501: "Not Implemented",
-    503: "Service Unavailable",
-}
 
 
 class S3Refusal(Exception):  # noqa: N818 - an answer of S3's, not a failure of the proxy
@@ -115,10 +106,9 @@ def error_answer(refusal: S3Refusal, request_id: str, *, has_body: bool) -> byte
         f"<Code>{escape(refusal.code)}</Code><Message>{escape(refusal.message)}</Message>"
         f"<RequestId>{request_id}</RequestId></Error>"
     ).encode()
-    reason = STATUS_TEXTS.get(refusal.status, "Error")
-    head = (
-        f"HTTP/1.1 {refusal.status} {reason}\r\nContent-Type: application/xml\r\n"
-        f"x-amz-request-id: {request_id}\r\nContent-Length: {len(body)}\r\n"
-        "Connection: close\r\n\r\n"
-    )
-    return head.encode() + (body if has_body else b"")
+    headers = {
+        "Content-Type": "application/xml",
+        "x-amz-request-id": request_id,
+        "Connection": "close",
+    }
+    return build_answer(refusal.status, headers, body, has_body=has_body)

@@ -6,7 +6,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from hostelry.s3.head import END, Head, MalformedHeadError, parse_header
+from hostelry.http1.heads import MalformedHeadError, parse_answer_head
+from hostelry.s3.head import END, Head
 
 CHUNK_BYTES = 256 * 1024
 MAX_HELD_BYTES = 1024 * 1024
@@ -168,13 +169,9 @@ class Answers:
 
 
 def parse_answer(raw: bytes) -> StoreAnswer:
-    """Status and headers of an answer's head; raises BrokenAnswerError."""
-    line, *lines = raw[: -len(END)].decode("latin-1").split("\r\n")
-    parts = line.split(" ", 2)
-    if len(parts) < 2 or not parts[0].startswith("HTTP/1.") or not parts[1].isdigit():
-        raise BrokenAnswerError
+    """Parse the head of an answer. Raises BrokenAnswerError."""
     try:
-        headers = {name.lower(): value for name, value in map(parse_header, lines)}
+        status, headers = parse_answer_head(raw)
     except MalformedHeadError:
         raise BrokenAnswerError from None
-    return StoreAnswer(status=int(parts[1]), headers=headers)
+    return StoreAnswer(status=status, headers=headers)

@@ -4,13 +4,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from hostelry.base.http import HttpRequest
+from hostelry.http1.heads import MalformedHeadError, parse_request_head
 
 MAX_HEAD_BYTES = 64 * 1024
 END = b"\r\n\r\n"
-
-
-class MalformedHeadError(ValueError):
-    """The bytes are not the head of an HTTP request that is spoken here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,29 +51,13 @@ def parse_head(raw: bytes) -> Head:
 
     Raises MalformedHeadError for what may be read in two ways: the object store reads it, too.
     """
-    line, *lines = raw[: -len(END)].decode("latin-1").split("\r\n")
-    parts = line.split(" ")
-    if len(parts) != 3 or parts[2] not in ("HTTP/1.1", "HTTP/1.0"):
-        raise MalformedHeadError("the request line is not 'METHOD TARGET HTTP/1.1'")
-    if not parts[1].startswith("/"):
+    found = parse_request_head(raw)
+    if not found.target.startswith("/"):
         raise MalformedHeadError("the target does not start with '/'")
-    headers = tuple(parse_header(it) for it in lines)
-    names = [name.lower() for name, _ in headers]
+    names = [name.lower() for name, _ in found.headers]
     if names.count("content-length") + names.count("transfer-encoding") > 1:
         raise MalformedHeadError("the length of the body is stated twice")
-    head = Head(raw=raw, method=parts[0], target=parts[1], headers=headers)
-    length = head.values.get("content-length", "0")
-    if not (length.isascii() and length.isdigit() and len(length) < 20):
-        raise MalformedHeadError(f"Content-Length {length!r:.40} is no number")
-    return head
-
-
-def parse_header(line: str) -> tuple[str, str]:
-    """Name and value of one header line."""
-    name, found, value = line.partition(":")
-    if not found or not name or name != name.strip() or "\n" in line or "\0" in line:
-        raise MalformedHeadError(f"a header line is malformed: {line!r:.100}")
-    return name, value.strip(" \t")
+    return Head(raw=raw, method=found.method, target=found.target, headers=found.headers)
 
 
 def write_head(method: str, target: str, headers: Iterable[tuple[str, str]]) -> bytes:

@@ -38,10 +38,11 @@ from hostelry.dataplane.http.connection_limits import (
 from hostelry.home.heartbeat import answer_heartbeats
 from hostelry.home.home import Home, load_config, load_credentials, log_format
 from hostelry.home.https_option import find_certificate
+from hostelry.http1.heads import MalformedHeadError
 from hostelry.s3.admission import S3Refusal, error_answer
 from hostelry.s3.answers import CHUNK_BYTES, Answers, PassedRequest
 from hostelry.s3.event_file import EventFile
-from hostelry.s3.head import END, MAX_HEAD_BYTES, Head, MalformedHeadError, parse_head
+from hostelry.s3.head import END, MAX_HEAD_BYTES, Head, parse_head
 from hostelry.s3.listener import SecuredListener, Served, listened
 from hostelry.s3.object_events import EventSender, control_reporter, is_notification_call
 from hostelry.s3.passage import KmsKeys, Passage, Passes, own_key

@@ -16,6 +16,7 @@ from hostelry.domain.object_event import BucketNotification, TargetCheck
 from hostelry.domain.scope import Scope
 from hostelry.events.object_message import trial_text
 from hostelry.home.home import Credentials, UpConfig
+from hostelry.http1.heads import build_answer
 from hostelry.s3.admission import S3Refusal, error_answer
 from hostelry.s3.answers import Settle, StoreAnswer
 from hostelry.s3.event_file import EventFile, EventFileError
@@ -82,7 +83,7 @@ class Watch:
         if found.status_code != 200:
             raise S3Refusal(404, "NoSuchBucket", "The specified bucket does not exist")
         if head.method == "GET":
-            return answer_of(notification_xml(self._file.notification(bucket)))
+            return build_xml_answer(notification_xml(self._file.notification(bucket)))
         if head.method != "PUT":
             raise S3Refusal(
                 405, "MethodNotAllowed", f"{head.method} is not allowed on a notification."
@@ -94,7 +95,7 @@ class Watch:
             self._file.configure(bucket, notification)
         except EventFileError as error:
             raise S3Refusal(503, "SlowDown", f"It cannot be kept now: {error}.") from None
-        return answer_of(b"")
+        return build_xml_answer(b"")
 
     async def _check_targets(self, bucket: str, notification: BucketNotification) -> None:
         """Raise S3Refusal where a topic or queue is not there; notify those that are."""
@@ -144,10 +145,7 @@ def check_hash(head: Head, body: bytes) -> None:
         )
 
 
-def answer_of(body: bytes) -> bytes:
-    """A whole answer of S3's with this XML."""
-    head = (
-        "HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\n"
-        f"x-amz-request-id: {new_request_id()}\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body
+def build_xml_answer(body: bytes) -> bytes:
+    """Build an answer of S3 with this XML."""
+    headers = {"Content-Type": "application/xml", "x-amz-request-id": new_request_id()}
+    return build_answer(200, headers, body)

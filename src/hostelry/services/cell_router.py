@@ -21,8 +21,8 @@ from hostelry.cells.assignment_file import build_assignment, read_document
 from hostelry.cells.router import CellRouter
 from hostelry.dataplane.http.reader import HttpLimits
 from hostelry.dataplane.http.server import HttpServer
-from hostelry.dataplane.http.upstream import UpstreamPool
 from hostelry.home.ports import bind, url_host
+from hostelry.http1.upstream import UpstreamPool
 from hostelry.services.worker_parts import raise_file_limit, wait_for_end
 
 LOG = logging.getLogger(__name__)

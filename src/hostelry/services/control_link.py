@@ -29,9 +29,9 @@ from hostelry.base.logging import configure_logging
 from hostelry.cluster.known_controls import known_controls
 from hostelry.cluster.leader_proxy import LeaderProxy
 from hostelry.cluster.leader_view import AskedControls
-from hostelry.dataplane.http.upstream import UpstreamPool
 from hostelry.home.heartbeat import answer_heartbeats
 from hostelry.home.home import Home, load_config, load_credentials, log_format
+from hostelry.http1.upstream import UpstreamPool
 from hostelry.jobs.records.batch_lines import MAX_FILE_BYTES
 from hostelry.services.host_capture import HostCapture
 from hostelry.services.worker_parts import wait_for_end

@@ -41,7 +41,6 @@ from hostelry.dataplane.control_client import ControlClient, HttpControlClient, 
 from hostelry.dataplane.http.acceptor import NoPeers, Peers
 from hostelry.dataplane.http.reader import HttpLimits
 from hostelry.dataplane.http.server import HttpServer
-from hostelry.dataplane.http.upstream import UpstreamPool
 from hostelry.dataplane.metering.load_sender import LoadSender
 from hostelry.dataplane.metering.meter import Meter
 from hostelry.dataplane.routes import PublishedRoutes, RouteFile, RouteSource
@@ -79,6 +78,7 @@ from hostelry.home.home import (
 from hostelry.home.https_option import find_certificate
 from hostelry.home.ports import bind, is_loopback
 from hostelry.home.run_file import gateway_name
+from hostelry.http1.upstream import UpstreamPool
 from hostelry.processes.gateway_workers import open_table
 from hostelry.routing.copy_choice import EvenDraws
 from hostelry.services.gateway_memory import GatewayMemory, own_memory, shared_memory

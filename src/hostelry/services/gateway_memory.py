@@ -10,13 +10,13 @@ from hostelry.base.clock import monotonic_ns
 from hostelry.dataplane.balancing.adapter_places import AdapterPlaces
 from hostelry.dataplane.balancing.sessions import SessionDict, Sessions, SessionTable
 from hostelry.dataplane.capture.spool import Spool
-from hostelry.dataplane.http.upstream import Upstream
 from hostelry.dataplane.shared.map import SharedMap
 from hostelry.dataplane.shared.mapped_file import LockedError
 from hostelry.dataplane.shared.session_exchange import SharedSessions
 from hostelry.dataplane.tracing.call_ring import CallRing, CallSink
 from hostelry.gateway.handlers.traces import GatewayWorkers
 from hostelry.home.home import Home, UpConfig
+from hostelry.http1.upstream import Upstream
 
 LOG = logging.getLogger(__name__)
 NUM_PLACES = 65536  # adapters on copies; 4 MB

@@ -10,8 +10,8 @@ from hostelry.aws.s3_signing import OwnKey
 from hostelry.base.clock import Clock
 from hostelry.base.concurrency import run_periodically
 from hostelry.dataplane.capture.report_sender import REPORT_S, CaptureReportSender
-from hostelry.dataplane.http.upstream import UpstreamPool
 from hostelry.home.home import Credentials, Home, UpConfig
+from hostelry.http1.upstream import UpstreamPool
 from hostelry.jobs.capture_uploads import LOOK_S, CaptureUploads, SpoolFolder
 from hostelry.jobs.objects.object_store import ObjectStore
 from hostelry.services.worker_parts import reporter_name

@@ -10,13 +10,13 @@ from hostelry.base.clock import Clock, monotonic_s
 from hostelry.dataplane.balancing.load_balancer import LoadBalancer
 from hostelry.dataplane.balancing.outstanding import Outstanding
 from hostelry.dataplane.control_client import HttpControlClient
-from hostelry.dataplane.http.upstream import Upstream, UpstreamPool
 from hostelry.dataplane.metering.meter import Meter
 from hostelry.dataplane.routes import RouteSource
 from hostelry.gateway.handlers.completions import Completions
 from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.gateway.queueing.request_queues import QueueLimits
 from hostelry.home.home import Credentials, Home, UpConfig
+from hostelry.http1.upstream import Upstream, UpstreamPool
 from hostelry.jobs.batches.batch_run import BatchDeps
 from hostelry.jobs.batches.batch_work import BatchWork
 from hostelry.jobs.batches.file_store import FileFolder, FileStore

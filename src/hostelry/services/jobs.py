@@ -27,7 +27,6 @@ from hostelry.base.logging import configure_logging
 from hostelry.cluster.control_access import control_access
 from hostelry.dataplane.http.reader import HttpLimits
 from hostelry.dataplane.http.server import HttpServer
-from hostelry.dataplane.http.upstream import Upstream, UpstreamPool
 from hostelry.dataplane.metering.meter import Meter
 from hostelry.dataplane.routes import PublishedRoutes, RouteFile
 from hostelry.gateway.handlers.openai_batches import UPLOADS
@@ -41,6 +40,7 @@ from hostelry.home.home import (
     log_format,
 )
 from hostelry.home.ports import bind
+from hostelry.http1.upstream import Upstream, UpstreamPool
 from hostelry.jobs.batches.batch_work import BatchOverview
 from hostelry.jobs.control_client import HttpJobsControl
 from hostelry.jobs.data_log import DataLog

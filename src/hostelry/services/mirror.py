@@ -27,7 +27,6 @@ from hostelry.base.logging import configure_logging
 from hostelry.cluster.control_access import control_access
 from hostelry.dataplane.capture.capture import RequestCapture
 from hostelry.dataplane.capture.report_sender import REPORT_S
-from hostelry.dataplane.http.upstream import UpstreamPool
 from hostelry.dataplane.metering.meter import Meter
 from hostelry.dataplane.routes import PublishedRoutes, RouteFile
 from hostelry.gateway.answer_pairs import AnswerPairs, PairLimits
@@ -41,6 +40,7 @@ from hostelry.home.heartbeat import (
     wait_for_client,
 )
 from hostelry.home.home import Home, UpConfig, load_config, load_credentials, log_format
+from hostelry.http1.upstream import UpstreamPool
 from hostelry.services.priority import lower_priority
 from hostelry.services.worker_parts import (
     REPORTS_IDLE_S,

@@ -30,13 +30,12 @@ from hostelry.base.clock import SystemClock, monotonic_s
 from hostelry.base.concurrency import run_periodically, stop_event
 from hostelry.base.errors import TerminalError
 from hostelry.base.guards import INTERNAL_KEY_HEADER, KeyGuard, OwnHostsOnly
+from hostelry.base.http import HttpRequest
 from hostelry.base.json import decode
 from hostelry.base.logging import configure_logging
 from hostelry.cluster.control_access import control_access
 from hostelry.cluster.gateway_hosts import REPORT_S, GatewayHost, GatewayHostList, KnownHosts
 from hostelry.dataplane.balancing.sessions import SessionDict, SessionTable
-from hostelry.dataplane.http.reply import UpstreamError
-from hostelry.dataplane.http.upstream import Timeouts, Upstream, UpstreamPool
 from hostelry.dataplane.shared.count_table import CountTable
 from hostelry.dataplane.shared.host_counts import (
     INTERVAL_S,
@@ -62,6 +61,9 @@ from hostelry.dataplane.shared.session_exchange import (
 )
 from hostelry.home.heartbeat import answer_heartbeats
 from hostelry.home.home import Home, UpConfig, load_config, load_credentials, log_format
+from hostelry.http1.calls import call
+from hostelry.http1.reply import UpstreamError
+from hostelry.http1.upstream import Timeouts, Upstream, UpstreamPool
 from hostelry.processes.gateway_workers import open_table
 from hostelry.services.worker_parts import wait_for_end
 
@@ -282,17 +284,9 @@ class PeerExchange:
         task.add_done_callback(self._sending.discard)
 
     async def _post(self, address: str, path: str, body: bytes) -> tuple[int, bytes]:
-        head = (
-            f"POST {path} HTTP/1.1\r\nHost: localhost\r\nX-Hostelry-Key: {self._key}\r\n"
-            f"Content-Length: {len(body)}\r\n\r\n"
-        )
-        reply = await self._pool.send(
-            address, (head.encode("latin-1"), body), TIMEOUTS, MAX_ANSWER_BYTES
-        )
-        try:
-            return reply.status, await reply.body(MAX_ANSWER_BYTES)
-        finally:
-            reply.close()
+        request = HttpRequest("POST", path, "", {INTERNAL_KEY_HEADER: self._key}, body)
+        answer = await call(self._pool, address, request, TIMEOUTS, MAX_ANSWER_BYTES)
+        return answer.status, answer.body
 
 
 async def serve(home: Home) -> None:

@@ -11,12 +11,12 @@ from hostelry.dataplane.balancing.sessions import SessionTable
 from hostelry.dataplane.capture.capture import RequestCapture
 from hostelry.dataplane.capture.report_sender import CaptureReportSender
 from hostelry.dataplane.capture.spool import Spool, SpoolLimits, remove_unfinished
-from hostelry.dataplane.http.upstream import Timeouts, Upstream
 from hostelry.dataplane.metering.load_sender import LoadBacklog, LoadSender
 from hostelry.dataplane.metering.meter import Meter
 from hostelry.dataplane.shared.session_exchange import SharedSessions
 from hostelry.gateway.mirror import MirrorLimits
 from hostelry.home.home import Credentials, Home, UpConfig
+from hostelry.http1.upstream import Timeouts, Upstream
 
 LOG = logging.getLogger(__name__)
 LEAST_ROLL_S = 1.0

@@ -12,8 +12,8 @@ from hostelry.cells.router import CellRouter
 from hostelry.dataplane.fake import FakeReplyConnection
 from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.reader import Received
-from hostelry.dataplane.http.reply import BrokenError, ConnectError, Reply, UpstreamError
-from hostelry.dataplane.http.upstream import Timeouts
+from hostelry.http1.reply import BrokenError, ConnectError, Reply, UpstreamError
+from hostelry.http1.upstream import Timeouts
 
 ASSIGNMENT = Assignment(
     cells={name: Cell(name=name, url=f"http://{name}:1") for name in ("blue", "green")},
@@ -64,13 +64,13 @@ class Cells:
             raise answer
         headers, chunks = answer
         reply = Reply(FakeReplyConnection())
-        reply.head_came(200, dict(headers))
+        reply.set_head(200, dict(headers))
         for chunk in chunks:
             if isinstance(chunk, UpstreamError):
-                reply.failed(chunk)
+                reply.fail(chunk)
                 return reply
-            reply.chunk_came(chunk)
-        reply.completed(True)
+            reply.add_chunk(chunk)
+        reply.end(True)
         return reply
 
 

@@ -10,8 +10,8 @@ from tests.unit.cluster.test_leader_proxy import Answering, Controls, reply
 
 from hostelry.cluster.control_access import control_access, control_mounts
 from hostelry.cluster.control_transport import ControlTransport
-from hostelry.dataplane.http.reply import ControlAwayError, Reply
 from hostelry.home.home import Home, UpConfig, new_credentials
+from hostelry.http1.reply import ControlAwayError, Reply
 
 OWN = "http://127.0.0.1:1"
 

@@ -5,14 +5,14 @@ from tests.cases import case, cases
 from hostelry.cluster.leader_view import NOT_LEADER, outcome_of
 from hostelry.dataplane.control_calls import CallOutcome, is_read, may_send_again
 from hostelry.dataplane.fake import FakeReplyConnection
-from hostelry.dataplane.http.reply import BrokenError, ConnectError, DeadlineError, Reply
+from hostelry.http1.reply import BrokenError, ConnectError, DeadlineError, Reply
 
 NEVER, READS, ALWAYS = (False, False), (True, False), (True, True)
 
 
 def reply(status: int, headers: dict[str, str]) -> Reply:
     made = Reply(FakeReplyConnection())
-    made.head_came(status, headers)
+    made.set_head(status, headers)
     return made
 
 

@@ -21,9 +21,9 @@ from hostelry.cluster.leader_view import (
     next_view,
 )
 from hostelry.dataplane.fake import FakeReplyConnection
-from hostelry.dataplane.http.reply import BrokenError, ConnectError, Reply
-from hostelry.dataplane.http.streamed_body import StreamedBody
-from hostelry.dataplane.http.upstream import Timeouts
+from hostelry.http1.reply import BrokenError, ConnectError, Reply
+from hostelry.http1.streamed_body import StreamedBody
+from hostelry.http1.upstream import Timeouts
 
 OLD, NEW = "http://old", "http://new"
 Answering = Callable[[bytes], Awaitable[Reply]]
@@ -31,9 +31,9 @@ Answering = Callable[[bytes], Awaitable[Reply]]
 
 def reply(status: int = 200, body: bytes = b"ok", headers: dict[str, str] | None = None) -> Reply:
     made = Reply(FakeReplyConnection())
-    made.head_came(status, headers or {})
-    made.chunk_came(body)
-    made.completed(reusable=True)
+    made.set_head(status, headers or {})
+    made.add_chunk(body)
+    made.end(reusable=True)
     return made
 
 

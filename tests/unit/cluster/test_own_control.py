@@ -27,9 +27,9 @@ from hostelry.cluster.leader_view import (
     ask_leader,
 )
 from hostelry.cluster.own_control import ControlUpstream, OwnControl, is_over, next_choice
-from hostelry.dataplane.http.reply import ConnectError, ControlAwayError, Reply
-from hostelry.dataplane.http.upstream import Timeouts
 from hostelry.home.home import Home, UpConfig
+from hostelry.http1.reply import ConnectError, ControlAwayError, Reply
+from hostelry.http1.upstream import Timeouts
 
 OWN = "http://own"
 OWN_ADDRESS, OTHER, THIRD = (f"https://control@10.0.0.{it}:7443" for it in (2, 3, 4))

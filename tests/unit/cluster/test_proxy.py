@@ -15,8 +15,8 @@ from hostelry.base.peer_http import peer_client
 from hostelry.base.peers import PeerName, PeerRole
 from hostelry.base.tls import JOIN, ClusterTls, TlsFolder
 from hostelry.cluster.proxy import ProxyLimits
-from hostelry.dataplane.http.reply import BrokenError, ConnectError
-from hostelry.dataplane.http.upstream import Timeouts, UpstreamPool
+from hostelry.http1.reply import BrokenError, ConnectError
+from hostelry.http1.upstream import Timeouts, UpstreamPool
 
 LIMITS = Timeouts(total_s=20, connect_s=5)
 REQUEST = (b"POST /invocations HTTP/1.1\r\nContent-Length: 4\r\n\r\n", b"body")

@@ -3,7 +3,7 @@
 from tests.cases import case, cases
 
 from hostelry.dataplane.control_calls import why_unanswered
-from hostelry.dataplane.http.reply import (
+from hostelry.http1.reply import (
     BrokenError,
     ConnectError,
     ControlAwayError,

@@ -8,10 +8,10 @@ from tests.cases import case, cases
 
 from hostelry.dataplane.control_client import MAX_ASKING, REMEMBERED_S, HttpControlClient, NoControl
 from hostelry.dataplane.fake import FakeReplyConnection
-from hostelry.dataplane.http.reply import ConnectError, Reply, UpstreamError
-from hostelry.dataplane.http.upstream import Timeouts
 from hostelry.domain.load import LoadKey, Wake
 from hostelry.domain.scope import Scope
+from hostelry.http1.reply import ConnectError, Reply, UpstreamError
+from hostelry.http1.upstream import Timeouts
 
 SCOPE = Scope("111122223333", "us-west-2")
 
@@ -44,9 +44,9 @@ class ScriptedControl:
         if self.failure is not None:
             raise self.failure
         reply = Reply(FakeReplyConnection())
-        reply.head_came(self.status, {})
-        reply.chunk_came(self.body)
-        reply.completed(reusable=True)
+        reply.set_head(self.status, {})
+        reply.add_chunk(self.body)
+        reply.end(reusable=True)
         return reply
 
 
@@ -64,7 +64,7 @@ def test_a_wake_carries_its_name_and_the_internal_key() -> None:
     control = ScriptedControl(204, b"")
     wake = Wake(key=key(), held=3, at=5.0)
     asyncio.run(Rig(control).line.wake(wake))
-    assert control.heads[0].startswith("POST /internal/wake HTTP/1.1\r\nHost: 127.0.0.1:9\r\n")
+    assert control.heads[0].startswith("POST /internal/wake HTTP/1.1\r\nHost: localhost\r\n")
     assert "X-Hostelry-Key: the-key\r\n" in control.heads[0]
     assert msgspec.json.decode(control.bodies[0], type=Wake) == wake
 

@@ -10,11 +10,11 @@ from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.logging import TEXT, build_formatter
 from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.reader import HttpRefusedError, Received
-from hostelry.dataplane.http.upstream import UpstreamPool
 from hostelry.dataplane.routes import FixedRoutes
 from hostelry.dataplane.tracing.call_ring import CallRing
 from hostelry.gateway.dispatcher import Dispatcher
 from hostelry.home.home import UpConfig, new_credentials
+from hostelry.http1.upstream import UpstreamPool
 from hostelry.services.gateway import build_gateway
 
 CREDENTIALS = new_credentials(HERE.account, HERE.region)

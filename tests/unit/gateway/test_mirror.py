@@ -8,14 +8,14 @@ from tests.cases import case, cases
 from tests.unit.dataplane.routes_sample import COPIES, HERE
 
 from hostelry.dataplane.fake import FakeReplyConnection
-from hostelry.dataplane.http.reply import BrokenError, ConnectError, Reply
-from hostelry.dataplane.http.upstream import Timeouts
 from hostelry.dataplane.metering.meter import Meter
 from hostelry.dataplane.route_table import Shadow
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.load import LoadKey, SecondLoad
 from hostelry.domain.routes import CopyRoute
 from hostelry.gateway.mirror import MirrorLimits, ShadowMirror
+from hostelry.http1.reply import BrokenError, ConnectError, Reply
+from hostelry.http1.upstream import Timeouts
 
 KEY = LoadKey(scope=HERE, endpoint_name="e", variant_name="shadow")
 TIMES = Timeouts(total_s=1.0)
@@ -25,14 +25,14 @@ Answer = Callable[[Reply], Awaitable[None]]
 
 
 async def ok(reply: Reply) -> None:
-    reply.head_came(200, {})
-    reply.chunk_came(b"12345")
-    reply.completed(reusable=True)
+    reply.set_head(200, {})
+    reply.add_chunk(b"12345")
+    reply.end(reusable=True)
 
 
 async def fails(reply: Reply) -> None:
-    reply.head_came(500, {})
-    reply.completed(reusable=True)
+    reply.set_head(500, {})
+    reply.end(reusable=True)
 
 
 async def hangs(reply: Reply) -> None:
@@ -40,13 +40,13 @@ async def hangs(reply: Reply) -> None:
 
 
 async def ends(reply: Reply) -> None:
-    reply.failed(BrokenError("closed"))
+    reply.fail(BrokenError("closed"))
 
 
 async def breaks(reply: Reply) -> None:
-    reply.head_came(200, {})
-    reply.chunk_came(b"1")
-    reply.failed(BrokenError("gone"))
+    reply.set_head(200, {})
+    reply.add_chunk(b"1")
+    reply.fail(BrokenError("gone"))
 
 
 async def refuses(reply: Reply) -> None:
@@ -54,10 +54,10 @@ async def refuses(reply: Reply) -> None:
 
 
 async def floods(reply: Reply) -> None:
-    reply.head_came(200, {})
+    reply.set_head(200, {})
     for _ in range(10):
-        reply.chunk_came(b"x" * 1000)
-    reply.completed(reusable=True)
+        reply.add_chunk(b"x" * 1000)
+    reply.end(reusable=True)
 
 
 class Tap:
@@ -132,7 +132,7 @@ class Rig:
             await self.answer(reply)
         except ConnectError:
             line.may_repeat = True
-            reply.failed(BrokenError("closed"))
+            reply.fail(BrokenError("closed"))
 
     async def send(
         self,

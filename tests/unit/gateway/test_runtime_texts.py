@@ -14,9 +14,9 @@ from tests.unit.dataplane.routes_sample import COPIES, HERE, SNAPSHOT
 from hostelry.aws.runtime import InvokeRequest
 from hostelry.base.errors import ServiceError
 from hostelry.dataplane.balancing.destination import find_destination
-from hostelry.dataplane.http.reply import BrokenError, DeadlineError, TooLargeError, UpstreamError
 from hostelry.dataplane.model_error import answered_with_error, gave_no_answer
 from hostelry.dataplane.route_table import Destination, RouteTable
+from hostelry.http1.reply import BrokenError, DeadlineError, TooLargeError, UpstreamError
 
 TABLE = RouteTable(SNAPSHOT)
 LATE = (

@@ -27,14 +27,14 @@ from hostelry.dataplane.capture.spool import SpoolLimits
 from hostelry.dataplane.fake import FakeReplyConnection
 from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.reader import Received
-from hostelry.dataplane.http.reply import BrokenError, Reply
-from hostelry.dataplane.http.upstream import Timeouts
 from hostelry.dataplane.routes import FixedRoutes
 from hostelry.domain.data_capture import DataCapture
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.load import Divergence
 from hostelry.domain.routes import CopyRoute, EndpointRoute, RouteSnapshot, ShadowRoute
 from hostelry.home.home import UpConfig
+from hostelry.http1.reply import BrokenError, Reply
+from hostelry.http1.upstream import Timeouts
 from hostelry.services.gateway import Gateway, build_gateway
 from hostelry.services.gateway_memory import own_memory
 
@@ -61,10 +61,10 @@ class GoneSink(Sink):
 
 
 def streamed(reply: Reply) -> None:
-    reply.head_came(200, {"content-type": "application/json"})
+    reply.set_head(200, {"content-type": "application/json"})
     for chunk in (b'{"a"', b": 1}"):
-        reply.chunk_came(chunk)
-    reply.completed(reusable=True)
+        reply.add_chunk(chunk)
+    reply.end(reusable=True)
 
 
 class Copies(LoadBalancer):

@@ -11,10 +11,10 @@ from hostelry.base.clock import ManualClock
 from hostelry.dataplane.capture.spool import SpoolBatch
 from hostelry.dataplane.capture.spool_file import record_prefix
 from hostelry.dataplane.fake import FakeReplyConnection
-from hostelry.dataplane.http.reply import Reply
-from hostelry.dataplane.http.upstream import Timeouts, UpstreamPool
 from hostelry.domain.data_capture import CaptureReport
 from hostelry.home.home import Home, UpConfig, new_credentials
+from hostelry.http1.reply import Reply
+from hostelry.http1.upstream import Timeouts, UpstreamPool
 from hostelry.jobs.objects.object_store import ObjectStore, OutputSettings
 from hostelry.services.host_capture import HostCapture
 
@@ -35,8 +35,8 @@ class Platform(UpstreamPool):
     ) -> Reply:
         self.reports.append(msgspec.json.decode(parts[1], type=CaptureReport))
         reply = Reply(FakeReplyConnection())
-        reply.head_came(204, {})
-        reply.completed(reusable=True)
+        reply.set_head(204, {})
+        reply.end(reusable=True)
         return reply
 
 

@@ -12,17 +12,17 @@ from hostelry.base.http import HttpRequest
 from hostelry.dataplane.fake import FakeReplyConnection, FakeUpstream
 from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.reader import Received
-from hostelry.dataplane.http.reply import (
+from hostelry.dataplane.routes import FixedRoutes
+from hostelry.domain.load import SecondLoad
+from hostelry.home.home import Credentials, UpConfig
+from hostelry.http1.reply import (
     BrokenError,
     ConnectError,
     DeadlineError,
     Reply,
     UpstreamError,
 )
-from hostelry.dataplane.http.upstream import Timeouts
-from hostelry.dataplane.routes import FixedRoutes
-from hostelry.domain.load import SecondLoad
-from hostelry.home.home import Credentials, UpConfig
+from hostelry.http1.upstream import Timeouts
 from hostelry.services.gateway import Gateway, build_gateway
 
 CREDENTIALS = Credentials(
@@ -69,9 +69,9 @@ class Sink:
 
 
 def whole(reply: Reply, status: int = 200) -> None:
-    reply.head_came(status, {"content-type": "application/json"})
-    reply.chunk_came(b"{}")
-    reply.completed(reusable=True)
+    reply.set_head(status, {"content-type": "application/json"})
+    reply.add_chunk(b"{}")
+    reply.end(reusable=True)
 
 
 def failing(error: UpstreamError) -> Callable[[Reply], None]:
@@ -82,14 +82,14 @@ def failing(error: UpstreamError) -> Callable[[Reply], None]:
 
 
 def broken_middle(reply: Reply) -> None:
-    reply.head_came(200, {"content-type": "text/event-stream"})
-    reply.chunk_came(b"one")
-    reply.failed(BrokenError("gone"))
+    reply.set_head(200, {"content-type": "text/event-stream"})
+    reply.add_chunk(b"one")
+    reply.fail(BrokenError("gone"))
 
 
 def half(reply: Reply) -> None:
-    reply.head_came(200, {"content-type": "text/event-stream"})
-    reply.chunk_came(b"one")
+    reply.set_head(200, {"content-type": "text/event-stream"})
+    reply.add_chunk(b"one")
 
 
 def request(path: str, component: str = "base") -> HttpRequest:

@@ -15,11 +15,11 @@ from hostelry.base.clock import ManualClock
 from hostelry.cluster.gateway_hosts import KNOWN_S, SHOWN_S, GatewayHostRoutes, KnownHosts
 from hostelry.dataplane.balancing.sessions import SessionDict
 from hostelry.dataplane.fake import FakeReplyConnection
-from hostelry.dataplane.http.reply import ConnectError, Reply
-from hostelry.dataplane.http.upstream import Timeouts
 from hostelry.dataplane.shared.counts import SharedCounts
 from hostelry.dataplane.shared.session_exchange import CLOSED, SessionEntry, SharedSessions
 from hostelry.home.home import Home, UpConfig
+from hostelry.http1.reply import ConnectError, Reply
+from hostelry.http1.upstream import Timeouts
 from hostelry.processes.gateway_workers import open_table
 from hostelry.routing.copy_choice import GatewayShare
 from hostelry.services import peers as peers_module
@@ -52,9 +52,9 @@ class Network:
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             answer = await client.request(method, path, content=parts[1], headers=headers)
         reply = Reply(FakeReplyConnection())
-        reply.head_came(answer.status_code, {})
-        reply.chunk_came(answer.content)
-        reply.completed(reusable=True)
+        reply.set_head(answer.status_code, {})
+        reply.add_chunk(answer.content)
+        reply.end(reusable=True)
         return reply
 
 

@@ -16,8 +16,6 @@ from hostelry.dataplane.balancing.outstanding import InFlightCounts
 from hostelry.dataplane.fake import FakeReplyConnection
 from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.reader import Received
-from hostelry.dataplane.http.reply import BrokenError, ConnectError, Reply
-from hostelry.dataplane.http.upstream import Timeouts
 from hostelry.dataplane.routes import FixedRoutes
 from hostelry.dataplane.shared.count_table import CountTable
 from hostelry.dataplane.shared.counts import SharedCounts
@@ -26,6 +24,8 @@ from hostelry.domain.routes import CopyRoute, EndpointRoute, RouteSnapshot, Vari
 from hostelry.domain.scope import Scope
 from hostelry.domain.serverless import MAX_PAYLOAD_BYTES, ServerlessConfig
 from hostelry.home.home import UpConfig
+from hostelry.http1.reply import BrokenError, ConnectError, Reply
+from hostelry.http1.upstream import Timeouts
 from hostelry.services.gateway import build_gateway
 
 PATH = "/endpoints/fn/invocations"
@@ -78,12 +78,12 @@ class Environments:
 
     def answer(self, number: str) -> None:
         reply = self.replies.pop(number)
-        reply.head_came(200, {"content-type": "text/csv"})
-        reply.chunk_came(b"1")
-        reply.completed(reusable=True)
+        reply.set_head(200, {"content-type": "text/csv"})
+        reply.add_chunk(b"1")
+        reply.end(reusable=True)
 
     def die(self, number: str) -> None:
-        self.replies.pop(number).failed(BrokenError("gone"))
+        self.replies.pop(number).fail(BrokenError("gone"))
 
 
 class Rig:

@@ -19,11 +19,11 @@ from hostelry.base.http import HttpRequest
 from hostelry.dataplane.fake import FakeReplyConnection, FakeUpstream
 from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.reader import Received
-from hostelry.dataplane.http.reply import BrokenError, ConnectError, Reply
-from hostelry.dataplane.http.upstream import Timeouts
 from hostelry.dataplane.routes import FixedRoutes
 from hostelry.graph.step_report import STEPS_HEADER, StepReport, encode_steps
 from hostelry.home.home import UpConfig
+from hostelry.http1.reply import BrokenError, ConnectError, Reply
+from hostelry.http1.upstream import Timeouts
 from hostelry.services.gateway import Gateway, build_gateway
 
 HOST = "127.0.0.1:8787"
@@ -63,12 +63,12 @@ class Copies(FakeUpstream):
             await asyncio.Event().wait()
         reply = Reply(FakeReplyConnection())
         steps = {STEPS_HEADER.lower(): self._steps} if self._steps else {}
-        reply.head_came(200, {"content-type": "application/json", **steps})
-        reply.chunk_came(ANSWER)
+        reply.set_head(200, {"content-type": "application/json", **steps})
+        reply.add_chunk(ANSWER)
         if self._breaks:
-            reply.failed(BrokenError("gone"))
+            reply.fail(BrokenError("gone"))
         else:
-            reply.completed(reusable=True)
+            reply.end(reusable=True)
         return reply
 
 

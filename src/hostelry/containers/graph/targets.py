@@ -4,7 +4,7 @@ import asyncio
 import hmac
 import time
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
@@ -13,16 +13,14 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
+from hostelry.base.address import Address
 from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError
 from hostelry.base.json import decode
-from hostelry.containers.http.server_connection import (
-    ServerAnswer,
-    ServerLostError,
-    ServerPool,
-)
 from hostelry.graph.step_report import PROOF_EXISTS, PROOF_HEADER
 from hostelry.graph.steps import CallAction, CallTarget, EachAction, GraphPlan
+from hostelry.http1.reply import Reply, UpstreamError
+from hostelry.http1.upstream import Timeouts, UpstreamPool
 
 ALGORITHM = "AWS4-HMAC-SHA256"
 SERVICE = "sagemaker"  # the signing name of SageMaker Runtime
@@ -33,6 +31,9 @@ MAX_DEPTH = 4
 MAX_ANSWER_BYTES = 25 * 1024 * 1024  # the gateway's limit for whole answers
 MAX_ERROR_BYTES = 64 * 1024
 MAX_REASON_CHARACTERS = 1000
+MAX_CALLS = 256  # concurrent calls of one server
+IDLE_S = 5.0  # less than the gateway's limit
+TIMEOUTS = Timeouts(total_s=24 * 3600.0, connect_s=30.0)  # a step's own limit is shorter
 BUSY = frozenset({429, 503})
 FAILED_DEPENDENCY, UNAVAILABLE, LOOP = 424, 503, 508
 # Headers of the caller's request that every call of the graph passes on.
@@ -56,12 +57,12 @@ class CallKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     expires_at: float
 
     @property
-    def address(self) -> tuple[str, int]:
-        """Host and port of the gateway. Raises ValueError if the URL lacks them."""
+    def address(self) -> str:
+        """The address of the gateway. Raises ValueError if the URL lacks a host or a port."""
         parts = urlsplit(self.gateway_url)
         if parts.scheme != "http" or parts.hostname is None or parts.port is None:
             raise ValueError("gateway_url must be http://HOST:PORT")
-        return parts.hostname, parts.port
+        return Address(parts.scheme, parts.hostname, parts.port).url
 
 
 @lru_cache(maxsize=256)
@@ -75,6 +76,7 @@ class CallSigner:
 
     def __init__(self, keys: CallKeys) -> None:
         self.keys = keys
+        self.address = keys.address
         self._host = urlsplit(keys.gateway_url).netloc
         self._date = ""
         self._key = b""
@@ -194,7 +196,8 @@ class GatewayTargets:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._signer: CallSigner | None = None
-        self._pool: ServerPool | None = None
+        self._pool = UpstreamPool(IDLE_S)
+        self._calls = asyncio.Semaphore(MAX_CALLS)
 
     @property
     def keys(self) -> CallKeys | None:
@@ -203,26 +206,18 @@ class GatewayTargets:
 
     def use(self, keys: CallKeys) -> None:
         """Sign with `keys` from now on. Raises ValueError if the gateway's address is invalid."""
-        if self._pool is None or self.keys is None or self.keys.address != keys.address:
-            self.close()
-            host, port = keys.address
-            self._pool = ServerPool(
-                lambda made: asyncio.get_running_loop().create_connection(made, host, port),
-                f"the gateway at {host}:{port}",
-            )
         self._signer = CallSigner(keys)
 
     def close(self) -> None:
         """Close idle connections."""
-        if self._pool is not None:
-            self._pool.close()
+        self._pool.close()
 
     async def prove(self) -> str | None:
         """The reason why no call can succeed. None if the gateway accepts the keys."""
         try:
             target = CallTarget(endpoint=PROOF_ENDPOINT, content_type="text/plain", accept="*/*")
             answer, body = await self._probe(target, GraphContext())
-        except (CallTargetError, ServerLostError) as error:
+        except (CallTargetError, UpstreamError) as error:
             return str(error)
         # A missing endpoint is a 400. Rejected keys are a 403.
         return None if answer.status in (200, 400) else describe_error(answer.status, body)
@@ -241,19 +236,20 @@ class GatewayTargets:
         faults = await asyncio.gather(*[self._find_fault(it) for it in steps.values()])
         return {step: fault for step, fault in zip(steps, faults, strict=True) if fault is not None}
 
-    async def _probe(self, target: CallTarget, context: GraphContext) -> tuple[ServerAnswer, bytes]:
+    async def _probe(self, target: CallTarget, context: GraphContext) -> tuple[Reply, bytes]:
         """Send an empty request. Returns the answer and its body."""
-        answer = await self._send(target, b"", context)
-        try:
-            return answer, await answer.body(MAX_ERROR_BYTES)
-        finally:
-            answer.close()
+        async with self._calls:
+            answer = await self._send(target, b"", context)
+            try:
+                return answer, await answer.body(MAX_ERROR_BYTES)
+            finally:
+                answer.close()
 
     async def _find_fault(self, target: CallTarget) -> str | None:
         context = GraphContext(headers={PROOF_HEADER: PROOF_EXISTS})
         try:
             answer, body = await self._probe(target, context)
-        except (CallTargetError, ServerLostError) as error:
+        except (CallTargetError, UpstreamError) as error:
             return f"{target.title}: {error}"
         if answer.status == 200:
             return None
@@ -262,13 +258,14 @@ class GatewayTargets:
     async def call(self, target: CallTarget, body: bytes, context: GraphContext) -> TargetAnswer:
         """The whole answer. Raises CallTargetError."""
         try:
-            answer = await self._send(target, body, context)
-            try:
-                await self._check(target, answer)
-                found = await answer.body(MAX_ANSWER_BYTES)
-            finally:
-                answer.close()
-        except ServerLostError as error:
+            async with self._calls:
+                answer = await self._send(target, body, context)
+                try:
+                    await self._check(target, answer)
+                    found = await answer.body(MAX_ANSWER_BYTES)
+                finally:
+                    answer.close()
+        except UpstreamError as error:
             raise CallTargetError(f"{target.title}: {error}") from None
         return TargetAnswer(
             body=found,
@@ -278,16 +275,16 @@ class GatewayTargets:
 
     async def stream(self, target: CallTarget, body: bytes, context: GraphContext) -> TargetStream:
         """The answer once it begins. Raises CallTargetError."""
-        try:
-            answer = await self._send(target, body, context, "invocations-response-stream")
-        except ServerLostError as error:
-            raise CallTargetError(f"{target.title}: {error}") from None
-        try:
-            await self._check(target, answer)
-        except BaseException:
-            answer.close()
-            raise
-        return GatewayStream(target, answer)
+        await self._calls.acquire()
+        with ExitStack() as ends:
+            ends.callback(self._calls.release)
+            try:
+                answer = await self._send(target, body, context, "invocations-response-stream")
+                ends.callback(answer.close)
+                await self._check(target, answer)
+            except UpstreamError as error:
+                raise CallTargetError(f"{target.title}: {error}") from None
+            return GatewayStream(target, answer, ends.pop_all())
 
     async def _send(
         self,
@@ -295,9 +292,9 @@ class GatewayTargets:
         body: bytes,
         context: GraphContext,
         action: str = "invocations",
-    ) -> ServerAnswer:
-        signer, pool = self._signer, self._pool
-        if signer is None or pool is None:
+    ) -> Reply:
+        signer = self._signer
+        if signer is None:
             raise CallTargetError("the agent has sent no keys yet; try again", UNAVAILABLE)
         path = build_path(target.endpoint, action)
         headers = {
@@ -308,10 +305,11 @@ class GatewayTargets:
             **({PARENT_HEADER: f"{context.parent} {context.step}"} if context.parent else {}),
             **build_target_headers(target, is_stream=action != "invocations"),
         }
-        return await pool.send(signer.head(path, headers, body, self._clock.now()), body)
+        head = signer.head(path, headers, body, self._clock.now())
+        return await self._pool.send(signer.address, (head, body), TIMEOUTS)
 
     @staticmethod
-    async def _check(target: CallTarget, answer: ServerAnswer) -> None:
+    async def _check(target: CallTarget, answer: Reply) -> None:
         if answer.status == 200:
             return
         body = await answer.body(MAX_ERROR_BYTES)
@@ -326,9 +324,10 @@ class GatewayTargets:
 class GatewayStream:
     """An answer of InvokeEndpointWithResponseStream, without its frames."""
 
-    def __init__(self, target: CallTarget, answer: ServerAnswer) -> None:
+    def __init__(self, target: CallTarget, answer: Reply, ends: ExitStack) -> None:
         self._target = target
         self._answer = answer
+        self._ends = ends  # closes the answer, and ends the call
         self.content_type = answer.headers.get("x-amzn-sagemaker-content-type", target.accept)
         self.request_id = answer.headers.get(ID_HEADER, "")
 
@@ -341,20 +340,19 @@ class GatewayStream:
 
         buffer = EventStreamBuffer()
         try:
-            async with aclosing(self._answer.pieces()) as pieces:
-                async for data in pieces:
-                    buffer.add_data(data)
-                    for event in buffer:
-                        if event.headers.get(":message-type") != "event":
-                            text = describe_error(200, event.payload)
-                            raise CallTargetError(f"{self._target.title} {text}")
-                        yield event.payload
-        except (ServerLostError, ParserError) as error:
+            while (data := await self._answer.next_chunk()) is not None:
+                buffer.add_data(data)
+                for event in buffer:
+                    if event.headers.get(":message-type") != "event":
+                        text = describe_error(200, event.payload)
+                        raise CallTargetError(f"{self._target.title} {text}")
+                    yield event.payload
+        except (UpstreamError, ParserError) as error:
             raise CallTargetError(f"{self._target.title}: {error}") from None
 
     def close(self) -> None:
-        """Close the stream."""
-        self._answer.close()
+        """Close the stream. A second call does nothing."""
+        self._ends.close()
 
 
 @lru_cache(maxsize=256)

@@ -12,12 +12,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.guards import OwnHostsOnly
+from hostelry.http1.heads import build_answer
 
 MAX_HEAD_BYTES = 64 * 1024
-TOO_LONG = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
-    b"content-length: 0\r\nconnection: close\r\n\r\n"
-)
+TOO_LONG = build_answer(431, {"connection": "close"}, b"")
 BACKLOG = 1024
 KEEP_ALIVE_S = 300  # longer than the gateway's idle timeout, so that the gateway closes first
 

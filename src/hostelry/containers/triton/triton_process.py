@@ -26,11 +26,14 @@ import msgspec
 from hostelry.base.clock import Clock
 from hostelry.base.errors import HostelryError
 from hostelry.base.files import close_regions, remove_regions
+from hostelry.base.http import HttpRequest
 from hostelry.base.json import decode
 from hostelry.base.proc import PROC, first_environment, process_stat, processes
-from hostelry.containers.http.server_connection import ServerLostError, ServerPool
 from hostelry.containers.predictive.worker_process import ModelLoadError
 from hostelry.containers.triton.program import STUB, TritonProgram
+from hostelry.http1.calls import call
+from hostelry.http1.reply import UpstreamError
+from hostelry.http1.upstream import UNIX, Timeouts, UpstreamPool
 
 PLACE = Path("/tmp")
 NAME = re.compile(r"python_env_[A-Za-z0-9]{6}")
@@ -46,6 +49,8 @@ LOOK_S = 0.02
 END_S = 2.0
 UNLOAD_S = 5.0  # for a model's finalize()
 CALL_S = 10.0
+IDLE_S = 5.0
+TIMEOUTS = Timeouts(total_s=24 * 3600.0)  # the callers' limits are shorter
 MAX_ANSWER_BYTES = (1 << 31) - 1
 OK, UNAVAILABLE = 200, 503
 _libc = ctypes.CDLL(None)
@@ -197,8 +202,7 @@ class TritonProcess:
         self._order = order
         self._clock = clock
         self._process: subprocess.Popen[bytes] | None = None
-        self._http = _pool(order.folder / HTTP)
-        self._metrics = _pool(order.folder / METRICS)
+        self._pool = UpstreamPool(IDLE_S)
         self._loaded: frozenset[int] = frozenset()  # the processes of the loaded models
         self._reason: str | None = None
         self._left = LeftEnvironments()
@@ -251,7 +255,7 @@ class TritonProcess:
             await self._wait_until_live()
             await self._load()
             await self._prove()
-        except (ServerLostError, TimeoutError) as error:
+        except (UpstreamError, TimeoutError) as error:
             raise ModelLoadError(self.loss or str(error) or "Triton did not answer") from error
         finally:
             self._left = LeftEnvironments(
@@ -264,8 +268,8 @@ class TritonProcess:
         """The model's answer. Raises TritonLostError if a process is gone."""
         path = f"/v2/models/{quote(self._order.model, safe='')}/{self._order.inference}"
         try:
-            answer = await self._call(self._http, "POST", path, body, headers)
-        except ServerLostError as error:
+            answer = await self._call(HTTP, "POST", path, body, headers)
+        except UpstreamError as error:
             await self._clock.sleep(LOOK_S)  # a socket breaks before the kernel reports the end
             raise TritonLostError(self.loss or str(error)) from None
         self.last_answer_at = self._clock.now()
@@ -275,9 +279,9 @@ class TritonProcess:
 
     async def metrics(self) -> str:
         """The server's page for Prometheus. Empty if it does not answer."""
-        with suppress(ServerLostError, TimeoutError):
+        with suppress(UpstreamError, TimeoutError):
             async with asyncio.timeout(CALL_S):
-                answer = await self._call(self._metrics, "GET", "/metrics", b"", {})
+                answer = await self._call(METRICS, "GET", "/metrics", b"", {})
             return answer.body.decode(errors="replace")
         return ""
 
@@ -287,7 +291,7 @@ class TritonProcess:
         An unload takes a second. It serves the model's finalize() only.
         """
         if self._process is not None and self.loss is None and not self._order.can_be_killed:
-            with suppress(ServerLostError, TimeoutError):
+            with suppress(UpstreamError, TimeoutError):
                 async with asyncio.timeout(UNLOAD_S):
                     await self._unload()
         await self.kill()
@@ -295,8 +299,7 @@ class TritonProcess:
     async def kill(self, reason: str | None = None) -> None:
         """Kill every process. Requests in flight fail with the reason."""
         self._reason = reason
-        self._http.close()
-        self._metrics.close()
+        self._pool.close()
         if self._process is not None:
             pids = self.pids
             if not self._loaded:
@@ -337,10 +340,8 @@ class TritonProcess:
     async def _wait_until_live(self) -> None:
         async with asyncio.timeout(START_S):
             while self.loss is None:
-                with suppress(ServerLostError):
-                    if (
-                        await self._call(self._http, "GET", "/v2/health/live", b"", {})
-                    ).status == OK:
+                with suppress(UpstreamError):
+                    if (await self._call(HTTP, "GET", "/v2/health/live", b"", {})).status == OK:
                         return
                 await self._clock.sleep(LOOK_S)
         raise ModelLoadError(str(self.loss))
@@ -348,7 +349,7 @@ class TritonProcess:
     async def _load(self) -> None:
         path = f"/v2/repository/models/{quote(self._order.model, safe='')}/load"
         async with asyncio.timeout(self._order.load_limit_s):
-            answer = await self._call(self._http, "POST", path, b"{}", {})
+            answer = await self._call(HTTP, "POST", path, b"{}", {})
         if answer.status != OK:
             reasons = [f"{it.name}: {it.reason}" for it in await self._index() if it.reason]
             reason = "; ".join(reasons) or self.get_error(answer.body)
@@ -361,7 +362,7 @@ class TritonProcess:
         path = f"/v2/models/{quote(self._order.model, safe='')}/config"
         async with asyncio.timeout(CALL_S):
             config: dict[str, Any] = msgspec.json.decode(
-                (await self._call(self._http, "GET", path, b"", {})).body
+                (await self._call(HTTP, "GET", path, b"", {})).body
             )
         zeros = build_zero_request(config) if self._order.is_stateless else None
         if zeros is None or self._order.inference != "infer":
@@ -381,33 +382,23 @@ class TritonProcess:
     async def _unload(self) -> None:
         path = f"/v2/repository/models/{quote(self._order.model, safe='')}/unload"
         body = b'{"parameters":{"unload_dependents":true}}'
-        await self._call(self._http, "POST", path, body, {})
+        await self._call(HTTP, "POST", path, body, {})
         while any(it.state not in ("", "UNAVAILABLE") for it in await self._index()):
             await self._clock.sleep(LOOK_S)
 
     async def _index(self) -> list[_ModelState]:
-        answer = await self._call(self._http, "POST", "/v2/repository/index", b"{}", {})
+        answer = await self._call(HTTP, "POST", "/v2/repository/index", b"{}", {})
         with suppress(msgspec.DecodeError):
             return decode(answer.body, list[_ModelState])
         return []
 
     async def _call(
-        self, pool: ServerPool, method: str, path: str, body: bytes, headers: Mapping[str, str]
+        self, socket: str, method: str, path: str, body: bytes, headers: Mapping[str, str]
     ) -> TritonAnswer:
-        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        head = f"{method} {path} HTTP/1.1\r\nHost: triton\r\nContent-Length: {len(body)}\r\n"
-        answer = await pool.send(f"{head}{lines}\r\n".encode("latin-1"), body)
-        try:
-            content = await answer.body(MAX_ANSWER_BYTES)
-            return TritonAnswer(status=answer.status, headers=answer.headers, body=content)
-        finally:
-            answer.close()
-
-
-def _pool(path: Path) -> ServerPool:
-    return ServerPool(
-        lambda made: asyncio.get_running_loop().create_unix_connection(made, str(path)), "Triton"
-    )
+        address = f"{UNIX}{self._order.folder / socket}"
+        request = HttpRequest(method, path, "", headers, body)
+        answer = await call(self._pool, address, request, TIMEOUTS, MAX_ANSWER_BYTES)
+        return TritonAnswer(status=answer.status, headers=answer.headers, body=answer.body)
 
 
 def _runs_model(pid: int) -> bool:

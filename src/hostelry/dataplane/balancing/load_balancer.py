@@ -7,7 +7,10 @@ from functools import lru_cache
 from hostelry.base.guards import COPY_KEY_HEADER
 from hostelry.dataplane.balancing.adapter_places import AdapterPlaces
 from hostelry.dataplane.balancing.outstanding import InFlightCounts
-from hostelry.dataplane.http.reply import (
+from hostelry.dataplane.tracing.call_trace import MAX_VIEWED, RouteView
+from hostelry.domain.endpoint_config import RoutingStrategy
+from hostelry.domain.routes import CopyRoute
+from hostelry.http1.reply import (
     BrokenError,
     ConnectError,
     DeadlineError,
@@ -15,10 +18,7 @@ from hostelry.dataplane.http.reply import (
     ReplyPhase,
     UpstreamError,
 )
-from hostelry.dataplane.http.upstream import Timeouts, Upstream
-from hostelry.dataplane.tracing.call_trace import MAX_VIEWED, RouteView
-from hostelry.domain.endpoint_config import RoutingStrategy
-from hostelry.domain.routes import CopyRoute
+from hostelry.http1.upstream import Timeouts, Upstream
 from hostelry.routing import circuit as circuits
 from hostelry.routing.circuit import Circuit, count_failure, open_after_refusal, usable
 from hostelry.routing.copy_choice import choose_copy
@@ -326,6 +326,11 @@ def skip_count() -> None:
 
 
 @lru_cache(MAX_KNOWN_KEYS)
+def build_key_header(key: str | None) -> dict[str, str]:
+    """Build the header with the key of a copy. Empty if the copy has no key."""
+    return {} if key is None else {COPY_KEY_HEADER: key}
+
+
 def head_end(key: str | None) -> bytes:
     """Build the end of a request's head for a copy with this key."""
     return b"\r\n" if key is None else f"{COPY_KEY_HEADER}: {key}\r\n\r\n".encode("latin-1")

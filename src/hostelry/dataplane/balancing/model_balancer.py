@@ -13,23 +13,25 @@ from typing import Any
 import msgspec
 
 from hostelry.base.errors import HostelryError
+from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.json import decode
 from hostelry.dataplane.balancing.load_balancer import (
     Chosen,
     InFlightRequest,
     LoadBalancer,
-    head_end,
+    build_key_header,
     route_view,
 )
 from hostelry.dataplane.balancing.model_homes import ModelHomes
 from hostelry.dataplane.balancing.outstanding import InFlightCounts
 from hostelry.dataplane.balancing.sessions import Sessions
-from hostelry.dataplane.http.reply import ConnectError, Reply, ReplyPhase, UpstreamError
-from hostelry.dataplane.http.upstream import Timeouts, Upstream
 from hostelry.dataplane.tracing.call_trace import RouteView
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import CopyRoute
+from hostelry.http1.calls import call
+from hostelry.http1.reply import ConnectError, Reply, ReplyPhase, UpstreamError
+from hostelry.http1.upstream import Timeouts, Upstream
 
 LOG = logging.getLogger(__name__)
 # Leases of models that are kept a moment for the next request, which needs no other. No I/O.
@@ -367,14 +369,14 @@ class ModelBalancer:
         """A lease of the model. Raises TargetModelRefusedError, ConnectError."""
         asked = {"target": target} | ({"more_room": True} if more_room else {})
         try:
-            status, body = await self._call(
-                copy, "acquire", msgspec.json.encode(asked), LEASE_TIMEOUTS
-            )
+            body = msgspec.json.encode(asked)
+            answer = await self._call(copy, "acquire", body, LEASE_TIMEOUTS)
+            status = answer.status
             if status == 200:
-                lease = decode(body, ModelLease)
+                lease = decode(answer.body, ModelLease)
                 self._homes.acquired(copy, target, hit=lease.hit, waited_s=lease.waited_s)
                 return lease
-            refused = decode(body, _Refusal) if status in REFUSALS else None
+            refused = decode(answer.body, _Refusal) if status in REFUSALS else None
         except (UpstreamError, msgspec.DecodeError) as error:
             raise ConnectError(f"The copy's agent gave no answer: {error}") from error
         self._homes.failed(copy, target)
@@ -420,20 +422,12 @@ class ModelBalancer:
 
     async def _call(
         self, copy: CopyRoute, action: str, body: bytes, timeouts: Timeouts
-    ) -> tuple[int, bytes]:
-        """The status and body of the agent's answer. Raises UpstreamError."""
+    ) -> HttpResponse:
+        """Call the agent of `copy`, and return its answer. Raises UpstreamError."""
         if copy.models_address is None:
             raise ConnectError("The copy's agent has not reported where its models are leased.")
         scheme, _, rest = copy.models_address.partition("://")
         server, _, path = rest.partition("/")
-        head = (
-            f"POST /{path}/{action} HTTP/1.1\r\nHost: localhost\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-        ).encode("latin-1")
-        reply = await self._pool.send(
-            f"{scheme}://{server}", (head + head_end(copy.key), body), timeouts, MAX_LEASE_BYTES
-        )
-        try:
-            return reply.status, await reply.body(MAX_LEASE_BYTES)
-        finally:
-            reply.close()
+        headers = {"Content-Type": "application/json", **build_key_header(copy.key)}
+        request = HttpRequest("POST", f"/{path}/{action}", "", headers, body)
+        return await call(self._pool, f"{scheme}://{server}", request, timeouts, MAX_LEASE_BYTES)

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hostelry.dataplane.balancing.load_balancer import InFlightRequest
-from hostelry.dataplane.http.reply import (
+from hostelry.domain.routes import CopyRoute
+from hostelry.http1.reply import (
     ConnectError,
     ContainerDownError,
     DeadlineError,
     UpstreamError,
 )
-from hostelry.dataplane.http.upstream import Timeouts
-from hostelry.domain.routes import CopyRoute
+from hostelry.http1.upstream import Timeouts
 
 OTHERWISE = "application/octet-stream"
 

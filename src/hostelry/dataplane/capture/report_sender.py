@@ -6,10 +6,13 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from hostelry.base.clock import Clock
-from hostelry.dataplane.http.reply import UpstreamError
-from hostelry.dataplane.http.upstream import Timeouts, Upstream
+from hostelry.base.guards import INTERNAL_KEY_HEADER
+from hostelry.base.http import HttpRequest
 from hostelry.domain.data_capture import CaptureCounts, CaptureReport, VariantCapture
 from hostelry.domain.load import LoadKey
+from hostelry.http1.calls import call
+from hostelry.http1.reply import UpstreamError
+from hostelry.http1.upstream import Timeouts, Upstream
 
 LOG = logging.getLogger(__name__)
 TIMEOUTS = Timeouts(total_s=5.0, connect_s=1.0)
@@ -79,23 +82,15 @@ class CaptureReportSender:
     async def _post(self, report: CaptureReport) -> bool:
         """Whether control took the report, or never will."""
         body = msgspec.json.encode(report)
-        head = (
-            f"POST /internal/capture HTTP/1.1\r\nHost: {self._address.removeprefix('http://')}\r\n"
-            f"X-Hostelry-Key: {self._internal_key}\r\nContent-Length: {len(body)}\r\n\r\n"
-        )
+        headers = {INTERNAL_KEY_HEADER: self._internal_key}
+        request = HttpRequest("POST", "/internal/capture", "", headers, body)
         try:
-            reply = await self._pool.send(
-                self._address, (head.encode("latin-1"), body), TIMEOUTS, MAX_ANSWER_BYTES
-            )
-            try:
-                answer = await reply.body(MAX_ANSWER_BYTES)
-            finally:
-                reply.close()
+            answer = await call(self._pool, self._address, request, TIMEOUTS, MAX_ANSWER_BYTES)
         except UpstreamError:
             return False
-        if 400 <= reply.status < 500:
-            LOG.error("control refused a report of data capture: %.300r", answer)
-        return reply.status < 500
+        if 400 <= answer.status < 500:
+            LOG.error("control refused a report of data capture: %.300r", answer.body)
+        return answer.status < 500
 
     def _note(self, key: LoadKey, counts: CaptureCounts) -> None:
         """Log the cause of drops once, until a variant is captured without any again."""

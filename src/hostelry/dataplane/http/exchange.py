@@ -1,16 +1,13 @@
 """A request with its answer, which is sent whole or in chunks."""
 
 from collections.abc import Callable, Mapping
-from http import HTTPStatus
 from typing import Protocol
 
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.dataplane.http.reader import Received
 from hostelry.dataplane.tracing.call_trace import CallTrace
+from hostelry.http1.heads import build_header_lines, build_status_line
 
-STATUS_LINES = {
-    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
-}
 BODILESS_STATUSES = frozenset({204, 304})
 JOIN_BELOW_BYTES = 16 * 1024  # one write and one copy beat two writes for small bodies
 
@@ -25,20 +22,6 @@ class Sink(Protocol):
     def write_now(self, *parts: bytes) -> None:
         """Send without waiting for room."""
         ...
-
-
-def status_line(status: int) -> bytes:
-    """Build the first line of an answer."""
-    return STATUS_LINES.get(status) or f"HTTP/1.1 {status} Unknown\r\n".encode()
-
-
-def header_lines(headers: Mapping[str, str]) -> bytes:
-    """Build header lines. Line breaks in a value would end it, so they become spaces."""
-    text = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-    if text.count("\n") != len(headers) or text.count("\r") != len(headers):
-        flat = {name: " ".join(value.split()) for name, value in headers.items()}
-        text = "".join([f"{name}: {value}\r\n" for name, value in flat.items()])
-    return text.encode("latin-1", "replace")
 
 
 class Exchange:
@@ -86,8 +69,8 @@ class Exchange:
         """Send a whole answer."""
         body = b"" if self._bodiless(response.status) else response.body
         head = b"%b%b%bContent-Length: %d\r\n%b\r\n" % (
-            status_line(response.status),
-            header_lines(response.headers),
+            build_status_line(response.status),
+            build_header_lines(response.headers),
             self._common_head,
             len(response.body),
             self._connection_line(),
@@ -107,8 +90,8 @@ class Exchange:
         self._sink.write_now(
             b"%b%b%b%b%b\r\n"
             % (
-                status_line(status),
-                header_lines(headers),
+                build_status_line(status),
+                build_header_lines(headers),
                 self._common_head,
                 coding,
                 self._connection_line(),

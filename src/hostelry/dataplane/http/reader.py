@@ -137,7 +137,7 @@ class RequestReader:
     def refuse(self) -> None:
         """Drop the request that is being read. `feed` must not be called again."""
         if self._stream is not None:
-            self._stream.lost("the request was refused")
+            self._stream.abort("the request was refused")
         self._reset()
         self.state = self.state.next["refused"]
 
@@ -211,7 +211,7 @@ class RequestReader:
         if self.body_bytes > self._most_bytes:
             self._refuse(self._too_long_body())
         if self._stream is not None:
-            self._stream.came(part)
+            self._stream.add(part)
             return
         parts = self._body
         if parts and len(part) < JOIN_BELOW_BYTES:
@@ -225,7 +225,7 @@ class RequestReader:
     def on_message_complete(self) -> None:
         """End the request."""
         if self._stream is not None:
-            self._stream.ended()
+            self._stream.end()
             self._reset()
             self.state = self.state.next["whole"]
             return

@@ -37,7 +37,7 @@ class RequestBody:
         self._pause = pause
         self._resume = resume
 
-    def came(self, part: bytes) -> None:
+    def add(self, part: bytes) -> None:
         """Add a piece of the body."""
         self._chunks.append(part)
         self._buffered_bytes += len(part)
@@ -45,12 +45,12 @@ class RequestBody:
             self._pause()
         self._wake()
 
-    def ended(self) -> None:
+    def end(self) -> None:
         """Mark the body as whole."""
         self.is_whole = True
         self._wake()
 
-    def lost(self, reason: str) -> None:
+    def abort(self, reason: str) -> None:
         """Mark the body as aborted."""
         self._lost = reason
         self._wake()

@@ -10,11 +10,14 @@ from dataclasses import replace
 import msgspec
 
 from hostelry.base.clock import AFTER_THE_SECOND_S, Clock
-from hostelry.dataplane.http.reply import UpstreamError
-from hostelry.dataplane.http.upstream import Timeouts, Upstream
+from hostelry.base.guards import INTERNAL_KEY_HEADER
+from hostelry.base.http import HttpRequest
 from hostelry.dataplane.metering.meter import ClosedSeconds, Meter
 from hostelry.domain.load import LoadKey, LoadReport, SecondLoad
 from hostelry.domain.load_sums import one_after_the_other
+from hostelry.http1.calls import call
+from hostelry.http1.reply import UpstreamError
+from hostelry.http1.upstream import Timeouts, Upstream
 
 LOG = logging.getLogger(__name__)
 MAX_LOADS = 20_000  # seconds of names, about 20 MB
@@ -202,17 +205,10 @@ class LoadSender:
         return False
 
     async def _post(self, body: bytes, timeouts: Timeouts) -> tuple[int, str]:
-        head = (
-            f"POST /internal/load HTTP/1.1\r\nHost: {self._address.removeprefix('http://')}\r\n"
-            f"X-Hostelry-Key: {self._internal_key}\r\nContent-Length: {len(body)}\r\n\r\n"
-        )
-        reply = await self._pool.send(
-            self._address, (head.encode("latin-1"), body), timeouts, MAX_ANSWER_BYTES
-        )
-        try:
-            return reply.status, (await reply.body(MAX_ANSWER_BYTES)).decode("utf-8", "replace")
-        finally:
-            reply.close()
+        headers = {INTERNAL_KEY_HEADER: self._internal_key}
+        request = HttpRequest("POST", "/internal/load", "", headers, body)
+        answer = await call(self._pool, self._address, request, timeouts, MAX_ANSWER_BYTES)
+        return answer.status, answer.body.decode("utf-8", "replace")
 
     def _note_connection(self, *, connected: bool, reason: str) -> None:
         if connected != self._connected:

@@ -12,9 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hostelry.base.errors import HostelryError
+from hostelry.base.guards import INTERNAL_KEY_HEADER
+from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.dataplane.balancing.sessions import KEY_BYTES, SessionTable
-from hostelry.dataplane.http.reply import UpstreamError
-from hostelry.dataplane.http.upstream import Timeouts, Upstream
+from hostelry.http1.calls import call
+from hostelry.http1.reply import UpstreamError
+from hostelry.http1.upstream import Timeouts, Upstream
 
 LOG = logging.getLogger(__name__)
 FIND, CHANGE = "/internal/sessions/find", "/internal/sessions/change"
@@ -119,8 +122,8 @@ async def ask_session(
 ) -> SessionEntry | None:
     """The session that the process at `url` knows; None where it knows none or does not answer."""
     try:
-        status, body = await _post(pool, url, internal_key, key)
-        return decode_session(body) if status == 200 else None
+        answer = await _post(pool, url, internal_key, key)
+        return decode_session(answer.body) if answer.status == 200 else None
     except (UpstreamError, SessionEntryError) as error:
         LOG.info("sessions of other hosts cannot be asked for: %s", error)
         return None
@@ -134,17 +137,8 @@ async def send_session(pool: Upstream, url: str, internal_key: str, entry: Sessi
         LOG.info("a session was not sent to %s: %s", url, error)
 
 
-async def _post(pool: Upstream, url: str, internal_key: str, body: bytes) -> tuple[int, bytes]:
+async def _post(pool: Upstream, url: str, internal_key: str, body: bytes) -> HttpResponse:
     scheme, _, rest = url.partition("://")
     host, _, path = rest.partition("/")
-    head = (
-        f"POST /{path} HTTP/1.1\r\nHost: localhost\r\nX-Hostelry-Key: {internal_key}\r\n"
-        f"Content-Length: {len(body)}\r\n\r\n"
-    )
-    reply = await pool.send(
-        f"{scheme}://{host}", (head.encode("latin-1"), body), FIND_TIMEOUTS, MAX_ANSWER_BYTES
-    )
-    try:
-        return reply.status, await reply.body(MAX_ANSWER_BYTES)
-    finally:
-        reply.close()
+    request = HttpRequest("POST", f"/{path}", "", {INTERNAL_KEY_HEADER: internal_key}, body)
+    return await call(pool, f"{scheme}://{host}", request, FIND_TIMEOUTS, MAX_ANSWER_BYTES)

@@ -22,6 +22,7 @@ import uvloop
 from hostelry.base.guards import COPY_KEY_HEADER, MISSING_COPY_KEY, has_key, take_key
 from hostelry.base.proc import PROC
 from hostelry.base.splice import SpliceEnd
+from hostelry.http1.heads import build_answer
 
 # Filter of the requests on one connection: forwards those with the copy's key, without the key.
 #
@@ -35,10 +36,10 @@ MAX_HEAD_BYTES = 64 * 1024
 class KeyRefusedError(Exception):
     """The connection must be closed after sending `answer`."""
 
-    def __init__(self, status: str, text: str) -> None:
+    def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
-        head = f"HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nConnection: close\r\n"
-        self.answer = f"{head}Content-Length: {len(text) + 1}\r\n\r\n{text}\n".encode()
+        headers = {"Content-Type": "text/plain", "Connection": "close"}
+        self.answer = build_answer(status, headers, f"{text}\n".encode())
 
 
 class KeyedRequests:
@@ -61,10 +62,10 @@ class KeyedRequests:
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            raise self._refusal or KeyRefusedError("400 Bad Request", str(error)) from None
+            raise self._refusal or KeyRefusedError(400, str(error)) from None
         if self._in_head and self._head_bytes > MAX_HEAD_BYTES:
             text = f"the head has more than {MAX_HEAD_BYTES} bytes"
-            raise KeyRefusedError("431 Request Header Fields Too Large", text)
+            raise KeyRefusedError(431, text)
         passed, self._passed = b"".join(self._passed), []
         return passed
 
@@ -85,9 +86,9 @@ class KeyedRequests:
         self._in_head = False
         given = [value.decode("latin-1") for name, value in self._headers if name.lower() == NAME]
         if not has_key(self._key, given):
-            self._refuse("403 Forbidden", MISSING_COPY_KEY)
+            self._refuse(403, MISSING_COPY_KEY)
         if any(name.lower() == b"transfer-encoding" for name, _ in self._headers):
-            self._refuse("411 Length Required", "send the body's length in Content-Length")
+            self._refuse(411, "send the body's length in Content-Length")
         version = self._parser.get_http_version().encode()
         first = b"%b %b HTTP/%b\r\n" % (self._parser.get_method(), self._url, version)
         lines = [b"%b: %b\r\n" % it for it in self._headers if it[0].lower() != NAME]
@@ -101,7 +102,7 @@ class KeyedRequests:
         """End the request; the head of the next one follows."""
         self._head_bytes, self._in_head = 0, True
 
-    def _refuse(self, status: str, text: str) -> None:
+    def _refuse(self, status: int, text: str) -> None:
         self._refusal = KeyRefusedError(status, text)
         raise self._refusal
 

@@ -4,11 +4,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from hostelry.dataplane.balancing.load_balancer import InFlightRequest
-from hostelry.dataplane.http.reply import ConnectError
 from hostelry.dataplane.metering.meter import Measurement
 from hostelry.dataplane.route_table import Destination
 from hostelry.gateway.queueing.decisions import Decision, Refuse, Wait
 from hostelry.gateway.queueing.pending_queue import PendingQueue, PendingRequest
+from hostelry.http1.reply import ConnectError
 
 Send = Callable[[Destination, Measurement], Awaitable[InFlightRequest]]
 

@@ -13,18 +13,20 @@ from hostelry.aws.runtime import (
 )
 from hostelry.base.clock import Clock
 from hostelry.base.errors import ServiceError
+from hostelry.base.guards import INTERNAL_KEY_HEADER
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.base.ids import new_uuid
 from hostelry.dataplane.control_client import ControlClient
 from hostelry.dataplane.http.exchange import Exchange
-from hostelry.dataplane.http.reply import UpstreamError
-from hostelry.dataplane.http.upstream import Timeouts, Upstream
 from hostelry.dataplane.routes import RouteSource
 from hostelry.domain.async_request import AsyncInference, AsyncRequest, object_uri
 from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import EndpointRoute
 from hostelry.domain.scope import Scope
 from hostelry.gateway.handlers.callers import Callers, check_service, get_principal
+from hostelry.http1.calls import call
+from hostelry.http1.reply import UpstreamError
+from hostelry.http1.upstream import Timeouts, Upstream
 
 DEFAULT_TTL_S = 21600
 DEFAULT_TIMEOUT_S = 900
@@ -124,25 +126,19 @@ class HttpJobsClient:
     def __init__(self, pool: Upstream, address: str, internal_key: str) -> None:
         self._pool = pool
         self._address = address
-        self._head = f"Host: {address.removeprefix('http://')}\r\nX-Hostelry-Key: {internal_key}"
+        self._headers = {INTERNAL_KEY_HEADER: internal_key}
 
     async def submit(self, request: AsyncRequest) -> None:
         """POST the request. Raises ServiceError 503 unless the process says that it is durable."""
         body = msgspec.msgpack.encode(request)
-        head = f"POST {SUBMIT} HTTP/1.1\r\n{self._head}\r\nContent-Length: {len(body)}\r\n\r\n"
+        asked = HttpRequest("POST", SUBMIT, "", self._headers, body)
         try:
-            reply = await self._pool.send(
-                self._address, (head.encode("latin-1"), body), SUBMIT_TIMEOUTS, MAX_ANSWER_BYTES
-            )
-            try:
-                status, answer = reply.status, await reply.body(MAX_ANSWER_BYTES)
-            finally:
-                reply.close()
+            answer = await call(self._pool, self._address, asked, SUBMIT_TIMEOUTS, MAX_ANSWER_BYTES)
         except UpstreamError as error:
             raise build_not_queued_error(f"the jobs process does not answer ({error})") from error
-        if status != 204:
+        if answer.status != 204:
             raise build_not_queued_error(
-                answer.decode(errors="replace").strip() or f"status {status}"
+                answer.body.decode(errors="replace").strip() or f"status {answer.status}"
             )
 
 

@@ -7,8 +7,6 @@ from hostelry.base.http import HttpRequest
 from hostelry.base.json import decode
 from hostelry.dataplane.balancing.destination import NoCopyError
 from hostelry.dataplane.balancing.load_balancer import InFlightRequest, LoadBalancer
-from hostelry.dataplane.http.reply import ConnectError, DeadlineError, UpstreamError
-from hostelry.dataplane.http.upstream import Timeouts
 from hostelry.dataplane.invocation_head import (
     ADAPTER_ALIAS,
     ADAPTER_IDENTIFIER,
@@ -25,6 +23,8 @@ from hostelry.domain.scope import Scope
 from hostelry.gateway.handlers.admission import Admitted, admit
 from hostelry.gateway.queueing.decisions import NotServedError
 from hostelry.gateway.queueing.pending_queue import PendingQueue
+from hostelry.http1.reply import ConnectError, DeadlineError, UpstreamError
+from hostelry.http1.upstream import Timeouts
 
 NO_CAPACITY = "no_capacity"
 TIMEOUT = "timeout"

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from hostelry.base.errors import ServiceError
 from hostelry.base.guards import INTERNAL_KEY_HEADER
 from hostelry.base.http import HttpRequest, HttpResponse
-from hostelry.dataplane.http.exchange import Exchange, header_lines
-from hostelry.dataplane.http.reply import Reply, UpstreamError
-from hostelry.dataplane.http.upstream import Timeouts, UpstreamPool
+from hostelry.dataplane.http.exchange import Exchange
+from hostelry.http1.heads import build_request_head
+from hostelry.http1.reply import Reply, UpstreamError
+from hostelry.http1.upstream import Timeouts, UpstreamPool
 
 CONSOLE = "console"
 MAX_BODY_BYTES = 1024 * 1024
@@ -101,14 +102,10 @@ class ConsoleHandler:
             "Host": self.address.removeprefix("http://"),
             INTERNAL_KEY_HEADER: self.internal_key,
             "X-Forwarded-Host": given.get("host", ""),
-            "Content-Length": str(len(request.body)),
             **({"x-forwarded-proto": "https"} if self.is_secure else {}),
             **{name: given[name] for name in PASSED if name in given},
         }
-        return b"%b%b\r\n" % (
-            f"{request.method} {target} HTTP/1.1\r\n".encode("latin-1", "replace"),
-            header_lines(lines),
-        )
+        return build_request_head(request.method, target, lines, len(request.body))
 
 
 def _check(request: HttpRequest, num_bytes: int) -> None:

@@ -22,10 +22,11 @@ from hostelry.dataplane.control_calls import (
     may_send_again,
     why_unanswered,
 )
-from hostelry.dataplane.http.exchange import Exchange, header_lines
-from hostelry.dataplane.http.reply import ConnectError, ControlAwayError, Reply, UpstreamError
-from hostelry.dataplane.http.upstream import Timeouts, Upstream
+from hostelry.dataplane.http.exchange import Exchange
 from hostelry.gateway.handlers.callers import Callers, check_service, is_unsigned
+from hostelry.http1.heads import build_request_head
+from hostelry.http1.reply import ConnectError, ControlAwayError, Reply, UpstreamError
+from hostelry.http1.upstream import Timeouts, Upstream
 
 TIMEOUTS = Timeouts(total_s=55.0, connect_s=1.0)  # botocore's clients wait for 60 s
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
@@ -138,12 +139,11 @@ class ControlHandler:
     def _head(
         self, request: HttpRequest, identity: Identity, service: str, request_id: str
     ) -> bytes:
-        query = f"?{request.query}" if request.query else ""
+        target = f"{request.path}?{request.query}" if request.query else request.path
         given = request.headers
         passed = {name: given[name] for name in FORWARDED_HEADERS if name in given}
         ours = {
             "Host": self._address.removeprefix("http://"),
-            "Content-Length": str(len(request.body)),
             "X-Hostelry-Key": self._internal_key,
             "X-Hostelry-Account": identity.account_id,
             "X-Hostelry-Region": identity.region,
@@ -152,8 +152,7 @@ class ControlHandler:
         }
         if identity.session is not None:
             ours["X-Hostelry-Session"] = session_header(identity.session)
-        line = f"{request.method} {request.path}{query} HTTP/1.1\r\n".encode("latin-1")
-        return b"%b%b\r\n" % (line, header_lines(passed | ours))
+        return build_request_head(request.method, target, passed | ours, len(request.body))
 
 
 def find_confirmed_topic_owner(request: HttpRequest) -> Identity | None:

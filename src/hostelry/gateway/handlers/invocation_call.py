@@ -12,7 +12,6 @@ from hostelry.dataplane.balancing.load_balancer import Chosen, InFlightRequest, 
 from hostelry.dataplane.balancing.model_balancer import Balancers, ModelRequest
 from hostelry.dataplane.balancing.pipeline import PipelineLimits, PipelineStep, through_pipeline
 from hostelry.dataplane.capture.capture import UNWRITTEN, CapturedRequest, RequestCapture
-from hostelry.dataplane.http.upstream import Timeouts
 from hostelry.dataplane.invocation_head import invocation_head, step_head
 from hostelry.dataplane.metering.meter import Measurement
 from hostelry.dataplane.route_table import Destination, Shadow
@@ -21,6 +20,7 @@ from hostelry.domain.load import LoadKey
 from hostelry.gateway.mirror import AnswerTap
 from hostelry.gateway.mirroring.messages import MirroredInvocation, to_shadow_address
 from hostelry.gateway.mirroring.port import MirrorPort, TapDefects
+from hostelry.http1.upstream import Timeouts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,11 +3,13 @@
 from urllib.parse import parse_qsl, urlencode
 
 from hostelry.base.errors import ServiceError
+from hostelry.base.guards import INTERNAL_KEY_HEADER
 from hostelry.base.http import HttpRequest, HttpResponse
-from hostelry.dataplane.http.exchange import Exchange, header_lines
-from hostelry.dataplane.http.reply import UpstreamError
-from hostelry.dataplane.http.upstream import Timeouts, Upstream
+from hostelry.dataplane.http.exchange import Exchange
 from hostelry.gateway.handlers.callers import Callers
+from hostelry.http1.calls import call
+from hostelry.http1.reply import UpstreamError
+from hostelry.http1.upstream import Timeouts, Upstream
 
 PATHS = {"/metrics": "/internal/metrics", "/metrics/copies": "/internal/copy-metrics"}
 TIMEOUTS = Timeouts(total_s=10.0, connect_s=1.0)
@@ -28,8 +30,7 @@ class MetricsHandler:
         self._callers = callers
         self._pool = pool
         self._address = address
-        ours = {"Host": address.removeprefix("http://"), "X-Hostelry-Key": internal_key}
-        self._headers = header_lines(ours)
+        self._headers = {INTERNAL_KEY_HEADER: internal_key}
 
     def admit(self, request: HttpRequest) -> bool:
         """True; raises ServiceError 401 without the key."""
@@ -53,8 +54,8 @@ class MetricsHandler:
             )
         # Encoded again: nothing but parameters comes from the caller.
         query = urlencode(parse_qsl(request.query, keep_blank_values=True))
-        target = PATHS[request.path] + (f"?{query}" if query else "")
-        exchange.respond(await self._ask(target.encode()))
+        path = PATHS[request.path]
+        exchange.respond(await self._ask(HttpRequest("GET", path, query, self._headers)))
 
     def error_answer(
         self, error: ServiceError, request: HttpRequest, request_id: str
@@ -65,16 +66,11 @@ class MetricsHandler:
             headers["WWW-Authenticate"] = "Bearer"
         return HttpResponse(error.http_status, headers, f"{error.message}\n".encode())
 
-    async def _ask(self, target: bytes) -> HttpResponse:
-        head = b"GET %b HTTP/1.1\r\n%b\r\n" % (target, self._headers)
+    async def _ask(self, request: HttpRequest) -> HttpResponse:
         try:
-            reply = await self._pool.send(self._address, (head, b""), TIMEOUTS, MAX_ANSWER_BYTES)
-            try:
-                content_type = reply.headers.get("content-type", "text/plain")
-                body = await reply.body(MAX_ANSWER_BYTES)
-                return HttpResponse(reply.status, {"Content-Type": content_type}, body)
-            finally:
-                reply.close()
+            answer = await call(self._pool, self._address, request, TIMEOUTS, MAX_ANSWER_BYTES)
+            content_type = answer.headers.get("content-type", "text/plain")
+            return HttpResponse(answer.status, {"Content-Type": content_type}, answer.body)
         except UpstreamError:
             message = "The control plane is restarting; what it counts begins again from zero."
             raise ServiceError("ServiceUnavailable", message, 503) from None

@@ -11,7 +11,6 @@ import msgspec
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.dataplane.http.exchange import Exchange
-from hostelry.dataplane.http.reply import UpstreamError
 from hostelry.dataplane.invocation_head import STEPS, find_note_headers
 from hostelry.dataplane.openai import error_object, error_response, find_model
 from hostelry.dataplane.routes import RouteSource
@@ -24,6 +23,7 @@ from hostelry.gateway.handlers.completions import (
     build_no_answer_error,
     parse_model_name,
 )
+from hostelry.http1.reply import UpstreamError
 
 COMPLETION_PATHS = (
     "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/v1/rerank",

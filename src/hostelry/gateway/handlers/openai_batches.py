@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest, HttpResponse
 from hostelry.dataplane.http.exchange import Exchange
-from hostelry.dataplane.http.reply import Reply, UpstreamError
 from hostelry.dataplane.http.request_body import BodyLostError
-from hostelry.dataplane.http.streamed_body import BodyBrokenError, StreamedBody
-from hostelry.dataplane.http.upstream import Timeouts, UpstreamPool
 from hostelry.dataplane.openai import error_response
 from hostelry.gateway.handlers.callers import Callers
 from hostelry.gateway.handlers.openai import check_openai_key
+from hostelry.http1.heads import build_request_head
+from hostelry.http1.reply import Reply, UpstreamError
+from hostelry.http1.streamed_body import BodyBrokenError, StreamedBody
+from hostelry.http1.upstream import Timeouts, UpstreamPool
 
 PATHS = ("/v1/files", "/v1/batches")
 # With the file, of 200 MB at most, the rest of the form.
@@ -86,11 +87,9 @@ class OpenAiBatchHandler:
             "X-Hostelry-Account": owner.account,
             "X-Hostelry-Region": owner.region,
             "x-request-id": request_id,
-            "Content-Length": str(num_bytes),
             **{name: request.headers[name] for name in PASSED if name in request.headers},
         }
-        fields = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-        return f"{request.method} {target} HTTP/1.1\r\n{fields}\r\n".encode("latin-1", "replace")
+        return build_request_head(request.method, target, lines, num_bytes)
 
     async def _pass_on(self, exchange: Exchange, reply: Reply, request_id: str) -> None:
         content_type = reply.headers.get("content-type", "application/json")

@@ -39,8 +39,6 @@ from hostelry.dataplane.balancing.sessions import (
     pinned_copy,
 )
 from hostelry.dataplane.http.exchange import Exchange
-from hostelry.dataplane.http.reply import ConnectError, DeadlineError, Reply, UpstreamError
-from hostelry.dataplane.http.upstream import Timeouts
 from hostelry.dataplane.invocation_head import STEPS, find_note_headers
 from hostelry.dataplane.metering.meter import Measurement
 from hostelry.dataplane.model_error import (
@@ -67,6 +65,8 @@ from hostelry.gateway.handlers.callers import (
 from hostelry.gateway.handlers.invocation_call import InvocationCall, RequestTaps, TappedInvocation
 from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.graph.step_report import PROOF_HEADER
+from hostelry.http1.reply import ConnectError, DeadlineError, Reply, UpstreamError
+from hostelry.http1.upstream import Timeouts
 from hostelry.routing.session import NEW_SESSION
 
 SERVICE = "sagemaker"

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from hostelry.base.errors import ServiceError
 from hostelry.dataplane.balancing.destination import NoCopyError, UnknownNameError
 from hostelry.dataplane.balancing.load_balancer import CopiesBusyError
-from hostelry.dataplane.http.reply import ConnectError
 from hostelry.dataplane.route_table import Destination
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.load import LoadKey
+from hostelry.http1.reply import ConnectError
 from hostelry.routing.no_copy import NoCopyAction, num_to_release
 
 REFUSED_S = 0.25  # pause before copies that refuse connections are tried again

@@ -14,7 +14,6 @@ from hostelry.base.errors import ServiceError
 from hostelry.dataplane.balancing.destination import NoCopyError, UnknownNameError
 from hostelry.dataplane.balancing.outstanding import InFlightCounts
 from hostelry.dataplane.control_client import ControlClient
-from hostelry.dataplane.http.reply import ConnectError
 from hostelry.dataplane.metering.meter import Measurement, Meter
 from hostelry.dataplane.route_table import Destination, RouteTable
 from hostelry.dataplane.routes import RouteSource
@@ -40,6 +39,7 @@ from hostelry.gateway.queueing.request_queues import (
     RequestQueues,
     WaitOutcome,
 )
+from hostelry.http1.reply import ConnectError
 from hostelry.routing.no_copy import RELEASE_INTERVAL_S
 
 SYNC_S = 5.0  # how long the routes may lag behind control

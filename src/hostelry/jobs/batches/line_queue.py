@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from hostelry.base.errors import ServiceError
 from hostelry.base.http import HttpRequest
-from hostelry.dataplane.http.reply import TooLargeError, UpstreamError
-from hostelry.dataplane.http.upstream import UpstreamPool
 from hostelry.dataplane.openai import error_response, find_model
 from hostelry.dataplane.route_table import Destination, RouteTable
 from hostelry.domain.llm_batch import LlmBatch
@@ -21,6 +19,8 @@ from hostelry.gateway.handlers.completions import (
     Completions,
     build_no_answer_error,
 )
+from hostelry.http1.reply import TooLargeError, UpstreamError
+from hostelry.http1.upstream import UpstreamPool
 from hostelry.jobs.copy_parameters import get_execution_parameters, get_reported_concurrency
 from hostelry.jobs.records.batch_lines import BatchLine
 from hostelry.jobs.rules.copy_slots import (

@@ -12,11 +12,11 @@ from hostelry.aws.s3_signing import OwnKey
 from hostelry.base.clock import Clock, monotonic_s
 from hostelry.base.concurrency import run_guarded, run_periodically, run_until_done
 from hostelry.dataplane.capture.capture import RequestCapture
-from hostelry.dataplane.http.upstream import Upstream, UpstreamPool
 from hostelry.dataplane.metering.load_sender import LoadBacklog, LoadSender
 from hostelry.dataplane.metering.meter import Meter
 from hostelry.dataplane.routes import RouteSource
 from hostelry.domain.scope import Scope
+from hostelry.http1.upstream import Upstream, UpstreamPool
 from hostelry.jobs.control_client import HttpJobsControl
 from hostelry.jobs.data_log import SEND_S, DataLog
 from hostelry.jobs.dispatch.async_dispatcher import AsyncDispatcher, DispatchDeps

@@ -12,15 +12,6 @@ from hostelry.dataplane.balancing.pipeline import (
     PipelineStep,
     through_pipeline,
 )
-from hostelry.dataplane.http.reply import (
-    ConnectError,
-    DeadlineError,
-    Reply,
-    TooLargeError,
-    UpstreamError,
-)
-from hostelry.dataplane.http.streamed_body import BodyBrokenError
-from hostelry.dataplane.http.upstream import Timeouts, UpstreamPool
 from hostelry.dataplane.invocation_head import build_principal_headers, post_head
 from hostelry.dataplane.metering.meter import Measurement, Meter
 from hostelry.dataplane.model_error import answered_with_error, gave_no_answer
@@ -29,6 +20,15 @@ from hostelry.domain.async_request import AsyncRequest
 from hostelry.domain.endpoint_config import RoutingStrategy
 from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import CopyRoute, EndpointRoute
+from hostelry.http1.reply import (
+    ConnectError,
+    DeadlineError,
+    Reply,
+    TooLargeError,
+    UpstreamError,
+)
+from hostelry.http1.streamed_body import BodyBrokenError
+from hostelry.http1.upstream import Timeouts, UpstreamPool
 from hostelry.jobs.dispatch.metric_reports import (
     DOWNLOAD_FAILURES,
     DOWNLOAD_LATENCY,

@@ -5,9 +5,9 @@ from contextlib import aclosing
 from uuid import UUID
 
 from hostelry.dataplane.capture.capture import CapturedAnswer, CapturedRequest, RequestCapture
-from hostelry.dataplane.http.streamed_body import StreamedBody
 from hostelry.dataplane.route_table import Destination
 from hostelry.domain.async_request import AsyncRequest
+from hostelry.http1.streamed_body import StreamedBody
 from hostelry.jobs.objects.object_store import PART_BYTES, ObjectError, ObjectStore, StoredObject
 
 MAX_INPUT_BYTES = 1024**3

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from hostelry.dataplane.http.reply import Reply
+from hostelry.http1.reply import Reply
 from hostelry.jobs.objects.object_store import (
     PART_BYTES,
     ObjectError,

@@ -16,9 +16,9 @@ from xml.sax.saxutils import escape
 
 from hostelry.aws.s3_signing import OwnKey, object_target, signed_request_head
 from hostelry.base.errors import HostelryError
-from hostelry.dataplane.http.reply import Reply, UpstreamError
-from hostelry.dataplane.http.upstream import Timeouts, UpstreamPool
 from hostelry.domain.object_event import CHAIN_HEADER
+from hostelry.http1.reply import Reply, UpstreamError
+from hostelry.http1.upstream import Timeouts, UpstreamPool
 
 # ObjectError                     the same request will fail again
 # ├── ObjectMissingError          the object is missing

@@ -12,18 +12,18 @@ from hostelry.dataplane.balancing.pipeline import (
     PipelineStep,
     through_pipeline,
 )
-from hostelry.dataplane.http.reply import (
-    BrokenError,
-    ConnectError,
-    DeadlineError,
-    TooLargeError,
-)
-from hostelry.dataplane.http.upstream import Timeouts, UpstreamPool
 from hostelry.dataplane.invocation_head import post_head
 from hostelry.dataplane.metering.meter import Meter
 from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import CopyRoute
 from hostelry.domain.transform_job import VARIANT_NAME, TransformJob
+from hostelry.http1.reply import (
+    BrokenError,
+    ConnectError,
+    DeadlineError,
+    TooLargeError,
+)
+from hostelry.http1.upstream import Timeouts, UpstreamPool
 from hostelry.jobs.records.splitting import RecordError
 
 MAX_ANSWER_BYTES = 100 * 1024 * 1024

@@ -19,7 +19,6 @@ from typing import TypeVar
 from hostelry.base.clock import Clock
 from hostelry.base.concurrency import run_guarded
 from hostelry.base.errors import HostelryError
-from hostelry.dataplane.http.upstream import UpstreamPool
 from hostelry.dataplane.metering.meter import Meter
 from hostelry.dataplane.routes import RouteSource
 from hostelry.domain.routes import CopyRoute
@@ -31,6 +30,7 @@ from hostelry.domain.transform_job import (
     TransformProgress,
     TransformProgressReport,
 )
+from hostelry.http1.upstream import UpstreamPool
 from hostelry.jobs.control_client import (
     ControlDownError,
     ControlRefusedError,

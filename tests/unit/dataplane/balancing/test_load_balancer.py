@@ -10,10 +10,10 @@ from hostelry.dataplane.balancing.adapter_places import AdapterPlaces
 from hostelry.dataplane.balancing.load_balancer import InFlightRequest, LoadBalancer
 from hostelry.dataplane.balancing.outstanding import Outstanding
 from hostelry.dataplane.fake import FakeUpstream
-from hostelry.dataplane.http.reply import BrokenError, ConnectError, DeadlineError, UpstreamError
-from hostelry.dataplane.http.upstream import Timeouts
 from hostelry.dataplane.tracing.call_trace import MAX_VIEWED, RouteView
 from hostelry.domain.endpoint_config import RoutingStrategy
+from hostelry.http1.reply import BrokenError, ConnectError, DeadlineError, UpstreamError
+from hostelry.http1.upstream import Timeouts
 from hostelry.routing.circuit import FAILURES_IN_A_ROW, FIRST_OPEN_S
 
 FIRST, SECOND = (copy.address for copy in COPIES)

@@ -18,11 +18,11 @@ from hostelry.dataplane.balancing.model_balancer import (
 from hostelry.dataplane.balancing.model_homes import MAX_MODELS, ModelHomes
 from hostelry.dataplane.balancing.outstanding import Outstanding
 from hostelry.dataplane.fake import FakeReplyConnection
-from hostelry.dataplane.http.reply import ConnectError, Reply, UpstreamError
-from hostelry.dataplane.http.upstream import Timeouts
 from hostelry.dataplane.tracing.call_trace import RouteView
 from hostelry.domain.load import LoadKey
 from hostelry.domain.routes import CopyRoute
+from hostelry.http1.reply import ConnectError, Reply, UpstreamError
+from hostelry.http1.upstream import Timeouts
 
 KEY = LoadKey(scope=HERE, endpoint_name="many", variant_name="v")
 AGENTS = ("http://127.0.0.1:8", "http://127.0.0.1:9")
@@ -66,9 +66,9 @@ class Network:
         if address not in AGENTS:
             self.invoked.append(f"{address[-1]} {head.split()[1].decode()}")
         reply = Reply(FakeReplyConnection())
-        reply.head_came(status, {})
-        reply.chunk_came(content)
-        reply.completed(reusable=True)
+        reply.set_head(status, {})
+        reply.add_chunk(content)
+        reply.end(reusable=True)
         return reply
 
     def agent(self, address: str, path: str, asked: dict[str, Any]) -> tuple[int, bytes]:

@@ -13,7 +13,8 @@ from hostelry.dataplane.balancing.pipeline import (
     through_pipeline,
 )
 from hostelry.dataplane.fake import FakeReplyConnection
-from hostelry.dataplane.http.reply import (
+from hostelry.domain.routes import CopyRoute
+from hostelry.http1.reply import (
     BrokenError,
     ConnectError,
     ContainerDownError,
@@ -22,8 +23,7 @@ from hostelry.dataplane.http.reply import (
     TooLargeError,
     UpstreamError,
 )
-from hostelry.dataplane.http.upstream import Timeouts
-from hostelry.domain.routes import CopyRoute
+from hostelry.http1.upstream import Timeouts
 
 NAMES = ("one", "two", "three")
 COPIES = tuple(CopyRoute(id=it, address=f"http://{it}", container=it) for it in NAMES)
@@ -50,10 +50,10 @@ class FakeTimes:
 
 def answer(status: int = 200, body: bytes = b"", whole: bool = True, **headers: str) -> Reply:
     reply = Reply(FakeReplyConnection())
-    reply.head_came(status, {name.replace("_", "-"): it for name, it in headers.items()})
-    reply.chunk_came(body)
+    reply.set_head(status, {name.replace("_", "-"): it for name, it in headers.items()})
+    reply.add_chunk(body)
     if whole:
-        reply.completed(reusable=True)
+        reply.end(reusable=True)
     return reply
 
 

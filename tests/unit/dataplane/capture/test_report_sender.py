@@ -11,10 +11,10 @@ from tests.unit.dataplane.capture.capture_sample import AT, KEY
 from hostelry.base.clock import ManualClock
 from hostelry.dataplane.capture.report_sender import CaptureReportSender
 from hostelry.dataplane.fake import FakeReplyConnection, FakeUpstream
-from hostelry.dataplane.http.reply import ConnectError, Reply
-from hostelry.dataplane.http.upstream import Timeouts
 from hostelry.domain.data_capture import CaptureCounts, CaptureReport
 from hostelry.domain.load import LoadKey
+from hostelry.http1.reply import ConnectError, Reply
+from hostelry.http1.upstream import Timeouts
 
 
 class Control(FakeUpstream):
@@ -39,8 +39,8 @@ class Control(FakeUpstream):
             raise ConnectError("refused")
         self.reports.append(msgspec.json.decode(parts[1], type=CaptureReport))
         reply = Reply(FakeReplyConnection())
-        reply.head_came(status, {})
-        reply.completed(reusable=True)
+        reply.set_head(status, {})
+        reply.end(reusable=True)
         return reply
 
 

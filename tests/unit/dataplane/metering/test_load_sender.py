@@ -9,11 +9,11 @@ from tests.unit.metrics.sagemaker.load_sample import CHAT
 
 from hostelry.base.clock import ManualClock
 from hostelry.dataplane.fake import FakeReplyConnection, FakeUpstream
-from hostelry.dataplane.http.reply import ConnectError, Reply
-from hostelry.dataplane.http.upstream import Timeouts
 from hostelry.dataplane.metering.load_sender import LoadBacklog, LoadSender
 from hostelry.dataplane.metering.meter import Meter
 from hostelry.domain.load import LoadReport
+from hostelry.http1.reply import ConnectError, Reply
+from hostelry.http1.upstream import Timeouts
 
 SECOND_NS = 1_000_000_000
 
@@ -40,8 +40,8 @@ class Control(FakeUpstream):
         self.head = parts[0]
         self.reported.append(msgspec.json.decode(parts[1], type=LoadReport))
         reply = Reply(FakeReplyConnection())
-        reply.head_came(status, {})
-        reply.completed(reusable=True)
+        reply.set_head(status, {})
+        reply.end(reusable=True)
         return reply
 
 

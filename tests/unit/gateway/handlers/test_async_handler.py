@@ -15,7 +15,6 @@ from hostelry.base.http import HttpRequest
 from hostelry.dataplane.fake import FakeUpstream
 from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.reader import Received
-from hostelry.dataplane.http.reply import ConnectError
 from hostelry.dataplane.routes import FixedRoutes
 from hostelry.domain.async_request import AsyncInference, AsyncRequest
 from hostelry.domain.load import LoadKey, Wake
@@ -26,6 +25,7 @@ from hostelry.gateway.handlers.async_runtime import (
     build_not_queued_error,
 )
 from hostelry.gateway.handlers.callers import Callers
+from hostelry.http1.reply import ConnectError
 
 QUEUED = EndpointRoute(
     scope=HERE,

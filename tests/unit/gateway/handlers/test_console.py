@@ -11,14 +11,14 @@ from hostelry.base.http import HttpRequest
 from hostelry.dataplane.fake import FakeReplyConnection
 from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.reader import Received
-from hostelry.dataplane.http.reply import BrokenError, ConnectError, Reply
-from hostelry.dataplane.http.upstream import Timeouts, UpstreamPool
 from hostelry.gateway.handlers.console import (
     MAX_BODY_BYTES,
     STREAM_TIMEOUTS,
     TIMEOUTS,
     ConsoleHandler,
 )
+from hostelry.http1.reply import BrokenError, ConnectError, Reply
+from hostelry.http1.upstream import Timeouts, UpstreamPool
 
 
 class WrittenAnswer:
@@ -57,13 +57,13 @@ class Console(UpstreamPool):
         if not status:
             raise ConnectError("refused")
         reply = Reply(FakeReplyConnection())
-        reply.head_came(status, headers)
+        reply.set_head(status, headers)
         for chunk in chunks:
-            reply.chunk_came(chunk)
+            reply.add_chunk(chunk)
         if breaks:
-            reply.failed(BrokenError("it was killed"))
+            reply.fail(BrokenError("it was killed"))
         else:
-            reply.completed(True)
+            reply.end(True)
         return reply
 
 

@@ -11,10 +11,10 @@ from hostelry.base.http import HttpRequest
 from hostelry.dataplane.fake import FakeUpstream
 from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.reader import Received
-from hostelry.dataplane.http.reply import ConnectError
 from hostelry.domain.scope import Scope
 from hostelry.gateway.handlers.callers import Callers
 from hostelry.gateway.handlers.metrics import MetricsHandler
+from hostelry.http1.reply import ConnectError
 
 CONTROL = "http://control:1"
 

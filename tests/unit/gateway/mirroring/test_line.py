@@ -15,8 +15,6 @@ from hostelry.base.clock import ManualClock
 from hostelry.dataplane.capture.capture import RequestCapture
 from hostelry.dataplane.capture.spool import SpoolLimits
 from hostelry.dataplane.fake import FakeReplyConnection, FakeTransport
-from hostelry.dataplane.http.reply import Reply
-from hostelry.dataplane.http.upstream import Timeouts
 from hostelry.dataplane.metering.meter import Meter
 from hostelry.dataplane.routes import FixedRoutes
 from hostelry.domain.endpoint_config import RoutingStrategy
@@ -32,6 +30,8 @@ from hostelry.gateway.mirroring.messages import (
     frame_start,
 )
 from hostelry.gateway.mirroring.port import TapDefects
+from hostelry.http1.reply import Reply
+from hostelry.http1.upstream import Timeouts
 
 TIMES = Timeouts(total_s=1.0)
 NOISE = b"\xff" * 64
@@ -55,9 +55,9 @@ class Copy:
     ) -> Reply:
         self.sent.append(parts)
         reply = Reply(FakeReplyConnection())
-        reply.head_came(200, {})
-        reply.chunk_came(b"2")
-        reply.completed(reusable=True)
+        reply.set_head(200, {})
+        reply.add_chunk(b"2")
+        reply.end(reusable=True)
         return reply
 
 

@@ -15,7 +15,6 @@ from hostelry.dataplane.balancing.destination import find_destination
 from hostelry.dataplane.balancing.load_balancer import InFlightRequest, LoadBalancer
 from hostelry.dataplane.balancing.outstanding import Outstanding
 from hostelry.dataplane.fake import FakeUpstream
-from hostelry.dataplane.http.upstream import Timeouts
 from hostelry.dataplane.metering.meter import Measurement, Meter
 from hostelry.dataplane.route_table import Destination
 from hostelry.dataplane.routes import FixedRoutes
@@ -27,6 +26,7 @@ from hostelry.domain.routes import ComponentRoute, EndpointRoute, RouteSnapshot
 from hostelry.gateway.handlers.admission import admit
 from hostelry.gateway.queueing.pending_queue import PendingQueue
 from hostelry.gateway.queueing.request_queues import QueueLimits
+from hostelry.http1.upstream import Timeouts
 
 LIMIT_S = 60.0
 NOTHING = EndpointRoute(scope=HERE, name="llms", takes_components=True)

@@ -8,7 +8,6 @@ from tests.unit.dataplane.routes_sample import COPIES, HERE, component
 from hostelry.base.errors import ServiceError
 from hostelry.dataplane.balancing.destination import NoCopyError, UnknownNameError
 from hostelry.dataplane.balancing.load_balancer import CopiesBusyError
-from hostelry.dataplane.http.reply import ConnectError
 from hostelry.dataplane.route_table import Destination, RouteTable
 from hostelry.domain.at_zero import AtZero, Wakeable
 from hostelry.domain.routes import ComponentRoute, EndpointRoute, RouteSnapshot
@@ -24,6 +23,7 @@ from hostelry.gateway.queueing.decisions import (
     late_error,
     num_released,
 )
+from hostelry.http1.reply import ConnectError
 from hostelry.routing.no_copy import WINDOW
 
 ASLEEP = replace(component("llm", ()), at_zero=AtZero.HOLD, wakeable=Wakeable.YES, desired_copies=0)

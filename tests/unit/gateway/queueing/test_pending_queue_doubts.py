@@ -8,11 +8,11 @@ from tests.unit.dataplane.routes_sample import COPIES, HERE, component, variant
 from tests.unit.gateway.queueing.queue_rig import ASLEEP, AWAKE, COMING, Rig, play, settle
 
 from hostelry.dataplane.balancing.destination import NO_CAPACITY
-from hostelry.dataplane.http.reply import ConnectError
 from hostelry.domain.at_zero import AtZero, Wakeable
 from hostelry.domain.routes import ComponentRoute, EndpointRoute
 from hostelry.gateway.queueing.decisions import REFUSED_S, NotServedError
 from hostelry.gateway.queueing.pending_queue import SYNC_S
+from hostelry.http1.reply import ConnectError
 
 
 @cases(

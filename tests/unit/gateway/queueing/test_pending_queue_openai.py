@@ -12,11 +12,11 @@ from tests.unit.gateway.test_dispatcher import WrittenAnswer
 from hostelry.base.http import HttpRequest
 from hostelry.dataplane.http.exchange import Exchange
 from hostelry.dataplane.http.reader import Received
-from hostelry.dataplane.http.upstream import UpstreamPool
 from hostelry.dataplane.routes import FixedRoutes
 from hostelry.domain.at_zero import AtZero, Wakeable
 from hostelry.domain.routes import ComponentRoute, RouteSnapshot
 from hostelry.home.home import UpConfig, new_credentials
+from hostelry.http1.upstream import UpstreamPool
 from hostelry.services.gateway import Gateway, build_gateway
 
 CREDENTIALS = new_credentials(HERE.account, HERE.region)

@@ -5,9 +5,9 @@ import pytest
 from tests.cases import case, cases
 
 from hostelry.dataplane.fake import FakeTransport
-from hostelry.dataplane.http.reply import BrokenError, ReplyPhase
-from hostelry.dataplane.http.streamed_body import BodyBrokenError, StreamedBody
-from hostelry.dataplane.http.upstream import Timeouts, UpstreamConnection, UpstreamPool
+from hostelry.http1.reply import BrokenError, ReplyPhase
+from hostelry.http1.streamed_body import BodyBrokenError, StreamedBody
+from hostelry.http1.upstream import Timeouts, UpstreamConnection, UpstreamPool
 
 LONG = Timeouts(total_s=60)
 HEAD = b"POST / HTTP/1.1\r\nContent-Length: 6\r\n\r\n"

@@ -1,22 +1,27 @@
 import asyncio
 import contextlib
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.cases import case, cases
 
+from hostelry.base.http import HttpRequest
 from hostelry.dataplane.fake import FakeTransport
-from hostelry.dataplane.http.reply import (
+from hostelry.http1.calls import call
+from hostelry.http1.reply import (
     BrokenError,
+    ConnectError,
     DeadlineError,
     Reply,
     ReplyPhase,
     TooLargeError,
     UpstreamError,
 )
-from hostelry.dataplane.http.upstream import Timeouts, UpstreamConnection, UpstreamPool, never_read
+from hostelry.http1.silent_hosts import never_read
+from hostelry.http1.upstream import Timeouts, UpstreamConnection, UpstreamPool
 
 ADDRESS = "http://127.0.0.1:1"
 LONG = Timeouts(total_s=60)
@@ -80,6 +85,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
     case("closed before the stated length", OK + b"hel", "eof", None),
     case("closed before the last chunk", CHUNKED[:-2], "eof", None),
     case("no HTTP at all", b"Segmentation fault\n", None, None),
+    case("a header line without an end", b"HTTP/1.1 200 OK\r\nX: " + b"a" * 70000, None, None),
     case("an endless head", b"HTTP/1.1 200 OK\r\nX: " + b"a" * 70000 + b"\r\n\r\n", None, None),
 )  # fmt: skip
 def test_how_answers_end(received: bytes, loss: str | None, body: bytes | None) -> None:
@@ -101,6 +107,7 @@ def test_how_answers_end(received: bytes, loss: str | None, body: bytes | None) 
 @cases(
     "received, kept",
     case("a whole answer leaves the connection usable", OK + b"hello", True),
+    case("a second answer does not", OK + b"hello" + OK + b"evil!", False),
     case("half an answer does not", OK + b"hel", False),
     case("nor does none", b"", False),
     case(
@@ -116,6 +123,45 @@ def test_whether_a_connection_is_kept(received: bytes, kept: bool) -> None:
         rig.reply.close()
         rig.reply.close()
         assert rig.transport.aborted is not kept
+
+    asyncio.run(scenario())
+
+
+def test_a_second_answer_to_one_request_is_not_read() -> None:
+    async def scenario() -> None:
+        rig = Rig()
+        rig.connection.data_received(
+            OK + b"hello" + b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"
+        )
+        assert (await rig.reply.body(100), rig.reply.status) == (b"hello", 200)
+        rig.reply.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_call_over_a_unix_socket(tmp_path: Path) -> None:
+    served = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert await reader.readuntil(b"\r\n\r\n") == (
+            b"PUT /a?b=c HTTP/1.1\r\nHost: localhost\r\nX: y\r\nContent-Length: 4\r\n\r\n"
+        )
+        writer.write(OK + await reader.readexactly(4) + b"!")
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        served.set()
+
+    async def scenario() -> None:
+        path, pool = str(tmp_path / "socket"), UpstreamPool()
+        async with await asyncio.start_unix_server(serve, path), asyncio.timeout(20):
+            request = HttpRequest("PUT", "/a", "b=c", {"X": "y"}, b"body")
+            answer = await call(pool, f"unix:{path}", request, LONG, 100)
+            assert (answer.status, answer.body) == (200, b"body!")
+            with pytest.raises(ConnectError):
+                await call(pool, f"unix:{path}.other", request, LONG, 100)
+            pool.close()
+            await served.wait()
 
     asyncio.run(scenario())
 
@@ -146,8 +192,8 @@ def test_what_a_listener_is_called_for(
         assert calls == [], "not while the bytes are taken in"
         await asyncio.sleep(0)
         assert len(calls) == num_calls
-        assert b"".join(rig.reply.taken()) == b"".join(chunks)
-        assert (rig.reply.taken(), rig.reply.num_buffered) == ([], 0)
+        assert b"".join(rig.reply.take_chunks()) == b"".join(chunks)
+        assert (rig.reply.take_chunks(), rig.reply.num_buffered) == ([], 0)
 
     asyncio.run(scenario())
 

@@ -1,9 +1,8 @@
-"""The gateway's HTTP client: connections to copies and to control, kept alive."""
+"""HTTP client of all processes: connections to copies, control and other servers, kept alive."""
 
 import asyncio
 import select
 import socket
-import struct
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,23 +13,23 @@ import httptools
 from hostelry.base import tls
 from hostelry.base.address import Address
 from hostelry.base.errors import TerminalError
-from hostelry.dataplane.http.reply import (
+from hostelry.http1.reply import (
     BrokenError,
     ConnectError,
     DeadlineError,
     Reply,
     ReplyPhase,
 )
-from hostelry.dataplane.http.silent_hosts import SilentHosts, tcp_info
-from hostelry.dataplane.http.streamed_body import BodyBrokenError, BodyFeed, StreamedBody
+from hostelry.http1.silent_hosts import SilentHosts, acked_bytes, never_read
+from hostelry.http1.streamed_body import BodyBrokenError, BodyFeed, StreamedBody
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_IDLE_CONNECTIONS = 256  # per copy
 JOIN_BELOW_BYTES = 16 * 1024
 # An agent that drains a copy counts open connections as requests, so idle ones must close soon.
 MAX_IDLE_S = 1.0
+UNIX = "unix:"  # begins the address of a Unix socket, which its path follows
 REPEATABLE = (b"GET ", b"HEAD ")  # answering these twice changes nothing
-_ACKED_BYTES_AT = 120  # in Linux's struct tcp_info: tcpi_bytes_acked, which counts the SYN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,29 +63,6 @@ class KeptUpstream(Upstream, Protocol):
     ) -> Reply | None:
         """Send on a kept connection, and return the reply. None without such a connection."""
         ...
-
-
-def never_read(loss: Exception | None, acked_bytes: int | None, sent_before_bytes: int) -> bool:
-    """True if a connection that ended by `loss` proves that its last request was never read.
-
-    loss                      acknowledged of the request  never read
-    an end, or a broken pipe  nothing                      yes: it closed before the first byte
-    an end, or a broken pipe  some, or unknown             no
-    a reset                   any                          no: it may have read all
-
-    Linux reports a reset that follows the copy's end as a broken pipe.
-    """
-    came_to_an_end = loss is None or isinstance(loss, BrokenPipeError)
-    return came_to_an_end and acked_bytes is not None and acked_bytes <= sent_before_bytes
-
-
-def acked_bytes(connected: socket.socket | None) -> int | None:
-    """Number of sent bytes that the peer's kernel has acknowledged. None if unknown."""
-    info = b"" if connected is None else tcp_info(connected)
-    if len(info) < _ACKED_BYTES_AT + 8:
-        return None
-    acked: int = struct.unpack_from("Q", info, _ACKED_BYTES_AT)[0]
-    return acked - 1
 
 
 def is_unframed(headers: Mapping[str, str]) -> bool:
@@ -196,6 +172,9 @@ class UpstreamConnection(asyncio.Protocol):
                 self._break("The copy closed the connection before it read the request.")
                 return
             self._break(f"The answer was not HTTP: {error}")
+            return
+        if reply.phase is ReplyPhase.AWAITED and reply.bytes_seen > MAX_HEAD_BYTES:
+            self._break(f"The answer's head has more than {MAX_HEAD_BYTES} bytes.")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End the answer. It is whole if it has no length, and broken otherwise."""
@@ -216,7 +195,12 @@ class UpstreamConnection(asyncio.Protocol):
         if reply.phase is ReplyPhase.HEAD and is_unframed(reply.headers) and ended:
             self._finish(reusable=False)
         else:
-            reply.failed(BrokenError("The connection was closed before the answer was whole."))
+            reply.fail(BrokenError("The connection was closed before the answer was whole."))
+
+    def on_message_begin(self) -> None:
+        """Refuse a second answer to one request."""
+        if self._reply is not None and self._reply.phase is ReplyPhase.WHOLE:
+            raise BrokenError("a second answer to one request")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Add a header field of the answer."""
@@ -229,7 +213,7 @@ class UpstreamConnection(asyncio.Protocol):
         """End the head of the answer. An interim answer (1xx) is skipped."""
         status = self._parser.get_status_code()
         if status >= 200 and self._reply is not None:
-            self._reply.head_came(status, self._headers)
+            self._reply.set_head(status, self._headers)
             if self._connected is not None and is_unframed(self._headers):
                 self._held = b""  # at its end, the node proxy says that the copy has ended
             self._headers = {}  # fields after the body (trailers) are dropped
@@ -241,7 +225,7 @@ class UpstreamConnection(asyncio.Protocol):
             if part.endswith(tls.UNREAD):
                 part, self._held = part[:-1], tls.UNREAD
         if self._reply is not None and part:
-            self._reply.chunk_came(part)
+            self._reply.add_chunk(part)
 
     def on_message_complete(self) -> None:
         """End the answer."""
@@ -294,17 +278,17 @@ class UpstreamConnection(asyncio.Protocol):
         self._disarm()
         if self._reply is not None:
             was_sent = self._feed is None or self._feed.is_whole
-            self._reply.completed(reusable and was_sent)
+            self._reply.end(reusable and was_sent)
 
     def _break(self, reason: str) -> None:
         if self._reply is not None:
-            self._reply.failed(BrokenError(reason))
+            self._reply.fail(BrokenError(reason))
         self.abort()
 
     def _body_broke(self, error: BodyBrokenError) -> None:
         """Cut the connection, so that the copy does not take a part of the body for the whole."""
         if self._reply is not None:
-            self._reply.failed(error)
+            self._reply.fail(error)
         self.abort()
 
     def _expire(self, further_s: float) -> None:
@@ -315,7 +299,7 @@ class UpstreamConnection(asyncio.Protocol):
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(further_s, self._expire, 0.0)
             return
-        reply.failed(DeadlineError("The time limit passed before the answer was whole."))
+        reply.fail(DeadlineError("The time limit passed before the answer was whole."))
         # Now, and not when the reply is closed: a slow caller would hold the copy for longer.
         self.abort()
 
@@ -326,7 +310,10 @@ class UpstreamConnection(asyncio.Protocol):
 
 
 class UpstreamPool:
-    """Open connections by address (`base.address`), which are cut after `max_idle_s` idle."""
+    """Open connections by address, which are cut after `max_idle_s` idle.
+
+    An address is one of `base.address`, or `unix:PATH`.
+    """
 
     def __init__(self, max_idle_s: float = MAX_IDLE_S) -> None:
         self._max_idle_s = max_idle_s
@@ -444,10 +431,15 @@ class UpstreamPool:
         return None
 
     async def _connect(self, address: str, timeout_s: float) -> UpstreamConnection:
-        target = Address.parse(address)
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_s):
+                if address.startswith(UNIX):
+                    _, connection = await loop.create_unix_connection(
+                        lambda: UpstreamConnection(self, address), address.removeprefix(UNIX)
+                    )
+                    return connection
+                target = Address.parse(address)
                 if target.name is not None:
                     return await self._connect_peer(address, target, target.name)
                 _, connection = await loop.create_connection(

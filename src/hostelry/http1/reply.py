@@ -4,20 +4,19 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol
 
 from hostelry.base.clock import monotonic_ns
 from hostelry.base.errors import HostelryError
-from hostelry.domain.routes import CopyRoute
 
 PAUSE_ABOVE_BYTES = 256 * 1024
 RESUME_BELOW_BYTES = 64 * 1024
 
 
 class UpstreamError(HostelryError):
-    """A copy did not give a valid answer. `copy` is that copy, if it is known."""
+    """A server did not give a valid answer. `copy` is the `CopyRoute` of a copy, if it is known."""
 
-    def __init__(self, message: str, copy: CopyRoute | None = None) -> None:
+    def __init__(self, message: str, copy: Any = None) -> None:
         super().__init__(message)
         self.copy = copy
 
@@ -169,7 +168,7 @@ class Reply:
         """True if the request failed before the copy read any of it."""
         return self._line.may_repeat
 
-    def taken(self) -> list[bytes]:
+    def take_chunks(self) -> list[bytes]:
         """Remove and return the pieces of the body that have arrived."""
         chunks = list(self._chunks)
         self._chunks.clear()
@@ -183,7 +182,7 @@ class Reply:
             self._chunks.clear()
             self._line.release(self.phase is ReplyPhase.WHOLE and self.reusable)
 
-    def head_came(self, status: int, headers: dict[str, str]) -> None:
+    def set_head(self, status: int, headers: dict[str, str]) -> None:
         """Set the status and the headers."""
         self.status = status
         self.headers = headers
@@ -192,7 +191,7 @@ class Reply:
         if self._limit_bytes is None:
             self._wake()
 
-    def chunk_came(self, chunk: bytes) -> None:
+    def add_chunk(self, chunk: bytes) -> None:
         """Add a piece of the body."""
         self._chunks.append(chunk)
         self._buffered_bytes += len(chunk)
@@ -204,13 +203,13 @@ class Reply:
         elif self._buffered_bytes > self._limit_bytes:
             self._wake()
 
-    def completed(self, reusable: bool) -> None:
+    def end(self, reusable: bool) -> None:
         """End the body. `reusable` is True if the connection may carry another request."""
         self.phase = ReplyPhase.WHOLE
         self.reusable = reusable
         self._wake()
 
-    def failed(self, error: UpstreamError) -> None:
+    def fail(self, error: UpstreamError) -> None:
         """End the answer with `error`."""
         if self.phase in (ReplyPhase.AWAITED, ReplyPhase.HEAD):
             self.phase = ReplyPhase.FAILED

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from hostelry.dataplane.http.silent_hosts import SilentHosts, is_silent, tcp_info
+from hostelry.http1.silent_hosts import SilentHosts, is_silent, tcp_info
 
 
 def info(resent: int, unacked: int, last_ack_ms: int) -> bytes:

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from hostelry.dataplane.http.reply import BrokenError
+from hostelry.http1.reply import BrokenError
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class BodyFeed:
         self._may_write = asyncio.Event()
         self._may_write.set()
         self.is_whole = False
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = asyncio.get_running_loop().create_task(self._write_all())
         self._task.add_done_callback(self._end)
 
     def pause(self) -> None:
@@ -60,7 +60,7 @@ class BodyFeed:
         """Stop, and close the source."""
         self._task.cancel()
 
-    async def _run(self) -> None:
+    async def _write_all(self) -> None:
         left = self._body.length_bytes
         async with aclosing(self._body.chunks) as chunks:
             async for chunk in chunks:

@@ -2,11 +2,11 @@
 
 state of the connection                                        found by
 ------------------------------------------------------------   -----------------------------------
-all that was sent is acknowledged, an answer is awaited        keep-alive of the kernel, after 10 s
-what was sent is sent again and again, and nothing returns     `SilentHosts`, after 8 to 10 s
-the peer's kernel acknowledges, but its program reads nothing  none: that is a busy copy
+all sent bytes are acknowledged, an answer is awaited          keep-alive of the kernel, after 10 s
+sent bytes are sent again and again, and nothing returns       `SilentHosts`, after 8 to 10 s
+the peer's kernel acknowledges, but its program reads nothing  nothing: the copy is busy
 
-The kernel's own limit for the second (TCP_USER_TIMEOUT) would end the third too.
+The kernel's own limit for the second state (TCP_USER_TIMEOUT) would end the third too.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ LOOK_S = 2.0
 SILENT_MS = 8000
 MIN_RESENT = 3
 KEEPALIVE_IDLE_S, KEEPALIVE_EVERY_S, KEEPALIVE_TIMES = 4, 2, 3
-# In Linux's struct tcp_info: tcpi_retransmits, tcpi_unacked, tcpi_last_ack_recv.
-_RESENT_AT, _UNACKED_AT, _LAST_ACK_AT = 2, 24, 56
+# In Linux's struct tcp_info: tcpi_retransmits, tcpi_unacked, tcpi_last_ack_recv, tcpi_bytes_acked.
+_RESENT_AT, _UNACKED_AT, _LAST_ACK_AT, _ACKED_BYTES_AT = 2, 24, 56, 120
 
 
 class SilentHosts:
@@ -77,3 +77,26 @@ def is_silent(info: bytes) -> bool:
     unacked: int = struct.unpack_from("I", info, _UNACKED_AT)[0]
     last_ack_ms: int = struct.unpack_from("I", info, _LAST_ACK_AT)[0]
     return unacked > 0 and info[_RESENT_AT] >= MIN_RESENT and last_ack_ms >= SILENT_MS
+
+
+def never_read(loss: Exception | None, acked_bytes: int | None, sent_before_bytes: int) -> bool:
+    """True if a connection that ended by `loss` proves that its last request was never read.
+
+    loss                      acknowledged of the request  never read
+    an end, or a broken pipe  nothing                      yes: it closed before the first byte
+    an end, or a broken pipe  some, or unknown             no
+    a reset                   any                          no: it may have read all
+
+    Linux reports a reset that follows the copy's end as a broken pipe.
+    """
+    came_to_an_end = loss is None or isinstance(loss, BrokenPipeError)
+    return came_to_an_end and acked_bytes is not None and acked_bytes <= sent_before_bytes
+
+
+def acked_bytes(connected: socket.socket | None) -> int | None:
+    """Number of sent bytes that the peer's kernel has acknowledged. None if unknown."""
+    info = b"" if connected is None else tcp_info(connected)
+    if len(info) < _ACKED_BYTES_AT + 8:
+        return None
+    acked: int = struct.unpack_from("Q", info, _ACKED_BYTES_AT)[0]
+    return acked - 1  # the count has the SYN
