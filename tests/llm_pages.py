@@ -37,21 +37,19 @@ option.max_rolling_batch_size=64
 
 - **done**: the option has an effect.
 - **refused**: the server does not start unless the option is as its row says.
-- **without effect**: accepted with a warning, since it cannot change an answer.
 
-The values false, none, null, auto, `{}`, `[]` and the values in brackets give neither warning nor
-error. Unknown options give a warning with similar names. With
-`option.strict_options=true` the server does not start. [lmi.md](lmi.md) explains the most used
-options.
+All other options of LMI, vLLM 0.32 and TGI are accepted without effect, since they cannot change an
+answer. The log says why. Unknown options give a warning with similar names. With
+`option.strict_options=true` the server does not start. The values false, none, null, auto, `{}`,
+`[]` and the values in brackets give neither warning nor error. [lmi.md](lmi.md) explains the most
+used options.
 
-This page is generated:
-`python -m tests.llm_pages`.
+This page is generated: `python -m tests.llm_pages`.
 """
-# Title and second column of the table of each fate.
+# Title and second column of the table of each fate that the page lists.
 OPTION_TABLES = {
     OptionFate.DONE: ("done", "effect"),
     OptionFate.REFUSED: ("refused", "must be"),
-    OptionFate.NO_EFFECT: ("without effect", "why it cannot change an answer"),
 }
 FIELDS_HEAD = """# Fields of the LLM server's requests
 

@@ -43,7 +43,6 @@ BEFORE = (
         "Start a platform. It keeps running after the terminal is closed.", "hostelry up --detach"
     ),
     Step("Write a model. Any Hugging Face folder works, too.", "hostelry demo-model ./smollm2"),
-    Step("Show the plan:", "hostelry deploy ./smollm2 --plan"),
     Step("Deploy. The programs at the end call the model.", "hostelry deploy ./smollm2"),
     Step(
         "Ask. The answer streams. Without `--once` it is a conversation.",

@@ -2,7 +2,7 @@
 
     python -m tests.integration.sdk_calls SDK2/site-packages SDK3/site-packages
 
-prints the rows of the table in docs/sdks.md without the last column. A call is a method that
+prints the rows of the table of operations in docs/sdks.md. A call is a method that
 botocore has for an operation, or its paginator or waiter, on an object named like a client.
 """
 
@@ -85,13 +85,16 @@ def find_calls(packages: Path) -> set[Operation]:
 
 def main() -> None:
     """Print the table's rows."""
-    both = [find_calls(Path(given)) for given in sys.argv[1:]]
-    for call in sorted({*both[0], *both[1]}):
-        by_version = " | ".join("yes" if call in each else "" for each in both)
-        here = (
-            "served" if call in OPERATIONS or call[0] in ("s3", "sagemaker-runtime") else "refused"
-        )
-        print(f"| {call[0]} | {call[1]} | {by_version} | {here} |")
+    called = set[Operation]().union(*(find_calls(Path(given)) for given in sys.argv[1:]))
+    for service in sorted({service for service, _ in called}):
+        names = sorted(name for each, name in called if each == service)
+        served = [
+            name
+            for name in names
+            if (service, name) in OPERATIONS or service in ("s3", "sagemaker-runtime")
+        ]
+        refused = [name for name in names if name not in served]
+        print(f"| {service} | {', '.join(served)} | {', '.join(refused)} |")
 
 
 if __name__ == "__main__":

@@ -153,7 +153,7 @@ def test_python_in_the_docs_parses() -> None:
 
 SECTIONS = [
     section
-    for page in (*sorted((ROOT / "docs" / "failures").glob("*.md")), ROOT / "SECURITY.md")
+    for page in (ROOT / "docs" / "failures.md", ROOT / "SECURITY.md")
     for section in page.read_text(encoding="utf-8").split("\n## ")[1:]
 ]
 
