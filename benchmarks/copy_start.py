@@ -29,9 +29,13 @@ from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import Container
 from hostelry.domain.shape import Requirements, Shape
 from hostelry.fleet.agent.model_server import ModelServer, build_http_client
-from hostelry.fleet.host.processes import members, process_table
+from hostelry.fleet.host.processes import find_members, process_table
 from hostelry.fleet.host.usage import memory_use
-from hostelry.fleet.launch.environment import CopyPlace, passed_on, program_environment
+from hostelry.fleet.launch.environment import (
+    CopyPlace,
+    build_program_environment,
+    select_operator_variables,
+)
 from hostelry.fleet.launch.launcher import LaunchOrder, ProcessLauncher
 from hostelry.fleet.launch.warm import WarmForks
 from hostelry.fleet.rules.images import LMI_COMMAND, LMI_RULE
@@ -68,7 +72,9 @@ class Bench:
     threads: int
     http: httpx.AsyncClient
     num_copies: int = 0
-    operator: dict[str, str] = field(default_factory=lambda: passed_on(os.environ))
+    operator: dict[str, str] = field(
+        default_factory=lambda: select_operator_variables(os.environ, ())
+    )
 
     def order(self) -> tuple[LaunchOrder, int]:
         """A new copy's order, and its port."""
@@ -92,7 +98,7 @@ class Bench:
             shape=Shape(cpus=self.threads, memory_bytes=2**33),
             machine_cpus=self.threads,
         )
-        environment = program_environment(self.operator, spec, LMI_RULE, place, {})
+        environment = build_program_environment(self.operator, spec, LMI_RULE, place, {})
         order = LaunchOrder(
             argv=LMI_COMMAND, environment=environment, folder=folder, log=folder / "log"
         )
@@ -188,7 +194,7 @@ async def memory_together(
         await until_answered(bench.http, port, {200})
         await ModelServer(f"http://127.0.0.1:{port}", bench.http).prove(LMI_RULE.probe, LIMIT_S)
     table = process_table()
-    found = [members(table, order.folder, process.identity) for order, process in started]
+    found = [find_members(table, order.folder, process.identity) for order, process in started]
     interpreter = warm.processes if warm is not None else []
     use = memory_use([*(it for mine in found for it in mine), *interpreter])
     resident, held = use.resident_bytes / MIB, use.held_bytes / MIB

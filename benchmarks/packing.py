@@ -18,7 +18,7 @@ from benchmarks.aims import Finding, finding_rows
 from benchmarks.record import print_table, write_result
 from hostelry.domain.component import PlacementStrategy
 from hostelry.domain.shape import Requirements, Shape
-from hostelry.fleet.shapes import shape_of
+from hostelry.fleet.shapes import get_shape
 from hostelry.placement.consolidation import consolidate
 from hostelry.placement.fleet_size import plan_growth
 from hostelry.placement.pack import place
@@ -133,7 +133,7 @@ def fleet_row(mix: Mix, setting: Setting, seed: int) -> dict[str, Any]:
         for number in range(setting.fleets)
     ]
     means = {key: statistics.fmean(it[key] for it in drawn) for key in drawn[0]}
-    shape = shape_of(mix.shared)
+    shape = get_shape(mix.shared)
     unit = "accelerators" if shape.accelerators else "vCPUs"
     each = shape.accelerators or shape.cpus
     together = means["together"] * each
@@ -155,7 +155,7 @@ def fleet_row(mix: Mix, setting: Setting, seed: int) -> dict[str, Any]:
 def one_fleet(mix: Mix, setting: Setting, source: random.Random) -> dict[str, float]:
     """One drawn fleet, packed onto as many instances as `fleet_growth` asks for."""
     wanted = drawn_copies(mix, setting.num_models, source)
-    shape = shape_of(mix.shared)
+    shape = get_shape(mix.shared)
     pool = Pool(instance_type=mix.shared, shape=shape)
     growth = plan_growth(wanted, [pool], max_more=len(wanted))
     own = [smallest(mix, it.requirements_by_type[mix.shared]) for it in wanted]
@@ -191,7 +191,7 @@ def drawn_copies(mix: Mix, num_models: int, source: random.Random) -> list[CopyR
 
 def smallest(mix: Mix, asked: Requirements) -> Shape:
     """What the smallest instance of the family that holds one copy declares."""
-    shapes = [shape_of(it) for it in mix.family]
+    shapes = [get_shape(it) for it in mix.family]
     holding = [it for it in shapes if fits_shape(to_need(asked), it)]
     return min(holding, key=lambda it: (it.accelerators, it.cpus, it.memory_bytes))
 
@@ -203,7 +203,7 @@ def plan_rows(setting: Setting, seed: int) -> list[dict[str, Any]]:
         Host(
             instance_id=f"i-{number:04}",
             instance_type=mix.shared,
-            shape=shape_of(mix.shared),
+            shape=get_shape(mix.shared),
             zone="abc"[number % 3],
         )
         for number in range(setting.num_instances)

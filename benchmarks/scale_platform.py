@@ -21,7 +21,7 @@ from hostelry.control.reports import CensusTaker
 from hostelry.domain.routes import ComponentRoute, EndpointRoute
 from hostelry.domain.scope import Scope
 from hostelry.fleet.fake import FakeFleet, FakeSwitches
-from hostelry.fleet.shapes import instance_types, shape_of
+from hostelry.fleet.shapes import get_shape, instance_types
 from hostelry.metrics.series.store import MemoryMetrics
 from hostelry.reconcile.reconciler import Reconciler, ReconcilerDeps
 from hostelry.store.protocol import Change, Key, Record, RecordWrite, Store
@@ -128,7 +128,7 @@ class SimulatedControl:
                 fleet=fleet,
                 connect=fleet.connect,
                 clock=self.clock,
-                shape_of=shape_of,
+                get_shape=get_shape,
                 is_llm=ImageFile(folder / "images.toml").is_llm,
             ),
         )
@@ -165,7 +165,7 @@ class SimulatedControl:
             scope=HERE,
             state=self.state,
             now=self.clock.now(),
-            shape_of=shape_of,
+            get_shape=get_shape,
             role_arn=ROLE,
             role_name="HostelryExecutionRole",
             metrics=self._metrics,

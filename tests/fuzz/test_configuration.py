@@ -18,9 +18,9 @@ from hostelry.containers.lmi.settings.options import OVERWRITING, PLAIN_NAMES
 from hostelry.fleet.rules.given_variables import (
     BUILT_IN_NAMES,
     STEERING_NAMES,
+    find_left_out,
     given_variables,
     is_among,
-    left_out,
 )
 from hostelry.fleet.rules.images import ImageRules
 
@@ -91,7 +91,7 @@ def test_nothing_that_steers_is_passed_on(cases: Cases) -> None:
         given = {name: random.choice(WORDS)}
         for passed in (BUILT_IN_NAMES, None, ("MY_*",)):
             some = given_variables(given, passed, 4)
-            assert set(left_out(given, passed)) == given.keys() - some.keys()
+            assert set(find_left_out(given, passed)) == given.keys() - some.keys()
             if passed is not None:
                 assert all(is_among(it, passed) for it in some)
             if passed is None:

@@ -43,7 +43,7 @@ class Platform:
             scope=HERE,
             state=state,
             now=clock.now(),
-            shape_of=lambda _: MachineShape(cpus=48, memory_bytes=2**38, accelerators=4),
+            get_shape=lambda _: MachineShape(cpus=48, memory_bytes=2**38, accelerators=4),
             role_arn=ROLE,
             role_name="HostelryExecutionRole",
             metrics=self._messages.metrics,

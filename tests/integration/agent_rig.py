@@ -36,7 +36,7 @@ from hostelry.fleet.local.client import HttpAgent
 from hostelry.fleet.local.fleet import LocalFleet, stop_everything
 from hostelry.fleet.protocol import Agent
 from hostelry.fleet.records import InstanceFolder
-from hostelry.fleet.shapes import shape_of
+from hostelry.fleet.shapes import get_shape
 from hostelry.home.home import Home, UpConfig, new_credentials, save_config, save_credentials
 from hostelry.processes.objectstore import prepare, remove_sockets
 
@@ -99,7 +99,7 @@ def instance(instance_id: str, instance_type: str = "ml.m5.large") -> Instance:
         variant_name="v",
         generation=1,
         instance_type=instance_type,
-        shape=shape_of(instance_type),
+        shape=get_shape(instance_type),
         state=InstanceState.LAUNCHING,
         created_at=0.0,
     )

@@ -34,7 +34,7 @@ from hostelry.base.proc import effective_capabilities
 from hostelry.domain.copy import CopySpec
 from hostelry.fleet.launch.launcher import ProcessLauncher
 from hostelry.fleet.local.client import HttpAgent
-from hostelry.fleet.rules.copy_user import CopyUser, FolderMode, closed_to, refusal
+from hostelry.fleet.rules.copy_user import CopyUser, FolderMode, find_closed_folder, find_refusal
 from hostelry.home.copy_user_option import admitted_copy_user, open_home
 from hostelry.home.home import load_config, save_config
 
@@ -82,7 +82,7 @@ def python_of_all() -> str:
     """An interpreter that every user of this machine can run."""
     system = shutil.which("python3", path="/usr/bin:/usr/local/bin:/bin")
     for found in (str(Path(sys.executable).resolve()), system):
-        if found and closed_to(UID, _above(Path(found).resolve())) is None:
+        if found and find_closed_folder(UID, _above(Path(found).resolve())) is None:
             return found
     raise AssertionError("no Python on this machine that other users than root can run")
 
@@ -138,7 +138,7 @@ def spec(copy_id: str) -> CopySpec:
 
 def refused_here(there: Rig) -> bool:
     """Whether this process may not have such copies, and `up` says so."""
-    why_not = refusal(str(UID), UID, os.geteuid(), effective_capabilities())
+    why_not = find_refusal(str(UID), UID, os.geteuid(), effective_capabilities())
     if why_not is None:
         return False
     with pytest.raises(TerminalError, match=re.escape(why_not)):

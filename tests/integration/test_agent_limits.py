@@ -34,7 +34,7 @@ from hostelry.fleet.host.cgroups import CgroupParent, cgroup_parents
 from hostelry.fleet.launch.launcher import ProcessLauncher
 from hostelry.fleet.launch.limited_process import LimitRecord
 from hostelry.fleet.local.fleet import LocalFleet
-from hostelry.fleet.rules.limits import limits_of
+from hostelry.fleet.rules.limits import compute_limits
 from hostelry.fleet.shapes import default_shape
 
 pytestmark = pytest.mark.integration
@@ -268,7 +268,7 @@ def test_threads_and_weights_are_what_was_decided(
         "none": Requirements(min_memory_bytes=MIB),
     }
     cpus = len(os.sched_getaffinity(0))
-    decided = {name: limits_of(it, shape, cpus, 24.0) for name, it in asked.items()}
+    decided = {name: compute_limits(it, shape, cpus, 24.0) for name, it in asked.items()}
     weights = {name: it.cpus for name, it in decided.items()}
     assert weights == {"half": 24, "gpu": 12, "none": 1}
 

@@ -12,19 +12,18 @@ from tests.integration.agent_rig import kill, run, until_gone, until_true
 
 from hostelry.base.errors import TerminalError
 from hostelry.base.ports import free_port
-from hostelry.fleet.host.connections import belongs_to_another
 from hostelry.fleet.host.processes import (
     MARKER_VARIABLE,
     WatchedProcess,
+    find_members,
     identify,
     is_alive,
-    members,
     own_identity,
     process_table,
     stop_all,
     stop_processes,
 )
-from hostelry.fleet.host.usage import memory_use
+from hostelry.fleet.host.usage import belongs_to_another, memory_use
 from hostelry.fleet.launch.launcher import LaunchOrder, ProcessLauncher
 
 pytestmark = pytest.mark.integration
@@ -52,7 +51,7 @@ def start(folder: Path, code: str, *arguments: str) -> WatchedProcess:
 
 async def until_members(folder: Path, process: WatchedProcess, count: int) -> None:
     def there() -> bool:
-        return len(members(process_table(), folder, process.identity)) == count
+        return len(find_members(process_table(), folder, process.identity)) == count
 
     await until_true(there, f"{count} members")
 
@@ -101,7 +100,7 @@ def test_a_runaway_child_is_found_and_ended(tmp_path: Path) -> None:
     async def work() -> None:
         leader = start(tmp_path, RUNAWAY)
         await until_members(tmp_path, leader, 2)
-        found = members(process_table(), tmp_path, leader.identity)
+        found = find_members(process_table(), tmp_path, leader.identity)
         assert memory_use(found).resident_bytes > 4 * 2**20
         assert await stop_processes(tmp_path, leader.identity, grace_s=5.0) == []
         assert [is_alive(it) for it in found] == [False, False]
@@ -114,7 +113,7 @@ def test_without_a_record_the_environment_identifies(tmp_path: Path) -> None:
         leader = start(tmp_path, RUNAWAY)
         await until_members(tmp_path, leader, 2)
         stop_all([(tmp_path, None)], grace_s=0.0)
-        assert members(process_table(), tmp_path, leader.identity) == []
+        assert find_members(process_table(), tmp_path, leader.identity) == []
 
     run(work())
 
@@ -124,7 +123,7 @@ def test_an_unrelated_process_is_no_member_whatever_the_record_has(tmp_path: Pat
         (tmp_path / "other").mkdir()
         unrelated = start(tmp_path / "other", SLEEP)
         lie = replace(unrelated.identity, start_ticks=1)
-        assert members(process_table(), tmp_path, lie) == []
+        assert find_members(process_table(), tmp_path, lie) == []
         await stop_processes(tmp_path, lie, grace_s=0.0)
         assert is_alive(unrelated.identity)
         await stop_processes(tmp_path / "other", unrelated.identity, grace_s=0.0)

@@ -35,8 +35,8 @@ from hostelry.domain.shape import Requirements
 from hostelry.fleet.host.processes import (
     MARKER_VARIABLE,
     WatchedProcess,
+    find_members,
     is_alive,
-    members,
     process_table,
     stop_all,
 )
@@ -124,7 +124,7 @@ def test_a_forked_copy_is_a_process_of_its_own(tmp_path: Path) -> None:
             assert os.getsid(pid) == pid
             assert "NoNewPrivs:\t1" in proc(pid, "status")
             assert [it for it in os.listdir(f"/proc/{pid}/fd") if int(it) > 2] == []
-            found = members(process_table(), copy, None)
+            found = find_members(process_table(), copy, None)
             assert found == [process.identity], "its environment tells whose it is"
 
     with left_clean(tmp_path):
@@ -171,10 +171,10 @@ def test_what_a_forked_copy_leaves_is_found_and_ended(tmp_path: Path, task: str)
             copy = tmp_path / "copies" / "c-1"
 
             def both() -> bool:
-                return len(members(process_table(), copy, process.identity)) == 2
+                return len(find_members(process_table(), copy, process.identity)) == 2
 
             await until_true(both, "the copy and its child")
-            found = members(process_table(), copy, process.identity)
+            found = find_members(process_table(), copy, process.identity)
             await there.launcher.stop(copy, process.identity, 0.0)
             assert [is_alive(it) for it in found] == [False, False]
 
@@ -249,7 +249,7 @@ def test_an_interpreter_killed_during_a_fork_leaves_one_copy(tmp_path: Path) -> 
             process = await starting
             assert process.start_kind == "cold"
             await there.reported("c-2")
-            found = members(process_table(), tmp_path / "copies" / "c-2", None)
+            found = find_members(process_table(), tmp_path / "copies" / "c-2", None)
             assert found == [process.identity]
 
     with left_clean(tmp_path):
@@ -273,10 +273,10 @@ def test_a_start_without_a_waiter_leaves_no_process(tmp_path: Path) -> None:
             assert third.start_kind == "warm"
             assert reported["environment"][MARKER_VARIABLE].endswith("c-3")
             copies = tmp_path / "copies"
-            assert members(process_table(), copies / "c-3", None) == [third.identity]
+            assert find_members(process_table(), copies / "c-3", None) == [third.identity]
 
             def nothing_left() -> bool:
-                return not members(process_table(), copies / "c-2", None)
+                return not find_members(process_table(), copies / "c-2", None)
 
             await until_true(nothing_left, "the copy that nobody waited for is gone")
             assert not (copies / "c-2" / "told.json").exists()

@@ -31,7 +31,7 @@ def no_keys(_: Session) -> TemporaryKeys:
 class CallContext:
     """The caller, the state and the instant of one call.
 
-    `scope` owns the resources that the call names. `shape_of` returns the declared shape of an
+    `scope` owns the resources that the call names. `get_shape` returns the declared shape of an
     instance type, and `instance_types` are the types with a declared shape. The platform's own key
     acts in the execution role, `role_arn` and `role_name`. `session` is set for a caller with
     temporary keys, which `issue_keys` makes. `pace` divides AWS's waits of minutes. `root_key`
@@ -47,7 +47,7 @@ class CallContext:
     scope: Scope
     state: State
     now: float
-    shape_of: Callable[[str], Shape]
+    get_shape: Callable[[str], Shape]
     role_arn: str
     role_name: str
     session: Session | None = None

@@ -9,7 +9,7 @@ from hostelry.cli.home_option import HomeOption, JsonOption
 from hostelry.domain.at_zero import AtZero
 from hostelry.domain.component import PlacementStrategy
 from hostelry.domain.endpoint_config import RoutingStrategy
-from hostelry.fleet.shapes import shape_of
+from hostelry.fleet.shapes import get_shape
 
 TraceOption = Annotated[
     Path | None, typer.Option(help="CSV file of arrivals (see docs/replay.md).")
@@ -140,7 +140,7 @@ def replay(  # noqa: PLR0913 - one parameter an option of the command
     with at_work.possible():
         deployment = SimulatedDeployment(
             instance_type=instance_type,
-            shape=shape_of(instance_type),
+            shape=get_shape(instance_type),
             requirements=at_work.requirements(copy_cpus, copy_memory_mib, copy_accelerators),
             min_instances=min_instances,
             max_instances=max_instances,

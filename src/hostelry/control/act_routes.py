@@ -72,7 +72,7 @@ class ActDeps:
     facts: Callable[[], Mapping[str, InstanceFacts]]
     audit: AuditLog | AuditRows
     clock: Clock
-    shape_of: Callable[[str], Shape]
+    get_shape: Callable[[str], Shape]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +215,7 @@ class OperatorActRoutes:
             now=deps.clock.now(),
             new_instance_id=new_instance_id,
             new_copy_id=new_copy_id,
-            shape_of=deps.shape_of,
+            get_shape=deps.get_shape,
         )
 
     def _perform(self, asked: AskedAct) -> dict[str, Any]:

@@ -80,7 +80,7 @@ class ControlDeps:
     reconciler: Reconciler
     credentials: Credentials
     clock: Clock
-    shape_of: Callable[[str], Shape]
+    get_shape: Callable[[str], Shape]
     max_body_bytes: int
     wake: Callable[[Wake], None] = lambda _: None
     board: LoadAggregator = field(default_factory=lambda: LoadAggregator(0.0))
@@ -292,7 +292,7 @@ class InternalApi:
             session=caller.session,
             state=deps.state,
             now=deps.clock.now(),
-            shape_of=deps.shape_of,
+            get_shape=deps.get_shape,
             role_arn=deps.credentials.role_arn,
             role_name=deps.credentials.role_name,
             pace=deps.pace,

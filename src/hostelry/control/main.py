@@ -42,9 +42,8 @@ from hostelry.control.rollout_verdicts import report_verdicts
 from hostelry.control.scaling import Scaling, run_scaling
 from hostelry.control.usage_routes import ArtifactUseRoutes, UsageRoutes
 from hostelry.domain.scope import Scope
-from hostelry.fleet.fenced import FencedFleet
-from hostelry.fleet.local.client import HttpAgent
-from hostelry.fleet.shapes import shape_of
+from hostelry.fleet.local.client import FencedFleet, HttpAgent
+from hostelry.fleet.shapes import get_shape
 from hostelry.home.home import (
     Credentials,
     Home,
@@ -113,7 +112,7 @@ async def _lead(
     clock = SystemClock()
     census = CensusTaker(state, lambda: reconciler.instances.facts, home.root, monotonic_s)
     data = open_data(home, config, state, term.database, clock)
-    scaling = Scaling(home, config, credentials, data, clock, shape_of, census.take)
+    scaling = Scaling(home, config, credentials, data, clock, get_shape, census.take)
     deps = _reconciler_deps(home, config, credentials, clock, term)
     reconciler = Reconciler(state, replace(deps, verdict_of=scaling.verdicts.decide))
     async with (
@@ -143,7 +142,7 @@ async def _lead(
                 reconciler=reconciler,
                 credentials=credentials,
                 clock=clock,
-                shape_of=shape_of,
+                get_shape=get_shape,
                 max_body_bytes=config.max_body_bytes,
                 wake=scaling.wake,
                 board=scaling.board,
@@ -205,7 +204,7 @@ def _act_routes(data: ControlData, reconciler: Reconciler, clock: SystemClock) -
         facts=lambda: reconciler.instances.facts,
         audit=data.audit,
         clock=clock,
-        shape_of=shape_of,
+        get_shape=get_shape,
     )
     return (*AuditRoutes(data.audit, clock).routes(), *OperatorActRoutes(acts).routes())
 
@@ -220,7 +219,7 @@ def _reconciler_deps(
         fleet=fleet if term.epoch is None else FencedFleet(fleet, term.check),
         connect=connect,
         clock=clock,
-        shape_of=shape_of,
+        get_shape=get_shape,
         is_llm=images.is_llm,
         pace=config.pace,
         at_zero=config.at_zero,

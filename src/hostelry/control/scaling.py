@@ -55,14 +55,14 @@ class Scaling:
         credentials: Credentials,
         data: ControlData,
         clock: Clock,
-        shape_of: Callable[[str], Shape],
+        get_shape: Callable[[str], Shape],
         census: Callable[[], Census],
     ) -> None:
         self._data = data
         state = self._state = data.state
         self._clock = clock
         self.metrics = data.metrics
-        self._context_of = self._bind_contexts(credentials, shape_of, config)
+        self._context_of = self._bind_contexts(credentials, get_shape, config)
         self.board = LoadAggregator(clock.now())
         self.board.restore(data.receipts)
         self.scaler = TargetScaler(
@@ -243,14 +243,14 @@ class Scaling:
         return None
 
     def _bind_contexts(
-        self, credentials: Credentials, shape_of: Callable[[str], Shape], config: UpConfig
+        self, credentials: Credentials, get_shape: Callable[[str], Shape], config: UpConfig
     ) -> Callable[[Scope], CallContext]:
         """A function that builds the context of control's own operations in a scope."""
         return lambda scope: CallContext(
             scope=scope,
             state=self._state,
             now=self._clock.now(),
-            shape_of=shape_of,
+            get_shape=get_shape,
             role_arn=credentials.role_arn,
             role_name=credentials.role_name,
             pace=config.pace,

@@ -1,1 +1,1 @@
-"""Instances and their copies: Fleet, Agent and Launcher; the only code that starts processes."""
+"""Instances and their copies: Fleet, Agent and Launcher. Only this package starts model servers."""

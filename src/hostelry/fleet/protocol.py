@@ -1,4 +1,4 @@
-"""Protocols of the fleet and its agents. Nothing above fleet/ starts a process."""
+"""Protocols of the fleet and its agents."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from hostelry.domain.copy import CopySpec, CopyStatus, Instance
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningInstance:
-    """An instance whose agent is alive; `address` is ``http://host:port``."""
+    """An instance whose agent is alive. `address` is ``http://host:port``."""
 
     id: str
     address: str
@@ -20,15 +20,15 @@ class Fleet(Protocol):
     """The instances that run. Idempotent by instance id."""
 
     async def launch(self, instance: Instance) -> RunningInstance:
-        """Start the instance's agent, or return the one that already runs.
+        """Start the instance's agent, or return the running agent.
 
-        Copies that outlived a dead agent of the same id are adopted by the new one.
-        Raises CapacityError when no machine can hold it, TerminalError when the agent cannot start.
+        The new agent adopts copies that outlived the instance's dead agent. Raises CapacityError if
+        no machine can hold the instance, TerminalError if the agent cannot start.
         """
         ...
 
     async def terminate(self, instance_id: str) -> None:
-        """Stop the agent and every copy on it and remove its folder; no error if it is gone."""
+        """Stop the agent and its copies, and remove its folder. Succeeds if it is gone."""
         ...
 
     async def list(self) -> Sequence[RunningInstance]:
@@ -38,7 +38,7 @@ class Fleet(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """The state of an agent's copies; `version` changes whenever anything in `copies` does."""
+    """The state of an agent's copies. `version` changes with every change of `copies`."""
 
     instance_id: str
     version: str
@@ -47,9 +47,9 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyPage:
-    """The page for Prometheus of a ready copy, asked in `seconds`.
+    """The page for Prometheus of a ready copy, which took `seconds`.
 
-    "up": it answered; "down": it did not, or without a page; "none": its server has no such page.
+    "up": the copy answered. "down": it answered no valid page. "none": its server has no page.
     """
 
     copy_id: str
@@ -60,23 +60,23 @@ class CopyPage:
 
 
 class Agent(Protocol):
-    """One instance's agent, level-triggered: the same call twice is a no-op."""
+    """One instance's agent. It is level-triggered, so that a repeated call changes nothing."""
 
     async def apply(self, copies: Sequence[CopySpec]) -> None:
-        """Run exactly `copies`: start what is missing, stop what is not named.
+        """Run exactly `copies`: start missing copies, and stop all others.
 
-        Returns when the desired copies are recorded (and survive the agent), not when they run.
-        Raises RetryableError when the agent cannot be reached.
+        Returns once the desired copies are recorded on disk, not when they run. Raises
+        RetryableError if the agent cannot be reached.
         """
         ...
 
     async def observe(self, have: str | None = None, timeout_s: float = 0.0) -> Observation:
-        """The current state; waits up to `timeout_s` for one whose version is not `have`.
+        """The current state. Waits up to `timeout_s` for a state whose version is not `have`.
 
-        Raises RetryableError when the agent cannot be reached.
+        Raises RetryableError if the agent cannot be reached.
         """
         ...
 
     async def log_tail(self, copy_id: str, max_lines: int = 100) -> str:
-        """The last lines the copy's model server printed; empty when it never started."""
+        """The last lines that the copy's model server printed, empty if it never started."""
         ...

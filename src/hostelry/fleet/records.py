@@ -1,6 +1,6 @@
-"""Records of an instance's folder; each file is written whole or not at all.
+"""Records of an instance's folder. Each file is written whole or not at all.
 
-Layout: docs/architecture.md section 5. Defines names and formats; starts and stops nothing.
+Layout: docs/architecture.md section 5.
 """
 
 import contextlib
@@ -21,9 +21,9 @@ from hostelry.domain.log_source import LogSource
 from hostelry.fleet.rules.images import ImageRule
 
 T = TypeVar("T")
-# In the folder of instances: the logs of copies that are gone, until they are collected.
-ENDED_LOGS = ".ended"
-PACKAGE_LOCKS = ".requirements"  # there as well
+# Folders below the folder of instances.
+ENDED_LOGS = ".ended"  # logs of copies that are gone, until they are collected
+PACKAGE_LOCKS = ".requirements"
 SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -31,7 +31,7 @@ SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 class AgentRecord:
     """agent.json: the agent that runs this instance. `port` is 0 until it listens.
 
-    `pid` is that of `process`, at the top for a person or script that only looks.
+    `pid` repeats the pid of `process`, so that a person or script finds it at the top.
     """
 
     pid: int
@@ -54,9 +54,9 @@ class CopyRecord:
     """copy.json: the state of a copy that outlives its agent.
 
     `adapters` are the ids registered with the model server. `failure` is set once the copy has
-    failed for good. `rule` is the one the process was started by, even if the operator's file has
-    changed since. `key` is the one the process requires; None if an older agent started it.
-    `last_end` is that of the previous process.
+    failed for good. `rule` started the process, even if the operator's file has changed since. The
+    process requires `key`, `None` if an older agent started it. `last_end` is the end of the
+    previous process.
     """
 
     spec_digest: str
@@ -89,7 +89,7 @@ class CopyFolder:
 
     @property
     def log_source(self) -> Path:
-        """The `LogSource` that the log is of."""
+        """The `LogSource` of the log."""
         return self.root / "source.json"
 
     @property
@@ -103,24 +103,24 @@ class CopyFolder:
         return self.root / "packages"
 
     def load(self) -> CopyRecord | None:
-        """The record; None where none can be read."""
+        """The record, or None if it cannot be read."""
         return _load(self.record, CopyRecord)
 
     def save(self, record: CopyRecord) -> None:
-        """Write the record. It need not survive a power cut: neither does the process it names."""
+        """Write the record. It need not survive a power cut, which ends the process as well."""
         write_whole(self.record, msgspec.json.encode(record), durable=False)
 
     def load_source(self) -> LogSource | None:
-        """The source of the log; None where none can be read."""
+        """The source of the log, or None if it cannot be read."""
         return _load(self.log_source, LogSource)
 
     def save_source(self, source: LogSource) -> None:
-        """Write the source of the log. A full disk stops no copy: its log is not collected then."""
+        """Write the source of the log. A full disk stops no copy, but its log is not collected."""
         with contextlib.suppress(OSError):
             write_whole(self.log_source, msgspec.json.encode(source), durable=False)
 
     def keep_log(self) -> None:
-        """Move the log to where it is collected once the copy is gone; repeated, nothing."""
+        """Move the log to the folder in which logs of ended copies are collected. Idempotent."""
         with contextlib.suppress(OSError):
             source, inode = self.log_source.read_bytes(), self.log.stat().st_ino
             ended = self.root.parent.parent.parent / ENDED_LOGS / f"{self.root.name}.{inode}"
@@ -129,9 +129,9 @@ class CopyFolder:
             self.log.replace(CopyFolder(ended).log)
 
     def remove(self) -> None:
-        """Remove the folder and its contents, but not the files that the model links to.
+        """Remove the folder and its shared memory, but not the files that the model links to.
 
-        The log is kept until it is collected. Its shared memory is removed with it.
+        The log is kept until it is collected.
         """
         self.keep_log()
         remove_regions(region_prefix(self.root))
@@ -151,7 +151,7 @@ class InstanceFolder:
 
     @property
     def devices(self) -> Path:
-        """The names of the real accelerators the instance got at its first launch."""
+        """The names of the real accelerators that the instance got at its first launch."""
         return self.root / "devices.json"
 
     @property
@@ -161,12 +161,12 @@ class InstanceFolder:
 
     @property
     def starting(self) -> Path:
-        """The `ProcessIdentity` of the agent that was started last, before it writes agent.json."""
+        """The `ProcessIdentity` of the last agent that was started, before it writes agent.json."""
         return self.root / "starting.json"
 
     @property
     def lock(self) -> Path:
-        """The lock that the one agent of this instance holds while it lives."""
+        """The lock that this instance's agent holds while it lives."""
         return self.root / "agent.lock"
 
     @property
@@ -181,7 +181,7 @@ class InstanceFolder:
 
     @property
     def epoch(self) -> Path:
-        """The highest epoch of a leader that called."""
+        """The highest epoch of the leaders that called."""
         return self.root / "epoch.json"
 
     @property
@@ -201,11 +201,11 @@ class InstanceFolder:
 
     @property
     def copies(self) -> Path:
-        """One folder a copy."""
+        """One folder per copy."""
         return self.root / "copies"
 
     def copy(self, copy_id: str) -> CopyFolder:
-        """The folder of one copy; raises TerminalError for an id that is no plain name."""
+        """The folder of one copy. Raises TerminalError for an id that is not a plain name."""
         return CopyFolder(self.copies / plain_name(copy_id))
 
     def copy_ids(self) -> list[str]:
@@ -215,25 +215,25 @@ class InstanceFolder:
         return sorted(path.name for path in self.copies.iterdir() if path.is_dir())
 
     def load_agent(self) -> AgentRecord | None:
-        """The agent's record; None where there is none that can be read."""
+        """The agent's record, or None if it cannot be read."""
         return _load(self.agent, AgentRecord)
 
     def load_starting(self) -> ProcessIdentity | None:
-        """The agent process started last; None where there is none that can be read."""
+        """The agent process started last, or None if it cannot be read."""
         return _load(self.starting, ProcessIdentity)
 
     def load_agents(self) -> list[ProcessIdentity]:
-        """Every agent process that is recorded, whether it lives or not."""
+        """Every recorded agent process, living or dead."""
         record = self.load_agent()
         recorded = [self.load_starting(), record.process if record is not None else None]
         return [identity for identity in recorded if identity is not None]
 
     def load_devices(self) -> tuple[str, ...] | None:
-        """The instance's real accelerators; None before they are chosen."""
+        """The instance's real accelerators, or None before they are chosen."""
         return _load(self.devices, tuple[str, ...])
 
     def load_desired(self) -> tuple[CopySpec, ...] | None:
-        """The recorded desired copies; None before the first, and where they cannot be read."""
+        """The recorded desired copies, or None if they were never recorded or cannot be read."""
         return _load(self.desired, tuple[CopySpec, ...])
 
     def save_desired(self, copies: tuple[CopySpec, ...]) -> None:
@@ -241,7 +241,7 @@ class InstanceFolder:
         write_whole(self.desired, msgspec.json.encode(copies))
 
     def load_epoch(self) -> int:
-        """The highest epoch of a leader that called; 0 before the first."""
+        """The highest epoch of the leaders that called, 0 before the first call."""
         return _load(self.epoch, int) or 0
 
     def save_epoch(self, epoch: int) -> None:
@@ -250,7 +250,7 @@ class InstanceFolder:
 
 
 def instance_folders(root: Path) -> list[InstanceFolder]:
-    """The folders of the instances below `root`, by id; none where `root` is missing."""
+    """The folders of the instances below `root`, by id. Empty if `root` is missing."""
     try:
         return [InstanceFolder(it) for it in sorted(root.iterdir()) if _is_instance(it)]
     except FileNotFoundError:
@@ -262,7 +262,7 @@ def _is_instance(path: Path) -> bool:
 
 
 def plain_name(name: str) -> str:
-    """`name` if it is a single path component; raises TerminalError otherwise."""
+    """`name`, if it is a single path component. Raises TerminalError otherwise."""
     if not SAFE_ID.fullmatch(name):
         raise TerminalError(f"{name!r} is not an id: 1 to 128 of A-Z a-z 0-9 . _ - are allowed")
     return name

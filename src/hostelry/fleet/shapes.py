@@ -1,4 +1,4 @@
-"""Shapes of instance types by name; the figures in shapes.toml are declared, not measured."""
+"""Shapes of instance types by name. The figures in shapes.toml are declared, not measured."""
 
 import tomllib
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ class _Default(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """shapes.toml; each table is explained there."""
+    """shapes.toml, which explains each table."""
 
     default: _Default
     ladder: dict[str, int]
@@ -29,22 +29,22 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     devices: dict[str, tuple[str, str, int]]
 
 
-def shape_of(instance_type: str) -> Shape:
-    """Declared shape of ``ml.FAMILY.SIZE``; the default shape for a name the table does not hold.
+def get_shape(instance_type: str) -> Shape:
+    """The declared shape of ``ml.FAMILY.SIZE``, or the default shape for a name without a row.
 
-    Source: AWS's instance type pages; types as in botocore's ProductionVariantInstanceType.
+    Source: AWS's instance type pages, with types as in botocore's ProductionVariantInstanceType.
     """
     return declared_shape(instance_type) or default_shape()
 
 
 def default_shape() -> Shape:
-    """The shape assumed for an instance type that no table names."""
+    """The shape assumed for an instance type that is not declared."""
     default = _table().default
     return _shape(default.cpus, default.memory_gib, default.accelerators)
 
 
 def declared_shape(instance_type: str) -> Shape | None:
-    """The shape the table declares for exactly this type; None where it has none."""
+    """The declared shape of exactly this type, or None."""
     _, _, rest = instance_type.partition("ml.")
     family, _, size = rest.partition(".")
     table = _table()
@@ -64,9 +64,11 @@ def instance_types() -> Mapping[str, InstanceType]:
     families = {family: list(table.ladder) for family in table.gib_per_cpu} | {
         family: list(sizes) for family, sizes in table.sizes.items()
     }
-    names = [(family, f"ml.{family}.{size}") for family, of in families.items() for size in of]
+    names = [
+        (family, f"ml.{family}.{size}") for family, sizes in families.items() for size in sizes
+    ]
     return {
-        name: InstanceType(name=name, shape=shape_of(name), device=_device(family))
+        name: InstanceType(name=name, shape=get_shape(name), device=_device(family))
         for family, name in names
     }
 

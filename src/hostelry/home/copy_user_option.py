@@ -19,11 +19,11 @@ from hostelry.fleet.rules.copy_user import (
     NONE,
     CopyUser,
     FolderMode,
-    closed_device,
-    closed_text,
-    closed_to,
-    device_text,
-    refusal,
+    describe_closed_device,
+    describe_closed_folder,
+    find_closed_device,
+    find_closed_folder,
+    find_refusal,
 )
 from hostelry.home.home import Home
 
@@ -57,18 +57,18 @@ def admitted_copy_user(asked: str, home: Home) -> CopyUser:
     """
     user = EACH_ITS_OWN if asked == AUTO else _known(asked)
     uid = FIRST_NUMBER if user is EACH_ITS_OWN else user.uid
-    why_not = refusal(asked, uid, os.geteuid(), effective_capabilities())
+    why_not = find_refusal(asked, uid, os.geteuid(), effective_capabilities())
     if why_not is not None or uid is None:
         raise TerminalError(why_not or asked)
     package = Path(str(hostelry.__file__)).parent
     for purpose in (home.root.resolve(), Path(sys.executable).absolute(), package):
         for path in dict.fromkeys((purpose, purpose.resolve())):
-            closed = closed_to(uid, folders_above(path))
+            closed = find_closed_folder(uid, folders_above(path))
             if closed is not None:
-                raise TerminalError(closed_text(asked, closed, purpose))
-    device = closed_device(_modes(it for name in DEVICES for it in sorted(DEV.glob(name))))
+                raise TerminalError(describe_closed_folder(asked, closed, purpose))
+    device = find_closed_device(_modes(it for name in DEVICES for it in sorted(DEV.glob(name))))
     if device is not None:
-        raise TerminalError(device_text(asked, device))
+        raise TerminalError(describe_closed_device(asked, device))
     _try(asked, uid)
     return user
 
@@ -81,13 +81,13 @@ def copy_uid(asked: str) -> int | None:
 def open_home(home: Home) -> None:
     """Let copies reach their own folders through the home, and close its files to them."""
     # Imported where it is needed: `up` imports this module at each start.
-    from hostelry.fleet.launch.run_as import let_pass
+    from hostelry.fleet.launch.run_as import allow_passage
 
     for path in home.root.iterdir():
         if path.is_file() and not path.is_symlink():
             path.chmod(path.stat().st_mode & 0o7777 & ~OTHERS)
     for folder in (home.instances, home.root):
-        let_pass(folder)
+        allow_passage(folder)
 
 
 def _known(asked: str) -> CopyUser:

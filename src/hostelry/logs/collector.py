@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hostelry.domain.log_source import LogFile, LogSource
-from hostelry.fleet.launch.copy_log import MAX_HEADING_BYTES, heading_of
+from hostelry.fleet.launch.copy_log import MAX_HEADING_BYTES, parse_heading
 from hostelry.fleet.records import ENDED_LOGS, CopyFolder, instance_folders
 from hostelry.logs.events import LogsUnavailable, NewEvent, get_messages
 from hostelry.logs.store import LogStore
@@ -179,7 +179,7 @@ def read_new(file: LogFile, known: int, budget: int, now: float) -> Reading | No
     try:
         with file.path.open("rb") as opened:
             found = os.fstat(opened.fileno())
-            heading = heading_of(opened.read(MAX_HEADING_BYTES))
+            heading = parse_heading(opened.read(MAX_HEADING_BYTES))
             notes: list[str] = []
             if known < heading.position:
                 notes.append(lost_note(heading.position - known))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from hostelry.base.errors import HostelryError
 from hostelry.base.guards import INTERNAL_KEY_HEADER
 from hostelry.base.peers import LeaderEpoch
-from hostelry.fleet.rules.devices import real_devices
+from hostelry.fleet.rules.devices import find_real_devices
 from hostelry.home.fleet_option import RAY
 from hostelry.home.home import Credentials, Home, UpConfig, load_config, load_credentials
 
@@ -45,7 +45,7 @@ def build_fleet(
     from hostelry.processes.agent_forks import lent_forks
 
     command = [sys.executable, "-m", AGENT_MODULE, "--home", str(home.root)]
-    devices = real_devices(os.environ, os.listdir("/dev"))
+    devices = find_real_devices(os.environ, os.listdir("/dev"))
     key = credentials.internal_key
     start = AgentStart(forks=lent_forks(AGENT_MODULE, home.root))
     local = LocalFleet(home.instances, command, key, devices=devices, epoch=epoch, start=start)

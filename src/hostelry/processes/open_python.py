@@ -25,7 +25,7 @@ from pathlib import Path
 
 import hostelry
 from hostelry.base.errors import TerminalError
-from hostelry.fleet.rules.copy_user import NONE, closed_to
+from hostelry.fleet.rules.copy_user import NONE, find_closed_folder
 from hostelry.home.copy_user_option import copy_uid, folders_above, open_home, try_user
 from hostelry.home.home import Home
 from hostelry.home.run_file import live_run_file
@@ -106,7 +106,7 @@ def made_environment(folder: Path, base: Path, packages: list[Path]) -> Path:
 def _is_closed(uid: int, path: Path) -> bool:
     """True if the user cannot pass to the file or folder, or to where its links lead."""
     places = dict.fromkeys((path.absolute(), path.resolve()))
-    return any(closed_to(uid, folders_above(place)) is not None for place in places)
+    return any(find_closed_folder(uid, folders_above(place)) is not None for place in places)
 
 
 def _works(python: Path, uid: int) -> bool:

@@ -26,7 +26,7 @@ from hostelry.base.guards import INTERNAL_KEY_HEADER
 from hostelry.base.json import decode
 from hostelry.base.proc import ProcessIdentity, arguments, environment_value
 from hostelry.fleet.host.processes import is_alive, send
-from hostelry.fleet.launch.warm_messages import arguments_of
+from hostelry.fleet.launch.warm_messages import extract_arguments
 from hostelry.fleet.records import InstanceFolder, instance_folders
 from hostelry.home.home import Home, load_config, load_credentials
 from hostelry.home.run_file import RunFile, live_run_file, live_run_files
@@ -121,7 +121,7 @@ def restart_detached(
 def read_options(up: RunFile) -> UpOptions:
     """The options of a detached `up`. Raises TerminalError if its command line has none."""
     try:
-        return decode_options(arguments_of(arguments(up.pid))[0])
+        return decode_options(extract_arguments(arguments(up.pid))[0])
     except (IndexError, msgspec.DecodeError) as error:
         raise TerminalError(
             f"the command line of `up` (pid {up.pid}) is not ours: {error}"

@@ -74,7 +74,7 @@ class ReconcilerDeps:
     fleet: Fleet
     connect: Connect
     clock: Clock
-    shape_of: Callable[[str], Shape]
+    get_shape: Callable[[str], Shape]
     is_llm: Callable[[str], bool]
     pace: float = 1.0
     max_drain_s: float = MAX_DRAIN_S
@@ -165,7 +165,7 @@ class Reconciler:
             now=now,
             new_instance_id=new_instance_id,
             new_copy_id=new_copy_id,
-            shape_of=self._deps.shape_of,
+            get_shape=self._deps.get_shape,
             pace=self._deps.pace,
             max_drain_s=self._deps.max_drain_s,
             watched_since=self._started_at,

@@ -41,8 +41,8 @@ from hostelry.fleet.artifacts.objects import LateClient, S3Objects, build_client
 from hostelry.fleet.artifacts.store import ArtifactStore
 from hostelry.fleet.host.cgroups import cgroup_parents, sweep_groups
 from hostelry.fleet.host.processes import own_identity
-from hostelry.fleet.launch.copy_launcher import CopyLauncher
-from hostelry.fleet.launch.environment import passed_on
+from hostelry.fleet.launch.container_launcher import CopyLauncher
+from hostelry.fleet.launch.environment import select_operator_variables
 from hostelry.fleet.launch.launcher import ProcessLauncher
 from hostelry.fleet.launch.limited_process import limit_files
 from hostelry.fleet.launch.run_as import OpenArtifacts
@@ -93,9 +93,11 @@ async def serve(home: Home, instance_id: str) -> None:
     operator = dict(os.environ)
     is_serverless = instance.instance_type.startswith(TYPE_PREFIX)
     idle_s = SERVERLESS_IDLE_S if is_serverless else IDLE_S
-    for_llms = passed_on(operator, LMI_RULE.secrets_given(operator))
+    for_llms = select_operator_variables(operator, LMI_RULE.get_secrets(operator))
     warm = WarmForks(folder.root, for_llms, idle_s=idle_s)
-    runtimes = WarmRuntimes(runtimes_folder(operator), passed_on(operator, ()), idle_s)
+    runtimes = WarmRuntimes(
+        runtimes_folder(operator), select_operator_variables(operator, ()), idle_s
+    )
     artifacts = artifact_store(home, folder)
     places = cgroup_parents()
     sweep_groups(places, SystemClock().now())

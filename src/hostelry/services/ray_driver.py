@@ -27,7 +27,7 @@ from hostelry.cluster.host_files import HostFiles
 from hostelry.cluster.known_controls import known_controls
 from hostelry.cluster.start import LOOPBACK
 from hostelry.domain.copy import Instance
-from hostelry.fleet.ray.driver import RayDriver, connected
+from hostelry.fleet.ray.driver import RayDriver, connect
 from hostelry.fleet.ray.messages import Call, DriverAnswer, Failure, NodeOrder
 from hostelry.home.fleet_option import read_runtime_env
 from hostelry.home.home import (
@@ -46,7 +46,7 @@ MAX_LINE_BYTES = 64 * 1024 * 1024
 PORTS = {"http": 80, "https": 443}
 
 
-def order_of(
+def build_order(
     home: Home, config: UpConfig, credentials: Credentials, instance: Instance
 ) -> NodeOrder:
     """What the instance's actor is sent: the files that its agent reads, as they are now."""
@@ -167,13 +167,13 @@ async def run(home: Home, asked: int, answers: int) -> None:
         environment = None
         if config.ray_runtime_env is not None:
             environment = read_runtime_env(Path(config.ray_runtime_env))
-        ray = connected(config.ray_address, cluster_id(credentials))
+        ray = connect(config.ray_address, cluster_id(credentials))
     except HostelryError as error:
         say(DriverAnswer(number=0, failure=Failure.of(error)))
         sys.exit(str(error))
     driver = RayDriver(
         ray,
-        lambda instance: order_of(home, config, credentials, instance),
+        lambda instance: build_order(home, config, credentials, instance),
         environment,
         lambda instance_id: say(DriverAnswer(number=0, lost=(instance_id,))),
     )

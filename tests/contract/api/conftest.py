@@ -180,7 +180,7 @@ def answer(
             scope=scope,
             state=state,
             now=clock.now(),
-            shape_of=lambda _: Shape(cpus=48, memory_bytes=2**38, accelerators=4),
+            get_shape=lambda _: Shape(cpus=48, memory_bytes=2**38, accelerators=4),
             role_arn=ROLE,
             role_name="HostelryExecutionRole",
             metrics=metrics,

@@ -147,7 +147,7 @@ class Api:
             scope=scope,
             state=self.state,
             now=self.clock.now(),
-            shape_of=lambda name: SHAPES.get(name, Shape(cpus=16, memory_bytes=64 * 1024**3)),
+            get_shape=lambda name: SHAPES.get(name, Shape(cpus=16, memory_bytes=64 * 1024**3)),
             role_arn=ROLE,
             role_name="HostelryExecutionRole",
             metrics=self.metrics,

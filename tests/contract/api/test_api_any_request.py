@@ -113,7 +113,7 @@ def run(state: State, operation: str, **params: Any) -> dict[str, Any]:
         scope=HERE,
         state=state,
         now=1_700_000_000.0,
-        shape_of=lambda _: Shape(cpus=48, memory_bytes=2**38, accelerators=4),
+        get_shape=lambda _: Shape(cpus=48, memory_bytes=2**38, accelerators=4),
         role_arn=ROLE,
         role_name="HostelryExecutionRole",
         metrics=MemoryMetrics(ManualClock()),

@@ -50,7 +50,7 @@ def ask(request: pytest.FixtureRequest, client: Any) -> Ask:
             scope=Scope("123456789012", "us-west-2"),
             state=state,
             now=1_700_000_000.0,
-            shape_of=lambda _: Shape(cpus=1, memory_bytes=1),
+            get_shape=lambda _: Shape(cpus=1, memory_bytes=1),
             role_arn="",
             role_name="",
             metrics=MemoryMetrics(ManualClock()),

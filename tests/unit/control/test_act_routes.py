@@ -14,7 +14,7 @@ from tests.unit.reconcile.samples import (
     component,
     deployment,
     endpoint,
-    shape_of,
+    get_shape,
     variant,
 )
 
@@ -57,7 +57,7 @@ class Acts:
             facts=self.town.facts,
             audit=self.log,
             clock=self.town.clock,
-            shape_of=shape_of,
+            get_shape=get_shape,
         )
 
         async def ask() -> httpx.Response:

@@ -70,7 +70,7 @@ class App:
             fleet=fleet,
             connect=fleet.connect,
             clock=clock,
-            shape_of=lambda _: shape,
+            get_shape=lambda _: shape,
             is_llm=lambda _: True,
         )
         state = open_state(self.store)
@@ -81,7 +81,7 @@ class App:
                 reconciler=self.reconciler,
                 credentials=CREDENTIALS,
                 clock=clock,
-                shape_of=lambda _: shape,
+                get_shape=lambda _: shape,
                 max_body_bytes=10_000,
                 checks_roles=False,
                 metrics=MemoryMetrics(clock),

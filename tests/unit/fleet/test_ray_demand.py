@@ -6,7 +6,7 @@ from typing import Any
 from tests.cases import case, cases
 from tests.integration.agent_rig import instance
 
-from hostelry.fleet.ray.driver import MEMORY_SHARE, RayNode, demand_of, why_pending
+from hostelry.fleet.ray.driver import MEMORY_SHARE, RayNode, compute_demand, why_pending
 
 GIB = 1024**3
 CPUS = {"CPU": 8.0, "memory": 32.0 * GIB}
@@ -58,7 +58,7 @@ def node(
     ),
 )
 def test_resources(instance_type: str, nodes: list[RayNode], asked: dict[str, float]) -> None:
-    assert demand_of(instance("i-1", instance_type), nodes).resources == asked
+    assert compute_demand(instance("i-1", instance_type), nodes).resources == asked
 
 
 A, B = "us-west-2a", "us-west-2b"
@@ -88,7 +88,7 @@ A, B = "us-west-2a", "us-west-2b"
     case("an instance without a zone", "", [node("a", CPUS, zone=A)], None),
 )
 def test_zones(zone: str, nodes: list[RayNode], label: tuple[str, str] | None) -> None:
-    assert demand_of(replace(instance("i-1"), zone=zone), nodes).zone == label
+    assert compute_demand(replace(instance("i-1"), zone=zone), nodes).zone == label
 
 
 @cases(
@@ -105,6 +105,6 @@ def test_zones(zone: str, nodes: list[RayNode], label: tuple[str, str] | None) -
 )
 def test_reasons(nodes: list[RayNode], parts: Any) -> None:
     asked = instance("i-1")
-    why = why_pending(asked, demand_of(asked, nodes), nodes)
+    why = why_pending(asked, compute_demand(asked, nodes), nodes)
     assert (why is None) == (parts is None)
     assert all(part in (why or "") for part in parts or [])

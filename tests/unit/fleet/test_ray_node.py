@@ -13,7 +13,7 @@ from tests.integration.agent_rig import instance
 from hostelry.base.errors import CapacityError, InstanceLostError, RetryableError, TerminalError
 from hostelry.fleet.ray.instance_actor import operator_environment
 from hostelry.fleet.ray.messages import Failure, NodeOrder
-from hostelry.fleet.ray.node_home import left_over, new_home, write_files
+from hostelry.fleet.ray.node_home import find_left_over, make_home, write_files
 
 
 def order(folder: Path, instance_id: str = "i-1") -> NodeOrder:
@@ -43,18 +43,18 @@ def test_agents_get_nothing_of_rays() -> None:
 
 
 def test_a_home_is_private_and_of_one_actor(tmp_path: Path) -> None:
-    first, second = new_home(order(tmp_path), "n" * 56), new_home(order(tmp_path), "n" * 56)
+    first, second = make_home(order(tmp_path), "n" * 56), make_home(order(tmp_path), "n" * 56)
     assert first.root != second.root, "a killed actor's copies may still be ending in the first"
     write_files(first, replace(order(tmp_path), tls_files={"identity.pem": b"key"}), {})
     assert stat.S_IMODE(first.root.stat().st_mode) == 0o700
     assert stat.S_IMODE((first.root / "config.json").stat().st_mode) == 0o600
     assert stat.S_IMODE(first.tls.stat().st_mode) == 0o700
     assert stat.S_IMODE((first.tls / "identity.pem").stat().st_mode) == 0o600
-    assert list(left_over(order(tmp_path))) == [], "their actor, this process, lives"
+    assert list(find_left_over(order(tmp_path))) == [], "their actor, this process, lives"
 
 
 def test_a_home_names_the_ports_of_its_own_links(tmp_path: Path) -> None:
-    home = new_home(order(tmp_path), "n" * 56)
+    home = make_home(order(tmp_path), "n" * 56)
     sent = replace(
         order(tmp_path),
         files={"config.json": b'{"door_port": 1, "s3_port": 2, "host": "127.0.0.1"}'},
@@ -66,19 +66,19 @@ def test_a_home_names_the_ports_of_its_own_links(tmp_path: Path) -> None:
 
 
 def test_the_home_of_a_dead_actor_is_left_over(tmp_path: Path) -> None:
-    home = new_home(order(tmp_path), "n" * 56)
+    home = make_home(order(tmp_path), "n" * 56)
     actor = msgspec.json.decode(home.actor.read_bytes())
     home.actor.write_bytes(msgspec.json.encode(actor | {"start_ticks": 1}))
-    assert list(left_over(order(tmp_path))) == [home]
+    assert list(find_left_over(order(tmp_path))) == [home]
     home.actor.write_bytes(msgspec.json.encode(actor | {"start_ticks": 1, "boot_id": "other"}))
-    assert list(left_over(order(tmp_path))) == [], "another machine's, on a shared disk"
+    assert list(find_left_over(order(tmp_path))) == [], "another machine's, on a shared disk"
 
 
 def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
     (tmp_path / "nodes").mkdir()
     (tmp_path / "nodes").chmod(0o777)
     with pytest.raises(TerminalError, match="no other user can write"):
-        new_home(order(tmp_path), "n")
+        make_home(order(tmp_path), "n")
 
 
 @cases(

@@ -5,7 +5,7 @@ import pytest
 from tests.cases import case, cases
 
 from hostelry.domain.shape import Shape
-from hostelry.fleet.shapes import GIB, declared_shape, default_shape, shape_of
+from hostelry.fleet.shapes import GIB, declared_shape, default_shape, get_shape
 
 
 def instance_types() -> list[str]:
@@ -21,7 +21,7 @@ def test_every_instance_type_of_the_api_is_declared() -> None:
 
 @pytest.mark.parametrize("name", [it for it in instance_types() if it[3] in "gp"])
 def test_accelerated_families_have_accelerators(name: str) -> None:
-    assert shape_of(name).accelerators >= 1
+    assert get_shape(name).accelerators >= 1
 
 
 @cases(
@@ -37,7 +37,7 @@ def test_accelerated_families_have_accelerators(name: str) -> None:
 )
 def test_declared_figures(name: str, cpus: float, memory_gib: float, accelerators: int) -> None:
     expected = Shape(cpus=cpus, memory_bytes=int(memory_gib * GIB), accelerators=accelerators)
-    assert shape_of(name) == expected
+    assert get_shape(name) == expected
 
 
 @cases(
@@ -51,7 +51,7 @@ def test_declared_figures(name: str, cpus: float, memory_gib: float, accelerator
 )
 def test_any_other_name_gets_the_default_shape(name: str) -> None:
     assert declared_shape(name) is None
-    assert shape_of(name) == default_shape()
+    assert get_shape(name) == default_shape()
     assert default_shape().cpus > 0
 
 

@@ -60,7 +60,7 @@ SHAPES = {
 }
 
 
-def shape_of(instance_type: str) -> Shape:
+def get_shape(instance_type: str) -> Shape:
     return SHAPES[instance_type]
 
 
@@ -237,7 +237,7 @@ class Town:
             now=self.clock.now(),
             new_instance_id=lambda: f"i-{next(self._ids):03}",
             new_copy_id=lambda: f"c-{next(self._ids):03}",
-            shape_of=shape_of,
+            get_shape=get_shape,
             pace=self.pace,
             watched_since=self.watched_since,
         )

@@ -9,8 +9,8 @@ from tests.unit.reconcile.samples import (
     component,
     deployment,
     endpoint,
+    get_shape,
     needs,
-    shape_of,
     variant,
 )
 
@@ -34,7 +34,7 @@ def context(now: float) -> PlanContext:
         now=now,
         new_instance_id=lambda: f"i-{next(numbers):07}",
         new_copy_id=lambda: f"c-{next(numbers):07}",
-        shape_of=shape_of,
+        get_shape=get_shape,
     )
 
 

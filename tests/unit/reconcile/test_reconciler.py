@@ -12,7 +12,7 @@ from tests.unit.reconcile.samples import (
     component,
     deployment,
     endpoint,
-    shape_of,
+    get_shape,
     variant,
 )
 from tests.unit.reconcile.test_instances import INSTANCE
@@ -38,7 +38,7 @@ def deps(fleet: FakeFleet, clock: Clock) -> ReconcilerDeps:
         fleet=fleet,
         connect=fleet.connect,
         clock=clock,
-        shape_of=shape_of,
+        get_shape=get_shape,
         is_llm=lambda image: image == IMAGE,
     )
 

@@ -27,7 +27,7 @@ from hostelry.home.home import (
     save_credentials,
 )
 from hostelry.services.agent import object_keys
-from hostelry.services.ray_driver import order_of
+from hostelry.services.ray_driver import build_order
 
 CREDENTIALS = new_credentials("111122223333", "us-east-1")
 ALONE = UpConfig(control_port=1, s3_port=8788, store_url="postgresql://u:pw@db/h")
@@ -43,7 +43,7 @@ def order(folder: Path, config: UpConfig) -> NodeOrder:
         files = HostFiles(TlsFolder(home.tls), CREDENTIALS.cluster_id)
         files.make(PeerRole.CONTROL, config.cluster_host, SystemClock().now())
         home.known_controls.write_text('["https://control@10.0.0.3:7443"]')
-    return order_of(home, config, CREDENTIALS, instance("i-1"))
+    return build_order(home, config, CREDENTIALS, instance("i-1"))
 
 
 def node_home(folder: Path, sent: NodeOrder) -> Home:
@@ -115,7 +115,7 @@ def test_a_host_without_authority_is_refused(tmp_path: Path) -> None:
     home = Home(tmp_path)
     save_config(home, CLUSTER)
     with pytest.raises(TerminalError, match="has no authority"):
-        order_of(home, CLUSTER, CREDENTIALS, instance("i-1"))
+        build_order(home, CLUSTER, CREDENTIALS, instance("i-1"))
 
 
 def test_the_store_of_the_operators_is_named_as_it_is(tmp_path: Path) -> None:

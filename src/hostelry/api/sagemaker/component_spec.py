@@ -188,7 +188,7 @@ def _build_typed_spec(given: Given, container: Container, variant: Variant) -> T
 
 def get_shapes(context: CallContext, variant: Variant) -> dict[str, Shape]:
     """The declared shape of each of the variant's instance types."""
-    return {name: context.shape_of(name) for name in variant.instance_types}
+    return {name: context.get_shape(name) for name in variant.instance_types}
 
 
 def _check_room(typed: Sequence[TypedSpec], offers: Mapping[str, Shape], *, for_any: bool) -> None:

@@ -24,7 +24,7 @@ from hostelry.cli.deploy.source import (
 )
 from hostelry.domain.shape import Requirements
 from hostelry.domain.validation import MAX_COPIES
-from hostelry.fleet.shapes import shape_of
+from hostelry.fleet.shapes import get_shape
 
 VARIANT = "AllTraffic"
 FOLDER = "deploy"
@@ -303,7 +303,7 @@ def config_order(
     most: int,
 ) -> ConfigOrder:
     """The endpoint's configuration: instances for all copies, and one more for updates in place."""
-    each = max(1, copies_within(reserved.requirements, shape_of(instance_type)))
+    each = max(1, copies_within(reserved.requirements, get_shape(instance_type)))
     initial = 1 if scaling else -(-most // each)
     least = 0 if scaling and scaling.min_copies == 0 else 1
     largest = -(-most // each) + 1

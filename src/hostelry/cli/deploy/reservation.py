@@ -8,7 +8,7 @@ from typing import Any
 from hostelry.base.errors import TerminalError, UsageError
 from hostelry.cli.deploy.recognise import DeployKind, Recognised
 from hostelry.domain.shape import Requirements, Shape
-from hostelry.fleet.shapes import instance_types, shape_of
+from hostelry.fleet.shapes import get_shape, instance_types
 
 MIB = 1024 * 1024
 STEP_BYTES = 128 * MIB
@@ -115,11 +115,11 @@ def instance_type_for(asked: Requirements, copies: int, present: str | None) -> 
     `present` is what the endpoint has: it stays where a copy fits. Else the smallest type that
     holds all, or the largest. Raises TerminalError if no type holds one copy.
     """
-    if present is not None and copies_within(asked, shape_of(present)) > 0:
+    if present is not None and copies_within(asked, get_shape(present)) > 0:
         return present
     ladder = GPU_LADDER if asked.accelerators else CPU_LADDER
     for name in ladder:
-        if copies_within(asked, shape_of(name)) > copies:
+        if copies_within(asked, get_shape(name)) > copies:
             return name
     check_fits(asked, ladder[-1])
     return ladder[-1]
@@ -127,7 +127,7 @@ def instance_type_for(asked: Requirements, copies: int, present: str | None) -> 
 
 def check_fits(asked: Requirements, name: str) -> None:
     """Raise TerminalError if not even an empty instance of the type holds a copy."""
-    shape = shape_of(name)
+    shape = get_shape(name)
     if copies_within(asked, shape) == 0:
         raise TerminalError(
             f"there is not enough room: a copy needs {shape_text(to_shape(asked))}, and {name} has "

@@ -12,7 +12,7 @@ from hostelry.cli.deploy.recognise import Recognised
 from hostelry.cli.deploy.reservation import MIB, Machine, Reservation, copies_within, shape_text
 from hostelry.cli.deploy.steps import DeployStep
 from hostelry.domain.shape import Shape
-from hostelry.fleet.shapes import shape_of
+from hostelry.fleet.shapes import get_shape
 
 MB = 1e6
 MAX_LINES = 20  # of steps, and of adapters
@@ -321,7 +321,7 @@ def instances_text(
     `endpoint` is the endpoint in /internal/placement. None if it is not there yet.
     """
     config = deployment.config
-    declared = f"{config.instance_type} ({shape_text(shape_of(config.instance_type))})"
+    declared = f"{config.instance_type} ({shape_text(get_shape(config.instance_type))})"
     running = [it for it in endpoint["instances"] if it["state"] == "running"] if endpoint else []
     if not running:
         number = config.initial_instances

@@ -40,7 +40,7 @@ from hostelry.cli.doctor.machine_facts import (
 from hostelry.fleet.host.cgroups import cgroup_parents, hierarchies, make_group
 from hostelry.fleet.launch.container_engine import find_engine
 from hostelry.fleet.rules.copy_user import AUTO, FIRST_NUMBER, is_offline
-from hostelry.fleet.rules.devices import real_devices
+from hostelry.fleet.rules.devices import find_real_devices
 from hostelry.fleet.rules.limits import CopyLimits
 from hostelry.home.copy_user_option import decided_copy_user
 from hostelry.home.home import Home, UpConfig, load_config, load_credentials
@@ -87,7 +87,7 @@ def machine_facts(home: Home, environment: Mapping[str, str]) -> MachineFacts:
         max_open_files=sys.maxsize if hard == resource.RLIM_INFINITY else hard,
         nvidia=names,
         nvidia_driver=driver,
-        nvidia_devices=len(real_devices({}, os.listdir("/dev"))),
+        nvidia_devices=len(find_real_devices({}, os.listdir("/dev"))),
         engine=modules,
         engine_problem=engine_problem,
         cgroup_version=_cgroup_version(),

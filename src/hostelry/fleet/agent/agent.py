@@ -25,9 +25,8 @@ from hostelry.fleet.agent.lifecycle import plan_copies
 from hostelry.fleet.agent.metrics_pages import MetricsSource
 from hostelry.fleet.agent.model_server import ModelServer
 from hostelry.fleet.agent.models.copy_models import CopyModels
-from hostelry.fleet.host.connections import open_connections
-from hostelry.fleet.host.processes import members, process_table
-from hostelry.fleet.host.usage import cpu_seconds, gpu_uses, memory_use
+from hostelry.fleet.host.processes import find_members, process_table
+from hostelry.fleet.host.usage import cpu_seconds, gpu_uses, memory_use, open_connections
 from hostelry.fleet.launch.copy_log import CopyLog
 from hostelry.fleet.protocol import Observation
 from hostelry.fleet.records import InstanceFolder, plain_name
@@ -149,7 +148,7 @@ class InstanceAgent:
         self._notify()
 
     async def log_tail(self, copy_id: str, max_lines: int = 100) -> str:
-        """The last lines of the copy's log, empty if there is no log."""
+        """The last lines of the copy's log, empty without a log."""
         return self.hide_paths(CopyLog(self._folder.copy(copy_id).log).tail(max_lines))
 
     def hide_paths(self, text: str) -> str:
@@ -349,7 +348,7 @@ def _measure(hosted: Sequence[HostedCopy]) -> list[tuple[int, float]]:
     table = process_table()
     for copy in hosted:
         CopyLog(copy.folder.log).bound()
-    mine = [members(table, copy.folder.root, copy.record.process) for copy in hosted]
+    mine = [find_members(table, copy.folder.root, copy.record.process) for copy in hosted]
     return [(memory_use(processes).resident_bytes, cpu_seconds(processes)) for processes in mine]
 
 

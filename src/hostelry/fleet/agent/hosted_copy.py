@@ -41,7 +41,7 @@ from hostelry.fleet.agent.lifecycle import (
     starting_pause_s,
     update_health,
 )
-from hostelry.fleet.agent.model_files import ModelFiles
+from hostelry.fleet.agent.model_files import ModelFiles, read_model_ahead
 from hostelry.fleet.agent.model_server import ModelServer, serve_with_call_keys
 from hostelry.fleet.agent.models.copy_models import add_models_address, build_copy_models
 from hostelry.fleet.agent.orders import (
@@ -53,13 +53,11 @@ from hostelry.fleet.agent.orders import (
     resolve_rule,
 )
 from hostelry.fleet.agent.package_install import ensure_runtime
-from hostelry.fleet.host.connections import belongs_to_another
-from hostelry.fleet.host.processes import SCANS, members, process_table
-from hostelry.fleet.host.read_ahead import read_model_ahead
-from hostelry.fleet.host.usage import memory_use, uses_of
+from hostelry.fleet.host.processes import SCANS, find_members, process_table
+from hostelry.fleet.host.usage import belongs_to_another, memory_use, select_gpu_uses
 from hostelry.fleet.launch.launcher import CopyProcess
 from hostelry.fleet.records import CopyFolder, CopyRecord
-from hostelry.fleet.rules.devices import devices_of_copy
+from hostelry.fleet.rules.devices import select_copy_devices
 from hostelry.fleet.rules.given_variables import given_variables, left_out_note
 from hostelry.fleet.rules.images import ImageRule
 from hostelry.fleet.rules.limits import num_sharing
@@ -155,8 +153,8 @@ class HostedCopy:
         """
         needs = self.spec.requirements
         accelerators = None if needs is None else needs.accelerators
-        devices = devices_of_copy(self.spec.device_ids, accelerators, self._deps.devices)
-        gpus = uses_of(devices, machine)
+        devices = select_copy_devices(self.spec.device_ids, accelerators, self._deps.devices)
+        gpus = select_gpu_uses(devices, machine)
         self._state.amend(cpu_s=cpu_s, cpu_at=at_s, gpus=gpus)
 
     async def run(self) -> None:
@@ -358,7 +356,7 @@ class HostedCopy:
         ending = await self._wait_until_ready(server, rule, deadline)
         if ending is not None:
             return ending
-        own = members(await SCANS.fresh(), self._folder.root, self._state.record.process)
+        own = find_members(await SCANS.fresh(), self._folder.root, self._state.record.process)
         self.record_memory((await asyncio.to_thread(memory_use, own)).resident_bytes)
         timeout_s = self._deps.policy.probe_timeout_s
         adapters = asyncio.create_task(self._adapters.serve(server, rule.probe, timeout_s))
@@ -449,7 +447,7 @@ class HostedCopy:
                         self._report_ready()
 
     def _resident_bytes(self) -> int:
-        mine = members(process_table(), self._folder.root, self._state.record.process)
+        mine = find_members(process_table(), self._folder.root, self._state.record.process)
         return memory_use(mine).resident_bytes
 
     def _report_ready(self) -> None:

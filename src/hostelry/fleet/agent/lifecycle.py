@@ -102,7 +102,7 @@ class EndKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """The end of one process. `ready_for_s` is None if it never became ready."""
+    """The end of one process. `ready_for_s` is `None` if it never became ready."""
 
     kind: EndKind
     detail: str
@@ -297,7 +297,7 @@ def describe_start_failure(spec: CopySpec, ending: Ending) -> str:
     if ending.kind is EndKind.PROBE_REFUSED:
         return f"The {container} passes its health check but serves no request. {ending.detail}"
     return (
-        f"CannotStartContainerError. Please ensure the model container{_named(spec)} for "
+        f"CannotStartContainerError. Please ensure the model container{_format_hostname(spec)} for "
         f"{_owner(spec.owner)} starts correctly. {ending.detail}"
     )
 
@@ -305,7 +305,7 @@ def describe_start_failure(spec: CopySpec, ending: Ending) -> str:
 def describe_download_failure(spec: CopySpec, uri: str, cause: str) -> str:
     """Why a copy's artifacts could not be downloaded."""
     return (
-        f"Failed to download model data for {_owner(spec.owner)}{_named(spec)} from URL: "
+        f"Failed to download model data for {_owner(spec.owner)}{_format_hostname(spec)} from URL: "
         f'"{uri}". Please ensure that there is an object located at the URL and that it can be '
         f"read. {cause}"
     )
@@ -354,7 +354,7 @@ def _container(spec: CopySpec) -> str:
     return f"container for {_owner(spec.owner)}"
 
 
-def _named(spec: CopySpec) -> str:
+def _format_hostname(spec: CopySpec) -> str:
     """The container's name, if its model has several containers."""
     name = spec.container.hostname
     return "" if name is None else f" {name}"

@@ -1,12 +1,15 @@
-"""A copy's model files, fetched through the instance's cache and linked into the copy's folder."""
+"""A copy's model files, which are fetched, linked into the copy's folder, and read ahead."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
 from hostelry.base.errors import RetryableError, TerminalError
+from hostelry.base.proc import sizes
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import ArtifactSource
 from hostelry.fleet.agent.lifecycle import CopyPolicy, backoff_s, describe_download_failure
@@ -93,3 +96,41 @@ class ModelFiles:
             self.model.mkdir(exist_ok=True)
         else:
             self.model.symlink_to(folder.resolve(), target_is_directory=True)
+
+
+MIN_FILE_BYTES = 1 << 20  # a hint for a smaller file costs more than it saves
+MEMORY_SHARE = 0.5  # of available memory. More would evict other processes' pages
+
+
+def read_ahead(folder: Path, budget_bytes: int) -> int:
+    """Hint the kernel to read the large files below `folder`. Returns the bytes hinted.
+
+    Stops at `budget_bytes`. Skips files that cannot be opened, which the copy itself will report.
+    """
+    asked = 0
+    for path, size_bytes in _large_files(folder):
+        if asked + size_bytes > budget_bytes:
+            break
+        with contextlib.suppress(OSError):
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            try:
+                os.posix_fadvise(descriptor, 0, size_bytes, os.POSIX_FADV_WILLNEED)
+                asked += size_bytes
+            finally:
+                os.close(descriptor)
+    return asked
+
+
+def read_model_ahead(folder: Path) -> int:
+    """`read_ahead` of a copy's model, within a share of this machine's available memory."""
+    available_bytes = sizes("meminfo").get(b"MemAvailable", 0)
+    return read_ahead(folder, int(available_bytes * MEMORY_SHARE))
+
+
+def _large_files(folder: Path) -> Iterator[tuple[Path, int]]:
+    """Regular files of at least MIN_FILE_BYTES, and their sizes, in the order of their paths."""
+    for path in sorted(folder.resolve().rglob("*")):
+        with contextlib.suppress(OSError):
+            size_bytes = path.stat().st_size
+            if path.is_file() and size_bytes >= MIN_FILE_BYTES:
+                yield path, size_bytes

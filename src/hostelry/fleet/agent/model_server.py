@@ -75,7 +75,7 @@ def is_model_failure(status: int | None, body: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The result of a call. `fault` is None on success.
+    """The result of a call. `fault` is `None` on success.
 
     `name_taken` is True if an adapter that we must not remove has the name.
     """

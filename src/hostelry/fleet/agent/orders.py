@@ -14,25 +14,25 @@ from hostelry.domain.model import ArtifactSource, Container
 from hostelry.fleet.agent.deps import CopyDeps
 from hostelry.fleet.artifacts.sources import HUB_MODEL, find_hub_source, hub_variables
 from hostelry.fleet.launch.container_order import (
-    container_environment,
-    container_order,
+    build_container_environment,
+    build_container_order,
     find_refused_names,
 )
-from hostelry.fleet.launch.environment import CopyPlace, program_environment
+from hostelry.fleet.launch.environment import CopyPlace, build_program_environment
 from hostelry.fleet.launch.launcher import LaunchOrder
 from hostelry.fleet.records import CopyFolder
 from hostelry.fleet.rules.copy_user import is_offline
-from hostelry.fleet.rules.devices import CAPACITY, EACH_MODEL, accelerator_memory
+from hostelry.fleet.rules.devices import CAPACITY, EACH_MODEL, parse_accelerator_memory
 from hostelry.fleet.rules.frameworks import why_no_runtime, why_not_trusted
-from hostelry.fleet.rules.given_variables import left_out
+from hostelry.fleet.rules.given_variables import find_left_out
 from hostelry.fleet.rules.images import (
     PROBE_BODY,
     PROBE_CONTENT_TYPE,
     ImageRule,
     ImageRules,
     apply_own_probe,
-    multi_model_rule,
-    unknown_image,
+    build_multi_model_rule,
+    describe_unknown_image,
 )
 from hostelry.fleet.rules.limits import DISK_VARIABLE, num_sharing, reserved_cpus
 
@@ -46,7 +46,7 @@ def resolve_rule(
     """The rule of the container's image in the operator's current file. Raises TerminalError."""
     rule = ImageRules.load(images_file).resolve(container.image)
     if rule is None:
-        raise TerminalError(unknown_image(container.image, images_file))
+        raise TerminalError(describe_unknown_image(container.image, images_file))
     refusal = None
     if rule.runs_code:
         refusal = why_not_trusted(operator, no_own_user=no_own_user)
@@ -57,8 +57,8 @@ def resolve_rule(
     if rule.kind == "triton" and find_own_server(operator) is not None:
         rule = replace(rule, runtime=None)  # the operator has installed it
     if container.is_multi_model:
-        accelerator_memory(container.environment)  # raises if it is not a number
-        return multi_model_rule(rule, container.image)
+        parse_accelerator_memory(container.environment)  # raises if it is not a number
+        return build_multi_model_rule(rule, container.image)
     return apply_own_probe(rule, container.environment)
 
 
@@ -71,7 +71,7 @@ def find_hub_downloads(
     the operator's cache. An LLM keeps the id, which clients name, and gets HUB_MODEL.
     """
     source = find_hub_source(container)
-    is_own = SecretPurpose.HUB in rule.secrets_given(operator) or is_offline(operator)
+    is_own = SecretPurpose.HUB in rule.get_secrets(operator) or is_offline(operator)
     if source is None or is_own or not rule.loads_hub_models:
         return {}
     names = (HUB_MODEL,) if rule.kind == "lmi" else hub_variables(container)
@@ -115,16 +115,16 @@ def build_launch_order(
     if not rule.is_container:
         return LaunchOrder(
             argv=rule.argv,
-            environment=program_environment(operator, spec, rule, place, substitutes),
+            environment=build_program_environment(operator, spec, rule, place, substitutes),
             folder=folder.root,
             log=folder.log,
-            limits=place.limits_of(spec),
+            limits=place.compute_limits(spec),
             key=place.key,
         )
-    order = container_order(spec, rule, place, substitutes)
+    order = build_container_order(spec, rule, place, substitutes)
     return LaunchOrder(
         argv=rule.argv,
-        environment=container_environment(spec, order, place, substitutes),
+        environment=build_container_environment(spec, order, place, substitutes),
         folder=folder.root,
         log=folder.log,
         container=order,
@@ -138,7 +138,7 @@ def find_left_out_names(spec: CopySpec, rule: ImageRule) -> tuple[str, ...]:
         return tuple(find_refused_names(spec))
     # The agent reads these variables for the copy.
     read = {PROBE_BODY, PROBE_CONTENT_TYPE, DISK_VARIABLE, CAPACITY, EACH_MODEL}
-    names = left_out(spec.container.environment, rule.environment)
+    names = find_left_out(spec.container.environment, rule.environment)
     return tuple(name for name in names if name not in read)
 
 

@@ -20,8 +20,8 @@ from hostelry.fleet.agent.package_store import SITE, PackageStore, remove_tree, 
 from hostelry.fleet.rules.code_packages import (
     FILE,
     DiskFullError,
-    added_packages,
-    install_failure,
+    build_install_error,
+    parse_added_packages,
 )
 from hostelry.fleet.rules.interpreter import PYTHON
 
@@ -51,9 +51,9 @@ async def run_command(
         env=dict(environment),
         cwd=folder,
         start_new_session=True,
-        umask=0o022,  # copies of other users read what it writes
+        umask=0o022,  # copies of other users read the written files
     )
-    reading = asyncio.create_task(_read(process, take))
+    reading = asyncio.create_task(_read_lines(process, take))
     try:
         while not reading.done():
             await asyncio.wait({reading}, timeout=look_every_s)
@@ -68,7 +68,7 @@ async def run_command(
             await process.wait()
 
 
-async def _read(process: asyncio.subprocess.Process, take: Take) -> None:
+async def _read_lines(process: asyncio.subprocess.Process, take: Take) -> None:
     """Pass on each line that is not empty, without spaces around it."""
     assert process.stdout is not None
 
@@ -195,7 +195,7 @@ class PackageInstall:
         asked, pins, lock = made / FILE, made / "pins.txt", made / "lock.txt"
         asked.write_text("".join(f"{it}\n" for it in self._wanted.requirements))
         trial = await self._uv(made, "install", "--dry-run", "-r", str(asked))
-        added = added_packages(trial)
+        added = parse_added_packages(trial)
         if not added:
             self._say("the runtime has all packages already")
             return ""
@@ -234,7 +234,7 @@ class PackageInstall:
         code = await run_command(command, self._environment, take, look, LOOK_EVERY_S, made)
         if code:
             folder, free_bytes = str(self._store.folder), self._store.free_bytes()
-            raise install_failure(last, folder, free_bytes)
+            raise build_install_error(last, folder, free_bytes)
         return lines
 
     def _check_disk(self, made: Path, room_bytes: int) -> None:

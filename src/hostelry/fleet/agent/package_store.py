@@ -27,7 +27,7 @@ from hostelry.fleet.rules.code_packages import (
     InstalledSet,
     PackageLimits,
     room_bytes,
-    sets_to_remove,
+    select_sets_to_remove,
 )
 
 MAKING = ".making-"
@@ -116,11 +116,11 @@ class PackageStore:
         for key in in_use:  # from now on, once no copy uses it
             with suppress(OSError):
                 os.utime(self.folder / key / RECORD, (now, now))
-        for key in sets_to_remove(self._sets(), in_use, now, self.limits):
+        for key in select_sets_to_remove(self._sets(), in_use, now, self.limits):
             remove_tree(self.folder / key)
 
     def make_room(self) -> bool:
-        """Remove all sets that no copy uses. False if there are none."""
+        """Remove all sets that no copy uses. False if nothing was removed."""
         in_use = self.in_use()
         unused = [it.key for it in self._sets() if it.key not in in_use]
         for key in unused:
@@ -161,7 +161,7 @@ def tree_bytes(folder: Path) -> int:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder, even if it is read-only. Without its record a remainder is no set."""
+    """Remove a folder, even if it is read-only. Its record goes first."""
     with suppress(OSError):
         (folder / RECORD).unlink(missing_ok=True)
     for path, found in list(_entries(folder)):

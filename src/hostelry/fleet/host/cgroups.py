@@ -1,10 +1,10 @@
 """Control groups of copies, version 2 or 1, where the machine allows them.
 
 The kernel enforces the copy's memory limit, its CPU weight and its number of processes. Groups are
-created beside or below the agent's own, which is all that a service manager or a container
-delegates. Where that is refused, too, limited_process.py polls the memory instead.
+created next to or below the agent's group, because a service manager or a container delegates
+nothing else. If the kernel refuses that, too, limited_process.py polls the memory instead.
 
-Source: the kernel's cgroup-v2.rst and cgroup-v1/memory.rst; cgroups(7) for the files in /proc.
+Source: the kernel's cgroup-v2.rst and cgroup-v1/memory.rst, and cgroups(7) for the files in /proc.
 """
 
 import contextlib
@@ -16,12 +16,12 @@ from pathlib import Path
 
 from hostelry.fleet.rules.limits import CopyLimits
 
-MAX_PROCESSES = 4096  # and threads: more than any model server needs; bounds a fork bomb
+MAX_PROCESSES = 4096  # and threads. More than any model server needs, but stops a fork bomb
 SHARES_PER_CPU = 1024  # version 1's weight of an ordinary process
 WEIGHT_PER_CPU = 100
 MOST_SHARES = 262_144
 MOST_WEIGHT = 10_000
-BRANCH = "hostelry"  # parent of all copies' groups: their weights compete only among themselves
+BRANCH = "hostelry"  # parent of all copies' groups, whose weights compete only with each other
 LEFTOVER_AFTER_S = 600.0
 REMOVE_TRIES = 20
 REMOVE_PAUSE_S = 0.05
@@ -39,18 +39,18 @@ class CgroupParent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyGroup:
-    """One copy's group: a folder in each hierarchy; `memory` is the one that limits its memory."""
+    """One copy's group: a folder in each hierarchy. `memory` is the one with the memory limit."""
 
     folders: tuple[Path, ...]
     memory: Path | None
 
     def add(self, pid: int) -> None:
-        """Move a process into the group, with its future children; raises OSError."""
+        """Move a process into the group, with its future children. Raises OSError."""
         for folder in self.folders:
             (folder / "cgroup.procs").write_text(str(pid))
 
     def pids(self) -> frozenset[int]:
-        """The processes in it."""
+        """The processes in the group."""
         if self.memory is None:
             return frozenset()
         with contextlib.suppress(OSError):
@@ -69,12 +69,12 @@ class CopyGroup:
         return 0
 
     def remove(self) -> None:
-        """Remove the group; a folder that is busy for a second stays."""
+        """Remove the group. A folder that is busy for a second stays."""
         remove_groups(self.folders)
 
 
 def remove_groups(folders: Iterable[Path]) -> None:
-    """Remove the folders of groups whose processes have ended; missing ones are ignored."""
+    """Remove the folders of groups whose processes have ended. Ignores missing folders."""
     for folder in folders:
         for _ in range(REMOVE_TRIES):
             try:
@@ -104,9 +104,9 @@ def sweep_groups(parents: Iterable[CgroupParent], now: float) -> None:
 
 
 def make_group(parents: Sequence[CgroupParent], name: str, limits: CopyLimits) -> CopyGroup | None:
-    """A group `name` that enforces `limits`; None where the machine allows no part of it.
+    """Make a group `name` that enforces `limits`. None if the kernel refuses all controllers.
 
-    A controller that refuses is left out: without memory's, `CopyGroup.memory` is None.
+    A controller that refuses is left out. If memory's refuses, `CopyGroup.memory` is `None`.
     """
     made: dict[str, Path] = {}
     for parent in parents:
@@ -126,7 +126,7 @@ def make_group(parents: Sequence[CgroupParent], name: str, limits: CopyLimits) -
 
 
 def cgroup_parents(proc: Path = Path("/proc/self")) -> list[CgroupParent]:
-    """The folders below which this process may try to create groups; none if all are read-only."""
+    """The folders below which this process may try to create groups."""
     try:
         mine = (proc / "cgroup").read_text()
         mounts = (proc / "mountinfo").read_text()
@@ -138,7 +138,7 @@ def cgroup_parents(proc: Path = Path("/proc/self")) -> list[CgroupParent]:
 def hierarchies(mine: str, mounts: str) -> list[CgroupParent]:
     """This process's group in each mounted hierarchy, from the text of the two files.
 
-    Version 2's controllers are not in the text: its `controllers` are empty here.
+    The text does not name the controllers of version 2, so they are empty here.
     """
     found = []
     for line in mine.splitlines():
@@ -147,14 +147,14 @@ def hierarchies(mine: str, mounts: str) -> list[CgroupParent]:
         wanted = frozenset(names.split(",")) & set(CONTROLLERS)
         if number != "0" and not wanted:
             continue
-        folder = _mounted(path, mounts, wanted)
+        folder = _find_folder(path, mounts, wanted)
         if folder is not None:
             version = 1 if number != "0" else 2
             found.append(CgroupParent(folder=folder, version=version, controllers=wanted))
     return found
 
 
-def _mounted(path: str, mounts: str, controllers: frozenset[str]) -> Path | None:
+def _find_folder(path: str, mounts: str, controllers: frozenset[str]) -> Path | None:
     """The folder of the group `path` in the file system. Source: proc(5), mountinfo."""
     for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
@@ -163,7 +163,7 @@ def _mounted(path: str, mounts: str, controllers: frozenset[str]) -> Path | None
         if kind == "cgroup2" if not controllers else kind == "cgroup" and controllers <= named:
             root, point = fields[3], Path(fields[4])
             inside = path.removeprefix(root) if root != "/" and path.startswith(root) else path
-            # In a container the path may be the host's: then the mount point is the group.
+            # In a container the path may be the host's. Then the mount point is the group.
             folder = point / inside.lstrip("/")
             return folder if folder.is_dir() else point
     return None
@@ -203,7 +203,7 @@ def _branch(parent: CgroupParent) -> Path:
 
 
 def _weight(version: int, cpus: float) -> tuple[str, str]:
-    """The file of the CPU weight, and the value for `cpus` of them."""
+    """The file of the CPU weight, and its value for `cpus` CPUs."""
     cpus = cpus or 1.0  # no reservation means an ordinary weight
     if version == 1:
         return "cpu.shares", str(min(MOST_SHARES, max(2, round(cpus * SHARES_PER_CPU))))
@@ -217,7 +217,7 @@ def _words(path: Path) -> frozenset[str]:
 
 
 def _set(folder: Path, controller: str, version: int, limits: CopyLimits) -> bool:
-    """Set one controller's limits; whether the kernel accepted them."""
+    """Set one controller's limits. False if the kernel refused them."""
     try:
         for name, value in _settings(controller, version, limits):
             (folder / name).write_text(value)
@@ -242,7 +242,7 @@ def _settings(controller: str, version: int, limits: CopyLimits) -> list[tuple[s
 
 
 def _refuse_swap(folder: Path, version: int, limit_bytes: int) -> None:
-    """Count swap against the limit, where the kernel supports it."""
+    """Count swap against the limit if the kernel supports it."""
     name = "memory.memsw.limit_in_bytes" if version == 1 else "memory.swap.max"
     with contextlib.suppress(OSError):
         (folder / name).write_text(str(limit_bytes) if version == 1 else "0")

@@ -1,7 +1,7 @@
-"""Processes of copies: identified beyond doubt, watched through pidfds and stopped as a whole.
+"""Processes of copies: identified, watched through pidfds and stopped as a whole. Linux only.
 
-Linux only. A copy is every process of its leader's session, and every process that carries the
-copy's folder in its environment, so that a child which left the session is found too.
+A copy is every process of its leader's session, and every process that carries the copy's folder in
+its environment, so that a child which left the session is found too.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ T = TypeVar("T")
 
 MARKER_VARIABLE = "HOSTELRY_COPY_FOLDER"
 SCAN_PAUSE_S = 0.05
-SCAN_REST = 3.0  # times its own processor time: scans take at most a quarter of a core
+SCAN_REST = 3.0  # times a scan's processor time, so that scans take at most a quarter of a core
 ORPHAN_GRACE_S = 1.0
 KILL_PATIENCE_S = 5.0
-SETTLED_S = 60.0  # a process that has no marker by then gets none: it has run its program
+SETTLED_S = 60.0  # a process without a marker by then has run its program, and gets no marker
 
 # By pid and start. Replaced as a whole, so that threads may share it.
 _markers: dict[tuple[int, int], str | None] = {}
@@ -80,7 +80,7 @@ class ProcessTable(tuple[ProcessRow, ...]):
 
 
 def identify(pid: int) -> ProcessIdentity | None:
-    """The identity of the living process `pid`; None when there is none (a zombie is none)."""
+    """The identity of the living process `pid`, or None. A zombie does not live."""
     stat = process_stat(pid)
     if stat is None:
         return None
@@ -88,7 +88,7 @@ def identify(pid: int) -> ProcessIdentity | None:
 
 
 def is_alive(process: ProcessIdentity) -> bool:
-    """Whether this very process still runs."""
+    """Whether exactly this process still runs."""
     return process.boot_id == boot_id() and is_same_process(process.pid, process.start_ticks)
 
 
@@ -100,10 +100,10 @@ def own_identity() -> ProcessIdentity:
 
 
 def process_table() -> ProcessTable:
-    """Every living process, with the copy folder that its environment names, where readable.
+    """Every living process, with the copy folder that its environment names if it is readable.
 
-    Environments take five times as long to read as all the rest: those that cannot change any more
-    are read once.
+    Reading environments takes five times as long as everything else. So an environment that cannot
+    change any more is read only once.
     """
     global _markers
     known, kept, rows = _markers, dict[tuple[int, int], str | None](), list[ProcessRow]()
@@ -124,7 +124,7 @@ def process_table() -> ProcessTable:
 
 
 class Recent(Generic[T]):
-    """A fact about the machine, read once for all copies that look at it within `max_age_s`."""
+    """A fact about the machine that is read again only after `max_age_s`. Copies share it."""
 
     def __init__(self, read: Callable[[], T], max_age_s: float) -> None:
         self._read = read
@@ -133,7 +133,7 @@ class Recent(Generic[T]):
         self._known: tuple[float, T] | None = None  # with the instant at which it was read
 
     def value(self) -> T:
-        """The fact, `max_age_s` old at most."""
+        """The fact, at most `max_age_s` old."""
         with self._lock:
             if self._known is None or monotonic_s() - self._known[0] > self._max_age_s:
                 self._known = monotonic_s(), self._read()
@@ -141,16 +141,16 @@ class Recent(Generic[T]):
 
 
 class ProcessScans:
-    """Scans of the process table, in a thread; each is shared by all who asked before it began.
+    """Scans of the process table, in a thread. Calls that wait for a scan's start share the scan.
 
-    Hundreds of copies that end at once each look for their own processes. After a scan there is
-    none for `SCAN_REST` times as long as it used a processor.
+    So hundreds of copies may end at once and each look for their processes. After a scan the next
+    waits for `SCAN_REST` times the scan's processor time.
     """
 
     def __init__(self) -> None:
         self._running: asyncio.Task[ProcessTable] | None = None
         self._next: asyncio.Task[ProcessTable] | None = None
-        self._rested_at = -math.inf  # the next scan begins no sooner
+        self._rested_at = -math.inf  # the earliest begin of the next scan
 
     async def fresh(self) -> ProcessTable:
         """The table, read after the call."""
@@ -179,13 +179,13 @@ class ProcessScans:
 SCANS = ProcessScans()
 
 
-def members(
+def find_members(
     table: ProcessTable, folder: Path, leader: ProcessIdentity | None
 ) -> list[ProcessIdentity]:
     """The processes of the copy in `folder`, whose recorded leader may be dead or unknown.
 
-    If the leader's pid now belongs to another program, its session is gone: the kernel does not
-    reuse a pid while a session of that number exists.
+    If the leader's pid now belongs to another program, its session is gone, because the kernel does
+    not reuse a pid while a session of that number exists.
     """
     session = _living_session(table, leader)
     found = {row.pid: row for row in table.by_marker.get(str(folder), ())}
@@ -198,7 +198,7 @@ def members(
 
 
 def send(processes: Iterable[ProcessIdentity], number: signal.Signals) -> None:
-    """Signal each of the processes that is still alive."""
+    """Signal all of the processes that are still alive."""
     for process in processes:
         with contextlib.suppress(OSError):
             pidfd = os.pidfd_open(process.pid)
@@ -210,7 +210,7 @@ def send(processes: Iterable[ProcessIdentity], number: signal.Signals) -> None:
 
 
 def signal_group(group: int, number: signal.Signals) -> bool:
-    """Signal every process of a group; False when none is left."""
+    """Signal every process of a group. False if the group has no processes."""
     try:
         os.killpg(group, number)
     except ProcessLookupError:
@@ -232,7 +232,7 @@ class WatchedProcess:
 
     @classmethod
     def adopt(cls, identity: ProcessIdentity) -> "WatchedProcess | None":
-        """The recorded process; None if it has ended."""
+        """The recorded process, or None if it has ended."""
         return cls(identity) if is_alive(identity) else None
 
     @classmethod
@@ -245,10 +245,10 @@ class WatchedProcess:
         pass_fds: Sequence[int] = (),
         run_as: RunAs | None = None,
     ) -> "WatchedProcess":
-        """Start `argv` in a session of its own, printing to the end of `log`.
+        """Start `argv` in a new session. Its output is appended to `log`.
 
-        With `run_as` it runs as that user, with no supplementary groups.
-        Raises OSError when the program cannot be started.
+        With `run_as` it runs as that user, without supplementary groups. Raises OSError if the
+        program cannot be started.
         """
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
@@ -268,17 +268,17 @@ class WatchedProcess:
         finally:
             os.close(descriptor)
         reap(child)
-        # A child that has already ended is a zombie without an identity but its pid.
+        # A child that has already ended is a zombie, which is known only by its pid.
         identity = identify(child.pid) or ProcessIdentity(
             pid=child.pid, start_ticks=-1, boot_id=boot_id()
         )
         return cls(identity, child)
 
     def begin(self) -> None:
-        """Let it run, if it waits for that; a program does not."""
+        """Let a forked process run. A program runs already."""
 
     async def wait(self) -> int | None:
-        """Wait for the end; the exit code (negative: the signal) of a child, None of others."""
+        """Wait for the end. Returns a child's exit code (negative: the signal), otherwise None."""
         try:
             pidfd = os.pidfd_open(self.identity.pid)
         except OSError:
@@ -302,9 +302,9 @@ def reap(child: "subprocess.Popen[bytes]") -> None:
 async def stop_processes(
     folder: Path, leader: ProcessIdentity | None, grace_s: float
 ) -> list[ProcessIdentity]:
-    """End every process of the copy in `folder`: TERM, KILL after `grace_s`.
+    """End every process of the copy in `folder`: TERM, then KILL after `grace_s`.
 
-    Returns the processes that survived even that: normally none.
+    Returns the processes that survived even KILL.
     """
     stopping = _Stopping([(folder, leader)], grace_s)
     while True:
@@ -316,7 +316,7 @@ async def stop_processes(
 def stop_all(
     groups: Sequence[tuple[Path, ProcessIdentity | None]], grace_s: float
 ) -> list[ProcessIdentity]:
-    """As `stop_processes` for every (folder, leader) at once, blocking."""
+    """As `stop_processes` for every (folder, leader) at once. Blocks."""
     stopping = _Stopping(groups, grace_s)
     while stopping.signal_members(process_table()):
         time.sleep(SCAN_PAUSE_S)
@@ -324,7 +324,7 @@ def stop_all(
 
 
 class _Stopping:
-    """Stopping copies: signals their processes in rounds, one scan of the process table each."""
+    """Stops copies: signals their processes in rounds, each with a scan of the process table."""
 
     def __init__(
         self, groups: Sequence[tuple[Path, ProcessIdentity | None]], grace_s: float
@@ -336,14 +336,16 @@ class _Stopping:
         self.left: list[ProcessIdentity] = []
 
     def signal_members(self, table: ProcessTable) -> bool:
-        """Signal the processes that are left; False once there are none, or time is up.
+        """Signal the remaining processes. False once all have ended, or time is up.
 
-        now >= _give_up_at -> stop trying; the rest is `left`
+        now >= _give_up_at -> stop trying, with the remaining processes in `left`
         a leader lives     -> TERM, once each, until `grace_s` is over
         no leader lives    -> TERM, for ORPHAN_GRACE_S at most
         afterwards         -> KILL in every round
         """
-        found = {it for folder, leader in self._groups for it in members(table, folder, leader)}
+        found: set[ProcessIdentity] = set()
+        for folder, leader in self._groups:
+            found.update(find_members(table, folder, leader))
         self.left = sorted(found, key=lambda it: it.pid)
         now = monotonic_s()
         if not found or (self._give_up_at is not None and now >= self._give_up_at):

@@ -1,33 +1,32 @@
-"""Memory, processor time, accelerators and disk that copies use."""
+"""Memory, processor time, accelerators, disk and connections that copies use."""
 
 import contextlib
 import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hostelry.base.proc import (
+    ESTABLISHED,
+    LISTENING,
     TICKS_PER_S,
     ProcessIdentity,
+    TcpSocket,
     open_files,
     process_stat,
     size_sum,
     sizes,
+    socket_inodes,
+    tcp_sockets,
 )
 from hostelry.domain.copy import GpuUse
+from hostelry.fleet.host.processes import ProcessTable
 from hostelry.fleet.records import CopyFolder
-
-# Memory and CPU time of a copy's processes.
-#
-# Memory has two sizes, since they answer two questions. *Resident* is what the copy needs to run
-# fast, mapped weights included, each shared page divided by the processes that share it. *Held* is
-# what the kernel could not take back without swapping: the processes' own memory, and shared
-# memory. A limit is on the second, as a cgroup's is: weights that are only mapped can always be
-# read again.
-
 
 # Fields of smaps_rollup and of status.
 HELD_BY_SHARE = (b"Pss_Anon", b"Pss_Shmem", b"SwapPss")
@@ -36,14 +35,20 @@ HELD_AT_MOST = (b"RssAnon", b"RssShmem", b"VmSwap")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryUse:
-    """Memory of some processes together, in bytes."""
+    """Memory of some processes together, in bytes.
+
+    *Resident* memory includes mapped weights. Each shared page is divided by the processes that
+    share it. A copy needs it to run fast. *Held* memory, the processes' own and shared memory, is
+    all that the kernel cannot take back without swapping. Limits apply to held memory, as in a
+    cgroup, because mapped weights can always be read again.
+    """
 
     resident_bytes: int = 0
     held_bytes: int = 0
 
 
 def memory_use(processes: Iterable[ProcessIdentity]) -> MemoryUse:
-    """The memory of the processes together; 0 for those that are gone."""
+    """The memory of the processes together. A process that is gone has 0."""
     uses = [_use(process.pid) for process in processes]
     return MemoryUse(
         resident_bytes=sum(it.resident_bytes for it in uses),
@@ -51,8 +56,8 @@ def memory_use(processes: Iterable[ProcessIdentity]) -> MemoryUse:
     )
 
 
-def held_at_most(processes: Iterable[ProcessIdentity]) -> int:
-    """An upper bound of `MemoryUse.held_bytes` for microseconds: counts shared pages repeatedly."""
+def bound_held_bytes(processes: Iterable[ProcessIdentity]) -> int:
+    """An upper bound of `MemoryUse.held_bytes`, within microseconds. Counts shared pages again."""
     return sum(size_sum(f"{process.pid}/status", HELD_AT_MOST) for process in processes)
 
 
@@ -63,7 +68,7 @@ def cpu_seconds(processes: Iterable[ProcessIdentity]) -> float:
 
 
 def _use(pid: int) -> MemoryUse:
-    """One process's memory; by its status where its pages may not be inspected."""
+    """The memory of one process, from its status if its pages may not be inspected."""
     shares = sizes(f"{pid}/smaps_rollup")
     if b"Pss" in shares:
         return MemoryUse(resident_bytes=shares[b"Pss"], held_bytes=_total(shares, HELD_BY_SHARE))
@@ -77,18 +82,14 @@ def _total(found: dict[bytes, int], names: Iterable[bytes]) -> int:
     return sum(found.get(name, 0) for name in names)
 
 
-# Utilization of the machine's accelerators, by nvidia-smi; empty where there is none.
-#
 # Source: nvidia-smi --help-query-gpu.
-
-
 TOOL = "nvidia-smi"
 FIELDS = "index,uuid,utilization.gpu,memory.used,memory.total"
 TIMEOUT_S = 2.0  # it hangs when the driver does
 
 
 def gpu_uses() -> Mapping[str, GpuUse]:
-    """The use of each device of the machine, by its number and by its UUID."""
+    """The use of each device, by its number and by its UUID. Empty without nvidia-smi."""
     tool = shutil.which(TOOL)
     if tool is None:
         return {}
@@ -99,11 +100,11 @@ def gpu_uses() -> Mapping[str, GpuUse]:
         )
     except (OSError, subprocess.SubprocessError):
         return {}
-    return parsed(answer.stdout)
+    return parse_gpu_uses(answer.stdout)
 
 
-def parsed(text: str) -> Mapping[str, GpuUse]:
-    """The tool's lines; a device that does not report ("[N/A]") is left out."""
+def parse_gpu_uses(text: str) -> Mapping[str, GpuUse]:
+    """The use of each device from the tool's lines, without devices that report "[N/A]"."""
     found: dict[str, GpuUse] = {}
     for line in text.splitlines():
         cells = [it.strip() for it in line.split(",")]
@@ -117,28 +118,25 @@ def parsed(text: str) -> Mapping[str, GpuUse]:
     return found
 
 
-def uses_of(devices: Sequence[str], machine: Mapping[str, GpuUse]) -> tuple[GpuUse, ...]:
-    """The use of `devices`; those without a reading are left out."""
+def select_gpu_uses(devices: Sequence[str], machine: Mapping[str, GpuUse]) -> tuple[GpuUse, ...]:
+    """The use of `devices`, without devices that have no reading."""
     return tuple(machine[it] for it in devices if it in machine)
 
 
-# Disk usage of a copy that is a program: counting and removing what it wrote. Linux only.
-#
-# Counts the files in its folder, the log included, and unlinked files that it keeps open. Its model
-# and the agent's own files there do not count.
-
-
-BLOCK_BYTES = 512  # what st_blocks counts. Source: inode(7)
+BLOCK_BYTES = 512  # the unit of st_blocks. Source: inode(7)
 LEAST_BYTES = 4096  # an empty file takes an inode
-ENTRIES = 200_000  # entries counted at most; the sum is then a lower bound
+ENTRIES = 200_000  # counted at most. With more entries the sum is a lower bound
 
 
 def written_bytes(folder: Path, processes: Iterable[ProcessIdentity], agents: Iterable[str]) -> int:
-    """Bytes that the copy in `folder` uses; top-level names in `agents` are the agent's."""
+    """Bytes that the program in `folder` has written, including its log and unlinked open files.
+
+    Top-level names in `agents` are the agent's files, which do not count.
+    """
     seen = {it[:2]: it[2] for it in _files(folder, frozenset(agents))}
     with contextlib.suppress(OSError):
         device = folder.stat().st_dev
-        seen |= {it[:2]: it[2] for it in _unlinked(processes) if it[0] == device}
+        seen |= {it[:2]: it[2] for it in _find_unlinked(processes) if it[0] == device}
     return sum(seen.values())
 
 
@@ -173,7 +171,7 @@ def _files(folder: Path, agents: frozenset[str]) -> Iterator[tuple[int, int, int
                     yield _size(entry.stat(follow_symlinks=False))
 
 
-def _unlinked(processes: Iterable[ProcessIdentity]) -> Iterator[tuple[int, int, int]]:
+def _find_unlinked(processes: Iterable[ProcessIdentity]) -> Iterator[tuple[int, int, int]]:
     for process in processes:
         for path in open_files(process.pid):
             with contextlib.suppress(OSError):
@@ -184,3 +182,58 @@ def _unlinked(processes: Iterable[ProcessIdentity]) -> Iterator[tuple[int, int, 
 
 def _size(found: os.stat_result) -> tuple[int, int, int]:
     return found.st_dev, found.st_ino, max(LEAST_BYTES, found.st_blocks * BLOCK_BYTES)
+
+
+def _format_as_kernel(address: bytes) -> str:
+    """An address as the kernel prints it, in words of the machine's byte order."""
+    words = [address[at : at + 4] for at in range(0, len(address), 4)]
+    return "".join(f"{int.from_bytes(it, sys.byteorder):08X}" for it in words)
+
+
+LOOPBACK = bytes([127, 0, 0, 1])
+COPIES_AT = frozenset(
+    {_format_as_kernel(LOOPBACK), _format_as_kernel(bytes(10) + b"\xff\xff" + LOOPBACK)}
+)
+
+
+def open_connections(ports: Collection[int]) -> Mapping[int, int]:
+    """Connections that other processes hold to each of `ports` on this machine.
+
+    This process's own connections are pings and do not count. Raises OSError if the kernel's tables
+    cannot be read.
+    """
+    return count_connections(tcp_sockets(), ports, socket_inodes(os.getpid()))
+
+
+def count_connections(
+    sockets: Iterable[TcpSocket], ports: Collection[int], own: Collection[int]
+) -> Mapping[int, int]:
+    """Established connections to loopback by their port, without the sockets of the inodes `own`.
+
+    A connection is counted at its client's end, so that a container's own network makes no
+    difference. Other addresses do not count, because another machine may use the same port.
+    """
+    found: Counter[int] = Counter(dict.fromkeys(ports, 0))
+    for tcp in sockets:
+        to_copy = tcp.state == ESTABLISHED and tcp.remote in COPIES_AT and tcp.remote_port in found
+        if to_copy and tcp.inode not in own:
+            found[tcp.remote_port] += 1
+    return found
+
+
+def belongs_to_another(port: int, folder: Path, table: ProcessTable) -> bool:
+    """Whether other copies listen on `port`, but not the copy in `folder`.
+
+    A copy listens on its port seconds after a free port was chosen. Meanwhile another copy may have
+    got the same port. A listener that is not a copy may help a copy, as a container engine's proxy
+    does.
+    """
+    try:
+        listening = (it for it in tcp_sockets() if it.state == LISTENING)
+        inodes = {it.inode for it in listening if it.local_port == port}
+        own = table.by_marker.get(str(folder), ())
+        if any(inodes & socket_inodes(row.pid) for row in own):
+            return False  # without a look at the files of all other copies
+        return any(inodes & socket_inodes(row.pid) for row in table if row.marker)
+    except OSError:
+        return False

@@ -1,7 +1,7 @@
 """Command lines for a container engine, and the meaning of its answers. Pure.
 
-Source: docs.podman.io podman-run(1) and docs.docker.com `docker run`; SageMaker's container
-contract for `serve`, port 8080, /opt/ml/model and the label.
+Source: docs.podman.io podman-run(1) and docs.docker.com `docker run`. SageMaker's container
+contract has `serve`, port 8080, /opt/ml/model and the label.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ class EngineFacts:
 
     kind: "podman" or "docker".
     program: its path.
-    runtime: the OCI runtime to select; None for the engine's default.
+    runtime: the OCI runtime to select. None for the engine's default.
     rootless: whether it runs without root.
     keeps_limits: whether it enforces its containers' limits of memory and CPUs.
     max_files, max_processes: the agent's own hard limits, which an engine may be unable to raise.
@@ -70,7 +70,7 @@ class EngineFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageFacts:
-    """An image on this machine; `id` identifies its content."""
+    """An image on this machine. `id` identifies its content."""
 
     id: str
     labels: Mapping[str, str]
@@ -88,7 +88,7 @@ class ImageFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerState:
-    """The engine's view of a container; `pid` is None once it has ended."""
+    """The engine's view of a container. `pid` is `None` once it has ended."""
 
     running: bool
     pid: int | None
@@ -108,12 +108,12 @@ class ContainerPlan:
 
     @property
     def environment_file(self) -> Path:
-        """The file of its variables: every user of this machine can read a command line."""
+        """The file of its variables, because every user of this machine can read a command line."""
         return self.folder / "container.env"
 
 
 def container_name(folder: Path) -> str:
-    """The name of the container of the copy in `folder`; the same for every agent process."""
+    """The name of the container of the copy in `folder`, the same for every agent process."""
     return f"hostelry-{folder.name[:40]}-{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}"
 
 
@@ -127,7 +127,7 @@ def check_reference(image: str) -> None:
 
 
 def run_arguments(engine: EngineFacts, image: ImageFacts, plan: ContainerPlan) -> list[str]:
-    """The command that creates and starts the container, detached.
+    """Build the command that creates and starts the container, detached.
 
     Raises TerminalError for options that this engine or image does not support.
     """
@@ -171,14 +171,14 @@ def inherited_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def parse_images(text: bytes) -> ImageFacts:
-    """The image of `image inspect`; raises ValueError for anything else."""
+    """The image in the output of `image inspect`. Raises ValueError for other text."""
     row = json.loads(text)[0]
     labels = (row.get("Config") or {}).get("Labels") or {}
     return ImageFacts(id=str(row["Id"]), labels={str(k): str(v) for k, v in labels.items()})
 
 
 def parse_state(text: bytes) -> ContainerState:
-    """The state of `inspect`; raises ValueError for anything else."""
+    """The state in the output of `inspect`. Raises ValueError for other text."""
     state = json.loads(text)[0]["State"]
     pid = int(state.get("Pid") or 0)
     return ContainerState(
@@ -190,14 +190,16 @@ def parse_state(text: bytes) -> ContainerState:
     )
 
 
-def exit_message(state: ContainerState, max_memory_bytes: int | None, kernel_kills: int = 0) -> str:
-    """How a container ended, in a sentence.
+def describe_container_exit(
+    state: ContainerState, max_memory_bytes: int | None, kernel_kills: int = 0
+) -> str:
+    """Describe how a container ended.
 
     `kernel_kills` are the processes that the kernel killed in the container's last second because
-    memory ran out: Podman does not report it if the first process itself is killed.
+    memory ran out. Podman does not report this if the first process itself is killed.
 
     out of memory, with a limit      -> the limit
-    out of memory, without one       -> the machine's memory
+    out of memory, without a limit   -> the machine's memory
     the engine gives an error        -> that error
     exit code above 128              -> the signal
     otherwise                        -> the exit code
@@ -221,8 +223,8 @@ def exit_message(state: ContainerState, max_memory_bytes: int | None, kernel_kil
     return f"The container exited with code {state.exit_code}."
 
 
-def start_failure_message(image: str, words: str) -> str:
-    """Why an engine could not start a container, with advice where the cause is known."""
+def describe_failed_run(image: str, words: str) -> str:
+    """Describe why an engine could not start a container, with advice if the cause is known."""
     text = f'The container of image "{image}" cannot be started: {words}'
     if any(sign in words.lower() for sign in NO_PROGRAM):
         text += (
@@ -241,7 +243,7 @@ def last_lines(printed: bytes) -> str:
 def _engine_options(engine: EngineFacts) -> list[str]:
     if engine.kind == "docker":
         return ["--log-driver=local", "--log-opt=max-size=8m", "--log-opt=max-file=2"]
-    # The container writes to the copy's log itself: no follower, and a full disk ends nothing.
+    # The container writes to the copy's log itself. So a full disk ends neither it nor a follower.
     return [
         "--log-driver=passthrough",
         "--http-proxy=false",
@@ -275,7 +277,7 @@ def _confinement() -> list[str]:
 
 
 def _missing_labels(order: ContainerOrder, image: ImageFacts) -> dict[str, str]:
-    """The labels that the image lacks, and what each says that its server does."""
+    """The labels that the image lacks, each with the requirement for its server."""
     missing = {}
     if order.is_one_of_several and not image.binds_to_port:
         missing[f"{BIND_LABEL}=true"] = (
@@ -293,7 +295,7 @@ def _limits(order: ContainerOrder) -> list[str]:
     if order.cpus is not None:
         limits.append(f"--cpus={order.cpus:g}")
     if order.max_memory_bytes is not None:
-        # The same for memory and swap together: no swap.
+        # The same limit for memory and swap together means no swap.
         memory = order.max_memory_bytes
         limits += [f"--memory={memory}b", f"--memory-swap={memory}b"]
     return limits
@@ -303,7 +305,7 @@ def _devices(engine: EngineFacts, devices: Sequence[str]) -> list[str]:
     if not devices:
         return []
     if engine.kind == "docker":
-        # Docker reads the value as CSV: a list of devices is one quoted field.
+        # Docker reads the value as CSV, so a list of devices is one quoted field.
         return [f'--gpus="device={",".join(devices)}"']
     return [f"--device=nvidia.com/gpu={name}" for name in devices]
 

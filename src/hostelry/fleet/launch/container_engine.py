@@ -34,7 +34,7 @@ UNIFIED_CGROUPS = Path("/sys/fs/cgroup/cgroup.controllers")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandResult:
-    """The result of an engine's command; `code` is None if it timed out."""
+    """The result of an engine's command. `code` is `None` if it timed out."""
 
     code: int | None
     out: bytes = b""
@@ -54,9 +54,9 @@ async def call(
     timeout_s: float,
     environment: Mapping[str, str] | None = None,
 ) -> CommandResult:
-    """Run an engine's command; kill it when cancelled or late.
+    """Run an engine's command. Kills it if it is cancelled or late.
 
-    Raises OSError when it cannot be executed.
+    Raises OSError if it cannot be executed.
     """
     process = await asyncio.create_subprocess_exec(
         *argv,
@@ -68,7 +68,9 @@ async def call(
     )
     try:
         async with asyncio.timeout(timeout_s):
-            out, err = await asyncio.gather(_output_of(process.stdout), _output_of(process.stderr))
+            out, err = await asyncio.gather(
+                _read_output(process.stdout), _read_output(process.stderr)
+            )
             return CommandResult(code=await process.wait(), out=out, err=err)
     except TimeoutError:
         return CommandResult(code=None)
@@ -101,13 +103,13 @@ async def call_detached(
         return CommandResult(code=None)
     finally:
         await _end(process)
-    return CommandResult(code=code, err=await asyncio.to_thread(_read, log, begin))
+    return CommandResult(code=code, err=await asyncio.to_thread(_read_from, log, begin))
 
 
 async def find_engine(wanted: str | None = None) -> EngineFacts:
     """The engine that `wanted` names, else the first that answers.
 
-    Raises TerminalError with the fault of each, and what to do.
+    Raises TerminalError with the fault of each engine, and a remedy.
     """
     faults = []
     for name in (wanted,) if wanted else KINDS:
@@ -116,14 +118,16 @@ async def find_engine(wanted: str | None = None) -> EngineFacts:
             faults.append(f"{name} is not installed")
             continue
         try:
-            return await _ask(program, "docker" if "docker" in Path(name).name else "podman")
+            return await _probe_engine(
+                program, "docker" if "docker" in Path(name).name else "podman"
+            )
         except (OSError, ValueError) as error:
             faults.append(f"{name} does not work ({error})")
     raise TerminalError(f"This machine cannot run containers: {'; '.join(faults)}. {WAYS_OUT}")
 
 
 async def find_image(engine: EngineFacts, image: str) -> ImageFacts | str:
-    """The image if it is on this machine; otherwise the engine's message."""
+    """The image if it is on this machine, otherwise the engine's message."""
     asked = await call([*engine.argv, "image", "inspect", image], timeout_s=ANSWER_TIMEOUT_S)
     if asked.code != 0:
         return asked.message
@@ -134,7 +138,7 @@ async def find_image(engine: EngineFacts, image: str) -> ImageFacts | str:
 
 
 async def find_state(engine: EngineFacts, name: str) -> ContainerState | None:
-    """The state of the container; None where there is none."""
+    """The state of the container, or None if the container does not exist."""
     asked = await call([*engine.argv, "container", "inspect", name], timeout_s=ANSWER_TIMEOUT_S)
     try:
         return parse_state(asked.out) if asked.code == 0 else None
@@ -143,7 +147,7 @@ async def find_state(engine: EngineFacts, name: str) -> ContainerState | None:
 
 
 def parse_info(kind: str, program: str, text: bytes, unified_cgroups: bool) -> EngineFacts:
-    """The engine described by its `info` as JSON; raises ValueError if it does not work."""
+    """The engine in its `info` as JSON. Raises ValueError if the engine does not work."""
     facts = json.loads(text)
     if kind == "docker":
         errors = facts.get("ServerErrors") or []
@@ -176,13 +180,13 @@ def parse_info(kind: str, program: str, text: bytes, unified_cgroups: bool) -> E
     )
 
 
-async def _ask(program: str, kind: str) -> EngineFacts:
+async def _probe_engine(program: str, kind: str) -> EngineFacts:
     command = [program, "info", "--format", "{{json .}}"]
     asked = await call(command, timeout_s=ANSWER_TIMEOUT_S)
     if asked.code != 0:
         raise ValueError(asked.message)
     try:
-        facts = parse_info(kind, program, asked.out, _unified_cgroups())
+        facts = parse_info(kind, program, asked.out, _has_unified_cgroups())
     except (LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"its answer cannot be read: {error}") from error
     if facts.runtime is not None and shutil.which(facts.runtime) is None:
@@ -192,7 +196,7 @@ async def _ask(program: str, kind: str) -> EngineFacts:
     return facts
 
 
-def _unified_cgroups() -> bool:
+def _has_unified_cgroups() -> bool:
     return UNIFIED_CGROUPS.exists()
 
 
@@ -210,7 +214,7 @@ def _own_limits() -> tuple[int, int]:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill a command that still runs, with its helpers; containers are not among them."""
+    """Kill a command that still runs, with its helpers, but no containers."""
     if process.returncode is not None:
         return
     with contextlib.suppress(ProcessLookupError):
@@ -220,7 +224,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
             await process.wait()
 
 
-def _read(path: Path, begin: int) -> bytes:
+def _read_from(path: Path, begin: int) -> bytes:
     with path.open("rb") as file:
         file.seek(begin)
         return file.read(MAX_PRINTED_BYTES)
@@ -230,7 +234,7 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-async def _output_of(stream: asyncio.StreamReader | None) -> bytes:
+async def _read_output(stream: asyncio.StreamReader | None) -> bytes:
     """The end of the output, in bounded memory."""
     kept = bytearray()
     while stream is not None and (piece := await stream.read(16 * 1024)):

@@ -1,8 +1,8 @@
-"""Launcher of copies whose image itself runs, in a container engine of this machine.
+"""Launchers of containers, and of all copies.
 
-A container outlives its agent; its record is in the copy's folder before the container is created.
-Its first process is watched like that of any other copy. A container without a network is reached
-through its proxy (container_proxy.py).
+A container outlives its agent. Its record is in the copy's folder before the container is created.
+Its first process is watched like the process of any other copy. A container without a network is
+reached through its proxy (container_proxy.py).
 """
 
 import asyncio
@@ -12,7 +12,8 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from hostelry.fleet.host.processes import (
     MARKER_VARIABLE,
     WatchedProcess,
     identify,
+    stop_all,
     stop_processes,
 )
 from hostelry.fleet.launch.container_arguments import (
@@ -37,11 +39,11 @@ from hostelry.fleet.launch.container_arguments import (
     ImageFacts,
     check_reference,
     container_name,
+    describe_container_exit,
+    describe_failed_run,
     environment_file,
-    exit_message,
     inherited_variables,
     run_arguments,
-    start_failure_message,
 )
 from hostelry.fleet.launch.container_engine import (
     CommandResult,
@@ -53,19 +55,18 @@ from hostelry.fleet.launch.container_engine import (
 )
 from hostelry.fleet.launch.container_order import ContainerOrder, adapters_folder
 from hostelry.fleet.launch.copy_log import CopyLog
-from hostelry.fleet.launch.launcher import LaunchOrder, exit_detail
+from hostelry.fleet.launch.launcher import CopyProcess, Launcher, LaunchOrder, describe_exit
 
 LOG = logging.getLogger(__name__)
-
 RUN_TIMEOUT_S = 120.0
 STOP_MARGIN_S = 30.0
 ENDED_WITHIN_S = 10.0
 LOOK_EVERY_S = 0.1
 KERNEL_LOOK_S = 1.0
-RESTART_PAUSES_S = (0.0, 0.2, 1.0, 5.0)  # by how often a follower has ended
+RESTART_PAUSES_S = (0.0, 0.2, 1.0, 5.0)  # by the number of a follower's ends
 RECORD = "container.json"
 PROXY_MODULE = "hostelry.fleet.launch.container_proxy"
-NO_PID = 2**22 + 1  # above the kernel's bound: no process has it
+NO_PID = 2**22 + 1  # above the kernel's bound, so that no process has it
 OPERATORS = ("HOME", "LANG", "PATH", "PYTHONPATH", "XDG_RUNTIME_DIR")
 
 
@@ -73,8 +74,8 @@ OPERATORS = ("HOME", "LANG", "PATH", "PYTHONPATH", "XDG_RUNTIME_DIR")
 class ContainerRecord:
     """container.json: the container of a copy, from just before its creation to its removal.
 
-    `followers` are the processes of ours that go with it: its proxy, and the one that copies its
-    log. `key` is the one its proxy requires; None if an older agent created it.
+    `followers` are our processes for it: its proxy, and the process that copies its log. Its proxy
+    requires `key`, which is `None` if an older agent created the container.
     """
 
     name: str
@@ -88,19 +89,19 @@ class ContainerRecord:
 
     @classmethod
     def load(cls, folder: Path) -> "ContainerRecord | None":
-        """The record of the copy in `folder`; None if it is no container."""
+        """The record of the copy in `folder`, or None if the copy is not a container."""
         try:
             return decode((folder / RECORD).read_bytes(), cls)
         except (OSError, msgspec.DecodeError):
             return None
 
     def save(self, folder: Path) -> None:
-        """Write the record; raises OSError."""
+        """Write the record. Raises OSError."""
         write_whole(folder / RECORD, msgspec.json.encode(self), durable=False)
 
 
 class WatchedContainer:
-    """A container's first process; keeps its followers running while it runs."""
+    """A container's first process. Keeps its followers running meanwhile."""
 
     def __init__(self, identity: ProcessIdentity, folder: Path, record: ContainerRecord) -> None:
         self.identity = identity
@@ -115,22 +116,22 @@ class WatchedContainer:
 
     @property
     def memory_limit(self) -> str:
-        """How its memory limit is enforced: by the container's own control group."""
+        """How its memory limit is enforced: "container" for its own control group, or ""."""
         kept = self._record.max_memory_bytes is not None and self._record.engine.keeps_limits
         return "container" if kept else ""
 
     @property
     def start_kind(self) -> str:
-        """How it was started: containers never start warm."""
+        """How it was started. Containers never start warm."""
         return "cold"
 
     async def wait(self) -> int | None:
-        """Wait for the end; only the engine knows the exit code (`explain_exit`)."""
+        """Wait for the end. Only the engine knows the exit code (`explain_exit`)."""
         following = [
             asyncio.create_task(self._follow(at, argv))
-            for at, argv in enumerate(followers_of(self._record, self.identity.pid))
+            for at, argv in enumerate(build_follower_commands(self._record, self.identity.pid))
         ]
-        following.append(asyncio.create_task(self._look()))
+        following.append(asyncio.create_task(self._watch_kills()))
         try:
             return await WatchedProcess(self.identity).wait()
         finally:
@@ -138,22 +139,22 @@ class WatchedContainer:
                 task.cancel()
             await asyncio.gather(*following, return_exceptions=True)
 
-    async def _look(self) -> None:
+    async def _watch_kills(self) -> None:
         while True:
             await asyncio.sleep(KERNEL_LOOK_S)
             seen = oom_kills()
-            # Only after a pause: a kill that was counted just now may have ended this container.
+            # After a pause, because a kill that was just counted may have ended this container.
             await asyncio.sleep(LOOK_EVERY_S)
             self._kernel_kills = seen
 
     async def _follow(self, at: int, argv: list[str]) -> None:
-        """Keep one follower running; adopts the one that a previous agent started."""
+        """Keep one follower running. Adopts the follower that a previous agent started."""
         known = self._record.followers[at]
         process = WatchedProcess.adopt(known) if known is not None else None
         key = self._record.key if PROXY_MODULE in argv else None
         environment = follower_environment(self._folder, key)
 
-        async def one_life() -> None:
+        async def run_follower() -> None:
             nonlocal process
             if process is None:
                 process = WatchedProcess.start(
@@ -165,7 +166,7 @@ class WatchedContainer:
 
         name, failing = f"keeping {argv[0]} of {self._record.name}", False
         for ends in itertools.count(1):
-            failing = not await run_guarded(name, one_life, quiet=failing)
+            failing = not await run_guarded(name, run_follower, quiet=failing)
             process = None
             await asyncio.sleep(RESTART_PAUSES_S[min(ends, len(RESTART_PAUSES_S) - 1)])
 
@@ -177,7 +178,7 @@ class WatchedContainer:
 
 
 class ContainerLauncher:
-    """Starts, finds, explains and ends containers; implements `launcher.Launcher`."""
+    """Starts, adopts and ends containers. Implements `launcher.Launcher`."""
 
     def __init__(self) -> None:
         self._engines: dict[str | None, EngineFacts] = {}
@@ -185,23 +186,23 @@ class ContainerLauncher:
         self._watched: dict[Path, WatchedContainer] = {}
 
     async def start(self, order: LaunchOrder) -> WatchedContainer:
-        """The started container.
+        """Start the container.
 
         Raises TerminalError if no engine works, the image is not available or it does not start.
         """
         assert order.container is not None
         check_reference(order.container.image)
         engine = await self._engine(order.container.engine)
-        image = await _available(engine, order.container, CopyLog(order.log))
-        # Shielded: a container that starts after `stop` has looked for it would stay.
+        image = await _provide_image(engine, order.container, CopyLog(order.log))
+        # Shielded, because a container that starts after `stop` has looked for it would stay.
         making = asyncio.create_task(_make(engine, image, order, order.container))
         self._making[order.folder] = making
-        making.add_done_callback(lambda done: self._made(order.folder, done))
+        making.add_done_callback(lambda done: self._on_made(order.folder, done))
         self._watched[order.folder] = await asyncio.shield(making)
         return self._watched[order.folder]
 
     def adopt(self, folder: Path, identity: ProcessIdentity) -> WatchedContainer | None:
-        """The recorded container; None if its first process has ended."""
+        """The recorded container, or None if its first process has ended."""
         record = ContainerRecord.load(folder)
         if record is None or WatchedProcess.adopt(identity) is None:
             return None
@@ -209,13 +210,13 @@ class ContainerLauncher:
         return self._watched[folder]
 
     async def explain_exit(self, folder: Path, code: int | None) -> str:
-        """How the container ended, according to its engine."""
+        """Describe how the container ended, according to its engine."""
         record, watched = ContainerRecord.load(folder), self._watched.get(folder)
         kernel_kills = watched.kernel_kills if watched is not None else 0
-        state = await _ended(record) if record is not None else None
+        state = await _await_end(record) if record is not None else None
         if record is None or state is None:
-            return exit_detail(code)
-        return exit_message(state, record.max_memory_bytes, kernel_kills)
+            return describe_exit(code)
+        return describe_container_exit(state, record.max_memory_bytes, kernel_kills)
 
     async def stop(self, folder: Path, leader: ProcessIdentity | None, grace_s: float) -> None:
         """End and remove the container: TERM to its first process, KILL after `grace_s`."""
@@ -226,40 +227,40 @@ class ContainerLauncher:
         if is_container(folder):
             await end_container(folder, leader, grace_s)
 
-    def _made(self, folder: Path, done: "asyncio.Task[WatchedContainer]") -> None:
+    def _on_made(self, folder: Path, done: "asyncio.Task[WatchedContainer]") -> None:
         if self._making.get(folder) is done:
             del self._making[folder]
         if not done.cancelled():
-            done.exception()  # retrieved: the caller has it, or was cancelled
+            done.exception()  # retrieved, because the caller has it, or was cancelled
 
     async def _engine(self, wanted: str | None) -> EngineFacts:
-        """The engine, searched for once."""
+        """The engine, which is searched for only once."""
         if wanted not in self._engines:
             self._engines[wanted] = await find_engine(wanted)
         return self._engines[wanted]
 
 
 def is_container(folder: Path) -> bool:
-    """Whether the copy in `folder` is, or was, a container that is not removed yet."""
+    """Whether the copy in `folder` has a container that is not removed yet."""
     return (folder / RECORD).exists()
 
 
 async def end_container(folder: Path, leader: ProcessIdentity | None, grace_s: float) -> None:
     """End and remove the container of the copy in `folder`, with all its processes.
 
-    If the engine does not answer, the stopped container stays, but no process of it.
+    If the engine does not answer, the stopped container stays, but none of its processes.
     """
     record = ContainerRecord.load(folder)
     if record is not None:
         stop = ["stop", "-t", str(math.ceil(grace_s)), record.name]
-        await _quietly(record, stop, grace_s + STOP_MARGIN_S)
+        await _call_quietly(record, stop, grace_s + STOP_MARGIN_S)
     await stop_processes(folder, leader, grace_s=0.0)
     if record is not None:
-        await _quietly(record, ["rm", "--force", "--volumes", record.name], STOP_MARGIN_S)
+        await _call_quietly(record, ["rm", "--force", "--volumes", record.name], STOP_MARGIN_S)
         await asyncio.to_thread((folder / RECORD).unlink, missing_ok=True)
 
 
-def followers_of(record: ContainerRecord, pid: int) -> list[list[str]]:
+def build_follower_commands(record: ContainerRecord, pid: int) -> list[list[str]]:
     """The commands of the followers of the container whose first process is `pid`."""
     commands: list[list[str]] = []
     if record.network == "none":
@@ -271,8 +272,8 @@ def followers_of(record: ContainerRecord, pid: int) -> list[list[str]]:
     return commands
 
 
-async def _available(engine: EngineFacts, order: ContainerOrder, notes: CopyLog) -> ImageFacts:
-    """The image, pulled if necessary and allowed; raises TerminalError."""
+async def _provide_image(engine: EngineFacts, order: ContainerOrder, notes: CopyLog) -> ImageFacts:
+    """The image, pulled if necessary and allowed. Raises TerminalError."""
     found = await find_image(engine, order.image)
     if isinstance(found, ImageFacts):
         return found
@@ -298,7 +299,7 @@ async def _available(engine: EngineFacts, order: ContainerOrder, notes: CopyLog)
 async def _make(
     engine: EngineFacts, image: ImageFacts, order: LaunchOrder, container: ContainerOrder
 ) -> WatchedContainer:
-    """Create and start the container; raises TerminalError, and OSError on a full disk."""
+    """Create and start the container. Raises TerminalError, and OSError on a full disk."""
     plan = ContainerPlan(
         order=replace(container, model_folder=container.model_folder.resolve()),
         folder=order.folder,
@@ -323,19 +324,19 @@ async def _make(
     record.save(order.folder)
     adapters_folder(order.folder).mkdir(exist_ok=True)
     write_whole(plan.environment_file, environment_file(plan.environment).encode(), durable=False)
-    started = await _run(command, order)
+    started = await _run_engine(command, order)
     if started.code != 0 and "already in use" in started.message:
-        # Left by a folder that was removed by hand: the name includes the folder's path.
-        await _quietly(record, ["rm", "--force", record.name], STOP_MARGIN_S)
-        started = await _run(command, order)
+        # Left by a copy whose folder was removed by hand. The name includes the folder's path.
+        await _call_quietly(record, ["rm", "--force", record.name], STOP_MARGIN_S)
+        started = await _run_engine(command, order)
     with contextlib.suppress(OSError):
         plan.environment_file.unlink()
     if started.code != 0:
-        raise TerminalError(start_failure_message(container.image, started.message))
+        raise TerminalError(describe_failed_run(container.image, started.message))
     return WatchedContainer(await _first_process(record), order.folder, record)
 
 
-async def _run(command: list[str], order: LaunchOrder) -> CommandResult:
+async def _run_engine(command: list[str], order: LaunchOrder) -> CommandResult:
     return await call_detached(
         command,
         timeout_s=RUN_TIMEOUT_S,
@@ -348,7 +349,7 @@ async def _run(command: list[str], order: LaunchOrder) -> CommandResult:
 
 
 def follower_environment(folder: Path, key: str | None = None) -> dict[str, str]:
-    """The variables of a follower; no secret but a proxy's `key`: it runs beside a user's code."""
+    """The variables of a follower, without secrets except a proxy's `key`."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -364,7 +365,7 @@ def client_environment(folder: Path) -> Mapping[str, str]:
 
 
 async def _first_process(record: ContainerRecord) -> ProcessIdentity:
-    """The container's first process; NO_PID if it has ended already."""
+    """The container's first process, or NO_PID if it has ended already."""
     state = await find_state(record.engine, record.name)
     if state is not None and state.pid is not None:
         found = identify(state.pid)
@@ -376,8 +377,8 @@ async def _first_process(record: ContainerRecord) -> ProcessIdentity:
     )
 
 
-async def _ended(record: ContainerRecord) -> ContainerState | None:
-    """The container's state once the engine has noticed its end; None if it does not in time."""
+async def _await_end(record: ContainerRecord) -> ContainerState | None:
+    """The container's state once the engine has noticed its end, or None if it is late."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(ENDED_WITHIN_S):
             while True:
@@ -388,8 +389,8 @@ async def _ended(record: ContainerRecord) -> ContainerState | None:
     return None
 
 
-async def _quietly(record: ContainerRecord, arguments: list[str], timeout_s: float) -> None:
-    """A call whose failure is only logged: mostly the container is gone already."""
+async def _call_quietly(record: ContainerRecord, arguments: list[str], timeout_s: float) -> None:
+    """Call the engine, and only log a failure, because the container is mostly gone already."""
     try:
         done = await call([*record.engine.argv, *arguments], timeout_s=timeout_s)
     except OSError as error:
@@ -397,3 +398,57 @@ async def _quietly(record: ContainerRecord, arguments: list[str], timeout_s: flo
         return
     if done.code != 0 and "no such container" not in done.message.lower():
         LOG.warning("%s %s: %s", record.engine.kind, " ".join(arguments), done.message)
+
+
+Group = tuple[Path, ProcessIdentity | None]
+
+
+class CopyLauncher:
+    """Starts a program or a container, as ordered. Implements `launcher.Launcher`."""
+
+    def __init__(self, programs: Launcher, containers: Launcher | None = None) -> None:
+        self._programs = programs
+        self._containers = containers or ContainerLauncher()
+
+    async def start(self, order: LaunchOrder) -> CopyProcess:
+        """Start the copy. Raises TerminalError if it cannot be started."""
+        chosen = self._programs if order.container is None else self._containers
+        return await chosen.start(order)
+
+    def adopt(self, folder: Path, identity: ProcessIdentity) -> CopyProcess | None:
+        """The recorded process of the copy in `folder`, or None if it has ended."""
+        return self._choose_launcher(folder).adopt(folder, identity)
+
+    async def explain_exit(self, folder: Path, code: int | None) -> str:
+        """Describe how the copy ended."""
+        return await self._choose_launcher(folder).explain_exit(folder, code)
+
+    async def stop(self, folder: Path, leader: ProcessIdentity | None, grace_s: float) -> None:
+        """End the copy: its container if it has one, then all remaining processes."""
+        await self._containers.stop(folder, leader, grace_s)
+        await self._programs.stop(folder, leader, grace_s)
+
+    def _choose_launcher(self, folder: Path) -> Launcher:
+        return self._containers if is_container(folder) else self._programs
+
+
+async def end_copy(folder: Path, leader: ProcessIdentity | None, grace_s: float) -> None:
+    """End the copy in `folder` without the launcher that started it."""
+    if is_container(folder):
+        await end_container(folder, leader, grace_s)
+    await stop_processes(folder, leader, grace_s)
+
+
+def end_copies(copies: Sequence[Group], grace_s: float) -> None:
+    """As `end_copy` for all copies at once. Blocks, so not for a thread with an event loop."""
+    containers = [group for group in copies if is_container(group[0])]
+    programs = [group for group in copies if not is_container(group[0])]
+
+    async def end_containers() -> None:
+        await asyncio.gather(*(end_container(*group, grace_s) for group in containers))
+
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        ended = thread.submit(lambda: asyncio.run(end_containers())) if containers else None
+        stop_all(programs, grace_s)
+        if ended is not None:
+            ended.result()

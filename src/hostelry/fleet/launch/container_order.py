@@ -10,22 +10,22 @@ from hostelry.fleet.host.processes import MARKER_VARIABLE
 from hostelry.fleet.launch.environment import (
     SAFE_PORTS,
     CopyPlace,
-    contract_variables,
-    visible_devices,
+    build_contract_variables,
+    select_visible_devices,
 )
 from hostelry.fleet.rules.devices import CAPACITY, EACH_MODEL
 from hostelry.fleet.rules.given_variables import VARIABLE, is_among, is_steering
 from hostelry.fleet.rules.images import ImageRule
 from hostelry.fleet.rules.limits import thread_variables
 
-INNER_PORT = 8080  # of a server in a network namespace of its own
+INNER_PORT = 8080  # of a server in a separate network namespace
 INNER_SAFE_PORTS = "10000-10999"
 MODEL_PATH = "/opt/ml/model"
 ARTIFACT_PATH = "/opt/ml/artifacts"
 ADAPTERS_PATH = "/opt/ml/models"
-# A value of several lines does not fit the --env-file, and a command line is readable for every
-# user: it is passed through the environment of the engine's own command. So names that the command,
-# or its children, may read are refused for such values.
+# A value of several lines does not fit the --env-file, and every user can read a command line. So
+# the value is passed through the environment of the engine's own command, and names that the
+# command or its children may read are refused for such values.
 ENGINE_NAMES = (
     "BUILDAH_*", "BUILDKIT_*", "CNI_*", "CONMON*", "CONTAINER*", "CRUN*", "DBUS_*", "DOCKER*",
     "GO*", "GNUPGHOME", "GPG*", "KUBE*", "LIBPOD*", "LISTEN_*", "MOBY_*", "NETAVARK*", "NOTIFY_*",
@@ -44,15 +44,15 @@ class ContainerOrder:
 
     image: the reference as the model names it.
     network: "none", "host" or "bridge" (`images.ImageRule.network`).
-    port: the one on this machine's loopback, whatever the server's port inside.
+    port: the port on this machine's loopback. The server's port inside may differ.
     model_folder: mounted read-only at /opt/ml/model.
     mounts: further folders of this machine, read-only, by their path in the container.
-    cpus: cores it may use; None for no limit.
-    max_memory_bytes: it is killed above this; None for no limit.
+    cpus: cores it may use. None for no limit.
+    max_memory_bytes: it is killed above this. None for no limit.
     devices: the real accelerators it sees, by the machine's names.
     pull: whether an image that is not on this machine may be pulled, within pull_timeout_s.
-    engine: the container engine, a name or a path; None for the first that answers.
-    key: the one its proxy requires; None for a container with a network, which has no proxy.
+    engine: the container engine, a name or a path. None for the first that answers.
+    key: the key that its proxy requires. None with a network, which needs no proxy.
     is_multi_model, is_one_of_several: whether its image must have the label for that.
     """
 
@@ -77,10 +77,10 @@ class ContainerOrder:
         return self.port if self.network == "host" else INNER_PORT
 
 
-def container_order(
+def build_container_order(
     spec: CopySpec, rule: ImageRule, place: CopyPlace, substitutes: Mapping[str, str]
 ) -> ContainerOrder:
-    """The order of a copy whose image itself runs.
+    """Build the order of a copy whose image itself runs.
 
     `substitutes` are the folders of artifacts that its variables named by URI.
     """
@@ -93,10 +93,10 @@ def container_order(
         port=place.port,
         model_folder=place.model_folder,
         mounts=mounts,
-        # All CPUs, or more, are no limit; the declared shape may exceed the machine.
+        # All CPUs, or more, mean no limit. The declared shape may exceed the machine.
         cpus=reserved if 0 < reserved < place.machine_cpus else None,
-        max_memory_bytes=place.limits_of(spec).max_memory_bytes,
-        devices=visible_devices(spec, place.devices),
+        max_memory_bytes=place.compute_limits(spec).max_memory_bytes,
+        devices=select_visible_devices(spec, place.devices),
         pull=rule.pull,
         pull_timeout_s=spec.download_timeout_s,
         engine=rule.engine,
@@ -106,12 +106,12 @@ def container_order(
     )
 
 
-def container_environment(
+def build_container_environment(
     spec: CopySpec, order: ContainerOrder, place: CopyPlace, substitutes: Mapping[str, str]
 ) -> dict[str, str]:
-    """Every variable that the container gets beside those of its image.
+    """Build every variable that the container gets, in addition to the variables of its image.
 
-    None of the operator's is among them: the image is untrusted. The Environment may set PATH and
+    No variable is the operator's, because the image is untrusted. The Environment may set PATH and
     the like, which only affect the container itself.
     """
     given = {
@@ -121,9 +121,9 @@ def container_environment(
     }
     inner = {name: inner_path(name) for name in substitutes}
     made = {
-        **thread_variables(place.limits_of(spec).num_threads),
+        **thread_variables(place.compute_limits(spec).num_threads),
         "PYTHONUNBUFFERED": "1",
-        **contract_variables(spec, place, inner),
+        **build_contract_variables(spec, place, inner),
     }
     if SAFE_PORTS in made and order.network != "host":
         made[SAFE_PORTS] = INNER_SAFE_PORTS

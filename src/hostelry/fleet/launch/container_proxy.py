@@ -1,11 +1,11 @@
 """TCP proxy into a container without a network, run as a module by the container launcher.
 
-Listens on this machine's loopback, enters the container's network namespace, which has nothing but
-a loopback of its own, and copies bytes both ways. The container can answer requests, but not call
-out. With a copy's key it forwards only requests that carry the key, and strips it from them. Ends
-with the container's first process.
+Listens on this machine's loopback, enters the container's network namespace, which has only a
+separate loopback, and copies bytes both ways. The container can answer requests, but not call out.
+With a copy's key it forwards only requests that carry the key, without the key. Ends with the
+container's first process.
 
-Source: setns(2); pidfd_open(2). A socket belongs to the namespace it was created in, so the
+Source: setns(2), pidfd_open(2). A socket belongs to the namespace it was created in, so the
 listener, created first, stays outside.
 """
 
@@ -24,13 +24,16 @@ from hostelry.base.proc import PROC
 from hostelry.base.splice import SpliceEnd
 from hostelry.http1.heads import build_answer
 
-# Filter of the requests on one connection: forwards those with the copy's key, without the key.
-#
-# Bytes in, bytes out. Accepts the platform's own requests: HTTP/1.1 with bodies of known length.
-
-
 NAME = COPY_KEY_HEADER.lower().encode()
 MAX_HEAD_BYTES = 64 * 1024
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWNET = 0x40000000
+BACKLOG = 1024
+CONNECT_TIMEOUT_S = 5.0
+DRAIN_S = 1.0
+MAX_KEPT_BYTES = 64 * 1024
+PORT_TAKEN = 3  # this program's exit codes
+NOT_ENTERED = 4
 
 
 class KeyRefusedError(Exception):
@@ -43,7 +46,10 @@ class KeyRefusedError(Exception):
 
 
 class KeyedRequests:
-    """Parser of a client's bytes that returns those that may be forwarded."""
+    """Filter of a client's bytes: forwards requests with the copy's key, without the key.
+
+    Accepts the platform's own requests, which are HTTP/1.1 with bodies of known length.
+    """
 
     def __init__(self, key: str) -> None:
         self._key = key
@@ -56,7 +62,7 @@ class KeyedRequests:
         self._refusal: KeyRefusedError | None = None
 
     def feed(self, data: bytes) -> bytes:
-        """The bytes to pass on; after KeyRefusedError the connection is of no more use."""
+        """The bytes to forward. After KeyRefusedError the connection cannot be used any more."""
         if self._in_head:
             self._head_bytes += len(data)
         try:
@@ -74,15 +80,15 @@ class KeyedRequests:
         self._url, self._headers = b"", []
 
     def on_url(self, url: bytes) -> None:
-        """Add a piece of its target."""
+        """Add a piece of the request's target."""
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Add one of its headers."""
+        """Add a header of the request."""
         self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """Check the key and forward the head without it; otherwise refuse the request."""
+        """Check the key and forward the head without it, or refuse the request."""
         self._in_head = False
         given = [value.decode("latin-1") for name, value in self._headers if name.lower() == NAME]
         if not has_key(self._key, given):
@@ -95,11 +101,11 @@ class KeyedRequests:
         self._passed.append(b"%b%b\r\n" % (first, b"".join(lines)))
 
     def on_body(self, part: bytes) -> None:
-        """Forward a piece of its body."""
+        """Forward a piece of the request's body."""
         self._passed.append(part)
 
     def on_message_complete(self) -> None:
-        """End the request; the head of the next one follows."""
+        """End the request. The head of the next request follows."""
         self._head_bytes, self._in_head = 0, True
 
     def _refuse(self, status: int, text: str) -> None:
@@ -107,20 +113,10 @@ class KeyedRequests:
         raise self._refusal
 
 
-CLONE_NEWUSER = 0x10000000
-CLONE_NEWNET = 0x40000000
-BACKLOG = 1024
-CONNECT_TIMEOUT_S = 5.0
-DRAIN_S = 1.0
-MAX_KEPT_BYTES = 64 * 1024
-PORT_TAKEN = 3  # this program's exit codes
-NOT_ENTERED = 4
-
-
 class ClientEnd(SpliceEnd):
-    """The client's end: buffers its bytes until the server inside is connected.
+    """The client's end. Buffers its bytes until the server inside is connected.
 
-    With `key` the server is not connected before a request has shown it.
+    With `key` the server is not connected before a request carries the key.
     """
 
     def __init__(
@@ -134,13 +130,13 @@ class ClientEnd(SpliceEnd):
         self._kept = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Connect to the server inside, unless a key has to be shown first."""
+        """Connect to the server inside, unless a request must carry a key first."""
         super().connection_made(transport)
         if self._requests is None:
             self._start_connecting()
 
     def data_received(self, data: bytes) -> None:
-        """Forward, or buffer until the server is connected, what the key allows."""
+        """Forward the bytes that the key allows, or buffer them until the server is connected."""
         if self._requests is not None:
             try:
                 data = self._requests.feed(data)
@@ -160,7 +156,7 @@ class ClientEnd(SpliceEnd):
             self.transport.pause_reading()
 
     def eof_received(self) -> bool:
-        """Forward the half-close; close a connection that showed no key."""
+        """Forward the half-close. Close a connection whose requests carried no key."""
         return super().eof_received() if self._is_connecting else False
 
     def _start_connecting(self) -> None:
@@ -181,7 +177,7 @@ class ClientEnd(SpliceEnd):
                     lambda: SpliceEnd(self), "127.0.0.1", self._port
                 )
         except (OSError, TimeoutError):
-            # No listener inside yet: the client sees what a closed port looks like.
+            # No listener inside yet. To the client it looks like a closed port.
             self.transport.abort()
             return
         self.other = inner
@@ -197,9 +193,9 @@ class ClientEnd(SpliceEnd):
 
 
 def enter_network(pid: int) -> None:
-    """Move this process into the network namespace of `pid`; raises OSError.
+    """Move this process into the network namespace of `pid`. Raises OSError.
 
-    Without root it first enters the user namespace that owns it, which takes a single thread.
+    Without root it first enters the user namespace that owns it, which needs a single thread.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     namespaces = PROC / str(pid) / "ns"

@@ -1,4 +1,4 @@
-"""Log file of a copy: output of the model server and notes of the agent, bounded in size.
+"""Log file of a copy: output of the model server and notes of the agent, of limited size.
 
 The model server writes to the file directly, so that its output survives the agent. The file is
 opened for appending, so it can be truncated while the server writes.
@@ -26,19 +26,19 @@ class CopyLog:
         self._path = path
 
     def note(self, line: str) -> None:
-        """Append a line of the agent; it is lost if the log is gone or the disk full."""
+        """Append a line of the agent. The line is lost if the log is gone or the disk full."""
         with contextlib.suppress(OSError), open(self._path, "ab", opener=_private) as file:
             file.write(f"{NOTE}{line}\n".encode())
 
     def tail(self, max_lines: int, max_bytes: int = MAX_TAIL_BYTES) -> str:
-        """The last `max_lines` lines within the last `max_bytes`; empty when there is no log."""
+        """The last `max_lines` lines within the last `max_bytes`. Empty without a log."""
         if max_lines <= 0:
             return ""
         lines = _last_bytes(self._path, max_bytes).splitlines()[-max_lines:]
         return b"\n".join(lines).decode("utf-8", "replace")
 
     def bound(self, max_bytes: int = MAX_LOG_BYTES, kept_bytes: int = KEPT_BYTES) -> bool:
-        """Cut a log longer than `max_bytes` to its last `kept_bytes`; return whether it was cut.
+        """Cut a log longer than `max_bytes` to its last `kept_bytes`. False if it is shorter.
 
         Lines written during the cut may be lost.
         """
@@ -48,7 +48,7 @@ class CopyLog:
             return False
         if size_bytes <= max_bytes:
             return False
-        heading = heading_of(_first_bytes(self._path))
+        heading = parse_heading(_first_bytes(self._path))
         kept = _last_bytes(self._path, kept_bytes)
         first = heading.position + size_bytes - heading.length - len(kept)
         os.truncate(self._path, 0)
@@ -60,17 +60,17 @@ class CopyLog:
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """The heading of a log that was cut: its length, and the position of what follows.
+    """The heading of a log that was cut: its length, and the position of the byte after it.
 
-    Positions count the bytes of all output, those that were cut included.
+    Positions count the bytes of all output, including the bytes that were cut.
     """
 
     length: int = 0
     position: int = 0
 
 
-def heading_of(first_bytes: bytes) -> Heading:
-    """The heading of the log that begins with these bytes; empty where it was never cut."""
+def parse_heading(first_bytes: bytes) -> Heading:
+    """The heading of the log that begins with these bytes. Empty if it was never cut."""
     match = HEADING.match(first_bytes)
     return Heading() if match is None else Heading(match.end(), int(match[1]))
 

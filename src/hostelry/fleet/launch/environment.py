@@ -1,9 +1,9 @@
 """Environment variables of a copy. Pure.
 
-A copy gets an allowlist of the operator's environment and none of the platform's keys, of the
-operator's secrets those that its image's rule has a purpose for (`base/operator_secrets.py`), the
-variables of its container that `given_variables.py` passes, and those that docs/architecture.md
-section 5 promises to a model server.
+A copy gets an allowlist of the operator's environment without the platform's keys, the operator's
+secrets that its image's rule has a purpose for (`base/operator_secrets.py`), the variables of its
+container that `given_variables.py` passes, and the variables that docs/architecture.md section 5
+promises to a model server.
 """
 
 import os
@@ -20,7 +20,7 @@ from hostelry.domain.copy import CopySpec
 from hostelry.domain.shape import Requirements, Shape
 from hostelry.fleet.host.processes import MARKER_VARIABLE
 from hostelry.fleet.rules.copy_user import OFFLINE, is_offline
-from hostelry.fleet.rules.devices import device_variables, devices_of_copy
+from hostelry.fleet.rules.devices import device_variables, select_copy_devices
 from hostelry.fleet.rules.given_variables import given_variables
 from hostelry.fleet.rules.images import ImageRule
 from hostelry.fleet.rules.interpreter import PYTHON_VARIABLES
@@ -28,7 +28,7 @@ from hostelry.fleet.rules.limits import (
     DISK_VARIABLE,
     CopyLimits,
     asked_disk_bytes,
-    limits_of,
+    compute_limits,
     thread_variables,
 )
 
@@ -44,14 +44,14 @@ PASSED_ON = frozenset(
     }
 )  # fmt: skip
 
-# For a built-in server and its children: AWS's clients find no keys but the caller's.
+# For a built-in server and its children. AWS's clients find only the caller's keys.
 PINNED = {
     **PYTHON_VARIABLES,
     "AWS_CONFIG_FILE": os.devnull,
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
     "AWS_EC2_METADATA_DISABLED": "true",
 }
-TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")  # a caller's replaces the operator's
+TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")  # a caller's token replaces the operator's
 BIND_HOST = "127.0.0.1"
 SAFE_PORTS = "SAGEMAKER_SAFE_PORT_RANGE"
 ARTIFACT_PREFIX = "HOSTELRY_ARTIFACT_"
@@ -61,10 +61,10 @@ ARTIFACT_PREFIX = "HOSTELRY_ARTIFACT_"
 class CopyPlace:
     """A copy's folders, port and key, and its instance.
 
-    `machine_cpus` are the real CPUs, `reserved_cpus` those that all copies of the instance reserve
-    together. `safe_ports` are free ones, for what a server listens on beside `port`. `num_sharing`
-    containers without a reservation share the memory. `devices` are the
-    instance's real accelerators (`devices.assign_devices`).
+    `machine_cpus` are the real CPUs, `reserved_cpus` the CPUs that all copies of the instance
+    reserve together. `safe_ports` are free ports, for further listeners of a server. `num_sharing`
+    containers without a reservation share the memory. `devices` are the instance's real
+    accelerators (`devices.assign_devices`).
     """
 
     folder: Path
@@ -79,48 +79,49 @@ class CopyPlace:
     devices: tuple[str, ...] = ()
     key: str | None = field(default=None, repr=False)
 
-    def limits_of(self, spec: CopySpec) -> CopyLimits:
+    def compute_limits(self, spec: CopySpec) -> CopyLimits:
         """The limits of the copy on this instance."""
         asked_mb = spec.container.environment.get(DISK_VARIABLE, "")
-        found = limits_of(spec.requirements, self.shape, self.machine_cpus, self.reserved_cpus)
+        found = compute_limits(spec.requirements, self.shape, self.machine_cpus, self.reserved_cpus)
         disk_bytes = asked_disk_bytes(asked_mb, found.max_disk_bytes)
         return replace(found, max_disk_bytes=disk_bytes)
 
 
-def program_environment(
+def build_program_environment(
     operator: Mapping[str, str],
     spec: CopySpec,
     rule: ImageRule,
     place: CopyPlace,
     substitutes: Mapping[str, str],
 ) -> dict[str, str]:
-    """Every variable of a copy that is a program of this machine.
+    """Build every variable of a copy that is a program of this machine.
 
-    Later ones win: the operator's allowlist, threads, the container's own, `substitutes` (local
-    folders for artifacts it named by URI), the contract's, the pinned ones of built-in servers.
-    An operator who works offline decides that for all: a copy then reads the operator's folders.
+    Later variables win: the operator's allowlist, threads, the container's own, `substitutes`
+    (local folders for artifacts that it named by URI), the contract's, and the pinned variables of
+    built-in servers. An operator who works offline decides that for all copies, which then read the
+    operator's folders.
     """
     given = given_variables(spec.container.environment, rule.environment, place.machine_cpus)
     if is_offline(operator):
         given.pop(OFFLINE, None)
-    inherited = passed_on(operator, rule.secrets_given(operator))
-    if any(name in given for name in TOKENS) and SecretPurpose.HUB in rule.secrets_given(operator):
+    inherited = select_operator_variables(operator, rule.get_secrets(operator))
+    if any(name in given for name in TOKENS) and SecretPurpose.HUB in rule.get_secrets(operator):
         inherited = {name: it for name, it in inherited.items() if name not in HUB_VARIABLES}
     threads = thread_variables(
-        place.limits_of(spec).num_threads, operator.get("OMP_NUM_THREADS", "")
+        place.compute_limits(spec).num_threads, operator.get("OMP_NUM_THREADS", "")
     )
     return {
         **inherited,
         **threads,
         "PYTHONUNBUFFERED": "1",
-        **contract_variables(spec, place, substitutes, given),
+        **build_contract_variables(spec, place, substitutes, given),
         **(PINNED if rule.is_built_in else {}),
         **({RUNTIMES_VARIABLE: str(runtimes_folder(operator))} if rule.is_built_in else {}),
         "SAGEMAKER_BIND_HOST": BIND_HOST,
     }
 
 
-def contract_variables(
+def build_contract_variables(
     spec: CopySpec,
     place: CopyPlace,
     substitutes: Mapping[str, str],
@@ -139,22 +140,24 @@ def contract_variables(
         **({"SAGEMAKER_MULTI_MODEL": "true"} if spec.container.is_multi_model else {}),
         **_safe_ports(place.safe_ports),
         **_reservation(spec.requirements, place),
-        **device_variables(visible_devices(spec, place.devices)),
+        **device_variables(select_visible_devices(spec, place.devices)),
         MARKER_VARIABLE: str(place.folder),
         **({} if place.key is None else {KEY_VARIABLE: place.key}),
     }
 
 
-def passed_on(operator: Mapping[str, str], secrets: Collection[SecretPurpose]) -> dict[str, str]:
-    """The part of the operator's environment for copies that may see `secrets`."""
+def select_operator_variables(
+    operator: Mapping[str, str], secrets: Collection[SecretPurpose]
+) -> dict[str, str]:
+    """Select the part of the operator's environment for copies that may see `secrets`."""
     listed = {name: value for name, value in operator.items() if name in PASSED_ON}
     return shown_variables(listed, secrets)
 
 
-def visible_devices(spec: CopySpec, own: Sequence[str]) -> tuple[str, ...]:
-    """The real accelerators the copy sees, of its instance's `own`."""
+def select_visible_devices(spec: CopySpec, own: Sequence[str]) -> tuple[str, ...]:
+    """Select the real accelerators that the copy sees from its instance's `own`."""
     accelerators = None if spec.requirements is None else spec.requirements.accelerators
-    return devices_of_copy(spec.device_ids, accelerators, own)
+    return select_copy_devices(spec.device_ids, accelerators, own)
 
 
 def _safe_ports(ports: range) -> dict[str, str]:
@@ -162,7 +165,7 @@ def _safe_ports(ports: range) -> dict[str, str]:
 
 
 def _reservation(requirements: Requirements | None, place: CopyPlace) -> dict[str, str]:
-    """The copy's reservation; without requirements the whole instance, but for others' memory."""
+    """The copy's reservation, or the whole instance with its share of the memory."""
     shape = place.shape
     reserved = requirements or Requirements(
         min_memory_bytes=shape.memory_bytes // place.num_sharing,

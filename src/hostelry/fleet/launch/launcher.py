@@ -1,8 +1,8 @@
-"""Protocol of launchers, which start copies, and the one for programs of this machine.
+"""Protocol of launchers, which start copies, and the launcher of programs of this machine.
 
-A copy's server is a plain process or a container; hosted_copy.py does not know which. A launcher
-keeps records in the copy's folder by which the copy can be found and ended after a crash of every
-other process.
+A copy's server is a plain process or a container, and hosted_copy.py does not know which. A
+launcher keeps records in the copy's folder, by which the copy can be found and ended after all
+other processes have crashed.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ from hostelry.fleet.rules.copy_user import CopyUser, RunAs
 from hostelry.fleet.rules.limits import CopyLimits
 
 
-def exit_detail(code: int | None) -> str:
-    """How a process ended, in words."""
+def describe_exit(code: int | None) -> str:
+    """Describe a process exit."""
     if code is None:
         return "The model server's process is gone."
     if code < 0:
@@ -44,13 +44,13 @@ def exit_detail(code: int | None) -> str:
 class LaunchOrder:
     """A request to start one copy.
 
-    argv: the program and its arguments; for a container the arguments of its entry point.
+    argv: the program and its arguments, or the arguments of a container's entry point.
     environment: all of its variables.
-    folder: the copy's own folder; a program's working folder.
+    folder: the copy's own folder, which is a program's working folder.
     log: the file for its output.
     container: set if the copy is a container.
-    limits: the limits of a program; None for no limits.
-    key: the key that its server or its proxy requires; None where none does.
+    limits: the limits of a program. None for no limits.
+    key: the key that its server or its proxy requires, if any.
     """
 
     argv: Sequence[str]
@@ -67,12 +67,12 @@ class CopyProcess(Protocol):
 
     @property
     def identity(self) -> ProcessIdentity:
-        """The process, beyond doubt."""
+        """The identity of the process."""
         ...
 
     @property
     def memory_limit(self) -> str:
-        """How its memory limit is enforced: "cgroup", "watched", "container"; "" for none."""
+        """How its memory limit is enforced: "cgroup", "watched", "container" or "" (not)."""
         ...
 
     @property
@@ -81,39 +81,38 @@ class CopyProcess(Protocol):
         ...
 
     async def wait(self) -> int | None:
-        """Wait for the end; the exit code (negative: the signal) where it is known."""
+        """Wait for the end. Returns the exit code (negative: the signal) if it is known."""
         ...
 
 
 class Launcher(Protocol):
-    """Starter of copies, which also adopts those that outlived their agent, and ends them."""
+    """Starts copies, adopts copies that outlived their agent, and ends copies."""
 
     async def start(self, order: LaunchOrder) -> CopyProcess:
-        """The started copy; raises TerminalError when it cannot be started.
+        """Start the copy. Raises TerminalError if it cannot be started.
 
-        `stop` ends whatever a cancelled start leaves behind.
+        `stop` ends all processes that a cancelled start leaves behind.
         """
         ...
 
     def adopt(self, folder: Path, identity: ProcessIdentity) -> CopyProcess | None:
-        """The recorded process of the copy in `folder`; None if it has ended."""
+        """The recorded process of the copy in `folder`, or None if it has ended."""
         ...
 
     async def explain_exit(self, folder: Path, code: int | None) -> str:
-        """How the copy in `folder` ended, in words; asked before `stop`."""
+        """Describe how the copy in `folder` ended. Called before `stop`."""
         ...
 
     async def stop(self, folder: Path, leader: ProcessIdentity | None, grace_s: float) -> None:
-        """End the copy in `folder`, if it runs: TERM, then KILL after `grace_s`."""
+        """End the copy in `folder` if it runs: TERM, then KILL after `grace_s`."""
         ...
 
 
 class ProcessLauncher:
     """Starts built-in model servers and operators' commands as plain processes.
 
-    `cgroup_parents` are where control groups may be made for them. With `warm` they are forked
-    from an interpreter that has imported their libraries, where that can be done. They run as
-    `user`, or as the agent's own user without one.
+    Control groups are made below `cgroup_parents`. With `warm` they are forked from an interpreter
+    that has imported their libraries, if possible. They run as `user`, by default the agent's own.
     """
 
     def __init__(
@@ -131,13 +130,13 @@ class ProcessLauncher:
         self._processes: dict[Path, LimitedProcess] = {}
 
     async def start(self, order: LaunchOrder) -> LimitedProcess:
-        """The started process; raises TerminalError when it cannot be executed."""
+        """Start the process. Raises TerminalError if it cannot be executed."""
         limits = order.limits or CopyLimits(cpus=0.0)
-        run_as = None if self._user is None else _run_as(order.folder, self._user)
-        forked = await self._forked(order, run_as)
+        run_as = None if self._user is None else _prepare_user(order.folder, self._user)
+        forked = await self._fork(order, run_as)
         if forked is None:
-            lent = self._lent(order, run_as)
-            cold = _cold(order, run_as, lent)
+            lent = self._lend(order, run_as)
+            cold = _start_cold(order, run_as, lent)
             limited = confine(cold, order.folder, limits, self._cgroup_parents)
             if lent is not None:
                 giving = asyncio.create_task(lent.give(limited), name="a fork for a copy")
@@ -149,7 +148,7 @@ class ProcessLauncher:
         return limited
 
     def adopt(self, folder: Path, identity: ProcessIdentity) -> LimitedProcess | None:
-        """The recorded process; None if it has ended."""
+        """The recorded process, or None if it has ended."""
         process = WatchedProcess.adopt(identity)
         if process is None:
             return None
@@ -158,9 +157,9 @@ class ProcessLauncher:
         return limited
 
     async def explain_exit(self, folder: Path, code: int | None) -> str:
-        """The exit code or signal as text, or that memory or disk was the cause."""
+        """Describe the exit, or the limit of memory or disk that caused it."""
         process = self._processes.get(folder)
-        return (process.limit_cause(code) if process else None) or exit_detail(code)
+        return (process.describe_limit_cause(code) if process else None) or describe_exit(code)
 
     async def stop(self, folder: Path, leader: ProcessIdentity | None, grace_s: float) -> None:
         """End every process of the copy."""
@@ -170,8 +169,8 @@ class ProcessLauncher:
         if ended is not None:
             await asyncio.to_thread(ended.clear)
 
-    async def _forked(self, order: LaunchOrder, run_as: RunAs | None) -> ForkedProcess | None:
-        """The forked copy, which waits for `begin`; None if it has to be started cold."""
+    async def _fork(self, order: LaunchOrder, run_as: RunAs | None) -> ForkedProcess | None:
+        """Fork the copy, which waits for `begin`. None if it must be started cold."""
         if self._warm is None:
             return None
         try:
@@ -182,8 +181,8 @@ class ProcessLauncher:
             CopyLog(order.log).note(f"a cold start, since {error}")
             return None
 
-    def _lent(self, order: LaunchOrder, run_as: RunAs | None) -> LentZygote | None:
-        """The fork that its server is to get; None if it imports its framework itself."""
+    def _lend(self, order: LaunchOrder, run_as: RunAs | None) -> LentZygote | None:
+        """Prepare the fork that its server gets. None if it imports its framework itself."""
         if self._runtimes is None:
             return None
         try:
@@ -199,14 +198,16 @@ class ProcessLauncher:
         return process
 
 
-def _run_as(folder: Path, user: CopyUser) -> RunAs:
+def _prepare_user(folder: Path, user: CopyUser) -> RunAs:
     try:
         return prepare_run_as(folder, user)
     except OSError as error:
         raise TerminalError(f"{folder} cannot be given to the user {user.name}: {error}") from error
 
 
-def _cold(order: LaunchOrder, run_as: RunAs | None, lent: LentZygote | None) -> WatchedProcess:
+def _start_cold(
+    order: LaunchOrder, run_as: RunAs | None, lent: LentZygote | None
+) -> WatchedProcess:
     environment = run_as.environment(order.environment) if run_as else order.environment
     folder = run_as.work if run_as else order.folder
     pass_fds = () if lent is None else (lent.front.fileno(),)

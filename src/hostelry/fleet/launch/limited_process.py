@@ -1,6 +1,6 @@
-"""Process of a copy within its limits: confined at its start, watched, its end explained.
+"""Process of a copy with limits, which are set at its start, watched, and named if they end it.
 
-The kernel enforces the memory limit where a cgroup can be created. Otherwise the memory is measured
+The kernel enforces the memory limit if a cgroup can be created. Otherwise the memory is measured
 twice a second, and the copy is killed above its limit. Its folder is measured every two seconds.
 """
 
@@ -28,31 +28,31 @@ from hostelry.fleet.host.cgroups import CgroupParent, CopyGroup, make_group, rem
 from hostelry.fleet.host.processes import (
     Recent,
     WatchedProcess,
+    find_members,
     identify,
     is_alive,
-    members,
     process_table,
     send,
 )
-from hostelry.fleet.host.usage import held_at_most, memory_use, remove_written, written_bytes
+from hostelry.fleet.host.usage import bound_held_bytes, memory_use, remove_written, written_bytes
 from hostelry.fleet.rules.copy_user import RunAs
 from hostelry.fleet.rules.limits import (
     CopyLimits,
     MemoryEvidence,
+    describe_disk_cause,
+    describe_memory_cause,
     disk_budget_bytes,
-    disk_cause,
-    memory_cause,
-    over_limit,
+    is_over_limit,
 )
 
 LOG = logging.getLogger(__name__)
 
 LIMITS_FILE = "limits.json"
-# In a copy's folder; do not count as the copy's.
+# Files in a copy's folder that do not count as the copy's.
 AGENT_FILES = ("copy.json", "model", "packages", LIMITS_FILE)
 LOOK_EVERY_S = 0.5
-IDLE_LOOK_EVERY_S = 2.0  # without a limit: only to notice kills by the kernel
-SEARCH_EVERY_S = 2.0  # for processes that it has started since
+IDLE_LOOK_EVERY_S = 2.0  # without a limit, only to notice kills by the kernel
+SEARCH_EVERY_S = 2.0  # for processes that the copy has started since
 # All copies look at the same moments.
 TABLE = Recent(process_table, max_age_s=SEARCH_EVERY_S / 4)
 KILLS = Recent(oom_kills, max_age_s=LOOK_EVERY_S / 4)
@@ -72,20 +72,20 @@ class LimitRecord:
 
     @classmethod
     def load(cls, folder: Path) -> "LimitRecord":
-        """The record of the copy in `folder`; an empty one if none can be read."""
+        """The record of the copy in `folder`, or an empty record if it cannot be read."""
         try:
             return decode((folder / LIMITS_FILE).read_bytes(), cls)
         except (OSError, msgspec.DecodeError, msgspec.ValidationError):
             return cls()
 
     def save(self, folder: Path) -> None:
-        """Write it. On a full disk the next agent misses the limits; the copy runs on."""
+        """Write the record. On a full disk the next agent misses the limits."""
         with contextlib.suppress(OSError):
             write_whole(folder / LIMITS_FILE, msgspec.json.encode(self), durable=False)
 
     @property
     def group(self) -> CopyGroup | None:
-        """The copy's control group, where it has one."""
+        """The copy's control group, if any."""
         if not self.groups:
             return None
         memory = Path(self.memory_group) if self.memory_group else None
@@ -127,7 +127,7 @@ class LimitedProcess:
 
     @property
     def memory_limit(self) -> str:
-        """How its memory limit is enforced: "cgroup", "watched", or "" without one."""
+        """How its memory limit is enforced: "cgroup", "watched", or "" without a limit."""
         return self._record.memory_limit
 
     @property
@@ -137,7 +137,7 @@ class LimitedProcess:
         return "warm" if included else self._process.start_kind
 
     def include(self, pid: int) -> None:
-        """Set the limits of another first process of the copy, forked for it elsewhere."""
+        """Set the limits of a further first process of the copy, which an interpreter forked."""
         self._included = identify(pid)
         if self._included is None:
             return
@@ -152,7 +152,7 @@ class LimitedProcess:
         return self._group.folders if self._group else ()
 
     async def wait(self) -> int | None:
-        """Wait for the end; the exit code (negative: the signal) of a child, None of others."""
+        """Wait for the end. Returns a child's exit code (negative: the signal), otherwise None."""
         watching = asyncio.create_task(self._watch())
         try:
             return await self._process.wait()
@@ -160,16 +160,16 @@ class LimitedProcess:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
 
-    def limit_cause(self, exit_code: int | None) -> str | None:
-        """The cause of death as text if memory or disk was it; otherwise None."""
+    def describe_limit_cause(self, exit_code: int | None) -> str | None:
+        """Describe the cause of death if it was memory or disk, otherwise None."""
         if self._seen.over_disk_bytes:
-            return disk_cause(self._seen.over_disk_bytes, self._record.max_disk_bytes or 0)
+            return describe_disk_cause(self._seen.over_disk_bytes, self._record.max_disk_bytes or 0)
         evidence = self._seen.evidence
         if self._group is not None and self._group.memory is not None:
             evidence = replace(evidence, group_kills=self._group.memory_kills())
         else:
             evidence = replace(evidence, machine_kills=oom_kills() - self._seen.machine_kills)
-        return memory_cause(evidence, exit_code, self._record.max_memory_bytes)
+        return describe_memory_cause(evidence, exit_code, self._record.max_memory_bytes)
 
     async def _watch(self) -> None:
         """Measure memory, and less often members and disk use, until cancelled."""
@@ -189,56 +189,56 @@ class LimitedProcess:
         await run_periodically("watching a copy's use", measure, pause_s)
 
     async def _measure(self) -> None:
-        """Measure once; kill the copy if it is over its limit, or was partly killed already."""
+        """Measure once. Kills the copy if it is over its limit, or was partly killed already."""
         seen = self._seen
-        held = held_at_most(seen.known)
+        held = bound_held_bytes(seen.known)
         peak = max(seen.evidence.peak_bytes, held)
         seen.evidence = replace(seen.evidence, peak_bytes=peak)
         if self._group is not None and self._group.memory is not None:
             if self._group.memory_kills():
                 await asyncio.to_thread(self._kill)
-        elif over_limit(held, self._record.max_memory_bytes):
+        elif is_over_limit(held, self._record.max_memory_bytes):
             await asyncio.to_thread(self._judge)
 
     def _judge(self) -> None:
-        """Measure exactly, shared pages once; kill the copy if it is still over its limit."""
-        use = memory_use(self._members())
-        if over_limit(use.held_bytes, self._record.max_memory_bytes):
+        """Measure exactly, with shared pages once. Kills the copy if it is over its limit."""
+        use = memory_use(self._find_members())
+        if is_over_limit(use.held_bytes, self._record.max_memory_bytes):
             self._seen.evidence = replace(self._seen.evidence, over_limit_bytes=use.held_bytes)
             LOG.warning("copy in %s held %d bytes: killed", self._folder, use.held_bytes)
             self._kill()
 
     def _search(self) -> None:
-        """Find its processes again, and judge what they have written."""
-        self._seen.known = self._members_lately()
+        """Find its processes again, and judge the bytes that they have written."""
+        self._seen.known = self._find_recent_members()
         self._enclose()
         self._judge_disk()
 
     def _judge_disk(self) -> None:
         """Kill the copy if it has written more than its budget."""
         written = written_bytes(self._folder, self._seen.known, AGENT_FILES)
-        if over_limit(written, self._record.max_disk_bytes):
+        if is_over_limit(written, self._record.max_disk_bytes):
             self._seen.over_disk_bytes = written
             LOG.warning("copy in %s wrote %d bytes: killed", self._folder, written)
             self._kill()
 
     def clear(self) -> None:
-        """Remove its files if they were the cause of its end; after all processes ended. Blocks."""
+        """Remove its files if they caused its end. Called once its processes ended. Blocks."""
         if self._seen.over_disk_bytes:
             remove_written(self._folder, AGENT_FILES)
 
     def _kill(self) -> None:
-        send(self._members(), signal.SIGKILL)
+        send(self._find_members(), signal.SIGKILL)
 
-    def _members_lately(self) -> list[ProcessIdentity]:
-        """Its processes, from a table that all copies of the agent share."""
-        return members(TABLE.value(), self._folder, self.identity)
+    def _find_recent_members(self) -> list[ProcessIdentity]:
+        """Its processes, from a recent table that all copies of the agent share."""
+        return find_members(TABLE.value(), self._folder, self.identity)
 
-    def _members(self) -> list[ProcessIdentity]:
-        return members(process_table(), self._folder, self.identity)
+    def _find_members(self) -> list[ProcessIdentity]:
+        return find_members(process_table(), self._folder, self.identity)
 
     def _enclose(self) -> None:
-        """Move processes into the group that were started before it was joined."""
+        """Move processes into the group that were started before their parent joined it."""
         if self._group is None:
             return
         inside = self._group.pids()
@@ -251,7 +251,7 @@ class LimitedProcess:
 def confine(
     process: WatchedProcess, folder: Path, limits: CopyLimits, parents: Sequence[CgroupParent]
 ) -> LimitedProcess:
-    """Set the limits of a process that was just started, as far as the machine allows."""
+    """Set the limits of a process that was just started, if the machine allows them."""
     pid = process.identity.pid
     with contextlib.suppress(OSError, ValueError):
         limit_files(pid)
@@ -276,9 +276,9 @@ def confine(
 
 
 def limit_files(pid: int) -> None:
-    """No core dumps and a bound on open files, for `pid` (0: this process) and what it starts.
+    """Forbid core dumps and limit open files for `pid` (0: this process) and its children.
 
-    Raises OSError or ValueError: a process of another user takes CAP_SYS_RESOURCE.
+    Raises OSError or ValueError. Another user's process needs CAP_SYS_RESOURCE.
     """
     resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
     _, most = resource.prlimit(pid, resource.RLIMIT_NOFILE)
@@ -287,7 +287,7 @@ def limit_files(pid: int) -> None:
 
 
 def release(folder: Path, known: Sequence[Path] = ()) -> None:
-    """Remove the control groups of the copy in `folder`, whose processes have ended; blocks.
+    """Remove the control groups of the copy in `folder`, whose processes have ended. Blocks.
 
     `known` are groups that its record may lack after a full disk.
     """
@@ -298,7 +298,7 @@ def release(folder: Path, known: Sequence[Path] = ()) -> None:
 
 
 def group_name(folder: Path) -> str:
-    """A name unique on this machine: from the copy's and its instance's folder."""
+    """A name that is unique on this machine, from the folders of the copy and its instance."""
     return f"{folder.parent.parent.name}.{folder.name}.{os.stat(folder).st_ino}"[-200:]
 
 
@@ -313,7 +313,7 @@ def start_unprivileged(
     """`WatchedProcess.start` with no_new_privs set.
 
     Raises OSError or ValueError if the program cannot be started. The flag belongs to a thread and
-    is inherited by its children, so it is set in a thread of its own.
+    is inherited by its children, so it is set in a new thread.
     """
 
     def start() -> WatchedProcess:

@@ -1,7 +1,7 @@
-"""Permissions for copies that run as another user: as few as the one copy needs.
+"""Permissions for copies that run as another user, as few as each copy needs.
 
-A copy's folder stays the agent's: its records name the processes and groups that the agent ends.
-The copy may enter it, and write in `work` below it.
+A copy's folder stays the agent's, because its records name the processes and groups that the agent
+ends. The copy may enter it, and write in `work` below it.
 """
 
 import asyncio
@@ -14,17 +14,17 @@ from pathlib import Path
 
 from hostelry.fleet.artifacts.protocol import Artifacts, Fetch
 from hostelry.fleet.records import CopyFolder
-from hostelry.fleet.rules.copy_user import PASS, WORK, CopyUser, RunAs, own_number
+from hostelry.fleet.rules.copy_user import PASS, WORK, CopyUser, RunAs, choose_number
 
 READ = 0o004
 OTHERS = 0o007
 
 
 def prepare_run_as(folder: Path, user: CopyUser) -> RunAs:
-    """Give `user` access to the copy's folder, log and work folder; raises OSError."""
-    gid = own_number(folder.stat().st_gid, _ids_taken(folder), secrets.randbelow)
+    """Give `user` access to the copy's folder, log and work folder. Raises OSError."""
+    gid = choose_number(folder.stat().st_gid, _find_taken_ids(folder), secrets.randbelow)
     for above in (folder.parent.parent, folder.parent):
-        let_pass(above)
+        allow_passage(above)
     os.chown(folder, -1, gid)
     folder.chmod(0o710)
     paths = CopyFolder(folder)
@@ -45,7 +45,7 @@ def prepare_run_as(folder: Path, user: CopyUser) -> RunAs:
     return run_as
 
 
-def _ids_taken(folder: Path) -> set[int]:
+def _find_taken_ids(folder: Path) -> set[int]:
     """The group ids of all copies of this home."""
     numbers = set()
     for other in folder.parent.parent.parent.glob("*/copies/*"):
@@ -54,8 +54,8 @@ def _ids_taken(folder: Path) -> set[int]:
     return numbers
 
 
-def let_pass(folder: Path) -> None:
-    """Let others enter the folder, but not list it; raises OSError."""
+def allow_passage(folder: Path) -> None:
+    """Let others enter the folder, but not list it. Raises OSError."""
     folder.chmod(folder.stat().st_mode & 0o7777 & ~OTHERS | PASS)
 
 
@@ -69,13 +69,13 @@ class OpenArtifacts:
         self._within = within
 
     async def fetch(self, want: Fetch) -> Path:
-        """The folder with the artifact's files, readable; raises what the store raises."""
+        """The folder with the artifact's files, readable. Raises the store's errors."""
         files = await self._within.fetch(want)
         await asyncio.to_thread(open_artifact, files)
         return files
 
     def retain(self, copy_ids: Collection[str]) -> None:
-        """Release every holder that is none of these copies and none below one."""
+        """Release every holder except these copies and the holders below them."""
         self._within.retain(copy_ids)
 
     def release(self, holder: str) -> None:
@@ -84,12 +84,12 @@ class OpenArtifacts:
 
 
 def open_artifact(files: Path) -> None:
-    """Let every user read the folder `cache/KEY/files`; blocks; raises OSError.
+    """Let every user read the folder `cache/KEY/files`. Blocks. Raises OSError.
 
-    The folder itself comes last: once it is readable everything below it is.
+    The folder itself comes last, so that a readable folder means readable contents.
     """
     for above in (files.parent.parent, files.parent):
-        let_pass(above)
+        allow_passage(above)
     if files.stat().st_mode & READ:
         return
     for folder, _, names in os.walk(files, topdown=False):

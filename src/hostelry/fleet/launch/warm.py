@@ -1,7 +1,7 @@
 """The owner's side of warm starts: an interpreter with imported modules, and its forks.
 
-If the interpreter fails (it dies, hangs, sends invalid messages, cannot fork), the process in
-question is started cold. Processes that were forked before keep running without it.
+If the interpreter dies, hangs, sends invalid messages or cannot fork, the process is started cold.
+Processes that were forked before keep running without it.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ from hostelry.base.clock import monotonic_s
 from hostelry.base.json import decode
 from hostelry.base.proc import ProcessIdentity
 from hostelry.fleet.host.processes import MARKER_VARIABLE, WatchedProcess, identify, send
-from hostelry.fleet.launch.warm_messages import ForkOrder, FromParent, ToParent, line
+from hostelry.fleet.launch.warm_messages import ForkOrder, FromParent, ToParent, encode_line
 from hostelry.fleet.launch.warm_rules import (
     WARM_MODULES,
-    cold_cause,
-    own_home_cause,
-    parent_environment,
+    build_parent_environment,
+    find_cold_cause,
+    find_home_cause,
 )
 from hostelry.fleet.rules.copy_user import RunAs
 from hostelry.fleet.rules.interpreter import PYTHON
@@ -38,20 +38,20 @@ CODE_S = 3.0  # between a copy's end and its exit code
 IDLE_S = 120.0  # of an interpreter without copies
 RETRY_AFTER_S = 60.0  # pause after a failure of a warm interpreter
 MAX_LINE_BYTES = 1 << 20
-TITLE_ROOM = 1024  # bytes; bounds the command line that a forked process shows
+TITLE_ROOM = 1024  # bytes for the command line that a forked process shows
 
 T = TypeVar("T")
 
 
 class ColdStartError(Exception):
-    """This copy cannot be forked; the message is the cause."""
+    """This copy cannot be forked. The message is the cause."""
 
 
 class WarmStarts(Protocol):
-    """Processes that have imported what copies need, for a kind of copies."""
+    """Processes that have imported the modules that a kind of copies needs."""
 
     def prepare(self, argv: Sequence[str], given: Mapping[str, str]) -> None:
-        """Start importing for a copy of `argv` and its own variables; returns at once."""
+        """Start importing for a copy of `argv` and its own variables. Returns at once."""
         ...
 
 
@@ -63,14 +63,14 @@ class ForkedProcess(WatchedProcess):
     def __init__(self, process: WatchedProcess, parent: "WarmStream") -> None:
         super().__init__(process.identity)
         self._parent = parent
-        self._code = parent.code_of(process.identity.pid)
+        self._code = parent.get_exit_code(process.identity.pid)
 
     def begin(self) -> None:
-        """Let it run; until then it waits, and it ends if its owner does."""
+        """Let it run. Until then it waits, and it ends if its owner ends."""
         self._parent.begin(self.identity.pid)
 
     async def wait(self) -> int | None:
-        """Wait for the end; the exit code, if the interpreter lived to report it."""
+        """Wait for the end. Returns the exit code if the interpreter lived to report it."""
         await super().wait()
         with suppress(TimeoutError):
             return await asyncio.wait_for(asyncio.shield(self._code), CODE_S)
@@ -80,8 +80,8 @@ class ForkedProcess(WatchedProcess):
 class WarmForks:
     """Warm interpreters, one for each command with modules to import ahead.
 
-    `folder` gets their log; `operator` is the part of the operator's environment that its copies
-    get; `commands` are the modules to import by command. They end after `idle_s` without copies.
+    `folder` gets their log. `operator` is the part of the operator's environment that copies get.
+    `commands` are the modules to import by command. They end after `idle_s` without copies.
     """
 
     def __init__(
@@ -94,15 +94,15 @@ class WarmForks:
         self._folder = folder
         self._idle_s = idle_s
         self._commands = commands
-        self._environment = parent_environment(operator)
+        self._environment = build_parent_environment(operator)
         self._parents: dict[tuple[str, ...], WarmParent] = {}
         self._not_before = 0.0
         self._last_number = 0
 
     def prepare(self, argv: Sequence[str], given: Mapping[str, str]) -> None:
-        """Start importing for a copy of `argv` and its own variables; returns at once."""
+        """Start importing for a copy of `argv` and its own variables. Returns at once."""
         expected = {**self._environment, MARKER_VARIABLE: "", **given}
-        if cold_cause(self._environment, expected) is None:
+        if find_cold_cause(self._environment, expected) is None:
             self._prepare(self._commands.get(tuple(argv), ()))
 
     def _prepare(self, modules: tuple[str, ...]) -> None:
@@ -118,7 +118,7 @@ class WarmForks:
                 ("--no-new-privileges",),
             )
         except OSError as error:
-            self._failed(f"it cannot be started: {error}")
+            self._record_failure(f"it cannot be started: {error}")
 
     async def fork(
         self,
@@ -128,16 +128,13 @@ class WarmForks:
         copy_log: Path,
         run_as: RunAs | None = None,
     ) -> ForkedProcess | None:
-        """A copy that waits for `let_go`, then runs as `seat` says; None for other programs.
-
-        Raises ColdStartError.
-        """
+        """Fork a copy that waits for `begin`. None for other programs. Raises ColdStartError."""
         modules = self._commands.get(tuple(argv), ())
         if not modules:
             return None
-        cause = cold_cause(self._environment, environment)
+        cause = find_cold_cause(self._environment, environment)
         if cause is None and run_as is not None:
-            cause = own_home_cause(environment)
+            cause = find_home_cause(environment)
         if cause is not None:
             raise ColdStartError(cause)
         self._prepare(modules)
@@ -159,7 +156,7 @@ class WarmForks:
         try:
             return await parent.fork(order)
         except ColdStartError as error:
-            self._failed(str(error))
+            self._record_failure(str(error))
             raise
 
     @property
@@ -168,11 +165,11 @@ class WarmForks:
         return [parent.process.identity for parent in self._parents.values() if parent.usable]
 
     def close(self) -> None:
-        """End the interpreters; the copies keep running."""
+        """End the interpreters. The copies keep running."""
         for parent in self._parents.values():
             parent.end("the agent ends")
 
-    def _failed(self, reason: str) -> None:
+    def _record_failure(self, reason: str) -> None:
         LOG.warning("warm interpreter: %s; cold starts for %g s", reason, RETRY_AFTER_S)
         self._not_before = monotonic_s() + RETRY_AFTER_S
 
@@ -205,11 +202,11 @@ class WarmStream:
         async with self._forking:
             if self._failure is not None:
                 raise ColdStartError(self._failure)
-            await self._within(self._ready, IMPORT_S, "it did not finish importing")
+            await self._await_within(self._ready, IMPORT_S, "it did not finish importing")
             self._answer, self._asked = asyncio.get_running_loop().create_future(), order.number
             try:
                 self._send(ToParent(fork=order), fds)
-                answer = await self._within(self._answer, FORK_S, "it did not fork")
+                answer = await self._await_within(self._answer, FORK_S, "it did not fork")
             except UnicodeEncodeError as error:
                 raise ColdStartError(f"a variable is no text: {error}") from None
             except OSError as error:  # it has just ended, or does not read
@@ -218,7 +215,7 @@ class WarmStream:
             finally:
                 self._answer = None
             if answer.forked is None:
-                self._refused(answer.refused or "it answered neither yes nor no")
+                self._on_refusal(answer.refused or "it answered neither yes nor no")
                 raise ColdStartError(answer.refused)
             identity = identify(answer.forked)
             if identity is None:
@@ -229,15 +226,15 @@ class WarmStream:
         """Let a forked copy run."""
         self._send(ToParent(go=pid))
 
-    def code_of(self, pid: int) -> "asyncio.Future[int | None]":
-        """The exit code of a forked copy once it is reported; None once it cannot be."""
+    def get_exit_code(self, pid: int) -> "asyncio.Future[int | None]":
+        """The exit code of a forked copy once it is reported, or None if it never will be."""
         future = self._codes.setdefault(pid, asyncio.get_running_loop().create_future())
         if self._failure is not None and not future.done():
             future.set_result(None)
         return future
 
     def end(self, reason: str) -> None:
-        """Close the stream; what was forked keeps running."""
+        """Close the stream. Forked processes keep running."""
         if self._failure is not None:
             return
         self._failure = reason
@@ -246,29 +243,29 @@ class WarmStream:
             self._ours.close()
         if not self._ready.done():
             self._ready.set_exception(ColdStartError(reason))
-            self._ready.exception()  # retrieved: no caller need wait for it
+            self._ready.exception()  # retrieved, because no caller may wait for it
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(ColdStartError(reason))
         for code in self._codes.values():
             if not code.done():
                 code.set_result(None)
 
-    def _refused(self, reason: str) -> None:
-        """It did not fork: it may the next time."""
+    def _on_refusal(self, reason: str) -> None:
+        """Do nothing after a refused fork, because the next fork may succeed."""
 
-    async def _within(self, future: "asyncio.Future[T]", limit_s: float, otherwise: str) -> T:
+    async def _await_within(self, future: "asyncio.Future[T]", limit_s: float, otherwise: str) -> T:
         try:
             return await asyncio.wait_for(asyncio.shield(future), limit_s)
         except TimeoutError:
             reason = f"{otherwise} within {limit_s:g} s"
-            self._refused(reason)
+            self._on_refusal(reason)
             raise ColdStartError(reason) from None
 
     def _send(self, message: ToParent, fds: Sequence[int] = ()) -> None:
         if self._writer is None or self._writer.is_closing():
             return
-        sent = line(message)
-        if fds:  # they come with the first byte of the line
+        sent = encode_line(message)
+        if fds:  # sent with the first byte of the line
             socket.send_fds(self._ours, [sent[:1]], list(fds))
             sent = sent[1:]
         self._writer.write(sent)
@@ -290,12 +287,12 @@ class WarmStream:
         if message.ready and not self._ready.done():
             self._ready.set_result(None)
         if message.ended is not None:
-            code = self.code_of(message.ended)
+            code = self.get_exit_code(message.ended)
             if not code.done():
                 code.set_result(message.exit_code)
         if message.forked is None and message.refused is None:
             return
-        if message.forked is not None:  # a pid of old may have come again
+        if message.forked is not None:  # the kernel may have reused the pid
             self._codes[message.forked] = asyncio.get_running_loop().create_future()
         awaited = self._answer is not None and message.number == self._asked
         if awaited and self._answer is not None and not self._answer.done():
@@ -315,7 +312,7 @@ class ForkedInterpreter(NamedTuple):
 
 
 class WarmParent(WarmStream):
-    """One warm interpreter, from its start to its end; it forks no more once it has not forked.
+    """One warm interpreter, from its start to its end. A refused fork ends it.
 
     It is `forked` if that is given, and a new program otherwise.
     """
@@ -341,7 +338,7 @@ class WarmParent(WarmStream):
             "--idle-s", f"{idle_s:g}", *flags, f"--room={'-' * TITLE_ROOM}", *modules,
         ]  # fmt: skip
         try:
-            # By this thread, which lives as long as the agent: PR_SET_PDEATHSIG follows threads.
+            # In this thread, which lives as long as the agent: PR_SET_PDEATHSIG follows threads.
             self.process = WatchedProcess.start(
                 argv, environment, log.parent, log, (theirs.fileno(),)
             )
@@ -353,11 +350,11 @@ class WarmParent(WarmStream):
         super().__init__(ours)
 
     async def lend(self) -> socket.socket:
-        """Another stream of orders; the socket is for the process that is to order.
+        """Open another stream of orders. Returns the socket for the process that sends them.
 
         Raises ColdStartError. After that this interpreter forks no more.
         """
-        await self._within(self._ready, IMPORT_S, "it did not finish importing")
+        await self._await_within(self._ready, IMPORT_S, "it did not finish importing")
         lent, theirs = socket.socketpair()
         with theirs:
             try:
@@ -369,10 +366,10 @@ class WarmParent(WarmStream):
         return lent
 
     def end(self, reason: str) -> None:
-        """Kill it; its copies keep running."""
+        """Kill the interpreter. Its copies keep running."""
         if self.usable:
             send([self.process.identity], signal.SIGKILL)
         super().end(reason)
 
-    def _refused(self, reason: str) -> None:
+    def _on_refusal(self, reason: str) -> None:
         self.end(reason)

@@ -10,8 +10,8 @@ import msgspec
 class ForkOrder:
     """Fork a process that runs `main()` of `module` as if `argv` had been started.
 
-    The answer repeats `number`: an earlier order may have been cancelled. The variable `marker` of
-    `environment` also becomes visible in /proc, where it is blank if there is none. With `uid` and
+    The answer repeats `number`, because an earlier order may have been cancelled. The variable
+    `marker` of `environment` also becomes visible in /proc, blank if it is not set. With `uid` and
     `gid` the process runs as that user, without supplementary groups. The descriptors that come
     with the order get the numbers `fds`.
     """
@@ -31,9 +31,9 @@ class ForkOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToParent:
-    """One of: a process to fork; the pid of a forked process that may run; a lent stream.
+    """A process to fork, the pid of a forked process that may run, or a lent stream.
 
-    With `lend` comes one descriptor, of a socket: further orders are read from that, too.
+    With `lend` comes the descriptor of a socket, from which further orders are read, too.
     """
 
     fork: ForkOrder | None = None
@@ -43,9 +43,9 @@ class ToParent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FromParent:
-    """One of: ready; the pid of a forked process; why none was forked; the pid of an ended process.
+    """Readiness, the pid of a forked process, a refusal to fork, or the pid of an ended process.
 
-    `number` is that of the order answered; `exit_code` belongs to `ended`; negative: the signal.
+    `number` is the answered order's. `exit_code` belongs to `ended`. Negative: the signal.
     """
 
     ready: bool = False
@@ -56,11 +56,11 @@ class FromParent:
     exit_code: int = 0
 
 
-def line(message: ToParent | FromParent) -> bytes:
-    """The message as it is sent."""
+def encode_line(message: ToParent | FromParent) -> bytes:
+    """Encode the message for the socket."""
     return msgspec.json.encode(message) + b"\n"
 
 
-def arguments_of(argv: Sequence[str]) -> tuple[str, ...]:
+def extract_arguments(argv: Sequence[str]) -> tuple[str, ...]:
     """The arguments of a program that is started as `python -m MODULE ARGUMENTS`."""
     return tuple(argv[argv.index("-m") + 2 :]) if "-m" in argv else ()

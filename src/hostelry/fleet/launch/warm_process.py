@@ -1,11 +1,11 @@
-"""The process that copies and services are forked from; an agent or `up` starts and owns it.
+"""The process that copies and services are forked from. An agent or `up` starts and owns it.
 
     python -m hostelry.fleet.launch.warm_process --socket-fd N --parent PID --idle-s S MODULE...
 
-It imports the modules once, calls ``warm_up()`` of those that have one, and forks a process for
+It imports the modules once, calls ``warm_up()`` of each module that has it, and forks a process for
 each order, which runs ``main()`` of the order's module. Its parent may lend the right to order to
-another process, by a socket. Forking is safe only with a single thread and an unused GPU: it
-refuses to fork otherwise. It ends with its parent, or after a while without orders and children.
+another process, by a socket. It refuses to fork while it has several threads, because that is not
+safe. It ends with its parent, or after a while without orders and children.
 """
 
 import argparse
@@ -40,8 +40,8 @@ from hostelry.fleet.launch.warm_messages import (
     ForkOrder,
     FromParent,
     ToParent,
-    arguments_of,
-    line,
+    encode_line,
+    extract_arguments,
 )
 from hostelry.fleet.rules.interpreter import PYTHON
 
@@ -56,7 +56,7 @@ EXIT_ABANDONED = 0
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class OrderStream:
-    """A stream of orders, and what belongs to it: descriptors, and forks that wait for `go`."""
+    """A stream of orders, with its descriptors, and its forks that wait for `go`."""
 
     connection: socket.socket
     is_lent: bool
@@ -70,10 +70,10 @@ class OrderStream:
         return self.connection.fileno()
 
     def receive(self) -> list[bytes]:
-        """The messages that are complete now; raises EOFError at the end, OSError, ValueError."""
+        """The messages that are complete now. Raises EOFError at the end, OSError, ValueError."""
         data, fds, _, _ = socket.recv_fds(self.connection, RECEIVE_BYTES, MAX_FDS)
         *messages, self.received = (self.received + data).split(b"\n")
-        # They come with the first byte of a line, which is the last byte that was received.
+        # Descriptors come with the first byte of a line, which is the last byte received.
         self.given_fds, self.next_fds = self.given_fds + self.next_fds, fds
         if not data:
             raise EOFError
@@ -82,26 +82,26 @@ class OrderStream:
         return messages
 
     def send(self, message: FromParent) -> None:
-        """Send; raises OSError where a lent stream ended or is not read."""
+        """Send a message. Raises OSError if a lent stream ended or is not read."""
         if self.is_lent:
-            self.connection.sendall(line(message), socket.MSG_DONTWAIT)
+            self.connection.sendall(encode_line(message), socket.MSG_DONTWAIT)
             return
         with suppress(BrokenPipeError, ConnectionResetError):
-            self.connection.sendall(line(message))
+            self.connection.sendall(encode_line(message))
 
     def take_fds(self) -> list[int]:
-        """The descriptors that came with a complete message; the caller closes them."""
+        """The descriptors that came with a complete message. The caller closes them."""
         fds, self.given_fds = self.given_fds, []
         return fds
 
     def close_gates(self) -> None:
-        """End copies that never got their `go`: their start was cancelled."""
+        """End copies that never got their `go`, because their start was cancelled."""
         for gate in self.gates.values():
             os.close(gate)
         self.gates.clear()
 
     def close(self) -> None:
-        """Close all that belongs to it."""
+        """Close the connection, descriptors and gates."""
         self.close_gates()
         for fd in (*self.take_fds(), *self.next_fds):
             os.close(fd)
@@ -123,7 +123,7 @@ class WarmProcess:
         self._children: dict[int, OrderStream] = {}
 
     def run(self) -> "ForkedChild | None":
-        """Serve; return None in this process at its end, and the child in each forked copy."""
+        """Serve. Returns None in this process at its end, and the child in each forked copy."""
         self._owner.send(FromParent(ready=True))
         limit_s = self._idle_s if self._idle_s < math.inf else None
         while True:
@@ -158,7 +158,7 @@ class WarmProcess:
         return None
 
     def _end(self, stream: OrderStream) -> None:
-        """Close a stream; without its owner's, this process ends."""
+        """Close a stream. If it is the owner's, this process ends."""
         stream.close()
         self._streams = [] if stream is self._owner else [s for s in self._streams if s != stream]
 
@@ -184,13 +184,13 @@ class WarmProcess:
             self._end(lent)
 
     def _fork(self, stream: OrderStream, order: ForkOrder) -> "ForkedChild | None":
-        """Fork; return the child in the new process, None in this one."""
+        """Fork. Returns the child in the new process, None in this process."""
         stream.close_gates()
         fds = stream.take_fds()
         try:
             if not is_alone():
                 raise ChildProcessError("the warm interpreter runs more than one thread")
-            forked = forked_child(order, fds)
+            forked = fork_child(order, fds)
         except OSError as error:
             answer = FromParent(number=order.number, refused=str(error))
         else:
@@ -249,7 +249,7 @@ class ForkedChild:
         os.close(self.gate)
         if not word:
             os._exit(EXIT_ABANDONED)
-        # After the limits: setting those of another user's process takes one more privilege.
+        # After the limits, because limits of another user's process need one more privilege.
         if self.order.uid is not None and self.order.gid is not None:
             switch_user(self.order.uid, self.order.gid)
         for fd, number in zip(kept, self.order.fds, strict=True):
@@ -257,8 +257,11 @@ class ForkedChild:
             os.close(fd)
 
 
-def forked_child(order: ForkOrder, fds: Sequence[int]) -> ForkedChild | tuple[int, int]:
-    """Fork; the child in the new process, its pid and its gate in this one. Raises OSError."""
+def fork_child(order: ForkOrder, fds: Sequence[int]) -> ForkedChild | tuple[int, int]:
+    """Fork. Returns the child in the new process, or in this process its pid and its gate.
+
+    Raises OSError.
+    """
     opened, gate = os.pipe()
     begun, leading = os.pipe()
     try:
@@ -274,7 +277,7 @@ def forked_child(order: ForkOrder, fds: Sequence[int]) -> ForkedChild | tuple[in
         return ForkedChild(order=order, gate=opened, fds=fds)
     os.close(opened)
     os.close(leading)
-    os.read(begun, 1)  # until it leads its own group, which may be signalled from now on
+    os.read(begun, 1)  # until it leads its own group, which may then be signalled
     os.close(begun)
     return pid, gate
 
@@ -286,12 +289,11 @@ def is_alone() -> bool:
 
 
 def warm_up(modules: Sequence[str]) -> None:
-    """Import the modules and call `warm_up()` of those that have one.
+    """Import the modules and call `warm_up()` of each module that has it.
 
-    Garbage is collected once at the end: collections while thousands of modules' objects are made
-    take a quarter of the time. The objects are frozen, so that a collection in a forked process
-    does not write to shared pages. Free memory is returned: forks would copy shared pages to use
-    the gaps in them.
+    Garbage is collected once at the end, because collections during the imports take a quarter of
+    the time. The objects are frozen, so that a collection in a forked process does not write to
+    shared pages. Free memory is returned, because forks would copy shared pages to use their gaps.
     """
     gc.disable()
     for name in modules:
@@ -303,7 +305,7 @@ def warm_up(modules: Sequence[str]) -> None:
 
 
 def main() -> int:
-    """Serve as the command line says."""
+    """Parse the arguments and serve."""
     parser = argparse.ArgumentParser(prog="python -m hostelry.fleet.launch.warm_process")
     parser.add_argument("--socket-fd", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True)
@@ -344,7 +346,7 @@ def serve_fork(owner: socket.socket, parent: int, log: str) -> int:
 
 
 def serve(owner: socket.socket, modules: Sequence[str], idle_s: float) -> int:
-    """Import and serve; in each forked process, run its module."""
+    """Import and serve. In each forked process, run its module."""
     warm_up(modules)
     _fillers = fill_gaps()
     woken, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -356,7 +358,7 @@ def serve(owner: socket.socket, modules: Sequence[str], idle_s: float) -> int:
     os.close(waker)
     child.complete()
     entry = importlib.import_module(child.order.module)
-    sys.argv = [str(entry.__file__), *arguments_of(child.order.argv)]
+    sys.argv = [str(entry.__file__), *extract_arguments(child.order.argv)]
     code: int = entry.main()
     return code
 

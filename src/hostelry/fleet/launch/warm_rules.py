@@ -1,8 +1,8 @@
 """Rules for forking a copy from a warm interpreter. Pure.
 
 A forked copy has imported its libraries before it gets its environment. That is safe only for
-variables that are not read during the import: those listed here. A container that sets any other
-is started cold, which is slower and always right.
+variables that are not read during the import, which are listed here. A container that sets another
+variable is started cold, which is slower and always right.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from hostelry.fleet.rules.images import (
 from hostelry.fleet.rules.interpreter import PYTHON_VARIABLES
 from hostelry.fleet.rules.limits import THREAD_VARIABLES, thread_variables
 
-# Modules to import by command; the main() of the first one runs the copy.
+# Modules to import by command. The main() of the first module runs the copy.
 WARM_MODULES: Mapping[tuple[str, ...], tuple[str, ...]] = dict.fromkeys(
     (LMI_COMMAND, VLLM_COMMAND, TGI_COMMAND),
     ("hostelry.containers.lmi.__main__", "hostelry.containers.lmi.engine.process"),
@@ -35,11 +35,11 @@ READ_LATE = frozenset(
         *PYTHON_VARIABLES,
     }
 )
-MARKER_ROOM = 4096  # bytes; bounds the path of a copy's folder
+MARKER_ROOM = 4096  # bytes for the path of a copy's folder
 
 
-def parent_environment(operator: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a warm interpreter: those of the operator that every copy gets, no secrets.
+def build_parent_environment(operator: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a warm interpreter: the operator's for every copy, without secrets.
 
     Each copy overwrites the marker's value with its own folder.
     """
@@ -52,8 +52,8 @@ def parent_environment(operator: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def framework_of(argv: Sequence[str]) -> tuple[str, str] | None:
-    """The framework and the runtime of a framework model server; None for other programs."""
+def parse_framework(argv: Sequence[str]) -> tuple[str, str] | None:
+    """The framework and the runtime of a framework model server, or None for other programs."""
     num_parts = len(FRAMEWORK_COMMAND)
     match tuple(argv[num_parts:]):
         case ("--framework", framework, "--runtime", runtime):
@@ -61,8 +61,8 @@ def framework_of(argv: Sequence[str]) -> tuple[str, str] | None:
     return None
 
 
-def cold_cause(parent: Mapping[str, str], environment: Mapping[str, str]) -> str | None:
-    """Why a copy with `environment` cannot be forked from `parent`; None if it can.
+def find_cold_cause(parent: Mapping[str, str], environment: Mapping[str, str]) -> str | None:
+    """Why a copy with `environment` cannot be forked from `parent`, or None if it can.
 
     a variable differs that may be read during the import   -> cold
     the folder does not fit into the marker                 -> cold
@@ -80,8 +80,8 @@ def cold_cause(parent: Mapping[str, str], environment: Mapping[str, str]) -> str
     return None
 
 
-def own_home_cause(environment: Mapping[str, str]) -> str | None:
-    """Why a copy whose HOME is not the interpreter's cannot be forked; None if it can.
+def find_home_cause(environment: Mapping[str, str]) -> str | None:
+    """Why a copy whose HOME is not the interpreter's cannot be forked, or None if it can.
 
     Libraries derive the folder of downloads from HOME when they are imported.
     """

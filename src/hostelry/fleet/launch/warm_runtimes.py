@@ -1,8 +1,8 @@
-"""Interpreters of runtimes that have imported their framework, and forks of them for copies.
+"""Interpreters of runtimes that have imported their framework, and their forks for copies.
 
-An agent keeps one for each runtime that its copies use. A copy's server starts as ever, with the
-socket to a fork, and imports the framework itself where there is none: any failure here only makes
-its start slower. Forks share the framework's pages, whatever copies they belong to.
+An agent keeps an interpreter for each runtime that its copies use. A copy's server gets the socket
+to a fork. Without a fork it imports the framework itself, so a failure here only makes its start
+slower. Forks of different copies share the framework's pages.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ from hostelry.fleet.host.processes import MARKER_VARIABLE
 from hostelry.fleet.launch.limited_process import LimitedProcess, limit_files
 from hostelry.fleet.launch.warm import IDLE_S, RETRY_AFTER_S, ColdStartError
 from hostelry.fleet.launch.warm_rules import (
-    cold_cause,
-    framework_of,
-    own_home_cause,
-    parent_environment,
+    build_parent_environment,
+    find_cold_cause,
+    find_home_cause,
+    parse_framework,
 )
 from hostelry.fleet.rules.copy_user import RunAs
 
@@ -41,23 +41,23 @@ LOG = logging.getLogger(__name__)
 class WarmRuntimes:
     """The interpreters of an agent.
 
-    `runtimes` is the folder of runtimes; `operator` is the part of the operator's environment that
-    its copies get. They end after `idle_s` without copies.
+    `runtimes` is the folder of runtimes. `operator` is the part of the operator's environment that
+    copies get. They end after `idle_s` without copies.
     """
 
     def __init__(self, runtimes: Path, operator: Mapping[str, str], idle_s: float = IDLE_S) -> None:
         self._idle_s = idle_s
         self._runtimes = runtimes
-        self._environment = parent_environment(operator)
+        self._environment = build_parent_environment(operator)
         self._zygotes: dict[str, ZygoteProcess] = {}
         self._starting: dict[str, asyncio.Task[None]] = {}
         self._not_before: dict[str, float] = {}
 
     def prepare(self, argv: Sequence[str], given: Mapping[str, str]) -> None:
-        """Start importing for a copy of `argv` and its own variables; returns at once."""
+        """Start importing for a copy of `argv` and its own variables. Returns at once."""
         expected = {**self._environment, MARKER_VARIABLE: "", **given}
-        if cold_cause(self._environment, expected) is None:
-            self._zygote_of(argv)
+        if find_cold_cause(self._environment, expected) is None:
+            self._get_zygote(argv)
 
     def lend(
         self,
@@ -67,18 +67,18 @@ class WarmRuntimes:
         copy_log: Path,
         run_as: RunAs | None = None,
     ) -> "LentZygote | None":
-        """A fork for the copy that is to be started; None for other programs.
+        """Prepare a fork for a copy before its start. None for other programs.
 
         Raises ColdStartError.
         """
-        if framework_of(argv) is None:
+        if parse_framework(argv) is None:
             return None
-        cause = cold_cause(self._environment, environment)
+        cause = find_cold_cause(self._environment, environment)
         if cause is None and run_as is not None:
-            cause = own_home_cause(environment)
+            cause = find_home_cause(environment)
         if cause is not None:
             raise ColdStartError(cause)
-        zygote = self._zygote_of(argv)
+        zygote = self._get_zygote(argv)
         if zygote is None:
             raise ColdStartError("no interpreter of its runtime has imported the framework")
         copy = CopyOrder(
@@ -92,7 +92,7 @@ class WarmRuntimes:
         return LentZygote(zygote, copy, environment.get("SAGEMAKER_MULTI_MODEL") == "true")
 
     def close(self) -> None:
-        """End the interpreters; the copies keep running."""
+        """End the interpreters. The copies keep running."""
         for task in self._starting.values():
             task.cancel()
         for zygote in self._zygotes.values():
@@ -100,9 +100,9 @@ class WarmRuntimes:
                 with suppress(ProcessLookupError):
                     os.kill(zygote.pid, signal.SIGKILL)
 
-    def _zygote_of(self, argv: Sequence[str]) -> ZygoteProcess | None:
-        """The one that is there or has begun to import; None where it cannot be had."""
-        found = framework_of(argv)
+    def _get_zygote(self, argv: Sequence[str]) -> ZygoteProcess | None:
+        """The interpreter for the program, which may still import. None if it failed."""
+        found = parse_framework(argv)
         if found is None:
             return None
         framework, runtime = found
@@ -137,7 +137,7 @@ class WarmRuntimes:
 
 
 class LentZygote:
-    """A fork for one copy: `front` is for its server, which is to get `variables`."""
+    """A fork for one copy. Its server gets the socket `front` and `variables`."""
 
     def __init__(self, zygote: ZygoteProcess, copy: CopyOrder, whole: bool) -> None:
         self._zygote = zygote
@@ -151,7 +151,7 @@ class LentZygote:
         return {LENT_FD: str(self.front.fileno())}
 
     async def give(self, limited: LimitedProcess) -> None:
-        """Fork it within the limits of the copy, whose server has started."""
+        """Fork it within the limits of the copy once its server has started."""
         self.front.close()
         gate, theirs = socket.socketpair()
         with self._back, gate:
@@ -164,6 +164,6 @@ class LentZygote:
                 LOG.info("a copy imports its framework itself: %s", error)
 
     def close(self) -> None:
-        """Nothing is to be forked: the server has not started."""
+        """Give up the fork, because the server did not start."""
         self.front.close()
         self._back.close()

@@ -1,6 +1,7 @@
-"""HTTP client of an agent, used by control."""
+"""Control's side of a fleet: the HTTP client of an agent, and the leader's fence."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import httpx
@@ -11,21 +12,21 @@ from hostelry.base.guards import INTERNAL_KEY_HEADER
 from hostelry.base.json import decode
 from hostelry.base.peer_http import peer_client
 from hostelry.base.peers import EPOCH_HEADER, LeaderEpoch, parse_epoch
-from hostelry.domain.copy import CopySpec
-from hostelry.fleet.protocol import CopyPage, Observation
+from hostelry.domain.copy import CopySpec, Instance
+from hostelry.fleet.protocol import CopyPage, Fleet, Observation, RunningInstance
 
 CALL_TIMEOUT_S = 10.0
 
 
 class AgentKeyError(RetryableError):
-    """The agent knows another key."""
+    """The agent has a different key."""
 
 
 class HttpAgent:
-    """The agent at `address`; implements `fleet.protocol.Agent`.
+    """The agent at `address`. Implements `fleet.protocol.Agent`.
 
-    Every call opens its own connection, so that one instance serves any thread and event loop.
-    Calls carry the leader's `epoch`, where there is one, and raise Fenced once it is over.
+    Every call opens its own connection, so that one object serves any thread and event loop. Calls
+    carry the leader's `epoch`, if any, and raise Fenced once the epoch is over.
     """
 
     def __init__(
@@ -43,11 +44,11 @@ class HttpAgent:
         self._call_timeout_s = call_timeout_s
 
     async def apply(self, copies: Sequence[CopySpec]) -> None:
-        """Run exactly `copies`; returns when the agent has recorded them on disk."""
+        """Run exactly `copies`. Returns once the agent has recorded them on disk."""
         await self._call("PUT", "/copies", content=msgspec.json.encode(tuple(copies)))
 
     async def observe(self, have: str | None = None, timeout_s: float = 0.0) -> Observation:
-        """The current state; waits up to `timeout_s` for one whose version is not `have`."""
+        """The current state. Waits up to `timeout_s` for a state whose version is not `have`."""
         asked = {"wait_s": f"{timeout_s:g}"} | ({"have": have} if have is not None else {})
         body = await self._call("GET", "/observe", params=asked, patience_s=timeout_s)
         try:
@@ -56,12 +57,12 @@ class HttpAgent:
             raise RetryableError(f"agent {self._address}: no observation: {error}") from error
 
     async def log_tail(self, copy_id: str, max_lines: int = 100) -> str:
-        """The last lines of the copy's log; empty when it never started."""
+        """The last lines of the copy's log, empty if it never started."""
         body = await self._call("GET", f"/logs/{copy_id}", params={"lines": str(max_lines)})
         return body.decode("utf-8", "replace")
 
     async def copy_pages(self) -> tuple[CopyPage, ...]:
-        """The pages for Prometheus of the ready copies; raises RetryableError without an answer."""
+        """The pages for Prometheus of the ready copies. Raises RetryableError without an answer."""
         body = await self._call("GET", "/metrics")
         try:
             return decode(body, tuple[CopyPage, ...])
@@ -69,7 +70,7 @@ class HttpAgent:
             raise RetryableError(f"agent {self._address}: no pages: {error}") from error
 
     async def copy_account(self, what: str, copy_id: str, query: str = "") -> dict[str, Any]:
-        """What a copy says of its `cache`, `models` or `graph`; raises RetryableError for none."""
+        """A copy's account of its `cache`, `models` or `graph`. Raises RetryableError."""
         body = await self._call("GET", f"/{what}/{copy_id}{query}")
         try:
             return decode(body, dict[str, Any])
@@ -77,7 +78,7 @@ class HttpAgent:
             raise RetryableError(f"agent {self._address}: no {what}: {error}") from error
 
     async def shutdown(self) -> None:
-        """Ask the agent to stop every copy, then itself; returns before that is done."""
+        """Ask the agent to stop every copy, then itself. Returns before that is done."""
         await self._call("POST", "/shutdown")
 
     async def _call(
@@ -107,3 +108,30 @@ class HttpAgent:
                 self._epoch.refused(newest)
             raise Fenced(fault)
         raise (AgentKeyError if answer.status_code == 403 else RetryableError)(fault)
+
+
+class FencedFleet:
+    """`fleet` behind the leader's fence. `check` raises Fenced for a former leader, and may block.
+
+    A leader may be frozen between a check and its act. Its successor repeats or undoes that act.
+    Both acts are idempotent by the instance's id, and an agent that the successor has called
+    refuses the older epoch.
+    """
+
+    def __init__(self, fleet: Fleet, check: Callable[[], None]) -> None:
+        self._fleet = fleet
+        self._check = check
+
+    async def launch(self, instance: Instance) -> RunningInstance:
+        """Start the instance's agent, or return the running agent."""
+        await asyncio.to_thread(self._check)
+        return await self._fleet.launch(instance)
+
+    async def terminate(self, instance_id: str) -> None:
+        """Stop the agent and its copies. Succeeds if it is gone."""
+        await asyncio.to_thread(self._check)
+        await self._fleet.terminate(instance_id)
+
+    async def list(self) -> Sequence[RunningInstance]:
+        """Every instance whose agent answers now."""
+        return await self._fleet.list()

@@ -1,4 +1,8 @@
-"""The local fleet: every ML instance is an agent process on this machine."""
+"""The local fleet: every ML instance is an agent process on this machine.
+
+An agent runs in its own session and outlives the process that started it. Processes are found again
+by the records in the instances' folders, never by a bare pid.
+"""
 
 import asyncio
 import fcntl
@@ -19,7 +23,7 @@ from hostelry.base.peers import LeaderEpoch
 from hostelry.base.proc import ProcessIdentity
 from hostelry.domain.copy import Instance
 from hostelry.fleet.host.processes import WatchedProcess, is_alive, send
-from hostelry.fleet.launch.copy_launcher import end_copy
+from hostelry.fleet.launch.container_launcher import end_copies, end_copy
 from hostelry.fleet.launch.copy_log import CopyLog
 from hostelry.fleet.launch.limited_process import release
 from hostelry.fleet.local.client import HttpAgent
@@ -33,19 +37,23 @@ from hostelry.fleet.records import (
 from hostelry.fleet.rules.devices import assign_devices
 
 LOG = logging.getLogger(__name__)
-# Time that an agent has to answer before it is killed and started again. Pure.
-#
-# An agent that had too little time on a busy machine needs more of it, not another start: the time
-# doubles with each kill.
-
-
-# A kill counts for that long; then the agent has the first time again.
-KILL_COUNTS_S = 3600.0
+GRACE_S = 10.0
+START_TIMEOUT_S = 60.0
+ANSWER_TIMEOUT_S = 8.0
+KILL_TIMEOUT_S = 5.0
+STOP_TIMEOUT_S = 14.0
+POLL_S = 0.05
+LOG_TAIL_LINES = 20
+KILL_COUNTS_S = 3600.0  # after this time a kill does not count any more
 MAX_DOUBLINGS = 4
 
 
 def patience_s(first_s: float, kills: Sequence[float], now: float) -> float:
-    """The seconds that an agent has, killed at the times `kills` before; `first_s` without any."""
+    """Seconds that an agent has to answer, before it is killed and started again.
+
+    The time begins with `first_s` and doubles with each of the `kills`, because an agent that had
+    too little time on a busy machine needs more time, not another start.
+    """
     return first_s * 2.0 ** min(sum(now - at < KILL_COUNTS_S for at in kills), MAX_DOUBLINGS)
 
 
@@ -55,12 +63,12 @@ class WarmAgents(Protocol):
     async def fork(
         self, argv: Sequence[str], environment: Mapping[str, str], log: Path
     ) -> WatchedProcess | None:
-        """Fork a process that waits for `begin`; None if it is to be started as a program."""
+        """Fork a process that waits for `begin`. None if it must be started as a program."""
         ...
 
 
 class AgentStart:
-    """Starts agents with the variables `environment`; None: this process's own."""
+    """Starts agents with the variables `environment`, by default this process's own."""
 
     def __init__(
         self, environment: Mapping[str, str] | None = None, forks: WarmAgents | None = None
@@ -69,8 +77,8 @@ class AgentStart:
         self._forks = forks
 
     async def start(self, argv: Sequence[str], log: Path) -> WatchedProcess:
-        """A process that may wait for `begin`; raises TerminalError where there is no program."""
-        # A disk without room for the log is no lack of a program: it raises OSError.
+        """Start a process, which may wait for `begin`. Raises TerminalError without the program."""
+        # A full disk, which has no room for the log, raises OSError instead.
         os.close(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
         environment = os.environ if self._environment is None else self._environment
         if self._forks is not None:
@@ -84,65 +92,44 @@ class AgentStart:
             raise TerminalError(f"cannot start {Path(argv[0]).name}: {why}") from error
 
 
-GRACE_S = 10.0
-
-
 def stop_everything(root: Path, grace_s: float = GRACE_S) -> None:
-    """End every agent and copy recorded under `root`, the folder of instances; blocks.
+    """End every agent and copy recorded under `root`, the folder of instances. Blocks. Idempotent.
 
-    Copies get `grace_s` after the TERM. Agents are killed at once: their state is on disk. Works if
-    agents are dead or hung; idempotent.
+    Copies get `grace_s` after the TERM. Agents are killed at once, because their state is on disk.
+    Works if agents are dead or hung.
     """
     if not root.is_dir():
         return
     folders = [InstanceFolder(path) for path in root.resolve().iterdir() if path.is_dir()]
-    # Agents first: a living one would restart its copies.
+    # Agents first, because a living agent would restart its copies.
     agents = [agent for folder in folders for agent in folder.load_agents() if is_alive(agent)]
     send(agents, signal.SIGKILL)
     if not any(folder.copy_ids() for folder in folders):
         return
-    # Imported late: without a copy, most of this function's time would be this import.
-    from hostelry.fleet.launch.copy_launcher import end_copies
-    from hostelry.fleet.launch.limited_process import release
-
-    copies = [group for folder in folders for group in _copies(folder)]
+    copies = [group for folder in folders for group in _load_copies(folder)]
     end_copies(copies, grace_s)
     for folder, _ in copies:
         release(folder)
 
 
-def _copies(folder: InstanceFolder) -> list[tuple[Path, ProcessIdentity | None]]:
+def _load_copies(folder: InstanceFolder) -> list[tuple[Path, ProcessIdentity | None]]:
     copies = [folder.copy(copy_id) for copy_id in folder.copy_ids()]
     records = [(copy.root, copy.load()) for copy in copies]
     return [(path, record.process if record else None) for path, record in records]
 
 
-# The local fleet: every ML instance is an agent process on this machine.
-#
-# An agent runs in a session of its own and outlives the process that started it. Processes are
-# found again by the records in the instances' folders, never by a bare pid.
-
-
-START_TIMEOUT_S = 60.0
-ANSWER_TIMEOUT_S = 8.0
-KILL_TIMEOUT_S = 5.0
-STOP_TIMEOUT_S = 14.0
-POLL_S = 0.05
-LOG_TAIL_LINES = 20
-
-
 class LocalFleet:
-    """Instances as folders under `root`, agents as processes; implements `fleet.protocol.Fleet`.
+    """Instances as folders under `root`, agents as processes. Implements `fleet.protocol.Fleet`.
 
     Args:
-        root: the folder that holds one folder an instance.
-        command: the command line of an agent; ``--instance-id ID`` is appended.
+        root: the folder that holds one folder per instance.
+        command: the command line of an agent. ``--instance-id ID`` is appended.
         internal_key: the key of every internal call.
-        answer_timeout_s: after this time without an answer an agent is replaced; twice as long
-            after each time that it was.
-        devices: the machine's accelerators, which instances that declare some are given.
-        epoch: of the leader, for calls to agents; None for a control without others.
-        start: starts agents; None: as programs, with this process's environment.
+        answer_timeout_s: after this time without an answer an agent is replaced. The time doubles
+            with each replacement.
+        devices: the machine's accelerators, for instances that declare accelerators.
+        epoch: the leader's epoch for calls to agents. None for a single control.
+        start: starts agents. By default as programs, with this process's environment.
     """
 
     def __init__(
@@ -166,21 +153,21 @@ class LocalFleet:
         self._kills: dict[str, list[float]] = {}
 
     async def launch(self, instance: Instance) -> RunningInstance:
-        """Start the instance's agent, or return the one that already runs.
+        """Start the instance's agent, or return the running agent.
 
-        Raises TerminalError when the agent cannot start, RetryableError when it does not answer.
+        Raises TerminalError if the agent cannot start, RetryableError if it does not answer.
         """
         async with self._lock(instance.id):
             folder = self._folder(instance.id)
             folder.root.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_whole(folder.instance, msgspec.json.encode(instance))
             self._give_devices(folder, instance.shape.accelerators)
-            running = await self._answered(folder)
+            running = await self._await_answer(folder)
             if running is not None:
                 return running
             await self._end_hung_agent(folder)
-            # An agent that finds the lock taken exits, which would look like one that cannot start.
-            if not await _holds(lambda: _is_free(folder.lock), self._answer_timeout_s):
+            # An agent that finds the lock taken exits, as an agent that cannot start does.
+            if not await _wait_for(lambda: _is_free(folder.lock), self._answer_timeout_s):
                 raise RetryableError(
                     f"the last agent of instance {instance.id} still holds {folder.lock.name} "
                     f"after {self._answer_timeout_s:g} s"
@@ -188,7 +175,7 @@ class LocalFleet:
             return await self._start(instance.id, folder)
 
     async def terminate(self, instance_id: str) -> None:
-        """Stop the agent and every copy on it and remove its folder; no error if it is gone."""
+        """Stop the agent and its copies, and remove its folder. Succeeds if it is gone."""
         async with self._lock(instance_id):
             folder = self._folder(instance_id)
             if not folder.root.exists():
@@ -204,7 +191,7 @@ class LocalFleet:
     async def list(self) -> Sequence[RunningInstance]:
         """Every instance whose agent answers now."""
         folders = instance_folders(self._root)
-        found = await asyncio.gather(*(self._running(folder) for folder in folders))
+        found = await asyncio.gather(*(self._find_running(folder) for folder in folders))
         return [running for running in found if running is not None]
 
     def _folder(self, instance_id: str) -> InstanceFolder:
@@ -220,17 +207,17 @@ class LocalFleet:
             chosen = assign_devices(declared, self._devices, others)
             write_whole(folder.devices, msgspec.json.encode(chosen), durable=False)
 
-    async def _answered(self, folder: InstanceFolder) -> RunningInstance | None:
-        """The instance, if its agent lives and answers in the time that it has by now."""
+    async def _await_answer(self, folder: InstanceFolder) -> RunningInstance | None:
+        """The instance, if its agent lives and answers in the agent's present time limit."""
         kills = self._kills.get(folder.root.name, ())
         deadline = monotonic_s() + patience_s(self._answer_timeout_s, kills, monotonic_s())
-        running = await self._running(folder)
-        while running is None and kills and _lives(folder) and monotonic_s() < deadline:
+        running = await self._find_running(folder)
+        while running is None and kills and _has_living_agent(folder) and monotonic_s() < deadline:
             await asyncio.sleep(POLL_S)
-            running = await self._running(folder)
+            running = await self._find_running(folder)
         return running
 
-    async def _running(self, folder: InstanceFolder) -> RunningInstance | None:
+    async def _find_running(self, folder: InstanceFolder) -> RunningInstance | None:
         """The instance, if its agent lives and answers."""
         record = folder.load_agent()
         if record is None or record.port == 0 or not is_alive(record.process):
@@ -249,14 +236,14 @@ class LocalFleet:
         return HttpAgent(record.address, self._key, self._answer_timeout_s, self._epoch)
 
     async def _end_hung_agent(self, folder: InstanceFolder) -> None:
-        """Kill an agent that lives but does not answer; its copies keep running."""
+        """Kill an agent that lives but does not answer. Its copies keep running."""
         for agent in folder.load_agents():
             if is_alive(agent):
                 name = folder.root.name
                 LOG.warning("agent of %s (pid %d) does not answer: it is killed", name, agent.pid)
                 send([agent], signal.SIGKILL)
                 self._kills.setdefault(name, []).append(monotonic_s())
-                await _gone(agent, KILL_TIMEOUT_S)
+                await _await_end(agent, KILL_TIMEOUT_S)
 
     async def _start(self, instance_id: str, folder: InstanceFolder) -> RunningInstance:
         child = await self._spawn(instance_id, folder)
@@ -265,11 +252,11 @@ class LocalFleet:
         deadline = monotonic_s() + timeout_s
         try:
             while monotonic_s() < deadline:
-                running = await self._running(folder)
+                running = await self._find_running(folder)
                 if running is not None:
                     return running
                 if ended.done():
-                    raise _ended_at_its_start(instance_id, ended.result(), folder)
+                    raise _build_start_error(instance_id, ended.result(), folder)
                 await asyncio.wait({ended}, timeout=POLL_S)
         finally:
             ended.cancel()
@@ -286,7 +273,7 @@ class LocalFleet:
         return child
 
     async def _ask_to_stop(self, folder: InstanceFolder) -> None:
-        """Ask the agent to shut down, and wait for it: its copies have time to end in order."""
+        """Ask the agent to shut down, and wait, so that its copies have time to end in order."""
         record = folder.load_agent()
         if record is None or record.port == 0 or not is_alive(record.process):
             return
@@ -297,15 +284,15 @@ class LocalFleet:
         except (RetryableError, TerminalError) as error:
             LOG.warning("instance %s: %s", folder.root.name, error)
             return
-        await _gone(record.process, STOP_TIMEOUT_S)
+        await _await_end(record.process, STOP_TIMEOUT_S)
 
 
-def _ended_at_its_start(
+def _build_start_error(
     instance_id: str, code: int | None, folder: InstanceFolder
 ) -> TerminalError | RetryableError:
-    """Why an agent ended before it answered.
+    """Build the error for an agent that ended before it answered.
 
-    One that a signal ended, or that ended for an unknown cause, may start the next time.
+    If a signal or an unknown cause ended it, it may start the next time.
     """
     tail = CopyLog(folder.agent_log).tail(LOG_TAIL_LINES) or "it printed nothing"
     agent = f"The agent of instance {instance_id}"
@@ -316,18 +303,18 @@ def _ended_at_its_start(
     return TerminalError(f"{agent} exited with code {code}: {tail}")
 
 
-def _lives(folder: InstanceFolder) -> bool:
-    """Whether an agent of the instance is a process still."""
+def _has_living_agent(folder: InstanceFolder) -> bool:
+    """Whether an agent of the instance still has a process."""
     return any(is_alive(it) for it in folder.load_agents())
 
 
-async def _gone(process: ProcessIdentity, timeout_s: float) -> bool:
-    """Wait until the process is gone; False when it still is there after `timeout_s`."""
-    return await _holds(lambda: not is_alive(process), timeout_s)
+async def _await_end(process: ProcessIdentity, timeout_s: float) -> bool:
+    """Wait until the process is gone. False if it still lives after `timeout_s`."""
+    return await _wait_for(lambda: not is_alive(process), timeout_s)
 
 
-async def _holds(condition: Callable[[], bool], timeout_s: float) -> bool:
-    """Wait until the condition holds; False when it does not after `timeout_s`."""
+async def _wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:
+    """Wait until the condition is true. False if it is not true after `timeout_s`."""
     deadline = monotonic_s() + timeout_s
     while not condition():
         if monotonic_s() >= deadline:

@@ -1,1 +1,1 @@
-"""The fleet on a Ray cluster: every ML instance is an agent, in the care of a detached actor."""
+"""The fleet on a Ray cluster: every ML instance is an agent that a detached actor manages."""

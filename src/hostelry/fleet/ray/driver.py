@@ -1,4 +1,16 @@
-"""Calls of control carried out on Ray: instances as detached named actors."""
+"""Calls of control carried out on Ray: instances as detached named actors.
+
+This module alone calls Ray's functions for the cluster, its nodes and actors. Ray is imported on
+first use.
+
+    launch       finds the instance's actor by its name, or makes it, and starts the agent
+      no room    the actor stays pending, so that Ray's autoscaler sees it. CapacityError meanwhile
+      it died    makes another actor
+    terminate    the actor ends agent and copies, then is killed. A pending actor is killed at once
+    list         actors whose agent answers
+
+The death of a launched instance is reported as soon as Ray knows it.
+"""
 
 import asyncio
 import importlib
@@ -27,32 +39,34 @@ from hostelry.fleet.ray.instance_actor import InstanceActor, host_identity
 from hostelry.fleet.ray.messages import NodeOrder, Started
 
 LOG = logging.getLogger(__name__)
-# Resources that an instance asks Ray for, the zone it is put in, why it waits. Pure.
-#
-#     the cluster                                       an instance asks for
-#    ------------------------------------------------  ---------------------------------------------
-#     a node offers a resource named ``ml.*``           one of the resource named like its type; its
-#                                                       GPUs too where a node has both
-#     no node does, or the instance is of a serverless  CPUs, GPUs and memory of its type's shape
-#     variant
-#
-# A node's zone is its label `hostelry.zone`, else that of KubeRay. An instance's zone is a
-# preference: it goes to a node of that zone if one can hold it now, else to any.
-
 
 CPU, GPU, MEMORY = "CPU", "GPU", "memory"
 TYPED_PREFIX = "ml."
-ZONE_LABELS = ("hostelry.zone", "ray.io/availability-zone")
-# Ray offers 70 % of a node's memory by default, and of a declared GiB the kernel has its part too:
+ZONE_LABELS = ("hostelry.zone", "ray.io/availability-zone")  # the first one counts
+# Ray offers 70 % of a node's memory by default, and the kernel takes a part of a declared GiB. But
 # a machine of a type must be able to hold an instance of that type.
 MEMORY_SHARE = 0.6
 GIB = 1024**3
 NAMED_NODES = 5
+MISSING = "`--fleet ray` needs Ray: pip install 'hostelry[ray]'"
+ALIVE = "ALIVE"
+DEAD = "DEAD"
+LAUNCH_S = 50.0  # control gives a launch 60 s
+LOOK_S = 1.0  # between looks at a pending actor
+# An actor is pending, but holds its room already, while its process is being started. That takes
+# long on a busy node. So an actor that had room when it was made gets more time.
+NO_ROOM_S = 8.0
+OWN_ROOM_S = 40.0
+ANSWER_S = 8.0
+STOP_S = 30.0
+GONE_S = 10.0
+POLL_S = 0.1
+TRIES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayNode:
-    """A living node: its resources, all and those that are free; memory in bytes."""
+    """A living node with its total and free resources. Memory is in bytes."""
 
     id: str
     address: str
@@ -68,18 +82,26 @@ class RayNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayDemand:
-    """Resources by Ray's name; `zone` is the label that its node must have."""
+    """Resources by Ray's name. `zone` is the label that its node must have."""
 
     resources: Mapping[str, float]
     zone: tuple[str, str] | None = None
 
     def fits(self, room: Mapping[str, float]) -> bool:
-        """Whether `room` has all of it."""
+        """Whether `room` has all of these resources."""
         return all(room.get(name, 0.0) >= amount for name, amount in self.resources.items())
 
 
-def demand_of(instance: Instance, nodes: Sequence[RayNode]) -> RayDemand:
-    """The resources that the instance needs of a cluster with these nodes; see the table above."""
+def compute_demand(instance: Instance, nodes: Sequence[RayNode]) -> RayDemand:
+    """The resources that the instance asks of a cluster with these nodes.
+
+    a node offers a resource ``ml.*``            -> one of the resource named like its type, and its
+                                                    GPUs if a node has both
+    otherwise, or for a serverless variant       -> CPUs, GPUs and memory of its type's shape
+
+    The instance's zone is a preference. Without a node of that zone that has room now, any node
+    will do.
+    """
     shape, own = instance.shape, instance.instance_type
     is_typed = any(name.startswith(TYPED_PREFIX) for node in nodes for name in node.total)
     if is_typed and not own.startswith(TYPE_PREFIX):
@@ -88,7 +110,7 @@ def demand_of(instance: Instance, nodes: Sequence[RayNode]) -> RayDemand:
         resources = {own: 1.0} | ({GPU: gpus} if gpus and has_both else {})
     else:
         asked = {
-            CPU: _whole(shape.cpus),
+            CPU: _round_cpus(shape.cpus),
             GPU: float(shape.accelerators),
             MEMORY: float(int(shape.memory_bytes * MEMORY_SHARE)),
         }
@@ -98,7 +120,7 @@ def demand_of(instance: Instance, nodes: Sequence[RayNode]) -> RayDemand:
 
 
 def why_pending(instance: Instance, demand: RayDemand, nodes: Sequence[RayNode]) -> str | None:
-    """What was asked for, what the cluster has, and what would help; None where a node has room."""
+    """Describe the request, the cluster's room, and a remedy. None if a node has room."""
     if any(demand.fits(it.free) for it in nodes):
         return None
     asked = amounts(demand.resources)
@@ -142,8 +164,8 @@ def _offers(nodes: Sequence[RayNode], names: Iterable[str]) -> str:
 def _zone(zone: str, demand: RayDemand, nodes: Sequence[RayNode]) -> tuple[str, str] | None:
     """The label of the nodes of `zone`, if one of them has room now.
 
-    Where no node's zone has that name, the zones of the cluster stand for those of the region, in
-    the order of their names: "us-east-1b" is the second one.
+    If no node's zone has that name, the zones of the cluster stand for the zones of the region, in
+    the order of their names. "us-east-1b" is then the second zone.
     """
     labels = sorted({label for it in nodes if (label := it.zone_label) is not None})
     if not labels or not zone:
@@ -154,26 +176,16 @@ def _zone(zone: str, demand: RayDemand, nodes: Sequence[RayNode]) -> tuple[str, 
     return label if has_room else None
 
 
-def _whole(cpus: float) -> float:
-    """Ray takes fractions of one CPU only."""
+def _round_cpus(cpus: float) -> float:
+    """Round up from one CPU on, because Ray takes fractions only below one CPU."""
     return cpus if cpus < 1 else float(math.ceil(cpus))
 
 
-# The Ray cluster as this project sees it: connected to, its nodes, the states of its actors.
-#
-# The only code that calls Ray's functions for them; Ray is imported here, and only once it is used.
+def connect(address: str | None, namespace: str) -> Any:
+    """Connect to the cluster at `address`, by default this machine's. Returns the module `ray`.
 
-
-MISSING = "`--fleet ray` needs Ray: pip install 'hostelry[ray]'"
-ALIVE = "ALIVE"
-DEAD = "DEAD"
-
-
-def connected(address: str | None, namespace: str) -> Any:
-    """The module `ray`, connected; `address` None: the cluster of this machine.
-
-    Raises TerminalError without Ray, or with another version than the cluster's, RetryableError
-    when the cluster cannot be reached.
+    Raises TerminalError without Ray, or with another version than the cluster's, RetryableError if
+    the cluster cannot be reached.
     """
     if address is not None and "://" in address:
         raise TerminalError(
@@ -191,7 +203,7 @@ def connected(address: str | None, namespace: str) -> Any:
             log_to_driver=False,
             configure_logging=False,
         )
-    # Ray names what is wrong only in its texts: another version, a token, no cluster, no node here.
+    # Only Ray's texts name the fault, such as another version, a wrong token, or no cluster.
     except (ConnectionError, RuntimeError, ValueError, OSError, AssertionError) as error:
         text = f"no connection to the Ray cluster at {address or 'this machine'}: {error}"
         if "ersion mismatch" in str(error):
@@ -200,7 +212,7 @@ def connected(address: str | None, namespace: str) -> Any:
     return ray
 
 
-def nodes_of(ray: Any) -> list[RayNode]:
+def list_nodes(ray: Any) -> list[RayNode]:
     """The living nodes, by address."""
     free = ray._private.state.available_resources_per_node()
     nodes = [
@@ -217,40 +229,16 @@ def nodes_of(ray: Any) -> list[RayNode]:
     return sorted(nodes, key=lambda it: (it.address, it.id))
 
 
-def state_of(ray: Any, actor: Any) -> str:
+def get_actor_state(ray: Any, actor: Any) -> str:
     """Ray's own state of the actor, `ALIVE` once it was placed and runs."""
     return str(ray._private.state.actors(actor._actor_id.hex()).get("State", DEAD))
 
 
-# Calls of control carried out on Ray: instances as detached named actors, one name an instance.
-#
-#     launch      the actor is found by its name, or made; it is asked to start the agent
-#     ... no room it stays pending, which is what Ray's autoscaler looks at; CapacityError meanwhile
-#     ... dead    another one is made
-#     terminate   the actor ends agent and copies, then is killed; a pending one is killed at once
-#     list        actors whose agent answers
-#
-# The death of a launched instance is reported as soon as Ray knows it.
-
-
-LAUNCH_S = 50.0  # control gives a launch 60 s
-LOOK_S = 1.0  # between looks at a pending actor
-# An actor whose process is being started holds its room already, and is pending still. On a busy
-# node that takes long, so room that was free when it was asked for counts as its own for longer.
-NO_ROOM_S = 8.0
-OWN_ROOM_S = 40.0
-ANSWER_S = 8.0
-STOP_S = 30.0
-GONE_S = 10.0
-POLL_S = 0.1
-TRIES = 2
-
-
 @dataclass(frozen=True, slots=True)
 class Start:
-    """An actor that was asked to start its instance, and the answer to come.
+    """An actor that was asked to start its instance, and its future answer.
 
-    `had_room`: a node had room for it when it was made.
+    `had_room` says whether a node had room for it when it was made.
     """
 
     actor: Any
@@ -262,57 +250,57 @@ class RayDriver:
     """The instances of one platform on a cluster.
 
     Args:
-        ray: the module, connected, with the namespace of the platform's actors.
-        order_of: what the actor of an instance is sent.
-        runtime_env: Ray's runtime environment of actors; None: what their nodes have installed.
-        lost: called with the id of an instance whose actor died.
+        ray: the connected module, with the namespace of the platform's actors.
+        build_order: builds the order for the actor of an instance.
+        runtime_env: Ray's runtime environment of actors. By default their nodes' installation.
+        on_loss: called with the id of an instance whose actor died.
     """
 
     def __init__(
         self,
         ray: Any,
-        order_of: Callable[[Instance], NodeOrder],
+        build_order: Callable[[Instance], NodeOrder],
         runtime_env: Mapping[str, Any] | None,
-        lost: Callable[[str], None],
+        on_loss: Callable[[str], None],
     ) -> None:
         self._ray = ray
-        self._order_of = order_of
+        self._build_order = build_order
         self._runtime_env = runtime_env
-        self._lost = lost
+        self._on_loss = on_loss
         self._starts: dict[str, Start] = {}
         self._watches: dict[str, asyncio.Task[None]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def launch(self, instance: Instance) -> RunningInstance:
-        """The instance, running: found, or started; raises as `Fleet.launch` does."""
+        """Start the instance, or find it running. Raises as `Fleet.launch` does."""
         async with self._locks.setdefault(instance.id, asyncio.Lock()):
             for attempt in range(TRIES):
                 try:
-                    return await self._launched(instance)
+                    return await self._launch(instance)
                 except self._ray.exceptions.ActorDiedError as error:
                     self._starts.pop(instance.id, None)
-                    problem = _problem_of_creation(error)
+                    problem = _find_creation_error(error)
                     if problem is not None:
                         raise problem from None
                     LOG.info("instance %s, try %d: %s", instance.id, attempt + 1, error)
                 except self._ray.exceptions.RayError as error:
                     self._starts.pop(instance.id, None)
-                    raise _ray_failure(instance.id, error) from None
+                    raise _convert_ray_error(instance.id, error) from None
         raise RetryableError(f"the actor of instance {instance.id} died while it started")
 
     async def terminate(self, instance_id: str) -> None:
-        """End the instance with all on it; no error if it is gone."""
+        """End the instance with its copies. Succeeds if it is gone."""
         self._starts.pop(instance_id, None)
         if (watch := self._watches.pop(instance_id, None)) is not None:
             watch.cancel()
-        actor = await asyncio.to_thread(self._found, instance_id)
+        actor = await asyncio.to_thread(self._find_actor, instance_id)
         if actor is None:
             return
-        if await asyncio.to_thread(state_of, self._ray, actor) == ALIVE:
+        if await asyncio.to_thread(get_actor_state, self._ray, actor) == ALIVE:
             await asyncio.wait({self._future(actor.stop.remote())}, timeout=STOP_S)
         await asyncio.to_thread(self._ray.kill, actor, no_restart=True)
         deadline = monotonic_s() + GONE_S
-        while await asyncio.to_thread(self._found, instance_id) is not None:
+        while await asyncio.to_thread(self._find_actor, instance_id) is not None:
             if monotonic_s() > deadline:
                 raise RetryableError(f"the actor of instance {instance_id} does not end")
             await asyncio.sleep(POLL_S)
@@ -328,26 +316,26 @@ class RayDriver:
         names = await asyncio.to_thread(self._ray.util.list_named_actors)
         await asyncio.gather(*(self.terminate(name) for name in names))
 
-    async def _launched(self, instance: Instance) -> RunningInstance:
+    async def _launch(self, instance: Instance) -> RunningInstance:
         start = self._starts.get(instance.id)
         if start is None:
-            order = msgspec.json.encode(self._order_of(instance))
-            actor, had_room = await asyncio.to_thread(self._found_or_made, instance)
+            order = msgspec.json.encode(self._build_order(instance))
+            actor, had_room = await asyncio.to_thread(self._find_or_make_actor, instance)
             answer = self._future(actor.start.remote(__version__, order))
             start = Start(actor, answer, had_room)
             self._starts[instance.id] = start
-        await self._answered(instance, start)
+        await self._await_answer(instance, start)
         self._starts.pop(instance.id, None)
         started = decode(start.answer.result(), Started)
         if started.failure is not None:
             raise started.failure.error()
         self._watch(instance.id, start.actor)
-        return RunningInstance(id=instance.id, address=_reached(instance.id, started))
+        return RunningInstance(id=instance.id, address=_check_reachable(instance.id, started))
 
-    async def _answered(self, instance: Instance, start: Start) -> None:
-        """Wait for the actor's answer, while it has room or may get it.
+    async def _await_answer(self, instance: Instance, start: Start) -> None:
+        """Wait for the actor's answer, while it has room or may get room.
 
-        Raises CapacityError where no node has room; the actor stays, and its place in the queue.
+        Raises CapacityError if no node has room. The actor keeps its place in the queue.
         """
         began = monotonic_s()
         patience_s = OWN_ROOM_S if start.had_room else NO_ROOM_S
@@ -360,38 +348,38 @@ class RayDriver:
                 ran = instance.state is InstanceState.RUNNING
                 raise (InstanceLostError if ran else CapacityError)(why)
             if monotonic_s() > began + LAUNCH_S:
-                state = await asyncio.to_thread(state_of, self._ray, start.actor)
+                state = await asyncio.to_thread(get_actor_state, self._ray, start.actor)
                 raise RetryableError(
                     f"the actor of instance {instance.id} did not start within {LAUNCH_S:g} s: "
                     f"Ray's state of it is {state}"
                 )
 
     def _why_pending(self, instance: Instance, actor: Any) -> str | None:
-        if state_of(self._ray, actor) == ALIVE:
+        if get_actor_state(self._ray, actor) == ALIVE:
             return None
-        nodes = nodes_of(self._ray)
-        return why_pending(instance, demand_of(instance, nodes), nodes)
+        nodes = list_nodes(self._ray)
+        return why_pending(instance, compute_demand(instance, nodes), nodes)
 
-    def _found(self, instance_id: str) -> Any | None:
+    def _find_actor(self, instance_id: str) -> Any | None:
         """The living or pending actor of the instance."""
         try:
             return self._ray.get_actor(instance_id)
         except ValueError:
             return None
 
-    def _found_or_made(self, instance: Instance) -> tuple[Any, bool]:
-        """The instance's actor, and whether it was made while a node had room for it."""
-        actor = self._found(instance.id)
+    def _find_or_make_actor(self, instance: Instance) -> tuple[Any, bool]:
+        """Find or make the instance's actor. True if it was made while a node had room for it."""
+        actor = self._find_actor(instance.id)
         if actor is not None:
             return actor, False
-        nodes = nodes_of(self._ray)
-        demand = demand_of(instance, nodes)
+        nodes = list_nodes(self._ray)
+        demand = compute_demand(instance, nodes)
         asked = dict(demand.resources)
         options: dict[str, Any] = {
             "name": instance.id,
             "lifetime": "detached",
             "get_if_exists": True,
-            "max_restarts": 0,  # control launches it again: its copies are placed by then
+            "max_restarts": 0,  # control launches it again, as its copies may have moved
             "max_concurrency": 100,
             "num_cpus": asked.pop(CPU, 0),
             "num_gpus": asked.pop(GPU, 0),
@@ -406,8 +394,8 @@ class RayDriver:
         return made, why_pending(instance, demand, nodes) is None
 
     async def _running(self, instance_id: str) -> RunningInstance | None:
-        actor = await asyncio.to_thread(self._found, instance_id)
-        if actor is None or await asyncio.to_thread(state_of, self._ray, actor) != ALIVE:
+        actor = await asyncio.to_thread(self._find_actor, instance_id)
+        if actor is None or await asyncio.to_thread(get_actor_state, self._ray, actor) != ALIVE:
             return None
         try:
             async with asyncio.timeout(ANSWER_S):
@@ -417,11 +405,13 @@ class RayDriver:
         return RunningInstance(id=instance_id, address=started.address) if started.address else None
 
     def _watch(self, instance_id: str, actor: Any) -> None:
-        """Report the actor's death when it comes."""
+        """Report the actor's death once it dies."""
         if instance_id not in self._watches:
-            self._watches[instance_id] = asyncio.create_task(self._until_lost(instance_id, actor))
+            self._watches[instance_id] = asyncio.create_task(
+                self._watch_until_lost(instance_id, actor)
+            )
 
-    async def _until_lost(self, instance_id: str, actor: Any) -> None:
+    async def _watch_until_lost(self, instance_id: str, actor: Any) -> None:
         while True:
             try:
                 await self._future(actor.until_ended.remote())
@@ -430,7 +420,7 @@ class RayDriver:
                 continue
             except self._ray.exceptions.RayError as error:
                 LOG.warning("instance %s is lost: %s", instance_id, error)
-                self._lost(instance_id)
+                self._on_loss(instance_id)
             self._watches.pop(instance_id, None)
             return
 
@@ -438,8 +428,8 @@ class RayDriver:
         return asyncio.wrap_future(ref.future())
 
 
-def _reached(instance_id: str, started: Started) -> str:
-    """The agent's address for this process; raises TerminalError where there is none."""
+def _check_reachable(instance_id: str, started: Started) -> str:
+    """The agent's address for this process. Raises TerminalError if it cannot be reached."""
     if started.address.startswith("http://") and started.host != host_identity():
         raise TerminalError(
             f"instance {instance_id} is on node {started.node_address}, another machine than "
@@ -449,8 +439,8 @@ def _reached(instance_id: str, started: Started) -> str:
     return started.address
 
 
-def _problem_of_creation(error: Exception) -> HostelryError | None:
-    """The problem of an actor that cannot be made on its node; None where it died."""
+def _find_creation_error(error: Exception) -> HostelryError | None:
+    """The error of an actor that cannot be made on its node, or None if it died."""
     text = str(error)
     if "No module named" in text or "ModuleNotFoundError" in text or "ImportError" in text:
         return TerminalError(
@@ -460,8 +450,8 @@ def _problem_of_creation(error: Exception) -> HostelryError | None:
     return None
 
 
-def _ray_failure(instance_id: str, error: Exception) -> HostelryError:
-    """Ray's error on a launch as one of ours; an environment that cannot be made stays so."""
+def _convert_ray_error(instance_id: str, error: Exception) -> HostelryError:
+    """Convert Ray's error on a launch. A failed runtime environment is terminal."""
     kind = type(error).__name__
     text = f"instance {instance_id}: {kind}: {str(error)[:500]}"
     return TerminalError(text) if "RuntimeEnv" in kind else RetryableError(text)

@@ -1,4 +1,4 @@
-"""``python -m hostelry.fleet.ray.end_instance NODE_HOME``: ends all that runs there, removes it."""
+"""``python -m hostelry.fleet.ray.end_instance NODE_HOME``: ends its processes and removes it."""
 
 import shutil
 import sys
@@ -12,7 +12,7 @@ GRACE_S = 3.0
 
 
 def end_instance(home: NodeHome) -> None:
-    """End agent, copies, which get `GRACE_S`, and proxy, and remove the home; idempotent."""
+    """End agent, copies (after `GRACE_S`) and proxy, and remove the home. Idempotent."""
     stop_everything(home.instances, GRACE_S)
     end_proxy(home)
     shutil.rmtree(home.root, ignore_errors=True)

@@ -1,8 +1,8 @@
-"""The Ray actor that has one instance in its care, on the instance's node.
+"""The Ray actor that manages one instance, on the instance's node.
 
-It starts the agent, and a node proxy where other hosts are to reach it, and starts each again when
-it dies or hangs. A watchdog ends all of it when the actor's process ends, however it ends. Ray
-imports this module on the node, whose version of Hostelry may be a neighbour of control's.
+It starts the agent, and a node proxy if other hosts must reach the agent. It starts them again if
+they die or hang. A watchdog ends them once the actor's process has ended for any cause. Ray imports
+this module on the node, whose version of Hostelry may be a neighbour of control's.
 """
 
 import asyncio
@@ -29,20 +29,20 @@ from hostelry.fleet.ray import watchdog
 from hostelry.fleet.ray.end_instance import end_instance
 from hostelry.fleet.ray.instance_proxy import InstanceProxy
 from hostelry.fleet.ray.messages import Failure, NodeOrder, Started
-from hostelry.fleet.ray.node_home import NodeHome, left_over, new_home, write_files
+from hostelry.fleet.ray.node_home import NodeHome, find_left_over, make_home, write_files
 from hostelry.fleet.records import InstanceFolder
-from hostelry.fleet.rules.devices import real_devices
+from hostelry.fleet.rules.devices import find_real_devices
 
 LOOK_S = 0.5  # between looks at the agent's process
 ASK_S = 5.0  # between calls to it
 REACH_S = 5.0
-# Of a worker's environment: Ray's own settings and its token, and what it sets for its tasks.
+# Variables of a worker's environment: Ray's settings, its token, and settings for its tasks.
 RAYS_OWN = ("RAY_", "AWS_")
 RAYS_NAMES = frozenset({"OMP_NUM_THREADS", "PYTHONBREAKPOINT", "PYTHONDONTWRITEBYTECODE"})
 
 
 class InstanceActor:
-    """One instance on this node. Every answer is JSON, so that both ends check what they read."""
+    """One instance on this node. Every answer is JSON, so that both ends validate it."""
 
     def __init__(self) -> None:
         self._order: NodeOrder | None = None
@@ -55,7 +55,7 @@ class InstanceActor:
         self._lock = asyncio.Lock()
 
     async def start(self, version: str, order: bytes) -> bytes:
-        """`Started`: the instance runs, or why not; the same call twice starts nothing again."""
+        """`Started`, with the address or the failure. A repeated call starts nothing again."""
         if not are_neighbours(version, __version__):
             text = (
                 f"node {_node_address()} has Hostelry {__version__} and control {version}: install "
@@ -64,7 +64,7 @@ class InstanceActor:
             return _answer("", Failure("terminal", text))
         try:
             async with self._lock:
-                address = await self._run(decode(order, NodeOrder))
+                address = await self._start_instance(decode(order, NodeOrder))
         except HostelryError as error:
             return _answer("", Failure.of(error))
         return _answer(address)
@@ -75,7 +75,7 @@ class InstanceActor:
         return _answer(self._address(found[0]) if found else "")
 
     async def until_ended(self) -> None:
-        """Returns after `stop`; an actor that dies fails the call."""
+        """Wait for `stop`. An actor that dies fails the call."""
         await self._ended.wait()
 
     async def stop(self) -> None:
@@ -91,12 +91,12 @@ class InstanceActor:
             self._home = self._fleet = self._order = self._proxy = None
             self._ended.set()
 
-    async def _run(self, order: NodeOrder) -> str:
-        """Start what does not run; the agent's address."""
+    async def _start_instance(self, order: NodeOrder) -> str:
+        """Start the proxy and the agent unless they run. Returns the agent's address."""
         if self._home is None or self._fleet is None:
             await _check_reachable(order)
             await asyncio.to_thread(_prepare, order)
-            self._home = new_home(order, _node_id())
+            self._home = make_home(order, _node_id())
             self._watch(self._home)
             self._fleet = _local_fleet(self._home, order)
         self._order = order
@@ -114,7 +114,7 @@ class InstanceActor:
         return running.address if self._proxy is None else self._proxy.address(running.id)
 
     async def _care(self) -> None:
-        """Start agent and proxy again when their process ended, or does not answer."""
+        """Start agent and proxy again if their process ended, or does not answer."""
         asked_at = monotonic_s()
         while True:
             await asyncio.sleep(LOOK_S)
@@ -136,7 +136,7 @@ class InstanceActor:
                 await self._proxy.launch()
 
     def _watch(self, home: NodeHome) -> None:
-        """Start the watchdog, and another one when that one dies."""
+        """Start the watchdog, and start it again if it dies."""
         read_end, self._watching = os.pipe()
         death, alive = os.pipe()
         argv = [sys.executable, "-I", "-S", watchdog.__file__, str(home.root), sys.executable]
@@ -153,18 +153,18 @@ class InstanceActor:
         os.close(alive)
         loop, before = asyncio.get_running_loop(), self._watching
 
-        def died() -> None:
+        def on_death() -> None:
             loop.remove_reader(death)
             os.close(death)
             if self._home is home:
                 os.close(before)
                 self._watch(home)
 
-        loop.add_reader(death, died)
+        loop.add_reader(death, on_death)
 
 
 def operator_environment(worker: Mapping[str, str]) -> dict[str, str]:
-    """The environment of agents: a Ray worker's, without what is Ray's own, or AWS's."""
+    """The environment of agents: a Ray worker's, without variables of Ray and AWS."""
     kept = {
         name: value
         for name, value in worker.items()
@@ -175,15 +175,15 @@ def operator_environment(worker: Mapping[str, str]) -> dict[str, str]:
 
 
 def host_identity() -> str:
-    """The name of this kernel's network: processes with the same one share its loopback."""
+    """The name of this kernel's network. Processes with the same name share a loopback."""
     return f"{own_identity().boot_id} {Path('/proc/self/ns/net').stat().st_ino}"
 
 
 def _prepare(order: NodeOrder) -> None:
-    """Remove what dead actors left, and take back that Ray offers its workers to the kernel."""
+    """Remove homes of dead actors, and undo the high OOM score that Ray gives its workers."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("0")
-    for old in list(left_over(order)):
+    for old in list(find_left_over(order)):
         end_instance(old)
 
 
@@ -201,8 +201,8 @@ def _local_fleet(home: NodeHome, order: NodeOrder) -> LocalFleet:
         home.instances,
         [sys.executable, "-m", order.agent_module, "--home", str(home.root)],
         order.internal_key,
-        # Ray has set CUDA_VISIBLE_DEVICES to those that it counts as this actor's.
-        devices=real_devices(environment, os.listdir("/dev")),
+        # Ray has set CUDA_VISIBLE_DEVICES to this actor's devices.
+        devices=find_real_devices(environment, os.listdir("/dev")),
         start=AgentStart(environment),
     )
 
@@ -227,7 +227,7 @@ def _agent_lives(home: NodeHome | None, order: NodeOrder | None) -> bool:
 
 
 async def _check_reachable(order: NodeOrder) -> None:
-    """Raise RetryableError where this node cannot connect to what the object store is behind."""
+    """Raise RetryableError if this node cannot connect to the object store, or its proxy."""
     host, port = order.reachable
     try:
         async with asyncio.timeout(REACH_S):

@@ -1,4 +1,4 @@
-"""The node proxy of one instance on a Ray node, in the care of the instance's actor.
+"""The node proxy of one instance on a Ray node, which the instance's actor manages.
 
 The actor holds the sockets of its links, so that their ports stay, and clients wait, while the
 process is started again.
@@ -28,7 +28,7 @@ from hostelry.fleet.ray.node_home import NodeHome
 
 START_S = 30.0
 ANSWER_S = 5.0
-END_S = 2.0  # for what it still forwards of copies that have ended
+END_S = 2.0  # for the last bytes of copies that have ended
 POLL_S = 0.05
 LOG_LINES = 10
 LINK_HOST = "127.0.0.1"
@@ -36,14 +36,14 @@ SERVICE_VARIABLE = "HOSTELRY_SERVICE"  # as in `home/home.py`: it echoes lines o
 
 
 class InstanceProxy:
-    """A child process, started again on the same port when it dies or hangs.
+    """A child process, started again on the same port if it dies or hangs.
 
     Args:
-        home: of the instance; the proxy's files are in it.
-        command: its command line; what differs between starts is appended.
-        host: the address of the node, which it listens on.
-        environment: of the process.
-        links: names of servers of control's host that it leads to.
+        home: the instance's home, with the proxy's files.
+        command: its command line. Options that differ between starts are appended.
+        host: the address of the node, on which it listens.
+        environment: the variables of the process.
+        links: names of servers of control's host to which it leads.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class InstanceProxy:
 
     @property
     def link_ports(self) -> dict[str, int]:
-        """The ports on loopback that lead to servers of control's host, by their names."""
+        """The loopback ports that lead to servers of control's host, by the servers' names."""
         return {name: it.getsockname()[1] for name, it in self._links.items()}
 
     def close(self) -> None:
-        """Give the links' ports back."""
+        """Close the links' sockets."""
         for link in self._links.values():
             link.close()
 
@@ -83,11 +83,11 @@ class InstanceProxy:
         return str(Address("https", self._host, self._port, instance_id))
 
     async def launch(self) -> None:
-        """Return once it answers; starts it where it is dead or hung. Raises RetryableError."""
+        """Start the proxy if it is dead or hung. Returns once it answers. Raises RetryableError."""
         if not (self.is_running and self._port and await self._answers()):
             await asyncio.to_thread(end_proxy, self._home)
             self._spawn()
-            await self._until_ready()
+            await self._await_ready()
 
     def _spawn(self) -> None:
         self._port_file.unlink(missing_ok=True)
@@ -114,7 +114,7 @@ class InstanceProxy:
             write_whole(self._home.proxy, msgspec.json.encode(identity), durable=False)
         reap(child)
 
-    async def _until_ready(self) -> None:
+    async def _await_ready(self) -> None:
         deadline = monotonic_s() + START_S
         while self.is_running and monotonic_s() < deadline:
             with contextlib.suppress(OSError, ValueError):
@@ -124,7 +124,7 @@ class InstanceProxy:
             await asyncio.sleep(POLL_S)
         ended = not self.is_running
         if ended:
-            self._port = 0  # it may be in use by now: any other will do
+            self._port = 0  # it may be in use by now, so the next start takes any port
         tail = CopyLog(self._home.root / "proxy.log").tail(LOG_LINES)
         raise RetryableError(
             f"the node proxy on {self._host} {'ended' if ended else 'does not answer'}: {tail}"
@@ -135,9 +135,9 @@ class InstanceProxy:
         return self._home.root / "proxy.port"
 
     async def _answers(self) -> bool:
-        """Whether its event loop runs: it echoes a line."""
+        """Whether its event loop runs and so echoes a line."""
         folder = os.open(self._home.root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        name = f"/proc/self/fd/{folder}/proxy.sock"  # a socket's name is short, a home's may not be
+        name = f"/proc/self/fd/{folder}/proxy.sock"  # a socket's path must be short
         try:
             async with asyncio.timeout(ANSWER_S):
                 reader, writer = await asyncio.open_unix_connection(name)
@@ -151,7 +151,7 @@ class InstanceProxy:
 
 
 def end_proxy(home: NodeHome) -> None:
-    """End the proxy of a home, killed after `END_S`, and wait for it; blocks; idempotent."""
+    """End the proxy of a home, by KILL after `END_S`, and wait for it. Blocks. Idempotent."""
     try:
         process = decode(home.proxy.read_bytes(), ProcessIdentity)
     except (OSError, msgspec.DecodeError):

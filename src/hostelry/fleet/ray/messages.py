@@ -1,6 +1,6 @@
-"""Messages between control and the process that speaks to Ray, one JSON object a line.
+"""Messages between control, the process that speaks to Ray, and an instance's actor.
 
-And those between that process and an instance's actor.
+Control and that process exchange one JSON object per line.
 """
 
 from typing import Literal
@@ -35,18 +35,18 @@ class Failure(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, error: HostelryError) -> "Failure":
-        """The failure that `error` is; one of another class is retryable."""
-        # The first match is the narrowest: InstanceLostError is a CapacityError, that retryable.
+        """The failure for `error`. An error of another class is retryable."""
+        # In the order of ERRORS, because an InstanceLostError is also a CapacityError, and so on.
         kinds = (kind for kind, it in ERRORS.items() if isinstance(error, it))
         return cls(next(kinds, "retryable"), str(error))
 
     def error(self) -> HostelryError:
-        """The error to raise."""
+        """Build the error to raise."""
         return ERRORS[self.kind](self.text)
 
 
 class Call(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A call of control; `number` is in its answer."""
+    """A call of control. Its answer has the same `number`."""
 
     number: int
     name: CallName
@@ -55,7 +55,7 @@ class Call(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class DriverAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The answer to a call, or with number 0 that these instances are lost."""
+    """The answer to a call, or with number 0 a report that instances are lost."""
 
     number: int
     running: tuple[RunningInstance, ...] = ()
@@ -64,13 +64,13 @@ class DriverAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NodeOrder(msgspec.Struct, frozen=True):
-    """What an actor needs to run an instance on its node.
+    """An order for an actor to run an instance on its node.
 
-    `internal_key` is the key of calls to agents on nodes.
-    `files` are put into the node home, by name; where the node's processes are root's, those of
-    `root_files` in their place. `node_dir` None means a folder below the node's temporary one.
-    `tls_files` are the instance's own, for its node proxy; without them there is none. `links` are
-    servers of control's host that it leads to, by the fields of config.json that have the ports.
+    `internal_key` is the key of calls to agents on nodes. `files` are written into the node home by
+    name. If the node's processes run as root, `root_files` replace files of the same name. Without
+    `node_dir` the home is below the node's temporary folder. `tls_files` are the instance's, for
+    its node proxy. Without them it has no proxy. `links` names servers of control's host to which
+    the proxy leads, each with the field of config.json for its port.
     """
 
     instance: Instance
@@ -87,10 +87,10 @@ class NodeOrder(msgspec.Struct, frozen=True):
 
 
 class Started(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An actor's answer: the agent's address, or why there is none.
+    """An actor's answer: the agent's address, or the failure.
 
-    `host` names the kernel and its network: where it is the caller's, loopback reaches an agent
-    that has no node proxy.
+    `host` names the kernel and its network. If the caller has the same, loopback reaches an agent
+    without a node proxy.
     """
 
     host: str

@@ -1,4 +1,4 @@
-"""The folder of an instance on a Ray node: what an agent reads, and the instance's own folder."""
+"""The home of an instance on a Ray node: the agent's files, and the instance's own folder."""
 
 import os
 import secrets
@@ -20,8 +20,8 @@ from hostelry.fleet.ray.messages import NodeOrder
 from hostelry.fleet.records import plain_name
 
 CONFIG = "config.json"
-ID_LETTERS = 8  # of ids in paths: sockets have short ones
-PASSAGE = 0o711  # copies that are other users pass through, and see nothing
+ID_LETTERS = 8  # of ids in paths, because paths of sockets must be short
+PASSAGE = 0o711  # copies of other users pass through, but cannot list it
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,12 @@ class NodeHome:
 
     @property
     def actor(self) -> Path:
-        """The `ProcessIdentity` of the actor that the home belongs to."""
+        """The `ProcessIdentity` of the home's actor."""
         return self.root / "actor.json"
 
     @property
     def tls(self) -> Path:
-        """Certificates of the instance, where it has a node proxy (`base.tls.TlsFolder`)."""
+        """Certificates of the instance, if it has a node proxy (`base.tls.TlsFolder`)."""
         return self.root / "tls"
 
     @property
@@ -52,7 +52,7 @@ class NodeHome:
 
     @property
     def is_left_over(self) -> bool:
-        """Whether its actor has run since this machine started, and is dead."""
+        """Whether its actor ran since the machine's last boot, and is dead."""
         try:
             actor = decode(self.actor.read_bytes(), ProcessIdentity)
         except (OSError, msgspec.DecodeError):
@@ -60,11 +60,10 @@ class NodeHome:
         return actor.boot_id == own_identity().boot_id and not is_alive(actor)
 
 
-def new_home(order: NodeOrder, node_id: str) -> NodeHome:
-    """A home for the actor of this process; raises TerminalError where there can be none.
+def make_home(order: NodeOrder, node_id: str) -> NodeHome:
+    """Make a home for the actor of this process. Raises TerminalError if that is not possible.
 
-    An actor that follows a killed one on the same node shares nothing with it: that one's copies
-    may still be ending.
+    An actor never uses the home of a killed predecessor, whose copies may still be ending.
     """
     name = f"{plain_name(order.instance.id)}-{secrets.token_hex(3)}"
     home = NodeHome(_node_folder(order, node_id) / name)
@@ -78,9 +77,9 @@ def new_home(order: NodeOrder, node_id: str) -> NodeHome:
 
 
 def write_files(home: NodeHome, order: NodeOrder, link_ports: Mapping[str, int]) -> None:
-    """Write the files that the agent reads; those of a process that is root let copies pass.
+    """Write the files that the agent reads. With root's files the folders let copies pass.
 
-    `link_ports` are on loopback, by the names of the servers that they lead to.
+    `link_ports` are the loopback ports that lead to servers, by the servers' names.
     """
     files = order.files
     if os.geteuid() == 0 and order.root_files:
@@ -100,7 +99,7 @@ def write_files(home: NodeHome, order: NodeOrder, link_ports: Mapping[str, int])
             write_whole(path, content, durable=False)
 
 
-def left_over(order: NodeOrder) -> Iterator[NodeHome]:
+def find_left_over(order: NodeOrder) -> Iterator[NodeHome]:
     """Homes of this cluster on this machine whose actor is dead."""
     for path in _cluster_folder(order).glob("*/*"):
         if NodeHome(path).is_left_over:
@@ -108,7 +107,7 @@ def left_over(order: NodeOrder) -> Iterator[NodeHome]:
 
 
 def _node_folder(order: NodeOrder, node_id: str) -> Path:
-    """The folder of one node's instances: several nodes may run on one machine."""
+    """The folder of a node's instances. Several nodes may run on one machine."""
     path = _cluster_folder(order) / node_id[:ID_LETTERS]
     path.mkdir(parents=True, exist_ok=True, mode=PASSAGE)
     return path
@@ -130,7 +129,7 @@ def _cluster_folder(order: NodeOrder) -> Path:
 
 
 def _check_own(folder: Path) -> None:
-    """Raise TerminalError where another user could have put something in the folder."""
+    """Raise TerminalError if another user could have written into the folder."""
     found = folder.lstat()
     is_open = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or is_open:

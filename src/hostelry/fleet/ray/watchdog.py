@@ -1,8 +1,8 @@
 """Watchdog of an instance on a Ray node: ends its agent and copies once its actor is gone.
 
 ``python -I -S watchdog.py NODE_HOME PYTHON`` blocks on a pipe that only the actor's process holds,
-so that not even a killed one leaves anything. It imports nothing of Hostelry until then. Ray ends
-the children of a worker with it, so the watchdog is no child: it forks once.
+so that even a killed actor leaves nothing. It imports nothing of Hostelry until then. Ray ends a
+worker together with its children, so the watchdog forks once, in order not to be a child.
 """
 
 import os

@@ -1,11 +1,11 @@
-"""Rules of the packages that a requirements.txt names: what copies share, and how long. Pure.
+"""Rules of the packages that a requirements.txt names, which copies may share. Pure.
 
-    plain lines, all of it wheels                -> installed once, for all copies of the instance
-    a URL, path, option, or no wheel for it      -> by the copy itself, as its own user
-    satisfied by what the runtime has            -> nothing is installed
+    plain lines, and a wheel for each            -> installed once, for all copies of the instance
+    a URL, path, option, or no wheel             -> by the copy itself, as its own user
+    satisfied by the runtime's packages          -> nothing is installed
 
-Installing wheels runs no code of them, so that what one tenant's copies read another's may read:
-the content follows from runtime, index and requirements alone.
+Installing wheels runs no code of them, and the files depend only on runtime, index and
+requirements. So copies of different tenants may share them.
 """
 
 import hashlib
@@ -19,9 +19,9 @@ from hostelry.base.pip_settings import is_plain, requirement_lines
 from hostelry.base.runtimes import Runtime
 
 FILE = "requirements.txt"
-MAX_FILE_BYTES = 64 * 1024  # the copy's server refuses a larger one
+MAX_FILE_BYTES = 64 * 1024  # the copy's server refuses a larger file
 MAX_LINES = 500
-FORMAT = "1"  # of what is installed: another one is another key
+FORMAT = "1"  # of installed sets. Another format gives another key
 KEY_LETTERS = 32
 ADDED = re.compile(r"\+ ([A-Za-z0-9][A-Za-z0-9._-]*==[^\s;]+)")
 NUM_ADDED = re.compile(r"Would install (\d+) packages?")
@@ -30,15 +30,15 @@ NO_ROOM = re.compile(r"No space left on device|os error 28|Disk quota exceeded|o
 
 
 class NotSharedError(HostelryError):
-    """Only the copy itself may install them; the message has the reason."""
+    """Only the copy itself may install the packages. The message has the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackageLimits:
     """The limits of the shared packages of an instance.
 
-    An unused set is removed after `kept_s`, or sooner where room is needed. An installation ends
-    once the disk has less than `free_bytes`.
+    An unused set is removed after `kept_s`, or sooner if room is needed. An installation ends once
+    the disk has less than `free_bytes`.
     """
 
     max_bytes: int = 20 * 1000**3
@@ -51,7 +51,7 @@ class PackageLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstalledSet:
-    """Installed packages: what they take, and when a copy last used them."""
+    """Installed packages: their size, and the time at which a copy last used them."""
 
     key: str
     num_bytes: int
@@ -75,7 +75,7 @@ def shared_requirements(content: bytes) -> tuple[str, ...]:
 
 
 def package_key(runtime: Runtime, requirements: Sequence[str], places: Sequence[str]) -> str:
-    """The name of what these requirements give with the runtime; `places` are where uv looks."""
+    """The name of the set for these requirements and runtime. `places` are uv's indexes."""
     content = [
         FORMAT,
         runtime.name,
@@ -87,10 +87,10 @@ def package_key(runtime: Runtime, requirements: Sequence[str], places: Sequence[
     return hashlib.sha256(text.encode()).hexdigest()[:KEY_LETTERS]
 
 
-def added_packages(lines: Sequence[str]) -> tuple[str, ...]:
-    """The packages that uv would install, each NAME==VERSION, by the lines of its trial.
+def parse_added_packages(lines: Sequence[str]) -> tuple[str, ...]:
+    """The packages that uv would install, each NAME==VERSION, from the lines of its trial.
 
-    Raises TerminalError where they cannot be understood.
+    Raises TerminalError if the lines cannot be understood.
     """
     found = tuple(it[1] for it in map(ADDED.fullmatch, lines) if it is not None)
     counted = [int(it[1]) for it in map(NUM_ADDED.fullmatch, lines) if it is not None]
@@ -99,8 +99,8 @@ def added_packages(lines: Sequence[str]) -> tuple[str, ...]:
     return found
 
 
-def install_failure(lines: Sequence[str], folder: str, free_bytes: int) -> HostelryError:
-    """The error of an installation that ended with these lines."""
+def build_install_error(lines: Sequence[str], folder: str, free_bytes: int) -> HostelryError:
+    """The error for an installation that ended with these lines."""
     text = " ".join(lines)
     if NO_WHEEL.search(text):
         return NotSharedError(f"not all of it is to be had as wheels: {text}")
@@ -113,13 +113,13 @@ def install_failure(lines: Sequence[str], folder: str, free_bytes: int) -> Hoste
 
 
 class DiskFullError(TerminalError):
-    """The disk is full; the message has the folder."""
+    """The disk is full. The message has the folder."""
 
 
-def sets_to_remove(
+def select_sets_to_remove(
     found: Sequence[InstalledSet], in_use: Collection[str], now: float, limits: PackageLimits
 ) -> list[str]:
-    """The unused sets that are to go: those unused for too long, then, by age, for the bound."""
+    """The unused sets to remove: the oldest first, if unused for too long or beyond the bound."""
     total = sum(it.num_bytes for it in found)
     gone = []
     for one in sorted(found, key=lambda it: it.used_at):
@@ -133,6 +133,6 @@ def sets_to_remove(
 def room_bytes(
     found: Sequence[InstalledSet], in_use: Collection[str], limits: PackageLimits
 ) -> int:
-    """The bytes that one more set may take once the unused ones are removed."""
+    """The bytes that another set may take once the unused sets are removed."""
     used = sum(it.num_bytes for it in found if it.key in in_use)
     return max(0, min(limits.max_set_bytes, limits.max_bytes - used))

@@ -1,8 +1,8 @@
 """Rules for the user that a copy runs as. Pure.
 
-Each copy that is a program has a group id of its own, and a user id of the same number, unless the
-operator names one user for all. So a copy can read no other's folder or memory, and with a user id
-of its own it cannot signal another.
+Each copy that is a program has a separate group id, and a user id of the same number, unless the
+operator names one user for all. So a copy cannot read the folder or memory of another copy, and
+with a separate user id it cannot signal another copy.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -14,13 +14,13 @@ from shlex import quote
 # Source: systemd's "Users, Groups, UIDs and GIDs on systemd Systems", the table of ranges.
 FIRST_NUMBER = 0x7000_0000
 NUM_NUMBERS = 0x0FFF_FFFF
-AUTO = "auto"  # values of --copy-user beside a user: one for each copy where possible,
-NONE = "none"  # and Hostelry's own for all
+AUTO = "auto"  # a value of --copy-user: a separate user for each copy, if possible
+NONE = "none"  # a value of --copy-user: Hostelry's own user for all copies
 MAX_UID = 2**31 - 1
 WORK = "work"
 # Begins the reason, which names the obstacle and its remedy.
 NO_OWN_USERS = "copies run as hostelry's own user, not each as one of its own"
-# What the agent, as root, needs for processes and folders of other users. Source: capabilities(7).
+# The agent, as root, needs these for processes and folders of other users. Source: capabilities(7).
 NEEDED_CAPABILITIES = {
     "CAP_CHOWN": 0,
     "CAP_DAC_OVERRIDE": 1,
@@ -39,9 +39,9 @@ OFFLINE = "HF_HUB_OFFLINE"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyUser:
-    """The unprivileged user of copies; `name` is what USER and LOGNAME hold.
+    """The unprivileged user of copies. `name` is the value of USER and LOGNAME.
 
-    Without `uid` each copy has a user id of its own.
+    Without `uid` each copy has a separate user id.
     """
 
     uid: int | None
@@ -67,8 +67,8 @@ class RunAs:
     def environment(self, given: Mapping[str, str]) -> dict[str, str]:
         """`given`, with the variables of a user's home pointing to `work`.
 
-        A copy with a user id of its own cannot write to the operator's folders of downloads, so it
-        is not given them, except offline, where it only reads.
+        A copy with a separate user id cannot write to the operator's folders of downloads, so it
+        does not get their variables. Offline it gets them, because then it only reads.
         """
         left_out = OPERATORS_PLACES if self.user.uid is None and not is_offline(given) else ()
         kept = {name: value for name, value in given.items() if name not in left_out}
@@ -97,7 +97,7 @@ def is_offline(environment: Mapping[str, str]) -> bool:
     return environment.get(OFFLINE, "").upper() in {"1", "ON", "YES", "TRUE"}
 
 
-def own_number(known: int, taken: Collection[int], draw: Callable[[int], int]) -> int:
+def choose_number(known: int, taken: Collection[int], draw: Callable[[int], int]) -> int:
     """A copy's id: `known` if it is in our range, otherwise a random one that is not `taken`.
 
     `draw(n)` returns a number from 0 to n - 1.
@@ -108,10 +108,10 @@ def own_number(known: int, taken: Collection[int], draw: Callable[[int], int]) -
     return known
 
 
-def closed_to(uid: int | None, folders: Iterable[FolderMode]) -> FolderMode | None:
-    """The first folder that `uid` cannot enter; with None, that an unknown user cannot.
+def find_closed_folder(uid: int | None, folders: Iterable[FolderMode]) -> FolderMode | None:
+    """The first folder that `uid` cannot enter. None stands for an unknown user.
 
-    Group bits do not count: copies have no supplementary groups.
+    Group bits do not count, because copies have no supplementary groups.
     """
     for folder in folders:
         bit = PASS << 6 if folder.owner == uid else PASS
@@ -120,7 +120,7 @@ def closed_to(uid: int | None, folders: Iterable[FolderMode]) -> FolderMode | No
     return None
 
 
-def closed_device(devices: Iterable[FolderMode]) -> FolderMode | None:
+def find_closed_device(devices: Iterable[FolderMode]) -> FolderMode | None:
     """The first accelerator that not every user may use."""
     return next((it for it in devices if it.mode & OPEN != OPEN), None)
 
@@ -130,11 +130,11 @@ def missing_capabilities(effective: int) -> list[str]:
     return [name for name, bit in NEEDED_CAPABILITIES.items() if not effective >> bit & 1]
 
 
-def refusal(asked: str, uid: int | None, own_uid: int, effective: int) -> str | None:
-    """Why copies cannot run as the user `asked`; None if ids and capabilities allow it.
+def find_refusal(asked: str, uid: int | None, own_uid: int, effective: int) -> str | None:
+    """Why copies cannot run as the user `asked`, or None if ids and capabilities allow it.
 
-    `uid` is the user's id, None if this machine has no such user, FIRST_NUMBER for a user of each
-    copy's own. `own_uid` and `effective` are the user and the capabilities of this process.
+    `uid` is the user's id, None if this machine has no such user, FIRST_NUMBER for a separate user
+    per copy. `own_uid` and `effective` are the user and the capabilities of this process.
 
     no such user            -> refused
     root                    -> refused: copies must not have its rights
@@ -167,7 +167,7 @@ def refusal(asked: str, uid: int | None, own_uid: int, effective: int) -> str | 
     return None
 
 
-def closed_text(asked: str, folder: FolderMode, purpose: Path) -> str:
+def describe_closed_folder(asked: str, folder: FolderMode, purpose: Path) -> str:
     """The error that the user cannot reach `purpose`, with the command that fixes it."""
     return (
         f"--copy-user {asked}: that user cannot pass through {folder.path} (mode "
@@ -176,7 +176,7 @@ def closed_text(asked: str, folder: FolderMode, purpose: Path) -> str:
     )
 
 
-def device_text(asked: str, device: FolderMode) -> str:
+def describe_closed_device(asked: str, device: FolderMode) -> str:
     """The error that not every user may use an accelerator, with the command that fixes it."""
     return (
         f"--copy-user {asked}: that user cannot use the accelerator {device.path} (mode "

@@ -1,4 +1,15 @@
-"""Accelerators of instances and copies, and the memory that models declare on them. Pure."""
+"""Accelerators of instances and copies, and the memory that models declare on them. Pure.
+
+An instance *declares* accelerators by its type. The machine may have fewer, or none. Device `i` of
+the instance is the `i`-th of its real devices. A copy sees only its own devices.
+
+A container of many models declares its accelerator memory, because nothing measures it:
+
+    HOSTELRY_ACCELERATOR_MEMORY_MB         the memory for models. Without it nothing is counted
+    HOSTELRY_MODEL_ACCELERATOR_MEMORY_MB   the memory of each model that declares nothing itself
+
+agent/models/loading.py has a model's own declaration.
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,32 +17,25 @@ from dataclasses import dataclass
 
 from hostelry.base.errors import TerminalError
 
-# Memory of accelerators that a container of many models declares, since nothing measures it. Pure.
-#
-#     HOSTELRY_ACCELERATOR_MEMORY_MB         what its accelerators have for models
-#     HOSTELRY_MODEL_ACCELERATOR_MEMORY_MB   what each model takes that declares nothing itself
-#
-# Without the first nothing is counted. A model's own declaration: agent/models/declared_memory.py.
-
-
 CAPACITY = "HOSTELRY_ACCELERATOR_MEMORY_MB"
 EACH_MODEL = "HOSTELRY_MODEL_ACCELERATOR_MEMORY_MB"
 MAX_MB = 1 << 24
 MB = 1 << 20
+NVIDIA_NODE = re.compile(r"nvidia(\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceleratorMemory:
-    """What a container declares; `capacity_bytes` is None where nothing is counted."""
+    """A container's declaration. `capacity_bytes` is `None` if nothing is counted."""
 
     capacity_bytes: int | None = None
     model_bytes: int = 0
 
 
-def accelerator_memory(environment: Mapping[str, str]) -> AcceleratorMemory:
+def parse_accelerator_memory(environment: Mapping[str, str]) -> AcceleratorMemory:
     """The declarations of a container's Environment.
 
-    Raises TerminalError for anything but whole numbers of 1 to 2^24.
+    Raises TerminalError for values other than whole numbers from 1 to 2^24.
     """
     capacity_mb, model_mb = (_number(environment, name) for name in (CAPACITY, EACH_MODEL))
     if capacity_mb is None:
@@ -49,21 +53,7 @@ def _number(environment: Mapping[str, str], name: str) -> int | None:
     return value
 
 
-# Assignment of real accelerators to instances and copies. Pure.
-#
-# An instance *declares* accelerators by its type; the machine may have fewer, or none.
-#
-#     declared 0, or more than the machine has -> no real device: its copies compute on CPUs
-#     otherwise -> the devices that the fewest other instances have, lowest position first: devices
-#     are shared only when none is free
-#
-# Device `i` of the instance is the `i`-th of those. A copy sees its own devices and no others.
-
-
-NVIDIA_NODE = re.compile(r"nvidia(\d+)")
-
-
-def real_devices(operator: Mapping[str, str], device_nodes: Iterable[str]) -> tuple[str, ...]:
+def find_real_devices(operator: Mapping[str, str], device_nodes: Iterable[str]) -> tuple[str, ...]:
     """The accelerators that the platform may use: the operator's CUDA_VISIBLE_DEVICES, else all.
 
     `device_nodes` are the names in /dev.
@@ -78,7 +68,12 @@ def real_devices(operator: Mapping[str, str], device_nodes: Iterable[str]) -> tu
 def assign_devices(
     declared: int, real: Sequence[str], held: Iterable[Sequence[str]]
 ) -> tuple[str, ...]:
-    """The real devices of a new instance that declares `declared`; () where there are too few.
+    """The real devices of a new instance that declares `declared` of them.
+
+    declared 0, or more than the machine has -> none: its copies compute on CPUs
+    otherwise                                -> the devices that the fewest other instances have,
+                                                by position. So a device is shared only if no device
+                                                is free
 
     `held` are the devices of each other instance.
     """
@@ -93,12 +88,12 @@ def assign_devices(
     return tuple(real[at] for at in sorted(rarest))
 
 
-def devices_of_copy(
+def select_copy_devices(
     device_ids: Sequence[int], accelerators: float | None, own: Sequence[str]
 ) -> tuple[str, ...]:
-    """The real devices that a copy sees, of its instance's `own`.
+    """The real devices that a copy sees of its instance's `own`.
 
-    device ids in its spec                            -> those, as far as they exist
+    device ids in its spec                            -> those that exist
     none, and no reservation (has the instance alone) -> all
     none, reserves accelerators (an older control)    -> all
     none, reserves no accelerators                    -> none

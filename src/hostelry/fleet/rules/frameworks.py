@@ -1,9 +1,9 @@
 """AWS's prebuilt framework images, by their names: framework and runtime. Pure.
 
-Registry, region and account do not count. The runtime is named by the first two numbers of the
-tag's version: 1.2-1-cpu-py3 is served by sklearn:1.2. An image for GPUs has the same runtime,
-which is made for what the machine has. A version without a runtime is served by the next later one,
-since frameworks read what their older versions wrote, and the copy says so.
+Registry, region and account do not count. The first two numbers of the tag's version name the
+runtime, so that 1.2-1-cpu-py3 is served by sklearn:1.2. An image for GPUs has the same runtime,
+which is built for the machine's hardware. A version without a runtime is served by the next later
+runtime, because frameworks read files of their older versions. The copy's log then says so.
 
 Source: SageMaker's registry paths of prebuilt images, and the SDK's image_uris.
 """
@@ -56,7 +56,7 @@ ALGORITHMS: Mapping[str, str] = {
     "semantic-segmentation": OWN_CODE,
     "seq2seq": OWN_CODE,
 }
-# The image's own version, that of transformers, then what it was built for and when.
+# The image's own version, the version of transformers, then its targets and date.
 TAG = re.compile(
     r"(?P<own>[0-9]+\.[0-9]+)([.-][0-9]+)*(-transformers(?P<transformers>[0-9]+\.[0-9]+)[0-9.]*)?"
     r"(-(cpu|gpu|arm64|ec2|sagemaker|soci|py[0-9]+|cu[0-9]+|ubuntu[0-9.]+|v?[0-9][0-9.]*))*"
@@ -67,7 +67,7 @@ TRUSTED = "trusted"
 
 @dataclass(frozen=True, slots=True)
 class FrameworkImage:
-    """What serves an image: the framework, the version of its runtime, and that of the image."""
+    """The framework that serves an image, with the versions of its runtime and of the image."""
 
     framework: str
     served_by: str
@@ -80,7 +80,7 @@ class FrameworkImage:
 
     @property
     def note(self) -> str:
-        """What differs from the image; empty if nothing does."""
+        """Describe the difference from the image. Empty if the versions are equal."""
         if self.served_by == self.version:
             return ""
         return (
@@ -89,29 +89,29 @@ class FrameworkImage:
         )
 
 
-def framework_image(repository: str, tag: str, registry: str = "") -> FrameworkImage | None:
-    """What serves an image of a framework; None for other images."""
+def find_framework_image(repository: str, tag: str, registry: str = "") -> FrameworkImage | None:
+    """The framework that serves an image, or None for other images."""
     name = repository.rpartition("/")[2]
     account = registry.partition(".dkr.ecr.")[0]
     if name == "xgboost" and account in FIRST_XGBOOST.split() and tag in ("1", "latest", ""):
-        return FrameworkImage("xgboost", served_version("xgboost", "0.72"), "0.72")
+        return FrameworkImage("xgboost", find_served_version("xgboost", "0.72"), "0.72")
     framework, found = REPOSITORIES.get(name), TAG.fullmatch(tag)
     if framework is None or found is None:
         return None
     version = found["transformers"] if framework == "huggingface" else found["own"]
     if version is None:
         return None
-    return FrameworkImage(framework, served_version(framework, version), version)
+    return FrameworkImage(framework, find_served_version(framework, version), version)
 
 
-def served_version(framework: str, version: str) -> str:
-    """The version whose runtime serves an image: its own, else the next later one, else its own."""
+def find_served_version(framework: str, version: str) -> str:
+    """The version whose runtime serves an image: the first that is not older, else its own."""
     later = [it for it in known_versions(framework) if split_version(it) >= split_version(version)]
     return min(later, key=split_version, default=version)
 
 
 def algorithm_note(repository: str, registry: str) -> str:
-    """What helps to serve one of AWS's built-in algorithms; empty for other images."""
+    """Describe how to serve one of AWS's built-in algorithms. Empty for other images."""
     name = repository.rpartition("/")[2]
     if name not in ALGORITHMS or ".dkr.ecr." not in registry:
         return ""
@@ -123,7 +123,7 @@ def algorithm_note(repository: str, registry: str) -> str:
 
 
 def why_no_runtime(runtime: str) -> str | None:
-    """Why a framework's runtime cannot be made, by its folder; None where it can."""
+    """Why a framework's runtime cannot be made, by its folder, or None if it can."""
     framework, _, version = runtime.partition("-")
     known = known_versions(framework)
     if version in known:
@@ -136,10 +136,11 @@ def why_no_runtime(runtime: str) -> str | None:
 
 
 def why_not_trusted(operator: Mapping[str, str], *, no_own_user: str | None) -> str | None:
-    """Why a framework's model is not run here; None where it is.
+    """Why a framework's model is not run here, or None if it is.
 
-    Its files are pickles and its functions are code: they get a user of their own, or the
-    operator's word. `no_own_user` is why copies have none, with the remedy; None if they have.
+    Its files are pickles and its functions are code. So they need a separate user, or the
+    operator's word. `no_own_user` says why copies have no separate user, with the remedy, or is
+    None if they have.
     """
     if no_own_user is None or operator.get(CUSTOM_CODE) == TRUSTED:
         return None

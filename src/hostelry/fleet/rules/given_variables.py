@@ -1,11 +1,11 @@
 """Rules for the variables that a program gets from its container's Environment. Pure.
 
-The creator of a model writes its Environment and its archive: one variable that makes an
-interpreter, a loader or a library search a folder is enough to run code from there.
+The creator of a model writes its Environment and its archive. A single variable that makes an
+interpreter, a loader or a library search a folder is enough to run code from that folder.
 
     a built-in server                           -> the names in BUILT_IN
     an operator's command with `environment`    -> the names in its rule
-    an operator's command without               -> all names but those in STEERING
+    an operator's command without               -> all names except STEERING
     in every case                               -> none of PLATFORM_NAMES
 """
 
@@ -17,8 +17,8 @@ from hostelry.fleet.rules.devices import device_variables
 from hostelry.fleet.rules.limits import THREAD_VARIABLES
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-DEVICE_VARIABLES = frozenset(device_variables(()))  # a copy sees what it reserves
-# Set by the agent: the copy's ports and its place. No rule passes these on.
+DEVICE_VARIABLES = frozenset(device_variables(()))  # a copy sees only its own devices
+# The agent sets the copy's ports and folders itself. No rule passes these names on.
 PLATFORM_NAMES = (
     *("SAGEMAKER_BIND_HOST", "SAGEMAKER_BIND_TO_PORT", "SAGEMAKER_SAFE_PORT_RANGE", "HOSTELRY_*"),
     *DEVICE_VARIABLES,
@@ -77,7 +77,7 @@ BUILT_IN: Mapping[tuple[str, ...], str] = {
 BUILT_IN_NAMES = tuple(name for names in BUILT_IN for name in names)
 
 # Names that steer programs -> their kind. For commands whose variables only their operator knows.
-# Such a list is never complete; `environment` in the command's rule replaces it.
+# Such a list is never complete. `environment` in the command's rule replaces it.
 STEERING: Mapping[tuple[str, ...], str] = {
     (
         "BASH_*", "CDPATH", "DYLD_*", "GCONV_PATH", "GETCONF_DIR", "GLIBC_*", "HOSTALIASES",
@@ -117,8 +117,8 @@ def given_variables(
 ) -> dict[str, str]:
     """The variables of a container's Environment that its program gets.
 
-    `passed` are the allowed names, with a star for any ending; None for an operator's command whose
-    rule names none. Thread counts are limited to `machine_cpus`.
+    `passed` are the allowed names, with a star for any ending, or `None` for an operator's command
+    whose rule has no names. Thread counts are limited to `machine_cpus`.
     """
     given = {
         name: value
@@ -131,7 +131,7 @@ def given_variables(
     return {**given, **threads}
 
 
-def left_out(environment: Mapping[str, str], passed: Sequence[str] | None) -> tuple[str, ...]:
+def find_left_out(environment: Mapping[str, str], passed: Sequence[str] | None) -> tuple[str, ...]:
     """The names in a container's Environment that `given_variables` does not pass on."""
     return tuple(sorted(environment.keys() - given_variables(environment, passed, 1).keys()))
 

@@ -1,4 +1,4 @@
-"""Rules from images to model servers: an operator's (images.toml), built-in ones, containers.
+"""Rules from images to model servers: the operator's (images.toml), the built-in, containers.
 
     [[image]]                              # an operator's own program
     pattern = "*/my-server:*"
@@ -13,10 +13,10 @@
     container = true
     network = "bridge"
 
-    [containers]                           # of every image without a rule of its own
+    [containers]                           # of every image without a rule
     network = "none"
 
-    the image matches an [[image]]         -> the first one that matches
+    the image matches an [[image]]         -> the first that matches
     hostelry/drill                         -> the built-in drill server
     hostelry/graph                         -> the built-in server of graphs
     djl-inference, djl-lmi, lmi            -> the built-in LLM server
@@ -27,10 +27,10 @@
     huggingface-pytorch-inference, autogluon-inference
                                            -> the built-in framework server, with the tag's runtime
     tritonserver, sagemaker-tritonserver   -> the built-in server over Triton
-    any other                              -> its own container; none with `enabled = false`
+    any other                              -> its own container, unless `enabled = false`
 
-A program's rule must say how readiness is proven: `probe` is a request that a working server
-answers with 200. For a container without a probe, an answer below 500 to an empty object is enough.
+A program's rule must have `probe`, a request that a working server answers with 200, which proves
+readiness. For a container without a probe, an answer below 500 to an empty object is enough.
 """
 
 import re
@@ -46,7 +46,12 @@ import msgspec
 from hostelry.base.errors import TerminalError
 from hostelry.base.json import convert
 from hostelry.base.operator_secrets import SecretPurpose
-from hostelry.fleet.rules.frameworks import CUSTOM_CODE, TRUSTED, algorithm_note, framework_image
+from hostelry.fleet.rules.frameworks import (
+    CUSTOM_CODE,
+    TRUSTED,
+    algorithm_note,
+    find_framework_image,
+)
 from hostelry.fleet.rules.given_variables import BUILT_IN_NAMES
 from hostelry.fleet.rules.interpreter import PYTHON
 
@@ -73,12 +78,11 @@ TRITON_COMMAND = (*PYTHON, "-m", "hostelry.containers.triton")
 class Probe:
     """A real request to /invocations that proves readiness.
 
-    The answer must be 200. With `json_field` it must be JSON that has this field, at the top or in
-    the first element of a list; with `or_vector` a list of numbers, or labels with scores, will do.
-    With `any_answer` a refusal that shows the route to exist is
-    enough: no request is known that the server answers with 200. With `model_errors` so is a 500,
-    where the server has that of the model's own functions only. With `ping_alone` none is sent:
-    there is no model yet.
+    The answer must be 200. With `json_field` it must be JSON with this field, at the top or in the
+    first element of a list. With `or_vector` a list of numbers, or labels with scores, will do.
+    With `any_answer` no request is known that the server answers with 200, so a refusal that proves
+    the route is enough. With `model_errors` a 500 is enough, too, because only the model's own
+    functions cause it. With `ping_alone` no request is sent, because no model is loaded yet.
     """
 
     content_type: str
@@ -95,15 +99,15 @@ class ImageRule:
     """How copies of an image are started (`argv`) and proven (`probe`).
 
     kind: "lmi", "predictive", "triton", "graph", "drill", "operator" or "container".
-    argv: a program; of a container the arguments of its entry point.
+    argv: a program, or the arguments of a container's entry point.
     network: a container's network: "none", "host" or "bridge".
-    engine: the container engine, a name or a path; None for the first that works.
+    engine: the container engine, a name or a path. None for the first that works.
     pull: whether an image that is not on this machine is fetched.
     runtime: the folder of the runtime that its server needs.
-    environment: names that a container's Environment may set for a program, a star for any ending;
+    environment: names that a container's Environment may set for a program, a star for any ending.
     None for all names that are not known to steer programs.
-    secrets: what a program is given of the operator's secrets.
-    note: what a copy says of itself in its log, and where it fails; empty: nothing.
+    secrets: the operator's secrets that a program gets.
+    note: a remark for a copy's log and its failures, or an empty text.
     """
 
     kind: str
@@ -132,8 +136,8 @@ class ImageRule:
         """Whether its server takes a model of the hub by its id."""
         return self.kind == "lmi" or (self.runtime or "").startswith("huggingface-")
 
-    def secrets_given(self, operator: Mapping[str, str]) -> tuple[SecretPurpose, ...]:
-        """What the program is given: nothing where an author's code runs as its own user."""
+    def get_secrets(self, operator: Mapping[str, str]) -> tuple[SecretPurpose, ...]:
+        """The secrets that the program gets, none if a model's author's code runs in it."""
         runs_trusted_code = self.kind == "lmi" and operator.get(CUSTOM_CODE) == TRUSTED
         return () if runs_trusted_code else self.secrets
 
@@ -144,7 +148,7 @@ class ImageRule:
 
     @property
     def again(self) -> "ImageRule":
-        """The rule of a copy that was ready before: a graph serves on although a target is gone."""
+        """The rule of a copy that was ready before. A graph then serves on without a target."""
         if self.probe.content_type != GRAPH_PROOF:
             return self
         return replace(self, probe=replace(self.probe, content_type=f"{GRAPH_PROOF}; again"))
@@ -176,7 +180,7 @@ DRILL_RULE = ImageRule(
     probe=Probe(content_type="application/json", body=b"{}"),
     environment=BUILT_IN_NAMES,
 )
-# Its own content type asks whether its calls could be made; no model is invoked by that.
+# Its content type asks whether its calls could be made, without invoking a model.
 GRAPH_RULE = ImageRule(
     kind="graph",
     argv=GRAPH_COMMAND,
@@ -212,7 +216,7 @@ class _ImageRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Containers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Settings of images without a rule of their own, and of all containers."""
+    """Settings of images without a rule, and of all containers."""
 
     enabled: bool = True
     engine: str | None = None
@@ -226,7 +230,7 @@ class _ImagesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ImageRules:
-    """The rule table: the operator's rules in their order, the built-in ones, then containers."""
+    """The rule table: the operator's rules in their order, the built-in rules, then containers."""
 
     def __init__(
         self,
@@ -238,9 +242,9 @@ class ImageRules:
 
     @classmethod
     def load(cls, operator_file: Path | None) -> "ImageRules":
-        """The built-in rules and those of `operator_file`, which need not exist.
+        """The built-in rules and the rules of `operator_file`, which need not exist.
 
-        Raises TerminalError naming the file and the fault.
+        Raises TerminalError with the file and the fault.
         """
         if operator_file is None or not operator_file.exists():
             return cls(otherwise=_container(_Containers()))
@@ -258,11 +262,11 @@ class ImageRules:
             ) from error
 
     def resolve(self, image: str) -> ImageRule | None:
-        """The first rule that holds for `image`; None where the operator allows no containers."""
+        """The first rule that matches `image`, or None if the operator allows no containers."""
         for pattern, rule in self._operator:
             if fnmatchcase(image, pattern):
                 return rule
-        repository = repository_of(image)
+        repository = parse_repository(image)
         if DRILL_REPOSITORY.match(repository):
             return DRILL_RULE
         if GRAPH_REPOSITORY.match(repository):
@@ -276,7 +280,7 @@ class ImageRules:
         if TRITON_REPOSITORY.search(repository):
             return TRITON_RULE
         found = framework_rule(image)
-        note = algorithm_note(repository, registry_of(image))
+        note = algorithm_note(repository, parse_registry(image))
         if found is None and note and self._otherwise is not None:
             return replace(self._otherwise, note=note)
         return found or self._otherwise
@@ -285,7 +289,7 @@ class ImageRules:
 def apply_own_probe(rule: ImageRule, environment: Mapping[str, str]) -> ImageRule:
     """The rule with the probe in a container's Environment, unless the operator gave one.
 
-    The maker of the image knows a request that it answers; the operator may not.
+    The maker of the image knows a request that it answers. The operator may not.
     """
     body = environment.get(PROBE_BODY)
     if body is None or not (rule.probe.any_answer or rule.invokes):
@@ -294,7 +298,7 @@ def apply_own_probe(rule: ImageRule, environment: Mapping[str, str]) -> ImageRul
     return replace(rule, probe=Probe(content_type=content_type, body=body.encode()))
 
 
-def multi_model_rule(rule: ImageRule, image: str) -> ImageRule:
+def build_multi_model_rule(rule: ImageRule, image: str) -> ImageRule:
     """The rule for a container of many models, which it loads later. Raises TerminalError."""
     if rule.kind in ("lmi", "graph", "drill"):
         raise TerminalError(
@@ -306,8 +310,8 @@ def multi_model_rule(rule: ImageRule, image: str) -> ImageRule:
 
 
 def framework_rule(image: str) -> ImageRule | None:
-    """The rule of one of AWS's framework images; None for others."""
-    found = framework_image(repository_of(image), tag_of(image), registry_of(image))
+    """The rule of one of AWS's framework images, or None for other images."""
+    found = find_framework_image(parse_repository(image), parse_tag(image), parse_registry(image))
     if found is None:
         return None
     argv = (*FRAMEWORK_COMMAND, "--framework", found.framework, "--runtime", found.runtime)
@@ -316,19 +320,21 @@ def framework_rule(image: str) -> ImageRule | None:
     )
 
 
-def registry_of(image: str) -> str:
-    """The image's registry; empty without one."""
-    return image.partition("@")[0].partition(":")[0].removesuffix(repository_of(image)).rstrip("/")
+def parse_registry(image: str) -> str:
+    """The image's registry, or an empty text."""
+    return (
+        image.partition("@")[0].partition(":")[0].removesuffix(parse_repository(image)).rstrip("/")
+    )
 
 
-def tag_of(image: str) -> str:
-    """The image's tag; empty without one."""
+def parse_tag(image: str) -> str:
+    """The image's tag, or an empty text."""
     path = image.partition("@")[0].rpartition("/")[2]
     return path.partition(":")[2]
 
 
-def repository_of(image: str) -> str:
-    """The image's repository: without registry, tag and digest."""
+def parse_repository(image: str) -> str:
+    """The image's repository, without registry, tag and digest."""
     path = image.partition("@")[0]
     first, slash, rest = path.partition("/")
     if slash and ("." in first or ":" in first or first == "localhost"):
@@ -336,9 +342,9 @@ def repository_of(image: str) -> str:
     return path.partition(":")[0]
 
 
-def unknown_image(image: str, operator_file: Path) -> str:
-    """The failure of a copy whose image has no rule, and what to do."""
-    note = algorithm_note(repository_of(image), registry_of(image))
+def describe_unknown_image(image: str, operator_file: Path) -> str:
+    """Describe the failure of a copy whose image has no rule, with a remedy."""
+    note = algorithm_note(parse_repository(image), parse_registry(image))
     return (
         f'No rule for the image "{image}", and {operator_file} allows no containers ([containers] '
         "enabled = false). Images of djl-inference, djl-lmi, lmi, vllm and TGI run on the built-in "

@@ -1,4 +1,4 @@
-"""Python's options for running beside untrusted files.
+"""Python's options for running among untrusted files.
 
 The program and its children import no modules from the working folder, nor from the packages of a
 user's home, unless Hostelry itself is installed there.
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def is_below(path: Path, folder: str | None) -> bool:
-    """Whether `path` lies in `folder`, which may be None."""
+    """Whether `path` lies in `folder`. False without a folder."""
     return folder is not None and path.resolve().is_relative_to(Path(folder).resolve())
 
 

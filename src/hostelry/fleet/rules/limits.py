@@ -1,6 +1,6 @@
-"""Limits of a copy: threads, memory, disk; and the causes of death by a limit.
+"""Limits of a copy's threads, memory and disk, and texts for a death by a limit. Pure.
 
-Pure: no clock and no I/O; limited_process.py and cgroups.py enforce them.
+limited_process.py and cgroups.py enforce them.
 """
 
 import math
@@ -13,7 +13,7 @@ from hostelry.domain.shape import Requirements, Shape
 MIB = 1024**2
 MEMORY_FIELDS = "MaxMemoryRequiredInMb, or a serverless variant's MemorySizeInMB"
 MAX_DISK_BYTES = 32 * 1024**3
-DISK_VARIABLE = "HOSTELRY_MAX_DISK_MB"  # of a container's Environment: it may ask for less
+DISK_VARIABLE = "HOSTELRY_MAX_DISK_MB"  # a container's Environment may ask for less
 
 # Thread counts of numeric libraries.
 THREAD_VARIABLES = (
@@ -34,7 +34,7 @@ WAIT_VARIABLES = {"GOMP_SPINCOUNT": "5000", "KMP_BLOCKTIME": "0"}
 class CopyLimits:
     """A copy's CPU weight, in CPUs of the declared shape, and its threads.
 
-    It is killed above `max_memory_bytes` (None: no limit) or `max_disk_bytes`.
+    It is killed above `max_memory_bytes` (`None` for no limit) or `max_disk_bytes`.
     """
 
     cpus: float
@@ -49,14 +49,14 @@ def reserved_cpus(specs: Iterable[CopySpec]) -> float:
 
 
 def num_sharing(specs: Iterable[CopySpec]) -> int:
-    """How many containers of one model share an instance's memory, evenly; at least 1.
+    """The number of containers of one model that share an instance's memory evenly, at least 1.
 
-    `specs` are all copies of the instance: one that is ended may be there beside its successor.
+    `specs` are all copies of the instance. They may include a copy that ends, and its successor.
     """
     return len({it.container.hostname for it in specs if it.requirements is None}) or 1
 
 
-def limits_of(
+def compute_limits(
     requirements: Requirements | None, shape: Shape, machine_cpus: int, reserved: float
 ) -> CopyLimits:
     """The limits of a copy on a `shape` whose copies together reserve `reserved` CPUs.
@@ -88,19 +88,19 @@ def limits_of(
 
 
 def asked_disk_bytes(asked_mb: str, most_bytes: int = MAX_DISK_BYTES) -> int:
-    """The disk budget that an Environment asks for; `most_bytes` if it is no number, or above."""
+    """The disk budget that an Environment asks for, `most_bytes` at most and by default."""
     if not (asked_mb.isascii() and asked_mb.isdigit()) or len(asked_mb) > len(str(MAX_DISK_BYTES)):
         return most_bytes
     return min(most_bytes, int(asked_mb) * MIB)
 
 
 def disk_budget_bytes(limits: CopyLimits, free_bytes: int) -> int:
-    """Bytes that a copy may write: at most half of those that are free at its start."""
+    """Bytes that a copy may write: at most half of the bytes that are free at its start."""
     return min(limits.max_disk_bytes, free_bytes // 2)
 
 
 def whole_threads(cpus: float, machine_cpus: int) -> int:
-    """`cpus` rounded up, between 1 and `machine_cpus`: more threads than CPUs are slow."""
+    """`cpus` rounded up, between 1 and `machine_cpus`, because more threads than CPUs are slow."""
     return max(1, min(math.ceil(cpus), machine_cpus))
 
 
@@ -114,8 +114,8 @@ def thread_variables(num_threads: int, operator_limit: str = "") -> dict[str, st
     return {**dict.fromkeys(THREAD_VARIABLES, str(num_threads)), **WAIT_VARIABLES}
 
 
-def over_limit(held_bytes: int, limit_bytes: int | None) -> bool:
-    """Whether a copy holds more than it may."""
+def is_over_limit(held_bytes: int, limit_bytes: int | None) -> bool:
+    """Whether a copy exceeds its limit."""
     return limit_bytes is not None and held_bytes > limit_bytes
 
 
@@ -123,10 +123,10 @@ def over_limit(held_bytes: int, limit_bytes: int | None) -> bool:
 class MemoryEvidence:
     """Observations of a copy's memory up to its end.
 
-    over_limit_bytes: memory held when the agent killed it for its limit; 0 if it did not.
+    over_limit_bytes: memory held when the agent killed it for its limit, otherwise 0.
     group_kills: processes of its cgroup that the kernel killed for the limit.
-    machine_kills: processes on the machine that the kernel killed for memory at its end; counted
-        where the copy has no cgroup of its own.
+    machine_kills: processes on the machine that the kernel killed for memory at its end. Counted
+        if the copy has no cgroup.
     peak_bytes: the highest measured memory.
     """
 
@@ -136,10 +136,10 @@ class MemoryEvidence:
     peak_bytes: int = 0
 
 
-def memory_cause(
+def describe_memory_cause(
     evidence: MemoryEvidence, exit_code: int | None, limit_bytes: int | None
 ) -> str | None:
-    """The cause of death as text; None if memory was not the cause.
+    """Describe the cause of death, or return None if memory was not the cause.
 
     over_limit_bytes                              -> killed by the agent for its limit
     group_kills                                   -> killed by the kernel for its limit
@@ -170,8 +170,8 @@ def memory_cause(
     )
 
 
-def disk_cause(written_bytes: int, budget_bytes: int) -> str:
-    """The cause of death of a copy that wrote too much."""
+def describe_disk_cause(written_bytes: int, budget_bytes: int) -> str:
+    """Describe the cause of death of a copy that wrote too much."""
     return (
         f"The model server wrote {megabytes(written_bytes)} MB into its folder, over its disk "
         f"budget of {budget_bytes // MIB} MB; killed, and its files removed."

@@ -97,7 +97,7 @@ def _steps(
     new = get_next_type(variant, context)
     hosts = state.hosts(instance.generation, instance.variant_name)
     able = [it for it in state.able(hosts, context.now) if it.id != instance.id]
-    fresh = Host(instance_id=NEW_HOST, instance_type=new, shape=context.shape_of(new))
+    fresh = Host(instance_id=NEW_HOST, instance_type=new, shape=context.get_shape(new))
     live = [it for it in copies if it.component_name in state.components]
     bases = [state.components[it.component_name or ""] for it in live]
     types = get_instance_types(variant.variant, hosts)

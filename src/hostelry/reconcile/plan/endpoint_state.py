@@ -82,7 +82,7 @@ class PlanContext:
     now: float
     new_instance_id: Callable[[], str]
     new_copy_id: Callable[[], str]
-    shape_of: Callable[[str], Shape]
+    get_shape: Callable[[str], Shape]
     pace: float = 1.0
     max_drain_s: float = MAX_DRAIN_S
     zone_letters: str = ZONE_LETTERS

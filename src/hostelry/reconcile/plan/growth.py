@@ -40,7 +40,7 @@ def grow_fleet(
         return state, []
     growth = plan_growth(
         [it.request for it in unplaced],
-        get_pools(variant.variant, context.shape_of),
+        get_pools(variant.variant, context.get_shape),
         max_more=max(0, scaling.max_instances - max(count, len(hosts))),
         unavailable=find_unavailable_types(variant, context),
     )
@@ -106,7 +106,7 @@ def build_instance(
         instance_type=instance_type,
         shape=variant.serverless.shape
         if variant.serverless is not None
-        else context.shape_of(instance_type),
+        else context.get_shape(instance_type),
         state=InstanceState.LAUNCHING,
         created_at=context.now,
         zone=min(zones, key=used.count, default=""),

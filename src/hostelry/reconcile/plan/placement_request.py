@@ -127,9 +127,9 @@ def get_instance_types(variant: Variant, instances: Iterable[Instance]) -> set[s
     return {*variant.instance_types, *(it.instance_type for it in instances)}
 
 
-def get_pools(variant: Variant, shape_of: Callable[[str], Shape]) -> list[Pool]:
+def get_pools(variant: Variant, get_shape: Callable[[str], Shape]) -> list[Pool]:
     """Instance types that may be launched, the preferred one first."""
-    return [Pool(instance_type=it, shape=shape_of(it)) for it in variant.instance_types]
+    return [Pool(instance_type=it, shape=get_shape(it)) for it in variant.instance_types]
 
 
 def find_never_fits(
@@ -138,7 +138,7 @@ def find_never_fits(
     """Why a copy of the component fits on no type of the variant, even empty. None if it does."""
     assert component.spec is not None, "a base component has a spec"
     request = build_copy_request(component, component.spec, variant.instance_types)
-    never = find_too_small(request, get_pools(variant, context.shape_of))
+    never = find_too_small(request, get_pools(variant, context.get_shape))
     return None if never is None else never.text
 
 

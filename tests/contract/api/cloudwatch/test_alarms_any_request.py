@@ -130,7 +130,7 @@ def run(state: State, metrics: MemoryMetrics, operation: str, **params: Any) -> 
         scope=HERE,
         state=state,
         now=1_700_000_000.0,
-        shape_of=lambda _: Shape(cpus=1, memory_bytes=1),
+        get_shape=lambda _: Shape(cpus=1, memory_bytes=1),
         role_arn="",
         role_name="",
         metrics=metrics,

@@ -218,7 +218,7 @@ def test_the_pages_together_are_the_list(
         scope=Scope("123456789012", "us-west-2"),
         state=open_state(MemoryStore()),
         now=0.0,
-        shape_of=lambda _: Shape(cpus=1, memory_bytes=1),
+        get_shape=lambda _: Shape(cpus=1, memory_bytes=1),
         role_arn="",
         role_name="",
         metrics=MemoryMetrics(ManualClock()),

@@ -233,7 +233,7 @@ def test_an_empty_queue_asks_to_wait_where_that_is_possible(
         scope=scope,
         state=state,
         now=clock.now(),
-        shape_of=lambda _: Shape(cpus=1, memory_bytes=1),
+        get_shape=lambda _: Shape(cpus=1, memory_bytes=1),
         role_arn="r",
         role_name="r",
         metrics=MemoryMetrics(clock),

@@ -126,7 +126,7 @@ class TownAws:
             scope=SCOPE,
             state=self.town.state,
             now=self.town.clock.now(),
-            shape_of=lambda _: Shape(cpus=48, memory_bytes=2**38, accelerators=4),
+            get_shape=lambda _: Shape(cpus=48, memory_bytes=2**38, accelerators=4),
             role_arn=ROLE,
             role_name="HostelryExecutionRole",
             metrics=self._metrics,

@@ -24,8 +24,8 @@ from hostelry.cli.deploy.recognise import DeployKind, Here, Recognised, recognis
 from hostelry.cli.deploy.source import Found, Origin
 from hostelry.engine.models.encoder_spec import FAMILIES
 from hostelry.engine.models.registry import ARCHITECTURES
-from hostelry.fleet.rules.frameworks import framework_image
-from hostelry.fleet.rules.images import ImageRules, repository_of, tag_of
+from hostelry.fleet.rules.frameworks import find_framework_image
+from hostelry.fleet.rules.images import ImageRules, parse_repository, parse_tag
 from hostelry.runtimes.recipes import known_versions
 
 # As pickle's protocol 4 writes the end of an estimator's state.
@@ -217,7 +217,7 @@ def test_an_image_of_each_runtime_is_served_by_it(framework: str) -> None:
     for version in known_versions(framework):
         it = Recognised(kind=DeployKind.FRAMEWORK, title="", framework=framework, version=version)
         image = choose_image(it, "eu-west-1")
-        served = framework_image(repository_of(image), tag_of(image))
+        served = find_framework_image(parse_repository(image), parse_tag(image))
         assert served is not None
         assert (served.framework, served.runtime) == (framework, f"{framework}-{version}")
 

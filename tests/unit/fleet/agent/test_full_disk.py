@@ -22,7 +22,7 @@ from hostelry.fleet.artifacts.protocol import ArtifactError, Fetch
 from hostelry.fleet.host.processes import WatchedProcess, own_identity
 from hostelry.fleet.launch.launcher import LaunchOrder
 from hostelry.fleet.records import CopyFolder, CopyRecord, InstanceFolder
-from hostelry.fleet.shapes import shape_of
+from hostelry.fleet.shapes import get_shape
 
 FULL = Path("/dev/full")  # every write to it fails as on a full disk
 KEY = "the-internal-key"
@@ -103,7 +103,7 @@ def deps(folder: Path, http: httpx.AsyncClient) -> CopyDeps:
         http=http,
         ask_status=pong,
         region="us-west-2",
-        shape=shape_of("ml.m5.large"),
+        shape=get_shape("ml.m5.large"),
         operator_environment={},
     )
 

@@ -14,7 +14,7 @@ from hostelry.fleet.agent.lifecycle import (
     describe_start_failure,
 )
 from hostelry.fleet.artifacts.sources import container_sources
-from hostelry.fleet.launch.launcher import exit_detail
+from hostelry.fleet.launch.launcher import describe_exit
 from hostelry.fleet.rules.images import LMI_RULE, ImageRule
 
 ARCHIVE = ArtifactSource(uri="s3://b/m.tar.gz", kind=SourceKind.ARCHIVE)
@@ -106,7 +106,7 @@ def test_a_download_failure_names_the_url_and_the_cause() -> None:
     [(3, "exited with code 3"), (-9, "ended by signal 9"), (None, "process is gone")],
 )
 def test_exit_detail(code: int | None, detail: str) -> None:
-    assert detail in exit_detail(code)
+    assert detail in describe_exit(code)
 
 
 def test_a_late_start_names_what_its_time_was_for() -> None:

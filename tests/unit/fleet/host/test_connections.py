@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tests.cases import case, cases
 
 from hostelry.base.proc import parse_tcp, socket_inodes
-from hostelry.fleet.host.connections import count_connections, open_connections
+from hostelry.fleet.host.usage import count_connections, open_connections
 
 ROW = "{n}: {there}:{local:04X} {there}:{to:04X} {state} 0:0 00:0 0 0 0 {inode} 1 0"
 LOOPBACK, OUTSIDE = "0100007F", "0200000A"  # as proc(5) has them on a little-endian machine

@@ -6,17 +6,17 @@ import pytest
 from tests.cases import case, cases
 
 from hostelry.domain.copy import GpuUse
-from hostelry.fleet.host.usage import TOOL, gpu_uses, parsed, uses_of
+from hostelry.fleet.host.usage import TOOL, gpu_uses, parse_gpu_uses, select_gpu_uses
 
 FIRST = GpuUse(device="0", busy_percent=37.0, memory_percent=25.0)
 TEXT = "0, GPU-a1, 37, 20480, 81920\n1, GPU-b2, 0, 0, 81920\n"
 
 
 def test_a_device_is_known_by_its_number_and_its_uuid() -> None:
-    found = parsed(TEXT)
+    found = parse_gpu_uses(TEXT)
     assert found["0"] == found["GPU-a1"] == FIRST
-    assert uses_of(("GPU-a1",), found) == (FIRST,)
-    assert uses_of(("7",), found) == ()
+    assert select_gpu_uses(("GPU-a1",), found) == (FIRST,)
+    assert select_gpu_uses(("7",), found) == ()
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_a_device_is_known_by_its_number_and_its_uuid() -> None:
     ["0, GPU-a1, [N/A], 20480, 81920", "0, GPU-a1, 37, 1, 0", "No devices were found", "", "0, x"],
 )
 def test_a_device_that_reports_nothing_is_left_out(line: str) -> None:
-    assert parsed(line) == {}
+    assert parse_gpu_uses(line) == {}
 
 
 @cases(

@@ -4,7 +4,7 @@ from time import process_time
 
 from hostelry.base.proc import ProcessIdentity
 from hostelry.fleet.host.processes import own_identity
-from hostelry.fleet.host.usage import MemoryUse, cpu_seconds, held_at_most, memory_use
+from hostelry.fleet.host.usage import MemoryUse, bound_held_bytes, cpu_seconds, memory_use
 
 
 def test_a_process_that_works_has_used_more() -> None:
@@ -17,7 +17,7 @@ def test_a_process_that_works_has_used_more() -> None:
 
 def test_a_process_holds_no_more_than_its_bound() -> None:
     use = memory_use([own_identity()])
-    assert 0 < use.held_bytes <= held_at_most([own_identity()])
+    assert 0 < use.held_bytes <= bound_held_bytes([own_identity()])
     assert use.resident_bytes > 2**20
 
 
@@ -25,4 +25,4 @@ def test_a_process_that_is_gone_has_used_nothing() -> None:
     gone = ProcessIdentity(pid=2**22 + 1, start_ticks=1, boot_id="another")
     assert cpu_seconds([gone]) == 0.0
     assert memory_use([gone]) == MemoryUse()
-    assert held_at_most([gone]) == 0
+    assert bound_held_bytes([gone]) == 0

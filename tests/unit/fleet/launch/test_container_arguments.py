@@ -17,14 +17,14 @@ from hostelry.fleet.launch.container_arguments import (
     ImageFacts,
     check_reference,
     container_name,
+    describe_container_exit,
+    describe_failed_run,
     environment_file,
-    exit_message,
     inherited_variables,
     last_lines,
     parse_images,
     parse_state,
     run_arguments,
-    start_failure_message,
 )
 from hostelry.fleet.launch.container_order import ContainerOrder
 
@@ -248,7 +248,7 @@ STATE = ContainerState(running=False, pid=None, exit_code=0, out_of_memory=False
 )
 def test_ends_in_words(state: dict[str, object], limit: int | None, kills: int, words: str) -> None:
     ended = replace(STATE, **state)  # type: ignore[arg-type]
-    assert words in exit_message(ended, limit, kills)
+    assert words in describe_container_exit(ended, limit, kills)
 
 
 def test_an_engines_answers_are_read() -> None:
@@ -273,7 +273,7 @@ def test_an_engines_answers_are_read() -> None:
     ],
 )
 def test_a_start_that_failed_names_what_the_image_lacks(words: str, hint: bool) -> None:
-    text = start_failure_message("mine:1", words)
+    text = describe_failed_run("mine:1", words)
     assert '"mine:1"' in text
     assert words in text
     assert ("ENTRYPOINT" in text) == hint

@@ -17,13 +17,15 @@ from hostelry.fleet.launch.container_arguments import EngineFacts
 from hostelry.fleet.launch.container_launcher import (
     ContainerLauncher,
     ContainerRecord,
+    CopyLauncher,
+    build_follower_commands,
     end_container,
+    end_copies,
+    end_copy,
     follower_environment,
-    followers_of,
     is_container,
 )
 from hostelry.fleet.launch.container_order import ContainerOrder
-from hostelry.fleet.launch.copy_launcher import CopyLauncher, end_copies, end_copy
 from hostelry.fleet.launch.launcher import LaunchOrder, ProcessLauncher
 
 # Keeps a container as files: "image" where there is one, "container" while there is one.
@@ -272,7 +274,7 @@ def record(network: str, kind: str) -> ContainerRecord:
     case("on the machine's network, by Docker", "host", "docker", ["logs"]),
 )
 def test_what_goes_with_a_container(network: str, kind: str, programs: list[str]) -> None:
-    commands = followers_of(record(network, kind), 77)
+    commands = build_follower_commands(record(network, kind), 77)
     assert ["door" if "--pid=77" in it else it[1] for it in commands] == programs
 
 

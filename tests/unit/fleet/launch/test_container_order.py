@@ -11,8 +11,8 @@ from hostelry.domain.shape import Requirements, Shape
 from hostelry.fleet.agent.orders import build_launch_order, describe_order, find_left_out_names
 from hostelry.fleet.launch.container_order import (
     ContainerOrder,
-    container_environment,
-    container_order,
+    build_container_environment,
+    build_container_order,
     find_refused_names,
 )
 from hostelry.fleet.launch.environment import CopyPlace
@@ -49,12 +49,12 @@ def spec(requirements: Requirements | None = None, /, **environment: str) -> Cop
 
 
 def ordered(of: CopySpec, network: str = "none") -> ContainerOrder:
-    return container_order(of, rule(network), PLACE, {"HF_MODEL_ID": "/cache/h"})
+    return build_container_order(of, rule(network), PLACE, {"HF_MODEL_ID": "/cache/h"})
 
 
 def given(of: CopySpec, network: str = "none", place: CopyPlace = PLACE) -> dict[str, str]:
     order = ordered(of, network)
-    return container_environment(of, order, place, {"HF_MODEL_ID": "/cache/h"})
+    return build_container_environment(of, order, place, {"HF_MODEL_ID": "/cache/h"})
 
 
 @cases(

@@ -8,7 +8,7 @@ from hostelry.base.operator_secrets import SecretPurpose
 from hostelry.domain.copy import CopySpec
 from hostelry.domain.model import Container
 from hostelry.domain.shape import Requirements, Shape
-from hostelry.fleet.launch.environment import CopyPlace, program_environment
+from hostelry.fleet.launch.environment import CopyPlace, build_program_environment
 from hostelry.fleet.rules.copy_user import EACH_ITS_OWN, FIRST_NUMBER, RunAs
 from hostelry.fleet.rules.images import (
     DRILL_RULE,
@@ -41,7 +41,7 @@ def made_of(
     rule: ImageRule = LMI_RULE,
     **substitutes: str,
 ) -> dict[str, str]:
-    return program_environment(operator, given, rule, place, substitutes)
+    return build_program_environment(operator, given, rule, place, substitutes)
 
 
 def spec(

@@ -1,19 +1,19 @@
 from tests.cases import case, cases
 
 from hostelry.fleet.host.processes import MARKER_VARIABLE
-from hostelry.fleet.launch.warm_messages import arguments_of
+from hostelry.fleet.launch.warm_messages import extract_arguments
 from hostelry.fleet.launch.warm_rules import (
     MARKER_ROOM,
     WARM_MODULES,
-    cold_cause,
-    framework_of,
-    parent_environment,
+    build_parent_environment,
+    find_cold_cause,
+    parse_framework,
 )
 from hostelry.fleet.rules.images import FRAMEWORK_COMMAND, LMI_COMMAND, TGI_COMMAND, VLLM_COMMAND
 from hostelry.fleet.rules.limits import thread_variables
 
 OPERATOR = {"PATH": "/bin", "HF_HOME": "/cache", "HF_TOKEN": "secret", "OMP_NUM_THREADS": "8"}
-PARENT = parent_environment(OPERATOR)
+PARENT = build_parent_environment(OPERATOR)
 COPY = {
     **OPERATOR,
     "PYTHONUNBUFFERED": "1",
@@ -45,14 +45,14 @@ def test_the_interpreter_of_all_copies_holds_no_secret_and_computes_on_one_threa
 def test_a_variable_that_imports_may_read_makes_the_start_cold(
     changes: dict[str, str], named: str | None
 ) -> None:
-    cause = cold_cause(PARENT, {**COPY, **changes})
+    cause = find_cold_cause(PARENT, {**COPY, **changes})
     assert (cause is None) == (named is None)
     assert named is None or named in str(cause)
 
 
 def test_a_variable_that_the_copy_lacks_counts_too() -> None:
     copy = {name: value for name, value in COPY.items() if name != "HF_HOME"}
-    assert "HF_HOME" in str(cold_cause(PARENT, copy))
+    assert "HF_HOME" in str(find_cold_cause(PARENT, copy))
 
 
 def test_the_built_in_server_is_warm_and_an_operators_is_not() -> None:
@@ -62,7 +62,7 @@ def test_the_built_in_server_is_warm_and_an_operators_is_not() -> None:
 
 def test_every_kind_of_llm_image_is_forked_from_one_interpreter_with_its_own_flags() -> None:
     assert WARM_MODULES[VLLM_COMMAND] == WARM_MODULES[TGI_COMMAND] == WARM_MODULES[LMI_COMMAND]
-    flags = [arguments_of(it) for it in (LMI_COMMAND, VLLM_COMMAND, TGI_COMMAND, ("a", "b"))]
+    flags = [extract_arguments(it) for it in (LMI_COMMAND, VLLM_COMMAND, TGI_COMMAND, ("a", "b"))]
     assert flags == [(), ("--vllm",), ("--tgi",), ()]
 
 
@@ -79,4 +79,4 @@ SKLEARN = ("--framework", "sklearn", "--runtime", "sklearn-1.2")
 def test_the_runtime_of_a_framework_model_server_is_known(
     argv: tuple[str, ...], expected: tuple[str, str] | None
 ) -> None:
-    assert framework_of(argv) == expected
+    assert parse_framework(argv) == expected

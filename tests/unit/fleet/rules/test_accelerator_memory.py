@@ -9,7 +9,7 @@ from hostelry.fleet.rules.devices import (
     EACH_MODEL,
     MB,
     AcceleratorMemory,
-    accelerator_memory,
+    parse_accelerator_memory,
 )
 
 
@@ -24,11 +24,11 @@ def test_what_a_container_declares(
     environment: dict[str, str], capacity_bytes: int | None, model_bytes: int
 ) -> None:
     expected = AcceleratorMemory(capacity_bytes=capacity_bytes, model_bytes=model_bytes)
-    assert accelerator_memory(environment) == expected
+    assert parse_accelerator_memory(environment) == expected
 
 
 @pytest.mark.parametrize("name", [CAPACITY, EACH_MODEL])
 @pytest.mark.parametrize("value", ["0", "-1", "1.5", "16G", "1" * 30, "16777217", "\u0663"])
 def test_what_is_no_number_of_megabytes_is_refused(name: str, value: str) -> None:
     with pytest.raises(TerminalError, match=f"{name} is .*from 1 to 16777216"):
-        accelerator_memory({name: value})
+        parse_accelerator_memory({name: value})

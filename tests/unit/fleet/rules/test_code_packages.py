@@ -9,10 +9,10 @@ from hostelry.fleet.rules.code_packages import (
     InstalledSet,
     NotSharedError,
     PackageLimits,
-    added_packages,
-    install_failure,
+    build_install_error,
+    parse_added_packages,
     room_bytes,
-    sets_to_remove,
+    select_sets_to_remove,
     shared_requirements,
 )
 
@@ -74,12 +74,12 @@ def test_a_strange_file_is_left_to_the_copy(content: bytes, words: str) -> None:
     case("in place", ["Would install 1 package", "- a==1", "+ a==2"], ("a==2",)),
 )  # fmt: skip
 def test_the_trials_answer_names_what_is_added(lines: list[str], expected: tuple[str, ...]) -> None:
-    assert added_packages(lines) == expected
+    assert parse_added_packages(lines) == expected
 
 
 def test_an_answer_that_names_fewer_than_it_counts_is_not_believed() -> None:
     with pytest.raises(TerminalError, match="cannot be understood"):
-        added_packages(["Would install 2 packages", "+ a==1"])
+        parse_added_packages(["Would install 2 packages", "+ a==1"])
 
 
 @cases(
@@ -89,7 +89,7 @@ def test_an_answer_that_names_fewer_than_it_counts_is_not_believed() -> None:
     case("any other is a failure", "no version of x", TerminalError),
 )
 def test_a_failed_installation_has_its_kind(line: str, kind: type[HostelryError]) -> None:
-    found = install_failure(["first", line], "/packages", 7)
+    found = build_install_error(["first", line], "/packages", 7)
     assert type(found) is kind
     assert line in str(found)
 
@@ -112,7 +112,7 @@ SETS = [installed("old", 5, 0.0), installed("mid", 5, 50.0), installed("new", 5,
 def test_unused_sets_are_removed(
     limits: PackageLimits, in_use: list[str], expected: list[str]
 ) -> None:
-    assert sets_to_remove(SETS, in_use, 100.0, limits) == expected
+    assert select_sets_to_remove(SETS, in_use, 100.0, limits) == expected
 
 
 def test_a_set_may_take_what_those_in_use_leave() -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.cases import case, cases
 
-from hostelry.fleet.launch.warm_rules import own_home_cause
+from hostelry.fleet.launch.warm_rules import find_home_cause
 from hostelry.fleet.rules.copy_user import (
     EACH_ITS_OWN,
     FIRST_NUMBER,
@@ -14,13 +14,13 @@ from hostelry.fleet.rules.copy_user import (
     CopyUser,
     FolderMode,
     RunAs,
-    closed_device,
-    closed_text,
-    closed_to,
-    device_text,
+    choose_number,
+    describe_closed_device,
+    describe_closed_folder,
+    find_closed_device,
+    find_closed_folder,
+    find_refusal,
     missing_capabilities,
-    own_number,
-    refusal,
 )
 
 ALL = (1 << 41) - 1
@@ -47,7 +47,7 @@ DOCKERS = sum(1 << bit for bit in (0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 3
 def test_who_may_have_copies_of_which_user(
     uid: int | None, own_uid: int, effective: int, reason: str | None
 ) -> None:
-    why_not = refusal("it", uid, own_uid, effective)
+    why_not = find_refusal("it", uid, own_uid, effective)
     assert (why_not is None) == (reason is None)
     assert reason is None or (reason in str(why_not) and "--copy-user it" in str(why_not))
 
@@ -75,13 +75,13 @@ def folders(*modes: tuple[str, int, int]) -> list[FolderMode]:
 def test_the_first_folder_that_the_user_cannot_pass(
     above: list[tuple[str, int, int]], closed: str | None
 ) -> None:
-    found = closed_to(990, folders(*above))
+    found = find_closed_folder(990, folders(*above))
     assert (found and str(found.path)) == closed
 
 
 def test_a_closed_folder_is_named_with_the_command_that_mends_it() -> None:
     (root,) = folders(("/root", 0, 0o40700))
-    reason = closed_text("it", root, Path("/root/.hostelry"))
+    reason = describe_closed_folder("it", root, Path("/root/.hostelry"))
     assert "/root (mode 0700) to /root/.hostelry" in reason
     assert "`chmod o+x /root`" in reason
 
@@ -94,23 +94,23 @@ def test_a_closed_folder_is_named_with_the_command_that_mends_it() -> None:
 )
 def test_an_accelerator_is_everybodys_or_named(mode: int, closed: bool) -> None:
     devices = folders(("/dev/nvidia0", 0, 0o20666), ("/dev/nvidia1", 0, mode))
-    found = closed_device(devices)
+    found = find_closed_device(devices)
     assert found == (devices[1] if closed else None)
-    assert found is None or "`chmod o+rw /dev/nvidia1`" in device_text("auto", found)
+    assert found is None or "`chmod o+rw /dev/nvidia1`" in describe_closed_device("auto", found)
 
 
 @given(drawn=st.integers(min_value=0, max_value=NUM_NUMBERS - 1))
 def test_every_copy_has_an_id_that_no_other_program_assigns(drawn: int) -> None:
-    number = own_number(0, (), lambda _: drawn)
+    number = choose_number(0, (), lambda _: drawn)
     assert FIRST_NUMBER <= number < FIRST_NUMBER + NUM_NUMBERS < 2**31
-    assert own_number(number, {number}, lambda _: 0) == number, "it keeps it when started again"
+    assert choose_number(number, {number}, lambda _: 0) == number, "it keeps it when started again"
 
 
 def test_no_two_copies_have_one_number() -> None:
     numbers = iter((5, 5, 6, 6, 5, 7))
     taken: set[int] = set()
     for _ in range(3):
-        taken.add(own_number(0, taken, lambda _: next(numbers)))
+        taken.add(choose_number(0, taken, lambda _: next(numbers)))
     assert taken == {FIRST_NUMBER + 5, FIRST_NUMBER + 6, FIRST_NUMBER + 7}
 
 
@@ -163,4 +163,4 @@ def test_what_looks_for_the_users_home_finds_the_copys() -> None:
 def test_with_a_home_of_its_own_only_a_copy_that_downloads_starts_cold(
     environment: dict[str, str], cold: bool
 ) -> None:
-    assert (own_home_cause(environment) is not None) == cold
+    assert (find_home_cause(environment) is not None) == cold

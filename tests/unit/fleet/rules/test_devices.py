@@ -5,8 +5,8 @@ from tests.cases import case, cases
 from hostelry.fleet.rules.devices import (
     assign_devices,
     device_variables,
-    devices_of_copy,
-    real_devices,
+    find_real_devices,
+    select_copy_devices,
 )
 
 NODES = ["null", "nvidia10", "nvidia2", "nvidia0", "nvidiactl", "nvidia-uvm", "nvidia0x"]
@@ -21,7 +21,7 @@ NODES = ["null", "nvidia10", "nvidia2", "nvidia0", "nvidiactl", "nvidia-uvm", "n
     case("the operator wants none, as -1", {"CUDA_VISIBLE_DEVICES": "-1"}, ()),
 )
 def test_the_devices_of_a_machine(operator: dict[str, str], expected: tuple[str, ...]) -> None:
-    assert real_devices(operator, NODES) == expected
+    assert find_real_devices(operator, NODES) == expected
 
 
 @cases(
@@ -65,7 +65,7 @@ def test_no_device_is_shared_while_another_is_free(declared: list[int], num_real
 def test_the_devices_of_a_copy(
     ids: tuple[int, ...], accelerators: float | None, own: tuple[str, ...], expected: object
 ) -> None:
-    assert devices_of_copy(ids, accelerators, own) == expected
+    assert select_copy_devices(ids, accelerators, own) == expected
 
 
 def test_no_devices_are_named_and_not_left_open() -> None:

@@ -6,17 +6,17 @@ from tests.cases import case, cases
 
 from hostelry.fleet.rules.frameworks import (
     algorithm_note,
-    framework_image,
+    find_framework_image,
     why_no_runtime,
     why_not_trusted,
 )
 from hostelry.fleet.rules.images import (
     ImageRules,
+    describe_unknown_image,
     framework_rule,
-    registry_of,
-    repository_of,
-    tag_of,
-    unknown_image,
+    parse_registry,
+    parse_repository,
+    parse_tag,
 )
 
 REGISTRY = "683313688378.dkr.ecr.us-east-1.amazonaws.com"
@@ -70,7 +70,7 @@ REGISTRY = "683313688378.dkr.ecr.us-east-1.amazonaws.com"
     case("another", f"{REGISTRY}/sagemaker-scikit-learn-x:1.2", None),
 )  # fmt: skip
 def test_images(image: str, found: tuple[str, str] | None) -> None:
-    served = framework_image(repository_of(image), tag_of(image), registry_of(image))
+    served = find_framework_image(parse_repository(image), parse_tag(image), parse_registry(image))
     assert (None if served is None else (served.framework, served.runtime)) == found
     rule = ImageRules().resolve(image)
     assert (None if rule is None else rule.argv[-4:]) == (
@@ -106,12 +106,12 @@ ECR = "382416733822.dkr.ecr.us-east-1.amazonaws.com"
     case("a longer name", f"{ECR}/pca-ours:1", ""),
 )  # fmt: skip
 def test_a_built_in_algorithm_is_named_with_what_helps(image: str, words: str) -> None:
-    note = algorithm_note(repository_of(image), registry_of(image))
+    note = algorithm_note(parse_repository(image), parse_registry(image))
     assert (words in note) if words else (note == "")
     rule = ImageRules.load(None).resolve(image)
     assert rule is not None
     assert (rule.kind, rule.note) == ("container", note)
-    assert unknown_image(image, Path("images.toml")).endswith(note or "that file.")
+    assert describe_unknown_image(image, Path("images.toml")).endswith(note or "that file.")
 
 
 @cases(

@@ -7,8 +7,8 @@ from hostelry.fleet.rules.given_variables import (
     BUILT_IN,
     BUILT_IN_NAMES,
     STEERING,
+    find_left_out,
     given_variables,
-    left_out,
 )
 from hostelry.fleet.rules.images import framework_rule
 
@@ -36,7 +36,7 @@ WICKED = (
 @pytest.mark.parametrize("passed", [BUILT_IN_NAMES, None], ids=["built-in", "operator's"])
 def test_what_steers_a_program_is_left_out(name: str, passed: tuple[str, ...] | None) -> None:
     assert given_variables({name: "/evil"}, passed, 4) == {}
-    assert left_out({name: "/evil"}, passed) == (name,)
+    assert find_left_out({name: "/evil"}, passed) == (name,)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_threads_are_a_number_of_the_machines_cpus(value: str, threads: str | No
 
 @pytest.mark.parametrize("value", ["a\0b", "\ud800"])
 def test_a_value_that_no_program_can_be_given_is_left_out(value: str) -> None:
-    assert left_out({"OPTION_X": value}, BUILT_IN_NAMES) == ("OPTION_X",)
+    assert find_left_out({"OPTION_X": value}, BUILT_IN_NAMES) == ("OPTION_X",)
 
 
 @pytest.mark.parametrize("table", [BUILT_IN, STEERING])

@@ -13,8 +13,8 @@ from hostelry.fleet.rules.images import (
     ImageRules,
     Probe,
     apply_own_probe,
-    repository_of,
-    unknown_image,
+    describe_unknown_image,
+    parse_repository,
 )
 
 RULE = """
@@ -202,7 +202,7 @@ def test_a_probe_of_the_operators_is_not_replaced(tmp_path: Path, image: str) ->
 
 
 def test_the_failure_names_the_image_and_the_file() -> None:
-    text = unknown_image("sklearn:1", Path("/home/me/images.toml"))
+    text = describe_unknown_image("sklearn:1", Path("/home/me/images.toml"))
     assert '"sklearn:1"' in text
     assert "[[image]]" in text
     assert "/home/me/images.toml" in text
@@ -218,7 +218,7 @@ def test_the_failure_names_the_image_and_the_file() -> None:
     ],
 )
 def test_repository_of(image: str, repository: str) -> None:
-    assert repository_of(image) == repository
+    assert parse_repository(image) == repository
 
 
 def test_an_operators_rule_comes_before_the_built_in_ones(tmp_path: Path) -> None:

@@ -11,13 +11,13 @@ from hostelry.fleet.rules.limits import (
     CopyLimits,
     MemoryEvidence,
     asked_disk_bytes,
+    compute_limits,
+    describe_disk_cause,
+    describe_memory_cause,
     disk_budget_bytes,
-    disk_cause,
-    limits_of,
+    is_over_limit,
     megabytes,
-    memory_cause,
     num_sharing,
-    over_limit,
     thread_variables,
 )
 
@@ -63,7 +63,7 @@ LIMIT = 512 * MIB
 def test_an_end_by_memory_is_explained(
     evidence: MemoryEvidence, exit_code: int | None, cause: str | None
 ) -> None:
-    cause = memory_cause(evidence, exit_code, LIMIT)
+    cause = describe_memory_cause(evidence, exit_code, LIMIT)
     if cause is None:
         assert cause is None
     else:
@@ -78,7 +78,7 @@ def test_an_end_by_memory_is_explained(
     case("without a limit it may grow", LIMIT, None, False),
 )
 def test_what_is_over_the_limit(held: int, limit: int | None, over: bool) -> None:
-    assert over_limit(held, limit) is over
+    assert is_over_limit(held, limit) is over
 
 
 def test_megabytes_are_rounded_up() -> None:
@@ -122,12 +122,12 @@ def test_threads_and_weight_of_a_copy(
     num_threads: int,
     weight: float,
 ) -> None:
-    limits = limits_of(requirements, GPUS, machine_cpus, reserved)
+    limits = compute_limits(requirements, GPUS, machine_cpus, reserved)
     assert (limits.num_threads, limits.cpus) == (num_threads, weight)
 
 
 def test_an_instance_without_accelerators_has_no_shares_of_them() -> None:
-    limits = limits_of(asks(), Shape(cpus=2, memory_bytes=1), LAPTOP, 0.0)
+    limits = compute_limits(asks(), Shape(cpus=2, memory_bytes=1), LAPTOP, 0.0)
     assert (limits.num_threads, limits.cpus) == (2, 1)
 
 
@@ -189,7 +189,7 @@ def test_a_disk_budget_may_be_asked_to_be_less(asked_mb: str, num_bytes: int) ->
 
 def test_an_environment_may_write_five_gigabytes_and_ask_for_less() -> None:
     environment = ServerlessConfig(memory_mb=1024, max_concurrency=1).environment
-    limits = limits_of(environment, Shape(cpus=1, memory_bytes=1), 2, 0.0)
+    limits = compute_limits(environment, Shape(cpus=1, memory_bytes=1), 2, 0.0)
     assert limits.max_disk_bytes == 5 * 1024**3
     assert asked_disk_bytes("6000", limits.max_disk_bytes) == 5 * 1024**3
     assert asked_disk_bytes("64", limits.max_disk_bytes) == 64 * MIB
@@ -202,6 +202,6 @@ def test_a_copy_may_write_half_of_what_is_free_at_most() -> None:
 
 
 def test_an_end_by_disk_is_explained() -> None:
-    assert "wrote 70 MB into its folder, over its disk budget of 64 MB" in disk_cause(
+    assert "wrote 70 MB into its folder, over its disk budget of 64 MB" in describe_disk_cause(
         70 * MIB, 64 * MIB
     )

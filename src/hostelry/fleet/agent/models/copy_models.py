@@ -44,7 +44,7 @@ from hostelry.fleet.agent.models.values import (
     TargetModelLoadError,
 )
 from hostelry.fleet.artifacts.protocol import Artifacts
-from hostelry.fleet.rules.devices import AcceleratorMemory, accelerator_memory
+from hostelry.fleet.rules.devices import AcceleratorMemory, parse_accelerator_memory
 
 PREFIX = "/target-models"  # of the agent's routes
 LOADED = "loaded-models"  # the record's folder below the copy's folder
@@ -229,7 +229,7 @@ def compute_model_limits(
     `environment` is the container's. `num_sharing` containers share the instance.
     """
     try:
-        declared = accelerator_memory(environment)
+        declared = parse_accelerator_memory(environment)
     except TerminalError:  # agent/orders.py fails the copy
         declared = AcceleratorMemory()
     machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -173,7 +173,7 @@ class ModelTiers:
         self.update_facts(model)
 
     def limit_estimate(self, tier: ModelTier, estimate_bytes: int) -> int:
-        """The estimate, limited to the room beside pinned models, so that it refuses no model."""
+        """Limit the estimate to the room that pinned models leave, so that it refuses no model."""
         state = self._state(tier)
         held = zip(state.models, state.held_bytes(), strict=True)
         pinned = sum(size for facts, size in held if facts.pinned)
@@ -373,7 +373,7 @@ class ModelTiers:
             self._deps.note(
                 f"{model.facts.key} was not unloaded: {answer.fault}; its memory counts as free"
             )
-        # If the server answered, its next load of the model shows what it has.
+        # If the server answered, the model's next load shows whether the server still has it.
         model.stuck = answer.fault if answer.status is None else None
         model.unload = None
 

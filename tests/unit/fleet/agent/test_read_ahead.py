@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from tests.cases import case, cases
 
-from hostelry.fleet.host.read_ahead import MIN_FILE_BYTES, read_ahead, read_model_ahead
+from hostelry.fleet.agent.model_files import MIN_FILE_BYTES, read_ahead, read_model_ahead
 
 BIG = b"w" * MIN_FILE_BYTES
 
@@ -42,7 +42,7 @@ def test_what_cannot_be_read_is_left_out(tmp_path: Path) -> None:
 def test_the_budget_is_a_share_of_what_is_available(
     available: dict[bytes, int], asked: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hostelry.fleet.host.read_ahead.sizes", lambda _: available)
+    monkeypatch.setattr("hostelry.fleet.agent.model_files.sizes", lambda _: available)
     for name in "abc":
         (tmp_path / name).write_bytes(BIG)
     assert read_model_ahead(tmp_path) == asked * len(BIG)
