@@ -35,8 +35,8 @@ property by its plain name in `serving.properties`, or as `SERVING_NAME`.
 option.max_rolling_batch_size=64
 ```
 
-- **done**: the option has an effect.
-- **refused**: the server does not start unless the option is as its row says.
+An option with an *effect* is done. With a *must be* the server does not start unless the option is
+so.
 
 All other options of LMI, vLLM 0.32 and TGI are accepted without effect, since they cannot change an
 answer. The log says why. Unknown options give a warning with similar names. With
@@ -46,11 +46,8 @@ used options.
 
 This page is generated: `python -m tests.llm_pages`.
 """
-# Title and second column of the table of each fate that the page lists.
-OPTION_TABLES = {
-    OptionFate.DONE: ("done", "effect"),
-    OptionFate.REFUSED: ("refused", "must be"),
-}
+# Second column of the table of each fate that the page lists.
+OPTION_TABLES = {OptionFate.DONE: "effect", OptionFate.REFUSED: "must be"}
 FIELDS_HEAD = """# Fields of the LLM server's requests
 
 Which fields of LMI, vLLM, OpenAI and TGI work? For example `max_new_tokens` works in `parameters`:
@@ -64,8 +61,7 @@ Which fields of LMI, vLLM, OpenAI and TGI work? For example `max_new_tokens` wor
 - **accepted**: the field cannot change an answer.
 
 The second column says where the field may be: in a body with `prompt` or `messages`, at the top of
-a body with `inputs`, or in its `parameters`. *Usual*: `prompt`, `messages` and `parameters`. The
-third column says who has it: O OpenAI, V vLLM, L LMI, T TGI, H transformers' `generate`. A name
+a body with `inputs`, or in its `parameters`. *Usual*: `prompt`, `messages` and `parameters`. A name
 with a dot is a member of an object.
 
 The response names unknown fields in `X-Hostelry-Ignored-Fields`. With
@@ -93,9 +89,9 @@ def options_page() -> str:
 
 
 def options_section(title: str, rows: Rows) -> list[str]:
-    """A heading, and a table of each fate. Options with equal texts share a row."""
+    """A heading, and a table of each listed fate. Options with equal texts share a row."""
     parts = [f"## {title}\n"]
-    for fate, (word, column) in OPTION_TABLES.items():
+    for fate, column in OPTION_TABLES.items():
         names: dict[str, list[str]] = {}
         for name, row in rows.items():
             if row.fate is fate:
@@ -104,7 +100,7 @@ def options_section(title: str, rows: Rows) -> list[str]:
                 names.setdefault(text, []).append(f"`{name}`")
         cells = [(", ".join(each), text) for text, each in names.items()]
         if cells:
-            parts += [f"### {title}: {word}\n", table(("option", column), cells)]
+            parts.append(table(("option", column), cells))
     return parts
 
 
@@ -129,16 +125,16 @@ def fields_page() -> str:
     """The text of docs/llm-fields.md. Fields with equal cells share a row."""
     sections = [FIELDS_HEAD]
     for fate in Fate:
-        names: dict[tuple[str, str, str], list[str]] = {}
+        names: dict[tuple[str, str], list[str]] = {}
         for row in ROWS:
             if row.fate is fate:
                 neutral = ", ".join(f"`{json.dumps(value)}`" for value in row.neutral)
                 reason = f"{row.reason} ({neutral})" if neutral else row.reason
                 places = "usual" if row.places == SAMPLED else ", ".join(row.places)
-                cells = (places, row.known_by, reason)
+                cells = (places, reason)
                 names.setdefault(cells, []).append(f"`{row.name}`")
         rows = [(", ".join(each), *cells) for cells, each in names.items()]
-        heads = ("field", "where", "who", "effect or reason")
+        heads = ("field", "where", "effect or reason")
         sections += [f"## {fate.value.capitalize()}\n", table(heads, rows)]
     return "\n".join(sections)
 
