@@ -83,7 +83,7 @@ def options_page() -> str:
         *options_section("vLLM", VLLM_OPTIONS),
         *options_section("Variables of a TGI image", TGI_VARIABLES),
         "## Other names\n",
-        table(("name", "counts as"), other_names()),
+        table(("option", "other names"), other_names()),
     ]
     return "\n".join(parts)
 
@@ -105,7 +105,7 @@ def options_section(title: str, rows: Rows) -> list[str]:
 
 
 def other_names() -> list[tuple[str, ...]]:
-    """Names that count as an option of another name."""
+    """Options with the names that count as them."""
     given = {
         **{f"option.{name}": f"option.{theirs}" for name, theirs in ALIASES.items()},
         **{name: f"option.{theirs}" for name, theirs in PLAIN_NAMES.items()},
@@ -114,11 +114,20 @@ def other_names() -> list[tuple[str, ...]]:
             for name, theirs in OVERWRITING.items()
         },
         "ENABLE_CUDA_GRAPHS": "the opposite of option.enforce_eager",
-        "SAGEMAKER_MAX_REQUEST_SIZE": "max_request_size, before all others",
+        "SAGEMAKER_MAX_REQUEST_SIZE": "max_request_size",
         "SAGEMAKER_MAX_PAYLOAD_IN_MB": "max_request_size, in MiB",
-        **{f"{name} (TGI image)": theirs for name, theirs in TGI_NAMES.items()},
+        **{f"{name} (TGI)": to_option(theirs) for name, theirs in TGI_NAMES.items()},
     }
-    return [(f"`{name}`", f"`{theirs}`") for name, theirs in given.items()]
+    names: dict[str, list[str]] = {}
+    for name, option in given.items():
+        names.setdefault(option, []).append(f"`{name}`")
+    return [(f"`{option}`", ", ".join(each)) for option, each in names.items()]
+
+
+def to_option(variable: str) -> str:
+    """The option or property of a variable."""
+    name = variable.lower()
+    return f"option.{name[7:]}" if name.startswith("option_") else name.removeprefix("serving_")
 
 
 def fields_page() -> str:
